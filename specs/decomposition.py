@@ -30,8 +30,8 @@ MAX_DIMENSIONS: Final = 16
 _NESTING: Final = ("by", "node", "lane", "form")
 _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "hierarchical": _NESTING,
-    "full_lane": _NESTING,
-    "multi_leader": ("leaders", *_NESTING),
+    "full_lane": (*_NESTING, "shares"),
+    "multi_leader": ("leaders", *_NESTING, "shares"),
     "mesh": ("shape",),
     "guideline": ("form",),
 }
@@ -84,6 +84,10 @@ class Decomposition(ShortModel):
     form : str
         Which composition, for ``guideline``: as ``reduce+bcast``; for the
         others how a collective runs through leaders, where there is a choice.
+    shares : str
+        How much each leader carries, for ``multi_leader`` and ``full_lane``: ``equal``
+        shares of a vector and whole blocks, or ``balanced``, what its lane can carry of
+        its node's vector or blocks, for which a block may be split.
 
     Examples
     --------
@@ -103,6 +107,7 @@ class Decomposition(ShortModel):
     node: Decomposition | None = None
     lane: Decomposition | None = None
     form: str | None = None
+    shares: Literal["equal", "balanced"] = "equal"
 
     @classmethod
     def complete(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:

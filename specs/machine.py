@@ -236,6 +236,11 @@ class Machine(ShortModel):
         return tuple(local % self.lanes for local in self.rank_to_local)
 
     @property
+    def lane_rates(self) -> Ints:
+        """Return what lanes carry, in relation to each other."""
+        return (1,) * self.lanes
+
+    @property
     def rank_to_core(self) -> Ints:
         """Core of every rank, counted within its node, where ranks lie on the first cores.
 

@@ -284,6 +284,8 @@ def _refusal(spec: PlanSpec, chosen: Decomposition) -> str | None:
         return "goes through memory that the ranks of a node share; write transport: shared"
     if chosen.node is not None or chosen.lane is not None or chosen.by != "node":
         return "has no parts to split, and takes nodes as they are; leave out node, lane and by"
+    if chosen.shares != "equal":
+        return "moves whole blocks; leave out shares, or use collect"
     if spec.algorithms != AUTO:
         return f"takes no algorithms, and algorithms says {spec.algorithms}; leave them out"
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 
@@ -133,19 +134,51 @@ class Regions:
         """Return the same rows, `by` elements further on."""
         return Regions(self.indptr, self.low + by, self.count, self.stride, self.repeat)
 
-    def cut(self, parts: int) -> Regions:
+    def merged(self) -> Regions:
+        """Return the same rows, with intervals joined that follow each other without a gap.
+
+        Examples
+        --------
+        >>> Regions(np.array([0, 2, 3]), np.array([0, 4, 9]), np.array([4, 5, 1])).merged().low
+        array([0, 9])
+        """
+        assert self.repeat is None, "only blocks of pairs lie at a stride"
+        row = csr.row_numbers(self.indptr)
+        follows = (self.low[:-1] + self.count[:-1] == self.low[1:]) & (row[:-1] == row[1:])
+        first = np.flatnonzero(np.concatenate(([True], ~follows))[: len(self.low)])
+        count = np.add.reduceat(self.count, first) if len(first) else self.count
+        return Regions(csr.indptr_of(row[first], len(self)), self.low[first], count)
+
+    def cut(self, parts: int, weights: Sequence[int] | None = None) -> Regions:
         """Cut every row into `parts` rows whose sizes differ by at most one element.
+
+        With weights, their sizes are in proportion to these, but for less than one element.
 
         Examples
         --------
         >>> Regions.of(np.array([10]), np.array([7])).cut(3).low.tolist()
         [10, 13, 15]
+        >>> Regions.of(np.array([0]), np.array([12])).cut(3, [1, 2, 1]).count.tolist()
+        [3, 6, 3]
         """
         if parts == 1:
             return self
+        if weights is None:
+            share, rest = np.divmod(self.totals, parts)
+            return self.into(share[:, None] + (np.arange(parts) < rest[:, None]))
+        # As integers of Python, since products may exceed 64 bits.
+        below = list(accumulate(weights))
+        ends = [[total * some // below[-1] for some in below] for total in self.totals.tolist()]
+        return self.into(np.diff(np.array(ends, dtype=np.int64).reshape(-1, parts), prepend=0))
+
+    def into(self, sizes: Ints) -> Regions:
+        """Cut every row into rows of the given sizes, which sum up to its elements.
+
+        Parameters
+        ----------
+        sizes : ndarray of int64, shape (n_rows, n_parts)
+        """
         assert self.repeat is None, "only blocks of pairs lie at a stride, and they are not cut"
-        share, rest = np.divmod(self.totals, parts)
-        sizes = share[:, None] + (np.arange(parts) < rest[:, None])
         if self.is_single:
             displs = np.cumsum(sizes, axis=1) - sizes + self.low[:, None]
             return Regions.of(displs.ravel(), sizes.ravel())
@@ -154,7 +187,7 @@ class Regions:
         begin, count = edges[:-1], np.diff(edges)
         interval, row = last_at_or_below(starts, begin), last_at_or_below(bounds, begin)
         low = self.low[interval] + begin - starts[interval] if len(begin) else begin
-        return Regions(csr.indptr_of(row, parts * len(self)), low, count)
+        return Regions(csr.indptr_of(row, sizes.size), low, count)
 
 
 class PairTable(Regions):

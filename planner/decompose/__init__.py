@@ -13,7 +13,8 @@ from collplan.planner.blueprint.exchange import FORMS as EXCHANGES
 from collplan.planner.blueprint.exchange import count_leaders, exchange_of
 from collplan.planner.blueprint.groups import Rows, blocks_of, rows_by, runs_of
 from collplan.planner.blueprint.locations import bind_collective
-from collplan.planner.decompose import guideline, leaders, mesh, pairs, transpose
+from collplan.planner.decompose import balanced_pairs, guideline, leaders, mesh, pairs, transpose
+from collplan.planner.decompose.balanced import BalancedGrid, BalancedParts
 from collplan.planner.decompose.grid import Grid
 from collplan.planner.decompose.leaders import Parts
 from collplan.planner.errors import AlgorithmError
@@ -93,11 +94,11 @@ def _only(spec: PlanSpec, ranks: Ints | None) -> Ints | None:
     return ranks if collective.regular is None else None
 
 
-def _leader_form(kind: str, form: str | None) -> Callable[[Parts], None]:
+def _leader_form(kind: str, form: str | None, *, is_balanced: bool) -> Callable[[Parts], None]:
     """Return how a collective runs through leaders."""
     is_pairwise = traits_of(kind).is_pairwise
     if is_pairwise and form in (None, "collect"):
-        return pairs.alltoall
+        return balanced_pairs.alltoall if is_balanced else pairs.alltoall
     if form is None:
         return leaders.FORMS[kind]
     if form == "transpose" and kind in transpose.FORMS:
@@ -156,9 +157,13 @@ class _Expansion:
 
     def _expand_leaders(self, path: Path, task: Task, chosen: Decomposition) -> None:
         rows = self._rows(task, chosen)
-        grid = Grid(rows, count_leaders(chosen, rows), task.root)
+        n_leaders = count_leaders(chosen, rows)
+        grid = Grid(rows, n_leaders, task.root)
+        if chosen.shares == "balanced" and len(rows) > 1:
+            lane = np.array(self.machine.rank_to_lane)[task.ranks]
+            grid = BalancedGrid(rows, n_leaders, task.root, lane, self.machine.lane_rates)
         parts = self._parts(path, task, grid, ("node", "lane"), chosen.node, chosen.lane)
-        _leader_form(task.kind, chosen.form)(parts)
+        _leader_form(task.kind, chosen.form, is_balanced=isinstance(grid, BalancedGrid))(parts)
 
     def _expand_mesh(self, path: Path, task: Task, shape: tuple[int, ...]) -> None:
         length = int(np.prod(shape[1:]))
@@ -182,7 +187,8 @@ class _Expansion:
         outer: Decomposition | None,
     ) -> Parts:
         prefix = f"{task.role}." if task.role else ""
-        return Parts(
+        form = BalancedParts if isinstance(grid, BalancedGrid) else Parts
+        return form(
             sketch=self.sketch,
             task=task,
             grid=grid,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -47,10 +48,19 @@ class Grid:
         """The root's place in its row."""
         return int(np.flatnonzero(self.rows[self.root_row] == self.root)[0])
 
+    @property
+    def weights(self) -> tuple[int, ...] | None:
+        """What columns carry in relation to each other; None where all carry the same."""
+        return None
+
+    def likeness(self, row: int) -> Hashable:
+        """Return what is equal for rows in which leaders have the same places."""
+        return len(self.rows[row])
+
     @cached_property
     def is_even(self) -> bool:
-        """True if all rows are of one length."""
-        return len({len(row) for row in self.rows}) == 1
+        """True if all rows are of one length, and their leaders have the same places."""
+        return len({self.likeness(row) for row in range(len(self.rows))}) == 1
 
     @cached_property
     def matrix(self) -> Ints:
@@ -74,14 +84,14 @@ class Grid:
     @cached_property
     def led_by(self) -> list[list[list[int]]]:
         """The columns that each position leads, row by row."""
-        by_length: dict[int, list[list[int]]] = {}
+        alike: dict[Hashable, list[list[int]]] = {}
         for row, positions in enumerate(self.rows):
-            if len(positions) not in by_length:
+            if self.likeness(row) not in alike:
                 columns: list[list[int]] = [[] for _ in positions]
                 for column in range(self.n_columns):
                     columns[self.place(row, column)].append(column)
-                by_length[len(positions)] = columns
-        return [by_length[len(positions)] for positions in self.rows]
+                alike[self.likeness(row)] = columns
+        return [alike[self.likeness(row)] for row in range(len(self.rows))]
 
     def followers(self, row: int, column: int) -> Ints:
         """Return the positions of `row` that `column` serves, its leader among them.

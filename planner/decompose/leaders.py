@@ -221,10 +221,35 @@ class Parts:
         found = ((self.grid.leader(*place), self.grid.followers(*place)) for place in places)
         return [each for each in found if len(each[1]) > 1]
 
+    def team_blocks(self, leader: int, positions: Ints) -> Regions:
+        """Return what a leader handles of the blocks of its team, a row per position."""
+        return self.task.given.take(positions)
+
     def in_team(self, phase: int, kind: str, leader: int, positions: Ints, *ends: Any) -> Bools:
         """State a gather to the leader of some positions of a row, or a scatter from it."""
         root = int(np.flatnonzero(positions == leader)[0])
         return self.inside(phase, kind, positions, root, *ends)
+
+    def to_leaders(self, phase: int) -> Home:
+        """Gather blocks to those who lead more than themselves; return where leaders have them."""
+        task = self.task
+        collects = np.zeros(self.sketch.n_ranks, dtype=np.bool_)
+        for leader, team in self.teams():
+            given = self.team_blocks(leader, team)
+            done = self.in_team(phase, "gather", leader, team, task.input, task.output, given)
+            collects[task.ranks[leader]] = done[task.ranks[leader]]
+        self.repeat(collects, range(self.n_rows))
+        return task.output.where(collects, task.input)
+
+    def from_leaders(self, phase: int, here: Home) -> Home:
+        """Scatter blocks from those who lead more than themselves; return where they are."""
+        task = self.task
+        done = np.zeros(self.sketch.n_ranks, dtype=np.bool_)
+        for leader, team in self.teams():
+            given = self.team_blocks(leader, team)
+            done |= self.in_team(phase, "scatter", leader, team, here, task.output, given)
+        self.repeat(done, range(self.n_rows))
+        return task.output.where(done, here)
 
     def leads_itself(self) -> Bools:
         """Mark the ranks that lead themselves and nobody else."""
@@ -299,7 +324,7 @@ def combine_before(parts: Parts, phase: int, before: Home) -> None:
 def gather(parts: Parts) -> None:
     """Gather to leaders, along columns to the root's node, and there to the root."""
     task, grid, output = parts.task, parts.grid, parts.task.output
-    here = _to_leaders(parts, 0)
+    here = parts.to_leaders(0)
     here = parts.in_columns(1, "gather", here, output, parts.blocks_by_row)
     here = parts.in_rows(
         2, "gather", here, output, parts.blocks_led, rows=[grid.root_row], root=grid.shift
@@ -321,14 +346,14 @@ def scatter(parts: Parts) -> None:
         ends = grid.column(column), row, here, middle, parts.blocks_by_row(column)
         done |= parts.along(1, "scatter", *ends)
     here = middle.where(done, task.input)
-    here = _from_leaders(parts, 2, here)
+    here = parts.from_leaders(2, here)
     settle(parts, 3, np.array([task.root]), here)
 
 
 def allgather(parts: Parts) -> None:
     """Gather to leaders, allgather along columns, then on nodes what each leader has."""
     output = parts.task.output
-    here = _to_leaders(parts, 0)
+    here = parts.to_leaders(0)
     here = parts.in_columns(1, "allgather", here, output, parts.blocks_by_row)
     here = parts.in_rows(2, "allgather", here, output, parts.blocks_led)
     settle(parts, 3, np.arange(parts.task.size), here)
@@ -342,30 +367,7 @@ def reduce_scatter_block(parts: Parts) -> None:
     target = stage if parts.n_rows > 1 else middle
     here = parts.in_rows(0, kind, task.input, target, parts.blocks_led, spare=handed)
     here = parts.in_columns(1, kind, here, middle, parts.blocks_by_row, spare=handed)
-    settle(parts, 3, np.arange(task.size), _from_leaders(parts, 2, here))
-
-
-def _to_leaders(parts: Parts, phase: int) -> Home:
-    """Gather blocks to those who lead more than themselves; return where leaders have them."""
-    task = parts.task
-    collects = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
-    for leader, team in parts.teams():
-        given = task.given.take(team)
-        done = parts.in_team(phase, "gather", leader, team, task.input, task.output, given)
-        collects[task.ranks[leader]] = done[task.ranks[leader]]
-    parts.repeat(collects, range(parts.n_rows))
-    return task.output.where(collects, task.input)
-
-
-def _from_leaders(parts: Parts, phase: int, here: Home) -> Home:
-    """Scatter blocks from those who lead more than themselves; return where they are."""
-    task = parts.task
-    done = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
-    for leader, team in parts.teams():
-        given = task.given.take(team)
-        done |= parts.in_team(phase, "scatter", leader, team, here, task.output, given)
-    parts.repeat(done, range(parts.n_rows))
-    return task.output.where(done, here)
+    settle(parts, 3, np.arange(task.size), parts.from_leaders(2, here))
 
 
 def settle(parts: Parts, phase: int, positions: Ints, here: Home) -> None:

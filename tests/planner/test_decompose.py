@@ -68,6 +68,16 @@ def through_leaders():
         yield "numa", nested
 
 
+def balanced():
+    """Yield machines with decompositions in which leaders carry what their lanes can."""
+    for name, decomposition in through_leaders():
+        chosen = Decomposition.model_validate(decomposition)
+        if chosen.name != "hierarchical" and chosen.node is None:
+            yield name, chosen.replace(shares="balanced").model_dump()
+    nested = {"name": "full_lane", "node": {"name": "full_lane", "by": "numa"}}
+    yield "numa", nested | {"shares": "balanced"}
+
+
 def transposed():
     for name, decomposition in through_leaders():
         fields = Decomposition.model_validate(decomposition).model_dump()
@@ -126,6 +136,12 @@ def test_through_leaders(machine, decomposition, kind):
     check_structures(kind, machine, decomposition)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("machine", "decomposition"), [named(*case) for case in balanced()])
+def test_balanced_shares(machine, decomposition, kind):
+    check_structures(kind, machine, decomposition)
+
+
 @pytest.mark.parametrize("kind", SCANS)
 @pytest.mark.parametrize(("machine", "decomposition"), [named(*case) for case in transposed()])
 def test_scans_by_transposing(machine, decomposition, kind):
@@ -153,6 +169,9 @@ SELECTION = [
     ("3x4", {"name": "mesh", "shape": [2, 3, 2]}),
     ("2x3", "guideline"),
     ("numa", NESTED[0]),
+    ("2x3", {"name": "full_lane", "shares": "balanced"}),
+    ("5,5,2", {"name": "full_lane", "shares": "balanced"}),
+    ("1,3,2", {"name": "multi_leader", "leaders": 2, "shares": "balanced"}),
 ]
 
 

@@ -1,0 +1,222 @@
+"""Balanced shares: every leader carries what its lane can carry of a node's vector or blocks.
+
+Where lanes do not divide the ranks of a node, or have different rates, equal shares
+leave some lanes idle while others still carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from itertools import cycle
+from math import gcd, lcm
+
+import numpy as np
+
+from collplan.planner.arrays import Ints, csr
+from collplan.planner.arrays.intervals import last_at_or_below
+from collplan.planner.blueprint.locations import Home
+from collplan.planner.blueprint.regions import Regions
+from collplan.planner.decompose.grid import Grid
+from collplan.planner.decompose.leaders import Parts
+
+
+@dataclass(frozen=True, eq=False)
+class BalancedGrid(Grid):
+    """A grid in which every column has one lane, and a weight: its part of the lane's rate.
+
+    The columns' lanes are those of the longest row, counted from the root's place. On every
+    other row a column is led by a position on its lane, or where no position is on it, by one
+    on the lane that has least to carry::
+
+        lanes     0 1 2 0 1        weights 1 1 2 1 1, if all lanes have one rate
+        row 0     0 1 2 3 4        5 ranks
+        row 1     5 6 7 5 6        3 ranks: positions 5 and 6 lead two columns each
+
+    Parameters
+    ----------
+    lane : ndarray of int64, shape (n_positions,)
+        The lane of every position.
+    rates : tuple of int
+        What lanes carry, in relation to each other.
+    """
+
+    lane: Ints
+    rates: tuple[int, ...]
+
+    @cached_property
+    def column_lane(self) -> list[int]:
+        """The lane of every column: the lanes of a row in turn, where not all of it leads."""
+        longest = max(range(len(self.rows)), key=self._reference_order)
+        lanes = self.lane[self.rows[longest]][self._turn(longest)].tolist()
+        turn = [lanes[:i].count(lane) for i, lane in enumerate(lanes)]
+        chosen = sorted(range(len(lanes)), key=lambda i: turn[i])[: self.n_columns]
+        return [lanes[i] for i in sorted(chosen)]
+
+    @cached_property
+    def weights(self) -> tuple[int, ...]:
+        """What columns carry in relation to each other."""
+        n_columns = {lane: self.column_lane.count(lane) for lane in set(self.column_lane)}
+        whole = lcm(*n_columns.values())
+        weights = [self.rates[lane] * whole // n_columns[lane] for lane in self.column_lane]
+        return tuple(weight // gcd(*weights) for weight in weights)
+
+    def likeness(self, row: int) -> Hashable:
+        """Return the lanes of a row's positions."""
+        return self._likeness[row]
+
+    def place(self, row: int, column: int) -> int:
+        """Return the place of a column's leader in its row."""
+        return self._places[self.likeness(row)][column]
+
+    @cached_property
+    def _likeness(self) -> list[bytes]:
+        return [self.lane[row].tobytes() for row in self.rows]
+
+    @cached_property
+    def _places(self) -> dict[Hashable, list[int]]:
+        """The place of every column's leader, by the likeness of rows."""
+        first = {self.likeness(row): row for row in reversed(range(len(self.rows)))}
+        return {likeness: self._deal(row) for likeness, row in first.items()}
+
+    def _deal(self, row: int) -> list[int]:
+        lanes = self.lane[self.rows[row]]
+        turn = self._turn(row)
+        there = {lane: cycle(turn[lanes[turn] == lane]) for lane in sorted(set(lanes.tolist()))}
+        load = dict.fromkeys(there, 0)
+        places = [-1] * self.n_columns
+        # Columns whose lane the row has come first: what the others carry comes on top.
+        for column in sorted(range(self.n_columns), key=lambda c: self.column_lane[c] not in there):
+            lane, weight = self.column_lane[column], self.weights[column]
+            if lane not in there:
+                lane = min(there, key=lambda each: Fraction(load[each] + weight, self.rates[each]))
+            load[lane] += weight
+            places[column] = int(next(there[lane]))
+        return places
+
+    def _turn(self, row: int) -> Ints:
+        """Return the places of a row, counted from the root's."""
+        n = len(self.rows[row])
+        return np.asarray((self.shift + np.arange(n)) % n)
+
+    def _reference_order(self, row: int) -> tuple[int, bool]:
+        return len(self.rows[row]), row == self.root_row
+
+
+@dataclass(eq=False)
+class BalancedParts(Parts):
+    """Parts whose columns carry shares by weight: of the vector, or of a row's blocks joined."""
+
+    def __post_init__(self) -> None:
+        if self.task.traits.is_rooted and self.task.traits.has_blocks:
+            self._serve_root_row()
+
+    def _serve_root_row(self) -> None:
+        """State what the root exchanges with its own row, of which no leader carries a part."""
+        task, members = self.task, self.grid.rows[self.grid.root_row]
+        own = self.blocks_of_row(self.grid.root_row)
+        self.inside(3, task.kind, members, self.grid.shift, task.input, task.output, own)
+        if len(members) == 1:
+            path = (*self.path, 3, 0)
+            self.sketch.copy(path, self.roles[0], task.ranks[members], task.input, task.output, own)
+        others = task.given.union([] if p in members else [p] for p in range(task.size))
+        self.task = replace(task, given=others)
+
+    @cached_property
+    def shares(self) -> Regions:
+        """A vector's share for every column."""
+        return self.task.given.cut(self.grid.n_columns, self.grid.weights)
+
+    def blocks_led(self, row: int) -> Regions:
+        """Return the parts of blocks that each position of a row handles for its columns."""
+        m, rows = self.grid.n_columns, range(self.n_rows)
+        lists = [[r * m + c for c in some for r in rows] for some in self.grid.led_by[row]]
+        return self._row_shares.union(lists).merged()
+
+    def blocks_by_row(self, column: int) -> Regions:
+        """Return, a row of the grid each, the parts of blocks that a column carries."""
+        return self._row_shares.take(np.arange(self.n_rows) * self.grid.n_columns + column)
+
+    def teams(self) -> list[tuple[int, Ints]]:
+        """Return leader and those of whose blocks it carries a part, if it is not alone."""
+        found = []
+        for row in self.split_rows(range(self.n_rows))[0]:
+            position, column, _ = self._pieces[row]
+            for place, columns in enumerate(self.grid.led_by[row]):
+                leader = int(self.grid.rows[row][place])
+                team = np.union1d(position[np.isin(column, columns)], [leader])
+                if columns and len(team) > 1:
+                    found.append((leader, team))
+        return found
+
+    def team_blocks(self, leader: int, positions: Ints) -> Regions:
+        """Return the parts of blocks that a leader carries, a row per position of its team."""
+        row = next(i for i, some in enumerate(self.grid.rows) if leader in some)
+        place = int(np.flatnonzero(self.grid.rows[row] == leader)[0])
+        position, column, pieces = self._pieces[row]
+        is_led = np.isin(column, self.grid.led_by[row][place])
+        return pieces.union(np.flatnonzero(is_led & (position == each)) for each in positions)
+
+    def from_leaders(self, phase: int, here: Home) -> Home:
+        """Exchange parts of blocks on every row; return where blocks are then.
+
+        A rank receives from several leaders, so in scatters it would have to stage
+        what it passes on of each.
+        """
+        task, done = self.task, np.zeros(self.sketch.n_ranks, dtype=np.bool_)
+        stage = self.sketch.scratch((*self.path, -1, 2), task.ranks)
+        source = here.where(here.differs(task.output), stage)
+        for row in self.split_rows(range(self.n_rows))[0]:
+            position, column, pieces = self._pieces[row]
+            members = self.grid.rows[row]
+            leaders = np.array([self.grid.leader(row, c) for c in self.columns])[column]
+            is_moved = (leaders != position) | here.differs(task.output)[task.ranks[leaders]]
+            pairs = [
+                np.flatnonzero(is_moved & (leaders == leader) & (position == member))
+                for leader in members
+                for member in members
+            ]
+            given = pieces.union(pairs).merged()
+            done |= self.inside(phase, "alltoall", members, 0, source, task.output, given, given)
+        self.repeat(done, range(self.n_rows))
+        return task.output.where(done, here)
+
+    @cached_property
+    def _row_shares(self) -> Regions:
+        """The share of every column in every row's blocks, row by row."""
+        shares = []
+        for _, column, pieces in self._pieces:
+            shares.append(pieces.union(np.flatnonzero(column == c) for c in self.columns).merged())
+        return Regions.stack(shares)
+
+    @cached_property
+    def _pieces(self) -> list[tuple[Ints, Ints, Regions]]:
+        """Every row's blocks, cut where shares end: positions, columns and the pieces."""
+        return [self._cut_blocks(self._in_turn(row)) for row in range(self.n_rows)]
+
+    def _in_turn(self, row: int) -> Ints:
+        """Return the positions of a row by the column that would serve them whole."""
+        return np.concatenate([self.grid.followers(row, column) for column in self.columns])
+
+    def _cut_blocks(self, positions: Ints) -> tuple[Ints, Ints, Regions]:
+        joined = self.task.given.union([positions])
+        starts = csr.running_total(self.task.given.totals[positions])
+        bounds = csr.running_total(joined.cut(self.grid.n_columns, self.grid.weights).totals)
+        edges = csr.sorted_unique(np.concatenate((starts, bounds)))
+        begin = edges[:-1]
+        position = positions[last_at_or_below(starts[:-1], begin)]
+        return position, last_at_or_below(bounds[:-1], begin), joined.into(np.diff(edges)[None])
+
+
+def is_uneven(lane: Iterable[int], rates: tuple[int, ...]) -> bool:
+    """Return whether equal shares of ranks on the given lanes load these unevenly.
+
+    Examples
+    --------
+    >>> is_uneven([0, 1, 0], (1, 1)), is_uneven([0, 1, 0], (2, 1)), is_uneven([0, 1], (2, 1))
+    (True, False, True)
+    """
+    lanes = list(lane)
+    return len({Fraction(lanes.count(one), rates[one]) for one in set(lanes)}) > 1
