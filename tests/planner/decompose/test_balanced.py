@@ -13,8 +13,8 @@ from collplan.compiling import compile_spec
 from collplan.planner.collective.bounds import lower_bounds
 from collplan.planner.decompose import draft
 from collplan.planner.decompose.balanced import BalancedGrid, is_uneven
-from collplan.planner.metrics import measure
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.metrics import measure
 from collplan.specs import PlanSpec
 
 
