@@ -23,7 +23,7 @@ from typing import Any, Final
 from cluster_cases import KINDS, spec_of
 
 from collplan.compiling import compile_spec
-from collplan.emulate.cluster import Cluster, parse_rate
+from collplan.emulate.cluster import Cluster, parse_rates
 from collplan.emulate.machine import emulated_machine
 from collplan.emulate.running import run_emulated
 from collplan.planner.collective.bounds import lower_bounds
@@ -184,7 +184,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--per-node", type=int, default=4)
     parser.add_argument("--lanes", type=int, default=2)
-    parser.add_argument("--rate", default="100Mbit", help="of each lane, each way")
+    parser.add_argument("--rate", default="100Mbit", help="of a lane, or every lane, each way")
     parser.add_argument("--bytes", type=parse_bytes, default="4MiB", help="see cluster_cases.py")
     parser.add_argument("--repetitions", type=int, default=7)
     parser.add_argument("--collectives", type=lambda text: text.split(","), default=list(KINDS))
@@ -202,7 +202,7 @@ def parse_options() -> argparse.Namespace:
 def main() -> int:
     """Print the tables; exit status 1 where a result is wrong."""
     options = parse_options()
-    rate = parse_rate(options.rate)
+    rate = parse_rates(options.rate)
     cluster = Cluster(options.nodes, options.per_node, options.lanes, rate)
     library, rows = rows_of(cluster, options)
     print_line(

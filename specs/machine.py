@@ -14,6 +14,7 @@ from collplan.specs.base import ShortModel, described, raise_together
 from collplan.specs.errors import show_value
 from collplan.specs.network import Network
 from collplan.specs.numbers import (
+    MAX_LANES,
     MAX_RANKS,
     Node,
     NumberOfCores,
@@ -21,6 +22,9 @@ from collplan.specs.numbers import (
     NumberOfLanes,
     NumberOfNodes,
     NumberOfRanks,
+    Rate,
+    parse_rate,
+    read_whole,
 )
 from collplan.specs.presets import load_preset, preset_names
 
@@ -44,6 +48,27 @@ def _check_ranks_per_node(value: Any) -> Any:
         if number > MAX_RANKS:
             raise ValueError(f"{show_value(number)} ranks on a node; give {MAX_RANKS} or fewer")
     return value
+
+
+def _read_lanes(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        if not 1 <= len(value) <= MAX_LANES:
+            raise ValueError(f"{len(value)} rates; give one for each of 1 to {MAX_LANES} lanes")
+        rates = tuple(parse_rate(rate) for rate in value)
+        if 0 in rates:
+            raise ValueError("a lane of 0 bit/s carries nothing; leave it out")
+        return rates
+    if isinstance(value, str):
+        raise ValueError(
+            f"{show_value(value)} is not a number of lanes; give one, or a list with every lane's "
+            f"rate, as [100Gbit, 25Gbit]"
+        )
+    number = read_whole(value)
+    if number < 1:
+        raise ValueError(f"{show_value(value)} is too small; give 1 or more")
+    if number > MAX_LANES:
+        raise ValueError(f"{show_value(value)} is too large; give {MAX_LANES} or less")
+    return number
 
 
 def _check_rank_order(value: Any) -> Any:
@@ -84,7 +109,7 @@ class Machine(ShortModel):
     """Nodes of cores in NUMA domains, joined by lanes, with ranks placed on them.
 
     On a node, local rank i runs on core i and receives on lane ``i mod
-    lanes``; domains are contiguous blocks of cores. A preset's name stands
+    n_lanes``; domains are contiguous blocks of cores. A preset's name stands
     for its machine, and ``{preset: hydra, nodes: 4}`` changes fields of it.
 
     Parameters
@@ -97,8 +122,10 @@ class Machine(ShortModel):
         NUMA domains per node.
     cores : int or None
         Cores per node; None is as many as the fullest node has ranks.
-    lanes : int
-        Network adapters per node that can be used at the same time.
+    lanes : int or tuple of int
+        Network adapters per node that can be used at the same time: their number, or the rate
+        of each, as ``[100Gbit, 25Gbit]``. The network's `G_ns_per_byte` is that of the fastest;
+        others take longer in proportion.
     rank_order : "block", "cyclic" or tuple of int
         Fill node after node, deal ranks around the nodes that have room, or
         say the node of every rank.
@@ -123,7 +150,7 @@ class Machine(ShortModel):
     ] = 1
     numa_domains: NumberOfDomains = 1
     cores: NumberOfCores | None = None
-    lanes: NumberOfLanes = 1
+    lanes: Annotated[NumberOfLanes | tuple[Rate, ...], BeforeValidator(_read_lanes)] = 1
     rank_order: RankOrder = "block"
     network: Network = Network()
 
@@ -165,7 +192,7 @@ class Machine(ShortModel):
             yield f"{self.n_ranks} ranks; at most {MAX_RANKS} fit a plan, use fewer nodes"
         for name, number, most in (
             ("cores", self.cores_per_node, MAX_CORES),
-            ("lanes", self.lanes, MAX_ADAPTERS),
+            ("lanes", self.n_lanes, MAX_ADAPTERS),
         ):
             if number * self.nodes > most:
                 yield (
@@ -233,12 +260,22 @@ class Machine(ShortModel):
     @cached_property
     def rank_to_lane(self) -> Ints:
         """Lane every rank receives on."""
-        return tuple(local % self.lanes for local in self.rank_to_local)
+        return tuple(local % self.n_lanes for local in self.rank_to_local)
+
+    @property
+    def n_lanes(self) -> int:
+        """Return the number of lanes per node."""
+        return self.lanes if isinstance(self.lanes, int) else len(self.lanes)
 
     @property
     def lane_rates(self) -> Ints:
         """Return what lanes carry, in relation to each other."""
-        return (1,) * self.lanes
+        return (1,) * self.lanes if isinstance(self.lanes, int) else self.lanes
+
+    @property
+    def lane_slowness(self) -> tuple[float, ...]:
+        """Return how many times as long as on the fastest lane a byte takes on each."""
+        return tuple(max(self.lane_rates) / rate for rate in self.lane_rates)
 
     @property
     def rank_to_core(self) -> Ints:

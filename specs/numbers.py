@@ -27,7 +27,8 @@ MAX_SECONDS: Final = 10**9
 """About 30 years."""
 
 
-def _read_whole(value: Any) -> Any:
+def read_whole(value: Any) -> Any:
+    """Return a whole number as an int; raise `ValueError` for what is none, a bool or text."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, bool) or not hasattr(value, "__index__"):
@@ -41,7 +42,7 @@ def _read_real(value: Any) -> Any:
     return value
 
 
-WHOLE: Final = BeforeValidator(_read_whole)
+WHOLE: Final = BeforeValidator(read_whole)
 """Marks a field as an integer: neither a bool nor text, as pydantic would take by itself."""
 REAL: Final = BeforeValidator(_read_real)
 """Marks a field as a number in the same way."""
@@ -131,6 +132,81 @@ def _limited(size: int, given: object) -> int:
     if size > MAX_SIZE:
         raise ValueError(f"{show_value(given)} is too large; give at most {MAX_SIZE} bytes (1 EiB)")
     return size
+
+
+_PREFIXES: Final = {
+    "": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+}
+_RATE: Final = re.compile(r"\s*(\d{1,40}(?:\.\d{1,40})?)\s*([kKmMgG]?i?)(bit|Bit|B)(?:/s)?\s*")
+MAX_RATE: Final = 2**60
+"""Greatest rate of a lane, in bits per second."""
+
+
+def parse_rate(value: object) -> int:
+    """Turn ``"100Mbit"`` or ``"12.5MB/s"`` into bits per second; a number is one of these.
+
+    Parameters
+    ----------
+    value : object
+        An integer, or a number, a prefix (k, M, G; or Ki, Mi, Gi), and ``bit`` or ``B``;
+        ``/s`` may follow.
+
+    Returns
+    -------
+    int
+        Bits per second.
+
+    Raises
+    ------
+    ValueError
+        If `value` is not a rate, or not a whole number of bits per second.
+
+    Examples
+    --------
+    >>> parse_rate("100Mbit"), parse_rate("12.5MB/s"), parse_rate("1 Gbit/s")
+    (100000000, 100000000, 1000000000)
+    """
+    bits = Fraction(value) if isinstance(value, int) and not isinstance(value, bool) else None
+    if isinstance(value, str) and (match := _RATE.fullmatch(value)):
+        bits = Fraction(match[1]) * _PREFIXES[match[2].lower()] * (8 if match[3] == "B" else 1)
+    if bits is None:
+        raise ValueError(
+            f"{show_value(value)} is not a rate; give bits or bytes per second, as 100Mbit, 1Gbit "
+            f"or 12.5MB/s"
+        )
+    if bits.denominator != 1:
+        raise ValueError(
+            f"{show_value(value)} is {float(bits):g} bit/s; give a whole number of bits per second"
+        )
+    if not 0 <= bits <= MAX_RATE:
+        raise ValueError(f"{show_value(value)} is out of range; give 0 to {MAX_RATE} bit/s")
+    return int(bits)
+
+
+Rate = Annotated[
+    int,
+    Field(ge=1),
+    BeforeValidator(parse_rate),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": MAX_RATE},
+                {
+                    "type": "string",
+                    "pattern": r"^\s*\d+(\.\d+)?\s*[kKmMgG]?i?(bit|Bit|B)(/s)?\s*$",
+                },
+            ],
+            "description": "Bits per second: a number, or a rate such as 100Mbit or 12.5MB/s.",
+        }
+    ),
+]
+"""A field of bits per second that also accepts ``"100Mbit"`` or ``"12.5MB/s"``."""
 
 
 def _schema(least: int) -> WithJsonSchema:

@@ -82,7 +82,7 @@ def _prepare(options: CalibrateOptions) -> Benchmark:
     _check_outputs(options)
     machine = machine_at_hand()  # the emulated cluster that this runs on, if any
     effort = QUICK if options.quick else THOROUGH
-    lanes = options.lanes or (None if machine is None else machine.lanes)
+    lanes = options.lanes or (None if machine is None else machine.n_lanes)
 
     def measure(comm: Any, advance: Advance) -> Document:
         from collplan.measure.calibration.measure import measure_machine

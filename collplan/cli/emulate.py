@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from collplan.cli.options import Options, argument, flag, option
-from collplan.emulate.cluster import Cluster, EmulationError, parse_rate
+from collplan.emulate.cluster import Cluster, EmulationError, parse_rates
 from collplan.reports.progress import PROGRESS, shows_progress
 
 
@@ -19,7 +19,10 @@ class EmulateOptions(Options):
     )
     lanes: int = option("k", "Network interfaces per node.", default=1)
     rate: str = option(
-        "R", "Rate of a lane in each direction, as 100Mbit, 1Gbit or 12.5MB/s.", default="100Mbit"
+        "R",
+        "Rate of a lane in each direction, as 100Mbit, 1Gbit or 12.5MB/s, or of every lane, as "
+        "100Mbit,50Mbit.",
+        default="100Mbit",
     )
     order: str = option(
         "ORDER", "block, cyclic, or the node of every rank, as 0,1,1,0.", default="block"
@@ -44,7 +47,7 @@ def command(options: EmulateOptions) -> int:
         nodes=options.nodes,
         ranks_per_node=ranks if len(ranks) > 1 else ranks[0],
         lanes=options.lanes,
-        rate_bits_per_s=parse_rate(options.rate),
+        rate_bits_per_s=parse_rates(options.rate),
         rank_order=order if order in ("block", "cyclic") else _numbers("order", order),
         striped=options.stripe,
     )

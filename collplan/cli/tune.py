@@ -135,7 +135,7 @@ class TuneOptions(Options):
             keep_within=self.keep_within,
             at_most=self.at_most,
             network=machine.network,
-            lanes=machine.lanes if "lanes" in machine.model_fields_set else None,
+            lanes=machine.n_lanes if "lanes" in machine.model_fields_set else None,
             numa_domains=machine.numa_domains,
             again=self.again,
             give_up_s=self.give_up,

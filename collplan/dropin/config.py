@@ -105,7 +105,7 @@ def read_table(
     here = None
     if not force:
         machine = machine_at_hand()
-        here = take_fingerprint(comm, None if machine is None else machine.lanes)
+        here = take_fingerprint(comm, None if machine is None else machine.n_lanes)
     text, problem = None, None
     if comm.Get_rank() == 0:
         try:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Final
 
+from collplan.specs import numbers
 from collplan.specs.errors import CollplanError
 
 
@@ -22,17 +21,6 @@ MIN_RATE: Final = 10**4
 MAX_RATE: Final = 10**11
 """Bits per second; above, tc's 32-bit limit of the queue overflows."""
 
-_PREFIXES: Final = {
-    "": 1,
-    "k": 10**3,
-    "m": 10**6,
-    "g": 10**9,
-    "ki": 2**10,
-    "mi": 2**20,
-    "gi": 2**30,
-}
-_RATE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgG]?i?)(bit|Bit|B)(?:/s)?\s*")
-
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
@@ -46,8 +34,8 @@ class Cluster:
         Ranks on every node, or a number for each node.
     lanes : int
         Network interfaces per node, each on a switch of its own.
-    rate_bits_per_s : int
-        What a lane carries in each direction, headers included.
+    rate_bits_per_s : int or tuple of int
+        What a lane carries in each direction, headers included; or what each of them does.
     rank_order : "block", "cyclic" or tuple of int
         As `collplan.specs.Machine` has it.
     striped : bool
@@ -62,7 +50,7 @@ class Cluster:
     nodes: int
     ranks_per_node: int | tuple[int, ...]
     lanes: int
-    rate_bits_per_s: int
+    rate_bits_per_s: int | tuple[int, ...]
     rank_order: str | tuple[int, ...] = "block"
     striped: bool = False
 
@@ -70,47 +58,52 @@ class Cluster:
         for field, value, least, most in (
             ("nodes", self.nodes, 1, MAX_NODES),
             ("lanes", self.lanes, 1, MAX_LANES),
-            ("rate", self.rate_bits_per_s, MIN_RATE, MAX_RATE),
+            *(("rate", rate, MIN_RATE, MAX_RATE) for rate in set(self.lane_rates)),
         ):
             if not least <= value <= most:
                 unit = " bit/s" if field == "rate" else ""
                 raise EmulationError(
                     f"{field}: {value}{unit} cannot be emulated; give {least} to {most}{unit}"
                 )
+        if len(self.lane_rates) != self.lanes:
+            raise EmulationError(
+                f"rate: {len(self.lane_rates)} rates for {self.lanes} lanes; give one rate, or one "
+                f"for each lane"
+            )
+
+    @property
+    def lane_rates(self) -> tuple[int, ...]:
+        """Return the rate of every lane."""
+        rates = self.rate_bits_per_s
+        return (rates,) * self.lanes if isinstance(rates, int) else rates
 
 
 def parse_rate(text: str) -> int:
     """Turn ``"100Mbit"`` or ``"12.5MB/s"`` into bits per second.
 
-    Parameters
-    ----------
-    text : str
-        A number, a prefix (k, M, G; or Ki, Mi, Gi), and ``bit`` or ``B``; ``/s`` may follow.
-
-    Returns
-    -------
-    int
-        Bits per second.
-
     Raises
     ------
     EmulationError
         If `text` is not a rate, or not a whole number of bits per second.
+    """
+    try:
+        return numbers.parse_rate(text)
+    except ValueError as error:
+        raise EmulationError(f"rate: {error}") from None
+
+
+def parse_rates(text: str) -> int | tuple[int, ...]:
+    """Turn ``"100Mbit"`` into bits per second, or ``"100Mbit,50Mbit"`` into those of each lane.
+
+    Raises
+    ------
+    EmulationError
+        If one of them is not a rate.
 
     Examples
     --------
-    >>> parse_rate("100Mbit"), parse_rate("12.5MB/s"), parse_rate("1 Gbit/s")
-    (100000000, 100000000, 1000000000)
+    >>> parse_rates("100Mbit"), parse_rates("100Mbit,12.5MB/s")
+    (100000000, (100000000, 100000000))
     """
-    match = _RATE.fullmatch(text)
-    if match is None:
-        raise EmulationError(
-            f"rate: {text!r} is not a rate; give bits or bytes per second, as 100Mbit, 1Gbit "
-            f"or 12.5MB/s"
-        )
-    bits = Fraction(match[1]) * _PREFIXES[match[2].lower()] * (8 if match[3] == "B" else 1)
-    if bits.denominator != 1:
-        raise EmulationError(
-            f"rate: {text!r} is {float(bits):g} bit/s; give a whole number of bits per second"
-        )
-    return int(bits)
+    rates = tuple(parse_rate(word) for word in text.split(","))
+    return rates if len(rates) > 1 else rates[0]

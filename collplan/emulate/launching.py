@@ -85,7 +85,7 @@ def prepare_launch(
     else:
         if striped:
             # By itself the library takes UCX, and that no more than two interfaces per message.
-            environment = {"UCX_MAX_RNDV_RAILS": str(machine.lanes)}
+            environment = {"UCX_MAX_RNDV_RAILS": str(machine.n_lanes)}
         else:
             environment = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
         options = _mpich_options(machine)

@@ -47,7 +47,8 @@ def emulated_machine(cluster: Cluster) -> Machine:
     EmulationError
         If ranks and nodes do not fit together.
     """
-    ns_per_byte = 8e9 / cluster.rate_bits_per_s
+    rates = cluster.lane_rates
+    ns_per_byte = 8e9 / max(rates)
     between = Link(
         L_ns=75_000,
         o_ns=9_500,
@@ -69,7 +70,8 @@ def emulated_machine(cluster: Cluster) -> Machine:
         copy_ns_per_byte=0.2,
         reduce_ns_per_byte=0.4,
     )
-    names = ("nodes", "ranks_per_node", "lanes", "rank_order")
+    names = ("nodes", "ranks_per_node", "rank_order")
     fields = {name: getattr(cluster, name) for name in names}
+    fields["lanes"] = cluster.lanes if len(set(rates)) == 1 else rates
     with explaining(error=EmulationError):
         return Machine.model_validate({**fields, "network": network})

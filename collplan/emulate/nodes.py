@@ -77,10 +77,12 @@ def switch_port(node: int, lane: int) -> str:
     return f"p{node}l{lane}"
 
 
-def queues(interfaces: Iterable[str], rate_bits_per_s: int) -> list[str]:
-    """Return tc's commands that shape what interfaces send."""
-    shape = f"root tbf rate {rate_bits_per_s}bit burst {BURST} latency {QUEUE_TIME}"
-    return [f"qdisc add dev {interface} {shape}" for interface in interfaces]
+def queues(interfaces: Iterable[str], rates: Iterable[int]) -> list[str]:
+    """Return tc's commands that shape what interfaces send, to as many bits per second."""
+    return [
+        f"qdisc add dev {interface} root tbf rate {rate}bit burst {BURST} latency {QUEUE_TIME}"
+        for interface, rate in zip(interfaces, rates, strict=True)
+    ]
 
 
 SCRIPTS: Final = "/dev/shm/collplan"
@@ -128,8 +130,7 @@ class SetUpError(Exception):
 def build(
     *,
     nodes: int,
-    lanes: int,
-    rate_bits_per_s: int,
+    lane_rates: Sequence[int],
     ip: str,
     tc: str,
     nsenter: str,
@@ -139,8 +140,10 @@ def build(
 
     Parameters
     ----------
-    nodes, lanes, rate_bits_per_s : int
-        How many nodes and lanes, and what a lane carries each way.
+    nodes : int
+        How many nodes.
+    lane_rates : sequence of int
+        What each lane carries each way, in bits per second.
     ip, tc, nsenter : str
         Paths of the programs.
     files : mapping of str to str
@@ -157,14 +160,14 @@ def build(
         If the machine lacks something or does not allow it.
     """
     _set_up_protocols()
-    pids = _start_nodes(nodes)
+    pids, lanes = _start_nodes(nodes), len(lane_rates)
     ports = [switch_port(node, lane) for node in range(nodes) for lane in range(lanes)]
     _batch(ip, switch_links(pids, lanes))
-    _batch(tc, queues(ports, rate_bits_per_s))
+    _batch(tc, queues(ports, [*lane_rates] * nodes))
     for node, pid in enumerate(pids):
         enter = [nsenter, "--target", str(pid), "--net", "--"]
         _batch(ip, node_links(node, lanes), enter)
-        _batch(tc, queues(map(lane_name, range(lanes)), rate_bits_per_s), enter)
+        _batch(tc, queues(map(lane_name, range(lanes)), lane_rates), enter)
     scripts = {**files, Path(ENTER).name: _enter_script(nsenter, pids)}
     for pid in pids:
         for name, text in scripts.items():

@@ -111,8 +111,7 @@ def run_emulated(
         raise EmulationError(f"CMD: {program[0]!r} is not a program; give one on PATH, or its path")
     request = {
         "nodes": cluster.nodes,
-        "lanes": cluster.lanes,
-        "rate_bits_per_s": cluster.rate_bits_per_s,
+        "lane_rates": cluster.lane_rates,
         **tools,
         "files": files,
         "directory": directory,

@@ -99,7 +99,7 @@ def _least_reads(machine: Machine, counts: NodeCounts, ranks: int) -> int | None
     if nic is None:
         return None
     pairs = int(counts.queue_pairs) if nic.transport == "rc" else ranks
-    return max(0, pairs - nic.connections * machine.lanes) if nic.warm else pairs
+    return max(0, pairs - nic.connections * machine.n_lanes) if nic.warm else pairs
 
 
 def _count(

@@ -40,14 +40,15 @@ def flat_ns(machine: Machine, n_bytes: float, *, is_in_place: bool = False) -> f
     place = node * machine.numa_domains + placement.numa
     near, inside = np.bincount(place)[place] - 1, np.bincount(node)[node] - 1
     across = n_ranks - 1 - inside
-    rail = node * machine.lanes + lane
-    n_rails = machine.nodes * machine.lanes
+    rail = node * machine.n_lanes + lane
+    n_rails = machine.nodes * machine.n_lanes
     into = np.bincount(rail, across, n_rails)
-    by_lane = np.bincount(lane, minlength=machine.lanes)
-    there = np.bincount(rail, minlength=n_rails).reshape(-1, machine.lanes)
+    by_lane = np.bincount(lane, minlength=machine.n_lanes)
+    there = np.bincount(rail, minlength=n_rails).reshape(-1, machine.n_lanes)
     out = np.bincount(node, minlength=machine.nodes)[:, None] * (by_lane - there)
     wire, size = Wire(network, int(out.max(initial=0))), np.array([float(n_bytes)])
-    cores = across * (wire.core_ns(size) + wire.arrival_ns(size))
+    slowness = np.array(machine.lane_slowness)
+    cores = across * (wire.core_ns(size) + wire.arrival_ns(size, slowness[lane]))
     works = across * 2 * wire.core_ns(size)
     ports = np.zeros(n_ranks)
     for link, n in ((network.numa, near), (network.node, inside - near)):
@@ -58,8 +59,9 @@ def flat_ns(machine: Machine, n_bytes: float, *, is_in_place: bool = False) -> f
         cores, works = cores + n * per_message, works + n * per_message
         ports += n * (link.g_ns + more * link.G_ns_per_byte)
     copied = n_bytes * (1 + is_in_place * n_ranks) * network.copy_ns_per_byte
-    passes = float(wire.lane_ns(size)[0])
-    lanes = max(into.max() * passes, out.max() * (passes + wire.reading_ns))
+    passes = wire.lane_ns(size, slowness)
+    ways = into.reshape(out.shape) * passes, out * (passes + wire.reading_ns)
+    lanes = float(np.max(ways))
     turns = into.max() * max(1.0, n_bytes / (network.turn_bytes or n_bytes or 1.0))
     lanes *= 1 + MATCHING / max(1.0, turns) ** 0.5
     if lanes:
@@ -132,11 +134,12 @@ class _PipelineEstimate:
             self.blocks = exchange.blocks_of(np.arange(exchange.n_rows))
         lane = Placement.of(self.machine).lane[exchange.ranks].astype(np.int64)
         self.lane = lane[self.blocks.receiver]
+        self.slowness = np.array(self.machine.lane_slowness)[self.lane]
         sizes = exchange.sizes[self.blocks.source]
         self.n_messages = np.ones_like(sizes) if self.is_coalesced else sizes
         self.n_bytes = sizes * self.blocks.team * self.block / self.n_messages
         n_pairs = max(0, exchange.n_rows - 1) * exchange.n_parts
-        self.wire = Wire(self.machine.network, -(-n_pairs // self.machine.lanes))
+        self.wire = Wire(self.machine.network, -(-n_pairs // self.machine.n_lanes))
 
     def stage(self) -> Floats:
         """Copy what every rank sends into its node's memory; return when each node's is there."""
@@ -155,8 +158,8 @@ class _PipelineEstimate:
         ready = ready[blocks.source] + wire.asking_ns(self.n_bytes)
         works = self.n_messages * wire.core_ns(self.n_bytes)
         begin = first_come(blocks.sender, ready, works)
-        passes = self.n_messages * (wire.lane_ns(self.n_bytes) + wire.reading_ns)
-        lane = blocks.source * self.machine.lanes + self.lane
+        passes = self.n_messages * (wire.lane_ns(self.n_bytes, self.slowness) + wire.reading_ns)
+        lane = blocks.source * self.machine.n_lanes + self.lane
         busy = float(np.bincount(lane, passes).max(initial=0.0)) - wire.burst_ns
         self._share(np.bincount(blocks.sender, works, len(self.row)), busy)
         leaves = np.maximum(begin, first_come(lane, begin - wire.burst_ns, passes))
@@ -167,8 +170,8 @@ class _PipelineEstimate:
     def receive(self, arrivals: Floats) -> tuple[Floats, Floats]:
         """Take all blocks in from lanes; return when cores could begin, and when lanes are done."""
         blocks, wire, link = self.blocks, self.wire, self.machine.network.network
-        lane = blocks.dest * self.machine.lanes + self.lane
-        passes = self.n_messages * wire.lane_ns(self.n_bytes)
+        lane = blocks.dest * self.machine.n_lanes + self.lane
+        passes = self.n_messages * wire.lane_ns(self.n_bytes, self.slowness)
         self.busy = np.bincount(lane, passes, 1) - wire.burst_ns
         takes = first_come(lane, arrivals - wire.burst_ns, passes)
         taken = takes + passes - link.g_ns + link.o_ns
@@ -177,7 +180,7 @@ class _PipelineEstimate:
     def copy(self, staged: Floats, sent: Floats, comes: Floats, taken: Floats) -> float:
         """Receive, and copy blocks where they belong; return when all is done."""
         blocks, n = self.blocks, len(self.blocks.dest)
-        receiving = self.n_messages * self.wire.arrival_ns(self.n_bytes)
+        receiving = self.n_messages * self.wire.arrival_ns(self.n_bytes, self.slowness)
         done = first_come(blocks.receiver, comes, receiving) + receiving
         last = staged.copy()
         for _ in range(2):

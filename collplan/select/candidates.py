@@ -12,6 +12,7 @@ import numpy as np
 from collplan.planner.algorithms.registry import Where, registry
 from collplan.planner.blueprint.blueprint import Component
 from collplan.planner.decompose import draft, guideline, transpose
+from collplan.planner.decompose.balanced import like_leaders
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.build import Placement
 from collplan.select.alltoall_designs import DESIGNS
@@ -19,6 +20,7 @@ from collplan.specs import (
     AlgorithmChoice,
     AlgorithmsByRole,
     Decomposition,
+    Machine,
     Method,
     PassChoice,
     PlanSpec,
@@ -99,6 +101,27 @@ def likely_forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
     fullest, size = max(machine.node_to_n_ranks), machine.n_ranks
     if machine.nodes == 1 or fullest == 1:
         return
+    shapes: list[dict[str, Any]] = [{"name": "hierarchical"}, {"name": "full_lane"}]
+    shapes += _leaders_on_all_lanes(machine) + _balanced(spec)
+    if kind in transpose.FORMS:
+        shapes += [shape | {"form": "transpose"} for shape in shapes]
+    for shape in shapes:
+        yield from _likely_algorithms(spec, Decomposition.model_validate(shape))
+    for length in {machine.nodes, fullest}:
+        if size % length == 0 and 1 < length < size:
+            yield Decomposition(name="mesh", shape=(size // length, length)), AUTO
+
+
+def balanced_forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
+    """Yield the likely forms in which leaders carry what their lanes can; none where all can."""
+    for shape in _balanced(spec):
+        yield from _likely_algorithms(spec, Decomposition.model_validate(shape))
+
+
+def _likely_algorithms(
+    spec: PlanSpec, chosen: Decomposition
+) -> Iterator[tuple[Decomposition, Algorithms]]:
+    """Yield a decomposition with the planner's algorithms, and with those that pipeline."""
     by_role = AlgorithmsByRole.model_validate(
         {
             f"{role}/{kind}": registry.pipelining(kind, where)
@@ -107,26 +130,14 @@ def likely_forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
             if any(one.pipelines for one in registry.of(kind))
         }
     )
-    shapes: list[dict[str, Any]] = [{"name": "hierarchical"}, {"name": "full_lane"}]
-    if machine.lanes > 1:
-        # As many leaders on every lane.
-        even = [n for n in _leaders(machine.lanes, fullest) if n % machine.lanes == 0]
-        shapes += [{"name": "multi_leader", "leaders": n} for n in even]
-    if kind in transpose.FORMS:
-        shapes += [shape | {"form": "transpose"} for shape in shapes]
-    for shape in shapes:
-        chosen = Decomposition.model_validate(shape)
-        yield chosen, AUTO
-        parts = _components(spec, chosen)
-        there = [f"{c.role}/{c.kind}" for c in parts] or by_role.roles
-        yield chosen, AlgorithmsByRole(roles={key: by_role.roles[key] for key in there})
-        vectors = [c for c in parts if _is_across(c) and not c.traits.has_blocks]
-        if vectors and machine.nodes >= MANY_NODES:
-            quick = {f"{c.role}/{c.kind}": registry.quick(c.kind) for c in vectors}
-            yield chosen, AlgorithmsByRole.model_validate(quick)
-    for length in {machine.nodes, fullest}:
-        if size % length == 0 and 1 < length < size:
-            yield Decomposition(name="mesh", shape=(size // length, length)), AUTO
+    yield chosen, AUTO
+    parts = _components(spec, chosen)
+    there = [f"{c.role}/{c.kind}" for c in parts] or by_role.roles
+    yield chosen, AlgorithmsByRole(roles={key: by_role.roles[key] for key in there})
+    vectors = [c for c in parts if _is_across(c) and not c.traits.has_blocks]
+    if vectors and spec.machine.nodes >= MANY_NODES:
+        quick = {f"{c.role}/{c.kind}": registry.quick(c.kind) for c in vectors}
+        yield chosen, AlgorithmsByRole.model_validate(quick)
 
 
 def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
@@ -150,7 +161,8 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
     for chosen in _through_leaders(spec):
         # The others differ from these in degree: there the planner's algorithms will do.
         by_domain = chosen.by == "numa" and machine.nodes > 1
-        is_thorough = chosen.leaders is None and not by_domain
+        is_main = chosen.leaders is None and chosen.shares == "equal"
+        is_thorough = is_main and not by_domain
         forms += with_algorithms(spec, chosen, is_thorough=is_thorough)
     for shape in _mesh_shapes(spec):
         chosen = Decomposition(name="mesh", shape=shape)
@@ -217,7 +229,8 @@ def name_of(chosen: Decomposition) -> str:
     """
     shape = chosen.shape and "x".join(map(str, chosen.shape))
     by = None if chosen.by == "node" else chosen.by
-    words = [chosen.name, chosen.leaders, shape, by, chosen.form]
+    shares = None if chosen.shares == "equal" else chosen.shares
+    words = [chosen.name, chosen.leaders, shape, by, chosen.form, shares]
     words += [f"{key}={name_of(part)}" for key, part in _nested(chosen)]
     return " ".join(str(word) for word in words if word is not None)
 
@@ -300,7 +313,7 @@ def alltoall_forms(spec: PlanSpec) -> list[Form]:
     forms = [*flat, *(form for form in forms if form.method.decomposition.name != "flat")]
     for name in ("node_aware", "khorassani"):
         form = made[name].decomposition.form
-        for leaders in _leaders(machine.lanes, fullest):
+        for leaders in _leaders(machine.n_lanes, fullest):
             chosen = Decomposition(name="multi_leader", leaders=leaders, form=form)
             method = made[name].replace(decomposition=chosen, algorithms=AUTO)
             forms.append(Form(name_of(chosen), method))
@@ -325,7 +338,10 @@ def _through_leaders(spec: PlanSpec) -> Iterator[Decomposition]:
     shapes: list[dict[str, Any]] = []
     if machine.nodes > 1 and fullest > 1:
         shapes += [{"name": "hierarchical"}, {"name": "full_lane"}]
-        shapes += [{"name": "multi_leader", "leaders": n} for n in _leaders(machine.lanes, fullest)]
+        shapes += [
+            {"name": "multi_leader", "leaders": n} for n in _leaders(machine.n_lanes, fullest)
+        ]
+        shapes += _balanced(spec)
     if machine.numa_domains > 1 and fullest > machine.numa_domains:
         shapes += [{"name": name, "by": "numa"} for name in ("hierarchical", "full_lane")]
     forms = (None, "transpose") if spec.collective.planned_kind in transpose.FORMS else (None,)
@@ -338,16 +354,65 @@ def _leaders(lanes: int, fullest: int) -> list[int]:
     """Return numbers of leaders worth trying.
 
     As many as lanes; powers of two, and times the lanes, that share a node out;
-    and as many as share the lanes out.
+    and as many as share the lanes out. Where the lanes do not share a node out, all
+    powers of two times the lanes.
     """
     found = {lanes, fullest - fullest % lanes} if lanes > 1 else set()
     for first in (2, lanes):
         n = first
         while n <= min(MOST_LEADERS, fullest // 2):
-            if fullest % n == 0:
+            if fullest % n == 0 or (first == lanes > 1 and fullest % lanes):
                 found.add(n)
             n *= 2
     return sorted(n for n in found if 1 < n < fullest)
+
+
+def _leaders_on_all_lanes(machine: Machine) -> list[dict[str, Any]]:
+    """Return the decompositions through leaders of which as many are on every lane.
+
+    On lanes of different rates, in proportion to these, too.
+    """
+    fullest, n_lanes = max(machine.node_to_n_ranks), machine.n_lanes
+    if len(set(machine.lane_rates)) == 1:
+        numbers = [n for n in _leaders(n_lanes, fullest) if n % n_lanes == 0]
+    else:
+        like = like_leaders(_lanes_of_fullest(machine), machine.lane_rates)
+        doubled = {like[0] << i for i in range(len(like)) if like[0] << i in like} if like else {}
+        numbers = sorted(n for n in {n_lanes, *doubled, *like[-1:]} if n < fullest)
+    return [{"name": "multi_leader", "leaders": n} for n in numbers if n_lanes > 1]
+
+
+def _lanes_of_fullest(machine: Machine) -> list[int]:
+    """Return the lanes of the ranks of the fullest node."""
+    return [local % machine.n_lanes for local in range(max(machine.node_to_n_ranks))]
+
+
+def has_like_shares(machine: Machine, chosen: Decomposition) -> bool:
+    """Return whether all leaders of a decomposition carry the same."""
+    lanes = _lanes_of_fullest(machine)
+    n_leaders = chosen.leaders or len(lanes)
+    return chosen.shares == "equal" or n_leaders in like_leaders(lanes, machine.lane_rates)
+
+
+def _balanced(spec: PlanSpec) -> list[dict[str, Any]]:
+    """Return decompositions in which leaders carry what their lanes can.
+
+    None where whole blocks and equal shares load all lanes of a node alike, or where an
+    alltoall has more pairs of ranks than can be cut one by one.
+    """
+    machine, collective = spec.machine, spec.collective
+    if machine.n_lanes == 1 or (collective.is_pairwise and machine.n_ranks > MANY_RANKS):
+        return []
+    lanes = _lanes_of_fullest(machine)
+    is_needed = any(
+        n not in like_leaders(lanes[:n], machine.lane_rates) for n in set(machine.node_to_n_ranks)
+    )
+    if collective.has_blocks and not collective.is_pairwise:
+        is_needed |= len(set(collective.block_counts(machine.n_ranks))) > 1
+    elif collective.is_pairwise:
+        is_needed |= collective.pair_counts(machine.n_ranks) is not None
+    shapes = [{"name": "full_lane"}, *_leaders_on_all_lanes(machine)]
+    return [shape | {"shares": "balanced"} for shape in shapes if is_needed]
 
 
 def _mesh_shapes(spec: PlanSpec) -> list[tuple[int, ...]]:

@@ -69,10 +69,12 @@ class Costs:
         node, domain, lane = placement.node, placement.numa, placement.lane[self.dest]
         self.crosses = node[self.source] != node[self.dest]
         self.lane_out, self.lane_in = (
-            node[end] * machine.lanes + lane for end in (self.source, self.dest)
+            node[end] * machine.n_lanes + lane for end in (self.source, self.dest)
         )
         near = np.where(domain[self.source] != domain[self.dest], 1, 0)
         links = _links(network)[:, np.where(self.crosses, 2, near)]
+        self.slowness = np.array(machine.lane_slowness)
+        links[3] *= np.where(self.crosses, self.slowness[lane], 1.0)
         self.latency, self.overhead, self.gap, self.per_byte, self.core_per_byte, offload = links
         # A copy is read by its receiver in memory that it shares with the sender.
         self.is_copy = ~self.crosses & self.shared_phases[self.phase]
@@ -240,10 +242,11 @@ class Costs:
         after_ns[-1] = after_ns.max()
         for lane, rank in ((self.lane_out, self.source), (self.lane_in, self.dest)):
             crossing = self._by_phase(
-                machine.nodes * machine.lanes, (self.phase, lane, wire_ns * crosses)
+                machine.nodes * machine.n_lanes, (self.phase, lane, wire_ns * crosses)
             )
             inside = self._by_phase(machine.n_ranks, (self.phase, rank, wire_ns * ~crosses))
-            held += [crossing - after_ns - 2 * self.wire.burst_ns, inside - after_ns]
+            bursts_ns = 2 * self.wire.burst_ns * np.tile(self.slowness, machine.nodes)
+            held += [crossing - after_ns - bursts_ns, inside - after_ns]
         return held
 
     def _memories_ns(self) -> Floats:
@@ -338,7 +341,7 @@ def _pairs_per_adapter(source: Ints, dest: Ints, machine: Machine) -> int:
         return 0
     pairs = np.unique(source * machine.n_ranks + dest) // machine.n_ranks
     node = Placement.of(machine).node
-    return -(-int(np.bincount(node[pairs], minlength=1).max()) // machine.lanes)
+    return -(-int(np.bincount(node[pairs], minlength=1).max()) // machine.n_lanes)
 
 
 def pieces(n_bytes: Ints | Floats, size: int | None) -> Floats:
@@ -384,17 +387,23 @@ class Wire:
             return np.zeros(len(n_bytes))
         return np.asarray((np.maximum(1, np.ceil(n_bytes / nic.packet_bytes)) - 1) * nic.packet_ns)
 
-    def arrival_ns(self, n_bytes: Floats) -> Floats:
-        """Return how long a message keeps the core that receives it."""
+    def arrival_ns(self, n_bytes: Floats, slowness: Floats | float = 1.0) -> Floats:
+        """Return how long a message keeps the core that receives it, on a lane as of `lane_ns`."""
         link, works = self.network.network, self.core_ns(n_bytes)
         if link.offload:
             return works
-        return np.maximum(works, link.o_ns + np.maximum(n_bytes - 1, 0) * link.G_ns_per_byte)
+        per_byte = link.G_ns_per_byte * slowness
+        return np.maximum(works, link.o_ns + np.maximum(n_bytes - 1, 0) * per_byte)
 
-    def lane_ns(self, n_bytes: Floats) -> Floats:
-        """Return how long a message keeps a lane at either end."""
+    def lane_ns(self, n_bytes: Floats, slowness: Floats | float = 1.0) -> Floats:
+        """Return how long a message keeps a lane at either end.
+
+        On one that is `slowness` times as slow as the fastest, its bytes take as many times as
+        long.
+        """
         link = self.network.network
-        return np.asarray(link.g_ns + np.maximum(n_bytes - 1, 0) * link.G_ns_per_byte)
+        per_byte = link.G_ns_per_byte * slowness
+        return np.asarray(link.g_ns + np.maximum(n_bytes - 1, 0) * per_byte)
 
     @property
     def reading_ns(self) -> float:

@@ -345,8 +345,9 @@ def _rough_ns(part: Stated, spec: PlanSpec) -> tuple[float, float]:
     else:
         n_far = max(0, size - max(machine.node_to_n_ranks))
         own = 2 * times * (n_far * far.o_ns + (size - 1 - n_far) * overhead)
-        n_sent = times * _most_crossing(component.groups, machine) / machine.lanes
-        carried = n_sent * max(0.0, block - 1) - network.burst_bytes
+        speed = sum(1 / slowness for slowness in machine.lane_slowness)
+        n_sent = times * _most_crossing(component.groups, machine) / speed
+        carried = n_sent * max(0.0, block - 1) - network.burst_bytes * (machine.n_lanes / speed)
         steps = max(own / 2, carried * far.G_ns_per_byte)
     moved = max(0.0, n_bytes - n_messages) * per_byte
     bound = max(steps, own * n_chunks / size + moved + reduces)

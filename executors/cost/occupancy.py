@@ -69,12 +69,12 @@ def _turn(clocks: Records, switch: float, core: int, rank: int) -> float:
 
 
 @inlined
-def _bucket(sim: Simulation, lane: int, link: int, now: float) -> float:
+def _bucket(sim: Simulation, queue: Any, link: int, now: float) -> float:
     """Return when a free lane begins: earlier than now where it passes a burst at once."""
     burst = sim.costs[0].burst
     if burst == 0 or link < NETWORK:
         return now
-    return float(max(sim.clocks[lane].time, now - burst))
+    return float(max(sim.clocks[queue.lane].time, now - burst * queue.pace))
 
 
 @inlined
@@ -127,8 +127,8 @@ def charge_send(sim: Simulation, row: int, now: float) -> float:
     elif len(sim.connections) > 0 and send.link == CONTINUATION:
         # The rest of a message does not overtake its first turn, which may have been fetched for.
         waits = max(0.0, sim.connections[sim.connections[row].slot].ready - turned)
-    passes = _gap(sim, row) + more * link.G
-    leaves = _bucket(sim, queue.lane, send.link, turned)
+    passes = _gap(sim, row) + more * (link.G * queue.pace)
+    leaves = _bucket(sim, queue, send.link, turned)
     if waits > 0:
         # A burst saves no fetching: what comes next must not overtake this message.
         leaves = max(leaves, turned - passes)
@@ -160,9 +160,9 @@ def charge_arrival(sim: Simulation, row: int, now: float, has_waited: bool) -> N
         moves = send.work * costs.memory
     if recv.state & IS_STRIDED:
         works += send.work * costs.strided
-    gap = _gap(sim, row)
-    begins = _bucket(sim, queue.lane, send.link, now)
-    taken = hold(clocks, queue.lane, send.partner, begins, gap + more * link.G)
+    gap, passes = _gap(sim, row), more * (link.G * queue.pace)
+    begins = _bucket(sim, queue, send.link, now)
+    taken = hold(clocks, queue.lane, send.partner, begins, gap + passes)
     if link.offload > 0:
         core = clocks[queue.core]
         begins, holder = max(now, core.time), core.holder
@@ -175,7 +175,7 @@ def charge_arrival(sim: Simulation, row: int, now: float, has_waited: bool) -> N
             elif begin > now:
                 send.following = holder
     else:
-        works = max(works, link.o + more * link.G)
+        works = max(works, link.o + passes)
         _, _, recv.end, before = occupy(sim, queue, send.partner, now, works, moves)
         if before != NOBODY:
             send.following = before

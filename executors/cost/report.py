@@ -9,7 +9,7 @@ import numpy as np
 from collplan.executors.cost.critical_path import Leg, breakdown, legs
 from collplan.executors.cost.layout import core_to_numa
 from collplan.executors.cost.simulator import Timeline
-from collplan.planner.collective.bounds import lower_bounds
+from collplan.planner.collective.bounds import fastest_lane_bytes, lower_bounds
 from collplan.planner.plan.plan import Op, Plan
 from collplan.specs import Network
 
@@ -136,8 +136,10 @@ def _bound(plan: Plan, network: Network) -> tuple[float | None, str | None]:
     if plan.spec is None:
         return None, None
     machine, bounds = plan.spec.machine, lower_bounds(plan.spec)
-    n_bytes, per_byte, place = bounds.lane_bytes, network.network.G_ns_per_byte, "lane"
-    n_bytes = max(0, n_bytes - 2 * network.burst_bytes)  # a burst passes at once at either end
+    per_byte = network.network.G_ns_per_byte
+    place = "lane" if len(set(machine.lane_rates)) == 1 else "and fastest lane"
+    # A burst passes at once at either end.
+    n_bytes = round(fastest_lane_bytes(plan.spec, 2 * network.burst_bytes))
     if machine.nodes == 1:
         n_bytes = max(bounds.bytes_sent_per_rank, bounds.bytes_received_per_rank)
         per_byte, place = _fastest_ns_per_byte(plan, network), "rank"

@@ -260,7 +260,8 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
     tasks, queues = places.tasks, places.queues
     clocks, costs = layout.make(), cost_table(network)
     # Before a plan starts lanes are idle: all may pass a burst.
-    clocks["time"][layout.lane_out : layout.port_out] = -costs["burst"]
+    lanes = slice(layout.lane_out, layout.port_out)
+    clocks["time"][lanes] = -costs["burst"] * layout.pace(plan)[lanes]
     # At most all tasks wait to become ready, and as many messages are on their way.
     runs, entries = make_event_queue(len(queues), 2 * len(queues) + 2 * len(tasks))
     sim = Simulation(

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.arrays import Ints
+from collplan.planner.arrays import Floats, Ints
 from collplan.planner.arrays.jit import compile_with
 from collplan.planner.plan.plan import Plan
 from collplan.specs import Network
@@ -65,6 +65,7 @@ of rendezvous send `row` did; -1 before anything did.
 """
 QUEUE: Final = np.dtype(
     [
+        ("pace", "f8"),  # how many times as long a byte takes as on the fastest lane
         ("core", "i4"),  # that does the work
         ("awaits", "i4"),  # the clock that has to be free: the core, or none
         ("lane", "i4"),
@@ -74,7 +75,8 @@ QUEUE: Final = np.dtype(
         ("last", "i4"),
         ("stamp", "i4"),  # of the first task
         ("next", "i4"),  # in the line of the lane
-    ]
+    ],
+    align=True,
 )
 """Tasks of a rank that wait for one core and one direction of a lane."""
 ENTRY: Final = np.dtype([("time", "f8"), ("stamp", "i4"), ("event", "i4")])
@@ -221,6 +223,14 @@ class Clocks(NamedTuple):
         clocks["event_time"] = np.inf
         return clocks
 
+    def pace(self, plan: Plan) -> Floats:
+        """Return for every clock how many times as long a byte takes as on the fastest lane."""
+        pace = np.ones(self.unused + 1)
+        if plan.spec is not None:
+            slowness = np.array(plan.spec.machine.lane_slowness)[: self.n_lanes]
+            pace[self.lane_out : self.port_out] = np.tile(slowness, 2 * self.n_nodes)
+        return pace
+
     def make_queues(self, plan: Plan, slots: Ints, *, offload: bool) -> Records:
         """Return the empty queues of every slot: without a lane, then out, then in.
 
@@ -248,6 +258,7 @@ class Clocks(NamedTuple):
         core = np.repeat((node * self.n_cores + core)[:, None], lane.shape[1], axis=1)
         queues = np.empty(lane.size, dtype=QUEUE)
         queues["lane"] = lane.ravel()
+        queues["pace"] = self.pace(plan)[queues["lane"]]
         queues["core"] = core.ravel()
         if offload:
             core[:, -1 - self.n_lanes : -1] = self.unused

@@ -51,7 +51,8 @@ def holds_of(places: Places, network: Network) -> Holds:
     link = link_table(network)[tasks["link"]]
     link[~is_message] = 0
     more = np.maximum(n_bytes - 1, 0.0)
-    wire, touch = more * link["G"], more * link["O"]
+    pace = places.queues["pace"][tasks["queue"]]
+    wire, touch = more * (link["G"] * pace), more * link["O"]
     packets = np.ceil(np.maximum(n_bytes, 1) / costs["packet_bytes"])
     touch += np.where(crosses, (packets - 1) * costs["packet"], 0.0)
     strided = np.where(tasks["state"] & IS_STRIDED, costs["strided"], 0.0)

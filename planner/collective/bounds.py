@@ -19,7 +19,8 @@ C elements in all, of which S belong to a place, and m places:
   times afterwards: 2(m - 1)·C in all.
 
 A lane carries at least its share of what its node must send or receive, and the
-busiest at least the average of all. A message takes its destination's lane at
+busiest at least the average of all. In time, lanes of different rates share what
+their node must send or receive in proportion to these. A message takes its destination's lane at
 both ends. So a node receives on the lanes its own ranks have, min(lanes, ranks)
 of them, and sends on those of the others' ranks. Where ranks of a node share
 memory, its ranks are to it what lanes are, and inside nothing need be sent.
@@ -29,10 +30,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 
 import numpy as np
 
-from collplan.planner.arrays import Ints
+from collplan.planner.arrays import Bools, Ints
 from collplan.planner.arrays.logarithms import ceil_log2
 from collplan.specs import Collective, Machine, PlanSpec
 
@@ -71,7 +73,8 @@ class Bounds:
     lane_bytes : int
         The greater of those two.
     time_s : float
-        What the wire takes for them: `lane_bytes`, less a burst, times the network's G.
+        What the wire takes for them: `lane_bytes`, less a burst, times the network's G. If
+        lanes have different rates, what the fastest carries if all share in proportion.
         Latencies and overheads come on top.
     argument : str
         Why no plan moves less.
@@ -139,7 +142,7 @@ def lower_bounds(spec: PlanSpec) -> Bounds:
     reach = _most_partners(collective, p)
     by_rank = crossing(collective, np.arange(p))
     by_node = crossing(collective, np.array(machine.rank_to_node))
-    lanes_in, lanes_out = _usable_lanes(machine)
+    lanes_in, lanes_out = (lanes.sum(axis=1).tolist() for lanes in _usable_lanes(machine))
     lane_in = by_node.most(by_node.into, itemsize, lanes_in)
     lane_out = by_node.most(by_node.out, itemsize, lanes_out)
     lane_bytes = max(lane_in, lane_out)
@@ -159,7 +162,7 @@ def lower_bounds(spec: PlanSpec) -> Bounds:
         bytes_sent_per_lane=lane_out,
         bytes_received_per_lane=lane_in,
         lane_bytes=lane_bytes,
-        time_s=max(0, lane_bytes - network.burst_bytes) * network.network.G_ns_per_byte * 1e-9,
+        time_s=fastest_lane_bytes(spec, network.burst_bytes) * network.network.G_ns_per_byte * 1e-9,
         argument=UNKNOWN if argument is None else argument if reach else NOTHING,
     )
 
@@ -230,14 +233,36 @@ def _crossing_pairs(collective: Collective, rank_to_place: Ints, m: int) -> Cros
     return Crossing(into.tolist(), out.tolist())
 
 
-def _usable_lanes(machine: Machine) -> tuple[list[int], list[int]]:
-    """Return the lanes on which every node can receive, and on which it can send."""
+def fastest_lane_bytes(spec: PlanSpec, burst_bytes: int) -> float:
+    """Return what the fastest lane carries at least, where all share in proportion to their rates.
+
+    Parameters
+    ----------
+    spec : PlanSpec
+    burst_bytes : int
+        Bytes that pass on every lane in no time; they are left out.
+    """
+    machine, itemsize = spec.machine, spec.collective.itemsize
+    by_node = crossing(spec.collective, np.array(machine.rank_to_node))
+    rates = np.array([Fraction(rate, max(machine.lane_rates)) for rate in machine.lane_rates])
+    least = Fraction(0)
+    for loads, is_usable in zip((by_node.into, by_node.out), _usable_lanes(machine), strict=True):
+        total = max(by_node.total, sum(by_node.into), sum(by_node.out))
+        speeds, n_lanes = is_usable @ rates, is_usable.sum(axis=1)
+        shares = [*zip(loads, speeds, n_lanes, strict=True), (total, sum(speeds), n_lanes.sum())]
+        for load, speed, n in shares:
+            least = max(least, -(-load * itemsize // speed) - burst_bytes * int(n) / speed)
+    return float(least)
+
+
+def _usable_lanes(machine: Machine) -> tuple[Bools, Bools]:
+    """Mark the lanes on which every node can receive, and on which it can send."""
     if machine.nodes == 1:
-        return [1], [1]
-    has_lane = np.zeros((machine.nodes, machine.lanes), dtype=bool)
+        return np.eye(1, machine.n_lanes, dtype=bool), np.eye(1, machine.n_lanes, dtype=bool)
+    has_lane = np.zeros((machine.nodes, machine.n_lanes), dtype=bool)
     has_lane[machine.rank_to_node, machine.rank_to_lane] = True
     others = has_lane.sum(axis=0) - has_lane > 0
-    return has_lane.sum(axis=1).tolist(), others.sum(axis=1).tolist()
+    return has_lane, others
 
 
 def _most_partners(collective: Collective, n_ranks: int) -> int:

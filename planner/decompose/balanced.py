@@ -6,7 +6,8 @@ leave some lanes idle while others still carry.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -48,16 +49,18 @@ class BalancedGrid(Grid):
 
     @cached_property
     def column_lane(self) -> list[int]:
-        """The lane of every column: the lanes of a row in turn, where not all of it leads."""
+        """The lane of every column.
+
+        Where not all of a row leads, leaders are on lanes in turn, more on the faster ones.
+        """
         longest = max(range(len(self.rows)), key=self._reference_order)
         lanes = self.lane[self.rows[longest]][self._turn(longest)].tolist()
-        turn = [lanes[:i].count(lane) for i, lane in enumerate(lanes)]
-        chosen = sorted(range(len(lanes)), key=lambda i: turn[i])[: self.n_columns]
+        chosen = leading_order(lanes, self.rates)[: self.n_columns]
         return [lanes[i] for i in sorted(chosen)]
 
     @cached_property
     def weights(self) -> tuple[int, ...]:
-        """What columns carry in relation to each other."""
+        """The columns' shares, in relation to each other."""
         n_columns = {lane: self.column_lane.count(lane) for lane in set(self.column_lane)}
         whole = lcm(*n_columns.values())
         weights = [self.rates[lane] * whole // n_columns[lane] for lane in self.column_lane]
@@ -123,6 +126,15 @@ class BalancedParts(Parts):
             self.sketch.copy(path, self.roles[0], task.ranks[members], task.input, task.output, own)
         others = task.given.union([] if p in members else [p] for p in range(task.size))
         self.task = replace(task, given=others)
+
+    def split_rows(self, rows: Iterable[int]) -> tuple[list[int], list[int]]:
+        """Return the rows to state: all where the root's row is served otherwise than others."""
+        is_like_others = not (self.task.traits.is_rooted and self.task.traits.has_blocks)
+        return super().split_rows(rows) if is_like_others else (list(rows), [])
+
+    def split_columns(self) -> tuple[list[int], list[int]]:
+        """Return the columns to state: all, since their shares differ."""
+        return list(self.columns), []
 
     @cached_property
     def shares(self) -> Regions:
@@ -210,13 +222,34 @@ class BalancedParts(Parts):
         return position, last_at_or_below(bounds[:-1], begin), joined.into(np.diff(edges)[None])
 
 
-def is_uneven(lane: Iterable[int], rates: tuple[int, ...]) -> bool:
-    """Return whether equal shares of ranks on the given lanes load these unevenly.
+def leading_order(lanes: Sequence[int], rates: Sequence[int]) -> list[int]:
+    """Return the order in which ranks on the given lanes lead: on all in turn, faster ones more.
 
     Examples
     --------
-    >>> is_uneven([0, 1, 0], (1, 1)), is_uneven([0, 1, 0], (2, 1)), is_uneven([0, 1], (2, 1))
-    (True, False, True)
+    >>> leading_order([0, 0, 1, 1], (1, 1)), leading_order([0, 0, 1, 1], (2, 1))
+    ([0, 2, 1, 3], [0, 2, 1, 3])
     """
-    lanes = list(lane)
-    return len({Fraction(lanes.count(one), rates[one]) for one in set(lanes)}) > 1
+    n_before: Counter[int] = Counter()
+    turn = []
+    for lane in lanes:
+        turn.append(Fraction(n_before[lane], rates[lane]))
+        n_before[lane] += 1
+    return sorted(range(len(lanes)), key=lambda i: turn[i])
+
+
+def like_leaders(lanes: Sequence[int], rates: Sequence[int]) -> list[int]:
+    """Return the numbers of leaders, of ranks on the given lanes, that carry the same share each.
+
+    Examples
+    --------
+    >>> like_leaders([0, 1, 0, 1, 0], (1, 1)), like_leaders([0, 1, 0, 1], (2, 1))
+    ([2, 4], [3])
+    """
+    used, found = set(lanes), []
+    n_on: Counter[int] = Counter()
+    for n, i in enumerate(leading_order(lanes, rates), start=1):
+        n_on[lanes[i]] += 1
+        if n >= len(used) and len({Fraction(n_on[lane], rates[lane]) for lane in used}) == 1:
+            found.append(n)
+    return found

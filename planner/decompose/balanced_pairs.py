@@ -108,24 +108,24 @@ class _Pieces:
 
     @cached_property
     def given(self) -> Ints:
-        """Where pieces begin at their sources."""
+        """Offsets of pieces at their sources."""
         return np.asarray(self.parts.task.given.low[self.pair] + self.offset)
 
     @cached_property
     def received(self) -> Ints:
-        """Where pieces begin at their destinations."""
+        """Offsets of pieces at their destinations."""
         assert self.parts.task.received is not None
         return np.asarray(self.parts.task.received.low[self.pair] + self.offset)
 
     @cached_property
     def at_sender(self) -> Ints:
-        """Where pieces begin at the leaders that send them on."""
+        """Offsets of pieces at the leaders that send them on."""
         staged = self._packed(self.sender)
         return np.where(self.is_alone[self.parts.task.ranks[self.sender]], self.given, staged)
 
     @cached_property
     def at_receiver(self) -> Ints:
-        """Where pieces begin at the leaders that hand them out."""
+        """Offsets of pieces at the leaders that hand them out."""
         staged = self._packed(self.receiver)
         return np.where(self.keeps_all[self.parts.task.ranks[self.receiver]], self.received, staged)
 

@@ -50,7 +50,7 @@ class Grid:
 
     @property
     def weights(self) -> tuple[int, ...] | None:
-        """What columns carry in relation to each other; None where all carry the same."""
+        """The columns' shares, in relation to each other; None where all are equal."""
         return None
 
     def likeness(self, row: int) -> Hashable:

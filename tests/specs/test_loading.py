@@ -110,7 +110,7 @@ def refuse(document: Any) -> str:
         ),
         (
             {"collective": BARRIER, "decomposition": {"name": "full_lane", "leaders": 2}},
-            "decomposition: full_lane has no leaders; it takes by, node, lane, form",
+            "decomposition: full_lane has no leaders; it takes by, node, lane, form, shares",
         ),
         (
             {"collective": BARRIER, "machine": {"network": {"eager_limit_bytes": "lots"}}},

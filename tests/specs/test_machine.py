@@ -59,7 +59,12 @@ def test_replace_checks_and_forgets_what_was_cached() -> None:
         ({"nodes": 2, "ranks_per_node": [1, 0]}, "0 ranks on a node"),
         ({"ranks_per_node": True}, "True is not a number of ranks"),
         ({"numa_domains": 2}, "numa_domains is 2, a node has 1 cores"),
-        ({"lanes": 0}, "greater than or equal to 1"),
+        ({"lanes": 0}, "0 is too small"),
+        ({"lanes": 2**15}, "32768 is too large; give 32767 or less"),
+        ({"lanes": "100Mbit"}, "'100Mbit' is not a number of lanes; give one, or a list"),
+        ({"lanes": []}, "0 rates; give one for each of 1 to 32767 lanes"),
+        ({"lanes": ["100Mbit", "fast"]}, "'fast' is not a rate"),
+        ({"lanes": ["100Mbit", 0]}, "a lane of 0 bit/s carries nothing"),
         ({"rank_order": "blok"}, "block, cyclic, or a list"),
         ({"rank_order": [0, 0]}, "lists 2 ranks, the machine has 1"),
         ({"rank_order": [1]}, "names node 1, nodes is 1"),
@@ -82,3 +87,13 @@ def test_every_order_places_each_rank_once(ranks_per_node: list[int], data: st.D
     assert sorted(places) == [
         (node, local) for node, n in enumerate(ranks_per_node) for local in range(n)
     ]
+
+
+def test_lanes_are_a_number_or_rates() -> None:
+    same = Machine(ranks_per_node=3, lanes=2)
+    assert (same.n_lanes, same.lane_rates, same.lane_slowness) == (2, (1, 1), (1.0, 1.0))
+    machine = Machine.model_validate({"ranks_per_node": 3, "lanes": ["100Mbit", "25Mbit"]})
+    assert machine.lanes == machine.lane_rates == (100_000_000, 25_000_000)
+    assert (machine.n_lanes, machine.lane_slowness) == (2, (1.0, 4.0))
+    assert machine.rank_to_lane == same.rank_to_lane == (0, 1, 0)
+    assert Machine.model_validate_json(machine.model_dump_json()) == machine

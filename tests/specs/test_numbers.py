@@ -3,6 +3,7 @@
 import pytest
 
 from collplan.specs import parse_bytes
+from collplan.specs.numbers import parse_rate
 
 
 @pytest.mark.parametrize(
@@ -40,3 +41,27 @@ def test_sizes_become_bytes(text: object, size: int) -> None:
 def test_what_is_no_size_is_refused(text: object, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [(25_000_000, 25_000_000), ("25Mbit", 25_000_000), ("1.5MiB/s", 12_582_912)],
+)
+def test_rates_become_bits_per_second(text: object, rate: int) -> None:
+    assert parse_rate(text) == rate
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("100", "is not a rate; give"),
+        (True, "is not a rate"),
+        (None, "is not a rate"),
+        (1.5, "is not a rate"),
+        (-1, "out of range"),
+        ("0.3bit", "whole number"),
+    ],
+)
+def test_what_is_no_rate_is_refused(text: object, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_rate(text)

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from collplan.emulate import running
-from collplan.emulate.cluster import MAX_RATE, Cluster, EmulationError, parse_rate
+from collplan.emulate.cluster import MAX_RATE, Cluster, EmulationError, parse_rate, parse_rates
 from collplan.emulate.counters import lane_bytes
 from collplan.emulate.launching import prepare_launch
 from collplan.emulate.machine import emulated_machine
+from collplan.emulate.nodes import queues
 from collplan.executors.mpi.launch.launcher import Launcher, Library
 from command_line import CommandLine
 from emulating import emulate, need_emulation
@@ -234,3 +235,19 @@ lane10:      33       1    0    0    0     0          0         0       44      
  lane0:71591000    1000    0    0    0     0          0         0      196       3    0
 """
     assert lane_bytes(table) == {0: (71591000, 196), 10: (33, 44)}
+
+
+def test_lanes_of_different_rates() -> None:
+    cluster = Cluster(2, 2, 2, parse_rates("100Mbit,25Mbit"))
+    machine, same = (
+        emulated_machine(cluster),
+        emulated_machine(Cluster(2, 2, 2, parse_rates("100Mbit"))),
+    )
+    assert (machine.lanes, same.lanes) == ((10**8, 25 * 10**6), 2)
+    assert machine.network == same.network
+    assert emulated_machine(Cluster(2, 2, 2, parse_rates("100Mbit,100Mbit"))) == same
+    assert queues(["a", "b"], (8, 9))[1] == (
+        "qdisc add dev b root tbf rate 9bit burst 32kb latency 200ms"
+    )
+    with pytest.raises(EmulationError, match="2 rates for 3 lanes; give one rate, or one for each"):
+        Cluster(2, 2, 3, parse_rates("100Mbit,25Mbit"))

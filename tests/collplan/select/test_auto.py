@@ -10,6 +10,8 @@ from auto_alltoalls import MACHINES, auto, makespan_s
 from collplan.compiling import compile_spec
 from collplan.emulate.cluster import Cluster, parse_rate
 from collplan.emulate.machine import emulated_machine
+from collplan.executors.cost import simulate
+from collplan.planner.collective.bounds import lower_bounds
 from collplan.planner.compiler import needs_all_ranks
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
@@ -124,3 +126,28 @@ def test_a_vector_takes_few_rounds_between_many_nodes_where_that_is_faster() -> 
     assert str(best.spec.algorithms) == "lane/allreduce: circulant"
     with_ring = [one for one in others if str(one.spec.algorithms) == "auto"]
     assert best.cost_s < 0.7 * with_ring[0].cost_s
+
+
+SHAPES = {
+    "3x5": {"nodes": 3, "ranks_per_node": 5, "lanes": 3},
+    "2x7": {"nodes": 2, "ranks_per_node": 7, "lanes": 2},
+    "5x3": {"nodes": 5, "ranks_per_node": 3, "lanes": 2},
+    "4x4": {"nodes": 4, "ranks_per_node": 4, "lanes": [2, 1]},
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", ["bcast", "allreduce", "allgather", "gather", "scatter"])
+def test_auto_reaches_the_bound_where_lanes_do_not_divide_the_ranks(kind, shape):
+    """On slow lanes, of processors that are fast."""
+    blocks = 1 if kind in ("bcast", "allreduce") else SHAPES[shape]["nodes"]
+    machine = SHAPES[shape] | {"network": {"network": {"G_ns_per_byte": 100, "offload": True}}}
+    spec = PlanSpec.model_validate(
+        {
+            "machine": machine,
+            "collective": {"kind": kind, "count": 400_000 // blocks},
+            "decomposition": "auto",
+        }
+    )
+    makespan_s = simulate(compile_spec(spec, idle=[])).makespan_s
+    assert makespan_s <= 1.06 * lower_bounds(spec).time_s

@@ -10,7 +10,13 @@ import collplan.select.candidates as candidates_module
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
-from collplan.select.candidates import FAMILIES, all_forms
+from collplan.select.candidates import (
+    FAMILIES,
+    all_forms,
+    balanced_forms,
+    likely_forms,
+    name_of,
+)
 from collplan.select.comparison import compare
 from collplan.select.estimate import estimate
 from collplan.specs import PlanSpec
@@ -84,3 +90,39 @@ def test_shared_memory_is_tried_wherever_ranks_share_a_node() -> None:
         [PlanSpec.model_validate({**spec.model_dump(), "transport": "shared"})], seconds=0
     )
     assert not any("shared" in name for name in said.specs)
+
+
+UNEVEN: dict[str, Any] = {"nodes": 3, "ranks_per_node": 5, "lanes": 3}
+
+
+def balanced_in(machine: dict[str, Any], kind: str) -> set[str]:
+    """Return the balanced forms among all, which are those among the likely ones."""
+    spec = spec_of(kind, machine)
+    among = {name_of(form.method.decomposition) for form in all_forms(spec)}
+    likely = balanced_forms if kind == "alltoall" else likely_forms
+    names = {name_of(chosen) for chosen, _ in likely(spec)}
+    found, other = ({name for name in some if "balanced" in name} for some in (among, names))
+    assert found == other
+    return found
+
+
+@pytest.mark.parametrize("kind", ["bcast", "allgather", "alltoall", "scan"])
+def test_shares_are_balanced_where_lanes_would_carry_more_or_less(kind: str) -> None:
+    plain = {"full_lane balanced", "multi_leader 3 balanced"}
+    if kind == "scan":
+        plain |= {"full_lane transpose balanced", "multi_leader 3 transpose balanced"}
+    assert balanced_in(UNEVEN, kind) == plain
+    for even in (UNEVEN | {"ranks_per_node": 6}, UNEVEN | {"lanes": 1}, UNEVEN | {"lanes": 7}):
+        assert balanced_in(even, kind) == set()
+    assert balanced_in(UNEVEN | {"ranks_per_node": 6, "lanes": [2, 2, 1]}, kind) >= plain
+
+
+def test_leaders_are_as_many_on_every_lane() -> None:
+    def leaders(machine: dict[str, Any]) -> set[int | None]:
+        chosen = [chosen for chosen, _ in likely_forms(spec_of("bcast", machine))]
+        return {one.leaders for one in chosen if one.shares == "equal"} - {None}
+
+    assert leaders({"nodes": 2, "ranks_per_node": 7, "lanes": 2}) == {2, 6}
+    assert leaders({"nodes": 2, "ranks_per_node": 13, "lanes": 2}) == {2, 4, 12}
+    assert leaders({"nodes": 2, "ranks_per_node": [3, 11], "lanes": 3}) == {3, 9}
+    assert leaders({"nodes": 2, "ranks_per_node": 8, "lanes": 2}) == {2, 4}

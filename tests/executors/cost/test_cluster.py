@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from collplan.executors.cost import simulate
-from collplan.executors.cost.critical_path import critical_rows
+from collplan.executors.cost.critical_path import breakdown, critical_rows, legs
 from collplan.planner import compile_plan
 from collplan.planner.collective.bounds import lower_bounds
 from collplan.planner.formats.goal import parse_goal
@@ -346,3 +346,39 @@ def test_lanes_are_idle_before_a_plan_starts_so_its_first_bytes_pass_as_a_burst(
         times[burst] = simulate(compile_plan(spec)).makespan_ns
         assert lower_bounds(spec).time_s * 1e9 == pytest.approx(30_010 - 10 * burst)
     assert times == {0: 30_000, 1000: 20_000}
+
+
+@pytest.mark.parametrize("turn_bytes", [None, 100])
+def test_slow_lanes_take_longer_for_every_byte(turn_bytes: int | None) -> None:
+    """Two ranks on either lane send a neighbor 1,000 bytes each."""
+    made = {}
+    for lanes in (2, ["10Mbit", "10Mbit"], ["40Mbit", "10Mbit"], ["10Mbit", "40Mbit"]):
+        spec = parse_spec(
+            {
+                "machine": {"nodes": 2, "ranks_per_node": 2, "lanes": lanes},
+                "collective": {"kind": "gather", "count": 1000, "datatype": "int8"},
+                "decomposition": "full_lane",
+            }
+        )
+        costs = network(BETWEEN, turn_bytes=turn_bytes)
+        made[str(lanes)] = simulate(compile_plan(spec), costs).lane_busy_ns[:, :, 1].tolist()
+    alike, twins, first, second = made.values()
+    # g = 20, and 999 bytes at G = 1.
+    assert alike == twins == [[1019, 1019], [0, 0]]
+    assert first == [[1019, 20 + 4 * 999], [0, 0]]
+    assert second == [[20 + 4 * 999, 1019], [0, 0]]
+
+
+def test_a_critical_path_knows_slow_lanes() -> None:
+    spec = parse_spec(
+        {
+            "machine": {"nodes": 2, "ranks_per_node": 2, "lanes": ["40Mbit", "10Mbit"]},
+            "collective": {"kind": "gather", "count": 1000, "datatype": "int8"},
+            "decomposition": "full_lane",
+        }
+    )
+    costs = offloading()
+    timeline = simulate(compile_plan(spec), costs)
+    parts = breakdown(legs(timeline, costs))
+    assert sum(parts.values()) == pytest.approx(timeline.makespan_ns)
+    assert parts["bandwidth"] >= 4 * 999

@@ -202,3 +202,35 @@ def test_pairs_without_elements_cost_no_rounds():
     assert metrics.n_messages == 7, "blocks without elements are not sent"
     assert metrics.bounds.n_rounds == 3
     assert metrics.bytes_received_per_rank == metrics.bounds.bytes_received_per_rank
+
+
+def test_lanes_share_in_proportion_to_their_rates():
+    """100 and 25 Mbit/s carry 4 and 1 fifths: the fastest is G's."""
+    spec = make_spec("bcast", "auto", 0, {"nodes": 2, "ranks_per_node": 2, "lanes": 2}, count=1000)
+    unlike = spec.replace(machine=spec.machine.replace(lanes=("100Mbit", "25Mbit")))
+    per_byte = spec.machine.network.network.G_ns_per_byte * 1e-9
+    one, other = lower_bounds(spec), lower_bounds(unlike)
+    n_bytes = 1000 * spec.collective.itemsize
+    assert one.time_s == n_bytes / 2 * per_byte
+    assert other.time_s == pytest.approx(n_bytes * 4 / 5 * per_byte)
+    assert one.lane_bytes == other.lane_bytes
+    twins = spec.replace(machine=spec.machine.replace(lanes=("25Mbit", "25Mbit")))
+    assert lower_bounds(twins) == one
+
+
+def test_bursts_of_slow_lanes_take_no_time_either():
+    machine = {"nodes": 2, "ranks_per_node": 2, "lanes": ["30Mbit", "10Mbit"]}
+    spec = make_spec("bcast", "auto", 0, machine, count=1000)
+    network = spec.machine.network.replace(burst_bytes=100)
+    spec = spec.replace(machine=spec.machine.replace(network=network))
+    left = 1000 * spec.collective.itemsize - 2 * 100
+    per_byte = network.network.G_ns_per_byte * 1e-9
+    assert lower_bounds(spec).time_s == pytest.approx(left * 3 / 4 * per_byte)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "barrier"])
+@pytest.mark.parametrize("form", ["flat", "full_lane", {"name": "full_lane", "shares": "balanced"}])
+def test_no_plan_is_faster_on_lanes_of_different_rates(kind, form):
+    machine = {"nodes": 3, "ranks_per_node": [4, 3, 5], "lanes": ["100Mbit", "40Mbit", "10Mbit"]}
+    spec = make_spec(kind, "auto", 0, machine, decomposition=form, count=3000, root=1)
+    assert simulate(compile_plan(spec)).makespan_s >= lower_bounds(spec).time_s

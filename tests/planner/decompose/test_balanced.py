@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from collplan.compiling import compile_spec
 from collplan.planner.collective.bounds import lower_bounds
 from collplan.planner.decompose import draft
-from collplan.planner.decompose.balanced import BalancedGrid, is_uneven
+from collplan.planner.decompose.balanced import BalancedGrid, like_leaders
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.metrics import measure
 from collplan.specs import PlanSpec
@@ -66,7 +66,7 @@ def test_the_picture_in_the_docstring():
 
 
 def test_leaders_are_on_all_lanes():
-    """Where not all ranks lead, and the root's place is in the middle."""
+    """Not all ranks lead, and the root's place is the last of its row."""
     lane = np.tile([0, 1, 2, 0, 1], 2)
     grid = BalancedGrid([np.arange(5), np.arange(5, 10)], 3, 4, lane, (1, 1, 1))
     assert sorted(grid.column_lane) == [0, 1, 2]
@@ -130,10 +130,22 @@ def test_vectors_have_equal_shares_where_lanes_divide_the_ranks():
         assert np.abs(one.given.totals - other.given.totals).max() <= 1
 
 
-def test_unevenness_is_of_lanes_that_ranks_are_on():
-    assert is_uneven([0, 1, 2, 0, 1], (1, 1, 1))
-    assert not is_uneven([0, 1, 2, 0, 1, 2], (1, 1, 1))
-    assert is_uneven([0, 1], (4, 1))
+@given(grids())
+def test_like_leaders_have_one_weight(grid):
+    longest = max(grid.rows, key=len)
+    is_like = grid.n_columns in like_leaders(grid.lane[longest].tolist(), grid.rates)
+    used = set(grid.lane[longest].tolist())
+    assert is_like == (len(set(grid.weights)) == 1 and set(grid.column_lane) == used)
+
+
+def test_leaders_are_in_proportion_to_rates():
+    lanes = [0, 1, 0, 1, 0, 1]
+    assert like_leaders(lanes, (1, 1)) == [2, 4, 6]
+    assert like_leaders(lanes, (3, 1)) == [4]
+    assert like_leaders(lanes, (4, 1)) == []
+    grid = BalancedGrid([np.arange(6), np.arange(6, 12)], 4, 1, np.array(lanes * 2), (3, 1))
+    assert sorted(grid.column_lane) == [0, 0, 0, 1]
+    assert grid.weights == (1, 1, 1, 1)
 
 
 def test_exchanges_through_memory_move_whole_blocks():
