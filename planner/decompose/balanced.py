@@ -165,10 +165,9 @@ class BalancedParts(Parts):
 
     def team_blocks(self, leader: int, positions: Ints) -> Regions:
         """Return the parts of blocks that a leader carries, a row per position of its team."""
-        row = next(i for i, some in enumerate(self.grid.rows) if leader in some)
-        place = int(np.flatnonzero(self.grid.rows[row] == leader)[0])
+        row = int(self._row_of[leader])
         position, column, pieces = self._pieces[row]
-        is_led = np.isin(column, self.grid.led_by[row][place])
+        is_led = np.isin(column, self.grid.led_by[row][self._place_of[leader]])
         return pieces.union(np.flatnonzero(is_led & (position == each)) for each in positions)
 
     def from_leaders(self, phase: int, here: Home) -> Home:
@@ -184,16 +183,30 @@ class BalancedParts(Parts):
             position, column, pieces = self._pieces[row]
             members = self.grid.rows[row]
             leaders = np.array([self.grid.leader(row, c) for c in self.columns])[column]
-            is_moved = (leaders != position) | here.differs(task.output)[task.ranks[leaders]]
-            pairs = [
-                np.flatnonzero(is_moved & (leaders == leader) & (position == member))
-                for leader in members
-                for member in members
-            ]
-            given = pieces.union(pairs).merged()
+            moved = (leaders != position) | here.differs(task.output)[task.ranks[leaders]]
+            pair = self._place_of[leaders] * len(members) + self._place_of[position]
+            order = np.argsort(np.where(moved, pair, len(members) ** 2), kind="stable")
+            ends = np.cumsum(np.bincount(pair[moved], minlength=len(members) ** 2))
+            given = pieces.union(np.split(order, ends)[:-1]).merged()
             done |= self.inside(phase, "alltoall", members, 0, source, task.output, given, given)
         self.repeat(done, range(self.n_rows))
         return task.output.where(done, here)
+
+    @cached_property
+    def _row_of(self) -> Ints:
+        """The row of every position."""
+        row = np.empty(self.task.size, dtype=np.int64)
+        for number, positions in enumerate(self.grid.rows):
+            row[positions] = number
+        return row
+
+    @cached_property
+    def _place_of(self) -> Ints:
+        """The place of every position in its row."""
+        place = np.empty(self.task.size, dtype=np.int64)
+        for positions in self.grid.rows:
+            place[positions] = np.arange(len(positions))
+        return place
 
     @cached_property
     def _row_shares(self) -> Regions:
