@@ -36,6 +36,10 @@ MACHINES = {
     "one rank": {},
     "numa": {"nodes": 2, "ranks_per_node": 4, "numa_domains": 2, "lanes": 2},
 }
+LANES_OF_RATES = {
+    "rates 3,1": {"nodes": 2, "ranks_per_node": 4, "lanes": [30, 10]},
+    "rates 3,1,2": {"nodes": 3, "ranks_per_node": [4, 2, 7], "lanes": [30, 10, 20]},
+}
 NESTED = [
     {"name": "full_lane", "node": {"name": "full_lane", "by": "numa"}},
     {"name": "full_lane", "node": {"name": "mesh", "shape": [2, 2]}, "lane": "guideline"},
@@ -76,6 +80,10 @@ def balanced():
             yield name, chosen.replace(shares="balanced").model_dump()
     nested = {"name": "full_lane", "node": {"name": "full_lane", "by": "numa"}}
     yield "numa", nested | {"shares": "balanced"}
+    for name in LANES_OF_RATES:
+        yield name, {"name": "full_lane", "shares": "balanced"}
+        for leaders in (2, 3):
+            yield name, {"name": "multi_leader", "leaders": leaders, "shares": "balanced"}
 
 
 def transposed():
@@ -94,7 +102,7 @@ def meshes():
 
 def named(machine, decomposition):
     return pytest.param(
-        MACHINES[machine], decomposition,
+        (MACHINES | LANES_OF_RATES)[machine], decomposition,
         id=f"{machine}-{Decomposition.model_validate(decomposition)}",
     )  # fmt: skip
 
@@ -140,6 +148,13 @@ def test_through_leaders(machine, decomposition, kind):
 @pytest.mark.parametrize(("machine", "decomposition"), [named(*case) for case in balanced()])
 def test_balanced_shares(machine, decomposition, kind):
     check_structures(kind, machine, decomposition)
+
+
+@pytest.mark.parametrize("kind", SCANS)
+@pytest.mark.parametrize("machine", ["5,5,2", "any order"])
+def test_balanced_scans_by_transposing(machine, kind):
+    form = {"name": "full_lane", "form": "transpose", "shares": "balanced"}
+    check_structures(kind, MACHINES[machine], form)
 
 
 @pytest.mark.parametrize("kind", SCANS)
