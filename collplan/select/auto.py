@@ -96,7 +96,7 @@ def candidates(spec: PlanSpec) -> tuple[Candidate, ...]:
         found = [*_alltoall_designs(spec), *_through_leaders(spec, balanced_forms(spec))]
     else:
         found = list(_through_leaders(spec, likely_forms(spec)))
-    estimates.shared_drafts.cache_clear()
+    estimates.forget_drafts()
     found.sort(key=lambda candidate: candidate.cost_s)
     return tuple(found) or (Candidate(spec.replace(decomposition=FLAT), 0.0),)
 
@@ -106,12 +106,13 @@ def _through_leaders(
 ) -> Iterator[Candidate]:
     """Yield decompositions with algorithms, whole and in segments."""
     machine, network = spec.machine, spec.machine.network
+    structures = estimates.Structures()
     for decomposition, algorithms in forms:
         plain = spec.replace(decomposition=decomposition, algorithms=algorithms)
         is_whole = spec.passes or algorithms == AUTO or spec.machine.n_ranks >= WHOLE_PLAN_RANKS
         segments = () if is_whole else SEGMENTS
         try:
-            found = estimates.estimate(plain, segments)
+            found = estimates.estimate(plain, segments, structures=structures, may_fold=False)
         except AlgorithmError:
             continue  # what this order of ranks or operation does not allow
         is_unlike = not has_like_shares(machine, decomposition)
@@ -191,7 +192,7 @@ def _design_ns(spec: PlanSpec) -> float:
     if is_flat and isinstance(choice, AlgorithmChoice) and choice.name in names:
         n_bytes = collective.count * collective.itemsize
         return flat_ns(machine, n_bytes, is_in_place=collective.in_place)
-    return 1e9 * estimates.estimate(spec)[0].price_s
+    return 1e9 * estimates.estimate(spec, may_fold=False)[0].price_s
 
 
 def _require_roles(spec: PlanSpec, roles: Sequence[str]) -> None:

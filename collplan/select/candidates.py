@@ -16,6 +16,7 @@ from collplan.planner.decompose.balanced import like_leaders
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.build import Placement
 from collplan.select.alltoall_designs import DESIGNS
+from collplan.select.estimate import known_draft
 from collplan.specs import (
     AlgorithmChoice,
     AlgorithmsByRole,
@@ -242,16 +243,18 @@ def _nested(chosen: Decomposition) -> list[tuple[str, Decomposition]]:
 
 def _components(spec: PlanSpec, chosen: Decomposition) -> list[Component]:
     """Return a component of every role and kind of a decomposition; none where it is refused."""
-    spec, chosen = _on_few_nodes(spec, chosen)
-    try:
-        # The groups of one node have the roles and kinds of all.
-        node = Placement.of(spec.machine).node
-        first = np.flatnonzero(node == node[0])
-        spec = spec.replace(decomposition=chosen, algorithms=AUTO)
-        components = draft(spec, only_ranks=first, is_rough=True).components
-    except AlgorithmError:
-        return []
-    by_key = {(c.role, c.kind): c for c in components if not c.is_local}
+    known = known_draft(spec.replace(decomposition=chosen, algorithms=AUTO))
+    if known is None:
+        spec, chosen = _on_few_nodes(spec, chosen)
+        try:
+            # The groups of one node have the roles and kinds of all.
+            node = Placement.of(spec.machine).node
+            first = np.flatnonzero(node == node[0])
+            spec = spec.replace(decomposition=chosen, algorithms=AUTO)
+            known = draft(spec, only_ranks=first, is_rough=True)
+        except AlgorithmError:
+            return []
+    by_key = {(c.role, c.kind): c for c in known.components if not c.is_local}
     return list(by_key.values())
 
 

@@ -228,8 +228,10 @@ class Costs:
         sent, taken = (self.phase, self.source, sent_ns), (self.phase, self.dest, taken_ns)
         done = self.step_phase, self.step_rank, step_ns
         cores = self._by_phase(machine.n_ranks, sent, taken, done)
-        n_processors = min(machine.n_ranks, network.processors or machine.n_ranks)
-        held = [cores, cores.sum(axis=1, keepdims=True) / n_processors, self._memories_ns()]
+        held = [cores, self._memories_ns()]
+        if self.ranks is None or network.processors:
+            n_processors = min(machine.n_ranks, network.processors or machine.n_ranks)
+            held.append(cores.sum(axis=1, keepdims=True) / n_processors)
         held += self._lanes_ns(n_segments * self.gap + steps * self.per_byte)
         return np.asarray(np.max([busy.max(axis=1, initial=0.0) for busy in held], axis=0))
 
@@ -263,11 +265,20 @@ class Costs:
     def _by_phase(self, n_places: int, *works: tuple[Ints, Ints, Floats | Ints]) -> Floats:
         """Return sums of work per phase (row) and place, and, last, those of all phases.
 
-        Works are given as phases, places and amounts.
+        Works are given as phases, places and amounts. Where few ranks stand for all, places
+        without work are left out.
         """
+        number = None
+        if self.ranks is not None:
+            has_work = np.zeros(n_places, dtype=np.bool_)
+            for _, place, _ in works:
+                has_work[place] = True
+            number = np.cumsum(has_work) - 1
+            n_places = max(1, int(number[-1]) + 1)
         rows = np.zeros((self.n_phases + 1, n_places))
         for phase, place, amount in works:
-            sums = np.bincount(phase * n_places + place, amount, self.n_phases * n_places)
+            at = place if number is None else number[place]
+            sums = np.bincount(phase * n_places + at, amount, self.n_phases * n_places)
             rows[:-1] += sums.reshape(-1, n_places)
         rows[-1] = rows[:-1].sum(axis=0)
         return rows

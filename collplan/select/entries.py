@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from collplan.planner.errors import AlgorithmError, MemoryLimitError
 from collplan.select.auto import resolve
 from collplan.select.candidates import Form
-from collplan.select.estimate import Estimate, Structures, estimate, shared_drafts
+from collplan.select.estimate import Estimate, Structures, estimate, forget_drafts
 from collplan.specs import Decomposition, Method, PlanSpec
 from collplan.specs.request import MESSAGES
 
@@ -121,7 +121,7 @@ def _estimate(questions: Sequence[Question]) -> Sequence[Answer]:
     try:
         return [_answer(question, structures) for question in questions]
     finally:
-        shared_drafts.cache_clear()
+        forget_drafts()
 
 
 def _answer(question: Question, structures: Structures) -> Answer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -15,10 +14,10 @@ from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.blueprint.exchange import exchange_of
 from collplan.planner.blueprint.groups import Groups
 from collplan.planner.decompose import draft
+from collplan.planner.lowering import symmetry
 from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.lower import Stated, Tables
 from collplan.planner.lowering.program import ComponentProgram, Program, program_of
-from collplan.planner.lowering.symmetry import may_fold
 from collplan.planner.passes import run_blueprint_passes
 from collplan.planner.passes.coalescing.coalesce_requests import coalesce_table
 from collplan.planner.plan.phases import is_inside
@@ -34,6 +33,8 @@ EVEN: Final = 0.005
 """Relative change of a count that lets the ranks of a large machine share a vector evenly."""
 MOST_KEPT: Final = 3
 """Number of structures that are kept."""
+MOST_DRAFTS: Final = 32
+"""Number of blueprints that are kept."""
 MOST_FOLDED: Final = 1_000_000_000
 """Number of messages between pairs of ranks above which an estimate takes no plan as folded."""
 MOST_PAIRS: Final = 4_000_000
@@ -154,21 +155,23 @@ def estimate(
     segments: Sequence[int] = (),
     max_tasks: int | None = None,
     structures: Structures | None = None,
+    *,
+    may_fold: bool = True,
 ) -> tuple[Estimate, ...]:
     """Estimate a spec's plan, whole and in segments.
 
     Parameters
     ----------
     spec : PlanSpec
-        With its decomposition named. With passes its plan is estimated as they leave it,
-        segments and all, only.
+        With its decomposition named. With passes, its plan is estimated as they leave it, only.
     segments : sequence of int
         Sizes of segments in bytes; those that cut nothing are left out.
     max_tasks : int, optional
-        Give up on price and bound, which then are 0, where there are more tasks,
-        or algorithms of p² messages alone make more.
+        Give up on price and bound, which then are 0, where there are, or must be, more tasks.
     structures : Structures, optional
         Those of the same collective at other counts; descending counts find the most there.
+    may_fold : bool
+        Whether the effort is that of compiling the plan folded, where it can be.
 
     Returns
     -------
@@ -183,16 +186,14 @@ def estimate(
     wanted, spec, ranks = spec, with_even_count(spec), _sample(spec)
     blueprint, remaining = run_blueprint_passes(_draft(spec, ranks), spec.passes)
     program = program_of(blueprint)
-    identity = _identity(spec, program)
-    least = 2 * program.least_messages
+    identity, least = _identity(spec, program), 2 * program.least_messages
     if max_tasks is not None and least > max_tasks:
         return (Estimate(None, 0.0, 0.0, least, least, identity),)
-    alike = _n_copies(program, ranks)
+    alike = _n_copies(program, ranks) if may_fold else 1
     large = [part for part in program.parts if ranks and part.n_pairs > MOST_PAIRS]
     n_rough, rough_ns = _rough(large, spec, ranks or ())
     if large:
-        kept = tuple(part for part in program.parts if part not in large)
-        program, segments = ComponentProgram(blueprint, kept), ()
+        program, segments = _without(program, large), ()
     structure = (structures or Structures()).find(program, ranks, remaining)
     costs, least_costs = structure.costs_at(spec, _shared_phases(spec, program), ranks)
     itemsize, parts, longest = spec.collective.itemsize, costs.effort_of_parts, costs.longest
@@ -228,16 +229,34 @@ def _draft(spec: PlanSpec, ranks: tuple[int, ...] | None) -> Blueprint:
     """
     if exchange_of(spec, spec.decomposition) is not None:
         return draft(spec)
-    plain = PlanSpec(
+    key = _drafted(spec), ranks
+    if key not in _drafts:
+        only = None if ranks is None else np.array(ranks)
+        _drafts[key] = draft(key[0], only_ranks=only, is_rough=True)
+        if len(_drafts) > MOST_DRAFTS:
+            del _drafts[next(iter(_drafts))]
+    return replace(_drafts[key], spec=spec)
+
+
+_drafts: dict[tuple[PlanSpec, tuple[int, ...] | None], Blueprint] = {}
+"""Recent blueprints, which candidates share, the oldest first."""
+
+
+def known_draft(spec: PlanSpec) -> Blueprint | None:
+    """Return the blueprint of a spec's decomposition if a candidate with it was estimated."""
+    return _drafts.get((_drafted(with_even_count(spec)), _sample(spec)))
+
+
+def forget_drafts() -> None:
+    """Forget all blueprints; callers do so when they are done."""
+    _drafts.clear()
+
+
+def _drafted(spec: PlanSpec) -> PlanSpec:
+    """Return what a blueprint depends on."""
+    return PlanSpec(
         machine=spec.machine, collective=spec.collective, decomposition=spec.decomposition
     )
-    return replace(shared_drafts(plain, ranks), spec=spec)
-
-
-@lru_cache(maxsize=32)
-def shared_drafts(spec: PlanSpec, ranks: tuple[int, ...] | None) -> Blueprint:
-    """Return a blueprint that candidates share; callers forget them when they are done."""
-    return draft(spec, only_ranks=None if ranks is None else np.array(ranks), is_rough=True)
 
 
 def with_even_count(spec: PlanSpec) -> PlanSpec:
@@ -277,7 +296,14 @@ def _n_copies(program: Program, ranks: tuple[int, ...] | None) -> int:
         return 1
     if any(part.n_pairs > MOST_FOLDED for part in program.parts):
         return 1  # one node's programs alone are large
-    return machine.nodes if may_fold(program, machine.nodes // 2) else 1
+    half = machine.nodes // 2
+    folds = symmetry.may_fold(program, half) and not symmetry.divides_what_moves(program, half)
+    return machine.nodes if folds else 1
+
+
+def _without(program: Program, parts: Sequence[Stated]) -> Program:
+    kept = tuple(part for part in program.parts if part not in parts)
+    return ComponentProgram(program.blueprint, kept)
 
 
 def _shared_phases(spec: PlanSpec, program: Program) -> Bools:

@@ -305,7 +305,9 @@ class _Bundle:
         """Add `task` unless one of its ranks is known with another home."""
         known = task.ranks[self.is_set[task.ranks]]
         ends = list(zip(self.homes, (task.input, task.output), strict=True))
-        if any(home.at(known).differs(other.at(known)).any() for home, other in ends):
+        if len(known) and any(
+            home.at(known).differs(other.at(known)).any() for home, other in ends
+        ):
             return False
         for home, other in ends:
             home.buffer[task.ranks] = other.buffer[task.ranks]

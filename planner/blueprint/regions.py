@@ -48,6 +48,9 @@ class Regions:
         """Return the rows of all parts, one part after another."""
         if len(parts) == 1:
             return parts[0]
+        tables = [part for part in parts if isinstance(part, PairTable)]
+        if len(tables) == len(parts) and len({table.key for table in tables}) == 1:
+            return tables[0].with_rows(sum(map(len, tables)))
         lengths = [np.diff(part.indptr) for part in parts]
         patterns = [part.pattern for part in parts]
         is_plain = all(part.repeat is None for part in parts)
@@ -191,10 +194,11 @@ class Regions:
 
 
 class PairTable(Regions):
-    """Rows of one interval of `size` elements each, found when they are taken.
+    """Rows of `size` elements each, found when they are taken.
 
-    Row i begins at element ``i // divisor % modulus * size``: what ranks exchange in
-    blocks of one size is as many rows as there are pairs, too many to be stored.
+    Row i begins at element ``first + i // divisor % modulus * unit``: what ranks exchange in
+    blocks of one size is as many rows as there are pairs, too many to be stored. A row is
+    one interval, or as many at a stride as `turns` says.
 
     Parameters
     ----------
@@ -202,10 +206,31 @@ class PairTable(Regions):
     size : int
         Elements of every row.
     divisor, modulus : int
+        Of tables that are stacked, ``divisor * modulus`` divides `n_rows`.
+    first, unit : int, optional
+        Of the first rows: one after another from 0 on where left out.
+    turns : (int, int), optional
+        Stride and number of the intervals of a row.
     """
 
-    def __init__(self, n_rows: int, size: int, divisor: int, modulus: int) -> None:
-        fields = {"n_rows": n_rows, "size": size, "divisor": divisor, "modulus": modulus}
+    def __init__(
+        self,
+        n_rows: int,
+        size: int,
+        divisor: int,
+        modulus: int,
+        *,
+        first: int = 0,
+        unit: int | None = None,
+        turns: tuple[int, int] = (0, 1),
+    ) -> None:
+        fields: dict[str, object] = {
+            "n_rows": n_rows,
+            "size": size,
+            "divisor": divisor,
+            "modulus": modulus,
+        }
+        fields |= {"first": first, "unit": size if unit is None else unit, "turns": turns}
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 
@@ -213,9 +238,29 @@ class PairTable(Regions):
     size: int
     divisor: int
     modulus: int
+    first: int
+    unit: int
+    turns: tuple[int, int]
 
     def __len__(self) -> int:
         return self.n_rows
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Return what is the same in tables that can be stacked."""
+        return self.size, self.divisor, self.modulus, self.first, self.unit, self.turns
+
+    @property
+    def is_plain(self) -> bool:
+        """True if rows lie one after another, from the first element on."""
+        return self.first == 0 and self.unit == self.size and self.turns[1] == 1
+
+    def with_rows(self, n_rows: int) -> PairTable:
+        """Return a table that goes on in the same way, of another length."""
+        ends = self.divisor, self.modulus
+        return PairTable(
+            n_rows, self.size, *ends, first=self.first, unit=self.unit, turns=self.turns
+        )
 
     @cached_property
     def indptr(self) -> Ints:
@@ -227,17 +272,33 @@ class PairTable(Regions):
 
     @cached_property
     def count(self) -> Ints:
-        return np.broadcast_to(np.int64(self.size), (self.n_rows,))
+        return np.broadcast_to(np.int64(self.size // self.turns[1]), (self.n_rows,))
+
+    @cached_property
+    def stride(self) -> Ints | None:
+        return self._repeated(self.turns[0])
+
+    @cached_property
+    def repeat(self) -> Ints | None:
+        return self._repeated(self.turns[1])
+
+    def _repeated(self, number: int) -> Ints | None:
+        return None if self.turns[1] == 1 else np.broadcast_to(np.int64(number), (self.n_rows,))
 
     @property
     def totals(self) -> Ints:
         """Elements of every row."""
-        return self.count
+        return np.broadcast_to(np.int64(self.size), (self.n_rows,))
 
     def _begin(self, rows: Ints) -> Ints:
-        return rows // self.divisor % self.modulus * self.size
+        return self.first + rows // self.divisor % self.modulus * self.unit
 
     def take(self, rows: Ints) -> Regions:
         """Return the given rows, in the given order."""
         rows = np.asarray(rows)
-        return Regions.of(self._begin(rows), np.full(len(rows), self.size))
+        stride, n_turns = self.turns
+        one = Regions.of(self._begin(rows), np.full(len(rows), self.size // n_turns))
+        if n_turns == 1:
+            return one
+        turns = (np.full(len(rows), number) for number in (stride, n_turns))
+        return Regions(one.indptr, one.low, one.count, *turns)

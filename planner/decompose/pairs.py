@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
-from collplan.planner.blueprint.regions import Regions
+from collplan.planner.blueprint.regions import PairTable, Regions
 from collplan.planner.decompose.leaders import Parts
 
 
@@ -106,6 +106,8 @@ class _Blocks:
 
         `is_staged` marks the rows whose leaders have collected what they send.
         """
+        if is_staged.all() and self.is_regular:
+            return self._exchanged_alike(column)
         rows, n_rows = self.parts.grid.rows, self.parts.n_rows
         dests = self.parts.served[column]
         # A row has a team's blocks source by source; sent they are team by team.
@@ -130,6 +132,33 @@ class _Blocks:
         number = np.arange(n_rows**2) + np.where(serves_one, 0, n_rows**2)
         both = Regions.stack([final, Regions.of(low.ravel(), totals.ravel())])
         return given, both.take(number)
+
+    @cached_property
+    def is_regular(self) -> bool:
+        """True if blocks are of one size, and all rows and their teams are of one length."""
+        rows, served = self.parts.grid.rows, self.parts.served
+        are_tables = isinstance(self.given, PairTable) and isinstance(self.received, PairTable)
+        if not are_tables or not self.parts.grid.is_even or len(rows[0]) % len(served):
+            return False
+        return self.parts.grid.n_columns <= len(rows[0]) and np.array_equal(
+            self.by_row, np.arange(len(self.by_row))
+        )
+
+    def _exchanged_alike(self, column: int) -> tuple[Regions, Regions]:
+        """Return what `exchanged` does where all pairs of rows exchange the same.
+
+        There are as many pairs as rows squared: none of them is listed.
+        """
+        grid, n_rows, served = self.parts.grid, self.parts.n_rows, self.parts.served[column]
+        per_row, (block,) = len(grid.rows[0]), np.unique(self.given.totals[:1]).tolist()
+        columns = grid.led_by[0][grid.place(0, column)]
+        led, own = self._led(columns), len(served) // n_rows * block
+        first = sum(len(self.parts.served[c]) for c in columns[: columns.index(column)]) * block
+        n, size = n_rows**2, own * per_row
+        given = PairTable(
+            n, size, 1, n_rows, first=first, unit=own, turns=(len(led) * block, per_row)
+        )
+        return given, PairTable(n, size, n_rows, n_rows)
 
     def _staged(self, row: int, column: int) -> Regions:
         """Return where a row's blocks for all whom a column serves lie at its leader there."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from collplan.planner.arrays import csr
 from collplan.planner.blueprint.locations import Home
 from collplan.planner.blueprint.regions import Regions
 from collplan.planner.decompose.leaders import Parts, settle
@@ -87,17 +88,18 @@ def _hand_out(parts: Parts, rows: list[int], slots: Home, room: int, *, is_exclu
     task = parts.task
     for row in rows:
         n, shares = len(parts.grid.rows[row]), parts.shares_of_row(row)
-        sent, kept = [], []
-        for leader in range(n):
-            own = shares.take(np.array([leader]))
-            nothing = own.take(np.zeros(0, dtype=np.int64)).union([[]])
-            for dest in range(n):
-                has_none = is_exclusive and row == 0 and dest == 0
-                slot = dest if is_exclusive else dest + 1
-                sent.append(nothing if has_none else own.shifted(slot * room))
-                kept.append(nothing if has_none else own)
-        ends = slots, task.output, Regions.stack(sent), Regions.stack(kept)
-        parts.inside(4, "alltoall", parts.grid.rows[row], 0, *ends)
+        # For every leader all destinations; the first rank of all gets nothing of an exscan.
+        leader, dest = np.divmod(np.arange(n * n), n)
+        kept = shares.take(leader)
+        pair = csr.row_numbers(kept.indptr)
+        if is_exclusive and row == 0:
+            has_some = dest[pair] > 0
+            indptr = csr.running_total(np.where(dest > 0, csr.lengths_of(kept.indptr), 0))
+            kept = Regions(indptr, kept.low[has_some], kept.count[has_some])
+            pair = pair[has_some]
+        slot = dest if is_exclusive else dest + 1
+        sent = Regions(kept.indptr, kept.low + slot[pair] * room, kept.count)
+        parts.inside(4, "alltoall", parts.grid.rows[row], 0, slots, task.output, sent, kept)
 
 
 FORMS = {"scan": scan, "exscan": scan}

@@ -80,8 +80,11 @@ class Runs:
         self.is_sorted = True
         self.n = 0
 
-    def add(self, where: Where, first_owner: int, n: int, kept: Bools | None) -> None:
-        """Add the runs of `n` steps, of which those in `kept` are numbered from `first_owner`."""
+    def add(self, where: Where, first_owner: int, n: int, kept: Bools | None) -> int:
+        """Add the runs of `n` steps, of which those in `kept` are numbered from `first_owner`.
+
+        Returns how many they are.
+        """
         runs = _as_tuple(where)
         self.is_sorted &= len(runs) < 2
         n_kept = n if kept is None else int(np.count_nonzero(kept))
@@ -90,6 +93,7 @@ class Runs:
             self.columns["owner"].add(np.arange(first_owner, first_owner + n_kept), n_kept)
             for name in self.FIELDS[1:]:
                 self.columns[name].add(_kept(getattr(run, name), kept), n_kept)
+        return n_kept * len(runs)
 
     def array(self) -> Ints:
         """Return the columns as rows of an array, owners ascending."""
@@ -144,23 +148,35 @@ class Steps:
             arrays = {name: np.tile(array, n_groups) for name, array in arrays.items()}
         return arrays
 
-    def add(self, only: Bools | None, values: dict[str, Any], runs: dict[str, Where]) -> None:
-        """Add a row for every position of the ends, but none without a position in `only`."""
+    def add(self, only: Bools | None, values: dict[str, Any], runs: dict[str, Where]) -> int:
+        """Add a row for every position of the ends, but none without a position in `only`.
+
+        Returns the number of rows and runs that were added.
+        """
+        kept = None
+        if only is not None:
+            # Most steps concern no position that is kept.
+            kept = only[values[self.ends[0]]]
+            for end in self.ends[1:]:
+                kept = kept | only[values[end]]
+            if not kept.any():
+                return 0
         sizes = [size_of(values[end]) for end in self.ends]
         n = n_kept = max(sizes)
-        kept = None
-        if only is not None or min(sizes) < n:
+        if kept is not None or min(sizes) < n:
             values |= {end: np.broadcast_to(values[end], n) for end in self.ends}
-        if only is not None:
-            kept = np.logical_or.reduce([only[values[end]] for end in self.ends])
+        if kept is not None:
+            kept = np.broadcast_to(kept, n)
             n_kept = int(np.count_nonzero(kept))
         if n_kept == 0:
-            return
+            return 0
         for name, value in values.items():
             self.columns[name].add(_kept(value, kept), n_kept)
+        n_added = n_kept
         for name, where in runs.items():
-            self.runs[name].add(where, self.n, n, kept)
+            n_added += self.runs[name].add(where, self.n, n, kept)
         self.n += n_kept
+        return n_added
 
 
 @dataclass
@@ -186,10 +202,10 @@ class Collected:
         """Return the number of messages, local steps and runs."""
         return sum(steps.n + sum(runs.n for runs in steps.runs.values()) for steps in self.tables)
 
-    def add_message(self, number: int, step: Message) -> None:
-        """Add messages of round `number`."""
+    def add_message(self, number: int, step: Message) -> int:
+        """Add messages of round `number`; return how many rows and runs are new."""
         if not size_of(step.source) or not size_of(step.dest):
-            return
+            return 0
         if self.sends[-1:] != [number]:
             self.sends.append(number)
         values = {
@@ -201,15 +217,15 @@ class Collected:
             "ordered": step.ordered,
         }
         runs = {"read": step.read, "write": step.write, "combine": step.combine or ()}
-        self.messages.add(self.only, values, runs)
+        return self.messages.add(self.only, values, runs)
 
-    def add_local(self, number: int, step: Copy | Reduce) -> None:
-        """Add local steps of round `number`."""
+    def add_local(self, number: int, step: Copy | Reduce) -> int:
+        """Add local steps of round `number`; return how many rows and runs are new."""
         op, reads = Op.COPY, _as_tuple(step.read if isinstance(step, Copy) else step.left)
         if isinstance(step, Reduce):
             op, reads = Op.REDUCE, (*reads, *_as_tuple(step.right))
         values = {"round": number, "rank": step.rank, "op": op}
-        self.locals.add(self.only, values, {"read": reads, "write": step.write})
+        return self.locals.add(self.only, values, {"read": reads, "write": step.write})
 
 
 def size_of(values: Any) -> int:
@@ -243,15 +259,15 @@ def collect(rounds: Iterable[Round], only: Bools | None = None, n_groups: int = 
         If all their tasks do not fit into memory; no more steps are collected then.
     """
     collected = Collected(only)
-    n_allowed = LARGE_BYTES // BYTES_PER_ROW
+    n_rows, n_allowed = 0, LARGE_BYTES // BYTES_PER_ROW
     for number, step_round in enumerate(rounds):
         collected.n_rounds = number + 1
         for step in step_round.steps:
             if isinstance(step, Message):
-                collected.add_message(number, step)
+                n_rows += collected.add_message(number, step)
             else:
-                collected.add_local(number, step)
-            if n_groups * collected.n_rows > n_allowed:
-                require_memory(n_groups * collected.n_rows * BYTES_PER_ROW)
-                n_allowed = 2 * n_groups * collected.n_rows
+                n_rows += collected.add_local(number, step)
+            if n_groups * n_rows > n_allowed:
+                require_memory(n_groups * n_rows * BYTES_PER_ROW)
+                n_allowed = 2 * n_groups * n_rows
     return collected

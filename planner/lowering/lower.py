@@ -16,7 +16,7 @@ from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.motion import Motion
 from collplan.planner.blueprint.blueprint import Component
 from collplan.planner.blueprint.locations import SCRATCH_STRIDE
-from collplan.planner.blueprint.regions import PairTable
+from collplan.planner.blueprint.regions import PairTable, Regions
 from collplan.planner.lowering.address import (
     MAX_SCRATCH,
     Homes,
@@ -255,7 +255,7 @@ class _Batch:
             rows, n_chunks, parts = self.members, self.size, 1
         first_row = np.repeat(np.arange(len(self.groups)) * n_chunks, self.size)
         ends = (component.given, component.received)
-        own = [regions.take(rows).cut(parts) for regions in ends if regions is not None]
+        own = [_compact(regions.take(rows).cut(parts)) for regions in ends if regions is not None]
         self.layouts = [Listed(regions, first_row, n_chunks) for regions in (own[0], own[-1])]
         self.counts = own[0].totals.reshape(len(self.groups), n_chunks)
 
@@ -264,8 +264,8 @@ class _Batch:
         table = component.given
         if isinstance(table, PairTable) and isinstance(component.received, PairTable):
             # All ranks exchange blocks of one size: there is no need to list the pairs.
-            self.counts = np.full((1, self.size), table.size)
-            self.layouts = [Packed(self.counts, self.size), Packed(self.counts, self.size)]
+            self.counts = np.full((len(self.groups), self.size), table.size)
+            self.layouts = [self._layout_of(end) for end in (table, component.received)]
             return
         first_pair = csr.running_total(component.groups.sizes**2)[self.groups]
         n = self.size
@@ -275,6 +275,13 @@ class _Batch:
         received = component.received.take(rows.transpose(0, 2, 1).ravel())
         self.layouts = [Listed(given, first_row, n), Listed(received, first_row, n)]
         self.counts = given.totals.reshape(-1, n, n)[:, 0, :]
+
+    def _layout_of(self, table: PairTable) -> Layout:
+        """Return where the blocks of one size lie, the same for all members."""
+        if table.is_plain:
+            return Packed(self.counts, self.size)
+        rows = np.arange(self.size) * table.divisor
+        return Listed(table.take(rows), np.zeros(len(self.members), dtype=np.int64), self.size)
 
     def collect(self, commutative: bool) -> Collected:
         """Return the algorithm's steps, and add its scratch to the layouts.
@@ -341,6 +348,13 @@ class _Batch:
         return (np.array(buffers), np.array(bases), self.ranks), n_own * n_each
 
 
+def _compact(regions: Regions) -> Regions:
+    """Return the same rows in as few intervals as can be, as every message repeats them."""
+    if regions.repeat is not None or len(regions.low) < 2 * len(regions):
+        return regions
+    return regions.grouped(np.arange(len(regions)), np.ones(len(regions), dtype=np.int64))
+
+
 MOST_KEPT: Final = 64
 """Number of algorithms' runs whose steps are kept for later programs."""
 KEPT_ROWS: Final = 1 << 13
@@ -355,6 +369,9 @@ def _batches(part: Stated, only_ranks: Sequence[int] | None) -> Iterator[_Batch]
     Of a size and root with which no kept rank is in a group, one group comes, with no position.
     """
     groups, root = part.component.groups, part.component.root
+    if len(groups) and (groups.sizes == 1).all() and not root.any():
+        yield _alone(part, only_ranks)
+        return
     inside: dict[int, list[int]] = {}
     if only_ranks is not None:
         places = np.flatnonzero(np.isin(groups.ranks, only_ranks))
@@ -372,6 +389,15 @@ def _batches(part: Stated, only_ranks: Sequence[int] | None) -> Iterator[_Batch]
             yield _Batch(part, np.array(chosen), size, first, only)
         elif (size, first) not in is_kept:
             yield _Batch(part, np.array(chosen[:1]), size, first, only)
+
+
+def _alone(part: Stated, only_ranks: Sequence[int] | None) -> _Batch:
+    """Return the batch of groups of one rank each, as of local steps."""
+    ranks = part.component.groups.ranks
+    if only_ranks is None:
+        return _Batch(part, np.arange(len(ranks)), 1, 0, None)
+    chosen = np.flatnonzero(np.isin(ranks, only_ranks))
+    return _Batch(part, chosen, 1, 0, (0,)) if len(chosen) else _Batch(part, np.arange(1), 1, 0, ())
 
 
 class _Table:

@@ -78,12 +78,42 @@ def may_fold(program: Program, block: int) -> bool:
     except AsymmetricError:
         return False
     for motion in found:
+        checks = [_Symmetric(part, motion, spec, "") for part in program.parts]
         try:
-            for part in program.parts:
-                _Symmetric(part, motion, spec, "").check([block])
+            for one in checks:
+                one.check_first_groups()
+                one.check([block])
+                one.check_blocks()
         except AsymmetricError:
             continue
         return True
+    return False
+
+
+def divides_what_moves(program: Program, block: int) -> bool:
+    """Return whether some phase divides a vector whose chunks another phase moves along.
+
+    Tasks between such phases most often wait for others on every node, for those that bring
+    the parts in which the node's own chunk lies. So the plan does not fold, as a rule.
+
+    Parameters
+    ----------
+    program : Program
+        One that `may_fold`, drafted for the same ranks.
+    block : int
+        As of `may_fold`.
+    """
+    spec = program.blueprint.spec
+    for motion in _motions(spec.machine):
+        checks = [_Symmetric(part, motion, spec, "") for part in program.parts]
+        try:
+            for one in checks:
+                one.check([block])
+        except AsymmetricError:
+            continue
+        moving = [span for one in checks for span in one.moving_spans()]
+        edges = np.concatenate([one.fixed_edges(block) for one in checks])
+        return any(((edges > low) & (edges < high)).any() for low, high in moving)
     return False
 
 
@@ -112,17 +142,15 @@ def _folding(program: Program, motion: Motion) -> Folding:
     ]
     for one in checks:
         one.check(motion.generators)
+        one.check_blocks()
     if collective.has_blocks:
-        return Folding(motion, _turns_of_blocks(program, checks))
+        return Folding(motion, _turns_of_blocks(program))
     return Folding(motion, _turns_of_vector(checks))
 
 
-def _turns_of_blocks(program: Program, checks: list[_Symmetric]) -> Ints:
+def _turns_of_blocks(program: Program) -> Ints:
     """Return the turns of contributions that have a block for each rank, of whatever size."""
     binding, collective = program.blueprint.binding, program.blueprint.spec.collective
-    for one in checks:
-        if one.moved and one.component.kind != collective.planned_kind:
-            raise one.refusal(f"it moves blocks of {collective.kind} in another order")
     if not collective.sends_blocks:
         return np.zeros((0, 3), dtype=np.int64)
     # In place, contributions lie where results belong.
@@ -149,10 +177,10 @@ class _Symmetric:
 
     def __init__(self, part: Stated, motion: Motion, spec: PlanSpec, name: str) -> None:
         self.part = part
-        self.commutative = spec.collective.is_commutative
+        self.collective = spec.collective
         self.may_wrap = spec.machine.network.strided_ns_per_byte == 0
         self.by: Ints = np.zeros(0, dtype=np.int64)
-        """By how much the first of all motions moves the positions of each group."""
+        """By how much the first motion that is checked moves the positions of each group."""
         self.moved = 0
         """The greatest number by which all positions that are moved are moved in multiples."""
         self.component: Component = part.component
@@ -167,7 +195,7 @@ class _Symmetric:
         for block in blocks:
             members, image = self._image(block)
             by = self._moved_by(members, image)
-            self.by = by if block == 1 else self.by
+            self.by = by if block == blocks[0] else self.by
             self.moved = math.gcd(self.moved, *np.unique(by).tolist())
             self._check_homes(members, image)
             for regions in (self.component.given, self.component.received):
@@ -175,6 +203,68 @@ class _Symmetric:
                     self._check_regions(regions, members, image)
         if self.moved:
             self._check_moving()
+
+    def check_first_groups(self) -> None:
+        """Raise where motions map a group of the first node onto some of its ranks and others.
+
+        Notes by how much positions are moved in those that are mapped onto themselves.
+        """
+        groups = self.component.groups
+        for group in np.unique(self.group[groups.ranks < self.motion.step]).tolist():
+            ranks = groups[group]
+            for block in self.motion.generators:
+                image = self.motion.move(ranks, block)
+                stays = np.isin(image, ranks)
+                if stays.any() and not stays.all():
+                    raise self.refusal("its groups are others on other nodes")
+                if stays.any():
+                    by = int(np.flatnonzero(ranks == image[0])[0])
+                    self.moved = math.gcd(self.moved, by)
+
+    def check_blocks(self) -> None:
+        """Raise where a collective's blocks are moved by a component of another kind."""
+        kind = self.collective.kind
+        if self.collective.has_blocks and self.moved and self.component.kind != kind:
+            raise self.refusal(f"it moves blocks of {kind} in another order")
+
+    def moving_spans(self) -> list[tuple[int, int]]:
+        """Return the first element and the end of what groups divide into chunks that move."""
+        groups, given, spans = self.component.groups, self.component.given, []
+        for group in np.flatnonzero(self.by).tolist():
+            rows = np.array([group])
+            if self.component.traits.has_blocks:
+                rows = np.arange(groups.indptr[group], groups.indptr[group + 1])
+            elif self.part.algorithm.n_parts(int(groups.sizes[group])) == 1:
+                continue
+            if self.component.traits.is_pairwise:
+                continue
+            own = given.take(rows).grouped(np.arange(len(rows)), np.ones(len(rows), dtype=np.int64))
+            if own.is_packed:
+                spans.append((int(own.low[0]), int(own.low[-1] + own.count[-1])))
+        return spans
+
+    def fixed_edges(self, block: int) -> Ints:
+        """Return where groups divide vectors, if those of node 0 and of another do so alike."""
+        nothing = np.zeros(0, dtype=np.int64)
+        if self.moved or self.component.traits.is_pairwise:
+            return nothing
+        node = self.component.groups.ranks // self.motion.step
+        one, other = (self._edges(np.unique(self.group[node == number])) for number in (0, block))
+        return one if np.array_equal(one, other) else nothing
+
+    def _edges(self, groups: Ints) -> Ints:
+        """Return where blocks or chunks of some groups begin and end."""
+        component = self.component
+        if component.traits.has_blocks:
+            given = component.given.take(np.flatnonzero(np.isin(self.group, groups)))
+        else:
+            whole = component.given.take(groups)
+            whole = whole.grouped(np.arange(len(groups)), np.ones(len(groups), dtype=np.int64))
+            if whole.repeat is not None:
+                return np.zeros(0, dtype=np.int64)
+            size = int(component.groups.sizes[groups].max(initial=1))
+            given = whole.cut(self.part.algorithm.n_parts(size))
+        return np.concatenate((given.low, given.low + given.count))
 
     def _image(self, block: int) -> tuple[Ints, Ints]:
         """Return members, and those that they are mapped to: the same turn of the other rank.
@@ -317,7 +407,7 @@ class _Symmetric:
         if not self.component.traits.has_blocks:
             n_chunks = algorithm.n_parts(motion.size)
         return _rounds_are_alike(
-            algorithm, options, motion, n_chunks, self.commutative, self.may_wrap
+            algorithm, options, motion, n_chunks, self.collective.is_commutative, self.may_wrap
         )
 
     def refusal(self, why: str) -> AsymmetricError:

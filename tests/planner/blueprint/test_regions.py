@@ -99,3 +99,18 @@ def test_a_table_of_pairs_is_its_rows_though_it_has_none(size, count, data):
     index = data.draw(st.lists(st.integers(0, size * size - 1), max_size=4))
     assert elements(table.take(np.array(index, dtype=np.int64))) == [wanted[i] for i in index]
     assert table.totals.tolist() == [count] * len(table)
+
+
+def test_tables_of_pairs_at_a_stride_are_stacked_without_their_rows():
+    table = PairTable(9, 4, 1, 3, first=2, unit=2, turns=(6, 2))
+    wanted = [[2 + 2 * (i % 3) + turn * 6 + k for turn in range(2) for k in range(2)]
+              for i in range(9)]  # fmt: skip
+    assert elements(table.take(np.arange(9))) == wanted
+    stacked = Regions.stack([table, table])
+    assert isinstance(stacked, PairTable)
+    assert elements(stacked.take(np.arange(18))) == 2 * wanted
+    others = Regions.stack([table, PairTable(9, 4, 1, 3)])
+    assert elements(others) == [
+        *wanted,
+        *(list(range(4 * (i % 3), 4 * (i % 3) + 4)) for i in range(9)),
+    ]

@@ -11,7 +11,7 @@ from collplan.planner.compiler import compile_folded
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError, AsymmetricError
 from collplan.planner.lowering.program import program_of
-from collplan.planner.lowering.symmetry import may_fold
+from collplan.planner.lowering.symmetry import divides_what_moves, may_fold
 from collplan.select.candidates import all_forms
 from collplan.specs import PlanSpec
 
@@ -93,3 +93,30 @@ def test_what_folds_may_fold_by_the_groups_of_two_nodes(kind: str, nodes: int, c
         assert may_fold(program, nodes // 2), form.name
         n_folded += 1
     assert bool(n_folded) == (kind != "bcast")
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "allgather", "reduce_scatter_block"])
+@pytest.mark.parametrize("machine", [(8, 4, 2), (6, 6, 3)])
+def test_what_two_nodes_show_to_fold_does(kind: str, machine: tuple[int, int, int]) -> None:
+    """Vectors that a node divides, and whose chunks move between nodes, are told from others."""
+    nodes, per_node, lanes = machine
+    count = nodes * per_node * (4 if kind == "allreduce" else 1)
+    spec = PlanSpec.model_validate({
+        "machine": {"nodes": nodes, "ranks_per_node": per_node, "lanes": lanes},
+        "collective": {"kind": kind, "count": count},
+    })  # fmt: skip
+    of_two = np.flatnonzero(np.isin(np.arange(nodes * per_node) // per_node, [0, nodes // 2]))
+    told = {True: 0, False: 0}
+    for form in all_forms(spec):
+        chosen, folds = form.of(spec), True
+        try:
+            program = program_of(draft(chosen, only_ranks=of_two, is_rough=True))
+            compile_folded(chosen)
+        except AsymmetricError:
+            folds = False
+        except AlgorithmError:
+            continue
+        found = may_fold(program, nodes // 2) and not divides_what_moves(program, nodes // 2)
+        assert found == folds, form.name
+        told[folds] += 1
+    assert min(told.values()) > 5
