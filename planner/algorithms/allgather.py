@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
+from collplan.planner.algorithms.building_blocks.block_schedule import sent_blocks
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
+from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at, option_int
+from collplan.planner.arrays import Bools, Ints
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 
 
@@ -32,6 +37,64 @@ def bruck(group: Group) -> Rounds:
         n = min(span, size - span)
         read = at(group.input, me) if level == 0 else at(group.output, me, n)
         yield Round(Message(me, (me - span) % size, read, at(group.output, me, n)))
+
+
+@algorithm(
+    "allgather",
+    "circulant",
+    parts="blocks",
+    best_for=("uneven",),
+    by_counts=True,
+    options={"blocks": "auto"},
+)
+def circulant(group: Group) -> Rounds:
+    """Broadcast the blocks of all ranks at once, each in n parts, over a circulant graph.
+
+    All ranks run the rounds of bcast's algorithm of this name as roots, together: a message
+    carries one part of every rank's block, but of the receiver's. What a round takes depends
+    on the sum of all blocks, not on the largest one.
+
+    Notes
+    -----
+    n - 1 + ⌈log₂ p⌉ rounds for n parts, and (p - 1)·c per rank, which is optimal; with blocks
+    of m_j, at most Σ ⌈m_j/n⌉ per message. `blocks` is n; with auto, about
+    √((⌈log₂ p⌉ - 1)·Σ m_j·G/(L + 2o)). A message consists of up to p - 1 pieces of memory.
+
+    References
+    ----------
+    Träff, "Optimal broadcast schedules in logarithmic time with applications to broadcast,
+    all-broadcast, reduction and all-reduction", ACM TOPC 2025: irregular all-broadcast.
+    """
+    me, size = group.positions, group.size
+    n_parts = option_int(group, "blocks", 1)
+    own = tuple(at(group.input, me + part * size) for part in range(n_parts))
+    result = tuple(at(group.output, me + part * size) for part in range(n_parts))
+    for skip, block in sent_blocks(group):
+        # Nobody gets its own block.
+        wanted = (block >= 0) & ((np.arange(size) + skip) % size != 0)
+        parts = list(_parts(group, np.maximum(0, block) * size, wanted))
+        read = tuple(at(space, chunk, n) for space, chunk, n in parts)
+        write = tuple(at(group.output, chunk, n) for _, chunk, n in parts)
+        yield Round(Message(me, (me + skip) % size, read, write))
+    yield Round(Copy(me, own, result))
+
+
+def _parts(group: Group, first: Ints, wanted: Bools) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield the space, chunk and number of parts that all positions send, one run at a time.
+
+    Position r sends of the block of the rank `far` before it the part that begins at chunk
+    `first[far]` of rank 0, if that is `wanted`.
+    """
+    me, size = group.positions, group.size
+    if group.motion is not None:
+        for far in np.flatnonzero(wanted).tolist():
+            space = group.output if far else group.input
+            yield space, (me - far) % size + int(first[far]), 1
+        return
+    for rank in np.flatnonzero(group.counts.reshape(-1, size).any(axis=0)).tolist():
+        far = (me - rank) % size
+        space = np.where(far == 0, group.input, group.output)
+        yield space, rank + first[far], wanted[far].astype(np.int64)
 
 
 @algorithm(

@@ -2,42 +2,107 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
+
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
-from collplan.planner.arrays.logarithms import ceil_log2
+from collplan.planner.algorithms.rounds import (
+    Copy,
+    Group,
+    Message,
+    Round,
+    Rounds,
+    at,
+    option_int,
+)
 
 
-@algorithm("alltoall", "bruck", regular_only=True, best_for=("short",))
+@algorithm("alltoall", "bruck", best_for=("short",), by_counts=True, options={"radix": 2})
 def bruck(group: Group) -> Rounds:
-    """Move every block by the binary digits of its distance.
+    """Move every block by the digits of its distance.
 
-    Blocks are kept by distance: slot s of rank r begins as the block for r + s.
-    Round k moves the slots with bit k set by 2^k ranks, as one strided message;
-    in the end slot s holds the block that came from r - s.
+    Equal blocks are kept by distance: slot s of rank r begins as the block for r + s. Digit z
+    at place k moves the slots that have it by z·radix^k ranks, as one strided message; in
+    the end slot s holds the block that came from r - s. Blocks of unlike sizes move from where
+    they are sent to where they are received, and lie in scratch only on the way.
 
     Notes
     -----
-    ⌈log₂ p⌉ rounds, which is optimal; about p/2·c per rank and round: best for
-    short blocks.
+    For radix 2, ⌈log₂ p⌉ rounds, which is optimal, and about p/2·c per rank and round: best
+    for short blocks. Larger radices take up to radix - 1 rounds per digit, and move a block once
+    per digit that is not 0; from radix p on, straight.
 
     References
     ----------
-    Bruck et al. 1997.
+    Bruck et al. 1997; for unlike sizes the two-phase Bruck of Fan, Gilray, Kumar, Micinski,
+    "Optimizing the Bruck algorithm for non-uniform all-to-all communication", HPDC 2022, without
+    its messages of sizes, which are known; Fan, Domke, Ba, Kumar, "Configurable non-uniform
+    all-to-all algorithms", 2024: the radix (TuNA).
     """
+    if group.pair_counts is not None:
+        yield from _unlike_bruck(group)
+        return
     me, size = group.positions, group.size
     by_distance = group.rotated_scratch()
     yield Round(Copy(me, at(group.input, me, size), at(by_distance, 0, size)))
-    for level in range(ceil_log2(size)):
-        span = 1 << level
-        full, rest = divmod(size, 2 * span)
+    for span, digit, radix in _digits(group):
+        first, period = digit * span, radix * span
+        full = max(0, size - first - span + period) // period
+        rest = first + full * period
         slots = (
-            at(by_distance, span, span, stride=2 * span, repeat=full),
-            at(by_distance, full * 2 * span + span, max(0, rest - span)),
+            at(by_distance, first, span, stride=period, repeat=full),
+            at(by_distance, rest, max(0, size - rest)),
         )
-        yield Round(Message(me, (me + span) % size, slots, slots))
+        yield Round(Message(me, (me + first) % size, slots, slots))
     up_to_me = at(group.output, me, stride=-1, repeat=me + 1)
     beyond_me = at(group.output, size - 1, stride=-1, repeat=size - 1 - me)
     yield Round(Copy(me, at(by_distance, 0, size), (up_to_me, beyond_me)))
+
+
+def _digits(group: Group) -> Iterator[tuple[int, int, int]]:
+    """Yield the value of each place of a distance, with every digit there, and the radix."""
+    # A larger radix than the group has the same digits.
+    radix, span = min(option_int(group, "radix", 2), max(2, group.size)), 1
+    while span < group.size:
+        for digit in range(1, radix):
+            if digit * span < group.size:
+                yield span, digit, radix
+        span *= radix
+
+
+def _unlike_bruck(group: Group) -> Rounds:
+    """Move blocks of unlike sizes by the digits of their distance.
+
+    Once its digits below radix^k have moved a block over distance d, it lies in scratch as
+    chunk k·p + d, unless it is where it began or ends.
+    """
+    me, size, counts = group.positions, group.size, group.counts
+    ranks = np.arange(size)
+    # By distance (column), from each rank (row); distances over which nothing moves are left out.
+    by_distance = counts[ranks[:, None], (ranks[:, None] + ranks) % size]
+    used = by_distance.any(axis=0)
+    places = sorted({span * radix for span, _, radix in _digits(group)})
+    moved = [ranks % place for place in places]
+    staged = [
+        by_distance[(ranks[:, None] - done) % size, ranks] * ((done > 0) & (done < ranks))
+        for done in moved
+    ]
+    scratch = group.unlike_scratch(np.hstack(staged or [by_distance]))
+    for span, digit, radix in _digits(group):
+        place = places.index(span * radix)
+        read, write = [], []
+        for far in ranks[used & (ranks // span % radix == digit)].tolist():
+            before = far % span
+            # Digits that are 0 move nothing: the block came by the last one below that is not.
+            last = next((i for i, done in enumerate(moved) if done[far] == before), 0)
+            is_first, is_last = before == 0, far < span * radix
+            own = at(group.input, (me + far) % size)
+            read.append(own if is_first else at(scratch, last * size + far))
+            here = (me + digit * span - far) % size
+            write.append(at(group.output, here) if is_last else at(scratch, place * size + far))
+        yield Round(Message(me, (me + digit * span) % size, tuple(read), tuple(write)))
+    yield Round(Copy(me, at(group.input, me), at(group.output, me)))
 
 
 @algorithm(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from collplan.planner.algorithms.building_blocks.block_schedule import sent_blocks
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at, option_int
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
@@ -70,6 +71,31 @@ def chain(group: Group) -> Rounds:
     """
     for hop in range(group.size - 1):
         yield Round(group.down(hop, hop + 1))
+
+
+@algorithm("bcast", "circulant", parts="blocks", options={"blocks": "auto"}, streams=True)
+def circulant(group: Group) -> Rounds:
+    """Pass the vector in n blocks over a circulant graph, for any number of ranks.
+
+    In every round all ranks send to the rank a skip after them and receive from the one a
+    skip before them; the skips are p halved and rounded up again and again. No rank receives
+    a block twice.
+
+    Notes
+    -----
+    n - 1 + ⌈log₂ p⌉ rounds for n blocks, which is optimal; the root sends (n - 1 + ⌈log₂ p⌉)·c/n
+    and the others no more. `blocks` is n; with auto, about √((⌈log₂ p⌉ - 1)·c·G/(L + 2o)).
+
+    References
+    ----------
+    Träff, "Optimal broadcast schedules in logarithmic time with applications to broadcast,
+    all-broadcast, reduction and all-reduction", ACM TOPC 2025: algorithm 1 by the schedules
+    of its section on receive schedules.
+    """
+    me = np.arange(group.size)
+    for skip, block in sent_blocks(group):
+        sending = me[(block >= 0) & ((me + skip) % group.size != 0)]
+        yield Round(group.down(sending, sending + skip, at(group.output, block[sending])))
 
 
 @algorithm("bcast", "knomial", options={"radix": 4}, tree="any")

@@ -163,6 +163,19 @@ class Rotated(Packed):
         return Intervals(None, low - start, self._bounds[group, position + first + n] - low)
 
 
+class Unlike(_Counted):
+    """Chunks one after another, of other sizes at every position: a row of `counts` for each."""
+
+    @cached_property
+    def _bounds(self) -> Ints:
+        return _displs(self.counts)
+
+    def locate(self, member: Ints, first: Ints, n: Ints) -> Intervals:
+        position = member % self.size
+        low = self._bounds[position, first]
+        return Intervals(None, low, self._bounds[position, first + n] - low)
+
+
 @dataclass(frozen=True, eq=False)
 class Slots(_Counted):
     """A few slots, each big enough for any chunk: index ``slot * n_counts + chunk``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from collplan.planner.algorithms.building_blocks.size_trees import inner_heads, size_tree
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
 from collplan.planner.arrays.logarithms import ceil_log2
@@ -97,3 +98,34 @@ def linear(group: Group) -> Rounds:
         Message(me, root, at(group.input, me), at(group.output, me)),
         Copy(root, at(group.input, root), at(group.output, root)),
     )
+
+
+@algorithm("gather", "size_tree", best_for=("uneven",), streams=True, by_counts=True)
+def by_size(group: Group) -> Rounds:
+    """Collect runs of blocks up a binomial tree, the lighter of two runs always to the heavier.
+
+    Neighboring runs of 1, 2, 4, ... ranks merge. The head of the heavier run leads both, so
+    large blocks lie near the root; the run with the root is led by the root.
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds; but for messages to the root, none carries more than half of what its
+    receiver then has. In all at most the sum of all blocks and the longest message to the root.
+
+    References
+    ----------
+    Träff, "Practical, distributed, low overhead algorithms for irregular gather and scatter
+    collectives", Parallel Computing 75, 2018.
+    """
+    root = group.root
+    rounds = size_tree(group.counts, root)
+    inner = inner_heads(rounds, root)
+    subtree = group.packed_scratch()
+    yield Round(
+        Copy(root, at(group.input, root), at(group.output, root)),
+        Copy(inner, at(group.input, inner), at(subtree, inner)),
+    )
+    for source, dest, first, n in rounds:
+        read = at(np.where(np.isin(source, inner), subtree, group.input), first, n)
+        write = at(np.where(dest == root, group.output, subtree), first, n)
+        yield Round(Message(source, dest, read, write))

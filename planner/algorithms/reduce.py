@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from collplan.planner.algorithms.building_blocks.block_schedule import sent_blocks
 from collplan.planner.algorithms.building_blocks.folding import (
     doubling_gather,
     fold,
     halving_reduce_scatter,
 )
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at
 from collplan.planner.arrays.logarithms import ceil_log2
 
 
@@ -82,6 +83,44 @@ def chain(group: Group) -> Rounds:
         result = group.whole(group.output)
         yield Round(Message(source, dest, sent, result, combine=value, incoming_left=None))
         holds_partial.add(dest)
+
+
+@algorithm(
+    "reduce",
+    "circulant",
+    parts="blocks",
+    commutative_only=True,
+    options={"blocks": "auto"},
+    streams=True,
+)
+def circulant(group: Group) -> Rounds:
+    """Combine the vector in n blocks over a circulant graph, for any number of ranks.
+
+    The rounds of bcast's algorithm of this name backwards, with the messages turned: every
+    rank but the root sends each block once, after all that it receives of that block.
+
+    Notes
+    -----
+    n - 1 + ⌈log₂ p⌉ rounds for n blocks; every rank but the root sends c. `blocks` is n; with
+    auto, about √((⌈log₂ p⌉ - 1)·c·G/(L + 2o)).
+
+    References
+    ----------
+    Träff, "Optimal broadcast schedules in logarithmic time with applications to broadcast,
+    all-broadcast, reduction and all-reduction", ACM TOPC 2025.
+    """
+    me, size = np.arange(group.size), group.size
+    is_partial = np.zeros((size, group.n_chunks), dtype=bool)
+    for skip, block in reversed(list(sent_blocks(group))):
+        dest = me[(block >= 0) & ((me + skip) % size != 0)]
+        source, block = (dest + skip) % size, block[dest]
+        sent, own = (
+            at(np.where(is_partial[rank, block], group.output, group.input), block)
+            for rank in (source, dest)
+        )
+        is_partial[dest, block] = True
+        ends = group.from_root(source), group.from_root(dest)
+        yield Round(Message(*ends, sent, at(group.output, block), combine=own))
 
 
 @algorithm("reduce", "linear", tree="any", streams=True, pipelines=("inside",))

@@ -10,9 +10,12 @@ from typing import Any, Final, Literal
 from collplan.planner.algorithms.rounds import Copy, Group, Reduce, Round, Rounds
 from collplan.planner.errors import AlgorithmError
 
-Parts = Literal["whole", "size", "power_of_two"]
-Use = Literal["short", "long", "shared"]
-"""Short vectors, vectors of `LONG_BYTES` and more, and ranks that share memory."""
+Parts = Literal["whole", "size", "power_of_two", "blocks"]
+Use = Literal["short", "long", "shared", "uneven", "sparse"]
+"""Short vectors, vectors of `LONG_BYTES` and more, and ranks that share memory; and blocks of
+which some are much larger than others, or most are empty."""
+BLOCKS: Final = "blocks"
+"""Option of algorithms that cut a vector, or each block, into as many chunks."""
 Where = Literal["inside", "across"]
 """Inside nodes, and between them."""
 REDUCTIONS: Final = ("reduce", "allreduce", "reduce_scatter_block")
@@ -44,19 +47,21 @@ class Algorithm:
     rounds : callable
         ``rounds(group)`` yields its rounds.
     parts : str
-        Into how many chunks a vector is cut: "whole" (1), "size", or
-        "power_of_two" (the greatest not above size). Collectives on blocks
-        always have a chunk per rank.
+        Into how many chunks a vector is cut: "whole" (1), "size",
+        "power_of_two" (the greatest not above size), or "blocks" (as its option
+        of that name says, where "auto" takes the best by a closed form).
+        Collectives on blocks have a chunk per rank; with "blocks" so many per
+        rank, the first of all ranks before the second of all ranks.
     commutative_only, power_of_two_only, even_only, regular_only : bool
         What it cannot do without: it raises then. Regular means that all
         blocks have one size.
     tree : {"binomial", "any"} or None
         Messages go along the edges of one tree, to its root or from it; an
         allreduce's to the root, then from it in as many rounds.
-    best_for, next_best_for : tuple of {"short", "long", "shared"}
+    best_for, next_best_for : tuple of {"short", "long", "shared", "uneven", "sparse"}
         Where ``auto`` takes it: for the fewest rounds, the fewest bytes, or the
-        fewest waits among ranks that share memory; and where it does if the best
-        cannot serve.
+        fewest waits among ranks that share memory; for blocks of unlike sizes; and
+        where it does if the best cannot serve.
     streams : bool
         Long data move whole, or in turn, so that segments pay.
     pipelines : tuple of {"inside", "across"}
@@ -67,6 +72,9 @@ class Algorithm:
         Each rank passes on what it receives, so that messages follow one another.
     at_once : bool
         Its messages wait for nothing but what comes before the collective.
+    by_counts : bool
+        It decides by `Group.counts`, so that groups of unlike counts run one by one.
+        Its number of rounds may not depend on them.
     options : mapping
         Its options with their defaults.
     """
@@ -87,6 +95,7 @@ class Algorithm:
     per_pair: float = 0.0
     forwards: bool = False
     at_once: bool = False
+    by_counts: bool = False
     options: Mapping[str, Any] | None = None
 
     def steps(self, group: Group) -> Rounds:
@@ -100,10 +109,12 @@ class Algorithm:
         """Return the first line of its docstring."""
         return (inspect.getdoc(self.rounds) or "").partition("\n")[0]
 
-    def n_parts(self, size: int) -> int:
+    def n_parts(self, size: int, options: Mapping[str, Any]) -> int:
         """Return the chunks a vector is cut into for `size` ranks."""
         if self.parts == "whole":
             return 1
+        if self.parts == "blocks":
+            return int(options[BLOCKS])
         return size if self.parts == "size" else 1 << (size.bit_length() - 1)
 
     def refusal(self, size: int, commutative: bool, is_regular: bool = True) -> str | None:

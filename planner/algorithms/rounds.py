@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.algorithms.chunks import Layout, Packed, Rotated, Slots
+from collplan.planner.algorithms.chunks import Layout, Packed, Rotated, Slots, Unlike
 from collplan.planner.algorithms.relative import Relative
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.motion import Motion
@@ -138,9 +138,11 @@ class Group:
         Whether operands may be exchanged.
     chunk_counts : ndarray of int64, shape (n_groups, n_chunks)
         Elements of every chunk of all groups that run at once: for scratch
-        layouts, not for decisions.
+        layouts. Decisions go by `counts`.
     options : mapping
         The algorithm's own options, defaults filled in.
+    pair_counts : ndarray of int64, shape (n_groups, size, size), optional
+        Where pairs have blocks of unlike sizes: those of every sender for every receiver.
     motion : Motion, optional
         Instead of all positions, show the algorithm those of one block as relative numbers.
     """
@@ -150,6 +152,7 @@ class Group:
     commutative: bool
     chunk_counts: Ints
     options: Mapping[str, Any] = field(default_factory=dict)
+    pair_counts: Ints | None = None
     motion: Motion | None = None
     scratch: list[Layout] = field(default_factory=list)
 
@@ -165,6 +168,20 @@ class Group:
     def n_chunks(self) -> int:
         """Return the number of chunks the collective's layout has."""
         return int(self.chunk_counts.shape[1])
+
+    @property
+    def counts(self) -> Ints:
+        """Return the elements of every chunk, or of every pair, which are alike in all groups.
+
+        Raises
+        ------
+        AlgorithmError
+            If they are not, because the algorithm is not registered as one `by_counts`.
+        """
+        counts = self.chunk_counts if self.pair_counts is None else self.pair_counts
+        if (counts != counts[:1]).any():
+            raise AlgorithmError("an algorithm that decides by counts needs by_counts=True")
+        return np.asarray(counts[0])
 
     @property
     def others(self) -> Ints:
@@ -200,6 +217,10 @@ class Group:
         """Declare scratch in which all chunks lie one after another."""
         return self.add_scratch(Packed(self.chunk_counts, self.size))
 
+    def unlike_scratch(self, counts: Ints) -> int:
+        """Declare scratch whose chunks lie one after another, of sizes per position (row)."""
+        return self.add_scratch(Unlike(counts, self.size))
+
     def scratch_slots(self, n_slots: int) -> int:
         """Declare `n_slots` slots for any chunk: index ``slot * n_chunks + chunk``."""
         return self.add_scratch(Slots(self.chunk_counts, self.size, n_slots))
@@ -216,7 +237,17 @@ def option_int(group: Group, name: str, low: int) -> int:
     AlgorithmError
         If it is not.
     """
-    value = group.options[name]
+    return require_at_least(group.options[name], name, low)
+
+
+def require_at_least(value: Any, name: str, low: int) -> int:
+    """Return the value of an option if it is an integer of at least `low`.
+
+    Raises
+    ------
+    AlgorithmError
+        If it is not.
+    """
     if not isinstance(value, int) or isinstance(value, bool) or value < low:
         raise AlgorithmError(f"algorithms.{name}: {value!r} is not an integer of at least {low}")
     return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from collplan.planner.algorithms.building_blocks.size_trees import inner_heads, size_tree
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
 from collplan.planner.arrays.logarithms import ceil_log2
@@ -96,4 +97,35 @@ def linear(group: Group) -> Rounds:
     yield Round(
         Message(root, dest, at(group.input, dest), at(group.output, dest)),
         Copy(root, at(group.input, root), at(group.output, root)),
+    )
+
+
+@algorithm("scatter", "size_tree", best_for=("uneven",), streams=True, by_counts=True)
+def by_size(group: Group) -> Rounds:
+    """Halve runs of blocks down a binomial tree, the lighter half always to the farther rank.
+
+    The rounds of gather's tree backwards: a rank keeps the heavier half of its run, and
+    large blocks take few steps.
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds; but for messages from the root, none carries more than half of what its
+    sender then has. In all at most the sum of all blocks and the longest message of the root.
+
+    References
+    ----------
+    Träff, "Practical, distributed, low overhead algorithms for irregular gather and scatter
+    collectives", Parallel Computing 75, 2018.
+    """
+    root = group.root
+    rounds = size_tree(group.counts, root)
+    inner = inner_heads(rounds, root)
+    subtree = group.packed_scratch()
+    for dest, source, first, n in reversed(rounds):
+        read = at(np.where(source == root, group.input, subtree), first, n)
+        write = at(np.where(np.isin(dest, inner), subtree, group.output), first, n)
+        yield Round(Message(source, dest, read, write))
+    yield Round(
+        Copy(root, at(group.input, root), at(group.output, root)),
+        Copy(inner, at(subtree, inner), at(group.output, inner)),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
 
@@ -127,6 +128,10 @@ class Stated:
     algorithm: Algorithm
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    def n_parts(self, size: int) -> int:
+        """Return the chunks that a vector, or each block, is cut into for `size` ranks."""
+        return self.algorithm.n_parts(size, self.options)
+
     @property
     def n_pairs(self) -> int:
         """Return how many messages an algorithm of p² of them goes through, 0 for others."""
@@ -246,16 +251,22 @@ class _Batch:
         self.ranks = component.groups.ranks[self.members]
         self.layouts: list[Layout]
         self.counts: Ints
+        self.pair_counts: Ints | None = None
         if component.traits.is_pairwise:
             self._lay_out_pairs(component)
             return
-        n_chunks = parts = self.part.algorithm.n_parts(self.size)
+        n_chunks = parts = self.part.n_parts(self.size)
         rows: Ints = self.groups
         if component.traits.has_blocks:
-            rows, n_chunks, parts = self.members, self.size, 1
+            parts = parts if self.part.algorithm.parts == "blocks" else 1
+            rows, n_chunks = self.members, self.size * parts
         first_row = np.repeat(np.arange(len(self.groups)) * n_chunks, self.size)
         ends = (component.given, component.received)
-        own = [_compact(regions.take(rows).cut(parts)) for regions in ends if regions is not None]
+        own = [regions.take(rows).cut(parts) for regions in ends if regions is not None]
+        if component.traits.has_blocks and parts > 1:
+            of_ranks = np.arange(len(rows) * parts).reshape(-1, self.size, parts)
+            own = [regions.take(of_ranks.transpose(0, 2, 1).ravel()) for regions in own]
+        own = [_compact(regions) for regions in own]
         self.layouts = [Listed(regions, first_row, n_chunks) for regions in (own[0], own[-1])]
         self.counts = own[0].totals.reshape(len(self.groups), n_chunks)
 
@@ -274,7 +285,10 @@ class _Batch:
         given = component.given.take(rows.ravel())
         received = component.received.take(rows.transpose(0, 2, 1).ravel())
         self.layouts = [Listed(given, first_row, n), Listed(received, first_row, n)]
-        self.counts = given.totals.reshape(-1, n, n)[:, 0, :]
+        pairs = given.totals.reshape(-1, n, n)
+        self.counts = pairs[:, 0, :]
+        if (pairs != pairs[:, :1, :1]).any():
+            self.pair_counts = pairs
 
     def _layout_of(self, table: PairTable) -> Layout:
         """Return where the blocks of one size lie, the same for all members."""
@@ -289,10 +303,11 @@ class _Batch:
         Recent steps are kept: candidates that are compared often differ only in their transport,
         or in the algorithms of other components.
         """
-        algorithm, counts = self.part.algorithm, self.counts
+        algorithm, counts, pairs = self.part.algorithm, self.counts, self.pair_counts
         key = (
             *(algorithm.steps, self.shape, commutative, counts.shape, counts.tobytes()),
             *(str(sorted(self.part.options.items())), self.only, len(self.groups)),
+            pairs.tobytes() if pairs is not None and algorithm.by_counts else b"",
         )
         found = _recent.get(key)
         if found is None:
@@ -330,6 +345,7 @@ class _Batch:
             commutative=commutative,
             chunk_counts=self.counts,
             options=self.part.options,
+            pair_counts=self.pair_counts,
             motion=motion,
         )
 
@@ -379,15 +395,17 @@ def _batches(part: Stated, only_ranks: Sequence[int] | None) -> Iterator[_Batch]
         positions = places - groups.indptr[numbers]
         for number, position in zip(numbers.tolist(), positions.tolist(), strict=True):
             inside.setdefault(number, []).append(position)
-    alike: dict[tuple[int, int, Positions | None], list[int]] = {}
-    for number, shape in enumerate(zip(groups.sizes.tolist(), root.tolist(), strict=True)):
+    alike: dict[tuple[int, int, Positions | None, bytes], list[int]] = {}
+    shapes = zip(groups.sizes.tolist(), root.tolist(), _what_decides(part), strict=True)
+    for number, (size, first, counts) in enumerate(shapes):
         only = None if only_ranks is None else tuple(inside.get(number, ()))
-        alike.setdefault((*shape, only), []).append(number)
-    is_kept = {(size, first) for size, first, only in alike if only != ()}
-    for (size, first, only), chosen in sorted(alike.items()):
+        alike.setdefault((size, first, only, counts), []).append(number)
+    is_kept = {(size, first) for size, first, only, _ in alike if only != ()}
+    for (size, first, only, _), chosen in sorted(alike.items()):
         if only != ():
             yield _Batch(part, np.array(chosen), size, first, only)
         elif (size, first) not in is_kept:
+            is_kept.add((size, first))
             yield _Batch(part, np.array(chosen[:1]), size, first, only)
 
 
@@ -398,6 +416,20 @@ def _alone(part: Stated, only_ranks: Sequence[int] | None) -> _Batch:
         return _Batch(part, np.arange(len(ranks)), 1, 0, None)
     chosen = np.flatnonzero(np.isin(ranks, only_ranks))
     return _Batch(part, chosen, 1, 0, (0,)) if len(chosen) else _Batch(part, np.arange(1), 1, 0, ())
+
+
+def _what_decides(part: Stated) -> Iterator[bytes]:
+    """Yield, per group, the counts that its algorithm decides by; the same for all if by none."""
+    component, sizes = part.component, part.component.groups.sizes.astype(np.int64)
+    if not part.algorithm.by_counts or isinstance(component.given, PairTable):
+        yield from [b""] * len(sizes)
+        return
+    n_rows = np.ones_like(sizes)
+    if component.traits.has_blocks:
+        n_rows = sizes**2 if component.traits.is_pairwise else sizes
+    totals, ends = component.given.totals, csr.running_total(n_rows)
+    for low, high in pairwise(ends.tolist()):
+        yield totals[low:high].tobytes()
 
 
 class _Table:

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from collplan.planner.algorithms import Algorithm, registry
-from collplan.planner.algorithms.registry import LOCAL, Use
+from collplan.planner.algorithms.registry import BLOCKS, LOCAL, Use
+from collplan.planner.algorithms.rounds import require_at_least
 from collplan.planner.arrays import csr
+from collplan.planner.arrays.logarithms import ceil_log2
 from collplan.planner.blueprint.blueprint import Blueprint, Component
 from collplan.planner.blueprint.regions import PairTable
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.lower import Stated
 from collplan.planner.plan.phases import is_inside
-from collplan.specs import AlgorithmChoice, AlgorithmsByRole
+from collplan.specs import AlgorithmChoice, AlgorithmsByRole, Machine
 
 LONG_BYTES = 64 * 1024
 """From how many bytes on a vector (or block) is long."""
 
 HOP_BYTES = 1024
 """From how many bytes on a vector's part per rank is worth a round of messages of its own."""
+
+MOST_BLOCKS = 16
+"""Blocks per round that only fills or drains the pipeline: more save less than 1/16 of the bytes."""
+
+UNEVEN = 4
+"""From how many times the mean block on the largest block makes blocks uneven."""
 
 AUTO = AlgorithmChoice(name="auto")
 
@@ -52,6 +62,58 @@ def is_regular(component: Component) -> bool:
         if (pairs != pairs[0]).any():
             return False
     return True
+
+
+def is_uneven(component: Component) -> bool:
+    """Return whether a group has a block per rank, one of them `UNEVEN` times the mean or more."""
+    traits, totals = component.traits, component.given.totals
+    if not traits.has_blocks or traits.is_pairwise:
+        return False
+    starts = component.groups.indptr[:-1]
+    largest, sums = np.maximum.reduceat(totals, starts), np.add.reduceat(totals, starts)
+    return bool((largest * component.groups.sizes > np.maximum(UNEVEN * sums, sums)).any())
+
+
+def is_sparse(component: Component) -> bool:
+    """Return whether no rank of an alltoall has blocks for, or from, more than 2⌈log₂ p⌉ others."""
+    if not component.traits.is_pairwise or isinstance(component.given, PairTable):
+        return False
+    start = 0
+    for size in component.groups.sizes.tolist():
+        pairs = component.given.totals[start : start + size * size].reshape(size, size) > 0
+        start += size * size
+        np.fill_diagonal(pairs, False)
+        if max(pairs.sum(axis=0).max(), pairs.sum(axis=1).max()) > 2 * ceil_log2(size):
+            return False
+    return True
+
+
+def best_blocks(component: Component, machine: Machine, itemsize: int) -> int:
+    """Return the number of blocks with the least time of a pipeline over ⌈log₂ p⌉ ranks.
+
+    n blocks of m/n bytes take (n - 1 + q)·(α + β·m/n), where α is L + 2o, and β is G times
+    the ranks that share a lane where groups reach over nodes.
+    """
+    groups = component.groups
+    node = Placement.of(machine).node[groups.ranks]
+    group = csr.row_numbers(groups.indptr)
+    crosses = (node[1:] != node[:-1]) & (group[1:] == group[:-1])
+    link, sharing = machine.network.node, 1.0
+    if crosses.any():
+        far = np.zeros(len(groups), dtype=bool)
+        far[group[1:][crosses]] = True
+        link = machine.network.network
+        n_each = np.bincount(node[far[group]])
+        sharing = max(1.0, int(n_each.max()) / machine.lanes)
+    steps = ceil_log2(int(groups.sizes.max(initial=1))) - 1
+    totals = component.given.totals
+    if component.traits.has_blocks:
+        totals = np.add.reduceat(totals, groups.indptr[:-1])
+    n_bytes = int(totals.max(initial=0)) * itemsize
+    per_byte = sharing * max(link.G_ns_per_byte, link.O_ns_per_byte)
+    each_ns = max(1.0, link.L_ns + 2 * link.o_ns)
+    n_blocks = round(math.sqrt(max(0, steps) * per_byte * n_bytes / each_ns))
+    return max(1, min(n_blocks, MOST_BLOCKS * steps))
 
 
 class _Choices:
@@ -101,12 +163,25 @@ class _Choices:
         names = {algorithm.name for algorithm in registry.of(component.kind)}
         if choice.name == "auto" or (choice.name not in names and not is_required):
             algorithm = self._preferred(component)
-            return Stated(component, algorithm, dict(algorithm.options or {}))
+            return self._stated(component, algorithm, dict(algorithm.options or {}))
         algorithm = registry.find(component.kind, choice.name)
         self.used.add(key)
         for size in np.unique(component.groups.sizes):
             registry.require(algorithm, int(size), self.commutative, is_regular(component))
-        return Stated(component, algorithm, _options(algorithm, choice))
+        return self._stated(component, algorithm, _options(algorithm, choice))
+
+    def _stated(
+        self, component: Component, algorithm: Algorithm, options: dict[str, Any]
+    ) -> Stated:
+        """Return a component with its algorithm, cut into a number of blocks if it asks for one."""
+        if algorithm.parts == "blocks":
+            most = max(1, int(component.given.totals.max(initial=0)))
+            n_blocks = options[BLOCKS]
+            if n_blocks == AUTO.name:
+                n_blocks = best_blocks(component, self.blueprint.spec.machine, self.itemsize)
+            require_at_least(n_blocks, BLOCKS, 1)
+            options[BLOCKS] = min(n_blocks, most)
+        return Stated(component, algorithm, options)
 
     def _find(self, component: Component) -> tuple[AlgorithmChoice, str, bool]:
         """Return what the spec says of a component, under which key, and whether it must serve."""
@@ -123,12 +198,19 @@ class _Choices:
     def _preferred(self, component: Component) -> Algorithm:
         """Return what `auto` means: few rounds below `LONG_BYTES`, few bytes from there on.
 
-        Long vectors of which each rank has a short part take no algorithm of p rounds.
+        Long vectors of which each rank has a short part take no algorithm of p rounds. Where the
+        largest block is `UNEVEN` times the mean one, algorithms made for such blocks come first;
+        where ranks have so few blocks for others that p rounds are no more messages than few
+        rounds are, those that send each block straight.
         """
         kind = component.kind
         n_bytes = component.given.totals.max(initial=0) * self.itemsize
         is_long = n_bytes >= LONG_BYTES
         uses: list[Use] = ["long", "short"] if is_long else ["short"]
+        if is_uneven(component):
+            uses.insert(0, "uneven")
+        if is_sparse(component):
+            uses.insert(0, "sparse")
         if self._shares_memory(component):
             # All read what all have staged: other algorithms spread work that is not there
             # then, and make ranks wait for each other more often.
@@ -187,7 +269,7 @@ def _keys(role: str, kind: str) -> tuple[str, str]:
     return f"{role}/{kind}", f"{role}/{kind.removesuffix('_block')}"
 
 
-def _options(algorithm: Algorithm, choice: AlgorithmChoice) -> dict[str, object]:
+def _options(algorithm: Algorithm, choice: AlgorithmChoice) -> dict[str, Any]:
     known = dict(algorithm.options or {})
     for name in choice.options:
         if name not in known:

@@ -223,7 +223,7 @@ class _Symmetric:
 
     def check_blocks(self) -> None:
         """Raise where a collective's blocks are moved by a component of another kind."""
-        kind = self.collective.kind
+        kind = self.collective.planned_kind
         if self.collective.has_blocks and self.moved and self.component.kind != kind:
             raise self.refusal(f"it moves blocks of {kind} in another order")
 
@@ -234,7 +234,7 @@ class _Symmetric:
             rows = np.array([group])
             if self.component.traits.has_blocks:
                 rows = np.arange(groups.indptr[group], groups.indptr[group + 1])
-            elif self.part.algorithm.n_parts(int(groups.sizes[group])) == 1:
+            elif self.part.n_parts(int(groups.sizes[group])) == 1:
                 continue
             if self.component.traits.is_pairwise:
                 continue
@@ -263,7 +263,7 @@ class _Symmetric:
             if whole.repeat is not None:
                 return np.zeros(0, dtype=np.int64)
             size = int(component.groups.sizes[groups].max(initial=1))
-            given = whole.cut(self.part.algorithm.n_parts(size))
+            given = whole.cut(self.part.n_parts(size))
         return np.concatenate((given.low, given.low + given.count))
 
     def _image(self, block: int) -> tuple[Ints, Ints]:
@@ -357,7 +357,7 @@ class _Symmetric:
             return
         totals, pieces = self.component.given.totals, np.diff(self.component.given.indptr)
         for size in np.unique(self.component.groups.sizes).tolist():
-            n_parts = self.part.algorithm.n_parts(size)
+            n_parts = self.part.n_parts(size)
             if n_parts == 1:
                 continue
             if (totals % n_parts).any():
@@ -371,7 +371,7 @@ class _Symmetric:
     def is_whole(self) -> bool:
         """Return whether messages carry whole vectors."""
         size = int(self.component.groups.sizes[0])
-        return not self.component.traits.has_blocks and self.part.algorithm.n_parts(size) == 1
+        return not self.component.traits.has_blocks and self.part.n_parts(size) == 1
 
     def turns(self) -> set[tuple[int, int, int]]:
         """Return the intervals of the vector whose chunks or blocks move along."""
@@ -379,7 +379,7 @@ class _Symmetric:
         has_blocks = self.component.traits.has_blocks
         for group in np.flatnonzero(self.by).tolist():
             rows = slice(group, group + 1)
-            n_parts = self.part.algorithm.n_parts(int(groups.sizes[group]))
+            n_parts = self.part.n_parts(int(groups.sizes[group]))
             if has_blocks:
                 rows = slice(int(groups.indptr[group]), int(groups.indptr[group + 1]))
                 n_parts = rows.stop - rows.start
@@ -405,7 +405,7 @@ class _Symmetric:
         algorithm, options = self.part.algorithm, tuple(sorted(self.part.options.items()))
         n_chunks = motion.size
         if not self.component.traits.has_blocks:
-            n_chunks = algorithm.n_parts(motion.size)
+            n_chunks = self.part.n_parts(motion.size)
         return _rounds_are_alike(
             algorithm, options, motion, n_chunks, self.collective.is_commutative, self.may_wrap
         )

@@ -1,0 +1,130 @@
+"""Round-optimal schedules of broadcasts in blocks on a circulant graph, for any number of ranks.
+
+References
+----------
+Träff, "Optimal broadcast schedules in logarithmic time with applications to broadcast,
+all-broadcast, reduction and all-reduction", ACM TOPC 2025 (arXiv 2407.18004): skips, baseblocks
+(algorithm 2) and receive schedules; his 2023 paper (arXiv 2312.11236) has the n-block broadcast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+
+from collplan.planner.algorithms.rounds import Group, option_int
+from collplan.planner.arrays import Ints
+from collplan.planner.arrays.logarithms import ceil_log2
+
+
+def doubling_skips(size: int) -> list[int]:
+    """Return the skips of all rounds of a phase, and the size: each half of the next, rounded up.
+
+    Examples
+    --------
+    >>> doubling_skips(17)
+    [1, 2, 3, 5, 9, 17]
+    """
+    skips = [size]
+    while skips[0] > 1:
+        skips.insert(0, (skips[0] + 1) // 2)
+    return skips
+
+
+def baseblock(rank: int, skips: list[int]) -> int:
+    """Return the first block that a rank gets: the smallest skip on its way from the root."""
+    for k in reversed(range(len(skips) - 1)):
+        if rank >= skips[k]:
+            rank -= skips[k]
+            if rank == 0:
+                return k
+    return len(skips) - 1
+
+
+def _received(rank: int, skips: list[int]) -> list[int]:
+    """Return the block that a rank receives in each round of a phase, relative to the phase.
+
+    A depth-first search of ways from the root, the longest skips first. Of those that end
+    before the rank's sender of a round, it takes the one of an unused last skip that ends
+    latest; used skips are unlinked from the list that the search goes through.
+    """
+    q, size = len(skips) - 1, skips[-1]
+    own = baseblock(rank, skips)
+    after = {e: e - 1 for e in range(q + 1)} | {q + 1: q}
+    before = {e: e + 1 for e in range(-1, q + 1)}
+
+    def unlink(e: int) -> None:
+        after[before[e]] = after[e]
+        before[after[e]] = before[e]
+
+    unlink(own)
+    found: list[int] = []
+    last = 2 * size
+
+    def search(at: int, e: int) -> None:
+        nonlocal last
+        while e >= 0 and len(found) < q:
+            end = at + skips[e]
+            if end <= rank + size - skips[len(found)] and end < last:
+                if end <= rank + size - skips[len(found) + 1]:
+                    search(end, e)
+                if len(found) == q or at > rank + size - skips[len(found) + 1]:
+                    return
+                last = end
+                found.append(e)
+                unlink(e)
+            e = after[e]
+
+    search(0, q)
+    return [own if e == q else e - q for e in found]
+
+
+@lru_cache(maxsize=16)
+def block_schedule(size: int) -> tuple[Ints, Ints]:
+    """Return the blocks that all ranks receive and send in the rounds of a phase.
+
+    Rank r receives in round k from r - skip, and sends to r + skip, for skip k. Blocks are
+    relative to the phase: what is negative came in phases before, the one that is not is new.
+
+    Returns
+    -------
+    received, sent : ndarray of int64, shape (size, ⌈log₂ size⌉)
+    """
+    skips = doubling_skips(size)
+    q = len(skips) - 1
+    received = np.array([_received(rank, skips) for rank in range(size)], dtype=np.int64)
+    received = received.reshape(size, q)
+    to = (np.arange(size)[:, None] + np.array(skips[:q], dtype=np.int64)) % size
+    sent = received[to, np.arange(q)]
+    for table in (received, sent):
+        table.flags.writeable = False
+    return received, sent
+
+
+def phases(size: int, n_blocks: int) -> Iterator[tuple[int, int]]:
+    """Yield the place in its phase of every round, and what to add to blocks of that phase.
+
+    There are n_blocks - 1 + ⌈log₂ size⌉ rounds. The last of them end a phase; blocks below 0
+    are not there, and those beyond the last block stand for that one.
+    """
+    q = ceil_log2(size)
+    if q == 0:
+        return
+    early = -(n_blocks - 1) % q
+    for i in range(early, early + n_blocks - 1 + q):
+        yield i % q, i // q * q - early
+
+
+def sent_blocks(group: Group) -> Iterator[tuple[int, Ints]]:
+    """Yield, round by round, the skip and the block that position r sends for root 0.
+
+    A block of -1 means that it sends none.
+    """
+    n_blocks = option_int(group, "blocks", 1)
+    if group.size == 1:
+        return
+    skips, (_, sent) = doubling_skips(group.size), block_schedule(group.size)
+    for k, more in phases(group.size, n_blocks):
+        yield skips[k], np.clip(sent[:, k] + more, -1, n_blocks - 1)

@@ -1,0 +1,61 @@
+"""Binomial trees whose large blocks lie near the root, for blocks of unlike sizes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from collplan.planner.arrays import Ints
+
+
+class Merges(NamedTuple):
+    """Runs of ranks that merge in one round: heads of lighter runs send to those of heavier ones.
+
+    Parameters
+    ----------
+    source, dest : ndarray of int64, shape (n_merges,)
+        The two heads.
+    first, n : ndarray of int64, shape (n_merges,)
+        The lighter run's first rank, and its length.
+    """
+
+    source: Ints
+    dest: Ints
+    first: Ints
+    n: Ints
+
+
+def size_tree(counts: Ints, root: int) -> list[Merges]:
+    """Return the merges of a gather, ⌈log₂ p⌉ rounds of them.
+
+    In round k neighboring runs of 2^k ranks merge. The heavier run's head leads both, the
+    first of two that weigh alike, but the root leads wherever it is.
+
+    Examples
+    --------
+    >>> [(m.source.tolist(), m.dest.tolist()) for m in size_tree(np.array([1, 1, 9, 1]), 0)]
+    [([1, 3], [0, 2]), ([2], [0])]
+    """
+    size = len(counts)
+    head, weight, rounds = np.arange(size), np.asarray(counts), []
+    span = 1
+    while span < size:
+        n = len(head) // 2 * 2
+        left, right = head[:n:2], head[1:n:2]
+        leads = (weight[:n:2] >= weight[1:n:2]) & (right != root) | (left == root)
+        first = np.arange(n // 2) * 2 * span + leads * span
+        dest = np.where(leads, left, right)
+        merges = (np.where(leads, right, left), dest, first, np.minimum(span, size - first))
+        rounds.append(Merges(*merges))
+        head = np.concatenate((dest, head[n:]))
+        weight = np.concatenate((weight[:n:2] + weight[1:n:2], weight[n:]))
+        span *= 2
+    return rounds
+
+
+def inner_heads(rounds: list[Merges], root: int) -> Ints:
+    """Return the ranks but the root that others send to."""
+    heads = np.concatenate([merges.dest for merges in rounds]) if rounds else np.arange(0)
+    heads = np.unique(heads)
+    return np.asarray(heads[heads != root])
