@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from collplan.planner.algorithms.building_blocks.block_schedule import sent_blocks
+from collplan.planner.algorithms.closed_forms import blocks_ns, doubling_ns, ring_ns
 from collplan.planner.algorithms.registry import algorithm
+from collplan.planner.algorithms.relative import NotRelativeError
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at, option_int
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 
+FEW_FILLED: Final = 8
+"""Share of the blocks, as its inverse, below which only those that are not empty are named."""
 
-@algorithm("allgather", "bruck", best_for=("short",))
+
+@algorithm("allgather", "bruck", best_for=("short",), unlike_ns=doubling_ns)
 def bruck(group: Group) -> Rounds:
     """Double the run of blocks everyone holds, for any number of ranks.
 
@@ -43,8 +48,8 @@ def bruck(group: Group) -> Rounds:
     "allgather",
     "circulant",
     parts="blocks",
-    best_for=("uneven",),
     by_counts=True,
+    unlike_ns=blocks_ns,
     options={"blocks": "auto"},
 )
 def circulant(group: Group) -> Rounds:
@@ -86,15 +91,18 @@ def _parts(group: Group, first: Ints, wanted: Bools) -> Iterator[tuple[Any, Any,
     `first[far]` of rank 0, if that is `wanted`.
     """
     me, size = group.positions, group.size
-    if group.motion is not None:
+    filled = np.flatnonzero(group.counts.reshape(-1, size).any(axis=0))
+    if FEW_FILLED * len(filled) >= size:
         for far in np.flatnonzero(wanted).tolist():
-            space = group.output if far else group.input
-            yield space, (me - far) % size + int(first[far]), 1
+            held = group.output if far else group.input
+            yield held, (me - far) % size + int(first[far]), 1
         return
-    for rank in np.flatnonzero(group.counts.reshape(-1, size).any(axis=0)).tolist():
+    if group.motion is not None:
+        raise NotRelativeError
+    for rank in filled.tolist():
         far = (me - rank) % size
-        space = np.where(far == 0, group.input, group.output)
-        yield space, rank + first[far], wanted[far].astype(np.int64)
+        held_in = np.where(far == 0, group.input, group.output)
+        yield held_in, rank + first[far], wanted[far].astype(np.int64)
 
 
 @algorithm(
@@ -183,6 +191,7 @@ def recursive_doubling(group: Group) -> Rounds:
     pipelines=("across",),
     per_pair=1.0,
     forwards=True,
+    unlike_ns=ring_ns,
 )
 def ring(group: Group) -> Rounds:
     """Pass every block once around the ring.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from collplan.planner.algorithms.closed_forms import digits_ns, straight_ns
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import (
     Copy,
@@ -18,7 +19,14 @@ from collplan.planner.algorithms.rounds import (
 )
 
 
-@algorithm("alltoall", "bruck", best_for=("short",), by_counts=True, options={"radix": 2})
+@algorithm(
+    "alltoall",
+    "bruck",
+    best_for=("short",),
+    by_counts=True,
+    unlike_ns=digits_ns,
+    options={"radix": 2},
+)
 def bruck(group: Group) -> Rounds:
     """Move every block by the digits of its distance.
 
@@ -142,6 +150,7 @@ def linear(group: Group) -> Rounds:
     streams=True,
     per_pair=1.0,
     at_once=True,
+    unlike_ns=straight_ns,
 )
 def pairwise(group: Group) -> Rounds:
     """Exchange with one partner per round: XOR on powers of two, else right and left.

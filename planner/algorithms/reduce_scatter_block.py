@@ -7,12 +7,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from collplan.planner.algorithms.building_blocks.circulant import circulant_reduce_scatter
+from collplan.planner.algorithms.closed_forms import halving_ns, owners_ns, ring_ns
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Group, Message, Reduce, Round, Rounds, at
 from collplan.planner.arrays.logarithms import floor_log2
 
 
-@algorithm("reduce_scatter_block", "circulant", commutative_only=True, best_for=("short",))
+@algorithm(
+    "reduce_scatter_block",
+    "circulant",
+    commutative_only=True,
+    best_for=("short",),
+    unlike_ns=halving_ns,
+)
 def circulant(group: Group) -> Rounds:
     """Fold the blocks still held in half in every round, for any number of ranks.
 
@@ -87,6 +94,7 @@ def _combinations(group: Group, arrived: int) -> Iterator[Reduce]:
     next_best_for=("short", "long"),
     streams=True,
     per_pair=1.0,
+    unlike_ns=owners_ns,
 )
 def pairwise(group: Group) -> Rounds:
     """Send every block straight to its owner, one partner per round.
@@ -177,6 +185,7 @@ def recursive_halving(group: Group) -> Rounds:
     pipelines=("across",),
     per_pair=1.0,
     forwards=True,
+    unlike_ns=ring_ns,
 )
 def ring(group: Group) -> Rounds:
     """Pass every block's partial result once around the ring to its owner.

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from collplan.planner.algorithms.closed_forms import Traffic
 from collplan.planner.algorithms.rounds import Copy, Group, Reduce, Round, Rounds
 from collplan.planner.errors import AlgorithmError
 
 Parts = Literal["whole", "size", "power_of_two", "blocks"]
-Use = Literal["short", "long", "shared", "uneven", "sparse"]
-"""Short vectors, vectors of `LONG_BYTES` and more, and ranks that share memory; and blocks of
-which some are much larger than others, or most are empty."""
+Use = Literal["short", "long", "shared", "uneven"]
+"""Short vectors, vectors of `LONG_BYTES` and more, ranks that share memory, and blocks of which
+one is much larger than the mean."""
 BLOCKS: Final = "blocks"
 """Option of algorithms that cut a vector, or each block, into as many chunks."""
 Where = Literal["inside", "across"]
@@ -50,18 +51,18 @@ class Algorithm:
         Into how many chunks a vector is cut: "whole" (1), "size",
         "power_of_two" (the greatest not above size), or "blocks" (as its option
         of that name says, where "auto" takes the best by a closed form).
-        Collectives on blocks have a chunk per rank; with "blocks" so many per
-        rank, the first of all ranks before the second of all ranks.
+        Collectives on blocks have a chunk per rank; with "blocks" each block is
+        cut, and the first chunks of all ranks come before their second ones.
     commutative_only, power_of_two_only, even_only, regular_only : bool
         What it cannot do without: it raises then. Regular means that all
         blocks have one size.
     tree : {"binomial", "any"} or None
         Messages go along the edges of one tree, to its root or from it; an
         allreduce's to the root, then from it in as many rounds.
-    best_for, next_best_for : tuple of {"short", "long", "shared", "uneven", "sparse"}
+    best_for, next_best_for : tuple of {"short", "long", "shared", "uneven"}
         Where ``auto`` takes it: for the fewest rounds, the fewest bytes, or the
-        fewest waits among ranks that share memory; for blocks of unlike sizes; and
-        where it does if the best cannot serve.
+        fewest waits among ranks that share memory; for blocks of which one is much
+        larger than the mean; and where it does if the best cannot serve.
     streams : bool
         Long data move whole, or in turn, so that segments pay.
     pipelines : tuple of {"inside", "across"}
@@ -75,6 +76,9 @@ class Algorithm:
     by_counts : bool
         It decides by `Group.counts`, so that groups of unlike counts run one by one.
         Its number of rounds may not depend on them.
+    unlike_ns : callable, optional
+        ``unlike_ns(traffic)`` returns about how long it takes on blocks of unlike sizes.
+        There ``auto`` takes the least of all algorithms of the kind that state it.
     options : mapping
         Its options with their defaults.
     """
@@ -96,7 +100,8 @@ class Algorithm:
     forwards: bool = False
     at_once: bool = False
     by_counts: bool = False
-    options: Mapping[str, Any] | None = None
+    unlike_ns: Callable[[Traffic], float] | None = None
+    options: Mapping[str, Any] | None = field(default=None, hash=False)
 
     def steps(self, group: Group) -> Rounds:
         """Generate the rounds on a group; who is alone with a reduction copies its own operand."""

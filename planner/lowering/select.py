@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 
 from collplan.planner.algorithms import Algorithm, registry
+from collplan.planner.algorithms.closed_forms import Traffic, best_blocks
 from collplan.planner.algorithms.registry import BLOCKS, LOCAL, Use
 from collplan.planner.algorithms.rounds import require_at_least
 from collplan.planner.arrays import csr
-from collplan.planner.arrays.logarithms import ceil_log2
 from collplan.planner.blueprint.blueprint import Blueprint, Component
 from collplan.planner.blueprint.regions import PairTable
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.lower import Stated
+from collplan.planner.lowering.traffic import has_unlike_blocks, is_uneven, traffic_of
 from collplan.planner.plan.phases import is_inside
-from collplan.specs import AlgorithmChoice, AlgorithmsByRole, Machine
+from collplan.specs import AlgorithmChoice, AlgorithmsByRole
 
 LONG_BYTES = 64 * 1024
 """From how many bytes on a vector (or block) is long."""
@@ -27,11 +28,8 @@ LONG_BYTES = 64 * 1024
 HOP_BYTES = 1024
 """From how many bytes on a vector's part per rank is worth a round of messages of its own."""
 
-MOST_BLOCKS = 16
-"""Blocks per round that only fills or drains the pipeline: more save less than 1/16 of the bytes."""
-
-UNEVEN = 4
-"""From how many times the mean block on the largest block makes blocks uneven."""
+MOST_PIECES = 1 << 20
+"""Parts of blocks that all ranks of an allgather receive in all: more are slow to compile."""
 
 AUTO = AlgorithmChoice(name="auto")
 
@@ -62,58 +60,6 @@ def is_regular(component: Component) -> bool:
         if (pairs != pairs[0]).any():
             return False
     return True
-
-
-def is_uneven(component: Component) -> bool:
-    """Return whether a group has a block per rank, one of them `UNEVEN` times the mean or more."""
-    traits, totals = component.traits, component.given.totals
-    if not traits.has_blocks or traits.is_pairwise:
-        return False
-    starts = component.groups.indptr[:-1]
-    largest, sums = np.maximum.reduceat(totals, starts), np.add.reduceat(totals, starts)
-    return bool((largest * component.groups.sizes > np.maximum(UNEVEN * sums, sums)).any())
-
-
-def is_sparse(component: Component) -> bool:
-    """Return whether no rank of an alltoall has blocks for, or from, more than 2⌈log₂ p⌉ others."""
-    if not component.traits.is_pairwise or isinstance(component.given, PairTable):
-        return False
-    start = 0
-    for size in component.groups.sizes.tolist():
-        pairs = component.given.totals[start : start + size * size].reshape(size, size) > 0
-        start += size * size
-        np.fill_diagonal(pairs, False)
-        if max(pairs.sum(axis=0).max(), pairs.sum(axis=1).max()) > 2 * ceil_log2(size):
-            return False
-    return True
-
-
-def best_blocks(component: Component, machine: Machine, itemsize: int) -> int:
-    """Return the number of blocks with the least time of a pipeline over ⌈log₂ p⌉ ranks.
-
-    n blocks of m/n bytes take (n - 1 + q)·(α + β·m/n), where α is L + 2o, and β is G times
-    the ranks that share a lane where groups reach over nodes.
-    """
-    groups = component.groups
-    node = Placement.of(machine).node[groups.ranks]
-    group = csr.row_numbers(groups.indptr)
-    crosses = (node[1:] != node[:-1]) & (group[1:] == group[:-1])
-    link, sharing = machine.network.node, 1.0
-    if crosses.any():
-        far = np.zeros(len(groups), dtype=bool)
-        far[group[1:][crosses]] = True
-        link = machine.network.network
-        n_each = np.bincount(node[far[group]])
-        sharing = max(1.0, int(n_each.max()) / machine.lanes)
-    steps = ceil_log2(int(groups.sizes.max(initial=1))) - 1
-    totals = component.given.totals
-    if component.traits.has_blocks:
-        totals = np.add.reduceat(totals, groups.indptr[:-1])
-    n_bytes = int(totals.max(initial=0)) * itemsize
-    per_byte = sharing * max(link.G_ns_per_byte, link.O_ns_per_byte)
-    each_ns = max(1.0, link.L_ns + 2 * link.o_ns)
-    n_blocks = round(math.sqrt(max(0, steps) * per_byte * n_bytes / each_ns))
-    return max(1, min(n_blocks, MOST_BLOCKS * steps))
 
 
 class _Choices:
@@ -178,7 +124,7 @@ class _Choices:
             most = max(1, int(component.given.totals.max(initial=0)))
             n_blocks = options[BLOCKS]
             if n_blocks == AUTO.name:
-                n_blocks = best_blocks(component, self.blueprint.spec.machine, self.itemsize)
+                n_blocks = self._best_blocks(component)
             require_at_least(n_blocks, BLOCKS, 1)
             options[BLOCKS] = min(n_blocks, most)
         return Stated(component, algorithm, options)
@@ -198,10 +144,9 @@ class _Choices:
     def _preferred(self, component: Component) -> Algorithm:
         """Return what `auto` means: few rounds below `LONG_BYTES`, few bytes from there on.
 
-        Long vectors of which each rank has a short part take no algorithm of p rounds. Where the
-        largest block is `UNEVEN` times the mean one, algorithms made for such blocks come first;
-        where ranks have so few blocks for others that p rounds are no more messages than few
-        rounds are, those that send each block straight.
+        Long vectors of which each rank has a short part take no algorithm of p rounds. Where
+        blocks differ in size, the closed form that is least decides, if the kind's algorithms
+        have any; else those made for such blocks come first from `UNEVEN` times the mean on.
         """
         kind = component.kind
         n_bytes = component.given.totals.max(initial=0) * self.itemsize
@@ -209,8 +154,6 @@ class _Choices:
         uses: list[Use] = ["long", "short"] if is_long else ["short"]
         if is_uneven(component):
             uses.insert(0, "uneven")
-        if is_sparse(component):
-            uses.insert(0, "sparse")
         if self._shares_memory(component):
             # All read what all have staged: other algorithms spread work that is not there
             # then, and make ranks wait for each other more often.
@@ -226,7 +169,36 @@ class _Choices:
         is_vector = uses[0] == "long" and not component.traits.has_blocks
         if is_vector and n_bytes < HOP_BYTES * max(sizes):
             found = [algorithm for algorithm in found if not algorithm.per_pair] or found
+        if uses[0] != "shared" and has_unlike_blocks(component):
+            found = self._quickest(component) or found
         return found[0]
+
+    def _quickest(self, component: Component) -> list[Algorithm]:
+        """Return the algorithm that takes unlike blocks the least time, of those that say so."""
+        sizes = np.unique(component.groups.sizes).tolist()
+        limits = self.commutative, is_regular(component)
+        stated = [
+            one
+            for one in registry.of(component.kind)
+            if one.unlike_ns and all(one.refusal(size, *limits) is None for size in sizes)
+        ]
+        if not stated:
+            return []
+        traffic = self._traffic(component)
+        return [min(stated, key=lambda one: one.unlike_ns(traffic) if one.unlike_ns else math.inf)]
+
+    def _best_blocks(self, component: Component) -> int:
+        """Return into how many blocks vectors, or the blocks of ranks, are cut."""
+        n_blocks = best_blocks(self._traffic(component))
+        if not component.traits.has_blocks:
+            return n_blocks
+        # Each part that a rank receives is a piece of memory.
+        sizes = component.groups.sizes.astype(np.int64)
+        n_filled = np.add.reduceat(component.given.totals > 0, component.groups.indptr[:-1])
+        return max(1, min(n_blocks, MOST_PIECES // max(1, int((n_filled * sizes).sum()))))
+
+    def _traffic(self, component: Component) -> Traffic:
+        return traffic_of(component, self.blueprint.spec.machine, self.itemsize)
 
     def _shares_memory(self, component: Component) -> bool:
         """Return whether all messages of a component become copies in shared memory."""

@@ -14,7 +14,8 @@ from collplan.specs.collective import traits_of
 
 SIZES = (2, 3, 4, 5, 6, 7, 8, 12, 16)
 RELATIVE = {
-    "allgather/bruck", "allgather/linear", "allgather/neighbor_exchange", "allgather/ring",
+    "allgather/bruck",
+    "allgather/circulant", "allgather/linear", "allgather/neighbor_exchange", "allgather/ring",
     "allreduce/circulant", "allreduce/recursive_doubling", "allreduce/ring", "alltoall/linear",
     "alltoall/pairwise", "barrier/dissemination", "barrier/recursive_doubling",
     "reduce_scatter_block/circulant", "reduce_scatter_block/ring",
@@ -24,8 +25,12 @@ ALGORITHMS = [algorithm for kind in KINDS for algorithm in registry.of(kind)]
 
 
 def group_of(algorithm: Algorithm, size: int) -> Group:
-    n_chunks = algorithm.n_parts(size) if not traits_of(algorithm.kind).has_blocks else size
     options = dict(algorithm.options or {})
+    if "blocks" in options:
+        options["blocks"] = 3
+    n_chunks = algorithm.n_parts(size, options)
+    if traits_of(algorithm.kind).has_blocks:
+        n_chunks *= size
     return Group(size, 0, True, np.full((1, n_chunks), 4), options)
 
 

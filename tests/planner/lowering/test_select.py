@@ -184,7 +184,7 @@ def test_long_vectors_of_which_ranks_have_short_parts_take_few_rounds(kind: str,
          "leave lane out"),
         ("full_lane", {"node": "recursive_doubling"},
          "allgather/recursive_doubling: 3 ranks is not a power of two; "
-         "use 'bruck' or 'linear' or 'ring'"),
+         "use 'bruck' or 'circulant' or 'linear' or 'ring'"),
         ("full_lane", {"node": {"name": "ring", "radix": 2}},
          "algorithms.radix: reduce_scatter_block/ring has no such option; it has none"),
         ("guideline", {"node": "ring"},

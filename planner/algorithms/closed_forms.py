@@ -1,0 +1,198 @@
+"""Closed forms of the time that algorithms take on blocks of unlike sizes.
+
+They rank algorithms of one collective: what ``auto`` takes where sizes differ between ranks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from collplan.planner.algorithms.building_blocks.block_schedule import doubling_skips
+from collplan.planner.algorithms.building_blocks.circulant import skips
+from collplan.planner.arrays import Ints
+from collplan.planner.arrays.logarithms import ceil_log2
+from collplan.specs.network import Link
+
+Floats = npt.NDArray[np.float64]
+
+MOST_BLOCKS: Final = 16
+"""Blocks per round that only fills or drains the pipeline: more save at most 1/16 of the time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """Bytes that a group moves, and costs of messages there.
+
+    Parameters
+    ----------
+    n_bytes : ndarray of int64, shape (size,) or (size, size)
+        Bytes of every rank's block, or of every sender's (row) for every receiver (column).
+    node : ndarray of int64, shape (size,)
+        The node of every rank.
+    near, far : Link
+        Links inside nodes and between them.
+    crowd : float
+        Ranks of all groups of a node at once, per rank of this group and per lane.
+    strided_ns_per_byte, combining_ns_per_byte : float
+        What a byte costs more that is in several pieces, and that is combined.
+    """
+
+    n_bytes: Ints
+    node: Ints
+    near: Link
+    far: Link
+    crowd: float = 1.0
+    strided_ns_per_byte: float = 0.0
+    combining_ns_per_byte: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """Return the number of ranks."""
+        return len(self.node)
+
+    @cached_property
+    def total(self) -> int:
+        """Bytes of all blocks."""
+        return int(self.n_bytes.sum())
+
+    @cached_property
+    def n_filled(self) -> int:
+        """Number of ranks whose block is not empty."""
+        return int(np.count_nonzero(self.n_bytes))
+
+    @cached_property
+    def wait_ns(self) -> float:
+        """L + 2o of the farthest messages."""
+        return _wait_ns(self.far if (self.node != self.node[0]).any() else self.near)
+
+    def hops(self, skip: int) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
+        """Return the wait and G of a message from every rank that far ahead, and if it crosses."""
+        crosses = self.node != np.roll(self.node, -skip)
+        wait_ns, per_byte = (
+            np.where(crosses, of(self.far), of(self.near)) for of in (_wait_ns, _per_byte)
+        )
+        return wait_ns, per_byte, crosses
+
+    def round_ns(self, skip: int, n_bytes: Ints) -> float:
+        """Return the time of a round in which rank r sends ``n_bytes[r]`` that far ahead."""
+        wait_ns, per_byte, crosses = self.hops(skip)
+        own_ns = float((n_bytes * (per_byte + self.combining_ns_per_byte)).max())
+        return float(wait_ns.max()) + max(own_ns, self.lanes_ns(n_bytes * crosses))
+
+    def lanes_ns(self, crossing: Ints) -> float:
+        """Return how long lanes are busy with the bytes that ranks send to other nodes."""
+        most = float(np.bincount(self.node, crossing).max())
+        return self.crowd * most * _per_byte(self.far)
+
+
+def _wait_ns(link: Link) -> float:
+    return link.L_ns + 2 * link.o_ns
+
+
+def _per_byte(link: Link) -> float:
+    return max(link.G_ns_per_byte, link.O_ns_per_byte)
+
+
+def best_blocks(traffic: Traffic) -> int:
+    """Return the number n of blocks for which `blocks_ns` is least: √((q - 1)·β·m/α), rounded."""
+    steps = ceil_log2(traffic.size) - 1
+    whole_ns = _mean_round_ns(traffic, traffic.total) - _mean_round_ns(traffic, 0)
+    ratio = whole_ns / max(1.0, traffic.wait_ns)
+    return max(1, min(round(math.sqrt(max(0, steps) * ratio)), MOST_BLOCKS * steps))
+
+
+def blocks_ns(traffic: Traffic) -> float:
+    """Return the time of q - 1 + n rounds of α + β·m/n, for n blocks of m bytes together."""
+    n_blocks = best_blocks(traffic)
+    each_ns = _mean_round_ns(traffic, traffic.total // n_blocks)
+    if traffic.n_filled > 1:
+        each_ns += 2 * traffic.strided_ns_per_byte * traffic.total / n_blocks
+    return (n_blocks - 1 + ceil_log2(traffic.size)) * each_ns
+
+
+def _mean_round_ns(traffic: Traffic, n_bytes: int) -> float:
+    """Return the mean time of rounds of all skips in which all ranks send as many bytes."""
+    all_alike = np.full(traffic.size, n_bytes)
+    found = [traffic.round_ns(skip, all_alike) for skip in doubling_skips(traffic.size)[:-1]]
+    return sum(found) / max(1, len(found))
+
+
+def ring_ns(traffic: Traffic) -> float:
+    """Return the time of the largest block on its way around, and of all others behind it."""
+    largest = int(traffic.n_bytes.max(initial=0))
+    wait_ns, wire_ns, _ = traffic.hops(1)
+    per_byte = wire_ns[:-1] + traffic.combining_ns_per_byte
+    around_ns = float((wait_ns[:-1] + per_byte * largest).sum())
+    return around_ns + float(per_byte.max(initial=0.0)) * (traffic.total - largest)
+
+
+def doubling_ns(traffic: Traffic) -> float:
+    """Return the time of rounds in which all ranks pass on runs of 1, 2, 4, ... blocks."""
+    size = traffic.size
+    spans = [1 << level for level in range(ceil_log2(size))]
+    return _runs_ns(traffic, ((span, min(span, size - span)) for span in spans))
+
+
+def halving_ns(traffic: Traffic) -> float:
+    """Return the time of rounds in which all ranks pass on half of the blocks still held."""
+    return _runs_ns(traffic, skips(traffic.size))
+
+
+def _runs_ns(traffic: Traffic, rounds: Iterable[tuple[int, int]]) -> float:
+    """Return the time of rounds of a skip and a number of neighboring blocks each.
+
+    Runs that wrap around the end of the buffer are in two pieces.
+    """
+    bounds = np.concatenate(([0], np.cumsum(np.tile(traffic.n_bytes, 2))))
+    first = np.arange(traffic.size)
+    time_ns = traffic.strided_ns_per_byte * traffic.total * (traffic.n_filled > 1)
+    for skip, n in rounds:
+        time_ns += traffic.round_ns(skip, bounds[first + n] - bounds[first])
+    return time_ns
+
+
+def owners_ns(traffic: Traffic) -> float:
+    """Return the time of messages of all ranks straight to the owner of each block."""
+    pairs = np.broadcast_to(traffic.n_bytes, (traffic.size, traffic.size))
+    largest = (traffic.size - 1) * int(traffic.n_bytes.max(initial=0))
+    return _straight_ns(traffic, pairs) + traffic.combining_ns_per_byte * largest
+
+
+def straight_ns(traffic: Traffic) -> float:
+    """Return the time of straight messages between pairs that have something for each other."""
+    return _straight_ns(traffic, traffic.n_bytes)
+
+
+def _straight_ns(traffic: Traffic, pairs: Ints) -> float:
+    node = traffic.node
+    pairs = pairs * ~np.eye(traffic.size, dtype=bool)
+    crossing = pairs * (node[:, None] != node)
+    n_messages = (pairs > 0).sum(axis=0) + (pairs > 0).sum(axis=1)
+    times = [int(n_messages.max()) * traffic.far.o_ns]
+    for axis in (0, 1):
+        far, near = crossing.sum(axis=axis), (pairs - crossing).sum(axis=axis)
+        busy_ns = far * _per_byte(traffic.far) + near * _per_byte(traffic.near)
+        times += [traffic.lanes_ns(far), float(busy_ns.max())]
+    return traffic.wait_ns + max(times)
+
+
+def digits_ns(traffic: Traffic) -> float:
+    """Return the time of rounds that move all blocks by the binary digits of their distance."""
+    size = traffic.size
+    ranks = np.arange(size)
+    by_distance = traffic.n_bytes[ranks[:, None], (ranks[:, None] + ranks) % size]
+    time_ns = 0.0
+    for level in range(ceil_log2(size)):
+        span = 1 << level
+        moving = ranks[ranks & span > 0]
+        passing = by_distance[(ranks[:, None] - moving % span) % size, moving].sum(axis=1)
+        time_ns += traffic.round_ns(span, passing)
+        time_ns += 2 * traffic.strided_ns_per_byte * int(passing.max())
+    return time_ns
