@@ -324,8 +324,8 @@ def alltoall_forms(spec: PlanSpec) -> list[Form]:
 
 
 def _designs(spec: PlanSpec) -> list[Form]:
-    """Return the designs of alltoall through memory that nodes share."""
-    if not spec.collective.is_pairwise:
+    """Return the designs of alltoall through memory that nodes share, for equal blocks."""
+    if not spec.collective.is_pairwise or spec.collective.regular is not None:
         return []
     return [form for form in alltoall_forms(spec) if form.method.transport == SHARED]
 

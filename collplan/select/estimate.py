@@ -353,6 +353,8 @@ def _rough_ns(part: Stated, spec: PlanSpec) -> tuple[float, float]:
         n_chunks = min(size, int(totals.max()))
         block /= size
     n_messages, n_bytes = times * (size - 1), max(1.0, times) * (size - 1) * block
+    # Empty blocks are not sent.
+    filled = np.count_nonzero(totals) / totals.size if component.traits.has_blocks else 1.0
     reduces = 0.0
     if component.traits.has_op:
         reduces = (size - 1) * block * network.reduce_ns_per_byte * 0.99
@@ -367,10 +369,10 @@ def _rough_ns(part: Stated, spec: PlanSpec) -> tuple[float, float]:
             edges = (edges[1:] + edges[:-1]) / 2  # half of the messages go either way
         if part.algorithm.tree is None:
             per_byte = max(per_byte, float(edges.max(initial=0.0)))
-        own = n_messages * 2 * overhead
+        own = filled * n_messages * 2 * overhead
     else:
         n_far = max(0, size - max(machine.node_to_n_ranks))
-        own = 2 * times * (n_far * far.o_ns + (size - 1 - n_far) * overhead)
+        own = 2 * filled * times * (n_far * far.o_ns + (size - 1 - n_far) * overhead)
         speed = sum(1 / slowness for slowness in machine.lane_slowness)
         n_sent = times * _most_crossing(component.groups, machine) / speed
         carried = n_sent * max(0.0, block - 1) - network.burst_bytes * (machine.n_lanes / speed)

@@ -141,23 +141,31 @@ class Stated:
     @property
     def least_messages(self) -> int:
         """Return how many messages an algorithm of p² of them sends, 0 for others."""
-        sizes = self.component.groups.sizes.astype(np.int64)
-        return int((self._n_blocks * (sizes - 1)).sum() * self._per_pair)
+        return int(self._n_messages.sum() * self._per_pair)
 
     def least_messages_of(self, ranks: Sequence[int]) -> float:
         """Return the share that some ranks have in `least_messages`."""
         groups = self.component.groups
-        per_member = self._n_blocks * (groups.sizes - 1) * self._per_pair / groups.sizes
+        per_member = self._n_messages * self._per_pair / groups.sizes
         return float(np.repeat(per_member, groups.sizes)[np.isin(groups.ranks, ranks)].sum())
 
     @property
-    def _n_blocks(self) -> Ints:
-        """Number of blocks, or chunks of a vector, per group."""
-        sizes = self.component.groups.sizes.astype(np.int64)
-        if not self._per_pair or self.component.traits.has_blocks:
-            return sizes
-        # A vector shorter than the group has one chunk per element.
-        return np.minimum(sizes, int(self.component.given.totals.max(initial=0)))
+    def _n_messages(self) -> Ints:
+        """Number of messages of all ordered pairs of ranks per group; empty ones are not sent."""
+        given, sizes = self.component.given, self.component.groups.sizes.astype(np.int64)
+        all_pairs = sizes * (sizes - 1)
+        if not self._per_pair or isinstance(given, PairTable):
+            return all_pairs
+        if not self.component.traits.has_blocks:
+            # A vector shorter than the group has one chunk per element.
+            return np.minimum(sizes, int(given.totals.max(initial=0))) * (sizes - 1)
+        is_pairwise = self.component.traits.is_pairwise
+        ends = csr.running_total(sizes**2 if is_pairwise else sizes)
+        n_filled = csr.running_total(given.totals > 0)
+        n_blocks = n_filled[ends[1:]] - n_filled[ends[:-1]]
+        # A rank's block for itself is no message.
+        n_sent = n_blocks - sizes if is_pairwise else n_blocks * (sizes - 1)
+        return np.clip(n_sent, 0, all_pairs)
 
     @property
     def _per_pair(self) -> float:

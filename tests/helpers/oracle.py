@@ -17,6 +17,7 @@ from collplan.planner.collective.semantics import precondition, promised_places
 from collplan.planner.plan.plan import Buffer
 from collplan.specs import Collective, PlanSpec, numpy_dtype
 from collplan.specs.collective import COLLECTIVES, validate_collective
+from collplan.specs.counts import Distribution
 
 LOW = np.uint64(2**32 - 1)
 HALF = np.uint64(32)
@@ -130,6 +131,15 @@ def random_counts(rng, kind, n_ranks, in_place=False):
         [[rng.choice((0, 0, 1, 2, 7)) for _ in range(n_ranks)] for _ in range(n_ranks)]
     )
     return np.triu(table) + np.triu(table, 1).T if in_place else table
+
+
+def drawn_counts(distribution, kind, n_ranks, seed=0, in_place=False):
+    """Return counts of a distribution, about 5 elements per block; as `random_counts`."""
+    shape = (n_ranks, n_ranks) if kind == "alltoall" else (n_ranks,)
+    total = 5 * int(np.prod(shape)) - 2
+    table = Distribution(distribution=distribution, total=total, seed=seed).table(shape)
+    is_mirrored = in_place and kind == "alltoall"
+    return np.triu(table) + np.triu(table, 1).T if is_mirrored else table
 
 
 def gaps(rng, kind, counts, in_place=False):

@@ -8,14 +8,18 @@ from __future__ import annotations
 import random
 from itertools import islice
 
+import numpy as np
 import pytest
 
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.metrics import measure
+from collplan.planner.plan.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.specs.collective import COLLECTIVES
-from oracle import check_result, make_spec
+from oracle import VECTORS, check_result, drawn_counts, gaps, make_spec, with_counts
+from rank_programs import assert_equal
 from structures import flavours, structures, thinned
 
 RANKS = (*range(1, 10), 16, 17)
@@ -57,6 +61,100 @@ def test_computes_its_collective_or_refuses(kind, algorithm, n_ranks):
             check_result(plan, spec)
     is_refused = [algorithm.refusal(n_ranks, c) is not None for c in (True, False)]
     assert n_proved > 0 or any(is_refused)
+
+
+DISTRIBUTIONS = ("uniform", "linear", "zipf", "spike", "sparse")
+OPTIONS = {
+    ("allgather", "circulant"): ({"blocks": 1}, {"blocks": 3}, {}),
+    ("alltoall", "bruck"): ({}, {"radix": 3}, {"radix": 17}),
+}
+"""Options of algorithms on blocks, by kind and name, which cases take in turns."""
+
+
+@pytest.mark.parametrize("n_ranks", RANKS)
+@pytest.mark.parametrize("kind", VECTORS)
+def test_blocks_of_any_distribution(kind, n_ranks):
+    """Roots, calls in place, gaps and options in turns; of many ranks a few distributions each."""
+    rng = random.Random(f"{kind}{n_ranks}")
+    for number, algorithm in enumerate(registry.legal(kind, n_ranks, commutative=True)):
+        for turn, distribution in enumerate(DISTRIBUTIONS, number):
+            if n_ranks > SOME and turn % len(DISTRIBUTIONS) > 1:
+                continue
+            options = OPTIONS.get((kind, algorithm.name), ({},))
+            in_place = (number + turn // 2 + n_ranks) % 2 == 1
+            spec = make_spec(
+                kind, {"name": algorithm.name, **options[(turn + n_ranks) % len(options)]}, n_ranks,
+                root=rng.choice((0, n_ranks - 1, rng.randrange(n_ranks))), count=1,
+                in_place=in_place, **next(iter(flavours(kind, commutative=True))),
+            )  # fmt: skip
+            counts = drawn_counts(distribution, kind, n_ranks, turn, in_place)
+            has_gaps = (turn + n_ranks) % 3 > 0
+            fields = gaps(rng, kind, counts, in_place) if has_gaps else {}
+            plan = compile_plan(with_counts(spec, counts, **fields))
+            verify(plan)
+            check_result(plan, order=random.Random(turn))
+
+
+@pytest.mark.parametrize("kind", ["bcast", "reduce", "allgather"])
+@pytest.mark.parametrize("n_ranks", [1, 2, 3, 7, 8, 12, 20, 33, 40])
+def test_circulant_takes_any_number_of_blocks(kind, n_ranks):
+    """33 is one of the numbers of ranks for which another implementation sends wrong blocks."""
+    for turn, blocks in enumerate((1, 2, 5, 8, 99)):
+        spec = make_spec(
+            kind, {"name": "circulant", "blocks": blocks}, n_ranks, root=(3 * turn) % n_ranks,
+            count=11, in_place=turn % 2 == 1, datatype="int32",
+        )  # fmt: skip
+        plan = compile_plan(spec)
+        verify(plan)
+        check_result(plan)
+        if kind == "allgather" and n_ranks > SOME:
+            break
+
+
+@pytest.mark.parametrize("radix", [2, 3, 4, 7, 40])
+def test_bruck_takes_every_radix(radix):
+    for n_ranks in (1, 2, 8, 9, 11):
+        spec = make_spec("alltoall", {"name": "bruck", "radix": radix}, n_ranks, count=2)
+        for one in (spec, with_counts(spec, drawn_counts("uniform", "alltoall", n_ranks, radix))):
+            plan = compile_plan(one)
+            verify(plan)
+            check_result(plan)
+
+
+@pytest.mark.parametrize("kind", VECTORS)
+def test_one_ranks_program_of_unlike_blocks_is_the_plans_restriction(kind):
+    for algorithm in registry.legal(kind, 6, commutative=True):
+        for distribution in ("linear", "sparse"):
+            counts = drawn_counts(distribution, kind, 6)
+            spec = with_counts(make_spec(kind, algorithm.name, 6, root=4, count=1), counts)
+            plan = compile_plan(spec)
+            for rank in range(6):
+                assert_equal(restrict(plan, rank), compile_plan(spec, rank=rank))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("bcast", {"name": "circulant", "blocks": 0},
+         "algorithms.blocks: 0 is not an integer of at least 1"),
+        ("bcast", {"name": "circulant", "blocks": "many"},
+         "algorithms.blocks: 'many' is not an integer of at least 1"),
+        ("alltoall", {"name": "bruck", "radix": 1},
+         "algorithms.radix: 1 is not an integer of at least 2"),
+    ],
+)  # fmt: skip
+def test_options_out_of_range_are_refused(kind, options, message):
+    with pytest.raises(AlgorithmError, match=f"^{message}"):
+        compile_plan(make_spec(kind, options, 4, count=8))
+
+
+@pytest.mark.parametrize("name", ["linear", "pairwise", "bruck"])
+def test_where_nothing_is_to_be_sent_nothing_is_sent(name):
+    counts = np.zeros((6, 6), dtype=int)
+    counts[1, 4], counts[4, 4], counts[5, 0] = 3, 2, 1
+    plan = compile_plan(with_counts(make_spec("alltoall", name, 6, count=1), counts))
+    assert measure(plan).n_messages == (2 if name != "bruck" else 3)  # 3 ranks ahead: two hops
+    assert measure(plan).n_rounds <= 2
 
 
 @pytest.mark.parametrize("kind", registry.kinds())

@@ -16,7 +16,16 @@ from collplan.planner.verify import verify
 from collplan.specs import Decomposition, Machine
 from collplan.specs.collective import COLLECTIVES
 from folders import ROOT
-from oracle import AFFINE, REGULAR, check_result, gaps, make_spec, random_counts, with_counts
+from oracle import (
+    AFFINE,
+    REGULAR,
+    check_result,
+    drawn_counts,
+    gaps,
+    make_spec,
+    random_counts,
+    with_counts,
+)
 from rank_programs import assert_equal
 from structures import flavours, thinned
 
@@ -249,6 +258,33 @@ def test_blocks_of_any_size(machine, decomposition, kind):
         plan = compile_spec(with_counts(spec, counts, **fields))
         verify(plan)
         check_result(plan)
+
+
+ELSEWHERE: list[tuple[str, Any]] = [
+    *through_leaders(),
+    ("3x4", {"name": "mesh", "shape": [4, 3]}),
+    ("5,5,2", {"name": "mesh", "shape": [2, 3, 2]}),
+    *((name, "guideline") for name in ("2x3", "1,3,2", "cyclic", "one rank")),
+]
+DISTRIBUTIONS = ("uniform", "linear", "zipf", "spike", "sparse")
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.parametrize(("machine", "decomposition"), [named(*case) for case in ELSEWHERE])
+def test_blocks_of_any_distribution(machine, decomposition, kind):
+    """One distribution, root, way and layout for each, in turns."""
+    turn = crc32(f"{machine}{decomposition}{kind}".encode())
+    rng = random.Random(turn)
+    n_ranks, in_place = Machine.model_validate(machine).n_ranks, turn % 2 == 1
+    counts = drawn_counts(DISTRIBUTIONS[turn // 2 % 5], kind, n_ranks, turn, in_place)
+    spec = make_spec(
+        kind, "auto", 0, machine, decomposition=decomposition, root=rng.randrange(n_ranks),
+        count=1, in_place=in_place, **next(flavours(kind, commutative=True)),
+    )  # fmt: skip
+    fields = gaps(rng, kind, counts, in_place) if turn % 3 else {}
+    plan = compile_spec(with_counts(spec, counts, **fields))
+    verify(plan)
+    check_result(plan)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from collplan.planner import compile_plan
-from collplan.planner.algorithms import registry
+from collplan.planner.algorithms import Algorithm, registry
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.metrics import measure
 from collplan.planner.verify import verify
@@ -43,7 +43,8 @@ def test_every_algorithm_takes_blocks_of_any_size(kind, n_ranks):
                 measure(plan.replace(spec=None))
 
 
-def test_bruck_says_why_it_refuses_uneven_blocks():
-    spec = with_counts(make_spec("alltoall", "bruck", 3, count=1), ((0, 1, 2),) * 3)
-    with pytest.raises(AlgorithmError, match=r"blocks differ in size; use 'linear' or 'pairwise'"):
-        compile_plan(spec)
+def test_an_algorithm_for_equal_blocks_says_why_it_refuses_others():
+    one = Algorithm("alltoall", "own", registry.find("alltoall", "pairwise").rounds,
+                    regular_only=True)  # fmt: skip
+    with pytest.raises(AlgorithmError, match=r"alltoall/own: the blocks differ in size; use 'bru"):
+        registry.require(one, 3, commutative=True, is_regular=False)
