@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 from collplan.planner.metrics import measure
+from collplan.planner.plan.plan import Op
 from collplan.specs.collective import COLLECTIVES
-from oracle import make_spec
+from oracle import make_spec, with_counts
 
 C = 48 * 5
 """Elements; 2, 3, 4, 6, 8, 12 and 16 ranks divide it."""
@@ -67,6 +69,64 @@ def test_rounds_and_bytes_are_as_documented(p):
         counted = metrics(kind, algorithm, p)
         assert rounds is None or counted.n_rounds == rounds, (kind, algorithm)
         assert sent is None or counted.bytes_sent_per_rank == sent, (kind, algorithm)
+
+
+@pytest.mark.parametrize("p", [*range(1, 20), 31, 32, 33, 48, 64])
+def test_blocks_on_circulant_graphs_take_the_fewest_rounds(p):
+    log = ceil_log2(p)
+    for n in (1, 3, 8):
+        circulant = {"name": "circulant", "blocks": n}
+        n_rounds = n - 1 + log if p > 1 else 0
+        found = metrics("bcast", circulant, p, root=p // 3)
+        assert (found.n_rounds, found.bytes_sent_per_rank) == (n_rounds, n_rounds * C // n)
+        found = metrics("reduce", circulant, p, root=p // 3)
+        assert (found.n_rounds, found.bytes_sent_per_rank) == (n_rounds, C * (p > 1))
+        if p > 20 and n > 1:
+            continue
+        found = metrics("allgather", circulant, p, count=24)
+        assert (found.n_rounds, found.bytes_sent_per_rank) == (n_rounds, (p - 1) * 24)
+
+
+@pytest.mark.parametrize("p", [*range(1, 20), 31, 32, 33, 64])
+@pytest.mark.parametrize("kind", ["gather", "scatter"])
+def test_trees_by_size_take_the_fewest_rounds(kind, p):
+    """Lighter runs move, so that equal blocks make the binomial tree of rank 0."""
+    found = metrics(kind, "size_tree", p)
+    plain = metrics(kind, "binomial", p)
+    assert found.n_rounds == plain.n_rounds == ceil_log2(p)
+    if p & (p - 1) == 0:
+        assert found.bytes_sent_per_rank == plain.bytes_sent_per_rank
+    counts = np.random.default_rng(p).integers(1, 100, p)
+    for root in {0, p // 2, p - 1}:
+        spec = with_counts(
+            make_spec(kind, "size_tree", p, root=root, datatype="int8", count=1), counts
+        )
+        found = measure(compile_plan(spec))
+        assert found.n_rounds == ceil_log2(p)
+        if kind == "scatter":
+            assert found.bytes_sent_per_rank == counts.sum() - counts[root]
+
+
+@pytest.mark.parametrize("p", [*range(1, 18), 27, 32, 64])
+def test_bruck_moves_a_block_once_per_digit(p):
+    rng = np.random.default_rng(p)
+    for radix in (2, 3, 8, 64):
+        n_rounds, span, times = 0, 1, np.zeros(p, dtype=int)
+        while span < p:
+            n_rounds += min(radix - 1, -(-p // span) - 1)
+            times += np.arange(p) // span % radix > 0
+            span *= radix
+        bruck = {"name": "bruck", "radix": radix}
+        found = metrics("alltoall", bruck, p, count=3)
+        assert (found.n_rounds, found.bytes_sent_per_rank) == (n_rounds, 3 * times.sum())
+        if p > 32:
+            continue
+        counts = rng.integers(1, 9, (p, p))
+        spec = with_counts(make_spec("alltoall", bruck, p, datatype="int8", count=1), counts)
+        plan = compile_plan(spec)
+        assert measure(plan).n_rounds == n_rounds
+        far = (np.arange(p) - np.arange(p)[:, None]) % p
+        assert plan.elements[plan.op == Op.SEND].sum() == (counts * times[far]).sum()
 
 
 @pytest.mark.parametrize("machine", [
