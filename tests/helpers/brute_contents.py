@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from brute_steps import START, Faults, Place, Step, needs, settle
 from collplan.planner.plan.plan import Op, Plan
 from collplan.specs import Collective
+from collplan.specs.collective import Vector
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ UNDEFINED = Value(0, (), frozenset({"undefined"}))
 
 def contributions(collective: Collective, size: int) -> dict[Place, Value]:
     """Return what lies where before the collective."""
+    if isinstance(collective, Vector):
+        return vector_contributions(collective, size)
     c, kind = collective.count, collective.kind
     root, in_place = collective.root, collective.in_place
     held = {}
@@ -60,6 +63,8 @@ def contributions(collective: Collective, size: int) -> dict[Place, Value]:
 
 def promises(collective: Collective, size: int) -> dict[Place, Value]:
     """Return what must lie where after the collective."""
+    if isinstance(collective, Vector):
+        return vector_promises(collective, size)
     c, kind = collective.count, collective.kind
     root, in_place = collective.root, collective.in_place
     everybody = tuple(range(size))
@@ -84,6 +89,72 @@ def promises(collective: Collective, size: int) -> dict[Place, Value]:
                 wanted[here] = Value(i, everybody[: rank + 1])
             elif kind == "exscan" and rank > 0:
                 wanted[here] = Value(i, everybody[:rank])
+    return wanted
+
+
+def block_places(collective: Vector, size: int, field: str = "displs") -> list[list[range]]:
+    """Return the places of the blocks of every rank's buffer (row)."""
+    table = collective.table(size).tolist()
+    rows = table if collective.is_pairwise else [table] * size
+    if field == "recv_displs":
+        rows = [list(column) for column in zip(*rows, strict=True)]
+    given = getattr(collective, field, None)
+    given = None if given is None else given.array.tolist()
+    found = []
+    for rank, counts in enumerate(rows):
+        displs = given[rank] if collective.is_pairwise and given else given
+        begins = displs or [sum(counts[:block]) for block in range(size)]
+        found.append([range(b, b + n) for b, n in zip(begins, counts, strict=True)])
+    return found
+
+
+def vector_contributions(collective: Vector, size: int) -> dict[Place, Value]:
+    """Return what lies where; an element of a buffer of blocks is known by its place there."""
+    kind, root = collective.kind, collective.root
+    sent = block_places(collective, size, "send_displs" if kind == "alltoallv" else "displs")
+    held = {}
+    for rank in range(size):
+        in_place = collective.in_place and (kind not in ("gatherv", "scatterv") or rank == root)
+        if kind in ("gatherv", "allgatherv"):
+            own = sent[rank][rank]
+            for i, at in enumerate(own):
+                place = ("RECV", rank, at) if in_place else ("SEND", rank, i)
+                held[place] = Value(i, (rank,))
+            continue
+        if kind == "scatterv" and rank != root:
+            continue
+        blocks = sent[rank]
+        if kind == "alltoallv" and in_place:
+            blocks = block_places(collective, size, "recv_displs")[rank]
+        buffer = "RECV" if in_place and kind != "scatterv" else "SEND"
+        # Gaps between blocks are contributed, too.
+        end = max((block.stop for block in blocks if block), default=0)
+        held |= {(buffer, rank, at): Value(at, (rank,)) for at in range(end)}
+    return held
+
+
+def vector_promises(collective: Vector, size: int) -> dict[Place, Value]:
+    """Return what must lie where after a collective whose counts differ per rank."""
+    kind, root = collective.kind, collective.root
+    everybody = tuple(range(size))
+    places = block_places(collective, size, "recv_displs" if kind == "alltoallv" else "displs")
+    sent = block_places(collective, size, "send_displs")
+    wanted = {}
+    for rank in everybody:
+        if kind == "allgatherv" or (kind == "gatherv" and rank == root):
+            for block, own in enumerate(places[rank]):
+                wanted |= {("RECV", rank, at): Value(i, (block,)) for i, at in enumerate(own)}
+        elif kind == "alltoallv":
+            for block, own in enumerate(places[rank]):
+                source = (places if collective.in_place else sent)[block][rank]
+                pairs = zip(own, source, strict=True)
+                wanted |= {("RECV", rank, at): Value(there, (block,)) for at, there in pairs}
+        elif kind == "reduce_scatter" or (
+            kind == "scatterv" and not (collective.in_place and rank == root)
+        ):
+            ranks = everybody if kind == "reduce_scatter" else (root,)
+            own = places[rank][rank]
+            wanted |= {("RECV", rank, i): Value(at, ranks) for i, at in enumerate(own)}
     return wanted
 
 
