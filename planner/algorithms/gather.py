@@ -110,7 +110,8 @@ def by_size(group: Group) -> Rounds:
     Notes
     -----
     ⌈log₂ p⌉ rounds; but for messages to the root, none carries more than half of what its
-    receiver then has. In all at most the sum of all blocks and the longest message to the root.
+    receiver then has. In time at most
+    ⌈log₂ p⌉·α, and β times the sum of all blocks and the longest message to the root.
 
     References
     ----------

@@ -110,7 +110,8 @@ def by_size(group: Group) -> Rounds:
     Notes
     -----
     ⌈log₂ p⌉ rounds; but for messages from the root, none carries more than half of what its
-    sender then has. In all at most the sum of all blocks and the longest message of the root.
+    sender then has. In time at most
+    ⌈log₂ p⌉·α, and β times the sum of all blocks and the longest message of the root.
 
     References
     ----------

@@ -18,8 +18,8 @@ from collplan.planner.errors import AlgorithmError
 from collplan.planner.verify import verify
 from collplan.select.alltoall_designs import DESIGNS
 from collplan.select.auto import candidates, resolve
-from collplan.specs import PlanSpec
-from oracle import check_result
+from collplan.specs import PlanSpec, parse_spec
+from oracle import VECTORS, check_result
 
 
 @pytest.mark.parametrize("count", [1, 1024, 65536])
@@ -151,3 +151,28 @@ def test_auto_reaches_the_bound_where_lanes_do_not_divide_the_ranks(kind, shape)
     )
     makespan_s = simulate(compile_spec(spec, idle=[])).makespan_s
     assert makespan_s <= 1.06 * lower_bounds(spec).time_s
+
+
+@pytest.mark.parametrize("distribution", ["uniform", "linear", "zipf", "spike", "sparse"])
+@pytest.mark.parametrize("kind", list(VECTORS.values()))
+def test_unlike_blocks_have_a_plan_on_uneven_nodes(kind: str, distribution: str) -> None:
+    machine = {"preset": "hydra", "nodes": 3, "ranks_per_node": [4, 1, 3]}
+    total = 10 ** (1 + len(distribution) % 3)
+    collective = {"kind": kind, "counts": {"distribution": distribution, "total": total}}
+    spec = parse_spec({"machine": machine, "collective": collective, "decomposition": "auto"})
+    plan = compile_spec(spec)
+    verify(plan)
+    check_result(plan)
+
+
+def test_a_spike_takes_a_fifth_of_the_time_of_the_ring_or_less() -> None:
+    """36 nodes of 32 ranks: in blocks the time depends on the sum, not on p times the largest."""
+    counts = {"distribution": "spike", "total": 1 << 18, "seed": 3}
+    collective = {"kind": "allgatherv", "counts": counts, "datatype": "int32"}
+    spec = parse_spec({"machine": {"preset": "hydra"}, "collective": collective})
+    times = {
+        name: simulate(compile_spec(spec.replace(algorithms=name))).makespan_s
+        for name in ("ring", "circulant", "auto")
+    }
+    assert 5 * times["circulant"] < times["ring"]
+    assert times["auto"] == times["circulant"]

@@ -11,9 +11,9 @@ import collplan.select.sweep as sweep
 import collplan.select.waves as waves_module
 from collplan.select.comparison import compare
 from collplan.select.sweep import Price
-from collplan.specs import PlanSpec
+from collplan.specs import PlanSpec, parse_spec
 from comparing import MACHINES, compare_sizes, spec_of
-from oracle import REGULAR
+from oracle import REGULAR, VECTORS
 
 
 @pytest.fixture
@@ -44,6 +44,24 @@ def test_pruning_never_removes_the_winner(kind: str, machine: str) -> None:
             assert time >= one.bound_s > least
     for (_, size), time in whole.makespans.items():
         assert time >= 0.999 * whole.bounds[size].time_s
+
+
+@pytest.mark.usefixtures("priced_once")
+@pytest.mark.parametrize(
+    ("kind", "distribution"),
+    list(zip(VECTORS.values(), ("spike", "linear", "zipf", "spike", "sparse"), strict=True)),
+)
+def test_pruning_never_removes_the_winner_of_unlike_blocks(kind: str, distribution: str) -> None:
+    counts = {"distribution": distribution, "total": 20_000, "seed": 4}
+    machine = {"preset": "hydra", "nodes": 3, "ranks_per_node": [2, 4, 3], "numa_domains": 1}
+    spec = parse_spec({"machine": machine, "collective": {"kind": kind, "counts": counts}})
+    pruned, whole = (compare([spec], prune=is_pruned) for is_pruned in (True, False))
+    for size, name in whole.best.items():
+        least = whole.makespans[name, size]
+        assert pruned.makespans[pruned.best[size], size] == least
+        assert size == 8 * counts["total"]
+        for one in pruned.pruned:
+            assert whole.makespans[one.candidate, size] >= max(least, one.bound_s)
 
 
 def test_bounds_prune_where_closed_forms_do_not() -> None:

@@ -7,7 +7,9 @@ import pytest
 from collplan.compiling import compile_spec
 from collplan.executors.cost import simulate
 from collplan.planner.collective.bounds import lower_bounds
+from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.lowering.program import program_of
 from collplan.planner.lowering.select import HOP_BYTES, LONG_BYTES
 from collplan.specs import parse_spec
 from oracle import REGULAR, make_spec
@@ -269,3 +271,39 @@ def test_auto_has_a_plan_for_one_rank(kind: str) -> None:
         }
     )
     assert compile_spec(spec).n_ranks == 1
+
+
+HYDRA = {"preset": "hydra", "nodes": 4, "ranks_per_node": 8}
+
+
+@pytest.mark.parametrize(
+    ("kind", "distribution", "total", "algorithm"),
+    [
+        ("allgatherv", "spike", 1 << 18, "circulant"),
+        ("allgatherv", "uniform", 256, "bruck"),
+        ("allgatherv", "uniform", 1 << 18, "ring"),
+        ("reduce_scatter", "spike", 1 << 18, "circulant"),
+        ("alltoallv", "uniform", 256, "bruck"),
+        ("alltoallv", "sparse", 256, "pairwise"),
+        ("alltoallv", "uniform", 1 << 18, "pairwise"),
+        ("gatherv", "spike", 256, "size_tree"),
+        ("gatherv", "uniform", 256, "binomial"),
+        ("scatterv", "zipf", 1 << 13, "size_tree"),
+    ],
+)
+def test_auto_goes_by_the_sizes_of_unlike_blocks(kind, distribution, total, algorithm):
+    counts = {"distribution": distribution, "total": total, "seed": 3}
+    collective = {"kind": kind, "counts": counts, "datatype": "int32"}
+    (phase,) = compile_spec(parse_spec({"machine": HYDRA, "collective": collective})).phases
+    assert phase.algorithm == algorithm
+
+
+def test_auto_cuts_long_vectors_into_more_blocks():
+    found = []
+    for count in (1, 3, 1000, 100_000):
+        spec = make_spec("bcast", "circulant", 0, HYDRA, count=count, datatype="int32")
+        (part,) = program_of(draft(spec)).parts
+        found.append(part.options["blocks"])
+    assert found[:2] == [1, 1]
+    assert found == sorted(found)
+    assert 10 < found[-1] <= 64
