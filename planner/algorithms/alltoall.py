@@ -15,6 +15,7 @@ from collplan.planner.algorithms.rounds import (
     Round,
     Rounds,
     at,
+    option_flag,
     option_int,
 )
 
@@ -25,7 +26,7 @@ from collplan.planner.algorithms.rounds import (
     best_for=("short",),
     by_counts=True,
     unlike_ns=digits_ns,
-    options={"radix": 2},
+    options={"radix": 2, "padded": False},
 )
 def bruck(group: Group) -> Rounds:
     """Move every block by the digits of its distance.
@@ -33,7 +34,8 @@ def bruck(group: Group) -> Rounds:
     Equal blocks are kept by distance: slot s of rank r begins as the block for r + s. Digit z
     at place k moves the slots that have it by z·radix^k ranks, as one strided message; in
     the end slot s holds the block that came from r - s. Blocks of unlike sizes move from where
-    they are sent to where they are received, and lie in scratch only on the way.
+    they are sent to where they are received, and lie in scratch only on the way; or, if `padded`,
+    all as blocks of the largest size do, which serves to compare.
 
     Notes
     -----
@@ -48,12 +50,22 @@ def bruck(group: Group) -> Rounds:
     its messages of sizes, which are known; Fan, Domke, Ba, Kumar, "Configurable non-uniform
     all-to-all algorithms", 2024: the radix (TuNA).
     """
+    is_padded = option_flag(group, "padded")
     if group.pair_counts is not None:
-        yield from _unlike_bruck(group)
+        yield from (_padded_bruck if is_padded else _unlike_bruck)(group)
         return
     me, size = group.positions, group.size
     by_distance = group.rotated_scratch()
     yield Round(Copy(me, at(group.input, me, size), at(by_distance, 0, size)))
+    yield from _moves(group, by_distance)
+    up_to_me = at(group.output, me, stride=-1, repeat=me + 1)
+    beyond_me = at(group.output, size - 1, stride=-1, repeat=size - 1 - me)
+    yield Round(Copy(me, at(by_distance, 0, size), (up_to_me, beyond_me)))
+
+
+def _moves(group: Group, by_distance: int) -> Rounds:
+    """Move what lies in slots of equal sizes by the digits of the slots' numbers."""
+    me, size = group.positions, group.size
     for span, digit, radix in _digits(group):
         first, period = digit * span, radix * span
         full = max(0, size - first - span + period) // period
@@ -63,9 +75,6 @@ def bruck(group: Group) -> Rounds:
             at(by_distance, rest, max(0, size - rest)),
         )
         yield Round(Message(me, (me + first) % size, slots, slots))
-    up_to_me = at(group.output, me, stride=-1, repeat=me + 1)
-    beyond_me = at(group.output, size - 1, stride=-1, repeat=size - 1 - me)
-    yield Round(Copy(me, at(by_distance, 0, size), (up_to_me, beyond_me)))
 
 
 def _digits(group: Group) -> Iterator[tuple[int, int, int]]:
@@ -77,6 +86,22 @@ def _digits(group: Group) -> Iterator[tuple[int, int, int]]:
             if digit * span < group.size:
                 yield span, digit, radix
         span *= radix
+
+
+def _padded_bruck(group: Group) -> Rounds:
+    """Move blocks of unlike sizes in slots of the largest size."""
+    me, size, counts = group.positions, group.size, group.counts
+    ranks = np.arange(size)
+    ahead, behind = (ranks[:, None] + ranks) % size, (ranks[:, None] - ranks) % size
+    whole = np.full((size, size), counts.max())
+    slots = group.padded_scratch(
+        np.hstack((whole, counts[ranks[:, None], ahead], counts[behind, ranks[:, None]]))
+    )
+    given = tuple(at(group.input, (me + far) % size) for far in range(size))
+    yield Round(Copy(me, given, tuple(at(slots, size + far) for far in range(size))))
+    yield from _moves(group, slots)
+    taken = tuple(at(group.output, (me - far) % size) for far in range(size))
+    yield Round(Copy(me, tuple(at(slots, 2 * size + far) for far in range(size)), taken))
 
 
 def _unlike_bruck(group: Group) -> Rounds:

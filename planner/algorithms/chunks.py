@@ -177,6 +177,24 @@ class Unlike(_Counted):
 
 
 @dataclass(frozen=True, eq=False)
+class Padded(Unlike):
+    """Chunks of sizes as of `Unlike`, chunk i at the begin of slot i mod `n_slots`.
+
+    Parameters
+    ----------
+    n_slots, room : int
+        Number of slots, and the elements of each. Runs are of chunks that fill theirs.
+    """
+
+    n_slots: int
+    room: int
+
+    def locate(self, member: Ints, first: Ints, n: Ints) -> Intervals:
+        found = super().locate(member, first, n)
+        return Intervals(None, first % self.n_slots * self.room, found.count)
+
+
+@dataclass(frozen=True, eq=False)
 class Slots(_Counted):
     """A few slots, each big enough for any chunk: index ``slot * n_counts + chunk``.
 

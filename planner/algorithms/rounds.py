@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.algorithms.chunks import Layout, Packed, Rotated, Slots, Unlike
+from collplan.planner.algorithms.chunks import Layout, Packed, Padded, Rotated, Slots, Unlike
 from collplan.planner.algorithms.relative import Relative
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.motion import Motion
@@ -221,6 +221,13 @@ class Group:
         """Declare scratch whose chunks lie one after another, of sizes per position (row)."""
         return self.add_scratch(Unlike(counts, self.size))
 
+    def padded_scratch(self, counts: Ints) -> int:
+        """Declare a slot for every position, of one size, each for several chunks.
+
+        Chunk ``i * size + s`` is as much of slot s as `counts` says per position (row).
+        """
+        return self.add_scratch(Padded(counts, self.size, self.size, int(counts.max(initial=0))))
+
     def scratch_slots(self, n_slots: int) -> int:
         """Declare `n_slots` slots for any chunk: index ``slot * n_chunks + chunk``."""
         return self.add_scratch(Slots(self.chunk_counts, self.size, n_slots))
@@ -250,4 +257,18 @@ def require_at_least(value: Any, name: str, low: int) -> int:
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < low:
         raise AlgorithmError(f"algorithms.{name}: {value!r} is not an integer of at least {low}")
+    return value
+
+
+def option_flag(group: Group, name: str) -> bool:
+    """Return an option that is true or false.
+
+    Raises
+    ------
+    AlgorithmError
+        If it is neither.
+    """
+    value = group.options[name]
+    if not isinstance(value, bool):
+        raise AlgorithmError(f"algorithms.{name}: {value!r} is neither true nor false")
     return value

@@ -165,7 +165,7 @@ class Stated:
         n_blocks = n_filled[ends[1:]] - n_filled[ends[:-1]]
         # A rank's block for itself is no message.
         n_sent = n_blocks - sizes if is_pairwise else n_blocks * (sizes - 1)
-        return np.clip(n_sent, 0, all_pairs)
+        return np.asarray(np.clip(n_sent, 0, all_pairs))
 
     @property
     def _per_pair(self) -> float:
