@@ -324,8 +324,8 @@ def alltoall_forms(spec: PlanSpec) -> list[Form]:
 
 
 def _designs(spec: PlanSpec) -> list[Form]:
-    """Return the designs of alltoall through memory that nodes share, for equal blocks."""
-    if not spec.collective.is_pairwise or spec.collective.regular is not None:
+    """Return the designs of alltoall through memory that nodes share."""
+    if not spec.collective.is_pairwise:
         return []
     return [form for form in alltoall_forms(spec) if form.method.transport == SHARED]
 
@@ -410,10 +410,7 @@ def _balanced(spec: PlanSpec) -> list[dict[str, Any]]:
     is_needed = any(
         n not in like_leaders(lanes[:n], machine.lane_rates) for n in set(machine.node_to_n_ranks)
     )
-    if collective.has_blocks and not collective.is_pairwise:
-        is_needed |= len(set(collective.block_counts(machine.n_ranks))) > 1
-    elif collective.is_pairwise:
-        is_needed |= collective.pair_counts(machine.n_ranks) is not None
+    is_needed |= collective.regular is not None
     shapes = [{"name": "full_lane"}, *_leaders_on_all_lanes(machine)]
     return [shape | {"shares": "balanced"} for shape in shapes if is_needed]
 

@@ -54,12 +54,13 @@ def traffic_of(component: Component, machine: Machine, itemsize: int) -> Traffic
         n_bytes = np.concatenate((n_bytes, np.zeros(size - 1, dtype=np.int64)))
     network, here = machine.network, node[ranks]
     per_node = int(np.bincount(here).max())
+    speed = sum(1 / slowness for slowness in machine.lane_slowness)
     return Traffic(
         n_bytes=n_bytes,
         node=here,
         near=network.node if machine.numa_domains > 1 else network.numa,
         far=network.network,
-        crowd=int(np.bincount(node[groups.ranks]).max()) / per_node / machine.lanes,
+        crowd=int(np.bincount(node[groups.ranks]).max()) / per_node / speed,
         strided_ns_per_byte=network.strided_ns_per_byte,
         combining_ns_per_byte=network.reduce_ns_per_byte if component.traits.has_op else 0.0,
     )
