@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from collplan.planner.algorithms.registry import Algorithm
+from collplan.planner.algorithms.registry import BLOCKS, Algorithm
 from collplan.planner.algorithms.rounds import OUTPUT, Group
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.motion import Motion
@@ -254,17 +254,17 @@ class _Symmetric:
 
     def _edges(self, groups: Ints) -> Ints:
         """Return where blocks or chunks of some groups begin and end."""
-        component = self.component
-        if component.traits.has_blocks:
-            given = component.given.take(np.flatnonzero(np.isin(self.group, groups)))
-        else:
-            whole = component.given.take(groups)
-            whole = whole.grouped(np.arange(len(groups)), np.ones(len(groups), dtype=np.int64))
+        component, has_blocks = self.component, self.component.traits.has_blocks
+        whole = component.given.take(
+            np.flatnonzero(np.isin(self.group, groups)) if has_blocks else groups
+        )
+        if not has_blocks or self.part.algorithm.parts == BLOCKS:
+            whole = whole.grouped(np.arange(len(whole)), np.ones(len(whole), dtype=np.int64))
             if whole.repeat is not None:
                 return np.zeros(0, dtype=np.int64)
             size = int(component.groups.sizes[groups].max(initial=1))
-            given = whole.cut(self.part.n_parts(size))
-        return np.concatenate((given.low, given.low + given.count))
+            whole = whole.cut(self.part.n_parts(size))
+        return np.concatenate((whole.low, whole.low + whole.count))
 
     def _image(self, block: int) -> tuple[Ints, Ints]:
         """Return members, and those that they are mapped to: the same turn of the other rank.
