@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from brute_steps import START, Faults, Place, Step, needs, settle
 from collplan.planner.plan.plan import Op, Plan
 from collplan.specs import Collective
-from collplan.specs.collective import Vector
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ UNDEFINED = Value(0, (), frozenset({"undefined"}))
 
 def contributions(collective: Collective, size: int) -> dict[Place, Value]:
     """Return what lies where before the collective."""
-    if isinstance(collective, Vector):
+    if collective.regular is not None:
         return vector_contributions(collective, size)
     c, kind = collective.count, collective.kind
     root, in_place = collective.root, collective.in_place
@@ -63,7 +62,7 @@ def contributions(collective: Collective, size: int) -> dict[Place, Value]:
 
 def promises(collective: Collective, size: int) -> dict[Place, Value]:
     """Return what must lie where after the collective."""
-    if isinstance(collective, Vector):
+    if collective.regular is not None:
         return vector_promises(collective, size)
     c, kind = collective.count, collective.kind
     root, in_place = collective.root, collective.in_place
@@ -92,7 +91,7 @@ def promises(collective: Collective, size: int) -> dict[Place, Value]:
     return wanted
 
 
-def block_places(collective: Vector, size: int, field: str = "displs") -> list[list[range]]:
+def block_places(collective: Collective, size: int, field: str = "displs") -> list[list[range]]:
     """Return the places of the blocks of every rank's buffer (row)."""
     table = collective.table(size).tolist()
     rows = table if collective.is_pairwise else [table] * size
@@ -108,7 +107,7 @@ def block_places(collective: Vector, size: int, field: str = "displs") -> list[l
     return found
 
 
-def vector_contributions(collective: Vector, size: int) -> dict[Place, Value]:
+def vector_contributions(collective: Collective, size: int) -> dict[Place, Value]:
     """Return what lies where; an element of a buffer of blocks is known by its place there."""
     kind, root = collective.kind, collective.root
     sent = block_places(collective, size, "send_displs" if kind == "alltoallv" else "displs")
@@ -133,7 +132,7 @@ def vector_contributions(collective: Vector, size: int) -> dict[Place, Value]:
     return held
 
 
-def vector_promises(collective: Vector, size: int) -> dict[Place, Value]:
+def vector_promises(collective: Collective, size: int) -> dict[Place, Value]:
     """Return what must lie where after a collective whose counts differ per rank."""
     kind, root = collective.kind, collective.root
     everybody = tuple(range(size))
