@@ -122,6 +122,7 @@ def _unlike_bruck(group: Group) -> Rounds:
         for done in moved
     ]
     scratch = group.unlike_scratch(np.hstack(staged or [by_distance]))
+    yield Round()  # where equal blocks are copied: rounds are as many for all counts
     for span, digit, radix in _digits(group):
         place = places.index(span * radix)
         read, write = [], []

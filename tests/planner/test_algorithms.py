@@ -13,6 +13,7 @@ import pytest
 
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
+from collplan.planner.algorithms.rounds import Group
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.metrics import measure
 from collplan.planner.plan.rank_program import restrict
@@ -148,6 +149,27 @@ def test_one_ranks_program_of_unlike_blocks_is_the_plans_restriction(kind):
 def test_options_out_of_range_are_refused(kind, options, message):
     with pytest.raises(AlgorithmError, match=f"^{message}"):
         compile_plan(make_spec(kind, options, 4, count=8))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(kind, one.name) for kind in VECTORS for one in registry.of(kind) if one.by_counts],
+)
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+def test_rounds_are_as_many_for_all_counts(kind, name, size):
+    """Groups of other counts are parts of one phase, and programs of one rank know only some."""
+    algorithm, rng = registry.find(kind, name), np.random.default_rng(size)
+    for options in OPTIONS.get((kind, name), ({},)):
+        every = {**(algorithm.options or {}), **options, "blocks": 2}
+        found = set()
+        for counts in (np.zeros((size, size), int), np.ones((size, size), int),
+                       rng.integers(0, 3, (size, size))):  # fmt: skip
+            is_like = kind != "alltoall" or (counts == counts[0, 0]).all()
+            chunks = np.tile(counts[:1], 2 if name == "circulant" else 1)
+            pairs = None if is_like else counts[None]
+            group = Group(size, 0, True, chunks, every, pairs)
+            found.add(len(list(algorithm.steps(group))))
+        assert len(found) == 1, options
 
 
 @pytest.mark.parametrize("name", ["linear", "pairwise", "bruck"])
