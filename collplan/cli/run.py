@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from collplan.cli.inputs import open_source, prove_file
 from collplan.cli.options import (
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan
 
     Recorded = tuple[Timeline, TaskTimes]
+
+_INDEX_BYTES: Final = 8
+"""Bytes that the place of one element of a result takes."""
 
 
 class RunOptions(Options):
@@ -225,7 +228,10 @@ def _buffer_bytes(plan: Plan) -> int:
     """Return what the buffers of all ranks take: results are there by plan, natively, and right."""
     sent, received, scratch = plan.buffer_sizes.sum(axis=0).tolist()
     shared = int(plan.shared_sizes.sum())
-    return int(plan.itemsize * (sent + 3 * received + scratch + shared))
+    n_bytes = int(plan.itemsize * (sent + 3 * received + scratch + shared))
+    if plan.spec is not None and plan.spec.collective.regular is not None:
+        n_bytes += _INDEX_BYTES * received  # of the elements that are not gaps
+    return n_bytes
 
 
 def check_cores(plan: Plan, cores: Sequence[int] | None) -> None:

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from collplan.executors.mpi.errors import BindError
 from collplan.own_algorithms import native_call
+from collplan.planner.arrays import Ints
 from collplan.planner.collective.operations import ReductionOperation, get_operation
+from collplan.planner.collective.semantics import pair_layout
 from collplan.specs.collective import Collective
 from collplan.specs.predefined import LOGICAL, PAIRS, numpy_dtype
 
 Array = npt.NDArray[Any]
+
+_MAX_INT: Final = 2**31 - 1
+"""The greatest count and displacement of calls without large counts."""
 
 
 class NativeCollective(AbstractContextManager["NativeCollective"]):
@@ -60,7 +66,9 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
             else:
                 mpi_op = MPI.Op.Create(_user_function(operation, dtype), asked.commutative)
                 self._own.append(mpi_op)
-        sent, received = self._arguments(collective, comm, sendbuf, recvbuf)
+        _require_range(collective, comm.size)
+        find = self._arguments if collective.regular is None else self._vector_arguments
+        sent, received = find(collective, comm, sendbuf, recvbuf)
         call = partial(_bound_call, collective, comm, sent, received, mpi_op)
         self._call, self._begin = call(""), call("I")
 
@@ -97,10 +105,60 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
             sent = MPI.IN_PLACE
         return sent, received
 
+    def _vector_arguments(
+        self,
+        collective: Collective,
+        comm: MPI.Intracomm,
+        sendbuf: Array | None,
+        recvbuf: Array | None,
+    ) -> tuple[Any, Any]:
+        """Return the same where counts differ per rank: with counts and displacements."""
+        rank, is_at_root = comm.rank, collective.root in (None, comm.rank)
+        if collective.is_pairwise:
+            counts, given, taken = pair_layout(collective, comm.size)
+            sent = self._blocks(sendbuf, counts[rank], given[rank])
+            received = self._blocks(recvbuf, counts[:, rank], taken[:, rank])
+        else:
+            counts, displs = collective.block_layout(comm.size)
+            sent = self._buffer(sendbuf, int(counts[rank]))
+            received = self._buffer(recvbuf, int(counts[rank]))
+            if collective.has_op:
+                sent = self._buffer(sendbuf, collective.count)
+            elif collective.sends_blocks:
+                sent = self._blocks(sendbuf, counts, displs) if is_at_root else None
+            else:
+                received = self._blocks(recvbuf, counts, displs) if is_at_root else None
+        if not collective.in_place or not is_at_root:
+            return sent, received
+        if collective.sender == "root":
+            return sent, MPI.IN_PLACE
+        if collective.has_op:
+            received = self._buffer(recvbuf, collective.count)
+        return MPI.IN_PLACE, received
+
+    def _blocks(self, array: Array | None, counts: Ints, displs: Ints) -> Any:
+        if array is None:
+            return None
+        return [array.reshape(-1), (counts.tolist(), displs.tolist()), self._datatype]
+
     def _buffer(self, array: Array | None, n_elements: int) -> Any:
         if array is None:
             return None
         return [array.reshape(-1)[:n_elements], self._datatype]
+
+
+def _require_range(collective: Collective, n_ranks: int) -> None:
+    """Raise where counts or displacements are more than an MPI before 4.0 can be told."""
+    if collective.regular is None or MPI.Get_version() >= (4, 0):
+        return
+    layout = collective.pair_layout(n_ranks) or collective.block_layout(n_ranks)
+    most = max(int(numbers.max(initial=0)) for numbers in layout)
+    if most > _MAX_INT:
+        version = ".".join(map(str, MPI.Get_version()))
+        raise BindError(
+            f"collective.counts: {most} elements are more than the {_MAX_INT} of a native "
+            f"{collective.kind} of MPI {version}; give fewer, or run with an MPI of 4.0 on"
+        )
 
 
 def _user_function(operation: ReductionOperation, dtype: np.dtype[Any]) -> Callable[..., None]:
@@ -126,6 +184,8 @@ def _bound_call(
     if not collective.has_data:
         return cast("Callable[[], object]", method)
     buffers = [received] if collective.has_one_buffer else [sent, received]
+    if collective.regular is not None and collective.has_op:
+        buffers.append(collective.block_layout(comm.size)[0].tolist())  # MPI's recvcounts
     operation = [] if op is None else [op]
     root = [] if collective.root is None else [collective.root]
     return partial(method, *buffers, *operation, *root)

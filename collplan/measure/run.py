@@ -16,7 +16,11 @@ from collplan.executors.mpi.together import together
 from collplan.measure.native import NativeCollective
 from collplan.measure.timing import Call, Times, library_name, nothing, time_in_turns
 from collplan.planner.collective.reference import expected, make_input, make_inputs
-from collplan.planner.collective.semantics import contribution_counts, precondition
+from collplan.planner.collective.semantics import (
+    contribution_counts,
+    precondition,
+    promised_places,
+)
 from collplan.planner.plan.plan import Buffer, Plan
 from collplan.specs import numpy_dtype
 from collplan.specs.collective import Collective
@@ -219,6 +223,22 @@ class Case:
         self._place = None if row is None else (int(before.buffer[row]), int(before.offset[row]))
         self.fill()
 
+    def in_buffer(self, result: Array | None) -> Array | None:
+        """Return this rank's result as it lies in the receive buffer, gaps left untouched.
+
+        Parameters
+        ----------
+        result : ndarray or None
+            One after another what `expected` says; None where nothing is promised.
+        """
+        size, rank = self.comm.size, self.comm.rank
+        if result is None or self.collective.regular is None:
+            return result
+        self.fill()
+        placed = self.recvbuf[: self.collective.result_count(rank, size)].copy()
+        placed[promised_places(self.collective, size, rank)] = result
+        return placed
+
     def fill(self) -> None:
         """Put the input where it belongs and a sentinel everywhere else."""
         for array in (self.sendbuf, self.recvbuf, self.native_recvbuf):
@@ -247,7 +267,9 @@ class Case:
         wrong, own = self.own_wrong(truth), None
         if len(wrong):
             i = int(wrong[0])
-            promised = str(truth[i]) if truth is not None and i < len(truth) else "no change"
+            promised = "no change"
+            if truth is not None and i < len(truth) and not _is_untouched(truth[i : i + 1]):
+                promised = str(truth[i])
             own = WrongElement(self.comm.rank, i, str(self.recvbuf[i]), promised, len(wrong))
         found = [one for one in self.comm.allgather(own) if one is not None]
         return replace(found[0], n_wrong=sum(one.n_wrong for one in found)) if found else None
@@ -298,11 +320,15 @@ def numpy_truth(case: Case) -> Array | None:
     comm = case.comm
     if comm.rank > 0:
         received: Array | None = comm.recv(source=0)
-        return received
+        return case.in_buffer(received)
     results = expected(case.collective, make_inputs(case.collective, comm.size, case.seed))
     for rank, result in enumerate(results[1:], start=1):
         comm.send(result, dest=rank)
-    return results[0]
+    return case.in_buffer(results[0])
+
+
+def _is_untouched(elements: Array) -> bool:
+    return bool((elements.view(np.uint8) == _SENTINEL).all())
 
 
 def common_progress(comm: MPI.Intracomm, own: By, why_caller: str | None) -> tuple[By, str | None]:

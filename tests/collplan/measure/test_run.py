@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
+import numpy as np
 import pytest
 from mpi4py import MPI
 
+from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.errors import BindError
 from collplan.measure import run as measure
+from collplan.measure.native import NativeCollective
 from collplan.measure.run import RunReport, run_plan
 from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Buffer, Plan
-from collplan.specs import PlanSpec
+from collplan.specs import Gatherv, PlanSpec
 from mpi_plans import refuses
 
 
@@ -82,6 +85,67 @@ def test_wrong_result(comm: MPI.Intracomm) -> None:
         assert report.first_wrong.n_wrong == 3 * p
         assert str(report.first_wrong).startswith("rank 0, element 0: got ")
         assert json.loads(json.dumps(asdict(report)))["first_wrong"]["rank"] == 0
+
+
+VECTORS: list[dict[str, object]] = [
+    {"kind": "gatherv", "counts": [3, 0, 2], "displs": [4, 0, 1], "root": 2},
+    {"kind": "scatterv", "counts": [3, 0, 2], "displs": [4, 0, 3]},
+    {"kind": "allgatherv", "counts": [3, 0, 2], "displs": [4, 0, 1]},
+    {"kind": "reduce_scatter", "counts": [3, 0, 2]},
+    {
+        "kind": "alltoallv",
+        "counts": [[0, 2, 1], [2, 3, 0], [1, 0, 4]],
+        "recv_displs": [[0, 1, 5], [0, 6, 0], [9, 0, 1]],
+    },
+]
+
+
+@pytest.mark.ranks(3)
+def test_counts_that_differ(comm: MPI.Intracomm) -> None:
+    """Both oracles find results right that lie apart, in place and not."""
+    for asked in VECTORS:
+        for in_place, oracle_bytes in ((False, 2**28), (True, 2**28), (True, 0), (False, 0)):
+            limit, measure.ORACLE_BYTES = measure.ORACLE_BYTES, oracle_bytes
+            report = run_plan(plan_of(comm, **asked, in_place=in_place), comm, repetitions=2)
+            measure.ORACLE_BYTES = limit
+            assert report.correct is True, (asked, in_place, report.first_wrong)
+            assert report.checked_against == ("numpy" if oracle_bytes else "native")
+
+
+@pytest.mark.ranks(3)
+def test_a_gap_that_is_touched(comm: MPI.Intracomm) -> None:
+    """A plan that writes between blocks is found wrong, and the report says where."""
+    asked = plan_of(comm, kind="allgatherv", counts=[2, 2, 2], displs=[0, 3, 6], datatype="int32")
+    assert asked.spec is not None
+    dense = plan_of(comm, kind="allgatherv", counts=[2, 2, 2], datatype="int32")
+    broken = dense.replace(spec=asked.spec)
+    for oracle_bytes in (measure.ORACLE_BYTES, 0):
+        limit, measure.ORACLE_BYTES = measure.ORACLE_BYTES, oracle_bytes
+        report = run_plan(broken, comm, repetitions=1)
+        measure.ORACLE_BYTES = limit
+        assert report.first_wrong is not None
+        assert (report.first_wrong.rank, report.first_wrong.element) == (0, 2)
+        assert report.first_wrong.expected == "no change"
+
+
+@pytest.mark.ranks(3)
+def test_counts_that_leave_a_buffer(comm: MPI.Intracomm) -> None:
+    plan = plan_of(comm, kind="allgatherv", counts=[3, 0, 2], displs=[4, 0, 1], datatype="int32")
+    send, recv = np.zeros(3, np.int32), np.zeros(6, np.int32)
+    words = "recvbuf has 6 elements, the plan needs 7 on this rank; "
+    refuses(BindError, words, lambda: bind(plan, comm, send, recv))
+
+
+@pytest.mark.ranks(2)
+def test_displacements_beyond_an_int(comm: MPI.Intracomm) -> None:
+    """An MPI without large counts says so, instead of ending with an error code."""
+    collective = Gatherv(counts=[1, 1], displs=[0, 2**31], datatype="uint8")
+    buffers = np.zeros(1, np.uint8), np.zeros(1, np.uint8)
+    if MPI.Get_version() >= (4, 0):
+        with NativeCollective(collective, comm, *buffers):
+            return
+    words = "collective.counts: 2147483648 elements are more than the 2147483647 of a native gather"
+    refuses(BindError, words, lambda: NativeCollective(collective, comm, *buffers))
 
 
 @pytest.mark.ranks(1, 3)
