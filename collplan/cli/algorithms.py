@@ -29,7 +29,8 @@ def command(options: AlgorithmsOptions) -> None:
         # Those of a regular collective serve the one whose counts differ, too.
         kind = COLLECTIVES[kind].regular or kind
     if kind is not None and kind not in kinds:
-        raise CollplanError(f"{kind!r} is not a collective; valid: {', '.join(kinds)}")
+        valid = dict.fromkeys([*kinds, *COLLECTIVES])
+        raise CollplanError(f"{kind!r} is not a collective; valid: {', '.join(valid)}")
     rows = [
         _describe(algorithm)
         for each in (kinds if kind is None else (kind,))

@@ -67,7 +67,7 @@ def command(options: CompareOptions) -> int:
     from collplan.select.comparison import SECONDS, compare
 
     spec, plot = open_spec(options.source), options.plot
-    counts = parse_counts(options.sizes, spec.collective)
+    counts = parse_counts(options.sizes, spec)
     specs = [spec.with_count(count) for count in counts]
     patterns = [] if options.candidates is None else split_list(options.candidates)
     if options.metrics:

@@ -19,7 +19,7 @@ from collplan.cli.ranks import one_voice
 from collplan.planner.formats.output_files import is_standard_output
 from collplan.reports.plots import check_plot_path
 from collplan.reports.progress import keep_quiet
-from collplan.specs.collective import Collective
+from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
 from collplan.specs.numbers import MAX_COUNT, parse_bytes
 
@@ -97,7 +97,8 @@ CountSizes = Annotated[
     str | None,
     typer.Option(
         metavar="SIZE,...",
-        help="Bytes of the collective's count, like 1KiB,64KiB; the spec's own by default.",
+        help="Bytes of the collective's count, or of all blocks if counts differ per rank, like "
+        "1KiB,64KiB; the spec's own by default.",
     ),
 ]
 Repetitions = Annotated[int, typer.Option(min=2, help="Timed repetitions, after two warm-ups.")]
@@ -281,10 +282,23 @@ def parse_sizes(
     return sorted(sizes)
 
 
-def parse_counts(text: str | None, collective: Collective) -> list[int]:
-    """Return the counts of a collective that ``--sizes`` asks for; without it, its own alone."""
+def parse_counts(text: str | None, spec: PlanSpec) -> list[int]:
+    """Return the counts of a collective that ``--sizes`` asks for; without it, its own alone.
+
+    Raises
+    ------
+    CollplanError
+        If a size is none, or counts that differ per rank cannot be scaled to it.
+    """
+    collective = spec.collective
     if text is None or not collective.has_data:
         return [collective.count]
     itemsize = collective.itemsize
     sizes = parse_sizes(text, itemsize, collective.datatype, MAX_COUNT)
-    return [size // itemsize for size in sizes]
+    counts = [size // itemsize for size in sizes]
+    for count in counts if collective.regular else ():
+        for problem in collective.with_count(count).misfits(spec.machine.n_ranks):
+            raise CollplanError(
+                f"--sizes: {count * itemsize} bytes do not fit: {problem}; leave --sizes out"
+            )
+    return counts

@@ -56,13 +56,17 @@ class TuneOptions(Options):
     )
     start: int | None = option("RANKS", "Number of ranks to start.", "-n", min=1)
     collectives: str | None = option(
-        "KIND,...", "Collectives to tune; by default the spec's, or all without a spec."
+        "KIND,...",
+        "Collectives to tune; by default the spec's, or all without a spec. Those whose counts "
+        "differ per rank are tuned for a spec's counts, scaled to each size.",
     )
     ranks: str | None = option(
         "RANKS,...", "Numbers of ranks to tune for, filling nodes in order. Default: all."
     )
     sizes: str = option(
-        "SIZE,...", "Bytes of the vector, or of one block.", default="64B,1KiB,16KiB,256KiB,1MiB"
+        "SIZE,...",
+        "Bytes of the vector, of one block, or of all blocks if counts differ.",
+        default="64B,1KiB,16KiB,256KiB,1MiB",
     )
     datatype: str | None = option(
         None, "Datatype of the elements; the spec's or float64 by default."
@@ -183,7 +187,9 @@ class TuneOptions(Options):
         own = None if spec is None else spec.collective
         names = split_list(self.collectives or (_ALL if own is None else own.kind))
         if names == [_ALL]:
-            names = list(COLLECTIVES)
+            # Counts that differ per rank have to be said: by a spec, of its own kind.
+            regular = [kind for kind, model in COLLECTIVES.items() if model.regular is None]
+            names = [*regular, *([own.kind] if own is not None and own.regular else [])]
         for name in dict.fromkeys(names):
             if name not in COLLECTIVES:
                 raise CollplanError(
@@ -192,7 +198,15 @@ class TuneOptions(Options):
             yield self._collective(name, own)
 
     def _collective(self, kind: str, own: Collective | None) -> Collective:
-        """Return a collective of a few elements, like the spec's as far as that goes."""
+        """Return a collective of a few elements, like the spec's as far as that goes.
+
+        Where counts differ per rank they are the spec's.
+        """
+        if COLLECTIVES[kind].regular and (own is None or own.kind != kind):
+            raise CollplanError(
+                f"--collectives: {kind} is tuned for the counts of a spec; give a spec whose "
+                f"collective is of kind {kind}"
+            )
         given: dict[str, Any] = {} if own is None else own.model_dump()
         asked = {"kind": kind, "count": _SOME, "datatype": self.datatype, "op": self.op}
         given |= {name: value for name, value in asked.items() if value is not None}

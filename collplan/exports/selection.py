@@ -205,7 +205,10 @@ def _expressible(table: TuningTable, library: Library, notes: list[str]) -> list
     """Return one sweep for all that a library can't tell apart, in the table's order."""
     kept: dict[tuple[str, int, bool | None], Sweep] = {}
     for sweep in table.sweeps:
-        place = f"{sweep.collective} on {sweep.placement}"
+        place = f"{sweep.name} on {sweep.placement}"
+        if sweep.counts is not None:
+            notes.append(f"{place}: {library.name} cannot tell counts apart, left out")
+            continue
         if not sweep.complete:
             notes.append(f"{place}: not complete, left out; tune again to complete it")
             continue

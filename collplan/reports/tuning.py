@@ -65,6 +65,7 @@ def _row(sweep: Sweep, point: Point) -> dict[str, Any]:
     speedup = speedup_of(point)
     return {
         "collective": sweep.collective,
+        **({} if sweep.counts is None else {"counts": sweep.counts}),
         "ranks": sweep.ranks,
         "placement": str(sweep.placement),
         "bytes": point.bytes,
@@ -112,7 +113,7 @@ def _cells(sweep: Sweep, point: Point) -> list[str]:
     speedup = speedup_of(point)
     won = point.winner != NATIVE_LABEL
     return [
-        sweep.collective,
+        sweep.name,
         format_bytes(point.bytes),
         point.winner,
         format_seconds(point.times[point.winner].median_s),
@@ -143,7 +144,7 @@ def plot_speedups(path: Path, table: TuningTable) -> None:
                 [point.bytes for point in sweep.points],
                 factors,
                 yerr=bars,
-                label=f"{sweep.collective}, {sweep.ranks} ranks" if many else sweep.collective,
+                label=f"{sweep.name}, {sweep.ranks} ranks" if many else sweep.name,
                 color=COLOURS[i % len(COLOURS)],
                 linestyle=("-", "--", ":")[i // len(COLOURS) % 3],
                 marker="o",

@@ -11,7 +11,7 @@ from collplan.specs import Collective
 from collplan.specs.errors import CollplanError
 from collplan.specs.network import Network
 from collplan.tune.racing import Rules
-from collplan.tune.sweep import Placement, Sweep
+from collplan.tune.sweep import Placement, Sweep, counts_in_words
 from collplan.tune.table import TuningTable
 
 
@@ -22,9 +22,10 @@ class TuningJob:
     Parameters
     ----------
     collectives : tuple of Collective
-        Each kind once, with datatype and operation; counts do not matter.
+        Each kind once, with datatype and operation. A count does not matter; counts that
+        differ per rank are scaled to each size.
     sizes : tuple of int
-        Bytes of MPI's count, ascending.
+        Bytes of MPI's count, or of all blocks if counts differ, ascending.
     ranks : tuple of int
         Numbers of ranks to tune on, filling nodes in order; all if empty.
     rules : Rules
@@ -97,7 +98,9 @@ class TuningJob:
                         f"collective.root: {root} is not among {n_ranks} ranks; give a smaller one"
                     )
                 sizes = self.sizes if collective.has_data else (0,)
-                yield Goal(collective, members, placement, sizes)
+                goal = Goal(collective, members, placement, sizes)
+                goal.check()
+                yield goal
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,12 @@ class Goal:
         """Return the collective of the given size in bytes."""
         return self.collective.with_count(n_bytes // self.collective.itemsize)
 
+    def check(self) -> None:
+        """Raise `CollplanError` where counts that differ per rank do not fit the ranks."""
+        for n_bytes in self.sizes if self.collective.regular else ():
+            for problem in self.sized(n_bytes).misfits(len(self.members)):
+                raise CollplanError(problem)
+
     def empty_sweep(self) -> Sweep:
         """Return the sweep before anything is measured."""
         collective = self.collective
@@ -135,6 +144,7 @@ class Goal:
             placement=self.placement,
             datatype=str(collective.datatype),
             op=collective.op,
+            counts=counts_in_words(collective),
             points=(),
             choices={},
             complete=False,
@@ -154,7 +164,7 @@ class Goal:
 
     def __str__(self) -> str:
         """Name the sweep in one line, like ``bcast on 4 x 4 ranks block``."""
-        return f"{self.collective.kind} on {self.placement}"
+        return f"{self.empty_sweep().name} on {self.placement}"
 
 
 def _in_words(collective: Collective) -> str:
@@ -166,8 +176,13 @@ def _in_words(collective: Collective) -> str:
     >>> _in_words(Reduce(count=0, root=2))
     'reduce datatype=float64 op=sum root=2'
     """
-    given = collective.model_dump(exclude={"kind", "count"}, exclude_defaults=True)
+    # With another total, blocks lie one after another, whatever displacements there were.
+    left_out = {"kind", "count", "counts", "displs", "send_displs", "recv_displs"}
+    given = collective.model_dump(exclude=left_out, exclude_defaults=True)
     words = {"datatype": collective.datatype} | given
+    counts = counts_in_words(collective)
+    if counts is not None:
+        words["counts"] = counts
     op = collective.op
     if op is not None:
         words["op"] = op.name if op.commutative else f"{op.name} in rank order"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -11,7 +12,8 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from collplan.specs.base import SpecModel
-from collplan.specs.collective import COLLECTIVES, Collective
+from collplan.specs.collective import COLLECTIVES, Collective, Vector
+from collplan.specs.counts import Distribution
 from collplan.specs.elements import Datatype, Operation
 from collplan.specs.errors import SpecError
 from collplan.specs.explaining import explaining
@@ -189,6 +191,32 @@ class Point(SpecModel):
             )
 
 
+def counts_in_words(collective: Collective) -> str | None:
+    """Return what a collective's counts are drawn from; None where they do not differ per rank.
+
+    A table is named by a digest of its numbers, so that two differ wherever their numbers do.
+
+    Examples
+    --------
+    >>> from collplan.specs import Gatherv
+    >>> counts_in_words(Gatherv(counts={"distribution": "zipf", "total": 9, "seed": 3}))
+    'zipf, seed 3'
+    >>> counts_in_words(Gatherv(counts=[1, 0, 2]))
+    'table 2cd3b2d0c4d1'
+    """
+    if not isinstance(collective, Vector):
+        return None
+    counts = collective.counts
+    if isinstance(counts, Distribution):
+        return f"{counts.distribution}, seed {counts.seed}"
+    return f"table {hashlib.sha256(repr(counts.to_json()).encode()).hexdigest()[:12]}"
+
+
+def name_with_counts(kind: str, counts: str | None) -> str:
+    """Return a kind of collective with the counts, if any, that something holds for."""
+    return kind if counts is None else f"{kind} ({counts})"
+
+
 class Sweep(SpecModel):
     """One collective on one placement of ranks, over message sizes.
 
@@ -205,6 +233,9 @@ class Sweep(SpecModel):
         What was measured with.
     op : Operation or None
         What was measured with.
+    counts : str or None
+        Where counts differ per rank, what they were drawn from, as of `counts_in_words`: it
+        holds for no other. None where they do not differ.
     points : tuple of Point
         Sizes ascending.
     choices : dict of str to Choice
@@ -222,6 +253,7 @@ class Sweep(SpecModel):
     placement: Placement
     datatype: Datatype = "float64"
     op: Operation | None = None
+    counts: Annotated[str, Field(min_length=1)] | None = None
     points: tuple[Point, ...]
     choices: dict[str, Choice]
     complete: Flag
@@ -237,6 +269,10 @@ class Sweep(SpecModel):
             need = "has an operation" if model.has_op else "has no operation"
             way = "give true or false" if model.has_op else "leave op_commutes out"
             raise ValueError(f"op_commutes is {self.op_commutes}, {self.collective} {need}; {way}")
+        if (self.counts is None) != (model.regular is None):
+            need = "of equal counts" if model.regular is None else "of counts that differ"
+            way = "leave counts out" if model.regular is None else "say which they were"
+            raise ValueError(f"counts is {self.counts}, {self.collective} is {need}; {way}")
         if self.ranks != self.placement.n_ranks:
             raise ValueError(
                 f"ranks is {self.ranks}, placement has {self.placement.n_ranks}; make them agree"
@@ -261,9 +297,14 @@ class Sweep(SpecModel):
             raise ValueError("complete is true, but there are no points; measure some")
 
     @cached_property
-    def key(self) -> tuple[str, bool | None, Placement]:
-        """Key of a sweep in a table: collective, whether its operation commutes, placement."""
-        return self.collective, self.op_commutes, self.placement
+    def key(self) -> tuple[str, bool | None, str | None, Placement]:
+        """Key of a sweep in a table: collective, whether its op commutes, counts, placement."""
+        return self.collective, self.op_commutes, self.counts, self.placement
+
+    @property
+    def name(self) -> str:
+        """Return its collective, with the counts it holds for, like ``gatherv (zipf, seed 3)``."""
+        return name_with_counts(self.collective, self.counts)
 
     def intervals(self) -> list[tuple[int, int | None, str]]:
         """Return which label wins where: (from bytes, up to but without bytes, label).

@@ -24,7 +24,7 @@ from collplan.specs.numbers import (
     NumberOfLanes,
     NumberOfNodes,
 )
-from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Choice, Placement, Sweep
+from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Choice, Placement, Sweep, name_with_counts
 
 VERSION: Final = 1
 """Of the tables' format."""
@@ -138,8 +138,9 @@ class TuningTable(SpecModel):
             )
         for key, n_times in Counter(sweep.key for sweep in self.sweeps).items():
             if n_times > 1:
-                kind, _, placement = key
-                raise ValueError(f"{kind} on {placement} is there twice; keep one sweep")
+                kind, _, counts, placement = key
+                name = name_with_counts(kind, counts)
+                raise ValueError(f"{name} on {placement} is there twice; keep one sweep")
 
     def machine(self, placement: Placement) -> Machine:
         """Return the machine that plans for a placement are made for.
@@ -167,6 +168,7 @@ class TuningTable(SpecModel):
         ranks: int,
         placement: Placement,
         op_commutes: bool | None = None,
+        counts: str | None = None,
     ) -> Decision:
         """Return what to run for a collective, and why.
 
@@ -179,16 +181,20 @@ class TuningTable(SpecModel):
         kind : str
             Of the collective.
         n_bytes : int
-            Of MPI's count: of the vector, or of one block.
+            Of MPI's count: of the vector, of one block, or of all blocks if counts differ.
         ranks : int
         placement : Placement
             Where the ranks are.
         op_commutes : bool or None
             Whether the operation commutes; None where there is none.
+        counts : str or None
+            Of `counts_in_words`, where counts differ per rank. A sweep of other counts never
+            decides.
         """
-        sweep = self._nearest(kind, ranks, placement, op_commutes)
+        sweep = self._nearest(kind, ranks, placement, op_commutes, counts)
         if sweep is None:
-            return Decision(NATIVE, NATIVE_LABEL, f"no sweep of {kind} on {placement}")
+            name = name_with_counts(kind, counts)
+            return Decision(NATIVE, NATIVE_LABEL, f"no sweep of {name} on {placement}")
         label = sweep.winner_at(n_bytes)
         point = sweep.point_near(n_bytes, label)
         native = point.times.get(NATIVE_LABEL)
@@ -201,12 +207,18 @@ class TuningTable(SpecModel):
         )
 
     def _nearest(
-        self, kind: str, ranks: int, placement: Placement, op_commutes: bool | None
+        self,
+        kind: str,
+        ranks: int,
+        placement: Placement,
+        op_commutes: bool | None,
+        counts: str | None,
     ) -> Sweep | None:
+        asked = kind, op_commutes, counts
         fitting = [
             sweep
             for sweep in self.sweeps
-            if (sweep.collective, sweep.op_commutes) == (kind, op_commutes) and sweep.complete
+            if (sweep.collective, sweep.op_commutes, sweep.counts) == asked and sweep.complete
         ]
         for sweep in fitting:
             if sweep.placement == placement:

@@ -13,7 +13,7 @@ from collplan.executors.mpi.together import first_alone, together
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.timing import everywhere, meet_asleep
 from collplan.select.sweep import price
-from collplan.specs import PlanSpec
+from collplan.specs import Bcast, PlanSpec
 from collplan.specs.errors import CollplanError
 from collplan.tune.candidates import Spread, select
 from collplan.tune.claim import claimed
@@ -162,7 +162,7 @@ class _Run:
         self._total = sum(map(_weight, missing))
         if missing:
             # All would compile the simulator to machine code.
-            first_alone(comm, lambda: price(PlanSpec(collective=goals[0].sized(0))))
+            first_alone(comm, lambda: price(PlanSpec(collective=Bcast(count=0))))
             with crash_log.noting_faults():
                 try:
                     for goal in goals:

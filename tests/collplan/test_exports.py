@@ -145,6 +145,17 @@ def test_what_a_library_cannot_tell_apart_is_left_out_but_one() -> None:
     assert "^han" not in alone.use
 
 
+def test_counts_that_differ_are_left_out() -> None:
+    """A library's rule would hold for any counts, and these were measured for some."""
+    sweeps = sweep("gatherv", {64: {"binomial": 3}}, counts="zipf, seed 3")
+    export = write_classic(table(sweeps))
+    assert export.n_rules == 0
+    words = (
+        "gatherv (zipf, seed 3) on 1 node of 4 ranks: Open MPI cannot tell counts apart, left out"
+    )
+    assert words in export.notes
+
+
 def test_sweeps_that_are_not_complete_are_left_out() -> None:
     export = write_classic(table(sweep("bcast", {64: {"binomial": 3}}, complete=False)))
     assert export.n_rules == 0

@@ -19,7 +19,7 @@ from collplan.measure.statistics import LEAST, is_faster
 from collplan.reports.tuning import print_tuned, to_json
 from collplan.select.entries import Entry, Question, estimate_all
 from collplan.select.waves import MAX_TASKS
-from collplan.specs import Bcast, CollplanError
+from collplan.specs import Bcast, CollplanError, Gatherv
 from collplan.tune.candidates import (
     all_variants,
     family_of,
@@ -32,7 +32,7 @@ from collplan.tune.candidates import (
 from collplan.tune.journal import State, open_state
 from collplan.tune.options import TuningJob
 from collplan.tune.racing import Race, Rules, time_of
-from collplan.tune.sweep import NATIVE, Time
+from collplan.tune.sweep import NATIVE, Placement, Time
 from collplan.tune.table import TuningTable, load_table
 from collplan.tune.tuner import Tuned
 from command_line import CommandLine
@@ -60,6 +60,30 @@ def test_96_ranks_have_the_papers_ten_layouts_in_its_order(collplan: CommandLine
         names = [one["name"] for one in listed if one["family"] == "mesh"]
         flat = [name for name in names if name.count("x") == 1 and "pipelined" not in name]
         assert [name.removeprefix("mesh ") for name in flat] == PAPERS_LAYOUTS
+
+
+def test_all_collectives_are_the_regular_ones_and_the_specs_own(collplan: CommandLine) -> None:
+    counts = {"distribution": "zipf", "total": 64}
+    own = collplan.write_spec(collective={"kind": "gatherv", "counts": counts}, algorithms="auto")
+    for arguments, kinds in (([], REGULAR), ([own], [*REGULAR, "gatherv"])):
+        outcome = collplan("tune", *arguments, "--list", "--collectives", "all", "--json")
+        assert list(outcome.json()["candidates"]) == kinds
+
+
+def test_counts_are_scaled_to_each_size_and_named() -> None:
+    """Ranks that a list of counts does not fit are refused before anything is measured."""
+    counts = [4, 0, 8]
+    job = TuningJob((Gatherv(counts=counts, displs=[9, 0, 0]),), (96, 960))
+    (goal,) = job.goals([0, 0, 0])
+    assert [goal.sized(size).counts.array.tolist() for size in goal.sizes] == [counts, [40, 0, 80]]
+    name = goal.empty_sweep().name
+    assert name == str(goal).partition(" on ")[0]
+    other = TuningJob((Gatherv(counts=[4, 8, 0]),), (96,))
+    assert name != next(other.goals([0, 0, 0])).empty_sweep().name
+    words = job.arguments(Placement.of_nodes([0, 0, 0]))["collectives"]
+    assert words == [f"gatherv counts={name[9:-1]} datatype=float64"]
+    with pytest.raises(CollplanError, match="has entries for 3 ranks, the machine has 2"):
+        list(replace(job, ranks=(2,)).goals([0, 0, 0]))
 
 
 @pytest.mark.parametrize("n_ranks", [1, 2, 7, 8, 12, 30, 36])
@@ -335,6 +359,10 @@ def test_a_journal_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
         ([], "-o: is missing; say where to write the table, as -o table.yaml"),
         (["-o", "t.yaml"], "-n: is missing outside mpiexec; say how many ranks to start, as -n 8"),
         (["-o", "no/t.yaml", "-n", 2], "-o: there is no folder no; make it first"),
+        (
+            ["-o", "t.yaml", "-n", 2, "--collectives", "gatherv"],
+            "--collectives: gatherv is tuned for the counts of a spec; give a spec whose ",
+        ),
         (
             ["-o", "t.yaml", "-n", 2, "--collectives", "bcst"],
             "--collectives: 'bcst' is not a collective; valid: bcast, ",

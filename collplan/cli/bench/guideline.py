@@ -14,6 +14,7 @@ from collplan.reports.measured import plot_rows, print_statistics
 from collplan.reports.output import Document, pick, print_line, print_result
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
+from collplan.tune.sweep import counts_in_words
 
 
 class GuidelineOptions(BenchmarkOptions):
@@ -48,7 +49,7 @@ def _prepare(options: GuidelineOptions) -> Benchmark:
         If they don't make sense, alone or together.
     """
     spec = resize(open_spec(options.source), options.ranks)
-    counts = parse_counts(options.sizes, spec.collective)
+    counts = parse_counts(options.sizes, spec)
     named: dict[str, PlanSpec] = {}
     for text in options.candidate or ():
         name, other = _read_candidate(text, spec)
@@ -95,7 +96,8 @@ def _read_candidate(text: str, spec: PlanSpec) -> tuple[str, PlanSpec]:
     if not (name and separator and path):
         raise CollplanError(f"--candidate: {text!r} is not a NAME=SPEC; give it as mine=mine.yaml")
     other = open_spec(Path(path))
-    if other.collective.with_count(0) != spec.collective.with_count(0):
+    is_same = other.collective.with_count(0) == spec.collective.with_count(0)
+    if not is_same or counts_in_words(other.collective) != counts_in_words(spec.collective):
         raise CollplanError(
             f"--candidate: {path} is of another collective than the guideline's; "
             f"let them differ in count only"

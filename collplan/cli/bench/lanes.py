@@ -151,9 +151,16 @@ def _prepare(options: AnyOptions) -> Benchmark:
 
 
 def _check_collective(kind: str) -> None:
-    kinds = [name for name, model in COLLECTIVES.items() if model.has_data]
+    kinds = [
+        name for name, model in COLLECTIVES.items() if model.has_data and model.regular is None
+    ]
     if kind in kinds:
         return
+    if kind in COLLECTIVES and COLLECTIVES[kind].regular:
+        raise CollplanError(
+            f"--collective: the blocks of lanes are equal, those of {kind} are not; give "
+            f"{COLLECTIVES[kind].regular}"
+        )
     problem = f"{kind!r} is not a collective; {suggest(kind, kinds)}"
     if kind in COLLECTIVES:
         problem = f"a {kind} moves nothing over the lanes; "

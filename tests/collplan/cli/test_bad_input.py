@@ -64,6 +64,26 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"collective": {"kind": "allreduce", "count": -3}},
         ("collective.count: -3 is negative; give 0 or more",),
     ),
+    "counts of another number of ranks": (
+        {"collective": {"kind": "gatherv", "counts": [1, 2, 3]}},
+        ("collective.counts: has entries for 3 ranks, the machine has 4",),
+    ),
+    "negative count of a rank": (
+        {"collective": {"kind": "scatterv", "counts": [1, -2, 3, 4]}},
+        ("collective.counts: -2 (rank 1) is negative; give 0 or more",),
+    ),
+    "counts of pairs that are not square": (
+        {"collective": {"kind": "alltoallv", "counts": [[1, 2, 3, 4], [1, 2, 3, 4]]}},
+        ("collective.counts: the matrix has 2 rows of 4 numbers", "square"),
+    ),
+    "blocks that overlap": (
+        {"collective": {"kind": "gatherv", "counts": [2, 2, 3, 4], "displs": [0, 1, 10, 20]}},
+        ("collective.displs: rank 0's 2 elements from 0 and rank 1's 2 elements from 1 overlap",),
+    ),
+    "counts in no file": (
+        {"collective": {"kind": "gatherv", "counts": "absent.npy"}},
+        ("collective.counts: there is no file", "absent.npy"),
+    ),
     "root out of range": (
         {"collective": {"kind": "bcast", "count": 1, "root": 4}},
         ("collective.root: 4", "4 ranks are 0 to 3"),
@@ -87,6 +107,42 @@ def test_bad_specs_are_refused_in_one_line(collplan: CommandLine, case: str) -> 
     for word in words:
         assert word in line
     assert ";" in line
+
+
+def test_files_of_counts_that_are_none(collplan: CommandLine) -> None:
+    """A file that is cut short, or that holds objects, which might run code when read."""
+    path = collplan.write_spec(
+        collective={"kind": "gatherv", "counts": "counts.npy"}, algorithms="auto"
+    )
+    counts = collplan.folder / "counts.npy"
+    np.save(counts, np.arange(4))
+    assert collplan("compile", path, "--json").status == 0
+    counts.write_bytes(counts.read_bytes()[:-9])
+    assert "collective.counts: " in collplan("compile", path, "--json").error()
+    np.save(counts, np.array([1, "a", None, 4], dtype=object))
+    line = collplan("compile", path, "--json").error()
+    assert "holds no table of counts" in line
+    assert "save an array of integers with numpy.save" in line
+
+
+@pytest.mark.parametrize("kind", ["allgatherv", "gatherv"])
+def test_a_rank_with_more_than_fits_is_refused_before_it_is_allocated(
+    collplan: CommandLine, kind: str
+) -> None:
+    counts = {"distribution": "spike", "total": 2**40}
+    spec = collplan.write_spec(collective={"kind": kind, "counts": counts}, algorithms="auto")
+    line = collplan("run", spec).error()
+    assert "give fewer" in line or "give a smaller count" in line
+
+
+def test_counts_that_cannot_be_scaled_say_so(collplan: CommandLine) -> None:
+    """In place, a pair's counts are the same both ways, which rounding may break."""
+    counts = [[0, 1, 2, 3], [1, 0, 5, 6], [2, 5, 1, 1], [3, 6, 1, 0]]
+    collective = {"kind": "alltoallv", "counts": counts, "in_place": True}
+    spec = collplan.write_spec(collective=collective, algorithms="auto")
+    line = collplan("compare", spec, "--sizes", "800B").error()
+    assert line.startswith("--sizes: 800 bytes do not fit: collective.counts: rank 1 has ")
+    assert line.endswith("in place both counts must be equal; leave --sizes out")
 
 
 def test_all_mistakes_are_lines_of_their_own(collplan: CommandLine) -> None:

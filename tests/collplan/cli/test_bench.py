@@ -246,6 +246,10 @@ def test_each_has_help(name: str, collplan: CommandLine) -> None:
         ("multi-collective -n 4 --sizes 6", "--sizes: 6 is not a multiple of the 4 bytes of int32"),
         ("multi-collective -n 4 --collective alltoal", "did you mean 'alltoall'?"),
         ("multi-collective -n 4 --collective barrier", "a barrier moves nothing over the lanes"),
+        (
+            "multi-collective -n 4 --collective gatherv",
+            "the blocks of lanes are equal, those of gatherv are not; give gather",
+        ),
         ("guideline", "Missing argument 'SPEC'"),
         ("guideline nowhere.yaml", "nowhere.yaml: no such file"),
         ("guideline {spec} -n 8", "-n: 8 ranks, but machine has 4 on 2 nodes"),

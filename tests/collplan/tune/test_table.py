@@ -126,6 +126,44 @@ def test_the_sweep_of_the_placement_decides(table: TuningTable) -> None:
     assert table.decide("barrier", 0, 4, ONE_NODE).choice.label == "dissemination"
 
 
+def vector_sweep(counts: str | None, label: str, kind: str = "gatherv") -> dict[str, Any]:
+    time = {"median_s": 1e-3, "low_s": 1e-3, "high_s": 1e-3, "n": 8}
+    return {
+        "collective": kind,
+        "counts": counts,
+        "ranks": 4,
+        "placement": ONE_NODE.model_dump(),
+        "points": [{"bytes": 64, "times": {label: time}, "winner": label}],
+        "choices": {label: {"algorithms": label}},
+        "complete": True,
+    }
+
+
+def test_counts_of_another_distribution_are_never_taken(document: dict[str, Any]) -> None:
+    document["sweeps"] += [
+        vector_sweep("zipf, seed 3", "chain"),
+        vector_sweep("spike, seed 3", "linear"),
+    ]
+    del document["n_sweeps"]
+    table = parse_table(document)
+    chosen = {
+        counts: table.decide("gatherv", 64, 4, ONE_NODE, counts=counts).label
+        for counts in ("zipf, seed 3", "spike, seed 3", "zipf, seed 4", None)
+    }
+    assert list(chosen.values()) == ["chain", "linear", "native", "native"]
+    why = table.decide("gatherv", 64, 4, ONE_NODE, counts="zipf, seed 4").why
+    assert why == "no sweep of gatherv (zipf, seed 4) on 1 node of 4 ranks"
+    document["sweeps"].append(vector_sweep("zipf, seed 3", "linear"))
+    with pytest.raises(SpecError, match=r"gatherv \(zipf, seed 3\) on .* is there twice"):
+        parse_table(document)
+
+
+@pytest.mark.parametrize(("counts", "kind"), [(None, "gatherv"), ("zipf, seed 3", "gather")])
+def test_a_sweep_says_its_counts_where_they_differ(counts: str | None, kind: str) -> None:
+    with pytest.raises(ValueError, match=f"counts is .*, {kind} is of"):
+        Sweep.model_validate(vector_sweep(counts, "linear", kind))
+
+
 @pytest.mark.parametrize(
     ("nodes", "expected"),
     [
