@@ -13,7 +13,7 @@ import pytest
 from collplan.tune.sweep import Choice
 from collplan.tune.table import parse_table, save_table
 from folders import EXAMPLES
-from mpi_launching import assert_passes, mpi_python, mpiexec_of, mpirun, run
+from mpi_launching import MPIS, assert_passes, mpi_python, mpiexec_of, mpirun, run
 
 
 def application(mpi: str, n_ranks: int, name: str, *arguments: str) -> dict[str, Any]:
@@ -58,10 +58,16 @@ def test_fft_transforms_any_extents_on_any_grid(mpi: str, grid: str, shape: str)
     application(mpi, 4, "fft3d", "--grid", grid, "--shape", shape)
 
 
+@pytest.mark.parametrize("mpi", MPIS)
+def test_spmv_exchanges_halos_of_any_size(mpi: str) -> None:
+    facts = application(mpi, 3, "spmv", "--unknowns", "301", "--iterations", "20")
+    assert 0 < facts["least halo"] < facts["greatest halo"]
+
+
 def test_a_mistake_in_any_of_them_is_noticed() -> None:
     result = mpirun(2, "broken_applications.py")
     assert_passes(result)
-    assert result.stdout.count('"correct": false') == 3
+    assert result.stdout.count('"correct": false') == 4
 
 
 CHOICES: dict[str, dict[str, Any]] = {

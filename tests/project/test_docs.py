@@ -33,7 +33,7 @@ NAMES = (
     "plan", "proof", "cost-model", "cost-report", "algorithms", "decompositions", "executing",
     "emulation", "benchmarks", "comparing", "calibrating", "overlap", "alltoall",
     "alltoall-model",
-    "exporting", "tuning", "drop-in", "specs", "architecture", "scale",
+    "exporting", "tuning", "drop-in", "specs", "architecture", "scale", "irregular",
 )  # fmt: skip
 IMAGES = {
     "allreduce": ("allreduce_small", "auto"),

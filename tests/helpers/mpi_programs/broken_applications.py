@@ -15,6 +15,7 @@ sys.path.insert(0, str(EXAMPLES))
 import fft3d
 import jacobi
 import pab
+import spmv
 
 
 def main() -> None:
@@ -22,7 +23,8 @@ def main() -> None:
     jacobi.Jacobi.allgather = after(jacobi.Jacobi.allgather, shift_first)
     pab.weights = after(pab.weights, lambda matrix: matrix * 1.001)
     fft3d.Transform.transpose = after(fft3d.Transform.transpose, np.conj)
-    for program in (jacobi, pab, fft3d):
+    spmv.Matrix.product = after(spmv.Matrix.product, shift_first)
+    for program in (jacobi, pab, fft3d, spmv):
         sys.argv = [program.__name__, "--json"]
         status = program.main()
         assert status == 1, f"rank {MPI.COMM_WORLD.rank}: {program.__name__} ended with {status}"
