@@ -242,12 +242,13 @@ class Costs:
         after_ns = np.zeros((self.n_phases + 1, 1))
         np.maximum.at(after_ns[:, 0], self.phase, self.gap - self.overhead)
         after_ns[-1] = after_ns.max()
+        # The slowest lane is longest behind its bursts.
+        bursts_ns = 2 * self.wire.burst_ns * self.slowness.max()
         for lane, rank in ((self.lane_out, self.source), (self.lane_in, self.dest)):
             crossing = self._by_phase(
                 machine.nodes * machine.n_lanes, (self.phase, lane, wire_ns * crosses)
             )
             inside = self._by_phase(machine.n_ranks, (self.phase, rank, wire_ns * ~crosses))
-            bursts_ns = 2 * self.wire.burst_ns * np.tile(self.slowness, machine.nodes)
             held += [crossing - after_ns - bursts_ns, inside - after_ns]
         return held
 

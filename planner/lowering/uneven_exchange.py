@@ -127,7 +127,7 @@ class _UnevenWriter:
 
     @cached_property
     def staged(self) -> Ints:
-        """Where the blocks of every pair (row = sender) lie before they are sent.
+        """Places where the blocks of every pair (row = sender) lie before they are sent.
 
         In the shared buffer of the sender's node, or in its own if it does not stage.
         """
@@ -148,7 +148,7 @@ class _UnevenWriter:
 
     @cached_property
     def landing(self) -> Ints:
-        """Where every entry is received: in the shared buffer, or where it belongs."""
+        """Places where entries are received: in the shared buffer, or where they belong."""
         entries, dest = self.entries, self.row_of[self.entries.receiver]
         is_direct = self.exchange.is_direct[dest]
         offsets = csr.group_offsets(dest, entries.count)
