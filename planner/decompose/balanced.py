@@ -178,7 +178,8 @@ class BalancedParts(Parts):
         """
         task, done = self.task, np.zeros(self.sketch.n_ranks, dtype=np.bool_)
         stage = self.sketch.scratch((*self.path, -1, 2), task.ranks)
-        source = here.where(here.differs(task.output), stage)
+        # Who leads itself alone gives nothing that would have to be kept from what comes.
+        source = stage.where(self.leads_itself() & ~here.differs(task.output), here)
         for row in self.split_rows(range(self.n_rows))[0]:
             position, column, pieces = self._pieces[row]
             members = self.grid.rows[row]
