@@ -65,7 +65,7 @@ class Kind:
         return self.traits.receives_blocks and not self.traits.sends_blocks
 
 
-KINDS: Final = {name: Kind(name) for name, model in COLLECTIVES.items() if not model.regular}
+KINDS: Final = {name: Kind(name) for name in COLLECTIVES}
 
 
 @dataclass(slots=True)  # not frozen: made at every call
@@ -224,17 +224,7 @@ def read_message(given: Any, blocks: int, *, is_written: bool, is_reduced: bool 
         Whether elements are operands: of pairs, reductions take the gaps, too.
     """
     buffer, count, displ, datatype = unpack(given)
-    if isinstance(datatype, str):
-        datatype = MPI._typedict[datatype]
-    address, length, is_reachable = 0, 0, True
-    if buffer is None or buffer is MPI.BOTTOM:
-        if datatype is None:
-            raise TypeError("a message without a buffer needs a datatype")
-    else:
-        view = _view(buffer, is_written)
-        address, length, is_reachable = view.address, view.nbytes, _is_on_host(buffer)
-        if datatype is None:
-            datatype = _datatype_of(buffer)
+    address, length, is_reachable, datatype = locate(buffer, datatype, is_written=is_written)
     element = element_of(datatype)
     if is_reduced and element.name is not None and not element.is_plain:
         element = Element(element.extent, element.extent, True, element.name)
@@ -275,6 +265,26 @@ def unpack(given: Any) -> tuple[Any, Any, Any, Any]:
         return buffer, count, None, datatype
     count, displ = count
     return buffer, count, displ, datatype
+
+
+def locate(buffer: Any, datatype: Any, *, is_written: bool) -> tuple[int, int, bool, MPI.Datatype]:
+    """Return where a buffer is, its bytes, whether the processor can use it, and its datatype.
+
+    Raises
+    ------
+    Exception
+        Of any type, where mpi4py refuses the buffer, too.
+    """
+    if isinstance(datatype, str):
+        datatype = MPI._typedict[datatype]
+    if buffer is None or buffer is MPI.BOTTOM:
+        if datatype is None:
+            raise TypeError("a message without a buffer needs a datatype")
+        return 0, 0, True, datatype
+    view = _view(buffer, is_written)
+    if datatype is None:
+        datatype = _datatype_of(buffer)
+    return view.address, view.nbytes, _is_on_host(buffer), datatype
 
 
 def _view(buffer: Any, is_written: bool) -> Any:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from collplan.dropin.elements import unit_of
 from collplan.planner.collective.operations import get_operation
+from collplan.rank_counts import Ints, RankCounts
 from collplan.specs import COLLECTIVES, Operation, numpy_dtype
+from collplan.specs.counts import Table
 from collplan.specs.predefined import LOGICAL, check_operation
 
 
@@ -67,15 +69,41 @@ class CollectiveCall:
         model: Any = COLLECTIVES[self.kind]
         if not model.has_data:
             return model()
-        fields: dict[str, Any] = {
-            "count": self.n_bytes // self.dtype.itemsize,
-            "datatype": self.element or self.dtype.name,
-        }
+        return self._model(self.dtype, count=self.n_bytes // self.dtype.itemsize)
+
+    def _model(self, dtype: np.dtype[Any], **fields: Any) -> Any:
+        model: Any = COLLECTIVES[self.kind]
         if model.is_rooted:
             fields["root"] = self.root
         if self.op is not None:
             fields["op"] = _operation(self.op)
-        return model(**fields)
+        return model(datatype=self.element or dtype.name, **fields)
+
+
+@dataclass(frozen=True, slots=True)
+class VectorCall(CollectiveCall):
+    """A collective whose counts differ per rank, as all ranks see it.
+
+    `n_bytes` is the mean size of a block, rounded up.
+
+    Parameters
+    ----------
+    digest : bytes
+        The same for the same counts of all ranks.
+    counts : RankCounts
+        What this rank knows of them, in bytes.
+    """
+
+    digest: bytes = b""
+    counts: RankCounts = field(default=RankCounts(""), compare=False)
+
+    def collective_of(self, table: Ints) -> Any:
+        """Return the collective to plan, given the bytes of all blocks: without gaps.
+
+        Where blocks lie, ranks may differ in.
+        """
+        dtype = self.dtype if self.element else unit_of(int(np.gcd.reduce(table, axis=None)))
+        return self._model(dtype, counts=Table(table // dtype.itemsize))
 
 
 def _operation(op: str) -> Operation:

@@ -27,9 +27,7 @@ def _all_forms(*names: str) -> list[str]:
 
 COUNTED: Final[Mapping[str, Sequence[str]]] = {
     OBJECTS: [name for name in KINDS if name not in ("barrier", "reduce_scatter_block")],
-    UNCOVERED: _all_forms(
-        *("Gatherv", "Scatterv", "Allgatherv", "Alltoallv", "Alltoallw", "Reduce_scatter")
-    ),
+    UNCOVERED: ["Alltoallw", "Ialltoallw", "Alltoallw_init"],
     PERSISTENT: [f"{name.capitalize()}_init" for name in KINDS],
 }
 """Methods that no plan covers: native, and counted; by the reason that statistics give."""
@@ -47,13 +45,16 @@ _view: Final = MPI.buffer.frombuffer
 _BARRIER, _BCAST, _GATHER, _SCATTER, _ALLGATHER, _ALLTOALL = (
     KINDS[name] for name in ("barrier", "bcast", "gather", "scatter", "allgather", "alltoall")
 )
+_GATHERV, _SCATTERV, _ALLGATHERV, _ALLTOALLV, _REDUCE_SCATTER = (
+    KINDS[name] for name in ("gatherv", "scatterv", "allgatherv", "alltoallv", "reduce_scatter")
+)
 _REDUCE, _ALLREDUCE, _REDUCE_BLOCKS, _SCAN, _EXSCAN = (
     KINDS[name] for name in ("reduce", "allreduce", "reduce_scatter_block", "scan", "exscan")
 )
 
 
 class Collectives:
-    """mpi4py's collectives with one count for all ranks; mixed into its communicators."""
+    """mpi4py's collectives of buffers; mixed into its communicators."""
 
     _config: Config | None = None
     _plans: BlockingPlans | None = None
@@ -116,6 +117,35 @@ class Collectives:
         """Reduce over the ranks before each, as the table says."""
         return _call(self, self._plans, _EXSCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
 
+    def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Any:
+        """Gather blocks of any size to the root, as the table says."""
+        given = sendbuf, recvbuf, root
+        return _call_vector(self, self._plans, _GATHERV, given, sendbuf, recvbuf, root=root)
+
+    def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Any:
+        """Scatter blocks of any size from the root, as the table says."""
+        given = sendbuf, recvbuf, root
+        return _call_vector(self, self._plans, _SCATTERV, given, sendbuf, recvbuf, root=root)
+
+    def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> Any:
+        """Gather blocks of any size to all ranks, as the table says."""
+        given = sendbuf, recvbuf
+        return _call_vector(self, self._plans, _ALLGATHERV, given, sendbuf, recvbuf)
+
+    def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> Any:
+        """Exchange blocks of any size, as the table says."""
+        given = sendbuf, recvbuf
+        return _call_vector(self, self._plans, _ALLTOALLV, given, sendbuf, recvbuf)
+
+    def Reduce_scatter(
+        self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: MPI.Op = _SUM
+    ) -> Any:
+        """Reduce, and scatter blocks of any size, as the table says."""
+        given = sendbuf, recvbuf, recvcounts, op
+        return _call_vector(
+            self, self._plans, _REDUCE_SCATTER, given, sendbuf, recvbuf, recvcounts, op
+        )
+
     def Ibarrier(self) -> Any:
         """Start `Barrier`."""
         return _start(self, _BARRIER, (), None, None, None, 0)
@@ -159,6 +189,29 @@ class Collectives:
     def Iexscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Start `Exscan`."""
         return _start(self, _EXSCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
+
+    def Igatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Any:
+        """Start `Gatherv`."""
+        return _start_vector(self, _GATHERV, (sendbuf, recvbuf, root), sendbuf, recvbuf)
+
+    def Iscatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Any:
+        """Start `Scatterv`."""
+        return _start_vector(self, _SCATTERV, (sendbuf, recvbuf, root), sendbuf, recvbuf)
+
+    def Iallgatherv(self, sendbuf: Any, recvbuf: Any) -> Any:
+        """Start `Allgatherv`."""
+        return _start_vector(self, _ALLGATHERV, (sendbuf, recvbuf), sendbuf, recvbuf)
+
+    def Ialltoallv(self, sendbuf: Any, recvbuf: Any) -> Any:
+        """Start `Alltoallv`."""
+        return _start_vector(self, _ALLTOALLV, (sendbuf, recvbuf), sendbuf, recvbuf)
+
+    def Ireduce_scatter(
+        self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: MPI.Op = _SUM
+    ) -> Any:
+        """Start `Reduce_scatter`."""
+        given = sendbuf, recvbuf, recvcounts, op
+        return _start_vector(self, _REDUCE_SCATTER, given, sendbuf, recvbuf, recvcounts, op)
 
 
 def _call(
@@ -231,6 +284,47 @@ def _start(comm: Any, kind: Kind, given: tuple[Any, ...], *arguments: Any) -> An
     return _call(comm, plans, kind, given, *arguments)
 
 
+def _call_vector(
+    comm: Any,
+    plans: Any,
+    kind: Kind,
+    given: Any,
+    sendbuf: Any,
+    recvbuf: Any,
+    recvcounts: Any = None,
+    op: Any = None,
+    root: int = 0,
+) -> Any:
+    """Run or start a collective whose counts differ per rank, by the route of its call.
+
+    Counts are read at every call: lists and arrays of them may have changed.
+    """
+    if plans is None:
+        return kind.natives[True](comm, *given)
+    begin = perf_counter()
+    route, arguments = plans.find_vector(kind, sendbuf, recvbuf, recvcounts, op, root)
+    if isinstance(route, str):
+        native = kind.natives[plans.is_blocking]
+        return _count(comm, native, route, given, {}, plans.name_of(kind.name))
+    if route.native is not None:
+        result = route.native(comm, *given)
+    else:
+        result = plans.run_vector(route, arguments, given)
+    route.row.calls += 1
+    route.row.seconds += perf_counter() - begin
+    return result
+
+
+def _start_vector(comm: Any, kind: Kind, given: tuple[Any, ...], *arguments: Any) -> Any:
+    """Start the same without blocking; `arguments` are the last of `_call_vector`."""
+    plans = comm._nonblocking
+    if comm._config is None:
+        return kind.natives[False](comm, *given)
+    if not isinstance(plans, NonBlockingPlans):
+        return _count(comm, kind.natives[False], plans or NOT_MADE, given, {})
+    return _call_vector(comm, plans, kind, given, *arguments)
+
+
 def counted(names: Mapping[str, Sequence[str]]) -> Iterator[Callable[..., Any]]:
     """Yield methods that no plan covers, as far as this mpi4py has them."""
     for why, methods in names.items():
@@ -251,11 +345,14 @@ def _counted(name: str, why: str) -> Callable[..., Any]:
     return method
 
 
-def _count(comm: Any, native: Any, why: str, args: Any, options: Any) -> Any:
+def _count(
+    comm: Any, native: Any, why: str, args: Any, options: Any, name: str | None = None
+) -> Any:
     begin = perf_counter()
     found = native(comm, *args, **options)
     n_bytes = 0 if why == OBJECTS else _bytes_of((*args, *options.values()))
-    row = comm._config.statistics.row(native.__name__, "native", why, comm.Get_size(), n_bytes)
+    name = name or native.__name__
+    row = comm._config.statistics.row(name, "native", why, comm.Get_size(), n_bytes)
     row.calls += 1
     row.seconds += perf_counter() - begin
     return found

@@ -17,13 +17,15 @@ import numpy as np
 from mpi4py import MPI
 
 from collplan.compiling_together import own_communicator
-from collplan.dropin.arguments import Arguments
-from collplan.dropin.calls import CollectiveCall
+from collplan.dropin.arguments import Arguments, Kind
+from collplan.dropin.calls import CollectiveCall, VectorCall
 from collplan.dropin.config import Config
 from collplan.dropin.loading import as_loaded
 from collplan.dropin.plan_cache import PlanCache, native_decision
 from collplan.dropin.routes import Route
 from collplan.dropin.staging import Staged, stage
+from collplan.dropin.vector_agreement import UNREADABLE
+from collplan.dropin.vector_arguments import VectorArguments, read_vector_arguments
 from collplan.executors.mpi.binding.instances import Copy, LocalProgram, n_tag_spaces
 from collplan.executors.mpi.engine.in_flight import Board, Flight, board
 from collplan.executors.mpi.host.cores import ranks_per_core, share_cores_as
@@ -31,6 +33,7 @@ from collplan.executors.mpi.loop.reductions import is_compiled
 from collplan.measure.lanes import node_of_ranks
 from collplan.planner import compile_plan
 from collplan.planner.collective.operations import get_operation
+from collplan.rank_counts import RankCounts
 from collplan.specs import COLLECTIVES, CollplanError
 from collplan.specs.request import MESSAGES
 from collplan.tune.sweep import NATIVE_LABEL, Placement, Point, Sweep
@@ -45,6 +48,7 @@ LEAST_TAG_SPACES: Final = 64
 """Least number of concurrent collectives that tags must distinguish."""
 NO_THREADS: Final = "non-blocking: plans need MPI initialised with MPI_THREAD_MULTIPLE"
 FEW_TAGS: Final = "non-blocking: this MPI has too few tags to keep collectives apart"
+NOT_KNOWN: Final = "non-blocking: ranks would have to meet to know each other's counts"
 NOT_MADE: Final = "non-blocking: the communicator was made by a call that waits for nobody"
 
 
@@ -223,21 +227,56 @@ class NonBlockingPlans(PlanCache):
             )
         return decision
 
+    def find_vector(
+        self, kind: Kind, sendbuf: Any, recvbuf: Any, recvcounts: Any, op: MPI.Op | None, root: int
+    ) -> tuple[Route | str, VectorArguments | None]:
+        """Return how a call runs whose counts differ per rank, see `PlanCache`.
+
+        Ranks do not meet, so only calls in which each knows the counts of all can be planned.
+        """
+        if reason := self.why_no_sweep(kind.name):
+            return reason, None
+        knows_all = not kind.traits.is_pairwise and not kind.traits.is_rooted
+        if not knows_all or (kind.traits.has_op and recvcounts is None):
+            return NOT_KNOWN, None
+        name = None if op is None else self.config.operations.get(op.handle)
+        try:
+            arguments = read_vector_arguments(
+                kind, sendbuf, recvbuf, recvcounts, root, self.rank, self.size
+            )
+        except Exception:  # mpi4py is to say what is wrong
+            return UNREADABLE, None
+        sizes = arguments.counts.counts
+        assert sizes is not None
+        known = RankCounts(kind.name, sizes)
+        n_bytes = -(-int(sizes.sum()) // self.size)
+        call = VectorCall(kind.name, n_bytes, root, name, arguments.element, known.digest(), known)
+        return self._route(call), arguments
+
+    def _collective_of(self, call: CollectiveCall) -> Any:
+        """Return the collective of a call, of which each rank knows all."""
+        if not isinstance(call, VectorCall):
+            return call.collective()
+        assert call.counts.counts is not None
+        return call.collective_of(call.counts.counts)
+
     def _make_route(self, call: CollectiveCall, decision: Decision) -> Route:
         """Return a route with a program; where the spec allows no plan, it does so on no rank."""
         begin = perf_counter()
         try:
             with as_loaded():
-                plan = compile_plan(self._spec(call, decision), rank=self.rank)
+                spec = self._spec(call, decision)
+                plan = compile_plan(spec, rank=self.rank)
         except CollplanError as error:
             return self._failed_route(call, decision, str(error))
         # Errors from here on, such as a lack of memory, are raised on this rank only, as in MPI.
         with as_loaded():
             program = LocalProgram(plan, self.private)
         self._make_room()
-        row, itemsize = self._row(call, decision, planned=True), call.dtype.itemsize
+        row = self._row(call, decision, planned=True)
         row.seconds += perf_counter() - begin
-        return self._keep(Route(call, row, None, program, itemsize, *self._used_bytes(call, plan)))
+        used = self._used_bytes(call, spec, plan)
+        return self._keep(Route(call, row, None, program, *used))
 
     def run(
         self, route: Route, sent_at: int, received_at: int, given: Any, staged: Staged | None = None

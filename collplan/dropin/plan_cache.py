@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from mpi4py import MPI
@@ -11,18 +13,21 @@ from mpi4py import MPI
 from collplan.compiling_together import compile_together, own_communicator
 from collplan.dropin.agreement import Different, Meetings, run_different
 from collplan.dropin.arguments import KINDS, Arguments, Kind, read_arguments
-from collplan.dropin.calls import CollectiveCall
+from collplan.dropin.calls import CollectiveCall, VectorCall
 from collplan.dropin.config import Config
 from collplan.dropin.loading import as_loaded
 from collplan.dropin.routes import ALIGNMENT, Route, aligned_memory
 from collplan.dropin.staging import stage
 from collplan.dropin.statistics import Row
+from collplan.dropin.vector_agreement import CHANGING, Backoff, agree_on_counts
+from collplan.dropin.vector_arguments import VectorArguments, read_vector_arguments
 from collplan.executors.mpi.binding.agreement import DOING
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.measure.lanes import node_of_ranks
 from collplan.planner.plan.plan import Buffer, Plan
+from collplan.rank_counts import counts_of_all
 from collplan.specs import COLLECTIVES, PlanSpec
 from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Placement
 from collplan.tune.table import Decision, TuningTable
@@ -31,8 +36,15 @@ Found = tuple[Route, int | None, int | None, Arguments | None]
 """A call's route; where its buffers are, None if a plan cannot use them as they are; and what
 was read of its arguments, if that was necessary."""
 
+Used = tuple[int, int, int, int]
+"""Bytes of a plan's elements; those that a rank's program sends from and receives in; and
+those before its input where that lies in the receive buffer."""
+
 MAX_ENTRIES: Final = 4096
 """Number of decisions at which the cache drops those for native calls."""
+
+
+NO_COMMUNICATOR: Final = "plans cannot have a communicator"
 
 
 class PlanCache(ABC):
@@ -65,6 +77,7 @@ class PlanCache(ABC):
         self._private: MPI.Intracomm | None = None
         self._placement: Placement | None = None
         self._decided: dict[CollectiveCall, Route] = {}
+        self._backoffs: dict[str, Backoff] = defaultdict(Backoff)
         sweeps = () if table is None else table.sweeps
         self._kinds = {sweep.collective for sweep in sweeps if sweep.complete}
 
@@ -107,6 +120,36 @@ class PlanCache(ABC):
             self.ready[key] = route
             route.keys.add(key)
         return route, *arguments.addresses, arguments
+
+    @abstractmethod
+    def find_vector(
+        self, kind: Kind, sendbuf: Any, recvbuf: Any, recvcounts: Any, op: MPI.Op | None, root: int
+    ) -> tuple[Route | str, VectorArguments | None]:
+        """Return how a call runs whose counts differ per rank, and what was read of it.
+
+        Returns
+        -------
+        Route or str
+            The reason in words where a call is native whatever its counts are.
+        """
+
+    def run_vector(self, route: Route, arguments: VectorArguments, given: Any) -> Any:
+        """Run or start a route's plan with buffers that were read."""
+        if route is not self.latest:
+            self.kept.move_to_end(route.number)
+            self.latest = route
+        if arguments.is_plain(route.itemsize) and route.use(*arguments.addresses):
+            return self.run(route, *arguments.addresses, given)
+        with arguments.described():
+            return self.run_staged(route, arguments, given)
+
+    @abstractmethod
+    def run(self, route: Route, sent_at: int, received_at: int, given: Any) -> Any:
+        """Run or start a route's plan on memory at two addresses, which it can use."""
+
+    @abstractmethod
+    def run_staged(self, route: Route, arguments: Arguments, given: Any) -> Any:
+        """Run or start a route's plan with copies of the buffers that it cannot use in place."""
 
     def _uncounted(self, kind: Kind, native: Any) -> Found:
         """Return the route of a single call that statistics leave out."""
@@ -156,16 +199,26 @@ class PlanCache(ABC):
         """Return why a call runs natively whatever the table says; None if it need not."""
         if self.table is None:
             return "no table"
-        if call.kind not in self._kinds:
-            return f"no sweep of {call.kind}"
+        if reason := self.why_no_sweep(call.kind):
+            return reason
         if call.n_bytes == 0 and COLLECTIVES[call.kind].has_data:
             return "nothing to move"
         return call.why_not_reduced() if COLLECTIVES[call.kind].has_op else None
 
+    def why_no_sweep(self, kind: str) -> str | None:
+        """Return why no plan serves a kind; None if a sweep of it, or of its regular kind, does."""
+        if self.table is None:
+            return "no table"
+        return None if {kind, COLLECTIVES[kind].regular} & self._kinds else f"no sweep of {kind}"
+
     def decide(self, call: CollectiveCall) -> Decision:
         """Return what the table says of a call; the same on all ranks."""
         assert self.table is not None, "without a table there is a reason for native"
-        return self.table.decide(call.kind, call.n_bytes, self.size, self.placement, call.commutes)
+        kind, is_own = call.kind, call.kind in self._kinds
+        if not is_own:
+            kind = COLLECTIVES[kind].regular or kind
+        found = self.table.decide(kind, call.n_bytes, self.size, self.placement, call.commutes)
+        return found if is_own else replace(found, why=f"{kind} {found.why}")
 
     # A cached_property would make the instance's dictionary, and every attribute slower.
     @property
@@ -191,12 +244,26 @@ class PlanCache(ABC):
 
     def _spec(self, call: CollectiveCall, decision: Decision) -> PlanSpec:
         assert self.table is not None
-        return decision.choice.plan_spec(self.table.machine(self.placement), call.collective())
+        collective = self._collective_of(call)
+        return decision.choice.plan_spec(self.table.machine(self.placement), collective)
 
-    def _used_bytes(self, call: CollectiveCall, plan: Plan) -> tuple[int, int]:
-        """Return how many bytes this rank's program sends from and receives in."""
-        sizes, itemsize = plan.buffer_sizes[self.rank], call.dtype.itemsize
-        return int(sizes[Buffer.SEND]) * itemsize, int(sizes[Buffer.RECV]) * itemsize
+    @abstractmethod
+    def _collective_of(self, call: CollectiveCall) -> Any:
+        """Return the collective of a call; of one whose counts differ per rank, perhaps together.
+
+        Raises
+        ------
+        CollplanError
+            On all ranks, if the counts of a call differ from rank to rank.
+        """
+
+    def _used_bytes(self, call: CollectiveCall, spec: PlanSpec, plan: Plan) -> Used:
+        """Return how this rank's program uses its buffers."""
+        sizes, itemsize, skip = plan.buffer_sizes[self.rank], plan.itemsize, 0
+        if KINDS[call.kind].sends_own_block:
+            skip = int(spec.collective.block_layout(self.size)[1][self.rank])
+        sent, received = int(sizes[Buffer.SEND]), int(sizes[Buffer.RECV])
+        return itemsize, sent * itemsize, received * itemsize, skip * itemsize
 
     def _keep(self, route: Route) -> Route:
         self.kept[route.number] = self.latest = route
@@ -222,11 +289,20 @@ class PlanCache(ABC):
             call, native_decision(f"{decision.label} cannot run here: {error}")
         )
 
+    def name_of(self, kind: str) -> str:
+        """Return what statistics call such calls of a kind."""
+        return kind if self.is_blocking else f"I{kind}"
+
     def _row(self, call: CollectiveCall, decision: Decision, *, planned: bool) -> Row:
-        kind = call.kind if self.is_blocking else f"I{call.kind}"
         measured = {"native_s": decision.native_s, "chosen_s": decision.chosen_s}
         return self.config.statistics.row(
-            kind, decision.label, decision.why, self.size, call.n_bytes, planned=planned, **measured
+            self.name_of(call.kind),
+            decision.label,
+            decision.why,
+            self.size,
+            call.n_bytes,
+            planned=planned,
+            **measured,
         )
 
 
@@ -250,11 +326,13 @@ class BlockingPlans(PlanCache):
         """See that all ranks have come with the same; collective where plans are made."""
         if self._why_no_plans is not None or call.kind not in self._kinds:
             return
+        if isinstance(call, VectorCall):  # ranks have met about its counts
+            return
         if self._meetings is None:
             try:
                 self._meetings = Meetings(self.private)
             except MPI.Exception as error:  # on all ranks: MPI's communicators are few
-                self._why_no_plans = f"plans cannot have a communicator: {one_line(error)}"
+                self._why_no_plans = f"{NO_COMMUNICATOR}: {one_line(error)}"
                 return
         self._meetings.all_bring(call, self.kept.values())
 
@@ -280,6 +358,41 @@ class BlockingPlans(PlanCache):
         if staged.finish is not None:
             staged.finish()
 
+    def find_vector(
+        self, kind: Kind, sendbuf: Any, recvbuf: Any, recvcounts: Any, op: MPI.Op | None, root: int
+    ) -> tuple[Route | str, VectorArguments | None]:
+        """Return how a call runs whose counts differ per rank; collective, see `PlanCache`.
+
+        No rank sees the counts of all, nor whether those of another are the ones of a call
+        before. So all ranks meet, unless they have found in vain for some time.
+        """
+        backoff = self._backoffs[kind.name]
+        reason = self._why_no_plans or self.why_no_sweep(kind.name) or backoff.why_not_now()
+        if reason is not None:
+            return reason, None
+        try:
+            comm = self.private
+        except MPI.Exception as error:  # on all ranks: MPI's communicators are few
+            self._why_no_plans = f"{NO_COMMUNICATOR}: {one_line(error)}"
+            return self._why_no_plans, None
+        name = None if op is None else self.config.operations.get(op.handle)
+        arguments: VectorArguments | None = None
+        with suppress(Exception):  # mpi4py is to say what is wrong
+            arguments = read_vector_arguments(
+                kind, sendbuf, recvbuf, recvcounts, root, self.rank, self.size
+            )
+        call = agree_on_counts(comm, arguments, kind.name, root, name)
+        if isinstance(call, str):
+            backoff.note_in_vain(call)
+            return call, None
+        is_new = call not in self._decided
+        route = self._route(call)
+        if is_new and route.wanted is not None and backoff.has_met:
+            row = self._row(call, native_decision(CHANGING, route.wanted.native_s), planned=False)
+            route = Route(call, row, native=route.native)
+        backoff.note(route, is_new=is_new)
+        return route, arguments
+
     def free(self) -> None:
         """Free all plans; collective."""
         super().free()
@@ -300,26 +413,34 @@ class BlockingPlans(PlanCache):
         bound: BoundPlan | None = None
         try:
             with as_loaded():
-                plan = compile_together(self._spec(call, decision), self.private, [])
+                spec = self._spec(call, decision)
+                plan = compile_together(spec, self.private, [])
                 self._make_room()
                 bound = made = bind(plan, self.private)
-                route = roll_call.together(lambda: self._bound_route(call, decision, plan, made))
+                row = self._row(call, decision, planned=True)
+                used = self._used_bytes(call, spec, plan)
+                route = roll_call.together(lambda: _bound_route(call, row, made, used))
         except Exception as error:  # on all ranks
             if bound is not None:
                 bound.free()
             return self._failed_route(call, decision, one_line(error))
         return self._keep(route)
 
-    def _bound_route(
-        self, call: CollectiveCall, decision: Decision, plan: Plan, bound: BoundPlan
-    ) -> Route:
-        row = self._row(call, decision, planned=True)
-        sent, received = self._used_bytes(call, plan)
-        skip = self.rank * sent if KINDS[call.kind].sends_own_block else 0
-        # The engine is built with the first buffers, which may fail, too: here all ranks see it.
-        _memory, sent_at = aligned_memory(sent + received + ALIGNMENT)
-        bound.rebind_addresses(sent_at, sent_at + sent + -sent % ALIGNMENT)
-        return Route(call, row, bound, None, call.dtype.itemsize, sent, received, skip)
+    def _collective_of(self, call: CollectiveCall) -> Any:
+        """Return the collective of a call; collective where its counts differ per rank."""
+        if not isinstance(call, VectorCall):
+            return call.collective()
+        ranks = self.private.allgather(call.counts)
+        table = RollCall(self.private, None, DOING).together(lambda: counts_of_all(ranks, "bytes"))
+        return call.collective_of(table)
+
+
+def _bound_route(call: CollectiveCall, row: Row, bound: BoundPlan, used: Used) -> Route:
+    # The engine is built with the first buffers, which may fail, too: here all ranks see it.
+    _, sent, received, _ = used
+    _memory, sent_at = aligned_memory(sent + received + ALIGNMENT)
+    bound.rebind_addresses(sent_at, sent_at + sent + -sent % ALIGNMENT)
+    return Route(call, row, bound, None, *used)
 
 
 def native_decision(why: str, native_s: float | None = None) -> Decision:

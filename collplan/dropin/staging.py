@@ -64,7 +64,7 @@ def stage(route: Route, arguments: Arguments, rank: int, *, is_held: bool = Fals
     target = _target_of(arguments, route.received_bytes, itemsize)
     source = _NOTHING
     if route.sent_bytes:
-        source = _own_input(arguments, route.sent_bytes, rank) if sent is None else _pack(sent)
+        source = _own_input(arguments, route) if sent is None else _pack(sent)
     staged = Staged(source, target)
     is_input = arguments.kind.traits.has_one_buffer and rank == route.call.root
     if arguments.surplus_bytes < 0:
@@ -138,11 +138,10 @@ def _target_of(arguments: Arguments, n_bytes: int, itemsize: int) -> Bytes:
     return _pack(received)
 
 
-def _own_input(arguments: Arguments, n_bytes: int, rank: int) -> Bytes:
+def _own_input(arguments: Arguments, route: Route) -> Bytes:
     """Return a copy of this rank's input, which MPI_IN_PLACE leaves where results go."""
-    received = arguments.received
+    received, skip, n_bytes = arguments.received, route.skip, route.sent_bytes
     assert received is not None
-    skip = rank * n_bytes if arguments.kind.sends_own_block else 0
     if received.is_plain(1):
         return _bytes_at(received.address + skip, n_bytes).copy()
     return _pack(received)[skip : skip + n_bytes].copy()

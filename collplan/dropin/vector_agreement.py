@@ -1,0 +1,120 @@
+"""Agreement on counts that differ per rank: by a digest, in each call that may run by a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from mpi4py import MPI
+
+from collplan.dropin.calls import VectorCall
+from collplan.dropin.routes import Route
+from collplan.dropin.vector_arguments import VectorArguments
+from collplan.executors.mpi.engine.engine import this_thread
+from collplan.specs import COLLECTIVES
+
+CHANGING: Final = "counts change from call to call"
+UNREADABLE: Final = "a rank's arguments are not such as plans know"
+DIFFERENT: Final = "ranks name different operations"
+ELSEWHERE: Final = "the operation or datatype of another rank is not one that plans know"
+FREE: Final = 8
+"""Meetings in a row that may be in vain before ranks meet in fewer calls."""
+MOST_LEFT: Final = 256
+"""Most calls that run natively between two meetings."""
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Meetings about calls of one kind, and whether they were worth it; the same on all ranks.
+
+    Where counts change with every call, or the table says native, ranks would meet in vain.
+    After `FREE` such meetings in a row they meet in every second call, then every fourth,
+    and so on. One that finds a plan, or counts of an earlier call, starts anew.
+    """
+
+    has_met: bool = False
+    n_in_vain: int = 0
+    n_left: int = 0
+    why: str = ""
+
+    def why_not_now(self) -> str | None:
+        """Return why a call runs natively without a meeting; None if ranks are to meet."""
+        if not self.n_left:
+            return None
+        self.n_left -= 1
+        return self.why
+
+    def note(self, route: Route, *, is_new: bool) -> None:
+        """Note what a meeting has led to, and whether the counts were new."""
+        if route.native is not None and (is_new or route.wanted is None):
+            # The first counts of all may come again.
+            if self.has_met or route.wanted is None:
+                self.note_in_vain(route.row.why)
+        else:
+            self.n_in_vain = 0
+        self.has_met = True
+
+    def note_in_vain(self, why: str) -> None:
+        """Note that a meeting has led to a native call, for a reason in words."""
+        self.has_met, self.why = True, why
+        self.n_in_vain += 1
+        if self.n_in_vain > FREE:
+            self.n_left = min(2 ** (self.n_in_vain - FREE), MOST_LEFT)
+
+
+def agree_on_counts(
+    comm: MPI.Intracomm, arguments: VectorArguments | None, kind: str, root: int, op: str | None
+) -> VectorCall | str:
+    """Return the call as all ranks see it; collective.
+
+    Ranks add up digests of what each knows. The sum tells all of them whether these are the
+    counts of an earlier call, on every rank.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        For the ranks' meetings.
+    arguments : VectorArguments or None
+        This rank's; None if they cannot be read.
+    kind, root, op : object
+        The call's.
+
+    Returns
+    -------
+    VectorCall or str
+        Why the call is native, in words, which may differ from rank to rank.
+    """
+    traits = COLLECTIVES[kind]
+    element = None if arguments is None else arguments.element
+    mine = VectorCall(kind, 0, root, op, element)
+    reason = UNREADABLE if arguments is None else None
+    if reason is None and traits.has_op:
+        reason = mine.why_not_reduced()
+    words = np.zeros(5, np.uint64)
+    words[3] = reason is not None
+    if arguments is not None and reason is None:
+        label = f"{comm.rank} {op} {element}"
+        words[:2] = np.frombuffer(arguments.counts.digest(label), np.uint64)
+        words[2], words[4] = arguments.n_bytes, bool(mine.commutes)
+    _add_up(comm, words)
+    n_bytes, n_unable, n_commuting = words[2:].tolist()
+    if n_unable or arguments is None:
+        return reason or ELSEWHERE
+    if n_commuting not in (0, comm.size):
+        return DIFFERENT
+    n_blocks = comm.size**2 if traits.is_pairwise else comm.size
+    digest = words[:2].tobytes()
+    return VectorCall(kind, -(-n_bytes // n_blocks), root, op, element, digest, arguments.counts)
+
+
+def _add_up(comm: Any, words: Any) -> None:
+    """Add up all ranks' numbers, modulo 2**64; collective."""
+    if not this_thread.engines:
+        comm.Allreduce(MPI.IN_PLACE, words)
+        return
+    # Others may have to complete what was started before, to come here.
+    request = comm.Iallreduce(MPI.IN_PLACE, words)
+    while not request.Test():
+        for engine in this_thread.engines.copy():
+            engine.advance()
