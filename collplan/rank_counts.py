@@ -44,12 +44,9 @@ class RankCounts:
 
     def digest(self, label: str = "") -> bytes:
         """Return 16 bytes that differ where the counts, or what else the label says, differ."""
-        found = hashlib.blake2b(
-            f"{self.kind} {self.root} {self.own} {label}".encode(), digest_size=16
-        )
-        for part in (self.counts, self.received):
-            found.update(b"-" if part is None else part.tobytes())
-        return found.digest()
+        parts = [b"" if part is None else part.tobytes() for part in (self.counts, self.received)]
+        words = f"{self.kind} {self.root} {self.own} {label} {len(parts[0])} "
+        return hashlib.blake2b(words.encode() + b"".join(parts), digest_size=16).digest()
 
 
 def counts_of_all(ranks: Sequence[RankCounts], unit: str = "elements") -> Ints:

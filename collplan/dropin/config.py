@@ -18,6 +18,7 @@ from collplan.executors.mpi.errors import one_line
 from collplan.planner.algorithms.registry import registry
 from collplan.planner.collective.operations import get_operation
 from collplan.specs import CollplanError, SpecError
+from collplan.specs.collective import traits_of
 from collplan.specs.loading import machine_at_hand
 from collplan.specs.predefined import BUILTIN
 from collplan.specs.request import AUTO
@@ -137,9 +138,10 @@ def check_choices(table: TuningTable) -> None:
         Naming the choice and what there is.
     """
     for sweep in table.sweeps:
+        planned_kind = traits_of(sweep.collective).regular or sweep.collective
         for label in {point.winner for point in sweep.points}:
             choice = sweep.choices[label]
-            named = [] if choice.native else choice.named_algorithms(sweep.collective)
+            named = [] if choice.native else choice.named_algorithms(planned_kind)
             for kind, name in named:
                 # An algorithm may be named for components of any kind.
                 kinds = [kind] if kind else registry.kinds()

@@ -29,8 +29,9 @@ class Backoff:
     """Meetings about calls of one kind, and whether they were worth it; the same on all ranks.
 
     Where counts change with every call, or the table says native, ranks would meet in vain.
-    After `FREE` such meetings in a row they meet in every second call, then every fourth,
-    and so on. One that finds a plan, or counts of an earlier call, starts anew.
+    After `FREE` such meetings in a row, they meet in two calls in a row, of which the second
+    may have the counts of the first, then run 2 calls without a meeting; then 4, and so on. A
+    meeting that finds a plan, or counts of an earlier call, starts anew.
     """
 
     has_met: bool = False
@@ -59,8 +60,9 @@ class Backoff:
         """Note that a meeting has led to a native call, for a reason in words."""
         self.has_met, self.why = True, why
         self.n_in_vain += 1
-        if self.n_in_vain > FREE:
-            self.n_left = min(2 ** (self.n_in_vain - FREE), MOST_LEFT)
+        n_pairs, is_first = divmod(self.n_in_vain - FREE, 2)
+        if n_pairs > 0 and not is_first:
+            self.n_left = min(2**n_pairs, MOST_LEFT)
 
 
 def agree_on_counts(

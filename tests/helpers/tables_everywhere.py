@@ -7,7 +7,6 @@ from typing import Any
 from collplan.specs import COLLECTIVES
 from collplan.tune.sweep import Placement
 from collplan.tune.table import Fingerprint, TuningTable, parse_table
-from oracle import REGULAR
 
 ALGORITHMS = {
     "bcast": ("binomial", "scatter_allgather"),
@@ -20,14 +19,18 @@ ALGORITHMS = {
     "scan": ("recursive_doubling", "chain"),
     "exscan": ("recursive_doubling", "chain"),
     "alltoall": ("bruck", "pairwise"),
+    "alltoallv": ("linear", "pairwise"),
     "barrier": ("dissemination", "recursive_doubling"),
 }
-"""An algorithm for small messages and one for those of `LARGE` bytes; both keep rank order."""
+"""An algorithm for small messages and one for those of `LARGE` bytes; both keep rank order.
+
+Other vector collectives run as those with equal counts do.
+"""
 LARGE = 64
 
 
 def planning_table(
-    n_ranks: int, kinds: tuple[str, ...] = tuple(REGULAR), transport: str = "messages"
+    n_ranks: int, kinds: tuple[str, ...] = tuple(ALGORITHMS), transport: str = "messages"
 ) -> TuningTable:
     """Return a table whose winners are plans, for up to `n_ranks` ranks of one node."""
     return parse_table(

@@ -1,0 +1,369 @@
+"""Collectives of the drop-in whose counts differ per rank, beside native MPI's.
+
+usage: vectors.py [SECTION...]
+"""
+
+import itertools
+import random
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+import collplan
+from collplan.dropin.vector_agreement import CHANGING, FREE
+from drop_in_calls import RANK, SIZE, WORLD, planning, run_checks
+from tables_everywhere import planning_table
+
+ROOTED = ("gatherv", "scatterv")
+KINDS = (*ROOTED, "allgatherv", "reduce_scatter", "alltoallv")
+
+
+def drop_in(**options: Any) -> Any:
+    return planning(**{"nonblocking_from": 0, **options})
+
+
+def rows(comm: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = comm.stats().as_dict()["rows"]
+    return found
+
+
+def planned(comm: Any) -> int:
+    return int(comm.stats().as_dict()["planned_calls"])
+
+
+def reasons(comm: Any) -> set[str]:
+    return {row["why"] for row in rows(comm) if not row["planned"]}
+
+
+def places(rng: random.Random, counts: Any, layout: str, *, is_sent: bool) -> Any:
+    """Return where blocks begin: packed, in any order with gaps, or the sent ones overlapping."""
+    counts = np.asarray(counts)
+    if layout == "packed":
+        return np.cumsum(counts) - counts
+    if is_sent and layout == "overlapping":
+        return np.full(len(counts), 1)
+    order, at, displs = rng.sample(range(SIZE), SIZE), 0, np.zeros_like(counts)
+    for block in order:
+        at += rng.choice((0, 1, 3))
+        displs[block] = at
+        at += counts[block]
+    return displs
+
+
+class Case:
+    """Arguments of one call on this rank, the same contents for every communicator.
+
+    `table` has all ranks' counts: elements per rank, or of every sender (row) for every receiver.
+    """
+
+    def __init__(
+        self, kind: str, table: Any, layout: str = "packed", root: int = 0, dtype: Any = np.int32
+    ) -> None:
+        self.kind, self.table, self.layout = kind, np.asarray(table), layout
+        self.root, self.dtype = root, np.dtype(dtype)
+
+    def call(self, comm: Any, *, in_place: bool = False, blocking: bool = True) -> Any:
+        """Make the call; return what is in all of this rank's memory after it."""
+        name = self.kind.capitalize() if blocking else f"I{self.kind}"
+        # Ranks differ in where their blocks are.
+        rng = random.Random(f"{self.kind}{self.table.tolist()}{RANK}")
+        memory, given = getattr(self, f"_{self.kind}")(rng, in_place)
+        request = getattr(comm, name)(*given)
+        if not blocking:
+            request.Wait()
+        return memory
+
+    def _memory(self, counts: Any, displs: Any, salt: int) -> Any:
+        size = int(max([0, *(np.asarray(counts) + displs)])) + 2
+        return (np.arange(size) * 7 + 100 * RANK + salt).astype(self.dtype)
+
+    def _blocks(self, rng: Any, counts: Any, salt: int, *, is_sent: bool = False) -> Any:
+        displs = places(rng, counts, self.layout, is_sent=is_sent)
+        memory = self._memory(counts, displs, salt)
+        counts, displs = np.asarray(counts), np.asarray(displs)
+        datatype = MPI._typedict[self.dtype.char]
+        return memory, rng.choice(
+            (
+                [memory, (counts.tolist(), displs.tolist()), datatype],
+                [memory, counts, displs, datatype],
+                [memory, (tuple(counts), displs)],
+            )
+        )
+
+    def _gatherv(self, rng: Any, in_place: bool) -> Any:
+        mine = self._memory([self.table[RANK]], [0], 1)
+        everyone, blocks = self._blocks(rng, self.table, 5)
+        sent = [mine, int(self.table[RANK])]
+        is_root = self.root == RANK
+        given = MPI.IN_PLACE if in_place and is_root else sent, blocks if is_root else None
+        return (mine, everyone), (*given, self.root)
+
+    def _scatterv(self, rng: Any, in_place: bool) -> Any:
+        mine = self._memory([self.table[RANK]], [0], 1)
+        everyone, blocks = self._blocks(rng, self.table, 5, is_sent=True)
+        received = [mine, int(self.table[RANK])]
+        is_root = self.root == RANK
+        given = blocks if is_root else None, MPI.IN_PLACE if in_place and is_root else received
+        return (mine, everyone), (*given, self.root)
+
+    def _allgatherv(self, rng: Any, in_place: bool) -> Any:
+        mine = self._memory([self.table[RANK]], [0], 1)
+        everyone, blocks = self._blocks(rng, self.table, 5)
+        sent = MPI.IN_PLACE if in_place else [mine, int(self.table[RANK])]
+        return (mine, everyone), (sent, blocks)
+
+    def _reduce_scatter(self, rng: Any, in_place: bool) -> Any:
+        total = int(self.table.sum())
+        whole, own = np.arange(total).astype(self.dtype) + RANK, np.zeros(self.table[RANK], "i4")
+        own = own.astype(self.dtype)
+        counts = self.table.tolist() if in_place or rng.random() < 0.5 else self.table
+        if in_place:
+            return (whole[: self.table[RANK]],), (MPI.IN_PLACE, whole, counts)
+        return (whole, own), (whole, own, counts)
+
+    def _alltoallv(self, rng: Any, in_place: bool) -> Any:
+        received, there = self._blocks(rng, self.table[:, RANK], 5)
+        if in_place:
+            return (received,), (MPI.IN_PLACE, there)
+        sent, here = self._blocks(rng, self.table[RANK], 1, is_sent=True)
+        return (sent, received), (here, there)
+
+
+def counts_for(kind: str, seed: int, symmetric: bool = False) -> Any:
+    shape = (SIZE, SIZE) if kind == "alltoallv" else (SIZE,)
+    table = np.random.default_rng(seed).choice((0, 0, 1, 2, 7, 40), shape)
+    return np.triu(table) + np.triu(table, 1).T if symmetric and table.ndim == 2 else table
+
+
+def same(comm: Any, case: Case, **options: Any) -> None:
+    """See that a drop-in and native MPI leave the same in all of a rank's memory."""
+    ours, theirs = (case.call(one, **options) for one in (comm, WORLD))
+    for one, other in zip(ours, theirs, strict=True):
+        assert np.array_equal(one, other), (case.kind, case.table, case.layout, one, other)
+
+
+def check_results(comm: Any) -> None:
+    for kind, layout in itertools.product(KINDS, ("packed", "apart", "overlapping")):
+        for seed, dtype in enumerate((np.int8, np.int32, np.complex128)):
+            root = seed % SIZE
+            same(comm, Case(kind, counts_for(kind, seed + 1), layout, root, dtype))
+            in_place = Case(kind, counts_for(kind, seed + 1, symmetric=True), layout, root, dtype)
+            same(comm, in_place, in_place=True)
+    assert reasons(comm) <= {"nothing to move"}, comm.stats()
+    assert {row["collective"] for row in rows(comm) if row["planned"]} == {*KINDS}
+    gather = next(row for row in rows(comm) if row["collective"] == "gatherv")
+    assert gather["why"].startswith("gather won at "), gather
+
+
+def check_forms_without_counts(comm: Any) -> None:
+    """What mpi4py makes of buffers without counts, of one count, and of a stride."""
+    for n in (0, 2, 2 * SIZE, 2 * SIZE + 1):
+        mine = np.arange(2 * n + 3) + RANK
+        for spec in ([2], [(2, 3)], [2, 3, MPI.LONG]):
+            results = []
+            for one in (comm, WORLD):
+                everyone = np.zeros(3 * SIZE + 2, int)
+                one.Allgatherv(mine[:2], [everyone, *spec])
+                results.append(everyone)
+            assert np.array_equal(*results), (spec, results)
+        results = []
+        counts = [n // SIZE + (n % SIZE > rank) for rank in range(SIZE)]
+        for one in (comm, WORLD):
+            everyone, own = np.zeros(n), np.zeros(counts[RANK])
+            one.Gatherv(np.full(counts[RANK], RANK + 1.0), everyone)
+            one.Scatterv([everyone, MPI.DOUBLE] if RANK == 0 else None, own)
+            block = np.zeros(counts[RANK])
+            one.Reduce_scatter(np.arange(float(n)) + RANK, block)
+            results.append(np.concatenate([everyone, own, block]))
+        assert np.array_equal(*results), results
+
+
+def check_datatypes(comm: Any) -> None:
+    """Derived datatypes on some ranks, pairs, and operations that plans do not know."""
+    column = MPI.DOUBLE.Create_vector(2, 1, 3).Commit()
+    resized = column.Create_resized(0, 8).Commit()
+    counts = [rank % 2 + 1 for rank in range(SIZE)]
+    results = []
+    for one in (comm, WORLD):
+        matrix = np.arange(24.0).reshape(4, 6) + 100 * RANK
+        everyone = np.zeros((SIZE, 8))
+        blocks = [everyone, ([2 * n for n in counts], range(0, 8 * SIZE, 8))]
+        one.Allgatherv([matrix, counts[RANK], resized], blocks)
+        if RANK % 2:
+            one.Alltoallv([matrix, ([1] * SIZE, range(SIZE)), resized], [everyone, (2, 8)])
+        else:
+            one.Alltoallv([matrix, (2, 1)], [everyone, (2, 8)])
+        results.append(everyone)
+    assert np.array_equal(*results), results
+    resized.Free()
+    column.Free()
+    pairs = np.zeros(sum(counts), collplan.numpy_dtype("double_int"))
+    pairs["value"], pairs["index"] = np.arange(len(pairs)) % 2 - RANK, RANK
+    own = np.zeros(counts[RANK], pairs.dtype)
+    comm.Reduce_scatter([pairs, MPI.DOUBLE_INT], [own, MPI.DOUBLE_INT], counts, MPI.MINLOC)
+    assert (own["index"] == SIZE - 1).all(), own
+    assert reasons(comm) == set(), reasons(comm)
+    assert planned(comm) == 3
+    largest = MPI.Op.Create(lambda _a, _b, _t: None)
+    comm.Reduce_scatter(np.zeros(sum(counts)), np.zeros(counts[RANK]), counts, largest)
+    largest.Free()
+    assert reasons(comm) == {"the operation is not one that plans know"}
+
+
+def check_equal_counts_get_a_plan(_: Any) -> None:
+    """Two calls are native, whatever the buffers; plans are kept under the counts of all."""
+    comm = planning(native_calls=2)
+    for turn in range(10):
+        kind = KINDS[turn % 2]
+        same(comm, Case(kind, [rank % 3 + 1 for rank in range(SIZE)], root=SIZE - 1))
+        assert planned(comm) == max(0, turn - 3), comm.stats()
+    (why,) = reasons(comm)
+    assert why == "a plan takes time to make: binomial from call 3 on", why
+    comm.let_go()
+
+
+def check_counts_of_one_rank_change(_: Any) -> None:
+    """Most ranks' arguments are those of the call before, but not those of two that exchange."""
+    comm, rng = planning(native_calls=1), random.Random(7)
+    tables = [np.full((SIZE, SIZE), 5) for _ in range(3)]
+    tables[1][SIZE - 1, 0], tables[2][0, SIZE - 1] = 40, 0
+    for _turn in range(40):
+        table = rng.choice(tables)
+        same(comm, Case("alltoallv", table))
+        # The root knows all, and others their own only.
+        same(comm, Case("gatherv", table[:, 0]))
+        same(comm, Case("scatterv", table[0]))
+    assert planned(comm) > 100, comm.stats()
+    comm.let_go()
+
+
+def check_counts_that_change_run_natively(_: Any) -> None:
+    """Ranks meet less and less often; when counts come again, they find out."""
+    comm, meetings = planning(native_calls=1), 0
+    for turn in range(80):
+        backoff = comm._plans._backoffs["alltoallv"]
+        meetings += not backoff.n_left
+        table = np.full((SIZE, SIZE), 2)
+        table[0, 0] += turn
+        same(comm, Case("alltoallv", table))
+    assert planned(comm) == 0
+    first = "a plan takes time to make: linear from call 2 on"
+    assert reasons(comm) == {CHANGING, first}, comm.stats()
+    assert FREE < meetings < FREE + 12, meetings
+    for _turn in range(120):
+        same(comm, Case("alltoallv", np.full((SIZE, SIZE), 3)))
+    assert planned(comm) > 10, comm.stats()
+    comm.let_go()
+
+
+def check_counts_that_do_not_match(comm: Any) -> None:
+    """What ranks say of the same block differs: native MPI decides, the statistics name it."""
+    counts = [4] * SIZE
+    sent = 2 if RANK == SIZE - 1 else 4
+    mine, everyone = np.full(4, RANK, np.int64), np.full(4 * SIZE, -1)
+    for _turn in range(2):
+        comm.Gatherv([mine, sent], [everyone, counts] if RANK == 0 else None)
+    (why,) = reasons(comm)
+    assert why.endswith(
+        f"counts: rank {SIZE - 1} sends 16 bytes, rank 0 has 32 for its block; both must be equal"
+    ), why
+    assert planned(comm) == 0
+    comm.Gatherv([mine, 4], [everyone, counts] if RANK == 0 else None)
+    assert RANK or everyone.tolist() == [rank for rank in range(SIZE) for _ in range(4)]
+    assert planned(comm) == 1
+
+
+def check_parts_of_the_ranks(comm: Any) -> None:
+    half = comm.Split(RANK % 2)
+    counts = [rank + 1 for rank in range(half.size)]
+    mine = np.full(half.rank + 1, half.rank)
+    for _turn in range(3):
+        everyone = np.zeros(sum(counts), int)
+        half.Allgatherv(mine, [everyone, counts])
+        assert everyone.tolist() == [rank for rank in range(half.size) for _ in range(rank + 1)]
+    assert planned(comm) == 3
+    half.Free()
+
+
+def check_tables_with_sweeps_of_vectors(_: Any) -> None:
+    """A sweep of the kind itself goes before that of its regular kind; without any, native."""
+    table = planning_table(SIZE, ("gather", "barrier"))
+    own = table.sweeps[0].replace(collective="gatherv")
+    natively = tuple(point.replace(winner="native") for point in own.points)
+    sweeps = tuple(
+        one.replace(collective="gatherv", points=natively)
+        for one in planning_table(SIZE, ("gather",)).sweeps
+    )
+    comm = collplan.Comm(
+        WORLD, table=table.replace(sweeps=table.sweeps + sweeps), force=True, native_calls=0
+    )
+    for _turn in range(FREE + 4):
+        same(comm, Case("gatherv", [3] * SIZE))
+        same(comm, Case("scatterv", [3] * SIZE))
+    found = {row["collective"]: row["why"] for row in rows(comm)}
+    assert found["scatterv"] == "no sweep of scatterv", found
+    assert found["gatherv"].startswith("won at "), found
+    assert planned(comm) == 0
+    comm.let_go()
+
+
+def check_mistakes(comm: Any) -> None:
+    """Calls that mpi4py refuses are still refused, in its own words, and later ones run."""
+    mine, everyone = np.zeros(3), np.zeros(3 * SIZE)
+    for bad, error in (
+        (lambda: comm.Allgatherv(mine, [everyone, [3] * (SIZE + 1)]), ValueError),
+        (lambda: comm.Allgatherv(mine, [everyone, "nonsense"]), (KeyError, TypeError)),
+        (lambda: comm.Gatherv(object(), everyone), TypeError),
+        (lambda: comm.Reduce_scatter(everyone, mine, [2] * SIZE), ValueError),
+        (lambda: comm.Alltoallv([everyone, 3], [everyone.copy(), [3.5] * SIZE]), TypeError),
+    ):
+        try:
+            bad()
+        except error:
+            continue
+        raise AssertionError("no error")
+    for kind in KINDS:
+        same(comm, Case(kind, counts_for(kind, 3)))
+    assert planned(comm) == len(KINDS)
+
+
+def check_nonblocking_forms(comm: Any) -> None:
+    """Where each rank knows all counts, non-blocking forms are planned; else they are native."""
+    n_calls = 0
+    for kind, layout in itertools.product(KINDS, ("packed", "apart")):
+        for seed, in_place in itertools.product((1, 2), (False, True)):
+            case = Case(kind, counts_for(kind, seed, symmetric=True) + 1, layout, seed % SIZE)
+            same(comm, case, in_place=in_place, blocking=False)
+            n_calls += kind in ("allgatherv", "reduce_scatter")
+    assert planned(comm) == n_calls == 16, comm.stats()
+    assert reasons(comm) == {
+        "non-blocking: ranks would have to meet to know each other's counts"
+    }, comm.stats()
+    outs = [np.zeros(SIZE * (SIZE + 1) // 2) for _ in range(6)]
+    counts = [rank + 1 for rank in range(SIZE)]
+    requests = [
+        comm.Iallgatherv(np.full(RANK + 1, float(RANK + turn)), [out, counts])
+        for turn, out in enumerate(outs)
+    ]
+    comm.Allgatherv(np.ones(RANK + 1), [np.zeros(sum(counts)), counts])
+    MPI.Request.Waitall(requests)
+    for turn, out in enumerate(outs):
+        assert out.tolist() == [r + turn for r in range(SIZE) for _ in range(r + 1)], (turn, out)
+
+
+def check_fewer_plans_than_counts(_: Any) -> None:
+    """Plans of vector and other calls replace each other, at the same calls on all ranks."""
+    few = planning(max_plans=2)
+    for n in np.random.default_rng(5).integers(1, 6, 30):
+        same(few, Case("allgatherv", [n + rank for rank in range(SIZE)]))
+        total = np.zeros(n)
+        few.Allreduce(np.ones(n), total)
+        assert (total == SIZE).all()
+        same(few, Case("alltoallv", np.full((SIZE, SIZE), n)))
+    assert len(few._plans.kept) == 2
+    few.let_go()
+
+
+if __name__ == "__main__":
+    run_checks(globals())
