@@ -23,11 +23,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collplan.binding import bind as bind
     from collplan.compiling import compile_spec
     from collplan.dropin.communicators import Comm as Comm
     from collplan.executors.cost import simulate as simulate
     from collplan.executors.local import run_local as run_local
-    from collplan.executors.mpi.binding.bound_plan import bind as bind
     from collplan.planner.collective.operations import register_operation as register_operation
     from collplan.planner.compiler import unfold as unfold
     from collplan.planner.draw import draw as draw
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collplan.planner.formats.text import to_text as to_text
     from collplan.planner.plan.plan import Plan as Plan
     from collplan.planner.verify import verify as verify
+    from collplan.rank_view import RankView as RankView
     from collplan.specs import CollplanError as CollplanError
     from collplan.specs import Link as Link
     from collplan.specs import Machine as Machine
@@ -60,8 +61,9 @@ _HOMES: Final = {
     "Plan": "collplan.planner.plan.plan.Plan",
     "PlanError": "collplan.planner.errors.PlanError",
     "PlanSpec": "collplan.specs.PlanSpec",
+    "RankView": "collplan.rank_view.RankView",
     "SpecError": "collplan.specs.SpecError",
-    "bind": "collplan.executors.mpi.binding.bound_plan.bind",
+    "bind": "collplan.binding.bind",
     "compile": "collplan.compiling.compile_spec",
     "draw": "collplan.planner.draw.draw",
     "load_plan": "collplan.planner.formats.npz.load",

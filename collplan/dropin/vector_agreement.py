@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from struct import Struct
 from typing import Any, Final
 
-import numpy as np
 from mpi4py import MPI
 
 from collplan.dropin.calls import VectorCall
@@ -18,6 +18,8 @@ CHANGING: Final = "counts change from call to call"
 UNREADABLE: Final = "a rank's arguments are not such as plans know"
 DIFFERENT: Final = "ranks name different operations"
 ELSEWHERE: Final = "the operation or datatype of another rank is not one that plans know"
+_WORDS: Final = Struct("16sQQQ")
+"""Words that ranks add up: digest, bytes, whether a rank is unable, whether the operation commutes."""
 FREE: Final = 8
 """Meetings in a row that may be in vain before ranks meet in fewer calls."""
 MOST_LEFT: Final = 256
@@ -93,20 +95,19 @@ def agree_on_counts(
     reason = UNREADABLE if arguments is None else None
     if reason is None and traits.has_op:
         reason = mine.why_not_reduced()
-    words = np.zeros(5, np.uint64)
-    words[3] = reason is not None
-    if arguments is not None and reason is None:
-        label = f"{comm.rank} {op} {element}"
-        words[:2] = np.frombuffer(arguments.counts.digest(label), np.uint64)
-        words[2], words[4] = arguments.n_bytes, bool(mine.commutes)
-    _add_up(comm, words)
-    n_bytes, n_unable, n_commuting = words[2:].tolist()
+    words = bytearray(_WORDS.size)
+    if arguments is None or reason is not None:
+        _WORDS.pack_into(words, 0, bytes(16), 0, 1, 0)
+    else:
+        digest = arguments.counts.digest(f"{comm.rank} {op} {element}")
+        _WORDS.pack_into(words, 0, digest, arguments.n_bytes, 0, bool(mine.commutes))
+    _add_up(comm, [words, MPI.UINT64_T])
+    digest, n_bytes, n_unable, n_commuting = _WORDS.unpack(words)
     if n_unable or arguments is None:
         return reason or ELSEWHERE
     if n_commuting not in (0, comm.size):
         return DIFFERENT
     n_blocks = comm.size**2 if traits.is_pairwise else comm.size
-    digest = words[:2].tobytes()
     return VectorCall(kind, -(-n_bytes // n_blocks), root, op, element, digest, arguments.counts)
 
 

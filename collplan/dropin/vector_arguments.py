@@ -6,6 +6,7 @@ import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,12 +31,12 @@ class VectorMessage(Message):
     ----------
     sizes : ndarray of int64
         Bytes of the signature of each block.
-    layout : tuple or None
+    apart : tuple or None
         Datatype, counts and displacements where blocks lie apart, or elements have gaps.
     """
 
     sizes: Ints | None = None
-    layout: tuple[MPI.Datatype, Ints, Ints] | None = None
+    apart: tuple[MPI.Datatype, list[int], list[int]] | None = None
 
 
 @dataclass(slots=True)
@@ -66,9 +67,9 @@ class VectorArguments(Arguments):
         """Give messages whose blocks lie apart a datatype for as long as they are used."""
         made = []
         for message in (self.sent, self.received):
-            if isinstance(message, VectorMessage) and message.layout is not None:
-                datatype, counts, displs = message.layout
-                whole = datatype.Create_indexed(counts.tolist(), displs.tolist()).Commit()
+            if isinstance(message, VectorMessage) and message.apart is not None:
+                datatype, counts, displs = message.apart
+                whole = datatype.Create_indexed(counts, displs).Commit()
                 made.append(whole)
                 message.spec = [message.spec[0], 1, 0, whole]
         try:
@@ -148,7 +149,7 @@ def _read_reduction(
 
 
 def _read(given: Any, blocks: int, *, is_written: bool) -> Message:
-    """Return a message of so many blocks; 0 for one that is no vector."""
+    """Return a message of a number of blocks, or a plain one for 0 blocks."""
     if not blocks:
         return read_message(given, 1, is_written=is_written)
     buffer, counts, displs, datatype = _unpack(given)
@@ -161,23 +162,43 @@ def _read(given: Any, blocks: int, *, is_written: bool) -> Message:
             raise ValueError("the buffer is not a whole number of elements")
         counts = [n_elements // blocks + (n_elements % blocks > i) for i in range(blocks)]
     counts = _numbers(counts, blocks)
+    displs = None if displs is None else _numbers(displs, blocks, is_stride=True)
+    layout = _layout(counts.tobytes(), None if displs is None else displs.tobytes())
+    total, first = layout.total, layout.first
+    sizes = counts if element.size == 1 else counts * element.size
+    spec = [buffer, total, first, datatype]
+    if not total or (layout.is_packed and element.is_plain and is_reachable):
+        at = address + first * element.extent
+        return VectorMessage(at, total, 1, element, spec, is_reachable, sizes)
+    n_bytes = total * element.size
+    whole = Element(n_bytes, n_bytes, False)
+    apart = datatype, layout.counts, layout.displs
+    return VectorMessage(address, 1, 1, whole, spec, is_reachable, sizes, apart)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Blocks in a buffer: all their elements, where the first begins, whether there are no gaps."""
+
+    counts: list[int]
+    displs: list[int]
+    total: int
+    first: int
+    is_packed: bool
+
+
+@lru_cache(1024)
+def _layout(raw_counts: bytes, raw_displs: bytes | None) -> _Layout:
+    """Return the layout of blocks, given their numbers: most calls have those of an earlier one."""
+    counts = np.frombuffer(raw_counts, np.int64)
     if (counts < 0).any():
         raise ValueError("a count is negative")
     packed = np.cumsum(counts) - counts
-    displs = packed if displs is None else _numbers(displs, blocks, is_stride=True)
+    displs = packed if raw_displs is None else np.frombuffer(raw_displs, np.int64)
     filled = np.flatnonzero(counts)
     first = int(displs[filled[0]]) if len(filled) else 0
-    sizes = counts * element.size
-    total = _total(counts)
     is_packed = bool((displs[filled] - first == packed[filled]).all())
-    spec = [buffer, total, first, datatype]
-    if not total or (is_packed and element.is_plain and is_reachable):
-        at = address + first * element.extent
-        return VectorMessage(at, total, 1, element, spec, is_reachable, sizes)
-    n_bytes = _total(sizes)
-    whole = Element(n_bytes, n_bytes, False)
-    layout = datatype, counts, displs
-    return VectorMessage(address, 1, 1, whole, spec, is_reachable, sizes, layout)
+    return _Layout(counts.tolist(), displs.tolist(), int(counts.sum()), first, is_packed)
 
 
 def _unpack(given: Any) -> tuple[Any, Any, Any, Any]:
@@ -200,17 +221,20 @@ def _unpack(given: Any) -> tuple[Any, Any, Any, Any]:
 
 def _numbers(given: Any, blocks: int, *, is_stride: bool = False) -> Ints:
     """Return a number per block; one number is that of all, or what is from one to the next."""
-    try:
-        each = operator.index(given)
-    except TypeError:
-        if type(given) is np.ndarray and given.dtype.kind in "iu":
-            numbers = given.astype(np.int64)
-        else:
+    if isinstance(given, list | tuple | np.ndarray) and np.ndim(given):
+        numbers = np.array(given)
+        if numbers.dtype.kind not in "iu":
             numbers = np.array([operator.index(one) for one in given], np.int64)
-        if numbers.shape != (blocks,):
-            raise ValueError("there is not one number for every block") from None
-        return numbers
-    return np.arange(blocks) * each if is_stride else np.full(blocks, each, np.int64)
+    else:
+        try:
+            each = operator.index(given)
+        except TypeError:
+            numbers = np.array([operator.index(one) for one in given], np.int64)
+        else:
+            return np.arange(blocks) * each if is_stride else np.full(blocks, each, np.int64)
+    if numbers.shape != (blocks,):
+        raise ValueError("there is not one number for every block")
+    return numbers.astype(np.int64, copy=False)
 
 
 def _total(sizes: Ints | None) -> int:

@@ -14,7 +14,9 @@ MODULES = (
     *("test_cco_ngh_buf", "test_cco_ngh_obj", "test_cco_pr_ngh_buf", "test_cco_obj"),
     *("test_cco_obj_inter", "test_cco_vec", "test_cco_vec_inter", "test_cco_nb_vec"),
     *("test_cco_pr_vec", "test_attributes"),
+    *("test_util_dtlib", "test_util_pkl5", "test_util_sync"),
 )
+VECTORS = "gatherv", "scatterv", "allgatherv", "reduce_scatter", "alltoallv"
 
 
 class Outcomes(unittest.TestResult):
@@ -59,6 +61,11 @@ def main() -> None:
             "skipped": len(result.skipped),
             "planned_calls": counts.get("planned_calls", 0),
             "native_calls": counts.get("native_calls", 0),
+            "planned_vector_calls": sum(
+                row["calls"]
+                for row in counts.get("rows", ())
+                if row["planned"] and row["collective"].removeprefix("I") in VECTORS
+            ),
         }
         print(json.dumps(found), flush=True)
 

@@ -157,7 +157,7 @@ def check_results(comm: Any) -> None:
 
 
 def check_forms_without_counts(comm: Any) -> None:
-    """What mpi4py makes of buffers without counts, of one count, and of a stride."""
+    """Compare what mpi4py makes of buffers without counts, of one count, and of a stride."""
     for n in (0, 2, 2 * SIZE, 2 * SIZE + 1):
         mine = np.arange(2 * n + 3) + RANK
         for spec in ([2], [(2, 3)], [2, 3, MPI.LONG]):
@@ -258,7 +258,7 @@ def check_counts_that_change_run_natively(_: Any) -> None:
 
 
 def check_counts_that_do_not_match(comm: Any) -> None:
-    """What ranks say of the same block differs: native MPI decides, the statistics name it."""
+    """Give counts of a block that differ: native MPI decides, the statistics name both ranks."""
     counts = [4] * SIZE
     sent = 2 if RANK == SIZE - 1 else 4
     mine, everyone = np.full(4, RANK, np.int64), np.full(4 * SIZE, -1)
@@ -329,7 +329,7 @@ def check_mistakes(comm: Any) -> None:
 
 
 def check_nonblocking_forms(comm: Any) -> None:
-    """Where each rank knows all counts, non-blocking forms are planned; else they are native."""
+    """Start forms that are planned where each rank knows all counts, and else native."""
     n_calls = 0
     for kind, layout in itertools.product(KINDS, ("packed", "apart")):
         for seed, in_place in itertools.product((1, 2), (False, True)):
