@@ -19,7 +19,7 @@ UNREADABLE: Final = "a rank's arguments are not such as plans know"
 DIFFERENT: Final = "ranks name different operations"
 ELSEWHERE: Final = "the operation or datatype of another rank is not one that plans know"
 _WORDS: Final = Struct("16sQQQ")
-"""Words that ranks add up: digest, bytes, whether a rank is unable, whether the operation commutes."""
+"""Words that ranks add up: digest, bytes, whether one is unable, whether the operation commutes."""
 FREE: Final = 8
 """Meetings in a row that may be in vain before ranks meet in fewer calls."""
 MOST_LEFT: Final = 256
