@@ -93,8 +93,8 @@ def may_fold(program: Program, block: int) -> bool:
 def divides_what_moves(program: Program, block: int) -> bool:
     """Return whether some phase divides a vector whose chunks another phase moves along.
 
-    Tasks between such phases most often wait for others on every node, for those that bring
-    the parts in which the node's own chunk lies. So the plan does not fold, as a rule.
+    Tasks between such phases wait for others on every node, for those that bring the parts in
+    which the node's own chunk lies. So the plan does not fold, even if two nodes are alike.
 
     Parameters
     ----------
@@ -111,6 +111,8 @@ def divides_what_moves(program: Program, block: int) -> bool:
                 one.check([block])
         except AsymmetricError:
             continue
+        if any(one.cuts_blocks for one in checks) and any(one.moved for one in checks):
+            return True
         moving = [span for one in checks for span in one.moving_spans()]
         edges = np.concatenate([one.fixed_edges(block) for one in checks])
         return any(((edges > low) & (edges < high)).any() for low, high in moving)
@@ -227,6 +229,13 @@ class _Symmetric:
         if self.collective.has_blocks and self.moved and self.component.kind != kind:
             raise self.refusal(f"it moves blocks of {kind} in another order")
 
+    @property
+    def cuts_blocks(self) -> bool:
+        """Return whether groups that stay cut blocks, which may be several nodes' blocks joined."""
+        sizes = self.component.groups.sizes
+        is_cut = self.component.traits.has_blocks and self.part.algorithm.parts == BLOCKS
+        return is_cut and not self.moved and self.part.n_parts(int(sizes.max(initial=1))) > 1
+
     def moving_spans(self) -> list[tuple[int, int]]:
         """Return the first element and the end of what groups divide into chunks that move."""
         groups, given, spans = self.component.groups, self.component.given, []
@@ -254,17 +263,17 @@ class _Symmetric:
 
     def _edges(self, groups: Ints) -> Ints:
         """Return where blocks or chunks of some groups begin and end."""
-        component, has_blocks = self.component, self.component.traits.has_blocks
-        whole = component.given.take(
-            np.flatnonzero(np.isin(self.group, groups)) if has_blocks else groups
-        )
-        if not has_blocks or self.part.algorithm.parts == BLOCKS:
-            whole = whole.grouped(np.arange(len(whole)), np.ones(len(whole), dtype=np.int64))
+        component = self.component
+        if component.traits.has_blocks:
+            given = component.given.take(np.flatnonzero(np.isin(self.group, groups)))
+        else:
+            whole = component.given.take(groups)
+            whole = whole.grouped(np.arange(len(groups)), np.ones(len(groups), dtype=np.int64))
             if whole.repeat is not None:
                 return np.zeros(0, dtype=np.int64)
             size = int(component.groups.sizes[groups].max(initial=1))
-            whole = whole.cut(self.part.n_parts(size))
-        return np.concatenate((whole.low, whole.low + whole.count))
+            given = whole.cut(self.part.n_parts(size))
+        return np.concatenate((given.low, given.low + given.count))
 
     def _image(self, block: int) -> tuple[Ints, Ints]:
         """Return members, and those that they are mapped to: the same turn of the other rank.
