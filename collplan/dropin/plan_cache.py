@@ -19,7 +19,7 @@ from collplan.dropin.loading import as_loaded
 from collplan.dropin.routes import ALIGNMENT, Route, aligned_memory
 from collplan.dropin.staging import stage
 from collplan.dropin.statistics import Row
-from collplan.dropin.vector_agreement import CHANGING, Backoff, agree_on_counts
+from collplan.dropin.vector_agreement import CHANGING, LEAST_GAIN_S, Backoff, agree_on_counts
 from collplan.dropin.vector_arguments import VectorArguments, read_vector_arguments
 from collplan.executors.mpi.binding.agreement import DOING
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
@@ -206,19 +206,21 @@ class PlanCache(ABC):
         return call.why_not_reduced() if COLLECTIVES[call.kind].has_op else None
 
     def why_no_sweep(self, kind: str) -> str | None:
-        """Return why no plan serves a kind; None if a sweep of it, or of its regular kind, does."""
+        """Return why no plan serves a kind; None if a sweep of its regular kind does.
+
+        Sweeps of vector kinds are of their own counts alone, which calls hardly ever have.
+        """
         if self.table is None:
             return "no table"
-        return None if {kind, COLLECTIVES[kind].regular} & self._kinds else f"no sweep of {kind}"
+        regular = COLLECTIVES[kind].regular or kind
+        return None if regular in self._kinds else f"no sweep of {regular}"
 
     def decide(self, call: CollectiveCall) -> Decision:
         """Return what the table says of a call; the same on all ranks."""
         assert self.table is not None, "without a table there is a reason for native"
-        kind, is_own = call.kind, call.kind in self._kinds
-        if not is_own:
-            kind = COLLECTIVES[kind].regular or kind
+        kind = COLLECTIVES[call.kind].regular or call.kind
         found = self.table.decide(kind, call.n_bytes, self.size, self.placement, call.commutes)
-        return found if is_own else replace(found, why=f"{kind} {found.why}")
+        return found if kind == call.kind else replace(found, why=f"{kind} {found.why}")
 
     # A cached_property would make the instance's dictionary, and every attribute slower.
     @property
@@ -406,6 +408,17 @@ class BlockingPlans(PlanCache):
     def why_native(self, call: CollectiveCall) -> str | None:
         """Return why a call runs natively whatever the table says; None if it need not."""
         return self._why_no_plans or super().why_native(call)
+
+    def decide(self, call: CollectiveCall) -> Decision:
+        """Return what the table says of a call, and whether that pays for agreeing on counts."""
+        decision = super().decide(call)
+        native_s, chosen_s = decision.native_s, decision.chosen_s
+        if not isinstance(call, VectorCall) or native_s is None or chosen_s is None:
+            return decision
+        if decision.choice.native or native_s - chosen_s > LEAST_GAIN_S:
+            return decision
+        why = f"{decision.label} gains less than agreeing on counts costs"
+        return native_decision(why, native_s)
 
     def _make_route(self, call: CollectiveCall, decision: Decision) -> Route:
         """Return a route with a bound plan, or a native one if any rank fails for any reason."""

@@ -17,7 +17,7 @@ from collplan.dropin.arguments import Arguments, Kind, Message, is_in_place, loc
 from collplan.dropin.elements import Element, element_of
 from collplan.rank_counts import RankCounts
 
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.integer[Any]]
 
 
 @dataclass(slots=True)  # not frozen: made at every call

@@ -286,24 +286,24 @@ def check_parts_of_the_ranks(comm: Any) -> None:
     half.Free()
 
 
-def check_tables_with_sweeps_of_vectors(_: Any) -> None:
-    """A sweep of the kind itself goes before that of its regular kind; without any, native."""
+def check_tables_of_regular_kinds(_: Any) -> None:
+    """The sweep of the regular kind decides; where it says native, or is missing, so are calls."""
     table = planning_table(SIZE, ("gather", "barrier"))
-    own = table.sweeps[0].replace(collective="gatherv")
-    natively = tuple(point.replace(winner="native") for point in own.points)
-    sweeps = tuple(
-        one.replace(collective="gatherv", points=natively)
-        for one in planning_table(SIZE, ("gather",)).sweeps
-    )
+    natively = [
+        one.replace(points=tuple(point.replace(winner="native") for point in one.points))
+        for one in table.sweeps
+        if one.collective == "gather"
+    ]
+    others = [one for one in table.sweeps if one.collective != "gather"]
     comm = collplan.Comm(
-        WORLD, table=table.replace(sweeps=table.sweeps + sweeps), force=True, native_calls=0
+        WORLD, table=table.replace(sweeps=(*natively, *others)), force=True, native_calls=0
     )
     for _turn in range(FREE + 4):
         same(comm, Case("gatherv", [3] * SIZE))
         same(comm, Case("scatterv", [3] * SIZE))
     found = {row["collective"]: row["why"] for row in rows(comm)}
-    assert found["scatterv"] == "no sweep of scatterv", found
-    assert found["gatherv"].startswith("won at "), found
+    assert found["scatterv"] == "no sweep of scatter", found
+    assert found["gatherv"].startswith("gather won at "), found
     assert planned(comm) == 0
     comm.let_go()
 

@@ -63,7 +63,7 @@ def test_a_plan_folds_by_a_motion(fields: Any, kind: str, turns: list[list[int]]
           "algorithms": {"world": "ring"}}, "moves blocks of alltoall in another order"),
         ({"decomposition": "hierarchical", "algorithms": {"lane": "ring"},
           "collective": {"kind": "allgather", "count": 512},
-          "machine": {"nodes": 8, "ranks_per_node": 8, "lanes": 4}}, "a phase divides a vector whose chunks move"),
+          "machine": {"nodes": 8, "ranks_per_node": 8, "lanes": 4}}, "a phase divides a vector"),
         ({"collective": {"kind": "alltoall", "count": 3}, "algorithms": "auto",
           "decomposition": {"name": "full_lane", "form": "staged"},
           "transport": "shared"}, "shared memory"),
