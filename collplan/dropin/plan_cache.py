@@ -19,7 +19,7 @@ from collplan.dropin.loading import as_loaded
 from collplan.dropin.routes import ALIGNMENT, Route, aligned_memory
 from collplan.dropin.staging import stage
 from collplan.dropin.statistics import Row
-from collplan.dropin.vector_agreement import CHANGING, LEAST_GAIN_S, Backoff, agree_on_counts
+from collplan.dropin.vector_agreement import CHANGING, Backoff, agree_on_counts
 from collplan.dropin.vector_arguments import VectorArguments, read_vector_arguments
 from collplan.executors.mpi.binding.agreement import DOING
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
@@ -408,17 +408,6 @@ class BlockingPlans(PlanCache):
     def why_native(self, call: CollectiveCall) -> str | None:
         """Return why a call runs natively whatever the table says; None if it need not."""
         return self._why_no_plans or super().why_native(call)
-
-    def decide(self, call: CollectiveCall) -> Decision:
-        """Return what the table says of a call, and whether that pays for agreeing on counts."""
-        decision = super().decide(call)
-        native_s, chosen_s = decision.native_s, decision.chosen_s
-        if not isinstance(call, VectorCall) or native_s is None or chosen_s is None:
-            return decision
-        if decision.choice.native or native_s - chosen_s > LEAST_GAIN_S:
-            return decision
-        why = f"{decision.label} gains less than agreeing on counts costs"
-        return native_decision(why, native_s)
 
     def _make_route(self, call: CollectiveCall, decision: Decision) -> Route:
         """Return a route with a bound plan, or a native one if any rank fails for any reason."""

@@ -20,8 +20,6 @@ DIFFERENT: Final = "ranks name different operations"
 ELSEWHERE: Final = "the operation or datatype of another rank is not one that plans know"
 _WORDS: Final = Struct("16sQQQ")
 """Words that ranks add up: digest, bytes, whether one is unable, whether the operation commutes."""
-LEAST_GAIN_S: Final = 100e-6
-"""Least gain per call, by the table, that pays for agreeing on the counts."""
 FREE: Final = 8
 """Meetings in a row that may be in vain before ranks meet in fewer calls."""
 MOST_LEFT: Final = 256
