@@ -202,7 +202,7 @@ def counts_in_words(collective: Collective) -> str | None:
     >>> counts_in_words(Gatherv(counts={"distribution": "zipf", "total": 9, "seed": 3}))
     'zipf, seed 3'
     >>> counts_in_words(Gatherv(counts=[1, 0, 2]))
-    'table 2cd3b2d0c4d1'
+    'table 7fcc04283f61'
     """
     if not isinstance(collective, Vector):
         return None
