@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collplan.planner.algorithms.building_blocks.size_trees import inner_heads, size_tree
+from collplan.planner.algorithms.building_blocks.size_trees import staged_tree
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
 from collplan.planner.arrays.logarithms import ceil_log2
@@ -110,18 +110,15 @@ def by_size(group: Group) -> Rounds:
     Notes
     -----
     ⌈log₂ p⌉ rounds; but for messages to the root, none carries more than half of what its
-    receiver then has. In time at most
-    ⌈log₂ p⌉·α, and β times the sum of all blocks and the longest message to the root.
+    receiver then has. The time is at
+    most ⌈log₂ p⌉·α, plus β times the sum of all blocks and the longest message to the root.
 
     References
     ----------
     Träff, "Practical, distributed, low overhead algorithms for irregular gather and scatter
     collectives", Parallel Computing 75, 2018.
     """
-    root = group.root
-    rounds = size_tree(group.counts, root)
-    inner = inner_heads(rounds, root)
-    subtree = group.packed_scratch()
+    root, (rounds, inner, subtree) = group.root, staged_tree(group)
     yield Round(
         Copy(root, at(group.input, root), at(group.output, root)),
         Copy(inner, at(group.input, inner), at(subtree, inner)),

@@ -118,7 +118,7 @@ class Algorithm:
         """Return the chunks a vector is cut into for `size` ranks."""
         if self.parts == "whole":
             return 1
-        if self.parts == "blocks":
+        if self.parts == BLOCKS:
             return int(options[BLOCKS])
         return size if self.parts == "size" else 1 << (size.bit_length() - 1)
 

@@ -18,6 +18,7 @@ message, and behind that what stays on the node::
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -57,25 +58,97 @@ def exchange_tables(
     only_ranks : sequence of int, optional
         Leave out what doesn't concern the nodes of these ranks.
     """
-    writer = _Writer(exchange, rank_node, only_ranks)
-    sizes = np.zeros(n_nodes, dtype=np.int64)
-    if exchange.count:
-        sizes[writer.node] = writer.sent_sizes + writer.received_sizes
-    return Tables(writer.messages(), writer.copies(), np.zeros_like(rank_node), sizes, PHASES)
+    return _Writer(exchange, rank_node, only_ranks).tables(n_nodes)
 
 
-class _Writer:
+class Writer(ABC):
+    """A writer of an exchange's messages and copies; how its blocks lie is up to its kind.
+
+    Parameters are those of `exchange_tables`.
+    """
+
     def __init__(
         self, exchange: Exchange, rank_node: Ints, only_ranks: Sequence[int] | None
     ) -> None:
-        self.exchange = exchange
+        self.exchange, self.rank_node = exchange, rank_node
         self.node = rank_node[[row[0] for row in exchange.rows]]
         kept = rank_node if only_ranks is None else rank_node[list(only_ranks)]
-        self.is_kept = np.isin(self.node, kept) & (exchange.count > 0)
-        self.n_ranks = len(rank_node)
-        self.sent_sizes = np.where(
-            exchange.stages, exchange.sizes * self.n_ranks * exchange.count, 0
+        self.is_kept = np.isin(self.node, kept)
+
+    def tables(self, n_nodes: int) -> Tables:
+        """Return all messages and copies, and the sizes of the nodes' shared buffers."""
+        sizes = np.zeros(n_nodes, dtype=np.int64)
+        if self.exchange.count:
+            sizes[self.node] = self.sent_sizes + self.received_sizes
+        nothing = np.zeros_like(self.rank_node)
+        return Tables(self.messages(), self.copies(), nothing, sizes, PHASES)
+
+    def copies(self) -> LocalTable:
+        """Return what ranks stage, and what they copy out: own blocks, then step by step."""
+        parts = [self._staging(), self._own_copies(), self._deliveries()]
+        if not self.exchange.is_overlapped:
+            parts[1:] = [at_once(LocalTable.stack(parts[1:]), last=self.exchange.n_rows)]
+        return LocalTable.stack(parts)
+
+    def transfers(
+        self, step: Ints, sender: Ints, receiver: Ints, read: Pieces, write: Pieces
+    ) -> MessageTable:
+        """Return messages between leaders, given as places in `Exchange.ranks`."""
+        ranks, none = self.exchange.ranks, np.zeros(len(step), dtype=bool)
+        return MessageTable(
+            phase=np.full(len(step), TRANSFER, dtype=np.int16),
+            round=step.astype(np.int32),
+            source=ranks[sender].astype(np.int32),
+            dest=ranks[receiver].astype(np.int32),
+            incoming_left=none,
+            combining=none,
+            ordered=none,
+            read=read,
+            write=write,
+            combine=pieces.empty(len(step)),
         )
+
+    @property
+    @abstractmethod
+    def sent_sizes(self) -> Ints:
+        """Return the elements of every node's shared buffer that its ranks stage in."""
+
+    @property
+    @abstractmethod
+    def received_sizes(self) -> Ints:
+        """Return the elements that every node receives into its shared buffer."""
+
+    @abstractmethod
+    def messages(self) -> MessageTable:
+        """Return the messages of every block: one per rank of the source, or only one."""
+
+    @abstractmethod
+    def _staging(self) -> LocalTable:
+        """Return what every rank copies of what it sends into its node's memory."""
+
+    @abstractmethod
+    def _own_copies(self) -> LocalTable:
+        """Return copies between ranks of one node."""
+
+    @abstractmethod
+    def _deliveries(self) -> LocalTable:
+        """Return copies of blocks from other nodes, each as soon as it has arrived."""
+
+
+class _Writer(Writer):
+    def __init__(
+        self, exchange: Exchange, rank_node: Ints, only_ranks: Sequence[int] | None
+    ) -> None:
+        super().__init__(exchange, rank_node, only_ranks)
+        self.is_kept &= exchange.count > 0
+        self.n_ranks = len(rank_node)
+
+    @cached_property
+    def sent_sizes(self) -> Ints:
+        """Elements of every node's shared buffer that its ranks stage in."""
+        exchange = self.exchange
+        whole = exchange.sizes * self.n_ranks * exchange.count
+        return np.where(exchange.stages, whole, 0)
 
     @cached_property
     def blocks(self) -> Blocks:
@@ -145,19 +218,8 @@ class _Writer:
             into = np.flatnonzero(is_direct[joined])
             own = pieces.replaced(landed, into, self._own.take(source[joined[into]]))
             write = pieces.replaced(write, joined, own)
-        none = np.zeros(len(source), dtype=bool)
-        return MessageTable(
-            phase=np.full(len(source), TRANSFER, dtype=np.int16),
-            round=step.astype(np.int32),
-            source=exchange.ranks[ends[0]].astype(np.int32),
-            dest=exchange.ranks[ends[1]].astype(np.int32),
-            incoming_left=none,
-            combining=none,
-            ordered=none,
-            read=read,
-            write=write,
-            combine=pieces.empty(len(source)),
-        )
+        sender, receiver = ends
+        return self.transfers(step, sender, receiver, read, write)
 
     @cached_property
     def is_remapped(self) -> Bools:
@@ -184,13 +246,6 @@ class _Writer:
     def _blocks_of(self, group: Ints, n_groups: int) -> Pieces:
         order, indptr = csr.group_by(group, n_groups)
         return _blocks(Buffer.RECV, self.exchange.ranks[order], indptr, self.exchange.count)
-
-    def copies(self) -> LocalTable:
-        """Return what ranks stage, and what they copy out: own blocks, then step by step."""
-        parts = [self._staging(), self._own_copies(), self._deliveries()]
-        if not self.exchange.is_overlapped:
-            parts[1:] = [at_once(LocalTable.stack(parts[1:]), last=self.exchange.n_rows)]
-        return LocalTable.stack(parts)
 
     def _staging(self) -> LocalTable:
         """Every rank's send buffer, in one copy."""

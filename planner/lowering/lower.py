@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 
 from collplan.planner.algorithms.chunks import Layout, Listed, Packed
-from collplan.planner.algorithms.registry import Algorithm
+from collplan.planner.algorithms.registry import BLOCKS, Algorithm
 from collplan.planner.algorithms.rounds import Group
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.motion import Motion
@@ -266,7 +266,7 @@ class _Batch:
         n_chunks = parts = self.part.n_parts(self.size)
         rows: Ints = self.groups
         if component.traits.has_blocks:
-            parts = parts if self.part.algorithm.parts == "blocks" else 1
+            parts = parts if self.part.algorithm.parts == BLOCKS else 1
             rows, n_chunks = self.members, self.size * parts
         first_row = np.repeat(np.arange(len(self.groups)) * n_chunks, self.size)
         ends = (component.given, component.received)

@@ -15,15 +15,7 @@ import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.blueprint.exchange import Blocks, Exchange, Pairs
-from collplan.planner.lowering.exchange import (
-    DELIVER,
-    PHASES,
-    STAGE,
-    TRANSFER,
-    at_once,
-    copy_table,
-    home,
-)
+from collplan.planner.lowering.exchange import DELIVER, STAGE, Writer, copy_table, home
 from collplan.planner.lowering.lower import LocalTable, MessageTable, Tables
 from collplan.planner.plan import pieces
 from collplan.planner.plan.pieces import Pieces
@@ -41,10 +33,7 @@ def uneven_tables(
 
     Parameters are those of `exchange_tables`.
     """
-    writer = _UnevenWriter(exchange, rank_node, only_ranks)
-    sizes = np.zeros(n_nodes, dtype=np.int64)
-    sizes[writer.node] = writer.sent_sizes + writer.received_sizes
-    return Tables(writer.messages(), writer.copies(), np.zeros_like(rank_node), sizes, PHASES)
+    return _UnevenWriter(exchange, rank_node, only_ranks).tables(n_nodes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,15 +70,13 @@ class _Entries:
         return cls(*(column[kept] for column in (block, sender, receiver, count)))
 
 
-class _UnevenWriter:
+class _UnevenWriter(Writer):
     def __init__(
         self, exchange: Exchange, rank_node: Ints, only_ranks: Sequence[int] | None
     ) -> None:
+        super().__init__(exchange, rank_node, only_ranks)
         assert exchange.pairs is not None
-        self.exchange, self.pairs = exchange, exchange.pairs
-        self.node = rank_node[[row[0] for row in exchange.rows]]
-        kept = rank_node if only_ranks is None else rank_node[list(only_ranks)]
-        self.is_kept = np.isin(self.node, kept)
+        self.pairs = exchange.pairs
         self.row_of = np.empty(len(rank_node), dtype=np.int64)
         self.row_of[exchange.ranks] = exchange.row
         self.blocks = exchange.blocks_of(np.arange(exchange.n_rows))
@@ -174,26 +161,8 @@ class _UnevenWriter:
             for where, place in zip(homes, places, strict=True)
         )
         block = block[bounds[:-1]]
-        none = np.zeros(len(block), dtype=bool)
-        return MessageTable(
-            phase=np.full(len(block), TRANSFER, dtype=np.int16),
-            round=blocks.step[block].astype(np.int32),
-            source=exchange.ranks[blocks.sender[block]].astype(np.int32),
-            dest=exchange.ranks[blocks.receiver[block]].astype(np.int32),
-            incoming_left=none,
-            combining=none,
-            ordered=none,
-            read=read,
-            write=write,
-            combine=pieces.empty(len(block)),
-        )
-
-    def copies(self) -> LocalTable:
-        """Return what ranks stage, and what they copy out: own blocks, then step by step."""
-        parts = [self._staging(), self._own_copies(), self._deliveries()]
-        if not self.exchange.is_overlapped:
-            parts[1:] = [at_once(LocalTable.stack(parts[1:]), last=self.exchange.n_rows)]
-        return LocalTable.stack(parts)
+        ends = blocks.sender[block], blocks.receiver[block]
+        return self.transfers(blocks.step[block], *ends, read, write)
 
     def _staging(self) -> LocalTable:
         """Every rank's send buffer as it is, or block by block where messages lie together."""

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from collplan.planner.algorithms.rounds import Group
 from collplan.planner.arrays import Ints
 
 
@@ -54,8 +55,16 @@ def size_tree(counts: Ints, root: int) -> list[Merges]:
     return rounds
 
 
+def staged_tree(group: Group) -> tuple[list[Merges], Ints, int]:
+    """Return the merges of a group, the heads that pass on blocks of others, and their scratch.
+
+    The root is none of these heads: it has all blocks in a buffer of its caller.
+    """
+    rounds = size_tree(group.counts, group.root)
+    return rounds, inner_heads(rounds, group.root), group.packed_scratch()
+
+
 def inner_heads(rounds: list[Merges], root: int) -> Ints:
     """Return the ranks but the root that others send to."""
-    heads = np.concatenate([merges.dest for merges in rounds]) if rounds else np.arange(0)
-    heads = np.unique(heads)
+    heads = np.unique(np.concatenate([np.arange(0), *(merges.dest for merges in rounds)]))
     return np.asarray(heads[heads != root])
