@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.lowering.build import Placement
-from collplan.planner.lowering.lower import LocalTable, MessageTable, Tables
+from collplan.planner.lowering.tables import LocalTable, MessageTable, Tables
 from collplan.planner.plan.pieces import Pieces, is_constant
 from collplan.planner.plan.plan import Buffer, Op
 from collplan.specs import Machine, Network

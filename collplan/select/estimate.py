@@ -16,8 +16,9 @@ from collplan.planner.blueprint.groups import Groups
 from collplan.planner.decompose import draft
 from collplan.planner.lowering import symmetry
 from collplan.planner.lowering.build import Placement
-from collplan.planner.lowering.lower import Stated, Tables
 from collplan.planner.lowering.program import ComponentProgram, Program, program_of
+from collplan.planner.lowering.stated import Stated
+from collplan.planner.lowering.tables import Tables
 from collplan.planner.passes import run_blueprint_passes
 from collplan.planner.passes.coalescing.coalesce_requests import coalesce_table
 from collplan.planner.plan.phases import is_inside

@@ -16,7 +16,7 @@ import numpy as np
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.intervals import union
 from collplan.planner.blueprint.locations import Binding
-from collplan.planner.lowering.lower import LocalTable, MessageTable, Table, Tables
+from collplan.planner.lowering.tables import LocalTable, MessageTable, Table, Tables
 from collplan.planner.plan import pieces
 from collplan.planner.plan.hazards import derive_dependencies
 from collplan.planner.plan.origin import KnownSpec

@@ -27,7 +27,7 @@ import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.blueprint.exchange import Blocks, Exchange
-from collplan.planner.lowering.lower import LocalTable, MessageTable, Tables
+from collplan.planner.lowering.tables import LocalTable, MessageTable, Tables
 from collplan.planner.plan import pieces
 from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.pieces import Pieces

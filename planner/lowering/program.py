@@ -11,8 +11,10 @@ from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.blueprint.exchange import Exchange
 from collplan.planner.lowering.collect import BYTES_PER_ROW
 from collplan.planner.lowering.exchange import PHASES, exchange_tables
-from collplan.planner.lowering.lower import Stated, Tables, lower
+from collplan.planner.lowering.lower import lower
 from collplan.planner.lowering.select import state
+from collplan.planner.lowering.stated import Stated
+from collplan.planner.lowering.tables import Tables
 from collplan.planner.lowering.uneven_exchange import uneven_tables
 from collplan.planner.memory import require_memory
 

@@ -25,8 +25,8 @@ from collplan.planner.blueprint.regions import PairTable, Regions
 from collplan.planner.errors import AsymmetricError
 from collplan.planner.lowering.collect import Runs
 from collplan.planner.lowering.collect_relative import UNLIKE, motions, relative_steps
-from collplan.planner.lowering.lower import Stated
 from collplan.planner.lowering.program import Program
+from collplan.planner.lowering.stated import Stated
 from collplan.planner.plan.folding import Folding
 from collplan.specs import Machine, PlanSpec
 

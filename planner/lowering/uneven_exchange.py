@@ -16,7 +16,7 @@ import numpy as np
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.blueprint.exchange import Blocks, Exchange, Pairs
 from collplan.planner.lowering.exchange import DELIVER, STAGE, Writer, copy_table, home
-from collplan.planner.lowering.lower import LocalTable, MessageTable, Tables
+from collplan.planner.lowering.tables import LocalTable, MessageTable, Tables
 from collplan.planner.plan import pieces
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Buffer

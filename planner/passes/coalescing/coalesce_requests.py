@@ -11,7 +11,7 @@ from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.intervals import overlapping
 from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.lowering.lower import MessageTable
+from collplan.planner.lowering.tables import MessageTable
 from collplan.planner.passes.rebuild import become_copies, move_edges, places, rebuild
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.passes.scheduling.message_graph import MessageGraph, require_all_ranks

@@ -1,0 +1,98 @@
+"""Stated components: with the algorithm that computes each, and its options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from collplan.planner.algorithms.registry import Algorithm
+from collplan.planner.arrays import Ints, csr
+from collplan.planner.blueprint.blueprint import Component
+from collplan.planner.blueprint.regions import PairTable
+from collplan.planner.plan.phases import Phase, Trees
+
+Shape = tuple[int, int]
+"""Size and root of a group."""
+
+
+Sends = Mapping[Shape, Sequence[int]]
+"""Rounds in which messages are sent, by the shape of a group."""
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A component and what computes it."""
+
+    component: Component
+    algorithm: Algorithm
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def n_parts(self, size: int) -> int:
+        """Return the chunks that a vector, or each block, is cut into for `size` ranks."""
+        return self.algorithm.n_parts(size, self.options)
+
+    @property
+    def n_pairs(self) -> int:
+        """Return how many messages an algorithm of p² of them goes through, 0 for others."""
+        size = int(self.component.groups.sizes.max(initial=0))
+        return int(size * (size - 1) * self._per_pair)
+
+    @property
+    def least_messages(self) -> int:
+        """Return how many messages an algorithm of p² of them sends, 0 for others."""
+        return int(self._n_messages.sum() * self._per_pair)
+
+    def least_messages_of(self, ranks: Sequence[int]) -> float:
+        """Return the share that some ranks have in `least_messages`."""
+        groups = self.component.groups
+        per_member = self._n_messages * self._per_pair / groups.sizes
+        return float(np.repeat(per_member, groups.sizes)[np.isin(groups.ranks, ranks)].sum())
+
+    @property
+    def _n_messages(self) -> Ints:
+        """Number of messages of all ordered pairs of ranks per group; empty ones are not sent."""
+        given, sizes = self.component.given, self.component.groups.sizes.astype(np.int64)
+        all_pairs = sizes * (sizes - 1)
+        if not self._per_pair or isinstance(given, PairTable):
+            return all_pairs
+        if not self.component.traits.has_blocks:
+            # A vector shorter than the group has one chunk per element.
+            return np.minimum(sizes, int(given.totals.max(initial=0))) * (sizes - 1)
+        is_pairwise = self.component.traits.is_pairwise
+        ends = csr.running_total(sizes**2 if is_pairwise else sizes)
+        n_filled = csr.running_total(given.totals > 0)
+        n_blocks = n_filled[ends[1:]] - n_filled[ends[:-1]]
+        # A rank's block for itself is no message.
+        n_sent = n_blocks - sizes if is_pairwise else n_blocks * (sizes - 1)
+        return np.asarray(np.clip(n_sent, 0, all_pairs))
+
+    @property
+    def _per_pair(self) -> float:
+        return 0.0 if self.component.is_local else self.algorithm.per_pair
+
+    def phase(self, first_round: int = 0, sends: Sends = MappingProxyType({})) -> Phase:
+        """Return the phase of a plan that the component becomes.
+
+        Parameters
+        ----------
+        first_round : int
+            Where it begins.
+        sends : mapping
+            The rounds that send messages, counted from there, by a group's size and root.
+        """
+        groups, root = self.component.groups, self.component.root
+        kind, tree = self.component.kind, self.algorithm.tree
+        shapes: dict[Shape, list[tuple[int, ...]]] = {}
+        if tree is not None and sends:
+            for group, first in enumerate(root.tolist()):
+                ranks = tuple(groups[group].tolist())
+                shapes.setdefault((len(ranks), first), []).append(ranks)
+        trees = (
+            Trees.of(kind, tuple(ranks), [first_round + number for number in sends[shape]])
+            for shape, ranks in shapes.items()
+        )
+        return Phase(kind, self.algorithm.name, self.component.role, tree or "", tuple(trees))
