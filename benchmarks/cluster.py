@@ -20,16 +20,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from cluster_cases import KINDS, spec_of
+from cluster_cases import KINDS, add_cluster_options, cluster_of, spec_of
 
 from collplan.compiling import compile_spec
-from collplan.emulate.cluster import Cluster, parse_rates
+from collplan.emulate.cluster import Cluster
 from collplan.emulate.machine import emulated_machine
 from collplan.emulate.running import run_emulated
 from collplan.planner.collective.bounds import lower_bounds
 from collplan.planner.metrics import measure
 from collplan.reports.output import format_bytes, print_line, print_table
-from collplan.specs import parse_bytes
 from collplan.specs.errors import CollplanError
 
 RANKS: Final = Path(__file__).with_name("cluster_ranks.py")
@@ -181,15 +180,8 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--nodes", type=int, default=4)
-    parser.add_argument("--per-node", type=int, default=4)
-    parser.add_argument("--lanes", type=int, default=2)
-    parser.add_argument("--rate", default="100Mbit", help="of a lane, or every lane, each way")
-    parser.add_argument("--bytes", type=parse_bytes, default="4MiB", help="see cluster_cases.py")
-    parser.add_argument("--repetitions", type=int, default=7)
+    add_cluster_options(parser, "see cluster_cases.py")
     parser.add_argument("--collectives", type=lambda text: text.split(","), default=list(KINDS))
-    parser.add_argument("--timeout", type=float, default=1800, help="seconds, of each launch")
-    parser.add_argument("--json", type=Path, help="a file to write everything into")
     options = parser.parse_args()
     unknown = set(options.collectives) - set(KINDS)
     if unknown:
@@ -202,8 +194,7 @@ def parse_options() -> argparse.Namespace:
 def main() -> int:
     """Print the tables; exit status 1 where a result is wrong."""
     options = parse_options()
-    rate = parse_rates(options.rate)
-    cluster = Cluster(options.nodes, options.per_node, options.lanes, rate)
+    cluster = cluster_of(options)
     library, rows = rows_of(cluster, options)
     print_line(
         f"{options.nodes} nodes of {options.per_node} ranks, {options.lanes} lanes of "
@@ -219,7 +210,7 @@ def main() -> int:
             "nodes": options.nodes,
             "ranks_per_node": options.per_node,
             "lanes": options.lanes,
-            "rate_bits_per_s": rate,
+            "rate_bits_per_s": cluster.rate_bits_per_s,
             "bytes": options.bytes,
             "repetitions": options.repetitions,
             "library": library,

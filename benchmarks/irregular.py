@@ -22,15 +22,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from cluster_cases import add_cluster_options, cluster_of
 from irregular_cases import DISTRIBUTIONS, KINDS, spec_of
 
-from collplan.emulate.cluster import Cluster, parse_rate
 from collplan.emulate.machine import emulated_machine
 from collplan.emulate.running import run_emulated
 from collplan.executors.mpi.launch.launcher import find_launcher
 from collplan.planner.collective.bounds import lower_bounds
 from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
-from collplan.specs import Machine, parse_bytes
+from collplan.specs import Machine
 from collplan.specs.errors import CollplanError
 
 RANKS: Final = Path(__file__).with_name("irregular_ranks.py")
@@ -55,8 +55,7 @@ def on_node(options: argparse.Namespace) -> tuple[Machine, Start]:
 
 def on_cluster(options: argparse.Namespace) -> tuple[Machine, Start]:
     """Return an emulated cluster's machine, and what starts ranks on it."""
-    rate = parse_rate(options.rate)
-    cluster = Cluster(options.nodes, options.per_node, options.lanes, rate)
+    cluster = cluster_of(options)
 
     def start(program: list[str]) -> int:
         done = run_emulated(cluster, program, timeout_s=options.timeout, capture=False)
@@ -140,14 +139,7 @@ def parse_options() -> argparse.Namespace:
         default = list(values)
         parser.add_argument(f"--{name}", type=lambda text: text.split(","), default=default)
     parser.add_argument("--ranks", type=int, default=4, help="on this machine")
-    parser.add_argument("--nodes", type=int, default=4)
-    parser.add_argument("--per-node", type=int, default=4)
-    parser.add_argument("--lanes", type=int, default=2)
-    parser.add_argument("--rate", default="100Mbit", help="of each lane, each way")
-    parser.add_argument("--bytes", type=parse_bytes, default="4MiB", help="of all blocks")
-    parser.add_argument("--repetitions", type=int, default=7)
-    parser.add_argument("--timeout", type=float, default=1800, help="seconds, of each launch")
-    parser.add_argument("--json", type=Path, help="a file to write everything into")
+    add_cluster_options(parser, "of all blocks")
     options = parser.parse_args()
     for name, values in known.items():
         unknown = set(getattr(options, name)) - set(values)

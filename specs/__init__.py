@@ -10,24 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collplan.specs.collective import COLLECTIVES as COLLECTIVES
-    from collplan.specs.collective import Allgather as Allgather
-    from collplan.specs.collective import Allgatherv as Allgatherv
-    from collplan.specs.collective import Allreduce as Allreduce
-    from collplan.specs.collective import Alltoall as Alltoall
-    from collplan.specs.collective import Alltoallv as Alltoallv
-    from collplan.specs.collective import Barrier as Barrier
-    from collplan.specs.collective import Bcast as Bcast
     from collplan.specs.collective import Collective as Collective
-    from collplan.specs.collective import CollectiveModel as CollectiveModel
-    from collplan.specs.collective import Exscan as Exscan
-    from collplan.specs.collective import Gather as Gather
-    from collplan.specs.collective import Gatherv as Gatherv
-    from collplan.specs.collective import Reduce as Reduce
-    from collplan.specs.collective import ReduceScatter as ReduceScatter
-    from collplan.specs.collective import ReduceScatterBlock as ReduceScatterBlock
-    from collplan.specs.collective import Scan as Scan
-    from collplan.specs.collective import Scatter as Scatter
-    from collplan.specs.collective import Scatterv as Scatterv
+    from collplan.specs.collective_base import CollectiveModel as CollectiveModel
     from collplan.specs.counts import Distribution as Distribution
     from collplan.specs.counts import Table as Table
     from collplan.specs.decomposition import DECOMPOSITIONS as DECOMPOSITIONS
@@ -50,31 +34,28 @@ if TYPE_CHECKING:
     from collplan.specs.numbers import parse_bytes as parse_bytes
     from collplan.specs.predefined import numpy_dtype as numpy_dtype
     from collplan.specs.presets import preset_names as preset_names
+    from collplan.specs.regular import Allgather as Allgather
+    from collplan.specs.regular import Allreduce as Allreduce
+    from collplan.specs.regular import Alltoall as Alltoall
+    from collplan.specs.regular import Barrier as Barrier
+    from collplan.specs.regular import Bcast as Bcast
+    from collplan.specs.regular import Exscan as Exscan
+    from collplan.specs.regular import Gather as Gather
+    from collplan.specs.regular import Reduce as Reduce
+    from collplan.specs.regular import ReduceScatterBlock as ReduceScatterBlock
+    from collplan.specs.regular import Scan as Scan
+    from collplan.specs.regular import Scatter as Scatter
     from collplan.specs.request import Method as Method
     from collplan.specs.request import PlanSpec as PlanSpec
+    from collplan.specs.vectors import Allgatherv as Allgatherv
+    from collplan.specs.vectors import Alltoallv as Alltoallv
+    from collplan.specs.vectors import Gatherv as Gatherv
+    from collplan.specs.vectors import ReduceScatter as ReduceScatter
+    from collplan.specs.vectors import Scatterv as Scatterv
 
 _NAMES: Final = {
-    "collective": (
-        "COLLECTIVES",
-        "Allgather",
-        "Allgatherv",
-        "Allreduce",
-        "Alltoall",
-        "Alltoallv",
-        "Barrier",
-        "Bcast",
-        "Collective",
-        "CollectiveModel",
-        "Exscan",
-        "Gather",
-        "Gatherv",
-        "Reduce",
-        "ReduceScatter",
-        "ReduceScatterBlock",
-        "Scan",
-        "Scatter",
-        "Scatterv",
-    ),
+    "collective": ("COLLECTIVES", "Collective"),
+    "collective_base": ("CollectiveModel",),
     "counts": ("Distribution", "Table"),
     "decomposition": ("DECOMPOSITIONS", "Decomposition"),
     "elements": ("Operation",),
@@ -86,7 +67,21 @@ _NAMES: Final = {
     "numbers": ("Bytes", "parse_bytes"),
     "predefined": ("numpy_dtype",),
     "presets": ("preset_names",),
+    "regular": (
+        "Allgather",
+        "Allreduce",
+        "Alltoall",
+        "Barrier",
+        "Bcast",
+        "Exscan",
+        "Gather",
+        "Reduce",
+        "ReduceScatterBlock",
+        "Scan",
+        "Scatter",
+    ),
     "request": ("Method", "PlanSpec"),
+    "vectors": ("Allgatherv", "Alltoallv", "Gatherv", "ReduceScatter", "Scatterv"),
 }
 """The names of each module that are used from here."""
 _HOMES: Final = {name: module for module, names in _NAMES.items() for name in names}

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from collplan.specs.base import SpecModel
-from collplan.specs.collective import COLLECTIVES, Collective, Vector
+from collplan.specs.collective import COLLECTIVES, Collective
 from collplan.specs.counts import Distribution
 from collplan.specs.elements import Datatype, Operation
 from collplan.specs.errors import SpecError
@@ -20,6 +20,7 @@ from collplan.specs.explaining import explaining
 from collplan.specs.machine import Machine, RankOrder, place_ranks
 from collplan.specs.numbers import REAL, Bytes, Flag, Natural, NumberOfRanks, Positive, Seconds
 from collplan.specs.request import Method, PlanSpec
+from collplan.specs.vectors import Vector
 
 NATIVE_LABEL: Final = "native"
 

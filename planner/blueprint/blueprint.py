@@ -20,7 +20,8 @@ from collplan.planner.blueprint.locations import SCRATCH_STRIDE, Binding, Home
 from collplan.planner.blueprint.regions import Regions
 from collplan.planner.plan.plan import Buffer
 from collplan.specs import Decomposition, PlanSpec
-from collplan.specs.collective import CollectiveModel, traits_of
+from collplan.specs.collective import traits_of
+from collplan.specs.collective_base import CollectiveModel
 
 Path = tuple[int, ...]
 """Place of a phase in program order."""

@@ -17,7 +17,10 @@ TESTS = ROOT / "tests"
 ELSEWHERE = {
     "specs/base.py": "specs/test_request.py",
     "specs/errors.py": "specs/test_loading.py",
+    "specs/collective_base.py": "specs/test_collective.py",
     "specs/explaining.py": "specs/test_loading.py",
+    "specs/regular.py": "specs/test_collective.py",
+    "specs/vectors.py": "specs/test_counts.py",
     "planner/blueprint/blueprint.py": "planner/test_decompose.py",
     "planner/blueprint/exchange.py": "planner/lowering/test_exchange.py",
     "planner/blueprint/locations.py": "planner/test_decompose.py",

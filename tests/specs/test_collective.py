@@ -14,7 +14,7 @@ from collplan.specs import (
     SpecError,
     parse_spec,
 )
-from collplan.specs.collective import register_collective
+from collplan.specs.collective_base import register_collective
 
 IN_PLACE = {
     "gather",
