@@ -22,6 +22,8 @@ DEBIAN = tuple(debian_mpi.LIBRARIES)
 """Names of Debian's MPIs, which tests may use beside `MPIS` where apt could install them."""
 HANG_S = 300.0
 """Seconds after which a program hangs, even on a machine ten times as busy as it should be."""
+NOT_LAUNCHED = "The PMIx server's listener thread failed to start"
+"""Words of Open MPI's mpiexec when it starts no rank, about once in a thousand launches."""
 
 
 def mpi_python(mpi: str) -> Path:
@@ -79,8 +81,18 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command in a process group of its own, which is gone afterwards.
 
-    A `bare` environment has nothing that helps an MPI: collplan has to set it.
+    A `bare` environment has nothing that helps an MPI: collplan has to set it. If mpiexec itself
+    did not start, the command runs a second time.
     """
+    done = _run_once(command, timeout_s, bare, env)
+    if done.returncode and NOT_LAUNCHED in done.stdout + done.stderr:
+        return _run_once(command, timeout_s, bare, env)
+    return done
+
+
+def _run_once(
+    command: list[str], timeout_s: float, bare: bool, env: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
     given = os.environ.copy() if bare else mpi_environment()
     for mpi in DEBIAN:
         if str(debian_mpi.python_of(mpi)) in command:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from folders import HELPERS
-from mpi_launching import HANG_S, mpi_environment, mpi_python, mpiexec_of
+from mpi_launching import HANG_S, NOT_LAUNCHED, mpi_environment, mpi_python, mpiexec_of
 
 SIZE = 4
 START_S = 120.0
@@ -166,8 +166,17 @@ class Pools:
             self._pools.pop(mpi).close()
             pool = None
         if pool is None:
-            pool = self._pools[mpi] = Pool(mpi)
+            pool = self._pools[mpi] = self._start(mpi)
         return pool
+
+    @staticmethod
+    def _start(mpi: str) -> Pool:
+        try:
+            return Pool(mpi)
+        except CaseError as error:
+            if NOT_LAUNCHED not in str(error):
+                raise
+            return Pool(mpi)
 
     def close(self) -> None:
         """End all pools."""
