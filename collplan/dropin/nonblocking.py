@@ -219,8 +219,8 @@ class NonBlockingPlans(PlanCache):
             return native_decision(
                 f"{decision.label}: non-blocking, its windows cannot be made without waiting"
             )
-        native_s, chosen_s = decision.native_s, decision.chosen_s
-        pays = native_s and chosen_s is not None and native_s - chosen_s > LEAST_GAIN_S
+        gain_s = decision.gain_s
+        pays = gain_s is not None and gain_s > LEAST_GAIN_S
         if self.config.nonblocking_from is None and not pays:
             return native_decision(
                 f"non-blocking: {decision.label} gains less than starting it so costs"

@@ -42,7 +42,8 @@ those before its input where that lies in the receive buffer."""
 
 MAX_ENTRIES: Final = 4096
 """Number of decisions at which the cache drops those for native calls."""
-
+LEAST_VECTOR_GAIN_S: Final = 150e-6
+"""Least gain per call, by the table, that pays for agreeing on counts that differ per rank."""
 
 NO_COMMUNICATOR: Final = "plans cannot have a communicator"
 
@@ -394,6 +395,16 @@ class BlockingPlans(PlanCache):
             route = Route(call, row, native=route.native)
         backoff.note(route, is_new=is_new)
         return route, arguments
+
+    def decide(self, call: CollectiveCall) -> Decision:
+        """Return what the table says of a call, and whether that pays for agreeing on counts."""
+        decision = super().decide(call)
+        gain_s = decision.gain_s
+        is_paid = gain_s is None or gain_s > LEAST_VECTOR_GAIN_S
+        if isinstance(call, VectorCall) and not decision.choice.native and not is_paid:
+            why = f"{decision.label} gains less than agreeing on counts costs"
+            return native_decision(why, decision.native_s)
+        return decision
 
     def free(self) -> None:
         """Free all plans; collective."""

@@ -21,7 +21,7 @@ from collplan.select.candidates import (
     SHARED,
     Form,
     alltoall_forms,
-    balanced_forms,
+    cut_alltoalls,
     has_like_shares,
     likely_forms,
     segmented,
@@ -93,7 +93,7 @@ def candidates(spec: PlanSpec) -> tuple[Candidate, ...]:
     Where all are refused, as by what a pass needs, the flat one is left to say why.
     """
     if _has_designs(spec):
-        found = [*_alltoall_designs(spec), *_through_leaders(spec, balanced_forms(spec))]
+        found = [*_alltoall_designs(spec), *_through_leaders(spec, cut_alltoalls(spec))]
     else:
         found = list(_through_leaders(spec, likely_forms(spec)))
     estimates.forget_drafts()
@@ -141,6 +141,8 @@ def _alltoall_designs(spec: PlanSpec) -> Iterator[Candidate]:
     spec says nothing of transport, a design's comes with it, too.
     """
     seen = set()
+    # Otherwise messages leave one after another, and are not in each other's way.
+    congestion = CONGESTION if spec.machine.network.turn_bytes else 1.0
     for form in _simple_first(spec):
         chosen = form.of(spec)
         if spec.passes:
@@ -151,7 +153,7 @@ def _alltoall_designs(spec: PlanSpec) -> Iterator[Candidate]:
             continue  # designs that differ in passes, or in what these are refused
         seen.add(chosen)
         try:
-            yield Candidate(chosen, _design_ns(chosen) * 1e-9)
+            yield Candidate(chosen, congestion * _design_ns(chosen) * 1e-9)
         except AlgorithmError:
             continue
 

@@ -35,6 +35,8 @@ SEGMENTS: Final = tuple(1 << bits for bits in range(12, 19))
 _PLACES: Final[tuple[tuple[str, Where], ...]] = (("node", "inside"), ("lane", "across"))
 MANY_RANKS: Final = 256
 """Number of ranks from which flat algorithms of p² messages are not among the likely ones."""
+MOST_SEGMENTS: Final = 1 << 18
+"""Most segments of all messages of an alltoall that are worth the time and room to plan them."""
 MANY_HOPS: Final = 4096
 """Number of ranks from which no vector passes one rank after another, or leaves one for all."""
 MANY_NODES: Final = 64
@@ -113,9 +115,19 @@ def likely_forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
             yield Decomposition(name="mesh", shape=(size // length, length)), AUTO
 
 
-def balanced_forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
-    """Yield the likely forms in which leaders carry what their lanes can; none where all can."""
-    for shape in _balanced(spec):
+def cut_alltoalls(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
+    """Yield forms of an alltoall whose messages segments can cut, unlike those of its designs.
+
+    Leaders are on all lanes, and carry what these can. Where all can carry the same, segments
+    pay if messages take turns on a lane, and are not too many.
+    """
+    machine, collective = spec.machine, spec.collective
+    shapes, kind = _balanced(spec), collective.planned_kind
+    n_segments = machine.n_ranks**2 * collective.count * collective.itemsize // SEGMENTS[0]
+    if machine.nodes > 1 and machine.network.turn_bytes and n_segments <= MOST_SEGMENTS:
+        yield Decomposition(name="flat"), AlgorithmChoice(name=registry.pipelining(kind, "across"))
+        shapes = shapes or [{"name": "full_lane"}, *_leaders_on_all_lanes(machine)]
+    for shape in shapes:
         yield from _likely_algorithms(spec, Decomposition.model_validate(shape))
 
 

@@ -104,6 +104,13 @@ class Decision:
     native_s: float | None = None
     chosen_s: float | None = None
 
+    @property
+    def gain_s(self) -> float | None:
+        """Return how much faster than native the choice was; None if that was not measured."""
+        if self.native_s is None or self.chosen_s is None:
+            return None
+        return self.native_s - self.chosen_s
+
 
 class TuningTable(SpecModel):
     """The best choices on a machine: sweeps of collectives over sizes.

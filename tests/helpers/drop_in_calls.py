@@ -38,10 +38,13 @@ KINDS = {
 """Arguments of a collective's call; `blocks` has one per rank."""
 
 
-def planning(**options: Any) -> Any:
-    """Return a drop-in on all ranks that runs all by plans, from the first call on."""
+def planning(native_s: float = 4e-3, **options: Any) -> Any:
+    """Return a drop-in on all ranks that runs all by plans, from the first call on.
+
+    By its table, native calls take `native_s`, and plans half of it or less.
+    """
     wanted = {"native_calls": 0, "force": True, **options}
-    return collplan.Comm(WORLD, table=planning_table(SIZE), **wanted)
+    return collplan.Comm(WORLD, table=planning_table(SIZE, native_s=native_s), **wanted)
 
 
 def arguments(kind: str, sendbuf: Any, recvbuf: Any, op: MPI.Op, root: int) -> list[Any]:

@@ -29,14 +29,20 @@ LARGE = 64
 
 
 def planning_table(
-    n_ranks: int, kinds: tuple[str, ...] = tuple(ALGORITHMS), transport: str = "messages"
+    n_ranks: int,
+    kinds: tuple[str, ...] = tuple(ALGORITHMS),
+    transport: str = "messages",
+    native_s: float = 4e-3,
 ) -> TuningTable:
-    """Return a table whose winners are plans, for up to `n_ranks` ranks of one node."""
+    """Return a table whose winners are plans, for up to `n_ranks` ranks of one node.
+
+    Plans take a half or a quarter of `native_s`.
+    """
     return parse_table(
         {
             "fingerprint": NOWHERE.model_dump(),
             "sweeps": [
-                sweep(kind, size, commutes, transport)
+                sweep(kind, size, commutes, transport, native_s)
                 for kind in kinds
                 for size in range(1, n_ranks + 1)
                 for commutes in ((True, False) if COLLECTIVES[kind].has_op else (None,))
@@ -46,13 +52,18 @@ def planning_table(
 
 
 def sweep(
-    kind: str, size: int, commutes: bool | None, transport: str = "messages"
+    kind: str,
+    size: int,
+    commutes: bool | None,
+    transport: str = "messages",
+    native_s: float = 4e-3,
 ) -> dict[str, Any]:
     """Return the sweep of a collective on ranks of one node."""
     small, large = ALGORITHMS[kind]
     if commutes is False and kind == "allreduce":
         large = small
-    points = [point(1, small, 2e-6)] + ([point(LARGE, large, 1e-6)] if large != small else [])
+    points = [point(1, small, native_s, 2)]
+    points += [point(LARGE, large, native_s, 4)] if large != small else []
     if kind == "barrier":
         points = points[:1]
     return {
@@ -70,9 +81,9 @@ def sweep(
     }
 
 
-def point(n_bytes: int, winner: str, seconds: float) -> dict[str, Any]:
-    """Return a size at which a plan took this time, and native 4 µs."""
-    times = {"native": 4e-6, winner: seconds}
+def point(n_bytes: int, winner: str, native_s: float, gain: int) -> dict[str, Any]:
+    """Return a size at which a plan was faster than native by this factor."""
+    times = {"native": native_s, winner: native_s / gain}
     return {
         "bytes": n_bytes,
         "winner": winner,

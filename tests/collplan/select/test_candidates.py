@@ -13,7 +13,7 @@ from collplan.planner.algorithms import registry
 from collplan.select.candidates import (
     FAMILIES,
     all_forms,
-    balanced_forms,
+    cut_alltoalls,
     likely_forms,
     name_of,
 )
@@ -99,7 +99,7 @@ def balanced_in(machine: dict[str, Any], kind: str) -> set[str]:
     """Return the balanced forms among all, which are those among the likely ones."""
     spec = spec_of(kind, machine)
     among = {name_of(form.method.decomposition) for form in all_forms(spec)}
-    likely = balanced_forms if kind == "alltoall" else likely_forms
+    likely = cut_alltoalls if kind == "alltoall" else likely_forms
     names = {name_of(chosen) for chosen, _ in likely(spec)}
     found, other = ({name for name in some if "balanced" in name} for some in (among, names))
     assert found == other

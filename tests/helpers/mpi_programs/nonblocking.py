@@ -287,7 +287,7 @@ def check_what_decides(comm: Any) -> None:
     (why,) = reasons(ours)["Iallgatherv"]
     assert why.startswith("non-blocking: below "), why
     ours.let_go()
-    usual = drop_in(nonblocking_from=None)
+    usual = drop_in(nonblocking_from=None, native_s=4e-6)
     large = np.ones(1 << 17)
     usual.Ibcast(large).Wait()
     usual.Ibcast(out).Wait()
