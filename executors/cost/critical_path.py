@@ -109,7 +109,9 @@ def _before_start(timeline: Timeline, row: int) -> tuple[int, Event, WaitedFor]:
 
 def _before_request(timeline: Timeline, row: int, cause: int) -> tuple[int, Event, WaitedFor]:
     """Return what the answer to a send's request waited for: its receive, or a predecessor."""
-    for event, _ in _dependencies(timeline, row, cause):
+    # A task may depend on both the start and the completion of another.
+    if events := list(_dependencies(timeline, row, cause)):
+        event, _ = max(events, key=lambda found: found[1])
         return cause, event, "dependency"
     if cause == timeline.partner[row]:
         return cause, Event.START, "message"

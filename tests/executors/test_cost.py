@@ -167,6 +167,30 @@ def test_only_what_is_shared_beyond_cores_and_lanes_is_waiting(plan: Plan, drawn
     assert breakdown(legs(timeline, parameters))["waiting"] == 0
 
 
+ANSWERED = """
+num_ranks 2
+rank 0 {
+r: recv 70000b from 1
+s: send 70000b to 1
+s irequires r
+s requires r
+}
+rank 1 {
+s: send 70000b to 0
+r: recv 70000b from 0
+}
+"""
+
+
+def test_a_request_waits_for_the_later_of_two_dependencies_on_one_task() -> None:
+    """Both the posting of the first receive and its completion hold the second request."""
+    costs = network("L=100,o=10,g=0,G=1,O=0,S=1000").replace(handshake=True)
+    timeline = simulate(parse_goal(ANSWERED), costs)
+    found = breakdown(legs(timeline, costs))
+    assert found["waiting"] == 0
+    assert found["bandwidth"] == pytest.approx(2 * 69_999)
+
+
 TO_TWO = """
 num_ranks 3
 rank 0 {
