@@ -11,7 +11,7 @@ import numpy as np
 
 from collplan.planner.algorithms.registry import Where, registry
 from collplan.planner.blueprint.blueprint import Component
-from collplan.planner.decompose import draft, guideline, transpose
+from collplan.planner.decompose import draft, guideline, second_forms, transpose
 from collplan.planner.decompose.balanced import like_leaders
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.build import Placement
@@ -359,8 +359,7 @@ def _through_leaders(spec: PlanSpec) -> Iterator[Decomposition]:
         shapes += _balanced(spec)
     if machine.numa_domains > 1 and fullest > machine.numa_domains:
         shapes += [{"name": name, "by": "numa"} for name in ("hierarchical", "full_lane")]
-    forms = (None, "transpose") if spec.collective.planned_kind in transpose.FORMS else (None,)
-    for form in forms:
+    for form in (None, *second_forms(spec.collective.planned_kind)):
         for shape in shapes:
             yield Decomposition.model_validate(shape | {"form": form})
 

@@ -13,7 +13,15 @@ from collplan.planner.blueprint.exchange import FORMS as EXCHANGES
 from collplan.planner.blueprint.exchange import count_leaders, exchange_of
 from collplan.planner.blueprint.groups import Rows, blocks_of, rows_by, runs_of
 from collplan.planner.blueprint.locations import bind_collective
-from collplan.planner.decompose import balanced_pairs, guideline, leaders, mesh, pairs, transpose
+from collplan.planner.decompose import (
+    balanced_pairs,
+    gathered,
+    guideline,
+    leaders,
+    mesh,
+    pairs,
+    transpose,
+)
 from collplan.planner.decompose.balanced import BalancedGrid, BalancedParts
 from collplan.planner.decompose.grid import Grid
 from collplan.planner.decompose.leaders import Parts
@@ -22,6 +30,8 @@ from collplan.specs import Decomposition, Machine, PlanSpec
 from collplan.specs.collective import traits_of
 
 FLAT = Decomposition(name="flat")
+_SECOND_FORMS = {"transpose": transpose.FORMS, "gather": gathered.FORMS}
+"""Second ways to run collectives through leaders, by the name of the form."""
 
 
 def draft(
@@ -94,6 +104,17 @@ def _only(spec: PlanSpec, ranks: Ints | None) -> Ints | None:
     return ranks if collective.regular is None else None
 
 
+def second_forms(kind: str) -> tuple[str, ...]:
+    """Return the forms of a collective through leaders besides its first one.
+
+    Examples
+    --------
+    >>> second_forms("reduce"), second_forms("bcast")
+    (('gather',), ())
+    """
+    return tuple(form for form, kinds in _SECOND_FORMS.items() if kind in kinds)
+
+
 def _leader_form(kind: str, form: str | None, *, is_balanced: bool) -> Callable[[Parts], None]:
     """Return how a collective runs through leaders."""
     is_pairwise = traits_of(kind).is_pairwise
@@ -101,9 +122,10 @@ def _leader_form(kind: str, form: str | None, *, is_balanced: bool) -> Callable[
         return balanced_pairs.alltoall if is_balanced else pairs.alltoall
     if form is None:
         return leaders.FORMS[kind]
-    if form == "transpose" and kind in transpose.FORMS:
-        return transpose.FORMS[kind]
-    there = "transpose, or leave it out" if kind in transpose.FORMS else "none: leave it out"
+    others = second_forms(kind)
+    if form in others:
+        return _SECOND_FORMS[form][kind]
+    there = f"use {' or '.join(others)}, or leave it out" if others else "none: leave it out"
     if is_pairwise:
         there = f"use collect, {' or '.join(EXCHANGES)}"
     raise AlgorithmError(

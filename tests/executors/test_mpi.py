@@ -25,6 +25,12 @@ def test_counts_that_differ_per_rank(comm, kind: str) -> None:
     assert irregular_conformance.run_all(comm, kind) > 0
 
 
+@pytest.mark.ranks(1, 2, 3, 4)
+def test_reduces_gathered_at_the_roots_node(comm) -> None:
+    """All roots, on nodes of every split in two, in order and in any order, in place or not."""
+    assert conformance.run_gathered(comm) > 0
+
+
 @pytest.mark.parametrize("mpi", MPIS)
 def test_more_ranks_than_a_pool_has(mpi: str) -> None:
     """Of the collectives only a part: the ranks share two cores.

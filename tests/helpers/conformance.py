@@ -181,3 +181,29 @@ def run_all(comm: MPI.Intracomm, kind: str | None = None) -> int:
         for turn, collective in enumerate(collectives(comm.size))
         if kind in (None, collective["kind"])
     )
+
+
+def run_gathered(comm: MPI.Intracomm) -> int:
+    """Run reduces in the form that gathers at the root's node; return how many plans ran."""
+    p, turn = comm.size, 0
+    nodes = [[p], *([first, p - first] for first in range(1, p))]
+    calls = product(nodes, ("hierarchical", "full_lane"), range(p), (0, p - 1, 3 * p + 1))
+    for (sizes, name, root, count), in_place in product(calls, (False, True)):
+        collective = {"kind": "reduce", "root": root, "count": count, "in_place": in_place}
+        collective |= flavours("reduce", p, turn, 0, is_last=False)[0]
+        one = {
+            "machine": {"nodes": len(sizes), "ranks_per_node": sizes, "lanes": 2},
+            "collective": collective,
+            "decomposition": {"name": name, "form": "gather"},
+        }
+        spec = PlanSpec.model_validate(one)
+        truth = expected(spec.collective, make_inputs(spec.collective, p, seed=turn))[comm.rank]
+        plan = compile_for_all(spec, comm, turn)
+        case = Case(plan, spec.collective, comm, seed=turn)
+        with bind(plan, comm, case.sendbuf, case.recvbuf) as bound:
+            for _ in range(2):
+                case.fill()
+                bound()
+                check(case, truth, one)
+        turn += 1
+    return turn

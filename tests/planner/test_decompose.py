@@ -99,11 +99,16 @@ def balanced():
             yield name, {"name": "multi_leader", "leaders": leaders, "shares": "balanced"}
 
 
-def transposed():
-    for name, decomposition in through_leaders():
+def in_form(form, cases):
+    """Yield machines and decompositions, the latter in another form."""
+    for name, decomposition in cases:
         fields = Decomposition.model_validate(decomposition).model_dump()
         fields = {"name": fields} if isinstance(fields, str) else fields
-        yield name, fields | {"form": "transpose"}
+        yield name, fields | {"form": form}
+
+
+TRANSPOSED = list(in_form("transpose", through_leaders()))
+GATHERED = list(in_form("gather", [*through_leaders(), *balanced()]))
 
 
 def meshes():
@@ -175,9 +180,27 @@ def test_balanced_scans_by_transposing(machine, kind):
 
 
 @pytest.mark.parametrize("kind", SCANS)
-@pytest.mark.parametrize(("machine", "decomposition"), [named(*case) for case in transposed()])
+@pytest.mark.parametrize(("machine", "decomposition"), [named(*case) for case in TRANSPOSED])
 def test_scans_by_transposing(machine, decomposition, kind):
     check_structures(kind, machine, decomposition)
+
+
+@pytest.mark.parametrize(("machine", "decomposition"), [named(*case) for case in GATHERED])
+def test_reduces_by_gathering(machine, decomposition):
+    check_structures("reduce", machine, decomposition)
+
+
+@pytest.mark.parametrize("size", range(1, 10))
+def test_reduces_by_gathering_on_few_ranks(size):
+    """All roots, on nodes as even as can be, the longer ones first and last."""
+    for n_nodes in range(1, size + 1):
+        per_node = [size // n_nodes + (i < size % n_nodes) for i in range(n_nodes)]
+        machine = {"nodes": n_nodes, "ranks_per_node": per_node[:: (-1) ** n_nodes], "lanes": 2}
+        forms: list[dict[str, Any]] = [{"name": "hierarchical"}, {"name": "full_lane"}]
+        if per_node[0] > 2:
+            forms.append({"name": "multi_leader", "leaders": 2})
+        for form in forms:
+            check_structures("reduce", machine, form | {"form": "gather"}, n_roots=size)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -205,6 +228,19 @@ SELECTION = [
     ("5,5,2", {"name": "full_lane", "shares": "balanced"}),
     ("1,3,2", {"name": "multi_leader", "leaders": 2, "shares": "balanced"}),
 ]
+REDUCES = [
+    ("5,5,2", {"name": "full_lane", "form": "gather"}),
+    ("1,3,2", {"name": "full_lane", "form": "gather", "shares": "balanced"}),
+    ("numa", {"name": "hierarchical", "form": "gather"}),
+]
+SELECTED = pytest.mark.parametrize(
+    ("machine", "decomposition", "kind"),
+    [
+        *((*case, kind) for case in SELECTION for kind in KINDS),
+        *((*case, "reduce") for case in REDUCES),
+    ],
+    ids=str,
+)
 
 
 def selected(kind, machine, decomposition, **fields):
@@ -218,8 +254,7 @@ def selected(kind, machine, decomposition, **fields):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("machine", "decomposition"), SELECTION, ids=str)
+@SELECTED
 def test_any_legal_order_gives_the_result(machine, decomposition, kind):
     plan = compile_spec(selected(kind, machine, decomposition))
     for seed in range(6):
@@ -233,8 +268,7 @@ PASSES = (
 )
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("machine", "decomposition"), SELECTION, ids=str)
+@SELECTED
 def test_passes_keep_what_is_computed(machine, decomposition, kind):
     plan = compile_spec(selected(kind, machine, decomposition))
     rewritten = compile_spec(selected(kind, machine, decomposition, passes=PASSES))
@@ -245,13 +279,29 @@ def test_passes_keep_what_is_computed(machine, decomposition, kind):
     check_result(rewritten, order=random.Random(kind))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("machine", "decomposition"), SELECTION, ids=str)
+@SELECTED
 def test_one_ranks_program_is_the_plans_restriction(machine, decomposition, kind):
     spec = selected(kind, machine, decomposition, passes=PASSES[:1])
     plan = compile_spec(spec)
     for rank in range(plan.n_ranks):
         assert_equal(restrict(plan, rank), compile_spec(spec, rank=rank))
+
+
+@pytest.mark.parametrize("name", ["hierarchical", "full_lane"])
+@pytest.mark.parametrize("machine", ["3x4", "1,3,2", "cyclic"])
+def test_gathered_reduces_in_any_order_keep_to_their_plan(machine, name):
+    """With passes, rank by rank, and in any legal order."""
+    spec = make_spec(
+        "reduce", "auto", 0, MACHINES[machine], decomposition={"name": name, "form": "gather"},
+        root=4, count=17, in_place=True, datatype="int32", op="sum", passes=PASSES,
+    )  # fmt: skip
+    plan = compile_spec(spec)
+    verify(plan)
+    for seed in range(6):
+        check_result(plan, order=random.Random(seed), seed=seed)
+    plan = compile_spec(spec.replace(passes=()))
+    for rank in range(plan.n_ranks):
+        assert_equal(restrict(plan, rank), compile_spec(spec.replace(passes=()), rank=rank))
 
 
 @pytest.mark.parametrize("kind", BLOCKS)

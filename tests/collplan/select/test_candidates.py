@@ -34,6 +34,9 @@ def test_candidates_are_of_every_family() -> None:
     assert {"ring", "hierarchical", "multi_leader 2", "full_lane lane=ring"} <= names
     assert "scan" not in names
     assert "full_lane transpose" in {f.name for f in all_forms(spec_of("scan", MACHINES["lanes"]))}
+    reduces = spec_of("reduce", MACHINES["lanes"])
+    assert "full_lane gather" in {form.name for form in all_forms(reduces)}
+    assert "gather" not in {chosen.form for chosen, _ in likely_forms(reduces)}
 
 
 def test_algorithms_of_many_messages_are_known() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
-from collplan.planner.decompose import draft, transpose
+from collplan.planner.decompose import draft, second_forms
 from collplan.planner.decompose.guideline import FORMS
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.select import is_regular
@@ -28,15 +28,12 @@ DECOMPOSITIONS = ("hierarchical", "full_lane", "multi_leader", "mesh", "guidelin
 
 def decompositions(name, kind, n_ranks):
     if name == "multi_leader":
-        forms = (None, "transpose") if kind in transpose.FORMS else (None,)
-        return [{"name": name, "leaders": 2, "form": form} for form in forms]
+        return [{"name": name, "leaders": 2, "form": f} for f in (None, *second_forms(kind))]
     if name == "mesh":
         return [{"name": name, "shape": [2, n_ranks // 2]}]
     if name == "guideline":
         return [{"name": name, "form": form} for form in FORMS[kind]]
-    if kind in transpose.FORMS:
-        return [name, {"name": name, "form": "transpose"}]
-    return [name]
+    return [name, *({"name": name, "form": form} for form in second_forms(kind))]
 
 
 def specs(kind, machine, decomposition):

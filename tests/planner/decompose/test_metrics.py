@@ -21,7 +21,7 @@ from collplan.planner.arrays.logarithms import ceil_log2
 from collplan.planner.decompose import draft
 from collplan.planner.metrics import measure
 from collplan.specs.collective import COLLECTIVES
-from oracle import REGULAR, make_spec
+from oracle import AFFINE, REGULAR, make_spec
 
 KINDS = [kind for kind in REGULAR if kind != "barrier"]
 FEWEST_ROUNDS = {
@@ -41,10 +41,8 @@ SIZES = [(2, 2), (2, 3), (3, 2), (4, 4), (3, 4), (5, 3), (4, 1), (2, 8), (3, 5)]
 def full_lane(kind, n_nodes, n, names, root=0, decomposition="full_lane", **fields):
     """Return the metrics of a full-lane plan, elements being bytes."""
     machine = {"nodes": n_nodes, "ranks_per_node": n, "lanes": 2}
-    spec = make_spec(
-        kind, "auto", 0, machine, decomposition=decomposition, datatype="int8",
-        count=n_nodes * n * 2, root=root, **fields,
-    )  # fmt: skip
+    given = {"datatype": "int8", "count": n_nodes * n * 2, "root": root} | fields
+    spec = make_spec(kind, "auto", 0, machine, decomposition=decomposition, **given)
     components = [part for part in draft(spec).components if not part.is_local]
     chosen = {f"{part.role}/{part.kind}": names[part.kind] for part in components}
     return measure(compile_plan(spec.replace(algorithms=chosen)))
@@ -159,6 +157,44 @@ def test_transposed_scans_move_less_inside_nodes(n_nodes, n, kind):
     assert counted.bytes_sent_per_node == counted.bytes_received_per_node == c
     there = full_lane(kind, n_nodes, n, FEWEST_BYTES)
     assert counted.bytes_received_per_rank <= there.bytes_received_per_rank
+
+
+GATHERED = {"name": "full_lane", "form": "gather"}
+
+
+def roots_of(n_nodes, n):
+    return sorted({0, n // 2, n * (n_nodes // 2), n_nodes * n - 1})
+
+
+@pytest.mark.parametrize(("n_nodes", "n"), [*SIZES, (1, 4), (1, 5)])
+def test_gathered_reduces_bring_the_root_all_vectors_of_its_node(n_nodes, n):
+    """Of each other rank there a whole vector, and a share through its own lane."""
+    c = n_nodes * n * 2
+    through_lane = c // n if n_nodes > 1 else 0
+    out = c if n_nodes > 1 else 0
+    for root in roots_of(n_nodes, n):
+        rounds = full_lane("reduce", n_nodes, n, FEWEST_ROUNDS, root, GATHERED).n_rounds
+        in_node = ceil_log2(n)
+        assert rounds == (2 * in_node + ceil_log2(n_nodes) if n_nodes > 1 else in_node)
+        counted = full_lane("reduce", n_nodes, n, FEWEST_BYTES, root, GATHERED)
+        assert counted.bytes_received_per_rank == (n - 1) * c + through_lane
+        assert counted.bytes_sent_per_rank == c
+        assert counted.bytes_sent_per_node == counted.bytes_received_per_node == out
+        assert counted.scratch_bytes_per_rank <= n * c
+
+
+@pytest.mark.parametrize(("n_nodes", "n"), SIZES)
+def test_gathered_reduces_in_order_bring_shares_of_both_sides(n_nodes, n):
+    """The paper's (n - 1)(c + c/n), and the root's own share, where all nodes are on one side."""
+    c = n_nodes * n * 2
+    for root in roots_of(n_nodes, n):
+        n_sides = 1 if root // n in (0, n_nodes - 1) else 2
+        counted = full_lane(
+            "reduce", n_nodes, n, FEWEST_BYTES, root, GATHERED, datatype="uint64", op=AFFINE
+        )
+        extra = n_sides * (c // n)
+        assert counted.bytes_received_per_rank == 8 * ((n - 1) * (c + extra) + extra)
+        assert counted.bytes_received_per_node == 8 * n_sides * c
 
 
 @pytest.mark.parametrize("kind", ["bcast", "allgather"])
