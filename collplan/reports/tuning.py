@@ -13,6 +13,8 @@ from collplan.reports.plots import COLOURS, finish, furnish_sizes, new_figure
 from collplan.tune.sweep import NATIVE_LABEL, Point, Sweep
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from collplan.specs import PlanSpec
     from collplan.tune.table import TuningTable
     from collplan.tune.tuner import Tuned
@@ -44,6 +46,24 @@ def speedup_of(point: Point) -> Speedup:
     )
 
 
+class Gain(NamedTuple):
+    """Speed-ups of a sweep's winners over native, over its sizes; 1 where native wins."""
+
+    least: float
+    mean: float
+    greatest: float
+
+
+def gain_of(sweep: Sweep) -> Gain:
+    """Return the gain of a sweep that has measured a size."""
+    factors = [speedup_of(point).factor for point in sweep.points]
+    return Gain(min(factors), float(np.mean(factors)), max(factors))
+
+
+def _measured(table: TuningTable) -> list[Sweep]:
+    return [sweep for sweep in table.sweeps if sweep.points]
+
+
 def to_json(tuned: Tuned) -> dict[str, Any]:
     """Return what a run did as what JSON can hold."""
     return {
@@ -53,6 +73,7 @@ def to_json(tuned: Tuned) -> dict[str, Any]:
         "wrong": list(tuned.wrong),
         "failed": list(tuned.failures),
         "rows": [_row(sweep, point) for sweep, point in _points(tuned.table)],
+        "gains": [_gain_row(sweep) for sweep in _measured(tuned.table)],
         "table": tuned.table.model_dump(mode="json", exclude_none=True),
     }
 
@@ -61,13 +82,30 @@ def _points(table: TuningTable) -> list[tuple[Sweep, Point]]:
     return [(sweep, point) for sweep in table.sweeps for point in sweep.points]
 
 
-def _row(sweep: Sweep, point: Point) -> dict[str, Any]:
-    speedup = speedup_of(point)
+def _subject(sweep: Sweep) -> dict[str, Any]:
     return {
         "collective": sweep.collective,
         **({} if sweep.counts is None else {"counts": sweep.counts}),
         "ranks": sweep.ranks,
         "placement": str(sweep.placement),
+    }
+
+
+def _gain_row(sweep: Sweep) -> dict[str, Any]:
+    gain = gain_of(sweep)
+    return {
+        **_subject(sweep),
+        "sizes": len(sweep.points),
+        "min": gain.least,
+        "mean": gain.mean,
+        "max": gain.greatest,
+    }
+
+
+def _row(sweep: Sweep, point: Point) -> dict[str, Any]:
+    speedup = speedup_of(point)
+    return {
+        **_subject(sweep),
         "bytes": point.bytes,
         "winner": point.winner,
         "median_s": point.times[point.winner].median_s,
@@ -89,6 +127,14 @@ def print_tuned(tuned: Tuned, output: str) -> None:
             [str(placement), "size", "winner", "time", "native", "speed-up", "measured", "skipped"],
             [_cells(s, point) for s, point in _points(table) if s.placement == placement],
         )
+    print_table(
+        ["gain over native", "ranks", "sizes", "min", "mean", "max"],
+        [
+            [sweep.name, str(sweep.ranks), str(len(sweep.points))]
+            + [f"{factor:.2f}" for factor in gain_of(sweep)]
+            for sweep in _measured(table)
+        ],
+    )
     resumed = f", {tuned.n_resumed} of them by earlier runs" if tuned.n_resumed else ""
     skipped = sum(point.skipped for _, point in _points(table))
     points = f"{tuned.n_points} point{'s' if tuned.n_points > 1 else ''}"
@@ -125,26 +171,27 @@ def _cells(sweep: Sweep, point: Point) -> list[str]:
 
 
 def plot_speedups(path: Path, table: TuningTable) -> None:
-    """Plot how many times faster than native winners are, a line for each sweep.
+    """Plot how many times faster than native winners are: by size, and min, mean and max.
 
     Raises
     ------
     CollplanError
         If the path does not suit.
     """
-    sizes = sorted({point.bytes for _, point in _points(table)})
-    many = len({sweep.placement for sweep in table.sweeps}) > 1
-    with new_figure(path) as figure:
-        axes = figure.add_subplot()
-        for i, sweep in enumerate(table.sweeps):
+    sweeps = _measured(table)
+    many = len({sweep.placement for sweep in sweeps}) > 1
+    names = [f"{one.name}, {one.ranks} ranks" if many else one.name for one in sweeps]
+    with new_figure(path, (12.0, 4.8)) as figure:
+        by_size, by_sweep = figure.subplots(1, 2, width_ratios=(3, 2), sharey=True)
+        for i, (sweep, name) in enumerate(zip(sweeps, names, strict=True)):
             speedups = np.array([speedup_of(point) for point in sweep.points])
-            factors, lows, highs = speedups.reshape(-1, 3).T
+            factors, lows, highs = speedups.T
             bars = np.maximum(0.0, [factors - lows, highs - factors])
-            axes.errorbar(
+            by_size.errorbar(
                 [point.bytes for point in sweep.points],
                 factors,
                 yerr=bars,
-                label=f"{sweep.name}, {sweep.ranks} ranks" if many else sweep.name,
+                label=name,
                 color=COLOURS[i % len(COLOURS)],
                 linestyle=("-", "--", ":")[i // len(COLOURS) % 3],
                 marker="o",
@@ -152,11 +199,31 @@ def plot_speedups(path: Path, table: TuningTable) -> None:
                 linewidth=1.4,
                 capsize=3,
             )
-        axes.axhline(1.0, color="#5f6368", linewidth=0.8)
-        furnish_sizes(axes, sizes, "bytes of the vector, or of one block")
-        axes.set_ylabel("times faster than native")
-        axes.set_ylim(bottom=0)
-        finish(axes, f"Winners beside native, {table.fingerprint.mpi}", fontsize=8)
+        _plot_gains(by_sweep, sweeps, names)
+        for axes in (by_size, by_sweep):
+            axes.axhline(1.0, color="#5f6368", linewidth=0.8)
+        sizes = sorted({point.bytes for _, point in _points(table)})
+        furnish_sizes(by_size, sizes, "bytes of the vector, or of one block")
+        by_size.set_ylabel("times faster than native")
+        by_size.set_ylim(bottom=0)
+        finish(by_size, f"Winners beside native, {table.fingerprint.mpi}", fontsize=8)
+        finish(by_sweep, "Gain over all sizes: min, mean and max")
+
+
+def _plot_gains(axes: Axes, sweeps: Sequence[Sweep], names: Sequence[str]) -> None:
+    """Draw a bar up to the mean gain of each sweep, with a line from the least to the greatest."""
+    places = range(len(sweeps))
+    least, mean, greatest = np.array([gain_of(sweep) for sweep in sweeps]).reshape(-1, 3).T
+    axes.bar(
+        places,
+        mean,
+        yerr=[mean - least, greatest - mean],
+        color=[COLOURS[i % len(COLOURS)] for i in places],
+        alpha=0.7,
+        capsize=4,
+    )
+    axes.set_xticks(list(places), names, rotation=30, ha="right", fontsize=8)
+    axes.tick_params(labelleft=True)
 
 
 def _listed(spec: PlanSpec) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from collplan.measure.statistics import LEAST, is_faster
-from collplan.reports.tuning import print_tuned, to_json
+from collplan.reports.tuning import plot_speedups, print_tuned, to_json
 from collplan.select.entries import Entry, Question, estimate_all
 from collplan.select.waves import MAX_TASKS
 from collplan.specs import Bcast, CollplanError, Gatherv
@@ -306,6 +306,35 @@ def test_ranks_that_share_cores_are_noted_in_the_table_and_in_the_output(
         notes.append((sweep.ranks_per_core, "CAUTION" in capsys.readouterr().out))
         assert to_json(tuned)["rows"][0]["ranks_per_core"] == sweep.ranks_per_core
     assert notes == [(None, False), (1.5, True), (1.5, True)]
+
+
+def test_a_table_says_its_least_mean_and_greatest_gain(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (goal, _) = JOB.goals(NODES)
+    state = State(TuningTable(fingerprint=FINGERPRINT, sweeps=()))
+    for size, winner, chain in ((64, "native", 9.0), (1024, "chain", 2.0), (4096, "chain", 0.75)):
+        verdict = verdict_of(winner, native=3.0, chain=chain)
+        state = state.after(goal, size, some_selection("chain"), verdict)
+    tuned = Tuned(state.table, (), (), 3, 0)
+    (row,) = to_json(tuned)["gains"]
+    assert row == {
+        "collective": "bcast",
+        "ranks": 4,
+        "placement": row["placement"],
+        "sizes": 3,
+        "min": 1.0,
+        "mean": pytest.approx((1 + 1.5 + 4) / 3),
+        "max": 4.0,
+    }
+    print_tuned(tuned, "t.yaml")
+    assert ["bcast", "4", "3", "1.00", "2.17", "4.00"] in [
+        line.split() for line in capsys.readouterr().out.splitlines()
+    ]
+    path = tmp_path / "gains.svg"
+    plot_speedups(path, tuned.table)
+    assert "Gain over all sizes: min, mean and max" in path.read_text()
+    plot_speedups(path, TuningTable(fingerprint=FINGERPRINT, sweeps=()))
 
 
 def test_ranks_are_taken_node_after_node() -> None:
