@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Group, Message, Reduce, Round, Rounds
 from collplan.planner.algorithms.scan import doubling_prefixes, tree_prefixes
@@ -46,6 +48,44 @@ def chain(group: Group) -> Rounds:
         own = (group.whole(group.output), group.whole(group.input), group.whole(inclusive))
         passes_on = rank < group.size - 1
         yield Round(message, Reduce(rank, *own)) if passes_on else Round(message)
+
+
+@algorithm("exscan", "doubling_123")
+def doubling_123(group: Group) -> Rounds:
+    """Double windows of the ranks before each rank, after distances 1 and 2.
+
+    ::
+
+        0>1  1>2  2>3  3>4   distance 1: everyone has its neighbor's vector
+        0-->2  1-->3  2-->4  distance 2: window and own vector together
+             1---->4         distances 3, 6, 12, ...: the window alone
+
+    Notes
+    -----
+    ⌈log₂ (p - 1) + log₂ 4/3⌉ rounds for p > 2, at most one more than the optimum; c per rank
+    and round. As many reductions per rank as rounds at most: recursive doubling needs
+    up to two per round.
+
+    References
+    ----------
+    Träff, arXiv 2507.04785, 2025: 123-doubling.
+    """
+    me, size = np.arange(group.size), group.size
+    own, window = group.whole(group.input), group.whole(group.output)
+    joined = group.scratch_slots(1)
+    sending = me[1:-2]  # those who send both in the next round
+    yield Round(
+        Message(me[:-1], me[1:], own, window),
+        Reduce(sending, window, own, group.whole(joined)),
+    )
+    sent = group.whole(np.where(me[:-2] == 0, group.input, joined))
+    yield Round(Message(me[:-2], me[2:], sent, window, combine=window, incoming_left=True))
+    span = 3
+    while span < size - 1:
+        source = me[1:-span]
+        ends = source, source + span
+        yield Round(Message(*ends, window, window, combine=window, incoming_left=True))
+        span *= 2
 
 
 @algorithm("exscan", "recursive_doubling", best_for=("short",))
