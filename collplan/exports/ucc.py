@@ -24,6 +24,7 @@ _OURS: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
     ("bcast", "binomial"): ("knomial", "BCAST_KN_RADIX=2"),
     ("bcast", "knomial"): ("knomial", "BCAST_KN_RADIX={radix}"),
     ("reduce", "binomial"): ("knomial", "REDUCE_KN_RADIX=2"),
+    ("reduce", "knomial"): ("knomial", "REDUCE_KN_RADIX={radix}"),
     ("reduce_scatter_block", "ring"): ("ring", "REDUCE_SCATTER_RING_BIDIRECTIONAL=n"),
     ("reduce_scatter_block", "recursive_halving"): ("knomial", "REDUCE_SCATTER_KN_RADIX=2"),
 }

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from collplan.planner.algorithms.building_blocks.block_schedule import sent_blocks
+from collplan.planner.algorithms.building_blocks.knomial_tree import knomial_tree
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at, option_int
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 
 
@@ -112,17 +113,8 @@ def knomial(group: Group) -> Rounds:
     Thakur, Rabenseifner, Gropp, "Optimization of collective communication
     operations in MPICH", 2005.
     """
-    # A larger radix than the group makes the same tree: the root sends to all.
-    radix = min(option_int(group, "radix", 2), max(2, group.size))
-    span = 1
-    while span * radix < group.size:
-        span *= radix
-    while span:
-        holders = np.arange(0, group.size, span * radix)
-        for child in range(1, radix):
-            sending = holders[holders + child * span < group.size]
-            yield Round(group.down(sending, sending + child * span))
-        span //= radix
+    for edges in knomial_tree(group, is_up=False):
+        yield Round(group.down(edges.parent, edges.child))
 
 
 @algorithm("bcast", "linear", tree="any", best_for=("shared",), streams=True, pipelines=("inside",))

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from collplan.planner.algorithms.building_blocks.knomial_tree import (
+    has_children,
+    knomial_tree,
+    radix_of,
+)
 from collplan.planner.algorithms.building_blocks.size_trees import staged_tree
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
@@ -76,6 +81,41 @@ def chain(group: Group) -> Rounds:
             np.where(at_root, block, (step + 1) % 2 * size + block),
         )
         yield Round(Message(source, dest, read, write))
+
+
+@algorithm("gather", "knomial", options={"radix": 4}, tree="any")
+def knomial(group: Group) -> Rounds:
+    """Collect runs of blocks up a tree in which each node hears from radix - 1 others per level.
+
+    The tree of bcast's algorithm of this name; inner ranks collect in scratch, as in
+    `binomial`.
+
+    Notes
+    -----
+    (radix - 1)·⌈log_radix p⌉ rounds at most; (p - 1)·c enter the root, and no message has more
+    than radix^(⌈log_radix p⌉ - 1) blocks. Radix 2 is the binomial tree.
+
+    References
+    ----------
+    Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
+    """
+    size, root, radix = group.size, group.root, radix_of(group)
+    subtree = group.rotated_scratch()
+    me = np.arange(1, size)
+    inner = group.from_root(me[has_children(me, size, radix)])
+    yield Round(
+        Copy(root, at(group.input, root), at(group.output, root)),
+        Copy(inner, at(group.input, inner), at(subtree, 0)),
+    )
+    for edges in knomial_tree(group, is_up=True):
+        source, dest = group.from_root(edges.child), group.from_root(edges.parent)
+        is_inner, to_root = has_children(edges.child, size, radix), edges.parent == 0
+        sent = np.where(is_inner, subtree, group.input), np.where(is_inner, 0, source)
+        kept = (
+            np.where(to_root, group.output, subtree),
+            np.where(to_root, source, edges.child - edges.parent),
+        )
+        yield Round(Message(source, dest, at(*sent, edges.n), at(*kept, edges.n)))
 
 
 @algorithm(

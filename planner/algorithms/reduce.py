@@ -10,6 +10,11 @@ from collplan.planner.algorithms.building_blocks.folding import (
     fold,
     halving_reduce_scatter,
 )
+from collplan.planner.algorithms.building_blocks.knomial_tree import (
+    has_children,
+    knomial_tree,
+    radix_of,
+)
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at
 from collplan.planner.arrays.logarithms import ceil_log2
@@ -121,6 +126,34 @@ def circulant(group: Group) -> Rounds:
         is_partial[dest, block] = True
         ends = group.from_root(source), group.from_root(dest)
         yield Round(Message(*ends, sent, at(group.output, block), combine=own))
+
+
+@algorithm("reduce", "knomial", options={"radix": 4}, tree="any")
+def knomial(group: Group) -> Rounds:
+    """Combine up a tree in which each node hears from radix - 1 others per level.
+
+    The tree of bcast's algorithm of this name. A non-commutative operation is reduced to
+    rank 0, whose subtrees are intervals of ranks, and sent on to the root.
+
+    Notes
+    -----
+    (radix - 1)·⌈log_radix p⌉ rounds at most (one more for a non-commutative operation and a
+    root other than 0); every rank but the root sends c once. Radix 2 is the binomial tree.
+
+    References
+    ----------
+    Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
+    """
+    size, radix = group.size, radix_of(group)
+    root, vector = group.root if group.commutative else 0, group.whole(group.output)
+    for edges in knomial_tree(group, is_up=True):
+        child, parent = edges.child, edges.parent
+        sent = np.where(has_children(child, size, radix), group.output, group.input)
+        own = np.where(child == parent + 1, group.input, group.output)
+        ends = (child + root) % size, (parent + root) % size
+        yield Round(Message(*ends, group.whole(sent), vector, combine=group.whole(own)))
+    if root != group.root:
+        yield Round(Message(root, group.root, vector, vector))
 
 
 @algorithm("reduce", "linear", tree="any", streams=True, pipelines=("inside",))

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from collplan.planner.algorithms.building_blocks.knomial_tree import (
+    has_children,
+    knomial_tree,
+    radix_of,
+)
 from collplan.planner.algorithms.building_blocks.size_trees import staged_tree
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
@@ -76,6 +81,40 @@ def chain(group: Group) -> Rounds:
         )
         yield Round(Message(source, dest, read, write))
     yield Round(Copy(root, at(group.input, root), at(group.output, root)))
+
+
+@algorithm("scatter", "knomial", options={"radix": 4}, tree="any")
+def knomial(group: Group) -> Rounds:
+    """Hand runs of blocks down a tree in which each node feeds radix - 1 others per level.
+
+    The rounds of gather's algorithm of this name backwards.
+
+    Notes
+    -----
+    (radix - 1)·⌈log_radix p⌉ rounds at most; (p - 1)·c leave the root, and no message has more
+    than radix^(⌈log_radix p⌉ - 1) blocks. Radix 2 is the binomial tree.
+
+    References
+    ----------
+    Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
+    """
+    size, root, radix = group.size, group.root, radix_of(group)
+    subtree = group.rotated_scratch()
+    for edges in knomial_tree(group, is_up=False):
+        source, dest = group.from_root(edges.parent), group.from_root(edges.child)
+        is_inner, from_root = has_children(edges.child, size, radix), edges.parent == 0
+        sent = (
+            np.where(from_root, group.input, subtree),
+            np.where(from_root, dest, edges.child - edges.parent),
+        )
+        kept = np.where(is_inner, subtree, group.output), np.where(is_inner, 0, dest)
+        yield Round(Message(source, dest, at(*sent, edges.n), at(*kept, edges.n)))
+    me = np.arange(1, size)
+    inner = group.from_root(me[has_children(me, size, radix)])
+    yield Round(
+        Copy(root, at(group.input, root), at(group.output, root)),
+        Copy(inner, at(subtree, 0), at(group.output, inner)),
+    )
 
 
 @algorithm(
