@@ -12,6 +12,11 @@ from collplan.planner.algorithms.building_blocks.folding import (
     fold,
     halving_reduce_scatter,
 )
+from collplan.planner.algorithms.building_blocks.two_trees import (
+    combine,
+    filling_rounds,
+    spread,
+)
 from collplan.planner.algorithms.reduce import to_rank
 from collplan.planner.algorithms.reduce_scatter_block import linear as reduce_scatter_linear
 from collplan.planner.algorithms.registry import algorithm
@@ -149,3 +154,30 @@ def ring(group: Group) -> Rounds:
     for step in range(size - 1):
         result = at(out, (me + 1 - step) % size)
         yield Round(Message(me, (me + 1) % size, result, result))
+
+
+@algorithm(
+    "allreduce",
+    "two_tree",
+    parts="blocks",
+    options={"blocks": "auto"},
+    filling_rounds=filling_rounds,
+)
+def two_tree(group: Group) -> Rounds:
+    """Reduce n blocks to rank 0 up two trees, then broadcast them down, half along each.
+
+    The reduction ends with the block that the broadcast begins with, so that both overlap.
+
+    Notes
+    -----
+    At most 2(n + δ) rounds with δ ≤ 2·⌈log₂ p⌉; inner ranks send (2n + n mod 2)·c/n for p > 3.
+    Operands are combined in rank order. `blocks` is n; with auto, about
+    √(2·⌈log₂ p⌉·c·G/(L + 2o)).
+
+    References
+    ----------
+    Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and
+    scan", Parallel Computing 35, 2009.
+    """
+    yield from combine(group, 0)
+    yield from spread(group)

@@ -6,6 +6,7 @@ import numpy as np
 
 from collplan.planner.algorithms.building_blocks.block_schedule import sent_blocks
 from collplan.planner.algorithms.building_blocks.knomial_tree import knomial_tree
+from collplan.planner.algorithms.building_blocks.two_trees import filling_rounds, spread
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
@@ -166,3 +167,31 @@ def scatter_allgather(group: Group) -> Rounds:
     me = group.positions[:-1]
     for step in range(size - 1):
         yield Round(group.down(me, me + 1, at(out, (me - step) % size)))
+
+
+@algorithm(
+    "bcast",
+    "two_tree",
+    parts="blocks",
+    options={"blocks": "auto"},
+    filling_rounds=filling_rounds,
+)
+def two_tree(group: Group) -> Rounds:
+    """Pass half of n blocks down either of two trees, in which each rank is inner once at most.
+
+    ::
+
+        tree of even blocks     0 -> 4 -> 2, 6;  2 -> 1, 3;  6 -> 5, 7
+        tree of odd blocks      0 -> 7 -> 3 -> 1, 5;  1 -> 2;  5 -> 4, 6   (8 ranks)
+
+    Notes
+    -----
+    n + δ rounds with δ ≤ 2·⌈log₂ p⌉; inner ranks send two blocks of one tree, (n + n mod 2)·c/n
+    for p > 3, and the root c. `blocks` is n; with auto, about √(2·⌈log₂ p⌉·c·G/(L + 2o)).
+
+    References
+    ----------
+    Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and
+    scan", Parallel Computing 35, 2009.
+    """
+    yield from spread(group)

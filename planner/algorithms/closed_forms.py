@@ -100,17 +100,28 @@ def _per_byte(link: Link) -> float:
     return max(link.G_ns_per_byte, link.O_ns_per_byte)
 
 
-def best_blocks(traffic: Traffic) -> int:
-    """Return the number n of blocks for which `blocks_ns` is least: √((q - 1)·β·m/α), rounded."""
-    steps = ceil_log2(traffic.size) - 1
+def circulant_filling_rounds(size: int) -> float:
+    """Return how many rounds broadcasts on circulant graphs have more than blocks: q - 1."""
+    return max(0, ceil_log2(size) - 1)
+
+
+def best_blocks(traffic: Traffic, filling: float) -> int:
+    """Return the number n of blocks for which (f + n)·(α + β·m/n) is least: √(f·β·m/α), rounded.
+
+    Parameters
+    ----------
+    traffic : Traffic
+    filling : float
+        How many rounds only fill and drain the pipeline, per round that each block takes: f.
+    """
     whole_ns = _mean_round_ns(traffic, traffic.total) - _mean_round_ns(traffic, 0)
     ratio = whole_ns / max(1.0, traffic.wait_ns)
-    return max(1, min(round(math.sqrt(max(0, steps) * ratio)), MOST_BLOCKS * steps))
+    return max(1, min(round(math.sqrt(filling * ratio)), int(MOST_BLOCKS * filling)))
 
 
 def blocks_ns(traffic: Traffic) -> float:
     """Return the time of q - 1 + n rounds of α + β·m/n, for n blocks of m bytes together."""
-    n_blocks = best_blocks(traffic)
+    n_blocks = best_blocks(traffic, circulant_filling_rounds(traffic.size))
     each_ns = _mean_round_ns(traffic, traffic.total // n_blocks)
     if traffic.n_filled > 1:
         each_ns += 2 * traffic.strided_ns_per_byte * traffic.total / n_blocks

@@ -15,6 +15,7 @@ from collplan.planner.algorithms.building_blocks.knomial_tree import (
     knomial_tree,
     radix_of,
 )
+from collplan.planner.algorithms.building_blocks.two_trees import combine, filling_rounds
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at
 from collplan.planner.arrays.logarithms import ceil_log2
@@ -194,3 +195,33 @@ def rabenseifner(group: Group) -> Rounds:
     yield from halving_reduce_scatter(group, folding)
     root = int(np.flatnonzero(folding.survivors == group.root)[0])
     yield from doubling_gather(group, folding, root)
+
+
+@algorithm(
+    "reduce",
+    "two_tree",
+    parts="blocks",
+    options={"blocks": "auto"},
+    filling_rounds=filling_rounds,
+)
+def two_tree(group: Group) -> Rounds:
+    """Combine half of n blocks up either of two trees, in which each rank is inner once at most.
+
+    The rounds of bcast's algorithm of this name backwards. Both trees are in the order of
+    ranks: a non-commutative operation is reduced to rank 0, and sent on to the root.
+
+    Notes
+    -----
+    n + δ rounds with δ ≤ 2·⌈log₂ p⌉ (one more for a non-commutative operation and a root other
+    than 0); every rank but the root sends c. `blocks` is n; with auto, about
+    √(2·⌈log₂ p⌉·c·G/(L + 2o)).
+
+    References
+    ----------
+    Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and
+    scan", Parallel Computing 35, 2009.
+    """
+    root, vector = group.root if group.commutative else 0, group.whole(group.output)
+    yield from combine(group, root)
+    if root != group.root:
+        yield Round(Message(root, group.root, vector, vector))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from collplan.planner.algorithms.closed_forms import Traffic
+from collplan.planner.algorithms.closed_forms import Traffic, circulant_filling_rounds
 from collplan.planner.algorithms.rounds import Copy, Group, Reduce, Round, Rounds
 from collplan.planner.errors import AlgorithmError
 
@@ -76,6 +76,9 @@ class Algorithm:
     by_counts : bool
         It decides by `Group.counts`, so that groups of unlike counts run one by one.
         Its number of rounds may not depend on them.
+    filling_rounds : callable
+        If it cuts vectors into blocks, ``filling_rounds(size)`` returns about how many rounds only
+        fill and drain the pipeline, per round that each block takes.
     unlike_ns : callable, optional
         ``unlike_ns(traffic)`` returns about how long it takes on blocks of unlike sizes.
         There ``auto`` takes the least of all algorithms of the kind that state it.
@@ -100,6 +103,7 @@ class Algorithm:
     forwards: bool = False
     at_once: bool = False
     by_counts: bool = False
+    filling_rounds: Callable[[int], float] = circulant_filling_rounds
     unlike_ns: Callable[[Traffic], float] | None = None
     options: Mapping[str, Any] | None = field(default=None, hash=False)
 

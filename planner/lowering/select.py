@@ -124,7 +124,7 @@ class _Choices:
             most = max(1, int(component.given.totals.max(initial=0)))
             n_blocks = options[BLOCKS]
             if n_blocks == AUTO.name:
-                n_blocks = self._best_blocks(component)
+                n_blocks = self._best_blocks(component, algorithm)
             require_at_least(n_blocks, BLOCKS, 1)
             options[BLOCKS] = min(n_blocks, most)
         return Stated(component, algorithm, options)
@@ -187,9 +187,10 @@ class _Choices:
         traffic = self._traffic(component)
         return [min(stated, key=lambda one: one.unlike_ns(traffic) if one.unlike_ns else math.inf)]
 
-    def _best_blocks(self, component: Component) -> int:
+    def _best_blocks(self, component: Component, algorithm: Algorithm) -> int:
         """Return into how many blocks vectors, or the blocks of ranks, are cut."""
-        n_blocks = best_blocks(self._traffic(component))
+        traffic = self._traffic(component)
+        n_blocks = best_blocks(traffic, algorithm.filling_rounds(traffic.size))
         if not component.traits.has_blocks:
             return n_blocks
         # Each part that a rank receives is a piece of memory.

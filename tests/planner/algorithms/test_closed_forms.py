@@ -48,7 +48,7 @@ def test_more_bytes_take_more_blocks_up_to_a_limit() -> None:
         counts = np.zeros(12, dtype=np.int64)
         counts[3] = n_bytes
         traffic = Traffic(counts, np.arange(12), network.node, network.network)
-        found.append(best_blocks(traffic))
+        found.append(best_blocks(traffic, 3))
         assert n_bytes < 10_000 or blocks_ns(traffic) < ring_ns(traffic)
     assert found[0] == 1
     assert found == sorted(found)
