@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from collplan.planner.algorithms.bcast import binomial as bcast_binomial
 from collplan.planner.algorithms.building_blocks.circulant import (
     circulant_allgather,
     circulant_reduce_scatter,
+)
+from collplan.planner.algorithms.building_blocks.dual_trees import dual_trees
+from collplan.planner.algorithms.building_blocks.dual_trees import (
+    filling_rounds as dual_root_filling_rounds,
 )
 from collplan.planner.algorithms.building_blocks.folding import (
     doubling_gather,
@@ -20,7 +26,8 @@ from collplan.planner.algorithms.building_blocks.two_trees import (
 from collplan.planner.algorithms.reduce import to_rank
 from collplan.planner.algorithms.reduce_scatter_block import linear as reduce_scatter_linear
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at, option_int
+from collplan.planner.arrays import Bools, Ints
 from collplan.planner.arrays.logarithms import floor_log2
 
 
@@ -43,6 +50,58 @@ def circulant(group: Group) -> Rounds:
     size, out = group.size, group.output
     yield from circulant_reduce_scatter(group, lambda me, slot, n: at(out, (me + slot) % size, n))
     yield from circulant_allgather(group)
+
+
+@algorithm(
+    "allreduce",
+    "dual_root",
+    parts="blocks",
+    options={"blocks": "auto"},
+    filling_rounds=dual_root_filling_rounds,
+)
+def dual_root(group: Group) -> Rounds:
+    """Reduce n blocks up two trees, whose roots exchange results and pass them down meanwhile.
+
+    An edge carries a partial result up and another block's result down in the same round,
+    every third round. Each half of the ranks is a tree in post-order.
+
+    Notes
+    -----
+    T + 3(n - 1) rounds with T ≤ 4·⌊log₂ ⌈p/2⌉⌋ + 1; no rank sends more than 3c. Operands are
+    combined in rank order. `blocks` is n; with auto, about √(4/3·log₂ p/2·c·G/(L + 2o)).
+
+    References
+    ----------
+    Träff, "A doubly-pipelined, dual-root reduction-to-all algorithm", 2021.
+    """
+    n_blocks, trees = option_int(group, "blocks", 1), dual_trees(group.size)
+    is_leaf = np.array([not children for children in trees.children.values()])
+    hears_first = np.zeros(group.size, dtype=bool)
+    hears_first[[children[0] for children in trees.children.values() if children]] = True
+    roots, out = np.array(trees.roots), group.output
+    partial = np.where(is_leaf, group.input, out)
+    so_far = np.where(hears_first, group.input, out)
+    for number in range(trees.n_rounds + 3 * (n_blocks - 1)):
+        (up, below), (down, above), (meeting, block) = (
+            _blocks_at(number, first, n_blocks)
+            for first in (trees.up, trees.down, np.full(2, trees.exchange))
+        )
+        child, ends, met = trees.child[up], (trees.parent[down], trees.child[down]), roots[meeting]
+        sums, value = at(partial[child], below), at(so_far[child], below)
+        result, found = at(out, above), at(partial[met], block)
+        own = at(partial[met[::-1]], block)
+        yield Round(
+            Message(child, trees.parent[up], sums, at(out, below), value, incoming_left=True),
+            Message(*ends, result, result),
+            Message(met, met[::-1], found, at(out, block), own, incoming_left=None),
+        )
+
+
+def _blocks_at(number: int, first: Ints, n_blocks: int) -> tuple[Bools, Ints]:
+    """Return which edges are used in a round, and for which blocks, one every third round."""
+    turn = number - first
+    used = (turn >= 0) & (turn % 3 == 0) & (turn < 3 * n_blocks)
+    return used, turn[used] // 3
 
 
 @algorithm("allreduce", "linear", parts="size", best_for=("shared",), streams=True, per_pair=2.0)

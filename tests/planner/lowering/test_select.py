@@ -167,8 +167,8 @@ def test_long_vectors_of_which_ranks_have_short_parts_take_few_rounds(kind: str,
          "circulant, linear, neighbor_exchange, pairwise, recursive_doubling, recursive_halving, "
          "ring or auto"),
         ("full_lane", {"lane": "bruck"},
-         "algorithms.lane: bruck fits none of allreduce; use one of circulant, linear, "
-         "rabenseifner, recursive_doubling, reduce_bcast, ring or auto"),
+         "algorithms.lane: bruck fits none of allreduce; use one of circulant, dual_root, linear, "
+         "rabenseifner, recursive_doubling, reduce_bcast, ring, two_tree or auto"),
         ("full_lane", {"node/bcast": "binomial"},
          "algorithms.node/bcast: node has no bcast in this plan; "
          "use node/allgather or node/reduce_scatter_block"),
@@ -176,8 +176,8 @@ def test_long_vectors_of_which_ranks_have_short_parts_take_few_rounds(kind: str,
          "algorithms.node/bcast: node has no bcast in this plan; "
          "use node/allgather or node/reduce_scatter_block"),
         ("full_lane", {"lane/allreduce": "bruck"},
-         "algorithms: allreduce has no 'bruck'; use one of circulant, linear, "
-         "rabenseifner, recursive_doubling, reduce_bcast, ring or auto"),
+         "algorithms: allreduce has no 'bruck'; use one of circulant, dual_root, linear, "
+         "rabenseifner, recursive_doubling, reduce_bcast, ring, two_tree or auto"),
         ("full_lane", {"node": "bruk", "node/allgather": "bruck"},
          "algorithms.node: bruk fits none of reduce_scatter_block; use one of circulant, linear, "
          "pairwise, recursive_halving, ring or auto"),
