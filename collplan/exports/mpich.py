@@ -18,6 +18,7 @@ from collplan.exports.selection import (
     Library,
     Selection,
     Target,
+    has_other_radix,
     select,
     total_bytes,
 )
@@ -235,6 +236,8 @@ def equivalent(sweep: Sweep, algorithm: AlgorithmChoice, segment_bytes: int) -> 
     kind = sweep.collective
     name = _OURS.get(kind, {}).get(algorithm.name)
     missing = "MPICH has no equivalent"
+    if has_other_radix(algorithm):
+        return missing
     if kind == "barrier":
         return {
             "dissemination": Target("k_dissemination", options=("k=2",)),

@@ -12,6 +12,7 @@ from collplan.exports.selection import (
     Library,
     Selection,
     Target,
+    has_other_radix,
     select,
     settings_of,
     total_bytes,
@@ -196,7 +197,9 @@ def equivalent(
     known = _EQUIVALENTS.get((kind, own))
     if segment_bytes and (kind, own) == ("allreduce", "ring"):
         known = _SEGMENTED_RING
-    if known is None or (segment_bytes and not known.has_segments):
+    if known is None or has_other_radix(algorithm):
+        return "Open MPI has no equivalent"
+    if segment_bytes and not known.has_segments:
         return "Open MPI has no equivalent"
     if known.reorders and not assume_commuting:
         return (

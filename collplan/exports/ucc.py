@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from collplan.exports.selection import Export, Library, Target, select, settings_of
+from collplan.exports.selection import (
+    Export,
+    Library,
+    Target,
+    has_other_radix,
+    select,
+    settings_of,
+)
 from collplan.specs.named_option import AlgorithmChoice
 from collplan.tune.sweep import Sweep
 from collplan.tune.table import TuningTable
@@ -61,7 +68,7 @@ def write_ucc(table: TuningTable) -> Export:
 def equivalent(sweep: Sweep, algorithm: AlgorithmChoice, segment_bytes: int) -> Target | str:
     """Return UCC's algorithm that does what one of ours does, or why there is none."""
     known = _OURS.get((sweep.collective, algorithm.name))
-    if known is None or segment_bytes:
+    if known is None or segment_bytes or has_other_radix(algorithm):
         return "UCC has no equivalent"
     name, variable = known
     if not variable:

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from collplan.planner.algorithms.building_blocks import spreading
+from collplan.planner.algorithms.building_blocks.bine import butterfly
 from collplan.planner.algorithms.building_blocks.block_schedule import sent_blocks
 from collplan.planner.algorithms.closed_forms import blocks_ns, doubling_ns, ring_ns
 from collplan.planner.algorithms.registry import algorithm
@@ -17,6 +19,26 @@ from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 
 FEW_FILLED: Final = 8
 """Share of the blocks, as its inverse, below which only those that are not empty are named."""
+
+
+@algorithm("allgather", "bine", even_only=True)
+def bine(group: Group) -> Rounds:
+    """Exchange what the partner lacks with partners at distance ..., 11, 5, 3, 1, 1.
+
+    Even ranks send forwards in one round and backwards in the next, odd ones the other way. Few
+    blocks go far, and many to neighbors.
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds for an even number of ranks; (p - 1)·c per rank: both optimal. A message
+    consists of several pieces of memory.
+
+    References
+    ----------
+    De Sensi et al., "Bine trees: enhancing collective operations by optimizing communication
+    locality", SC 2025.
+    """
+    yield from spreading.allgather(group, butterfly(group.size) if group.size > 1 else ())
 
 
 @algorithm("allgather", "bruck", best_for=("short",), unlike_ns=doubling_ns)

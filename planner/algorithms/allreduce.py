@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 import numpy as np
 
 from collplan.planner.algorithms.bcast import binomial as bcast_binomial
+from collplan.planner.algorithms.building_blocks import spreading
+from collplan.planner.algorithms.building_blocks.bine import butterfly
 from collplan.planner.algorithms.building_blocks.circulant import (
     circulant_allgather,
     circulant_reduce_scatter,
@@ -13,7 +18,9 @@ from collplan.planner.algorithms.building_blocks.dual_trees import dual_trees
 from collplan.planner.algorithms.building_blocks.dual_trees import (
     filling_rounds as dual_root_filling_rounds,
 )
+from collplan.planner.algorithms.building_blocks.factors import greatest_product
 from collplan.planner.algorithms.building_blocks.folding import (
+    Folding,
     doubling_gather,
     fold,
     halving_reduce_scatter,
@@ -26,9 +33,40 @@ from collplan.planner.algorithms.building_blocks.two_trees import (
 from collplan.planner.algorithms.reduce import to_rank
 from collplan.planner.algorithms.reduce_scatter_block import linear as reduce_scatter_linear
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at, option_int
+from collplan.planner.algorithms.rounds import (
+    Group,
+    Index,
+    Message,
+    Reduce,
+    Round,
+    Rounds,
+    at,
+    option_int,
+)
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.arrays.logarithms import floor_log2
+
+
+@algorithm("allreduce", "bine", parts="size", even_only=True, commutative_only=True)
+def bine(group: Group) -> Rounds:
+    """Reduce-scatter with partners at distance 1, 1, 3, 5, 11, ..., then allgather backwards.
+
+    On a ring, these are also the messages of Swing for long vectors.
+
+    Notes
+    -----
+    2·⌈log₂ p⌉ rounds for an even number of ranks; 2(p - 1)/p·c per rank, which is optimal. Most
+    bytes go to neighbors.
+
+    References
+    ----------
+    De Sensi et al., "Bine trees: enhancing collective operations by optimizing communication
+    locality", SC 2025; De Sensi, Bonato, Saam, Hoefler, "Swing: short-cutting rings for higher
+    bandwidth allreduce", NSDI 2024.
+    """
+    hops = butterfly(group.size)
+    yield from spreading.reduce_scatter(group, hops, lambda b, _, n: at(group.output, b, n))
+    yield from spreading.spread(group, hops)
 
 
 @algorithm("allreduce", "circulant", parts="size", commutative_only=True, next_best_for=("long",))
@@ -162,6 +200,64 @@ def recursive_doubling(group: Group) -> Rounds:
     for level in range(floor_log2(folding.n_survivors)):
         yield folding.exchange(group, me, level, 0, group.n_chunks)
     yield folding.unfold(group)
+
+
+@algorithm("allreduce", "recursive_multiplying", options={"radix": 4})
+def recursive_multiplying(group: Group) -> Rounds:
+    """Exchange whole vectors in groups of up to radix ranks, whose results are exchanged in turn.
+
+    The number of ranks is factored into numbers of at most `radix`. For each factor f, groups of
+    f ranks send each other all they have, and combine it in rank order. If there are no such
+    factors, surplus ranks fold into a neighbour and get the result at the end.
+
+    Notes
+    -----
+    Σ (f - 1) rounds of c per rank for factors f of p, which are at most `radix`; else of the
+    greatest q < p that has such factors, and two rounds more. The f - 1 messages of a factor are
+    sent at once, so that there are as many waits as factors. Radix 2 is recursive doubling.
+
+    References
+    ----------
+    Ruefenacht, Bull, Booth, "Generalisation of recursive doubling for allreduce", Parallel
+    Computing 69, 2017.
+    """
+    radix = option_int(group, "radix", 2)
+    factors = greatest_product(group.size, min(radix, max(2, group.size)))
+    folding = fold(group.size, n_survivors=math.prod(factors))
+    yield folding.fold(group)
+    arrived = group.scratch_slots(max(factors, default=1))
+    me, span = np.arange(folding.n_survivors), 1
+    for level, factor in enumerate(factors):
+        digit, value = me // span % factor, folding.partial(group, me, level)
+        sent = group.whole(value)
+        messages = []
+        for step in range(1, factor):
+            dest = me + ((digit + step) % factor - digit) * span
+            slot = at(arrived, digit * group.n_chunks, group.n_chunks)
+            messages.append(Message(folding.position(me), folding.position(dest), sent, slot))
+        yield Round(*messages, *_in_digit_order(group, folding, factor, digit, (value, arrived)))
+        span *= factor
+    yield folding.unfold(group)
+
+
+def _in_digit_order(
+    group: Group, folding: Folding, factor: int, digit: Ints, spaces: tuple[Index, int]
+) -> Iterator[Reduce]:
+    """Combine what came from members of a group with a survivor's own, outwards from that.
+
+    Slots are numbered by the digits of senders.
+    """
+    (value, arrived), n = spaces, group.n_chunks
+    rank, result = folding.position(np.arange(folding.n_survivors)), group.whole(group.output)
+    for step in range(1, factor):
+        is_below = digit >= step
+        slot = np.where(is_below, digit - step, step)
+        own = value if step == 1 else group.output
+        left, right = (
+            at(np.where(is_incoming, arrived, own), np.where(is_incoming, slot * n, 0), n)
+            for is_incoming in (is_below, ~is_below)
+        )
+        yield Reduce(rank, left, right, result)
 
 
 @algorithm("allreduce", "reduce_bcast", tree="binomial")

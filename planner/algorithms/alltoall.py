@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from collplan.planner.algorithms.building_blocks.bine import peers, rho, ways
 from collplan.planner.algorithms.closed_forms import digits_ns, straight_ns
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import (
@@ -18,6 +19,63 @@ from collplan.planner.algorithms.rounds import (
     option_flag,
     option_int,
 )
+from collplan.planner.arrays import Ints
+from collplan.planner.arrays.logarithms import ceil_log2
+
+
+@algorithm("alltoall", "bine", even_only=True, by_counts=True)
+def bine(group: Group) -> Rounds:
+    """Move every block by few of the distances 1, -1, 3, -5, 11, ..., forwards and back in turns.
+
+    In each round all ranks exchange with one partner, as in allgather's algorithm of this name.
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds for an even number of ranks, which is optimal; p/2·c per rank and round for
+    powers of two, and up to 40 ranks never more than Bruck's algorithm else. Up to ⌈log₂ p⌉ - 1
+    blocks of scratch per block.
+
+    References
+    ----------
+    De Sensi et al., "Bine trees: enhancing collective operations by optimizing communication
+    locality", SC 2025.
+    """
+    me, size = group.positions, group.size
+    yield Round(Copy(me, at(group.input, me), at(group.output, me)))
+    if size == 1:
+        return
+    counts = np.broadcast_to(group.counts, (size, size))
+    found = ways(size)
+    most = max(map(len, found))
+    staged = [_passing(me, size, d, n) for n in range(most) for d in range(size)]
+    sizes = np.array([counts[ends] for ends in staged])
+    on_way = np.array([[0 < n < len(way) for way in found] for n in range(most)]).reshape(-1, 1)
+    scratch = group.unlike_scratch((sizes * on_way).T)
+    for k in range(ceil_log2(size)):
+        dest = peers(me, size, k)
+        read, write = [], []
+        for far, way in enumerate(found):
+            if k not in way:
+                continue
+            n = way.index(k)
+            first, last = _passing(me, size, far, n)
+            slot = n * size + far
+            read.append(at(scratch, slot) if n else at(group.input, last))
+            is_there = n + 1 == len(way)
+            write.append(at(group.output, first) if is_there else at(scratch, slot + size))
+        yield Round(Message(me, dest, tuple(read), tuple(write)))
+
+
+def _passing(me: Ints, size: int, distance: int, n_hops: int) -> tuple[Ints, Ints]:
+    """Return where a block begins and ends that is at `me` after some hops over a distance.
+
+    An even rank's distance is counted forwards, and an odd rank's backwards.
+    """
+    way = ways(size)[distance][:n_hops]
+    done = sum((-1) ** i * rho(k) for i, k in enumerate(way))
+    sign = np.where((me + n_hops) % 2 == 0, 1, -1)
+    first = (me - sign * done) % size
+    return first, (first + sign * distance) % size
 
 
 @algorithm(

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 from collplan.planner.algorithms.building_blocks.folding import fold
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds
-from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, option_int
+from collplan.planner.arrays.logarithms import floor_log2
 
 
-@algorithm("barrier", "dissemination", best_for=("short",))
+@algorithm("barrier", "dissemination", best_for=("short",), options={"radix": 2})
 def dissemination(group: Group) -> Rounds:
-    """Signal the rank 2^k ahead in round k.
+    """Signal the ranks j·radix^k ahead, for all j below the radix, in phase k.
 
     Notes
     -----
-    ⌈log₂ p⌉ rounds for any p, which is optimal; empty messages.
+    ⌈log₂ p⌉ rounds for radix 2 and any p, which is optimal; empty messages. Larger radices send
+    up to radix - 1 messages at once, and wait ⌈log_radix p⌉ times: Σ min(radix - 1,
+    ⌈p/radix^k⌉ - 1) rounds over all radix^k < p.
 
     References
     ----------
     Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization",
-    Int. J. Parallel Program. 17, 1988.
+    Int. J. Parallel Program. 17, 1988; with a radix, Hoefler, Mehlan, Mietke, Rehm, "Fast barrier
+    synchronization for InfiniBand", IPDPS 2006.
     """
     me, size = group.positions, group.size
-    for level in range(ceil_log2(size)):
-        yield Round(Message(me, (me + (1 << level)) % size, ordered=True))
+    radix, span = min(option_int(group, "radix", 2), max(2, size)), 1
+    while span < size:
+        steps = range(span, min(radix * span, size), span)
+        yield Round(*(Message(me, (me + step) % size, ordered=True) for step in steps))
+        span *= radix
 
 
 @algorithm("barrier", "recursive_doubling")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from collplan.planner.algorithms.building_blocks.bine import inner_bine_tree
 from collplan.planner.algorithms.building_blocks.knomial_tree import (
     has_children,
     knomial_tree,
@@ -13,6 +14,33 @@ from collplan.planner.algorithms.building_blocks.size_trees import staged_tree
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
 from collplan.planner.arrays.logarithms import ceil_log2
+
+
+@algorithm("gather", "bine", tree="any")
+def bine(group: Group) -> Rounds:
+    """Collect runs of blocks up bcast's tree of this name.
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds; (p - 1)·c enter the root, and no rank sends more than ⌊p/2⌋·c.
+
+    References
+    ----------
+    De Sensi et al., "Bine trees: enhancing collective operations by optimizing communication
+    locality", SC 2025.
+    """
+    root, (rounds, below_root) = group.root, inner_bine_tree(group.size)
+    inner, subtree = group.from_root(below_root), group.packed_scratch()
+    yield Round(
+        Copy(root, at(group.input, root), at(group.output, root)),
+        Copy(inner, at(group.input, inner), at(subtree, inner)),
+    )
+    for edges in reversed(rounds):
+        first = group.from_root(edges.first)
+        read = at(np.where(edges.n > 1, subtree, group.input), first, edges.n)
+        write = at(np.where(edges.parent > 0, subtree, group.output), first, edges.n)
+        ends = group.from_root(edges.child), group.from_root(edges.parent)
+        yield Round(Message(*ends, read, write))
 
 
 @algorithm("gather", "binomial", tree="binomial", best_for=("short",), streams=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from collplan.planner.algorithms.building_blocks.bine import bine_tree
 from collplan.planner.algorithms.building_blocks.block_schedule import sent_blocks
 from collplan.planner.algorithms.building_blocks.folding import (
     doubling_gather,
@@ -19,6 +20,30 @@ from collplan.planner.algorithms.building_blocks.two_trees import combine, filli
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at
 from collplan.planner.arrays.logarithms import ceil_log2
+
+
+@algorithm("reduce", "bine", tree="any", commutative_only=True)
+def bine(group: Group) -> Rounds:
+    """Combine ever larger subtrees of bcast's tree of this name.
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds; every rank but the root sends c once.
+
+    References
+    ----------
+    De Sensi et al., "Bine trees: enhancing collective operations by optimizing communication
+    locality", SC 2025.
+    """
+    is_partial = np.zeros(group.size, dtype=bool)
+    for edges in reversed(bine_tree(group.size)):
+        sent, own = (
+            group.whole(np.where(is_partial[rank], group.output, group.input))
+            for rank in (edges.child, edges.parent)
+        )
+        is_partial[edges.parent] = True
+        ends = group.from_root(edges.child), group.from_root(edges.parent)
+        yield Round(Message(*ends, sent, group.whole(group.output), combine=own))
 
 
 @algorithm("reduce", "binomial", tree="binomial", best_for=("short",), streams=True)

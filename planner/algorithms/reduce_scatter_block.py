@@ -6,11 +6,33 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from collplan.planner.algorithms.building_blocks import spreading
+from collplan.planner.algorithms.building_blocks.bine import butterfly
 from collplan.planner.algorithms.building_blocks.circulant import circulant_reduce_scatter
 from collplan.planner.algorithms.closed_forms import halving_ns, owners_ns, ring_ns
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Group, Message, Reduce, Round, Rounds, at
 from collplan.planner.arrays.logarithms import floor_log2
+
+
+@algorithm("reduce_scatter_block", "bine", even_only=True, commutative_only=True)
+def bine(group: Group) -> Rounds:
+    """Exchange and combine blocks with partners at distance 1, 1, 3, 5, 11, ...
+
+    The rounds of allgather's algorithm of this name backwards: the most blocks go to neighbors.
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds for an even number of ranks; (p - 1)·c per rank: both optimal.
+
+    References
+    ----------
+    De Sensi et al., "Bine trees: enhancing collective operations by optimizing communication
+    locality", SC 2025.
+    """
+    partial = group.rotated_scratch()
+    hops = butterfly(group.size)
+    yield from spreading.reduce_scatter(group, hops, lambda _, slot, n: at(partial, slot, n))
 
 
 @algorithm(

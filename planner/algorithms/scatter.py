@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from collplan.planner.algorithms.building_blocks.bine import inner_bine_tree
 from collplan.planner.algorithms.building_blocks.knomial_tree import (
     has_children,
     knomial_tree,
@@ -13,6 +14,33 @@ from collplan.planner.algorithms.building_blocks.size_trees import staged_tree
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
 from collplan.planner.arrays.logarithms import ceil_log2
+
+
+@algorithm("scatter", "bine", tree="any")
+def bine(group: Group) -> Rounds:
+    """Halve runs of blocks down bcast's tree of this name.
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds; (p - 1)·c leave the root.
+
+    References
+    ----------
+    De Sensi et al., "Bine trees: enhancing collective operations by optimizing communication
+    locality", SC 2025.
+    """
+    root, (rounds, below_root) = group.root, inner_bine_tree(group.size)
+    inner, subtree = group.from_root(below_root), group.packed_scratch()
+    for edges in rounds:
+        first = group.from_root(edges.first)
+        read = at(np.where(edges.parent > 0, subtree, group.input), first, edges.n)
+        write = at(np.where(edges.n > 1, subtree, group.output), first, edges.n)
+        ends = group.from_root(edges.parent), group.from_root(edges.child)
+        yield Round(Message(*ends, read, write))
+    yield Round(
+        Copy(root, at(group.input, root), at(group.output, root)),
+        Copy(inner, at(subtree, inner), at(group.output, inner)),
+    )
 
 
 @algorithm("scatter", "binomial", tree="binomial", best_for=("short",), streams=True)

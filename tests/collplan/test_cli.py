@@ -162,7 +162,7 @@ def test_compare_says_what_is_not_possible(collplan: CommandLine) -> None:
         algorithms="auto",
     )
     document = collplan("compare", spec, "--json").json()
-    impossible = ("recursive_doubling", "neighbor_exchange")
+    impossible = ("bine", "recursive_doubling", "neighbor_exchange")
     assert set(document["refused"]) == {*impossible, *(f"{name} shared" for name in impossible)}
     assert {row["bytes"] for row in document["rows"]} == {32}
     assert (

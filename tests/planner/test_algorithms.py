@@ -19,7 +19,7 @@ from collplan.planner.metrics import measure
 from collplan.planner.plan.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.specs.collective import COLLECTIVES
-from oracle import VECTORS, check_result, drawn_counts, gaps, make_spec, with_counts
+from oracle import AFFINE, VECTORS, check_result, drawn_counts, gaps, make_spec, with_counts
 from rank_programs import assert_equal
 from structures import flavours, structures, thinned
 
@@ -120,6 +120,19 @@ def test_bruck_takes_every_radix(radix):
             plan = compile_plan(one)
             verify(plan)
             check_result(plan)
+
+
+@pytest.mark.parametrize("radix", [2, 3, 5, 16])
+@pytest.mark.parametrize(
+    ("kind", "name"), [("allreduce", "recursive_multiplying"), ("barrier", "dissemination")]
+)
+def test_groups_of_every_radix_keep_the_order(kind, name, radix):
+    for n_ranks in (1, 2, 6, 7, 11, 12, 15):
+        flavour = {"datatype": "uint64", "op": AFFINE} if kind == "allreduce" else {}
+        plan = compile_plan(make_spec(kind, {"name": name, "radix": radix}, n_ranks, count=5,
+                                      **flavour))  # fmt: skip
+        verify(plan)
+        check_result(plan)
 
 
 @pytest.mark.parametrize("kind", VECTORS)
@@ -236,6 +249,8 @@ def test_split_trees_compute_the_same(kind, algorithm, transport):
     number = 0
     for n_ranks, step in ((1, 1), (2, 5), (6, 7)):
         for root, count, in_place, commutative in islice(structures(kind, n_ranks), 0, None, step):
+            if registry.find(kind, algorithm).refusal(n_ranks, commutative) is not None:
+                commutative = True
             number += 1
             levels = LEVELS[number % len(LEVELS)]
             comm_cores = COMM_CORES[number // len(LEVELS) % len(COMM_CORES)]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
+from collplan.planner.algorithms.building_blocks.bine import ways
+from collplan.planner.algorithms.building_blocks.factors import greatest_product
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 from collplan.planner.metrics import measure
 from collplan.planner.plan.plan import Op
@@ -133,6 +137,50 @@ def test_bruck_moves_a_block_once_per_digit(p):
         assert plan.elements[plan.op == Op.SEND].sum() == (counts * times[far]).sum()
         padded = spec.replace(algorithms=bruck | {"padded": True})
         assert metrics_of(padded).bytes_sent_per_rank == counts.max() * times.sum()
+
+
+@pytest.mark.parametrize("p", range(1, 65))
+def test_vectors_are_exchanged_once_per_other_rank_of_a_factor(p):
+    for radix in (2, 4, 7, 64):
+        chosen = {"name": "recursive_multiplying", "radix": radix}
+        found = greatest_product(p, radix)
+        n_rounds, is_folded = sum(found) - len(found), math.prod(found) < p
+        for count in (5, 3):
+            counted = metrics("allreduce", chosen, p, count=count)
+            assert counted.n_rounds == n_rounds + 2 * is_folded
+            assert counted.bytes_sent_per_rank == (n_rounds + is_folded) * count
+
+
+@pytest.mark.parametrize("p", range(1, 65))
+def test_signals_take_a_round_per_digit_of_the_radix(p):
+    for radix in (2, 3, 8, 64):
+        n_rounds = sum(min(radix - 1, -(-p // radix**k) - 1) for k in range(6) if radix**k < p)
+        counted = metrics("barrier", {"name": "dissemination", "radix": radix}, p, count=None)
+        assert (counted.n_rounds, counted.bytes_sent_per_rank) == (n_rounds, 0)
+
+
+@pytest.mark.parametrize("p", range(1, 65))
+def test_bine_trees_and_butterflies_take_the_fewest_rounds(p):
+    log = ceil_log2(p)
+    for count in (p, 5 * p):
+        wanted = {
+            "bcast": (log, log * count),
+            "reduce": (log, (p > 1) * count),
+            "gather": (log, p // 2 * count),
+            "scatter": (log, (p - 1) * count),
+        }
+        if p % 2 == 0 or p == 1:
+            wanted |= {
+                "allgather": (log, (p - 1) * count),
+                "reduce_scatter_block": (log, (p - 1) * count),
+                "allreduce": (2 * log, 2 * (p - 1) * count // p),
+                "alltoall": (log, sum(map(len, ways(p))) * count),
+            }
+        for kind, rounds_and_bytes in wanted.items():
+            if kind == "alltoall" and p > 32:
+                continue
+            found = metrics(kind, "bine", p, count=count)
+            assert (found.n_rounds, found.bytes_sent_per_rank) == rounds_and_bytes, kind
 
 
 @pytest.mark.parametrize("machine", [

@@ -1,4 +1,4 @@
-"""Powers of two for any number of ranks, and recursive halving and doubling on them.
+"""Handier numbers for any number of ranks, and recursive halving and doubling on powers of two.
 
 Surplus ranks fold into a neighbour first and get the result from it in the end.
 """
@@ -17,7 +17,7 @@ from collplan.planner.arrays.logarithms import floor_log2
 
 @dataclass(frozen=True)
 class Folding:
-    """A group of any size seen as the greatest power of two of it.
+    """A group of any size p seen as one of q survivors, at least half as many.
 
     The first 2·(p - q) positions pair up; one of each pair sits out. Pairs are
     neighbours and survivors keep their order, so what survivor u stands for
@@ -39,7 +39,7 @@ class Folding:
 
     @property
     def n_survivors(self) -> int:
-        """Return q, a power of two."""
+        """Return q."""
         return len(self.survivors)
 
     def numbers(self, group: Group) -> Any:
@@ -95,15 +95,19 @@ class Folding:
         return Round(Message(self.hosts, self.folded, vector, vector))
 
 
-def fold(size: int, survivor: int = 0) -> Folding:
-    """Fold `size` positions to a power of two; position `survivor` is kept.
+def fold(size: int, survivor: int = 0, n_survivors: int | None = None) -> Folding:
+    """Fold `size` positions to a power of two, or to a number from size/2 on that is given.
+
+    Position `survivor` is kept.
 
     Examples
     --------
     >>> fold(6).survivors.tolist(), fold(6, survivor=3).survivors.tolist()
     ([0, 2, 4, 5], [0, 3, 4, 5])
+    >>> fold(7, n_survivors=6).survivors.tolist()
+    [0, 2, 3, 4, 5, 6]
     """
-    surplus = size - (1 << floor_log2(size))
+    surplus = size - (n_survivors or 1 << floor_log2(size))
     even = 2 * np.arange(surplus)
     kept = even + (even + 1 == survivor)
     return Folding(

@@ -132,6 +132,19 @@ def test_exported_knomial_trees_have_our_edges(radix: int, library: str) -> None
         assert all(check(library, kind, choice, p, p // 3) for p in KNOMIAL_RANKS)
 
 
+@pytest.mark.parametrize("library", ["mpich", "ompi", "ucc"])
+@pytest.mark.parametrize(("kind", "name"), [("barrier", "dissemination"), ("alltoall", "bruck")])
+def test_what_has_another_radix_is_no_algorithm_of_a_library(
+    kind: str, name: str, library: str
+) -> None:
+    two, three = (
+        equivalent(library, kind, AlgorithmChoice.model_validate({"name": name, "radix": radix}), 9)
+        for radix in (2, 3)
+    )
+    assert (two is None) == (library == "ucc" and kind == "barrier")
+    assert three is None
+
+
 def test_other_trees_of_the_libraries_have_other_edges() -> None:
     """The mistakes that the formulas are there to find: the test above can fail."""
     ours = messages("bcast", "binomial", 0, 8, 0, 8)

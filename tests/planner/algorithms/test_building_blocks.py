@@ -1,10 +1,13 @@
-"""Foldings to powers of two, skips and schedules on circulant graphs, and trees by size."""
+"""Foldings, small factors, skips and schedules on circulant graphs, and trees by size."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
 
+from collplan.planner.algorithms.building_blocks.bine import bine_tree, butterfly, rho, ways
 from collplan.planner.algorithms.building_blocks.block_schedule import (
     baseblock,
     block_schedule,
@@ -12,6 +15,7 @@ from collplan.planner.algorithms.building_blocks.block_schedule import (
     phases,
 )
 from collplan.planner.algorithms.building_blocks.circulant import skips
+from collplan.planner.algorithms.building_blocks.factors import factors, greatest_product
 from collplan.planner.algorithms.building_blocks.folding import fold, owned
 from collplan.planner.algorithms.building_blocks.size_trees import inner_heads, size_tree
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
@@ -29,6 +33,64 @@ def test_foldings_keep_a_power_of_two_and_the_order(size: int) -> None:
         assert np.all(np.diff(folding.survivors) > 0)
         # Each host stands for itself and a neighbor, so operands stay in rank order.
         assert np.all(abs(folding.hosts - folding.folded) == 1)
+
+
+@pytest.mark.parametrize("largest", [2, 3, 4, 10])
+def test_products_of_small_factors_are_the_greatest_there_are(largest: int) -> None:
+    for size in SIZES:
+        found = greatest_product(size, largest)
+        assert max(found, default=1) <= largest
+        product = math.prod(found)
+        assert size < 2 * product <= 2 * size
+        assert all(factors(between, largest) is None for between in range(product + 1, size + 1))
+        folding = fold(size, n_survivors=product)
+        assert folding.n_survivors == product
+        assert sorted([*folding.survivors, *folding.folded]) == list(range(size))
+
+
+@pytest.mark.parametrize("size", [*SIZES, 64, 100, 1000])
+def test_bine_trees_reach_all_over_short_distances(size: int) -> None:
+    held, distance, binomial = {0}, 0, 0
+    for level, edges in enumerate(bine_tree(size)):
+        below: list[int] = []
+        for parent, child, first, n in zip(*(column.tolist() for column in edges), strict=True):
+            assert parent in held
+            interval = [(first + i) % size for i in range(n)]
+            assert child in interval
+            assert parent not in interval
+            below += interval
+            distance += min((child - parent) % size, (parent - child) % size)
+        assert len(below) == len(set(below)), "subtrees share no position"
+        assert not held & set(below)
+        held |= set(edges.child.tolist())
+        span = 1 << (ceil_log2(size) - 1 - level)
+        binomial += len(range(0, size - span, 2 * span)) * min(span, size - span)
+    assert held == set(range(size))
+    assert distance <= binomial
+    if size in (64, 1000):
+        assert distance == {64: 135, 1000: 3471}[size]
+
+
+@pytest.mark.parametrize("size", [2, 4, 6, 8, 12, 14, 34, 40, 64, 500, 1152])
+def test_butterflies_bring_every_block_once(size: int) -> None:
+    held = {0}
+    for hop in butterfly(size):
+        came = {hop.received(distance, size) for distance in hop.sent}
+        assert set(hop.sent) <= held
+        assert not held & came
+        assert len(came) == len(hop.sent)
+        held |= came
+    assert len(held) == size
+
+
+@pytest.mark.parametrize("size", [2, 4, 6, 8, 12, 16, 34, 40])
+def test_ways_lead_to_all_ranks_in_the_fewest_steps(size: int) -> None:
+    found = ways(size)
+    for distance, way in enumerate(found):
+        assert sum((-1) ** i * rho(k) for i, k in enumerate(way)) % size == distance
+        assert list(way) == sorted(way)
+    assert sum(map(len, found)) <= sum(distance.bit_count() for distance in range(size))
+    assert size & (size - 1) or sum(map(len, found)) == size // 2 * ceil_log2(size)
 
 
 @pytest.mark.parametrize("q", [1, 2, 4, 8, 16])

@@ -163,12 +163,13 @@ def test_long_vectors_of_which_ranks_have_short_parts_take_few_rounds(kind: str,
         ("full_lane", {"socket": "auto"},
          "algorithms.socket: this plan has no such role; its roles are node, lane"),
         ("full_lane", {"node": "rang"},
-         "algorithms.node: rang fits none of allgather, reduce_scatter_block; use one of bruck, "
-         "circulant, linear, neighbor_exchange, pairwise, recursive_doubling, recursive_halving, "
-         "ring or auto"),
+         "algorithms.node: rang fits none of allgather, reduce_scatter_block; use one of bine, "
+         "bruck, circulant, linear, neighbor_exchange, pairwise, recursive_doubling, "
+         "recursive_halving, ring or auto"),
         ("full_lane", {"lane": "bruck"},
-         "algorithms.lane: bruck fits none of allreduce; use one of circulant, dual_root, linear, "
-         "rabenseifner, recursive_doubling, reduce_bcast, ring, two_tree or auto"),
+         "algorithms.lane: bruck fits none of allreduce; use one of bine, circulant, "
+         "dual_root, linear, rabenseifner, recursive_doubling, recursive_multiplying, "
+         "reduce_bcast, ring, two_tree or auto"),
         ("full_lane", {"node/bcast": "binomial"},
          "algorithms.node/bcast: node has no bcast in this plan; "
          "use node/allgather or node/reduce_scatter_block"),
@@ -176,11 +177,12 @@ def test_long_vectors_of_which_ranks_have_short_parts_take_few_rounds(kind: str,
          "algorithms.node/bcast: node has no bcast in this plan; "
          "use node/allgather or node/reduce_scatter_block"),
         ("full_lane", {"lane/allreduce": "bruck"},
-         "algorithms: allreduce has no 'bruck'; use one of circulant, dual_root, linear, "
-         "rabenseifner, recursive_doubling, reduce_bcast, ring, two_tree or auto"),
+         "algorithms: allreduce has no 'bruck'; use one of bine, circulant, "
+         "dual_root, linear, rabenseifner, recursive_doubling, recursive_multiplying, "
+         "reduce_bcast, ring, two_tree or auto"),
         ("full_lane", {"node": "bruk", "node/allgather": "bruck"},
-         "algorithms.node: bruk fits none of reduce_scatter_block; use one of circulant, linear, "
-         "pairwise, recursive_halving, ring or auto"),
+         "algorithms.node: bruk fits none of reduce_scatter_block; use one of bine, circulant, "
+         "linear, pairwise, recursive_halving, ring or auto"),
         ("full_lane", {"lane": "ring", "lane/allreduce": "auto"},
          "algorithms.lane: each collective of lane has its own algorithm already; "
          "leave lane out"),

@@ -1,0 +1,129 @@
+"""Schedules by which every rank's block reaches all ranks once, and the same ones backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from collplan.planner.algorithms.rounds import (
+    Chunks,
+    Copy,
+    Group,
+    Index,
+    Message,
+    Round,
+    Rounds,
+    at,
+)
+
+Partial = Callable[[Index, Index, int], Chunks]
+"""``partial(block, slot, n)`` names n blocks, partly combined, at the rank `slot` before them."""
+
+
+class Hop(NamedTuple):
+    """One round: all ranks send over one distance, blocks of ranks at the same distances.
+
+    Parameters
+    ----------
+    skip : int
+        How far after the sender the receiver is.
+    sent : tuple of int, ascending
+        How far after the sender the ranks are whose blocks it sends.
+    is_mirrored : bool
+        For odd ranks, all of these are distances before them, so that pairs exchange.
+    """
+
+    skip: int
+    sent: tuple[int, ...]
+    is_mirrored: bool = False
+
+    def received(self, distance: int, size: int) -> int:
+        """Return how far after the receiver a block is; before it, if that is mirrored."""
+        from_here = self.skip - distance if self.is_mirrored else distance - self.skip
+        return from_here % size
+
+    def offset(self, me: Any, distance: int, n: int = 1) -> Index:
+        """Return how far after ranks a run of `n` ranks begins that is `distance` away."""
+        if not self.is_mirrored:
+            return distance
+        return np.where(me % 2 == 0, distance, 1 - distance - n)
+
+
+def runs(distances: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and number of consecutive distances.
+
+    Examples
+    --------
+    >>> list(runs([0, 3, 4, 5, 9]))
+    [(0, 1), (3, 3), (9, 1)]
+    """
+    begin = 0
+    for i in range(1, len(distances) + 1):
+        if i == len(distances) or distances[i] != distances[i - 1] + 1:
+            yield distances[begin], i - begin
+            begin = i
+
+
+def allgather(group: Group, hops: Sequence[Hop]) -> Rounds:
+    """Spread the inputs of all ranks; the first hop sends nothing but these."""
+    me = group.positions
+    own = at(group.input, me)
+    yield Round(Copy(me, own, at(group.output, me)))
+    yield from spread(group, hops, own)
+
+
+def _positions(group: Group, hops: Sequence[Hop]) -> Any:
+    """Return all positions; mirrored hops depend on whether these are even or odd."""
+    is_mirrored = any(hop.is_mirrored for hop in hops)
+    return np.arange(group.size) if is_mirrored else group.positions
+
+
+def spread(group: Group, hops: Sequence[Hop], own: Chunks | None = None) -> Rounds:
+    """Spread chunk r from the output of rank r, or from what is named as its own first."""
+    me, size = _positions(group, hops), group.size
+    for number, hop in enumerate(hops):
+        chunks = tuple(
+            at(group.output, (me + hop.offset(me, first, n)) % size, n)
+            for first, n in runs(hop.sent)
+        )
+        dest = (me + hop.offset(me, hop.skip)) % size
+        yield Round(Message(me, dest, chunks if number or own is None else own, chunks))
+
+
+def reduce_scatter(group: Group, hops: Sequence[Hop], partial: Partial) -> Rounds:
+    """Leave chunk r, combined, in the output of rank r: the hops backwards, messages turned.
+
+    Operands are not combined in rank order.
+    """
+    me, size = _positions(group, hops), group.size
+    combined: set[int] = set()
+    for number in reversed(range(len(hops))):
+        hop = hops[number]
+        skip = hop.offset(me, hop.skip)
+        read, write, own = [], [], []
+        for is_sent_combined, is_own_combined, first, n in _alike(hop, size, combined):
+            offset = hop.offset(me, first, n)
+            block = (me + offset) % size
+            whole = at(group.input, block, n)
+            here = partial(block, offset % size, n)
+            there = partial(block, (offset - skip) % size, n)
+            read.append(there if is_sent_combined else whole)
+            own.append(here if is_own_combined else whole)
+            write.append(here if number else at(group.output, me))
+        combined.update(hop.sent)
+        ends = (me + skip) % size, me
+        combine = tuple(own)
+        yield Round(Message(*ends, tuple(read), tuple(write), combine=combine, incoming_left=True))
+
+
+def _alike(hop: Hop, size: int, combined: set[int]) -> Iterator[tuple[bool, bool, int, int]]:
+    """Yield runs of blocks that are combined already where they are sent, and where received."""
+    by_state: dict[tuple[bool, bool], list[int]] = {}
+    for distance in hop.sent:
+        state = hop.received(distance, size) in combined, distance in combined
+        by_state.setdefault(state, []).append(distance)
+    for state, distances in by_state.items():
+        for first, n in runs(distances):
+            yield *state, first, n
