@@ -208,7 +208,7 @@ def recursive_multiplying(group: Group) -> Rounds:
 
     The number of ranks is factored into numbers of at most `radix`. For each factor f, groups of
     f ranks send each other all they have, and combine it in rank order. If there are no such
-    factors, surplus ranks fold into a neighbour and get the result at the end.
+    factors, surplus ranks fold into a neighbor and get the result at the end.
 
     Notes
     -----
