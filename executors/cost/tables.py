@@ -224,10 +224,15 @@ class Clocks(NamedTuple):
         return clocks
 
     def pace(self, plan: Plan) -> Floats:
-        """Return for every clock how many times as long a byte takes as on the fastest lane."""
+        """Return for every clock how many times as long a byte takes as on the fastest lane.
+
+        Lanes that the machine of the plan's spec does not have are as fast as that.
+        """
         pace = np.ones(self.unused + 1)
         if plan.spec is not None:
-            slowness = np.array(plan.spec.machine.lane_slowness)[: self.n_lanes]
+            known = plan.spec.machine.lane_slowness[: self.n_lanes]
+            slowness = np.ones(self.n_lanes)
+            slowness[: len(known)] = known
             pace[self.lane_out : self.port_out] = np.tile(slowness, 2 * self.n_nodes)
         return pace
 

@@ -132,7 +132,7 @@ def test_an_algorithm_that_no_candidate_has_is_an_error(
     spec.write_text(spec.read_text().replace("double_ring", "duble_ring"))
     assert main([words[0], str(spec), *words[1:]]) == 2
     error = capsys.readouterr().err
-    assert "algorithms: allgather has no 'duble_ring'; use one of bruck, circulant, linear" in error
+    assert "algorithms: allgather has no 'duble_ring'; use one of bine, bruck, circulant" in error
     spec.write_text(
         spec.read_text().replace(
             "algorithms: duble_ring", "decomposition: full_lane\nalgorithms: {node/bcast: lineer}"

@@ -68,10 +68,10 @@ def test_the_same_spec_gives_the_same_bytes_under_any_hash_seed(tmp_path):
     [
         ("allreduce", "rang", 4, {}, "has no 'rang'; use one of .*ring"),
         ("allgather", "recursive_doubling", 6, {},
-         "6 ranks is not a power of two; use 'bruck' or .*'ring'"),
+         "6 ranks is not a power of two; use .*'bruck' or .*'ring'"),
         ("allgather", "neighbor_exchange", 5, {}, "5 ranks is odd; use"),
         ("allreduce", "ring", 4, {"op": {"name": "sum", "commutative": False}},
-         "not commutative; use 'linear'"),
+         "not commutative; use .*'linear'"),
         ("bcast", {"name": "knomial", "radix": "x"}, 4, {}, "radix: 'x' is not an integer of at"),
         ("bcast", {"name": "knomial", "radix": 1}, 4, {}, "radix: 1 is not an integer of at least"),
         ("bcast", {"name": "knomial", "width": 3}, 4, {}, "no such option; its options are radix"),

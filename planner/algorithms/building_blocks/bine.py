@@ -129,7 +129,7 @@ def ways(size: int) -> tuple[tuple[int, ...], ...]:
     Examples
     --------
     >>> ways(6)
-    ((), (0,), (0, 1), (2,), (1, 2), (1,))
+    ((), (0,), (0, 1), (2,), (0, 2), (1,))
     """
     found: dict[int, tuple[int, ...]] = {0: ()}
     for k in range(ceil_log2(size)):

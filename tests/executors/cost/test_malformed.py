@@ -36,6 +36,11 @@ def test_an_entry_out_of_range_is_refused(plan: Plan, column: str, value: int) -
         simulate(plan.replace(**{column: values}))
 
 
+def test_lanes_that_the_machine_does_not_have_are_as_fast_as_its_fastest(plan: Plan) -> None:
+    lanes = np.where(plan.lane >= 0, plan.lane + 1, plan.lane)
+    assert simulate(plan.replace(lane=lanes)).makespan_ns == simulate(plan).makespan_ns
+
+
 @pytest.mark.parametrize("row", [-1, 60, 2**30])
 def test_a_dependency_on_no_task_is_refused(plan: Plan, row: int) -> None:
     assert plan.n_tasks == 60
