@@ -15,6 +15,7 @@ from collplan.planner.errors import DeadlockError
 from collplan.planner.plan.fold import require_unfolded
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import ON_START, Buffer, Extents, Op, Plan
+from collplan.planner.verify.agreed_calls import without_calls
 from collplan.specs import numpy_dtype
 
 Array = npt.NDArray[Any]
@@ -52,6 +53,7 @@ def run_local(
         If messages do not match.
     """
     require_unfolded(plan, "executed")
+    plan = without_calls(plan)
     _Run(plan, sendbufs, recvbufs, operation).execute(order)
 
 

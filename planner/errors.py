@@ -65,6 +65,12 @@ class MatchOrderError(MatchError):
     kind = "match_order"
 
 
+class CallError(MatchError):
+    """Members of a group that call a collective of the MPI library in different ways."""
+
+    kind = "call"
+
+
 class DeadlockError(PlanError):
     """Tasks that wait for each other; the message shows a minimal cycle."""
 

@@ -12,12 +12,12 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.errors import BindError
+from collplan.executors.mpi.program.calls import Elements
 from collplan.own_algorithms import native_call
 from collplan.planner.arrays import Ints
-from collplan.planner.collective.operations import ReductionOperation, get_operation
+from collplan.planner.collective.operations import get_operation
 from collplan.planner.collective.semantics import pair_layout
 from collplan.specs.collective import Collective
-from collplan.specs.predefined import LOGICAL, PAIRS, numpy_dtype
 
 Array = npt.NDArray[Any]
 
@@ -47,25 +47,11 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
         sendbuf: Array | None,
         recvbuf: Array | None,
     ) -> None:
-        self._own: list[MPI.Op | MPI.Datatype] = []
-        mpi_op: MPI.Op | None = None
-        dtype = numpy_dtype(collective.datatype)
-        if collective.datatype in PAIRS:
-            self._datatype: MPI.Datatype = getattr(MPI, collective.datatype.upper())
-        else:
-            self._datatype = MPI.Datatype.fromcode(dtype.char)
-        if self._datatype == MPI.DATATYPE_NULL:  # an MPI without float16, say
-            self._datatype = MPI.BYTE.Create_contiguous(dtype.itemsize).Commit()
-            self._own.append(self._datatype)
         asked = collective.op
-        if asked is not None:
-            operation = get_operation(asked.name)
-            is_predefined = asked.is_builtin and asked.commutative and not self._own
-            if is_predefined and (dtype.name != "bool" or asked.name in LOGICAL):
-                mpi_op = getattr(MPI, asked.name.upper())
-            else:
-                mpi_op = MPI.Op.Create(_user_function(operation, dtype), asked.commutative)
-                self._own.append(mpi_op)
+        operation = None if asked is None else get_operation(asked.name)
+        commutative = asked is None or asked.commutative
+        self._elements = Elements(collective.datatype, operation, commutative)
+        self._datatype, mpi_op = self._elements.datatype, self._elements.operation
         _require_range(collective, comm.size)
         find = self._arguments if collective.regular is None else self._vector_arguments
         sent, received = find(collective, comm, sendbuf, recvbuf)
@@ -81,8 +67,7 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
         return cast("MPI.Request", self._begin())
 
     def __exit__(self, *_: object) -> None:
-        while self._own:
-            self._own.pop().Free()
+        self._elements.free()
 
     def _arguments(
         self,
@@ -159,15 +144,6 @@ def _require_range(collective: Collective, n_ranks: int) -> None:
             f"collective.counts: {most} elements are more than the {_MAX_INT} of a native "
             f"{collective.kind} of MPI {version}; give fewer, or run with an MPI of 4.0 on"
         )
-
-
-def _user_function(operation: ReductionOperation, dtype: np.dtype[Any]) -> Callable[..., None]:
-    def combine(left: Any, right: Any, _: MPI.Datatype) -> None:
-        out = np.frombuffer(right, dtype=dtype)
-        # MPI's order: inout = in op inout, with the lower rank's operand in `in`.
-        operation.apply(np.frombuffer(left, dtype=dtype), out, out)
-
-    return combine
 
 
 def _bound_call(

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 from collplan.planner.algorithms.closed_forms import Traffic, circulant_filling_rounds
 from collplan.planner.algorithms.rounds import Copy, Group, Reduce, Round, Rounds
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.plan.phases import NATIVE
 
 Parts = Literal["whole", "size", "power_of_two", "blocks"]
 Use = Literal["short", "long", "shared", "uneven"]
@@ -112,6 +113,11 @@ class Algorithm:
         if group.size == 1 and self.kind in REDUCTIONS:
             return _copy(group)
         return self.rounds(group)
+
+    @property
+    def is_native(self) -> bool:
+        """Return whether it calls the MPI library's own collective, whatever that does."""
+        return self.name == NATIVE
 
     @property
     def summary(self) -> str:

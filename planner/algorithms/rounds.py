@@ -101,7 +101,19 @@ class Reduce:
     write: Where
 
 
-Step = Message | Copy | Reduce
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of the MPI library's own collective, by all positions `rank` of the group together.
+
+    A scatter's root writes nothing: its own block stays where it is.
+    """
+
+    rank: Index
+    read: Where
+    write: Where
+
+
+Step = Message | Copy | Reduce | Call
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from collplan.planner.formats.output_files import replacing
 from collplan.planner.plan.fold import require_unfolded
 from collplan.planner.plan.format_check import check_format
 from collplan.planner.plan.origin import Origin
-from collplan.planner.plan.phases import Phase, Trees
+from collplan.planner.plan.phases import Call, Phase, Trees
 from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Plan
 from collplan.specs.errors import CollplanError, SpecError
 from collplan.specs.predefined import NO_DATATYPE, check_datatype, check_operation
@@ -122,7 +122,7 @@ def save(plan: Plan, path: str | Path) -> None:
         "itemsize": plan.itemsize,
         "only_rank": plan.only_rank,
         "phases": [phase.name for phase in plan.phases],
-        "components": [asdict(phase) for phase in plan.phases],
+        "components": list(map(_component, plan.phases)),
         "spec": None if plan.origin is None else plan.origin.document,
     }
     with replacing(path, PlanFileError) as file, zipfile.ZipFile(file, "w") as archive:
@@ -131,6 +131,14 @@ def save(plan: Plan, path: str | Path) -> None:
             stored = _narrow(array[:1] if name in constant else array)
             header = _npy_header(stored.dtype.str, stored.shape)
             _write_member(archive, f"{name}.npy", header + stored.tobytes())
+
+
+def _component(phase: Phase) -> dict[str, Any]:
+    """Return a phase for JSON; releases before calls need not know them."""
+    component = asdict(phase)
+    if not phase.calls:
+        del component["calls"]
+    return component
 
 
 def _is_constant(array: Ints) -> bool:
@@ -392,6 +400,7 @@ class _Reader:
         if [phase.name for phase in phases] != self.meta["phases"]:
             self.refuse(f"{META}: components must be those that phases names")
         groups = [trees.groups for phase in phases for trees in phase.trees]
+        groups += [tuple(call.members for call in phase.calls) or ((0,),) for phase in phases]
         ranks = [rank for some in groups for group in some for rank in group]
         if not all(groups) or not all(0 <= rank < self.rows["ranks"] for rank in ranks):
             self.refuse(f"{META}: components must be of ranks 0 to {self.rows['ranks'] - 1}")
@@ -403,9 +412,17 @@ class _Reader:
         names = {key: stored[key] for key in _PHASE_NAMES if key in stored}
         for key, name in names.items():
             self.require(f"{place}.{key}", name, str, "string")
-        place = f"{place}.trees"
-        trees = enumerate(self.entries(place, stored.get("trees", [])))
-        return Phase(**names, trees=tuple(self.trees(f"{place}.{i}", one) for i, one in trees))
+        trees = enumerate(self.entries(f"{place}.trees", stored.get("trees", [])))
+        calls = enumerate(self.entries(f"{place}.calls", stored.get("calls", [])))
+        return Phase(
+            **names,
+            trees=tuple(self.trees(f"{place}.trees.{i}", one) for i, one in trees),
+            calls=tuple(self.call(f"{place}.calls.{i}", one) for i, one in calls),
+        )
+
+    def call(self, place: str, stored: Any) -> Call:
+        self.require(place, stored, dict, "mapping")
+        return Call(self.numbers(f"{place}.members", stored.get("members")))
 
     def trees(self, place: str, stored: Any) -> Trees:
         self.require(place, stored, dict, "mapping")

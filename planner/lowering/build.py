@@ -16,6 +16,7 @@ import numpy as np
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.intervals import union
 from collplan.planner.blueprint.locations import Binding
+from collplan.planner.lowering.staged_calls import stage_calls
 from collplan.planner.lowering.tables import LocalTable, MessageTable, Table, Tables
 from collplan.planner.plan import pieces
 from collplan.planner.plan.hazards import derive_dependencies
@@ -98,6 +99,7 @@ def build(
     """
     messages, steps, placement = lowered.messages, lowered.steps, Placement.of(spec.machine)
     buffer_sizes = np.column_stack((binding.send_sizes, binding.recv_sizes, lowered.scratch_sizes))
+    steps, buffer_sizes = stage_calls(steps, buffer_sizes)
     landing = plan_landings(messages, buffer_sizes)
     arrived = arrivals(messages, landing)
     tables = [
@@ -198,13 +200,15 @@ _SHARED_COLUMNS: Final = ("phase", "round", "ordered")
 
 
 def _local_tasks(steps: LocalTable, order: Ints) -> TaskTable:
-    none = np.full(len(steps.rank), NONE, dtype=np.int32)
-    columns: dict[str, Any] = dict.fromkeys(("peer", "tag", "stream"), none)
-    columns |= {name: getattr(steps, name) for name in ("op", "phase", "round", "rank")}
+    n = len(steps.rank)
+    columns = {
+        name: getattr(steps, name) for name in ("op", "phase", "round", "rank", "peer", "tag")
+    }
     return TaskTable(
         **columns,
+        stream=np.full(n, NONE, dtype=np.int32),
         order=order,
-        ordered=np.zeros(len(none), dtype=bool),
+        ordered=np.zeros(n, dtype=bool),
         reads=steps.read,
         writes=steps.write,
     )
@@ -390,6 +394,7 @@ def arrivals(messages: MessageTable, landing: Landing) -> LocalTable:
     """Return the copies and reductions that follow the receipt of messages."""
     rows = np.flatnonzero(landing.landed | messages.combining)
     n = len(rows)
+    none = np.full(n, NONE, dtype=np.int32)
     operands = pieces.stack((landing.received.take(rows), messages.combine.take(rows)))
     left = np.where(messages.incoming_left[rows], np.arange(n), n + np.arange(n))
     in_order = np.column_stack((left, (left + n) % (2 * n) if n else left)).ravel()
@@ -399,6 +404,8 @@ def arrivals(messages: MessageTable, landing: Landing) -> LocalTable:
         round=messages.round[rows],
         rank=messages.dest[rows],
         op=np.where(messages.combining[rows], Op.REDUCE, Op.COPY).astype(np.int8),
+        peer=none,
+        tag=none,
         read=both,
         write=messages.write.take(rows),
     )

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.algorithms.relative import Relative, Spread
-from collplan.planner.algorithms.rounds import Chunks, Copy, Message, Reduce, Round, Where
+from collplan.planner.algorithms.rounds import Call, Chunks, Copy, Message, Reduce, Round, Where
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.memory import LARGE_BYTES, require_memory
 from collplan.planner.plan.plan import Op
@@ -219,11 +219,12 @@ class Collected:
         runs = {"read": step.read, "write": step.write, "combine": step.combine or ()}
         return self.messages.add(self.only, values, runs)
 
-    def add_local(self, number: int, step: Copy | Reduce) -> int:
+    def add_local(self, number: int, step: Copy | Reduce | Call) -> int:
         """Add local steps of round `number`; return how many rows and runs are new."""
-        op, reads = Op.COPY, _as_tuple(step.read if isinstance(step, Copy) else step.left)
         if isinstance(step, Reduce):
-            op, reads = Op.REDUCE, (*reads, *_as_tuple(step.right))
+            op, reads = Op.REDUCE, (*_as_tuple(step.left), *_as_tuple(step.right))
+        else:
+            op, reads = Op.CALL if isinstance(step, Call) else Op.COPY, _as_tuple(step.read)
         values = {"round": number, "rank": step.rank, "op": op}
         return self.locals.add(self.only, values, {"read": reads, "write": step.write})
 

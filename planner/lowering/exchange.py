@@ -31,7 +31,7 @@ from collplan.planner.lowering.tables import LocalTable, MessageTable, Tables
 from collplan.planner.plan import pieces
 from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.pieces import Pieces
-from collplan.planner.plan.plan import Buffer, Op
+from collplan.planner.plan.plan import NONE, Buffer, Op
 
 STAGE, TRANSFER, DELIVER = 0, 1, 2
 PHASES = (
@@ -317,7 +317,8 @@ def copy_table(phase: int, round: Ints, rank: Ints, read: Pieces, write: Pieces)
     """Return copies of one phase."""
     n, round, rank = len(rank), round.astype(np.int32), rank.astype(np.int32)
     phases, op = np.full(n, phase, dtype=np.int16), np.full(n, Op.COPY, dtype=np.int8)
-    return LocalTable(phases, round, rank, op, read, write)
+    none = np.full(n, NONE, dtype=np.int32)
+    return LocalTable(phases, round, rank, op, none, none, read, write)
 
 
 def home(is_shared: Bools, otherwise: Buffer) -> Ints:

@@ -20,7 +20,7 @@ from collplan.planner.lowering.collect import IN_ORDER, Collected, Steps
 from collplan.planner.lowering.stated import Shape, Stated
 from collplan.planner.lowering.tables import LocalTable, MessageTable, Tables
 from collplan.planner.plan.phases import Phase
-from collplan.planner.plan.plan import Op
+from collplan.planner.plan.plan import NONE, Op
 from collplan.specs import PlanSpec
 
 
@@ -88,6 +88,8 @@ class _Table:
         columns = {name: concatenated(parts) for name, parts in self._columns.items()}
         if not columns:
             columns = self._nothing.arrays() | {"phase": np.zeros(0, dtype=np.int16)}
+            if "op" in columns:
+                columns |= dict.fromkeys(("peer", "tag"), np.zeros(0, dtype=np.int32))
         accesses = (each.pieces(self._n) for each in runs)
         return columns | dict(zip(self._runs, accesses, strict=True))
 
@@ -122,6 +124,8 @@ class _Lowering:
                 rows[end] = batch.ranks[member]
             rows["round"] = rows["round"] + np.int32(first_round)
             rows["phase"] = np.full(len(shift), phase, dtype=np.int16)
+            if steps is collected.locals:
+                rows |= _callers(batch, rows["op"], steps.n)
             table.add(rows, located, starts)
 
     def tables(self, n_ranks: int) -> tuple[MessageTable, LocalTable, Ints]:
@@ -135,8 +139,21 @@ class _Lowering:
         if (np.diff(messages.round) < 0).any():
             messages = messages.take(np.argsort(messages.round, kind="stable"))
         messages = messages.select(messages.ordered | (messages.write.elements > 0))
-        steps = steps.select((steps.write.elements > 0) & ~_onto_itself(steps))
+        moves = (steps.write.elements > 0) & ~_onto_itself(steps)
+        steps = steps.select(moves | (steps.op == Op.CALL))
         return messages, steps, sizes
+
+
+def _callers(batch: Batch, op: Ints, n_steps: int) -> dict[str, Ints]:
+    """Return the roots of calls, and the first ranks of their groups; -1 for other steps."""
+    groups = batch.ranks.reshape(-1, batch.size)
+    is_call = op == Op.CALL
+    is_rooted = is_call & batch.part.component.traits.is_rooted
+    named = {"peer": (is_rooted, groups[:, batch.root]), "tag": (is_call, groups[:, 0])}
+    return {
+        name: np.where(which, np.repeat(ranks, n_steps), NONE).astype(np.int32)
+        for name, (which, ranks) in named.items()
+    }
 
 
 def _tiled_runs(steps: Steps, n_groups: int) -> tuple[Ints, list[int]]:

@@ -13,7 +13,7 @@ from collplan.planner.algorithms.registry import Algorithm
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.blueprint.blueprint import Component
 from collplan.planner.blueprint.regions import PairTable
-from collplan.planner.plan.phases import Phase, Trees
+from collplan.planner.plan.phases import Call, Phase, Trees
 
 Shape = tuple[int, int]
 """Size and root of a group."""
@@ -95,4 +95,6 @@ class Stated:
             Trees.of(kind, tuple(ranks), [first_round + number for number in sends[shape]])
             for shape, ranks in shapes.items()
         )
-        return Phase(kind, self.algorithm.name, self.component.role, tree or "", tuple(trees))
+        calls = (Call(tuple(ranks.tolist())) for ranks in groups if self.algorithm.is_native)
+        name, role = self.algorithm.name, self.component.role
+        return Phase(kind, name, role, tree or "", tuple(trees), tuple(calls))

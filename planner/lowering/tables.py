@@ -58,12 +58,17 @@ class MessageTable(Table):
 
 @dataclass
 class LocalTable(Table):
-    """Copies and reductions of all rounds, in program order; `read` is left, then right."""
+    """Copies, reductions and calls of all rounds, in program order; `read` is left, then right.
+
+    Calls have their root and the first rank of their group as `peer` and `tag`, others -1.
+    """
 
     phase: Ints
     round: Ints
     rank: Ints
     op: Ints
+    peer: Ints
+    tag: Ints
     read: Pieces
     write: Pieces
 

@@ -199,6 +199,29 @@ def _check_operands(plan: Plan) -> None:
     _where("receive that reads", (op == Op.RECV) & (csr.lengths_of(plan.reads.indptr) > 0))
     _where("copy of unequal size", (op == Op.COPY) & (reads != writes))
     _where("reduction of unequal operands", (op == Op.REDUCE) & (reads != 2 * writes))
+    _check_calls(plan)
+
+
+def _check_calls(plan: Plan) -> None:
+    """Each call reads and writes at most one contiguous piece of memory, apart from each other."""
+    is_call = plan.op == Op.CALL
+    if not is_call.any():
+        return
+    _where("call without a group", is_call & (plan.tag < 0))
+    sides = plan.reads, plan.writes
+    for side in sides:
+        _where("call of several pieces", is_call & (csr.lengths_of(side.indptr) > 1))
+        repeats = np.zeros(plan.n_tasks, dtype=bool)
+        repeats[side.owner()[side.pattern > 0]] = True
+        _where("call of pieces with gaps", is_call & repeats)
+    both = is_call & np.all([csr.lengths_of(side.indptr) == 1 for side in sides], axis=0)
+    rows = np.flatnonzero(both)
+    read, written = (side.take(rows) for side in sides)
+    meet = read.offset < written.offset + written.count
+    meet &= written.offset < read.offset + read.count
+    overlaps = np.zeros(plan.n_tasks, dtype=bool)
+    overlaps[rows] = meet & (read.buffer == written.buffer)
+    _where("call that writes what it reads", overlaps)
 
 
 def require_range(name: str, values: Ints, low: int, high: int | None) -> None:

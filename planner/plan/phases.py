@@ -17,6 +17,8 @@ DOWN: Final = -1
 TO_ROOT: Final = ("reduce", "gather", "allreduce")
 FROM_ROOT: Final = ("bcast", "scatter", "allreduce")
 """Collectives whose trees lead to a root, and those whose trees lead from one."""
+NATIVE: Final = "native"
+"""The algorithm of phases in which the MPI library's own collectives are called."""
 LOCAL: Final = "local"
 """The algorithm of phases in which nothing is sent."""
 
@@ -51,6 +53,24 @@ class Trees:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """A group of ranks that call a collective of the MPI library together.
+
+    Parameters
+    ----------
+    members : tuple of int
+        The ranks, in the order of their positions.
+    """
+
+    members: tuple[int, ...]
+
+    @property
+    def tag(self) -> int:
+        """Return the number by which tasks name the group, its first rank."""
+        return self.members[0]
+
+
+@dataclass(frozen=True, slots=True)
 class Phase:
     """A component collective of a plan, computed by one algorithm on groups of ranks.
 
@@ -69,6 +89,8 @@ class Phase:
         The shape of its trees, as ``binomial``; empty if it is not a tree.
     trees : tuple of Trees
         Its trees, one entry per shape.
+    calls : tuple of Call
+        The groups that call the MPI library's own collective; no two begin with one rank.
     """
 
     kind: str = ""
@@ -76,6 +98,7 @@ class Phase:
     role: str = ""
     tree: str = ""
     trees: tuple[Trees, ...] = ()
+    calls: tuple[Call, ...] = ()
 
     @classmethod
     def parse(cls, name: str) -> Phase:
@@ -98,18 +121,24 @@ class Phase:
         """Return whether nothing is sent."""
         return self.algorithm == LOCAL
 
+    @property
+    def is_native(self) -> bool:
+        """Return whether ranks call the MPI library's own collective, whichever ranks those are."""
+        return self.algorithm == NATIVE
+
     def leads(self, direction: int) -> bool:
         """Return whether the phase has trees that lead to a root (`UP`) or from one (`DOWN`)."""
         return bool(self.trees) and self.kind in (TO_ROOT if direction == UP else FROM_ROOT)
 
     def of_ranks(self, ranks: Iterable[int]) -> Phase:
-        """Return the phase as programs of some ranks have it: with the trees that these are in."""
+        """Return the phase as programs of some ranks have it, with the groups these are in."""
         kept, trees = set(ranks), []
         for one in self.trees:
             groups = tuple(group for group in one.groups if not kept.isdisjoint(group))
             if groups:
                 trees.append(replace(one, groups=groups))
-        return replace(self, trees=tuple(trees))
+        calls = tuple(call for call in self.calls if not kept.isdisjoint(call.members))
+        return replace(self, trees=tuple(trees), calls=calls)
 
     def levels(self, rank: Ints, rounds: Ints) -> tuple[Ints, Ints]:
         """Return the levels and directions of tasks in the trees.

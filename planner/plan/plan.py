@@ -37,6 +37,8 @@ class Op(IntEnum):
     COPY = 2
     REDUCE = 3
     COMPUTE = 4
+    CALL = 5
+    """A collective of the MPI library, which all ranks of a group call."""
 
 
 class Buffer(IntEnum):
@@ -230,6 +232,10 @@ class Task:
             words.append(f"to {self.peer} tag {self.tag}")
         elif self.op is Op.RECV:
             words.append(f"from {self.peer} tag {self.tag}")
+        elif self.op is Op.CALL:
+            words.append(f"of the group of rank {self.tag}")
+            if self.peer != NONE:
+                words.append(f"root {self.peer}")
         elif self.op is Op.COMPUTE:
             words.append(f"{self.duration_ns} ns")
         words.append(" + ".join(map(str, self.reads)))
@@ -269,6 +275,8 @@ class Plan(Columns):
         One entry per task, shape ``(n_tasks,)``; types in `COLUMNS`. `peer`,
         `tag`, `stream` and `lane` are -1 where they don't apply; `lane` is
         the network lane of a message between nodes (the destination rank's).
+        A call has its root, if any, as `peer`, and the first rank of its group
+        as `tag`; its phase says which ranks take part (see `Phase.calls`).
         Messages of one rank, peer and direction that share a `stream` ≥ 0
         start in row order, and dependencies say so.
     reads, writes : Extents

@@ -7,6 +7,7 @@ from collplan.planner.plan.address_space import AddressSpace
 from collplan.planner.plan.format_check import check_format
 from collplan.planner.plan.pieces import pieces_of
 from collplan.planner.plan.plan import Plan
+from collplan.planner.verify.agreed_calls import without_calls
 from collplan.planner.verify.barrier import check_barrier
 from collplan.planner.verify.contents import check_contents, check_operations
 from collplan.planner.verify.moves import check_overlaps, element_moves
@@ -22,7 +23,7 @@ def verify(plan: Plan) -> None:
     """Prove that a plan is legal and computes its collective.
 
     In turn: columns are well-formed; every send has one receive of its size;
-    nothing deadlocks, eager or rendezvous; what runs inside start waits for no
+    all members of a group agree on what they call; nothing deadlocks, eager or rendezvous; what runs inside start waits for no
     later stage, and nothing but a wait for a wait; conflicting accesses are ordered
     whenever messages arrive, in one start and from one start into the next;
     the postcondition holds, with every contribution exactly once, and in rank
@@ -47,6 +48,7 @@ def verify(plan: Plan) -> None:
     check_format(plan)
     if plan.spec is not None:
         check_spec(plan, plan.spec)
+    plan = without_calls(plan)
     execution = Execution.of(plan)
     check_stages(plan, execution)
     accesses = pieces_of(plan)

@@ -135,7 +135,7 @@ def _require_thread(prepared: Prepared) -> None:
     if not hasattr(os, "sched_setaffinity"):
         raise _NoThreadError("this system lets no thread choose its processor")
     level = MPI.Query_thread()
-    sends = bool((program.op <= Op.RECV).any())
+    sends = bool(program.is_requested.any())
     needed = MPI.THREAD_MULTIPLE if sends else MPI.THREAD_FUNNELED
     if level < needed:
         raise _NoThreadError(

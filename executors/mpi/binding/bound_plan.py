@@ -20,6 +20,7 @@ from collplan.executors.mpi.engine.progress_thread import Background
 from collplan.executors.mpi.engine.reduction import Applies, load_by_turns
 from collplan.executors.mpi.errors import BindError, still_running
 from collplan.executors.mpi.host.cores import Peers, ranks_per_core
+from collplan.executors.mpi.program.calls import Calls, elements_of
 from collplan.executors.mpi.stall.timed_collectives import RollCall, freed_on_error
 from collplan.executors.mpi.stall.watchdog import Watch
 from collplan.planner.plan.plan import Plan
@@ -146,6 +147,7 @@ class BoundPlan:
         self._buffers, self._timeout_s = prepared.buffers, agreed.limit_s
         self._comm = _duplicate(comm, agreed.limit_s)
         self._node: NodeMemory | None = None
+        self._calls: Calls | None = None
         self._ends_together = False
         self._engine: Engine | _NoEngine = _NoEngine(
             "the bound plan has no buffers; call allocate() or rebind()"
@@ -162,6 +164,9 @@ class BoundPlan:
         place: Background | str = why_not_placed(prepared)
         if agreed.has_background:
             place = place_background(prepared, call)
+        if any(phase.is_native for phase in prepared.plan.phases):
+            call.before_blocking()
+            self._calls = call.together(partial(_make_calls, prepared, self._comm))
         if agreed.shares_memory:
             self._node = NodeMemory(prepared.plan, prepared.program, self._comm, call)
         self._background = None if isinstance(place, str) else place
@@ -178,7 +183,10 @@ class BoundPlan:
             watch = Watch(comm, prepared.plan, program, call.timeout_s, peers)
         recorder = prepared.wish.recorder
         make = partial(Engine, program, comm=comm, reduction=prepared.reduction, node=self._node)
-        self._make = partial(make, background=self._background, recorder=recorder, watch=watch)
+        calls = None if self._calls is None else self._calls.table
+        self._make = partial(
+            make, background=self._background, recorder=recorder, watch=watch, calls=calls
+        )
         if prepared.arrays is not None:
             self._use(prepared.arrays)
 
@@ -288,6 +296,8 @@ class BoundPlan:
     def _free(self, call: RollCall) -> None:
         """Free what there is; collective."""
         self._engine.free()
+        if self._calls is not None:
+            self._calls.free()
         if self._node is not None:
             self._node.free(call)
         self._comm.Free()
@@ -316,6 +326,12 @@ class BoundPlan:
             raise BindError(f"the bound plan was freed: it cannot be {verb}; bind it again")
         if self._engine.is_running:
             raise still_running(verb)
+
+
+def _make_calls(prepared: Prepared, comm: MPI.Intracomm) -> Calls:
+    """Make communicators for a program's calls; collective."""
+    elements = elements_of(prepared.plan, prepared.operation)
+    return Calls(prepared.plan, prepared.program, comm, elements)
 
 
 def _duplicate(comm: MPI.Intracomm, limit_s: float | None) -> MPI.Intracomm:

@@ -63,6 +63,11 @@ class LocalProgram:
             raise UnsupportedPlanError(
                 "ranks share memory, which they have to make together; bind the plan"
             )
+        if any(phase.is_native for phase in plan.phases):
+            raise UnsupportedPlanError(
+                "calls of MPI's collectives need communicators, which all ranks have to make "
+                "together; bind the plan"
+            )
         prepared = Prepared(plan, comm, (None, None), Wish("caller"))
         reduction = prepared.reduction
         if reduction.why_callback is not None:

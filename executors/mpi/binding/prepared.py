@@ -17,6 +17,7 @@ from collplan.executors.mpi.binding.buffers import Buffers
 from collplan.executors.mpi.engine.loop_memory import Recorder
 from collplan.executors.mpi.engine.reduction import Applies, Reduction, name_of
 from collplan.executors.mpi.errors import BindError
+from collplan.executors.mpi.program.calls import combines
 from collplan.executors.mpi.program.program import Program, rank_program, shares_memory
 from collplan.executors.mpi.stall.watchdog import largest_tag
 from collplan.planner.collective.operations import get_operation
@@ -170,7 +171,7 @@ def _check_tags(program: Program, comm: MPI.Intracomm) -> None:
 
 
 def _resolve_operation(plan: Plan, program: Program, operation: Applies | None) -> Applies | None:
-    if operation is not None or not np.any(program.op == Op.REDUCE):
+    if operation is not None or not (np.any(program.op == Op.REDUCE) or combines(plan)):
         return operation
     name = plan.origin.operation if plan.origin else None
     if name is None:

@@ -100,6 +100,8 @@ class Engine:
         Where the times of tasks are noted; every start overwrites the last one's.
     watch : Watch, optional
         What is told between turns of the loop that this rank waits.
+    calls : ndarray of CALL, optional
+        How the program's calls of MPI's collectives begin.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class Engine:
         background: Background | None = None,
         recorder: Recorder | None = None,
         watch: Watch | None = None,
+        calls: Array | None = None,
     ) -> None:
         self._reduction, self._watch = reduction, watch
         self._memory = LoopMemory(program, reduction.load(), background)
@@ -124,6 +127,8 @@ class Engine:
         self._memory.find(*names, library=MPI.__file__)
         if node is not None:
             self._memory.share(node)
+        if calls is not None:
+            self._memory.call(calls)
         if recorder is not None:
             self._memory.record(recorder, program)
         self._run_loop = entry("run_loop")

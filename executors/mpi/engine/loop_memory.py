@@ -150,7 +150,7 @@ class LoopMemory(SharedRecord):
         if background is not None:
             program, beside_ns = left_to_caller(program, background.processor >= 0)
         self.tasks = np.zeros(program.n_tasks + 1, dtype=TASK)
-        self.statuses = np.zeros(int((program.op <= codes.RECV).sum()) * STATUS_BYTES, np.uint8)
+        self.statuses = np.zeros(int(program.is_requested.sum()) * STATUS_BYTES, np.uint8)
         bases = np.zeros(N_BASES, dtype=np.int64)
         self.bases: memoryview[int] = bases.data
         self.place(tasks=self.tasks, statuses=self.statuses, bases=bases)
@@ -206,6 +206,10 @@ class LoopMemory(SharedRecord):
             own_flags=node.own_flags,
         )
 
+    def call(self, calls: Array) -> None:
+        """Tell how the program's calls of MPI's collectives begin."""
+        self.place(calls=calls)
+
     def record(self, recorder: Recorder, program: Program) -> None:
         """Let the loop note when tasks start and end."""
         start_ns, end_ns = recorder.prepare(program)
@@ -230,7 +234,7 @@ class LoopMemory(SharedRecord):
     def _fill_queues(self, program: Program, *, has_thread: bool) -> None:
         # A thread, where there is one, runs what is not inside the start.
         is_held = program.stage > (Stage.START if has_thread else Stage.BACKGROUND)
-        waits, is_message = program.sharing.waits, program.op <= codes.RECV
+        waits, is_message = program.sharing.waits, program.is_requested
         is_root = program.n_before == 0
         is_free = is_root & ~is_held & ~waits
         for name, chosen in (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 SEND, RECV, COPY, REDUCE, COMPUTE, NOTHING = range(6)
 """Kinds of tasks, messages first: those of `collplan.planner.plan.plan.Op`, and one more."""
+CALL = -1
+"""Kind of a collective of MPI, which is begun and ends as messages do."""
 
 STAGE_START, STAGE_BACKGROUND, STAGE_WAIT = range(3)
 """Stages of tasks, as in `collplan.planner.plan.plan.Stage`."""

@@ -22,6 +22,7 @@ from collplan.executors.mpi.loop.calls import (
     inner,
     ints,
     load_acquire,
+    longs,
     move,
     pointer,
     record_at,
@@ -38,12 +39,13 @@ from collplan.executors.mpi.loop.dependencies import (
     started,
 )
 from collplan.executors.mpi.loop.moves import run_copy, run_reduce
-from collplan.executors.mpi.loop.records import IDLING
+from collplan.executors.mpi.loop.records import ARGUMENTS_AT, CALL_BYTES, IDLING, N_ARGUMENTS
 from collplan.executors.mpi.loop.state import (
     SECOND_NS,
     Long,
     Record,
     base_of,
+    call_at,
     local_at,
     nap,
     now,
@@ -72,6 +74,25 @@ def _go_to_core(state: Record, task: Record) -> None:
 
 
 @inner
+def _begin_call(state: Record, number: int, request: int) -> np.int32:
+    """Begin a collective of MPI by a call with as many words as any of these functions takes.
+
+    Conventions of 64-bit machines pass each argument, an int or a pointer, as a word, and leave
+    it to the caller to clean up, so what a function does not take does no harm.
+    """
+    row = call_at(state, number)
+    words = longs(state.calls + number * CALL_BYTES + ARGUMENTS_AT, N_ARGUMENTS)
+    words[row.request_at] = request
+    if row.sent_at >= 0:
+        words[row.sent_at] = base_of(state, row.sent_buffer) + row.sent_offset
+    if row.received_at >= 0:
+        words[row.received_at] = base_of(state, row.received_buffer) + row.received_offset
+    first = (words[0], words[1], words[2], words[3], words[4])
+    last = (words[5], words[6], words[7], words[8], words[9])
+    return call(row.function, (*first, *last))
+
+
+@inner
 def _start_message(state: Record) -> Long:
     task = pop(ints(state.messages, state.n_tasks), state.n_messages)
     state.n_messages -= 1
@@ -79,10 +100,14 @@ def _start_message(state: Record) -> Long:
     _go_to_core(state, row)
     note_start(state, task)
     place = state.n_active
-    begin = state.MPI_Isend if row.kind == codes.SEND else state.MPI_Irecv
-    buffer = pointer(base_of(state, row.buffer) + row.offset)
-    request = pointer(state.requests + place * state.handle_bytes)
-    code = call(begin, (buffer, row.count, row.datatype, row.peer, row.tag, state.comm, request))
+    request = state.requests + place * state.handle_bytes
+    if row.kind == codes.CALL:
+        code = _begin_call(state, row.local, request)
+    else:
+        begin = state.MPI_Isend if row.kind == codes.SEND else state.MPI_Irecv
+        buffer = pointer(base_of(state, row.buffer) + row.offset)
+        message = (buffer, row.count, row.datatype, row.peer, row.tag, state.comm)
+        code = call(begin, (*message, pointer(request)))
     if code != 0:
         state.code = code
         return codes.FAILED

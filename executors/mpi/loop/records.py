@@ -49,6 +49,20 @@ LOCAL: Final = words(
 )
 """One task without a message."""
 
+N_ARGUMENTS: Final = 10
+"""Most arguments of a function that begins a collective of MPI."""
+CALL: Final = words(
+    "function",
+    *("sent_at", "sent_buffer", "sent_offset"),  # which argument is memory that is read, or -1
+    *("received_at", "received_buffer", "received_offset"),
+    "request_at",
+    *(f"a{i}" for i in range(N_ARGUMENTS)),
+)
+"""One call of a collective of MPI: its arguments, some of which are known when it starts."""
+CALL_BYTES: Final = CALL.itemsize
+ARGUMENTS_AT: Final = CALL_BYTES - 8 * N_ARGUMENTS
+"""Bytes of a call, and where its arguments begin."""
+
 EXTENT: Final = words(
     *("buffer", "offset", "run", "stride", "repeat", "outer_stride", "outer_repeat")
 )
@@ -92,7 +106,7 @@ _ADDRESSES = (
     *("requests", "active", "finished", "statuses"),
     *("waiting", "first_waiting", "next_wait", "waits"),
     *("probed", "counters", "own_counter", "own_flags"),
-    *("locals", "reads", "writes", "cursors", "stage_extents", "now", "sleep"),
+    *("calls", "locals", "reads", "writes", "cursors", "stage_extents", "now", "sleep"),
     *("idling", "caller_idling", "thread_idling"),
     *("sem_wait", "sem_trywait", "sem_timedwait", "sem_post", "sched_setaffinity"),
     *("handed", "over", "deadline", "stopping", "masks"),

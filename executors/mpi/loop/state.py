@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from collplan.executors.mpi.loop.calls import call, inlined, inner, longs, pointer, record_at
-from collplan.executors.mpi.loop.records import LOCAL, STATE, TASK
+from collplan.executors.mpi.loop.records import CALL, LOCAL, STATE, TASK
 
 Record = Any
 """A row of one of the tables below, in compiled code."""
@@ -33,6 +33,12 @@ def task_at(state: Record, task: int) -> Record:
 def local_at(state: Record, row: int) -> Record:
     """Return the row of a task without a message."""
     return record_at(state.locals, row, LOCAL)
+
+
+@inlined
+def call_at(state: Record, row: int) -> Record:
+    """Return the row of a collective of MPI."""
+    return record_at(state.calls, row, CALL)
 
 
 @inlined

@@ -134,7 +134,7 @@ def local_tasks(program: Program) -> tuple[Kinds, npt.NDArray[np.int32], dict[st
     ndarray of int8, shape (n_tasks,)
         Kinds of all tasks; messages keep their op.
     ndarray of int32, shape (n_tasks,)
-        Row of each task among the local ones, 0 for messages.
+        Row of each task among the local ones, or among the calls; 0 for messages.
     dict of str to ndarray
         The tables by their names in the loop's state: local tasks, their extents, and two
         extents that stand for memory to put operands aside.
@@ -143,13 +143,15 @@ def local_tasks(program: Program) -> tuple[Kinds, npt.NDArray[np.int32], dict[st
     reads = extent_table(program.reads, patterns, itemsize)
     writes = extent_table(program.writes, patterns, itemsize)
     n_written = np.diff(writes.n_bytes[writes.indptr])
-    kind = program.op.astype(np.int8)
+    kind = np.where(program.op == Op.CALL, codes.CALL, program.op).astype(np.int8)
     moves = (kind == codes.COPY) | (kind == codes.REDUCE)
     kind[moves & (n_written == 0)] = codes.NOTHING
     kind[(kind == codes.COMPUTE) & (program.duration_ns == 0)] = codes.NOTHING
-    tasks = np.flatnonzero(program.op > Op.RECV)
+    tasks = np.flatnonzero(~program.is_requested)
     local = np.zeros(len(kind), dtype=np.int32)
     local[tasks] = np.arange(len(tasks))
+    calls = np.flatnonzero(program.op == Op.CALL)
+    local[calls] = np.arange(len(calls))
     rows = np.zeros(len(tasks), dtype=LOCAL)
     rows["first_write"] = writes.indptr[tasks]
     rows["first_read"] = reads.indptr[tasks]

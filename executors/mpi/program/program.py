@@ -100,6 +100,11 @@ class Program:
         """Return the number of tasks."""
         return len(self.row)
 
+    @property
+    def is_requested(self) -> Mask:
+        """Return which tasks are requests to MPI: messages and calls."""
+        return np.asarray((self.op <= Op.RECV) | (self.op == Op.CALL))
+
 
 def shares_memory(plan: Plan) -> bool:
     """Return whether ranks of a node share memory, as far as a plan or a program shows it."""

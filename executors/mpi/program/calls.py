@@ -1,0 +1,278 @@
+"""Calls of MPI's own collectives: their communicators, and the arguments of their functions.
+
+Each call has a communicator of its own, on which nothing else happens. So it needs no order among
+calls but that of starts of the plan, which is the same on all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from collplan.executors.mpi.engine.reduction import Applies
+from collplan.executors.mpi.errors import BindError, UnsupportedPlanError
+from collplan.executors.mpi.host.symbols import address_of
+from collplan.executors.mpi.loop.records import CALL
+from collplan.executors.mpi.program.messages import LARGEST_COUNT, MessageTypes, handle_of
+from collplan.executors.mpi.program.program import Program
+from collplan.planner.collective.operations import get_operation
+from collplan.planner.plan.calls import COMBINING
+from collplan.planner.plan.phases import Call
+from collplan.planner.plan.plan import NONE, Extents, Op, Plan
+from collplan.specs.predefined import BUILTIN, LOGICAL, PAIRS, numpy_dtype
+
+Array = npt.NDArray[Any]
+Argument = int | str
+"""A number, or the name of what is known only when the call starts."""
+SENT, RECEIVED, REQUEST = "sent", "received", "request"
+
+TAG: Final = 0
+"""Of the messages by which communicators are made; nothing else is under way then."""
+
+
+class Elements:
+    """MPI's datatype of a plan's elements, and the operation that combines them.
+
+    Free it after use: what MPI does not predefine is created here.
+
+    Parameters
+    ----------
+    datatype : str
+        One of `collplan.specs.predefined.DATATYPES`.
+    operation : object with ``apply``, optional
+        What combines elements, if anything does.
+    commutative : bool
+        Whether MPI may exchange operands.
+    """
+
+    def __init__(
+        self, datatype: str, operation: Applies | None = None, commutative: bool = True
+    ) -> None:
+        self._own: list[MPI.Op | MPI.Datatype] = []
+        dtype = numpy_dtype(datatype)
+        if datatype in PAIRS:
+            self.datatype: MPI.Datatype = getattr(MPI, datatype.upper())
+        else:
+            self.datatype = MPI.Datatype.fromcode(dtype.char)
+        if self.datatype == MPI.DATATYPE_NULL:  # an MPI without float16, say
+            self.datatype = MPI.BYTE.Create_contiguous(dtype.itemsize).Commit()
+            self._own.append(self.datatype)
+        self.operation: MPI.Op | None = None
+        if operation is None:
+            return
+        name = getattr(operation, "name", "")
+        is_builtin = name in BUILTIN and get_operation(name) is operation
+        is_predefined = is_builtin and commutative and not self._own
+        if is_predefined and (dtype.name != "bool" or name in LOGICAL):
+            self.operation = getattr(MPI, name.upper())
+        else:
+            self.operation = MPI.Op.Create(_user_function(operation, dtype), commutative)
+            self._own.append(self.operation)
+
+    def free(self) -> None:
+        """Free what was created."""
+        while self._own:
+            self._own.pop().Free()
+
+
+def _user_function(operation: Applies, dtype: np.dtype[Any]) -> Callable[..., None]:
+    def combine(left: Any, right: Any, _: MPI.Datatype) -> None:
+        out = np.frombuffer(right, dtype=dtype)
+        # MPI's order: inout = in op inout, with the lower rank's operand in `in`.
+        operation.apply(np.frombuffer(left, dtype=dtype), out, out)
+
+    return combine
+
+
+class _Own(NamedTuple):
+    """One rank's part of a call.
+
+    Parameters
+    ----------
+    kind : str
+    comm : MPI.Intracomm
+        Of the group, positions are its ranks.
+    root : int
+        The root's position, -1 if there is none.
+    n_read, n_written : int
+        Elements.
+    blocks : sequence of int
+        Elements of every position's block, if the collective has blocks.
+    """
+
+    kind: str
+    comm: MPI.Intracomm
+    root: int
+    n_read: int
+    n_written: int
+    blocks: Sequence[int]
+
+
+class Calls:
+    """A program's calls, with their communicators; made by all ranks of a plan together.
+
+    Parameters
+    ----------
+    plan : Plan
+        The whole plan, or this rank's program.
+    program : Program
+        What this rank runs.
+    comm : MPI.Intracomm
+        Of the plan's ranks, for this plan alone.
+    elements : Elements
+        Theirs to be freed with the calls.
+    """
+
+    def __init__(
+        self, plan: Plan, program: Program, comm: MPI.Intracomm, elements: Elements
+    ) -> None:
+        self._comms: list[MPI.Intracomm] = []
+        self._kept: list[Array] = []
+        self._elements = elements
+        tasks = np.flatnonzero(program.op == Op.CALL)
+        self.table = np.zeros(len(tasks), dtype=CALL)
+        # All ranks make their groups' communicators in one order, so nobody waits in a circle.
+        keys = [(int(plan.phase[program.row[task]]), int(program.tag[task])) for task in tasks]
+        for i in sorted(range(len(tasks)), key=keys.__getitem__):
+            number, tag = keys[i]
+            call = next(one for one in plan.phases[number].calls if one.tag == tag)
+            own = self._meet(plan.phases[number].kind, call, program, int(tasks[i]), comm)
+            self._fill(self.table[i : i + 1], own, program, int(tasks[i]))
+
+    def free(self) -> None:
+        """Free communicators and what else was made; collective."""
+        for comm in self._comms:
+            comm.Free()
+        self._comms.clear()
+        self._elements.free()
+
+    def _meet(
+        self, kind: str, call: Call, program: Program, task: int, comm: MPI.Intracomm
+    ) -> _Own:
+        """Make a group's communicator, and learn the sizes of its blocks."""
+        everybody = comm.Get_group()
+        group = everybody.Incl(call.members)
+        own_comm = comm.Create_group(group, TAG)
+        own_comm.Set_errhandler(MPI.ERRORS_RETURN)
+        self._comms.append(own_comm)
+        group.Free()
+        everybody.Free()
+        n_read, n_written = (_n_elements(side, task) for side in (program.reads, program.writes))
+        root = int(program.peer[task])
+        position = NONE if root == NONE else call.members.index(root)
+        blocks: list[int] = []
+        if kind in ("allgather", "gather"):
+            blocks = own_comm.allgather(n_read)
+        elif kind in ("scatter", "reduce_scatter_block"):
+            blocks = own_comm.allgather(n_written)
+            if kind == "scatter":
+                blocks[position] = own_comm.bcast(n_read, position) - sum(blocks)
+        return _Own(kind, own_comm, position, n_read, n_written, blocks)
+
+    def _fill(self, row: Array, own: _Own, program: Program, task: int) -> None:
+        """Fill in the function and the arguments of a call."""
+        most = max(own.n_read, own.n_written)
+        if most > LARGEST_COUNT:
+            raise UnsupportedPlanError(
+                f"task #{program.row[task]} calls MPI with {most} elements, more than the "
+                f"{LARGEST_COUNT} that a call takes; use another algorithm than native"
+            )
+        name, arguments = self._arguments(own, program.itemsize)
+        row["function"] = address_of(f"MPI_{name}", MPI.__file__)
+        row["sent_at"] = row["received_at"] = NONE
+        places = {SENT: program.reads, RECEIVED: program.writes}
+        for i, argument in enumerate(arguments):
+            if argument == REQUEST:
+                row["request_at"] = i
+            elif isinstance(argument, str):
+                _fill_place(row, argument, i, places[argument], program, task)
+            else:
+                row[f"a{i}"] = argument
+
+    def _arguments(self, own: _Own, itemsize: int) -> tuple[str, tuple[Argument, ...]]:
+        """Return the name of MPI's function without its prefix, and its arguments."""
+        kind, root = own.kind, own.root
+        comm, element = handle_of(own.comm), handle_of(self._elements.datatype)
+        end = (comm, REQUEST) if root == NONE else (root, comm, REQUEST)
+        if kind == "barrier":
+            return "Ibarrier", end
+        if kind == "bcast":
+            is_root = own.comm.rank == root
+            buffer, n = (SENT, own.n_read) if is_root else (RECEIVED, own.n_written)
+            return "Ibcast", (buffer, n, element, *end)
+        if kind == "alltoall":
+            n = own.n_read // own.comm.size
+            return "Ialltoall", (SENT, n, element, RECEIVED, n, element, *end)
+        counts, displs = self._layout(own.blocks)
+        is_even = len(set(own.blocks)) < 2
+        if kind in COMBINING:
+            assert self._elements.operation is not None
+            end = (handle_of(self._elements.operation), *end)
+            if kind == "reduce_scatter_block" and not is_even:
+                return "Ireduce_scatter", (SENT, RECEIVED, counts, element, *end)
+            n = own.n_written if kind == "reduce_scatter_block" else own.n_read
+            received: Argument = RECEIVED
+            if kind == "exscan" and not own.n_written:
+                # The first rank has no result, but MPI asks for memory all the same.
+                self._kept.append(np.empty(n * itemsize, dtype=np.uint8))
+                received = self._kept[-1].ctypes.data
+            return f"I{kind}", (SENT, received, n, element, *end)
+        if kind == "scatter":
+            own_place = int(MPI.IN_PLACE) if own.comm.rank == root else RECEIVED
+            n = own.blocks[own.comm.rank]
+            if is_even:
+                return "Iscatter", (SENT, n, element, own_place, n, element, *end)
+            return "Iscatterv", (SENT, counts, displs, element, own_place, n, element, *end)
+        n = own.n_read
+        if is_even:
+            return f"I{kind}", (SENT, n, element, RECEIVED, n, element, *end)
+        return f"I{kind}v", (SENT, n, element, RECEIVED, counts, displs, element, *end)
+
+    def _layout(self, blocks: Sequence[int]) -> tuple[int, int]:
+        """Return the addresses of blocks' sizes and of their places."""
+        counts = np.array(blocks, dtype=np.intc)
+        displs = (np.cumsum(blocks) - counts).astype(np.intc)
+        self._kept += [counts, displs]
+        return counts.ctypes.data, displs.ctypes.data
+
+
+def _n_elements(side: Extents, task: int) -> int:
+    begin, end = side.indptr[task : task + 2].tolist()
+    return int(side.count[begin:end].sum())
+
+
+def _fill_place(
+    row: Array, name: str, at: int, side: Extents, program: Program, task: int
+) -> None:
+    """Say where an argument's memory lies: nowhere if nothing is read, or written."""
+    entry = int(side.indptr[task])
+    has_memory = entry < side.indptr[task + 1]
+    if has_memory:
+        row[f"{name}_at"] = at
+        row[f"{name}_buffer"] = side.buffer[entry]
+        row[f"{name}_offset"] = side.offset[entry] * program.itemsize
+
+
+def combines(plan: Plan) -> bool:
+    """Return whether calls of a plan combine elements, the same for the programs of all ranks."""
+    return any(phase.is_native and phase.kind in COMBINING for phase in plan.phases)
+
+
+def elements_of(plan: Plan, operation: Applies | None) -> Elements:
+    """Return the elements of a plan, and the operation that its calls combine them by.
+
+    Raises
+    ------
+    BindError
+        If the plan does not say.
+    """
+    if plan.origin is None:
+        raise BindError("the plan calls MPI's collectives, but names no datatype; compile a spec")
+    if not combines(plan):
+        return Elements(plan.origin.datatype)
+    stated = plan.origin.document["collective"]["op"]
+    return Elements(plan.origin.datatype, operation, bool(stated.get("commutative", True)))
