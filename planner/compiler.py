@@ -12,10 +12,12 @@ from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError, AsymmetricError
 from collplan.planner.lowering.build import Placement, build
 from collplan.planner.lowering.program import Program, program_of
+from collplan.planner.lowering.select import priced_spec
 from collplan.planner.lowering.symmetry import divides_what_moves, folding_of
 from collplan.planner.memory import require_memory
 from collplan.planner.passes import find_pass, run_blueprint_passes, run_passes
 from collplan.planner.passes.registry import check_choices
+from collplan.planner.plan.calls import has_calls
 from collplan.planner.plan.fold import fold, require_copy
 from collplan.planner.plan.plan import Plan
 from collplan.planner.plan.rank_program import restrict
@@ -233,6 +235,33 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
     plan = run_passes(plan, of_all, is_proved=False, idle=unchanged)
     _list_idle(idle, unchanged, spec)
     return plan
+
+
+def without_native(plan: Plan) -> Plan:
+    """Return the plan that stands for one that calls MPI's own collectives, to be priced.
+
+    Parameters
+    ----------
+    plan : Plan
+
+    Returns
+    -------
+    Plan
+        Of the same spec, with the algorithms that MPICH chooses by default in place of calls;
+        `plan` itself if it has no calls.
+
+    Raises
+    ------
+    AlgorithmError
+        If the plan has calls and names no spec.
+    """
+    if not has_calls(plan):
+        return plan
+    if plan.spec is None:
+        raise AlgorithmError(
+            "the plan calls MPI's own collectives, and names no spec by which they could be priced"
+        )
+    return compile_plan(priced_spec(plan.spec), is_proved=False)
 
 
 def unfold(plan: Plan) -> Plan:

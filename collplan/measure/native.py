@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final, Literal, cast
 
-import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 

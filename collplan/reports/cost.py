@@ -29,6 +29,8 @@ def print_cost(report: Report) -> None:
             f"folded: all {report['n_copies']} nodes do the same; one was simulated, node 0, "
             "and its tasks are shown"
         )
+    for native, phase in report["priced_as"].items():
+        print_line(f"{native} is priced as MPICH's default: {phase}")
     if report["bound_s"]:
         print_line(
             f"{makespan / report['bound_s']:.3g} × the bound: {report['bound']} take "

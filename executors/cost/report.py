@@ -20,7 +20,7 @@ def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) 
     Parameters
     ----------
     plan : Plan
-        The plan that was simulated.
+        The plan that was given to `simulate`.
     timeline : Timeline
         Its simulation.
     network : Network or None
@@ -42,10 +42,13 @@ def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) 
         pairs; `cores`, a list of ``{node,
         core, busy_s, utilisation}`` of all that do anything; `simulate_s`;
         `n_tasks`; `n_ranks`; `n_copies`, the nodes of a folded plan, of which the first
-        is reported, or 1.
+        is reported, or 1; `priced_as`, the phases that stand for calls of MPI's own collectives.
     """
     if network is None:
         network = Network() if plan.spec is None else plan.spec.machine.network
+    phases = zip(plan.phases, timeline.plan.phases, strict=False)
+    priced_as = {one.name: other.name for one, other in phases if one.is_native}
+    plan = timeline.plan
     path = legs(timeline, network)
     bound_s, bound = _bound(plan, network)
     return {
@@ -63,6 +66,7 @@ def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) 
         "n_tasks": plan.n_tasks * plan.n_copies,
         "n_ranks": plan.n_ranks * plan.n_copies,
         "n_copies": plan.n_copies,
+        "priced_as": priced_as,
     }
 
 

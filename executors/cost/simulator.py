@@ -30,6 +30,7 @@ from collplan.executors.cost.tables import Clocks, Places, Records, Simulation
 from collplan.executors.cost.working_sets import is_uncached
 from collplan.planner.arrays import Bools, Floats, Ints
 from collplan.planner.arrays.compile_time import Stopwatch
+from collplan.planner.compiler import without_native
 from collplan.planner.errors import AsymmetricError, DeadlockError
 from collplan.planner.plan.format_check import check_ranges
 from collplan.planner.plan.plan import Op, Plan
@@ -132,7 +133,8 @@ def simulate(plan: Plan, network: Network | None = None, allocated: bool = False
     Parameters
     ----------
     plan : Plan
-        A plan of all ranks.
+        A plan of all ranks. Where it calls MPI's own collectives, the plan of its spec with what
+        MPICH chooses by default in their place is simulated instead, see `Timeline.plan`.
     network : Network or None
         What communication costs; None takes the spec's machine, or the
         defaults of `Network` for a plan without a spec.
@@ -183,6 +185,7 @@ def simulate(plan: Plan, network: Network | None = None, allocated: bool = False
        large-scale applications in the LogGOPS model, LSAP 2010.
     """
     watch = Stopwatch()
+    plan = without_native(plan)
     if network is None:
         network = Network() if plan.spec is None else plan.spec.machine.network
     return _simulate(plan, network, _Prepared.of(plan, allocated), watch)
@@ -208,6 +211,7 @@ def simulate_each(
         As `simulate` returns it, one a network. Its `simulate_s` leaves the
         preparation out.
     """
+    plan = without_native(plan)
     prepared = _Prepared.of(plan, allocated)
     for network in networks:
         watch = Stopwatch()

@@ -57,7 +57,7 @@ def _is_among(members: Members, me: Ints, root: int) -> Ints:
         "others": me != root,
         "later": me > 0,
     }
-    return found[members]
+    return np.asarray(found[members])
 
 
 _ENDS: Final[dict[str, tuple[End, End]]] = {

@@ -196,8 +196,9 @@ class Registry:
         return tuple(self._algorithms)
 
     def of(self, kind: str) -> tuple[Algorithm, ...]:
-        """Return the algorithms of a collective."""
-        return tuple(self._algorithms.get(kind, {}).values())
+        """Return the algorithms of a collective, the MPI library's own last."""
+        found = self._algorithms.get(kind, {}).values()
+        return tuple(sorted(found, key=lambda one: one.is_native))
 
     def find(self, kind: str, name: str) -> Algorithm:
         """Return algorithm `name` of collective `kind`.
@@ -210,7 +211,8 @@ class Registry:
         names = self._algorithms.get(kind, {})
         if name not in names:
             raise AlgorithmError(
-                f"algorithms: {kind} has no {name!r}; use one of {', '.join(names)} or auto"
+                f"algorithms: {kind} has no {name!r}; use one of "
+                f"{', '.join(one.name for one in self.of(kind))} or auto"
             )
         return names[name]
 

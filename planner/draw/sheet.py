@@ -173,6 +173,11 @@ class Sheet:
             attributes |= {"label": graphviz.escape(label), "lp": _at(label_at)}
         self._arrows.append((tail, head, attributes))
 
+    def line(self, tail: str, head: str, start: Point, end: Point, **attributes: str) -> None:
+        """Draw a straight line without an arrowhead."""
+        points = " ".join(map(_at, (start, start, end, end)))
+        self._arrows.append((tail, head, attributes | {"pos": points, "dir": "none"}))
+
     def source(self) -> str:
         """Return the dot text."""
         font, size = {"fontname": style.FONT, "fontcolor": style.INK}, style.FONT_SIZE

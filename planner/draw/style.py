@@ -25,6 +25,7 @@ OP_LOOKS: Final[Mapping[Op, dict[str, str]]] = {
     Op.COPY: {"color": "#5f6b7a", "fillcolor": "#e6e9ee"},
     Op.REDUCE: {"color": "#009e73", "fillcolor": "#c9ecdf"},
     Op.COMPUTE: {"color": "#b3578c", "fillcolor": "#f3d9e7"},
+    Op.CALL: {"color": "#332288", "fillcolor": "#dcd8ef"},
 }
 """Border and fill of a task's box."""
 
@@ -32,6 +33,8 @@ LANE_COLORS: Final = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#5
 """Messages between nodes, by lane; more lanes begin again."""
 CORE_COLORS: Final = ("#d55e00", "#332288", "#117733", "#882255", "#44aa99", "#aa4499")
 """Borders of what runs on communication cores, by core; more cores begin again."""
+CALL_COLOR: Final = OP_LOOKS[Op.CALL]["color"]
+"""Lines between the members of a group that call MPI together."""
 LOCAL_COLOR: Final = "#7b8794"
 """Messages inside a node."""
 DEPENDENCY_COLOR: Final = "#a9b4c0"

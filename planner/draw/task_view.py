@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Final
 
 import numpy as np
@@ -178,6 +178,8 @@ def _label(task: Task, is_wide: bool, times: style.Times | None) -> list[str]:
         action += f" → {task.peer}"
     elif task.op is Op.RECV:
         action += f" ← {task.peer}"
+    elif task.op is Op.CALL:
+        action += f" (group {task.tag})"
     lines = [action]
     extents = task.reads if task.op is Op.SEND else task.writes
     if task.op is Op.COMPUTE:
@@ -218,6 +220,7 @@ def draw_tasks(sheet: Sheet, plan: Plan, top: float, times: style.Times | None) 
         )
     _draw_dependencies(sheet, plan, grid)
     _draw_messages(sheet, plan, ends, grid)
+    _draw_calls(sheet, plan, grid)
     return Box.below(top, grid.right, grid.bottom)
 
 
@@ -309,6 +312,26 @@ def _draw_messages(sheet: Sheet, plan: Plan, ends: Ends, grid: Grid) -> None:
             penwidth=f"{style.line_width(n_bytes):g}",
             tooltip=f"rank {source} → {dest}: {style.format_bytes(n_bytes)}{on_lane}",
         )
+
+
+def _draw_calls(sheet: Sheet, plan: Plan, grid: Grid) -> None:
+    """Join the members of every group that call MPI together, one to the next."""
+    rows = np.flatnonzero(plan.op == Op.CALL)
+    at = {(int(plan.phase[row]), int(plan.tag[row]), int(plan.rank[row])): row for row in rows}
+    for number, phase in enumerate(plan.phases):
+        for call in phase.calls:
+            there = [at.get((number, call.tag, rank)) for rank in call.members]
+            boxes = sorted((grid.boxes[row].x, row) for row in there if row is not None)
+            for (_, one), (_, other) in pairwise(boxes):
+                tail, head = grid.boxes[one], grid.boxes[other]
+                sheet.line(
+                    f"t{one}",
+                    f"t{other}",
+                    (tail.right, tail.y),
+                    (head.left, head.y),
+                    color=style.CALL_COLOR,
+                    tooltip=f"{phase}: {len(call.members)} ranks, {call.members[0]} first",
+                )
 
 
 def _route(grid: Grid, send: int, recv: int, number: int) -> list[Point]:

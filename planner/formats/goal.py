@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.arrays import csr
+from collplan.planner.compiler import without_native
 from collplan.planner.formats.goal_read import GoalError, parse_goal, read_goal
 from collplan.planner.formats.output_files import replacing
 from collplan.planner.plan.fold import require_unfolded
@@ -62,6 +63,7 @@ def write_goal(plan: Plan, target: str | Path | TextIO, network: Network | None 
 def _statements(plan: Plan, network: Network) -> Iterator[str]:
     """Generate the schedule's lines."""
     require_unfolded(plan, "exported")
+    plan = without_native(plan)
     _check_local_dependencies(plan)
     bodies = _bodies(plan, network)
     indptr = plan.deps.indptr.tolist()

@@ -17,10 +17,11 @@ from collplan.planner.blueprint.blueprint import Blueprint, Component
 from collplan.planner.blueprint.regions import PairTable
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.build import Placement
+from collplan.planner.lowering.mpich_rules import mpich_algorithm
 from collplan.planner.lowering.stated import Stated
 from collplan.planner.lowering.traffic import has_unlike_blocks, is_uneven, traffic_of
-from collplan.planner.plan.phases import is_inside
-from collplan.specs import AlgorithmChoice, AlgorithmsByRole
+from collplan.planner.plan.phases import NATIVE, is_inside
+from collplan.specs import AlgorithmChoice, AlgorithmsByRole, PlanSpec
 
 LONG_BYTES = 64 * 1024
 """From how many bytes on a vector (or block) is long."""
@@ -32,6 +33,9 @@ MOST_PIECES = 1 << 20
 """Parts of blocks that all ranks of an allgather receive in all: more are slow to compile."""
 
 AUTO = AlgorithmChoice(name="auto")
+MPICH = AlgorithmChoice(name="mpich")
+LIBRARIES = {MPICH.name: mpich_algorithm}
+"""Names that stand for what an MPI library chooses by default."""
 
 
 def state(blueprint: Blueprint) -> list[Stated]:
@@ -47,6 +51,31 @@ def state(blueprint: Blueprint) -> list[Stated]:
     stated = [choices.state(component) for component in blueprint.components]
     choices.require_all_used()
     return stated
+
+
+def priced_spec(spec: PlanSpec) -> PlanSpec:
+    """Return a spec with what MPICH chooses by default in place of MPI's own collectives.
+
+    Parameters
+    ----------
+    spec : PlanSpec
+
+    Returns
+    -------
+    PlanSpec
+        `spec` itself where it names no native algorithm.
+    """
+    algorithms = spec.algorithms
+    if isinstance(algorithms, AlgorithmChoice):
+        is_native = algorithms.name == NATIVE
+        return spec.replace(algorithms=MPICH) if is_native else spec
+    if all(choice.name != NATIVE for choice in algorithms.roles.values()):
+        return spec
+    roles = {
+        role: MPICH if choice.name == NATIVE else choice
+        for role, choice in algorithms.roles.items()
+    }
+    return spec.replace(algorithms=AlgorithmsByRole(roles=roles))
 
 
 def is_regular(component: Component) -> bool:
@@ -86,9 +115,10 @@ class _Choices:
     def _require_single(self) -> None:
         """Raise where the one algorithm named is none, cannot serve, or has too much to do."""
         spec, name = self.blueprint.spec, self.single.name
-        if name == "auto":
+        is_flat = self.blueprint.decomposition.name == "flat"
+        if name in ("auto", *LIBRARIES) or (name == NATIVE and not is_flat):
             return
-        if self.blueprint.decomposition.name == "flat":
+        if is_flat:
             kind, size = spec.collective.planned_kind, spec.machine.n_ranks
             algorithm = registry.find(kind, name)
             is_regular = spec.collective.regular is None
@@ -106,6 +136,10 @@ class _Choices:
         if component.is_local:
             return Stated(component, LOCAL[component.kind])
         choice, key, is_required = self._find(component)
+        if choice.name in LIBRARIES:
+            self.used.add(key)
+            algorithm = LIBRARIES[choice.name](component, self.itemsize, self.commutative)
+            return self._stated(component, algorithm, dict(algorithm.options or {}))
         names = {algorithm.name for algorithm in registry.of(component.kind)}
         if choice.name == "auto" or (choice.name not in names and not is_required):
             algorithm = self._preferred(component)

@@ -49,7 +49,9 @@ def stage_calls(steps: LocalTable, buffer_sizes: Ints) -> tuple[LocalTable, Ints
             "write": pieces.replaced(steps.write, calls, staged_write),
         }
     )
-    order = np.concatenate((calls[is_read_staged], np.arange(len(steps.op)), calls[is_write_staged]))
+    order = np.concatenate(
+        (calls[is_read_staged], np.arange(len(steps.op)), calls[is_write_staged])
+    )
     turn = np.repeat((0, 1, 2), (len(before.op), len(steps.op), len(after.op)))
     table = LocalTable.stack((before, called, after))
     return table.take(np.lexsort((turn, order))), sizes

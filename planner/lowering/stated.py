@@ -95,6 +95,7 @@ class Stated:
             Trees.of(kind, tuple(ranks), [first_round + number for number in sends[shape]])
             for shape, ranks in shapes.items()
         )
-        calls = (Call(tuple(ranks.tolist())) for ranks in groups if self.algorithm.is_native)
+        numbers = range(len(groups)) if self.algorithm.is_native else ()
+        calls = (Call(tuple(groups[number].tolist())) for number in numbers)
         name, role = self.algorithm.name, self.component.role
         return Phase(kind, name, role, tree or "", tuple(trees), tuple(calls))

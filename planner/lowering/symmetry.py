@@ -49,6 +49,8 @@ def folding_of(program: Program) -> Folding:
         Naming what differs between nodes.
     """
     refused: AsymmetricError | None = None
+    if _calls_mpi(program):
+        raise AsymmetricError("fold: calls of MPI's own collectives (native) are not folded")
     if program.blueprint.exchange is not None:
         raise AsymmetricError("fold: an alltoall through shared memory is not folded")
     for motion in _motions(program.blueprint.spec.machine):
@@ -57,6 +59,10 @@ def folding_of(program: Program) -> Folding:
         except AsymmetricError as error:
             refused = refused or error
     raise refused or AsymmetricError("fold: a plan on one node has nothing to repeat")
+
+
+def _calls_mpi(program: Program) -> bool:
+    return any(part.algorithm.is_native for part in program.parts)
 
 
 def may_fold(program: Program, block: int) -> bool:
@@ -71,7 +77,7 @@ def may_fold(program: Program, block: int) -> bool:
     block : int
     """
     spec = program.blueprint.spec
-    if program.blueprint.exchange is not None or spec.machine.nodes == 1:
+    if program.blueprint.exchange is not None or spec.machine.nodes == 1 or _calls_mpi(program):
         return False
     try:
         found = list(_motions(spec.machine))

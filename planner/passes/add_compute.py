@@ -19,7 +19,7 @@ MAX_NS = 2**62
 Duration = Annotated[int, Field(ge=0, lt=MAX_NS), "{} is not a number of ns from 0 to 2**62"]
 
 
-@register_pass("add_compute", level="plan", locality="rank")
+@register_pass("add_compute", level="plan", locality="rank", takes_calls=True)
 def add_compute(plan: Plan, duration_ns: Duration = 1_000_000) -> Plan:
     """Give every rank a computation between its start and its wait.
 

@@ -46,6 +46,8 @@ class Pass:
         Options with which it must see all ranks, whatever `locality` says.
     takes_folded : bool
         Whether a folded plan stands for all ranks.
+    takes_calls : bool
+        Whether a plan may call MPI's own collectives.
     needs : str
         What a plan must have for it to change anything.
     early : callable, optional
@@ -59,6 +61,7 @@ class Pass:
     locality: Locality
     global_with: Mapping[str, Any] = field(default_factory=dict)
     takes_folded: bool = False
+    takes_calls: bool = False
     needs: str = NEEDS
     early: Callable[..., Blueprint | None] | None = None
 
@@ -99,6 +102,7 @@ def register_pass(
     level: Level,
     locality: Locality,
     takes_folded: bool = False,
+    takes_calls: bool = False,
     needs: str = NEEDS,
     early: Callable[..., Blueprint | None] | None = None,
     **global_with: Any,
@@ -109,7 +113,7 @@ def register_pass(
         assert name not in pass_registry, f"pass {name} registered twice"
         checked = check_options(name, rewrite)
         pass_registry[name] = Pass(
-            name, checked, level, locality, global_with, takes_folded, needs, early
+            name, checked, level, locality, global_with, takes_folded, takes_calls, needs, early
         )
         return checked
 
@@ -198,7 +202,13 @@ def run_passes(
     """
     for choice in choices:
         check_choices([choice])
-        rewritten: Plan = pass_registry[choice.name].rewrite(plan, **choice.options)
+        chosen = pass_registry[choice.name]
+        if not chosen.takes_calls and any(phase.is_native for phase in plan.phases):
+            raise AlgorithmError(
+                f"passes.{choice.name}: it cannot rewrite calls of MPI's own collectives; leave it "
+                "out, or use another algorithm than native"
+            )
+        rewritten: Plan = chosen.rewrite(plan, **choice.options)
         if idle is not None and rewritten is plan:
             idle.append(choice)
         is_whole = is_proved and plan.only_rank is None

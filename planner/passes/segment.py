@@ -19,18 +19,23 @@ from collplan.specs.numbers import PositiveBytes
 
 BYTES_PER_SEGMENT: Final = 250
 """Peak memory of cutting, in bytes per task of the new plan."""
+FARTHEST: Final = 2**62
+"""More elements than a call reads."""
 
 
 @register_pass(
     "segment",
     level="plan",
     locality="rank",
+    takes_calls=True,
     needs="messages, copies or reductions longer than max_bytes",
 )
 def segment(
     plan: Plan, max_bytes: Annotated[PositiveBytes, "{} is not at least 1 byte"] = 64 * 1024
 ) -> Plan:
     """Cut every message, copy and reduction into segments of at most `max_bytes`.
+
+    Calls of MPI's own collectives stay whole.
 
     Dependencies are derived again, segment by segment: a chain of p ranks and
     s segments then takes p - 2 + s steps of 1/s of the vector.
@@ -55,13 +60,14 @@ def segment(
     """
     limit = max(1, max_bytes // plan.itemsize)
     elements = plan.elements
-    n_segments = np.maximum(1, -(-elements // limit))
+    is_call = plan.op == Op.CALL
+    n_segments = np.where(is_call, 1, np.maximum(1, -(-elements // limit)))
     if n_segments.max(initial=1) == 1:
         return plan
     require_memory(int(n_segments.sum(dtype=float)) * BYTES_PER_SEGMENT)
     row, number = csr.expand(n_segments)
     low = number * limit
-    high = np.minimum(low + limit, elements[row])
+    high = np.where(is_call[row], FARTHEST, np.minimum(low + limit, elements[row]))
     columns = {name: getattr(plan, name)[row] for name in COLUMNS}
     whole, written = pieces.pieces_of(plan)
     reads = _cut(whole, row, low, high)

@@ -236,9 +236,7 @@ def _replaced(plan: Plan, write: Any, n_rows_of: Any) -> Plan:
 
 def _nothing(n: int) -> Pieces:
     none = np.zeros(0, dtype=np.int64)
-    return Pieces(
-        np.zeros(n + 1, dtype=np.int64), none.astype(np.int8), none, none, none, none + 1
-    )
+    return Pieces(np.zeros(n + 1, dtype=np.int64), none.astype(np.int8), none, none, none, none + 1)
 
 
 def _write_barrier(written: _Written, call: CallRows, tag: int) -> tuple[Ints, Ints]:

@@ -7,12 +7,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from collplan.planner.algorithms.registry import KINDS
 from collplan.planner.errors import CallError, DeadlockError
-from collplan.planner.plan.calls import COMBINING, CallRows, calls_of, has_calls, write_barriers, write_out
+from collplan.planner.plan.calls import (
+    COMBINING,
+    CallRows,
+    calls_of,
+    has_calls,
+    write_barriers,
+    write_out,
+)
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import NONE, Op, Plan
 from collplan.planner.verify.order import completion_order
-from collplan.planner.algorithms.registry import KINDS
 from collplan.specs.collective import traits_of
 
 
@@ -48,15 +55,15 @@ def _check_members(plan: Plan) -> None:
     """Raise where a group's tasks are not one per member, or name different roots."""
     found: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
     for row in np.flatnonzero(plan.op == Op.CALL).tolist():
-        phase, rank, tag = int(plan.phase[row]), int(plan.rank[row]), int(plan.tag[row])
-        groups = [call.members for call in plan.phases[phase].calls if call.tag == tag]
+        number, rank, tag = int(plan.phase[row]), int(plan.rank[row]), int(plan.tag[row])
+        groups = [call.members for call in plan.phases[number].calls if call.tag == tag]
         if not groups:
-            raise CallError(f"{plan.task(row)}: phase {phase} has no group that rank {tag} leads")
+            raise CallError(f"{plan.task(row)}: phase {number} has no group that rank {tag} leads")
         if rank not in groups[0]:
             raise CallError(f"{plan.task(row)}: the group of rank {tag} has no rank {rank}")
-        if rank in found[phase, tag]:
-            raise CallError(f"{plan.task(row)}: the rank calls it twice in phase {phase}")
-        found[phase, tag][rank] = row
+        if rank in found[number, tag]:
+            raise CallError(f"{plan.task(row)}: the rank calls it twice in phase {number}")
+        found[number, tag][rank] = row
     for number, phase in enumerate(plan.phases):
         for call in phase.calls:
             _check_call(plan, number, call.members, found[number, call.tag])
@@ -69,8 +76,8 @@ def _check_call(plan: Plan, number: int, members: tuple[int, ...], rows: dict[in
     missing = [rank for rank in members if rank not in rows]
     if missing:
         raise CallError(
-            f"phase {number} ({phase}): rank {missing[0]} is of the group of rank {members[0]}, but "
-            "does not call it"
+            f"phase {number} ({phase}): rank {missing[0]} is of the group of rank {members[0]}, "
+            "but does not call it"
         )
     if phase.kind not in KINDS:
         raise CallError(f"phase {number}: {phase.kind!r} is no collective that MPI could compute")
@@ -93,7 +100,7 @@ def _first_with(plan: Plan, rows: dict[int, int], root: int) -> int:
 
 def _check_sizes(plan: Plan, call: CallRows) -> None:
     """Raise where a member reads or writes more or less than the others make of it."""
-    for (position, wanted_read, wanted_written) in _wanted(call):
+    for position, wanted_read, wanted_written in _wanted(call):
         row = int(call.rows[position])
         for verb, n, wanted in (
             ("reads", call.n_read[position], wanted_read),

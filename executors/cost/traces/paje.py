@@ -34,6 +34,7 @@ _COLORS: Final = {
     Op.COPY: "0.9 0.7 0.2",
     Op.REDUCE: "0.8 0.3 0.3",
     Op.COMPUTE: "0.5 0.5 0.5",
+    Op.CALL: "0.2 0.1 0.5",
 }
 _START, _STATE, _END = 0, 1, 2
 """At one time, links start before states change, and end after."""

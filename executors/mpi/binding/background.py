@@ -24,7 +24,7 @@ from collplan.executors.mpi.host.cores import host
 from collplan.executors.mpi.host.processes import affinity
 from collplan.executors.mpi.program.program import own_computations, why_not_apart
 from collplan.executors.mpi.stall.timed_collectives import RollCall
-from collplan.planner.plan.plan import Op, Stage
+from collplan.planner.plan.plan import Stage
 
 _LEVELS: Final = {
     getattr(MPI, name): name

@@ -74,7 +74,7 @@ def _go_to_core(state: Record, task: Record) -> None:
 
 
 @inner
-def _begin_call(state: Record, number: int, request: int) -> np.int32:
+def _begin_call(state: Record, number: int, request: int) -> Long:
     """Begin a collective of MPI by a call with as many words as any of these functions takes.
 
     Conventions of 64-bit machines pass each argument, an int or a pointer, as a word, and leave

@@ -17,7 +17,7 @@ from collplan.executors.mpi.engine.reduction import Applies
 from collplan.executors.mpi.errors import BindError, UnsupportedPlanError
 from collplan.executors.mpi.host.symbols import address_of
 from collplan.executors.mpi.loop.records import CALL
-from collplan.executors.mpi.program.messages import LARGEST_COUNT, MessageTypes, handle_of
+from collplan.executors.mpi.program.messages import LARGEST_COUNT, handle_of
 from collplan.executors.mpi.program.program import Program
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.plan.calls import COMBINING
@@ -245,9 +245,7 @@ def _n_elements(side: Extents, task: int) -> int:
     return int(side.count[begin:end].sum())
 
 
-def _fill_place(
-    row: Array, name: str, at: int, side: Extents, program: Program, task: int
-) -> None:
+def _fill_place(row: Array, name: str, at: int, side: Extents, program: Program, task: int) -> None:
     """Say where an argument's memory lies: nowhere if nothing is read, or written."""
     entry = int(side.indptr[task])
     has_memory = entry < side.indptr[task + 1]

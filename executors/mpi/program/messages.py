@@ -126,7 +126,7 @@ def _is_contiguous(shape: Shape) -> bool:
     return shape[:2] == (1, 1)
 
 
-def handle_of(handle: MPI.Comm | MPI.Datatype) -> int:
+def handle_of(handle: MPI.Comm | MPI.Datatype | MPI.Op) -> int:
     """Return a handle as a sign-extended integer of 64 bits."""
     value: int = MPI._handleof(handle)
     return value - 2**64 if value >= 2**63 else value

@@ -149,14 +149,20 @@ class Waits:
 
     @property
     def peers(self) -> set[int]:
-        """Return the ranks this one exchanges messages with."""
+        """Return the ranks this one exchanges messages with, or calls MPI's collectives with."""
         program = self._program
-        return {int(peer) for peer in np.unique(program.peer[program.op <= Op.RECV])}
+        found = {int(peer) for peer in np.unique(program.peer[program.op <= Op.RECV])}
+        for task in np.flatnonzero(program.op == Op.CALL).tolist():
+            found.update(self._callers(task))
+        return found
 
     def awaited(self, at: Standstill) -> set[int]:
         """Return the ranks that messages under way come from or go to, or that gates are of."""
         sharing = self._program.sharing
-        found = {int(self._program.peer[task]) for task in at.active}
+        found = set[int]()
+        for task in at.active:
+            is_call = self._program.op[task] == Op.CALL
+            found.update(self._callers(task) if is_call else [int(self._program.peer[task])])
         for task in at.gated:
             found.update(sharing.rank[sharing.indptr[task] : sharing.indptr[task + 1]].tolist())
         return found
@@ -184,9 +190,18 @@ class Waits:
     def _message(self, task: int) -> str:
         program = self._program
         peer, tag = program.peer[task], program.tag[task]
+        if program.op[task] == Op.CALL:
+            callers = name_ranks(self._callers(task))
+            return f"call by {callers} ({self._where(task)}) has not ended"
         if program.op[task] == Op.SEND:
             return f"send to {peer} tag {tag} ({self._where(task)}) has not been taken"
         return f"recv from {peer} tag {tag} ({self._where(task)}) has not arrived"
+
+    def _callers(self, task: int) -> tuple[int, ...]:
+        """Return the ranks that take part in a call."""
+        row = int(self._program.row[task])
+        calls = self._plan.phases[int(self._plan.phase[row])].calls
+        return next(call.members for call in calls if call.tag == self._program.tag[task])
 
     def _gate(self, task: int) -> str:
         sharing = self._program.sharing
