@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collplan.measure.guideline import standard_candidates
+from collplan.measure.guideline import OURS, standard_candidates
 from collplan.specs import PlanSpec
 from collplan.specs.request import AUTO, FLAT
 
@@ -10,4 +10,5 @@ from collplan.specs.request import AUTO, FLAT
 def candidates_of(spec: PlanSpec) -> dict[str, PlanSpec]:
     """Return a flat plan, as libraries have them, then hierarchical, full-lane and the best."""
     flat = spec.replace(decomposition=FLAT, algorithms=AUTO, passes=())
-    return {"flat": flat, **standard_candidates(spec)}
+    ours = {name: one for name, one in standard_candidates(spec).items() if name in OURS}
+    return {"flat": flat, **ours}

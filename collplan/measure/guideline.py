@@ -22,14 +22,16 @@ from collplan.measure.native import NativeCollective
 from collplan.measure.run import Case, Oracle, WrongElement, find_truth, make_or_refuse
 from collplan.measure.statistics import Summary, is_faster, summarize
 from collplan.measure.timing import Call, nothing, time_in_turns
+from collplan.planner.lowering.select import NATIVELY
+from collplan.planner.plan.phases import NATIVE
 from collplan.planner.plan.plan import Plan
 from collplan.specs import PlanSpec
-from collplan.specs.request import AUTO, FLAT
+from collplan.specs.request import AUTO, FLAT, MESSAGES
 
-NATIVE: Final = "native"
-"""Name of the MPI library's own call among the candidates."""
-DECOMPOSITIONS: Final = {"hierarchical": "hierarchical", "full_lane": "full_lane", "best": "auto"}
-"""The candidates every guideline has, with their decompositions."""
+OURS: Final = {"hierarchical": "hierarchical", "full_lane": "full_lane", "best": "auto"}
+"""The candidates of our algorithms that every guideline has, with their decompositions."""
+MOCK_UPS: Final = {f"{name} {NATIVE}": name for name in ("hierarchical", "full_lane")}
+"""The same of the MPI library's own collectives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,11 @@ class GuidelineRow:
         Of the repetitions' slowest ranks.
     factor : float
         How many times faster than native, by the medians.
-    violation : bool
+    faster : bool
         Whether native is slower beyond noise, and the candidate right.
+    violation : bool
+        Whether it is faster, and made of the library's own collectives only: the library could
+        have done the same.
     wrong : WrongElement or None
         Where its result is wrong.
     plan : str or None
@@ -58,6 +63,7 @@ class GuidelineRow:
     candidate: str
     summary: Summary
     factor: float
+    faster: bool
     violation: bool
     wrong: WrongElement | None
     plan: str | None
@@ -93,17 +99,18 @@ class Guideline:
 
 
 def standard_candidates(spec: PlanSpec) -> dict[str, PlanSpec]:
-    """Return hierarchical, full-lane and the planner's best for a spec's collective, by name.
+    """Return the candidates of a spec's collective by name: ours, then mock-ups of native ones.
 
     Examples
     --------
-    >>> standard_candidates(PlanSpec(collective={"kind": "barrier"})).keys()
-    dict_keys(['hierarchical', 'full_lane', 'best'])
+    >>> list(standard_candidates(PlanSpec(collective={"kind": "barrier"})))
+    ['hierarchical', 'full_lane', 'best', 'hierarchical native', 'full_lane native']
     """
+    own = spec.replace(passes=())
+    mock_up = own.replace(algorithms=NATIVELY, transport=MESSAGES)
     return {
-        name: spec.replace(decomposition=value, algorithms=AUTO, passes=())
-        for name, value in DECOMPOSITIONS.items()
-    }
+        name: own.replace(decomposition=value, algorithms=AUTO) for name, value in OURS.items()
+    } | {name: mock_up.replace(decomposition=value) for name, value in MOCK_UPS.items()}
 
 
 def describe_plan(plan: Plan) -> str:
@@ -195,12 +202,15 @@ def _measure_size(
     summaries = dict(zip(calls, map(summarize, times), strict=True))
     native_summary = summaries[NATIVE]
     for name, summary in summaries.items():
+        is_right_and_faster = wrong[name] is None and is_faster(summary, native_summary)
+        calls_natives = name in candidates and candidates[name].algorithms == NATIVELY
         row = GuidelineRow(
             bytes=n_bytes,
             candidate=name,
             summary=summary,
             factor=native_summary.median_s / summary.median_s,
-            violation=wrong[name] is None and is_faster(summary, native_summary),
+            faster=is_right_and_faster,
+            violation=is_right_and_faster and calls_natives,
             wrong=wrong[name],
             plan=plans.get(name),
         )

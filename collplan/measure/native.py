@@ -11,7 +11,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.errors import BindError
-from collplan.executors.mpi.program.calls import Elements
+from collplan.executors.mpi.program.elements import Elements
 from collplan.own_algorithms import native_call
 from collplan.planner.arrays import Ints
 from collplan.planner.collective.operations import get_operation

@@ -15,6 +15,8 @@ from collplan.planner.decompose import draft, guideline, second_forms, transpose
 from collplan.planner.decompose.balanced import like_leaders
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.build import Placement
+from collplan.planner.lowering.select import LIBRARIES, NATIVELY
+from collplan.planner.plan.phases import NATIVE
 from collplan.select.alltoall_designs import DESIGNS
 from collplan.select.estimate import known_draft
 from collplan.specs import (
@@ -69,6 +71,11 @@ class Form:
     name: str
     method: Method
     has_segments: bool = False
+
+    @property
+    def is_native(self) -> bool:
+        """Return whether it calls the MPI library's own collectives."""
+        return self.method.algorithms == NATIVELY
 
     def of(self, spec: PlanSpec, segment: int | None = None) -> PlanSpec:
         """Return a spec in this form, cut into segments if a size is given."""
@@ -168,6 +175,7 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
         Form(one.name, Method(algorithms=AlgorithmChoice(name=one.name)), one.streams)
         for one in registry.of(kind)
     ]
+    forms.append(Form(NATIVE, Method(algorithms=NATIVELY)))
     if kind not in guideline.FORMS or spec.machine.n_ranks == 1:
         return tuple(forms)
     machine = spec.machine
@@ -183,7 +191,9 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
     forms += _designs(spec)
     for form in guideline.FORMS[kind]:
         chosen = Decomposition(name="guideline", form=form)
-        forms.append(Form(name_of(chosen), Method(decomposition=chosen)))
+        name, method = name_of(chosen), Method(decomposition=chosen)
+        forms.append(Form(name, method))
+        forms.append(Form(f"{name} {NATIVE}", method.replace(algorithms=NATIVELY)))
     return tuple(forms)
 
 
@@ -199,7 +209,7 @@ def shared_forms(spec: PlanSpec, forms: Sequence[Form]) -> list[Form]:
     return [
         Form(f"{form.name} shared", form.method.replace(transport=SHARED), form.has_segments)
         for form in forms
-        if form.method.transport == MESSAGES
+        if form.method.transport == MESSAGES and not form.is_native
     ]
 
 
@@ -225,6 +235,7 @@ def require_known_algorithms(spec: PlanSpec) -> None:
     """
     kind = spec.collective.planned_kind
     known = {one.name for each in registry.kinds() for one in registry.of(each)}
+    known |= {NATIVE, *LIBRARIES}
     for of, name in spec.method.named_algorithms(kind):
         if name != AUTO.name and (of or name not in known):
             registry.find(of or kind, name)
@@ -302,6 +313,7 @@ def with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool)
     if pipelined:
         roles = AlgorithmsByRole(roles=pipelined)
         forms.append(Form(f"{name} {PIPELINE}", method.replace(algorithms=roles), True))
+        forms.append(Form(f"{name} {NATIVE}", method.replace(algorithms=NATIVELY)))
     for role in dict.fromkeys(c.role for c in components if is_thorough):
         kinds = [c.kind for c in components if c.role == role]
         for one in dict.fromkeys(one.name for kind in kinds for one in registry.of(kind)):

@@ -94,10 +94,11 @@ def sweep(
 def price(spec: PlanSpec) -> Price:
     """Compile and simulate one spec; a refusal is a result, not an exception."""
     from collplan.executors.cost.simulator import simulate
+    from collplan.planner.lowering.select import priced_spec
     from collplan.select.auto import resolve
 
     try:
-        plan = _compile(resolve(spec))
+        plan = _compile(priced_spec(resolve(spec)))
         timeline = simulate(plan)
     except AlgorithmError as error:
         return Price(None, 0, str(error), isinstance(error, MemoryLimitError))

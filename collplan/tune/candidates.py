@@ -14,6 +14,7 @@ from math import inf
 from typing import Final, Protocol, TypeVar
 
 from collplan.planner.decompose import guideline
+from collplan.planner.plan.phases import NATIVE
 from collplan.select.alltoall_designs import DESIGNS
 from collplan.select.candidates import SEGMENTS, SHARED, Form, all_forms, with_algorithms
 from collplan.select.entries import Entry, NotEstimated, Question, estimate_all
@@ -248,7 +249,8 @@ def list_entries(spec: PlanSpec, spread: Spread) -> list[Entry]:
     for entry in estimate_all(questions, spread, {}):
         if not isinstance(entry, NotEstimated):
             passes, transport = entry.form.method.passes, entry.spec.transport
-            identity = (entry.estimate.identity, str(transport), *map(str, passes))
+            who = NATIVE if entry.form.is_native else ""
+            identity = (entry.estimate.identity, who, str(transport), *map(str, passes))
             different.setdefault(identity, entry)
     return list(different.values())
 

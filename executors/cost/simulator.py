@@ -133,8 +133,7 @@ def simulate(plan: Plan, network: Network | None = None, allocated: bool = False
     Parameters
     ----------
     plan : Plan
-        A plan of all ranks. Where it calls MPI's own collectives, the plan of its spec with what
-        MPICH chooses by default in their place is simulated instead, see `Timeline.plan`.
+        A plan of all ranks. What MPICH chooses takes the place of MPI's own collectives.
     network : Network or None
         What communication costs; None takes the spec's machine, or the
         defaults of `Network` for a plan without a spec.
@@ -175,9 +174,8 @@ def simulate(plan: Plan, network: Network | None = None, allocated: bool = False
     run on. A core that runs a task of another rank than before turns to it first,
     for `Network.switch_s`; what takes no time by itself needs no turning.
 
-    Beyond the plan, a task takes 64 bytes of memory, or 60 and 4 for each of
-    its dependencies where that is more; a heap is reserved besides, of which
-    irregular plans use some pages.
+    A task takes 64 bytes of memory, or 60 and 4 for each of its dependencies where
+    that is more; a heap is reserved besides, of which irregular plans use some pages.
 
     References
     ----------

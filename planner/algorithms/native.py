@@ -26,7 +26,7 @@ Members = Literal["nobody", "all", "root", "others", "later"]
 
 
 class End(NamedTuple):
-    """What a call reads, or writes, at the positions of its group.
+    """The chunks that a call reads, or writes, at the positions of its group.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ _ENDS: Final[dict[str, tuple[End, End]]] = {
     "scan": (End("all", INPUT), End("all", OUTPUT)),
     "scatter": (End("root", INPUT), End("others", OUTPUT, is_own=True)),
 }
-"""What the call of every collective reads and writes."""
+"""The ends of every collective: chunks that are read, and those that are written."""
 
 
 def _rounds_of(kind: str) -> Algorithm:

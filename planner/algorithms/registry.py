@@ -196,9 +196,9 @@ class Registry:
         return tuple(self._algorithms)
 
     def of(self, kind: str) -> tuple[Algorithm, ...]:
-        """Return the algorithms of a collective, the MPI library's own last."""
+        """Return the algorithms of a collective, without the MPI library's own."""
         found = self._algorithms.get(kind, {}).values()
-        return tuple(sorted(found, key=lambda one: one.is_native))
+        return tuple(one for one in found if not one.is_native)
 
     def find(self, kind: str, name: str) -> Algorithm:
         """Return algorithm `name` of collective `kind`.

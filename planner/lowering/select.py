@@ -33,6 +33,8 @@ MOST_PIECES = 1 << 20
 """Parts of blocks that all ranks of an allgather receive in all: more are slow to compile."""
 
 AUTO = AlgorithmChoice(name="auto")
+NATIVELY = AlgorithmChoice(name=NATIVE)
+"""The MPI library's own collectives, in all roles."""
 MPICH = AlgorithmChoice(name="mpich")
 LIBRARIES = {MPICH.name: mpich_algorithm}
 """Names that stand for what an MPI library chooses by default."""
@@ -140,7 +142,7 @@ class _Choices:
             self.used.add(key)
             algorithm = LIBRARIES[choice.name](component, self.itemsize, self.commutative)
             return self._stated(component, algorithm, dict(algorithm.options or {}))
-        names = {algorithm.name for algorithm in registry.of(component.kind)}
+        names = {NATIVE, *(algorithm.name for algorithm in registry.of(component.kind))}
         if choice.name == "auto" or (choice.name not in names and not is_required):
             algorithm = self._preferred(component)
             return self._stated(component, algorithm, dict(algorithm.options or {}))

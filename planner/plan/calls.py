@@ -23,6 +23,11 @@ BYTES_PER_ROW: Final = 600
 """Peak memory of writing calls out, in bytes per task."""
 COMBINING: Final = ("allreduce", "exscan", "reduce", "reduce_scatter_block", "scan")
 """Collectives that combine what members contribute."""
+CALLED: Final = (
+    *("allgather", "alltoall", "barrier", "bcast", "gather", "scatter"),
+    *COMBINING,
+)
+"""Collectives that can be called."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,9 +22,9 @@ __all__ = ["verify"]
 def verify(plan: Plan) -> None:
     """Prove that a plan is legal and computes its collective.
 
-    In turn: columns are well-formed; every send has one receive of its size;
-    all members of a group agree on what they call; nothing deadlocks, eager or rendezvous; what runs inside start waits for no
-    later stage, and nothing but a wait for a wait; conflicting accesses are ordered
+    In turn: columns are well-formed; every send has one receive of its size; all members of a
+    group agree on what they call; nothing deadlocks, eager or rendezvous; what runs inside start
+    waits for no later stage, and nothing but a wait for a wait; conflicting accesses are ordered
     whenever messages arrive, in one start and from one start into the next;
     the postcondition holds, with every contribution exactly once, and in rank
     order unless the operation commutes. A schedule without a collective

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from collplan.planner.algorithms.registry import KINDS
 from collplan.planner.errors import CallError, DeadlockError
 from collplan.planner.plan.calls import (
+    CALLED,
     COMBINING,
     CallRows,
     calls_of,
@@ -79,7 +79,7 @@ def _check_call(plan: Plan, number: int, members: tuple[int, ...], rows: dict[in
             f"phase {number} ({phase}): rank {missing[0]} is of the group of rank {members[0]}, "
             "but does not call it"
         )
-    if phase.kind not in KINDS:
+    if phase.kind not in CALLED:
         raise CallError(f"phase {number}: {phase.kind!r} is no collective that MPI could compute")
     roots = {int(plan.peer[row]) for row in rows.values()}
     if traits_of(phase.kind).is_rooted:

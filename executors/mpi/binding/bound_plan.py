@@ -17,10 +17,11 @@ from collplan.executors.mpi.engine.engine import Engine
 from collplan.executors.mpi.engine.loop_memory import Recorder
 from collplan.executors.mpi.engine.node_memory import NodeMemory
 from collplan.executors.mpi.engine.progress_thread import Background
-from collplan.executors.mpi.engine.reduction import Applies, load_by_turns
+from collplan.executors.mpi.engine.reduction import load_by_turns
 from collplan.executors.mpi.errors import BindError, still_running
 from collplan.executors.mpi.host.cores import Peers, ranks_per_core
-from collplan.executors.mpi.program.calls import Calls, elements_of
+from collplan.executors.mpi.program.calls import Calls
+from collplan.executors.mpi.program.elements import Applies, elements_of
 from collplan.executors.mpi.stall.timed_collectives import RollCall, freed_on_error
 from collplan.executors.mpi.stall.watchdog import Watch
 from collplan.planner.plan.plan import Plan

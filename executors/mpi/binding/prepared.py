@@ -15,9 +15,9 @@ from mpi4py import MPI
 from collplan.executors.mpi.binding.agreement import Claim
 from collplan.executors.mpi.binding.buffers import Buffers
 from collplan.executors.mpi.engine.loop_memory import Recorder
-from collplan.executors.mpi.engine.reduction import Applies, Reduction, name_of
+from collplan.executors.mpi.engine.reduction import Reduction, name_of
 from collplan.executors.mpi.errors import BindError
-from collplan.executors.mpi.program.calls import combines
+from collplan.executors.mpi.program.elements import Applies, combines
 from collplan.executors.mpi.program.program import Program, rank_program, shares_memory
 from collplan.executors.mpi.stall.watchdog import largest_tag
 from collplan.planner.collective.operations import get_operation

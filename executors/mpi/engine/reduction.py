@@ -6,7 +6,7 @@ import ctypes
 from contextlib import suppress
 from ctypes import c_int, c_int64
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from mpi4py import MPI
 from collplan.executors.mpi.host.cores import host
 from collplan.executors.mpi.loop import reductions
 from collplan.executors.mpi.loop.reductions import Predefined
+from collplan.executors.mpi.program.elements import Applies
 from collplan.executors.mpi.program.program import Program
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.planner.plan.plan import Op
@@ -22,13 +23,6 @@ from collplan.planner.plan.plan import Op
 Array = npt.NDArray[Any]
 COMPILING_S: Final = 600.0
 """Time limit in seconds for a rank that compiles: many times what compiling takes."""
-
-
-class Applies(Protocol):
-    """An associative operation on arrays, such as `collplan.planner.collective.operations` has."""
-
-    def apply(self, left: Array, right: Array, out: Array) -> None:
-        """Write ``left op right`` into `out`."""
 
 
 def name_of(operation: Applies) -> str:

@@ -17,6 +17,7 @@ from mpi_launching import MPIS, assert_passes, mpi_python, mpiexec_of, mpirun, r
 
 NODES = {"machine": {"nodes": 2, "ranks_per_node": 2}}
 UNEVEN = {"machine": {"nodes": 2, "ranks_per_node": [2, 1], "rank_order": "cyclic"}}
+CANDIDATES = ["hierarchical", "full_lane", "best", "hierarchical native", "full_lane native"]
 STATISTICS = {"median_s", "mean_s", "ci95_s", "min_s"}
 
 
@@ -94,15 +95,16 @@ def test_guideline_names_candidates_and_findings(collplan: CommandLine) -> None:
     document = document_of(
         bench("mpich", *arguments, "--json", "--sizes", "4,40", "--plot", picture)
     )
-    names = ["native", "hierarchical", "full_lane", "best", "mine"]
+    names = ["native", *CANDIDATES, "mine"]
     assert [row["candidate"] for row in document["rows"]] == names * 2
-    assert [row["bytes"] for row in document["rows"]] == [4] * 5 + [40] * 5
+    assert [row["bytes"] for row in document["rows"]] == [4] * 7 + [40] * 7
     for row in document["rows"]:
-        named = {"bytes", "candidate", "factor", "violation", "wrong", "plan"}
+        named = {"bytes", "candidate", "factor", "faster", "violation", "wrong", "plan"}
         assert set(row) == named | STATISTICS
         assert row["wrong"] is None
     assert document["rows"][1]["plan"] == "hierarchical; auto"
-    assert document["rows"][4]["plan"] == "flat; bruck"
+    assert document["rows"][5]["plan"] == "full_lane; native"
+    assert document["rows"][6]["plan"] == "flat; bruck"
     assert document["correct"] is True
     assert document["violations"] == sum(row["violation"] for row in document["rows"])
     assert (document["nodes"], document["ranks"]) == (1, 4)
@@ -134,7 +136,7 @@ def test_guideline_on_one_rank(mpi: str, kind: str, collplan: CommandLine) -> No
     document = document_of(bench(mpi, "guideline", spec, "--repetitions", 2, "--json"))
     assert (document["nodes"], document["ranks"], document["correct"]) == (1, 1, True)
     names = [row["candidate"] for row in document["rows"]]
-    assert names == ["native", "hierarchical", "full_lane", "best"]
+    assert names == ["native", *CANDIDATES]
     assert document["refused"] == []
     assert all(row["min_s"] > 0 and row["factor"] > 0 for row in document["rows"])
 
@@ -148,7 +150,7 @@ def test_guideline_on_an_emulated_cluster(mpi: str, collplan: CommandLine) -> No
     arguments += ["--plot", str(collplan.folder / "bcast.svg")]
     document = document_of(run(on_two_nodes(mpi, "guideline", str(spec), *arguments)))
     assert (document["nodes"], document["ranks"], document["correct"]) == (2, 4, True)
-    names = ["native", "hierarchical", "full_lane", "best"]
+    names = ["native", *CANDIDATES]
     found = [(row["bytes"], row["candidate"]) for row in document["rows"]]
     assert found == [(size, name) for size in (0, 4096) for name in names]
     assert ">0 B<" in (collplan.folder / "bcast.svg").read_text()
@@ -222,6 +224,7 @@ def test_a_wrong_result_is_exit_status_1(collplan: CommandLine, tmp_path: Path) 
     assert done.returncode == 1, done.stderr
     assert "WRONG: rank 0, element 0: got " in done.stdout
     assert "violation x" not in done.stdout
+    assert "faster x" not in done.stdout
 
 
 @pytest.mark.parametrize("name", ["lane-pattern", "multi-collective", "guideline"])

@@ -252,11 +252,13 @@ def spec_with(spec: PlanSpec, decomposition: str) -> PlanSpec:
 def standard_candidates_are_named_and_forget_the_specs_own_choice() -> None:
     spec = spec_of("hierarchical", kind="allreduce", count=7)
     found = standard_candidates(spec)
-    assert list(found) == ["hierarchical", "full_lane", "best"]
-    assert [s.decomposition.name for s in found.values()] == ["hierarchical", "full_lane", "auto"]
+    shapes = ["hierarchical", "full_lane"]
+    assert list(found) == [*shapes, "best", *(f"{name} native" for name in shapes)]
+    assert [s.decomposition.name for s in found.values()] == [*shapes, "auto", *shapes]
     assert {s.collective for s in found.values()} == {spec.collective}
     named = spec_of(kind="allgather", algorithms="ring")
-    assert {s.algorithms.name for s in standard_candidates(named).values()} == {"auto"}
+    algorithms = [s.algorithms.name for s in standard_candidates(named).values()]
+    assert algorithms == ["auto"] * 3 + ["native"] * 2
 
 
 def refusals_of_one_rank_are_everybodys() -> None:
@@ -315,9 +317,10 @@ def wrong_results_are_found_and_are_no_violation() -> None:
     assert not found.is_correct
     rows = {row.candidate: row for row in found.rows}
     assert rows["full_lane"].wrong is None
-    assert rows["full_lane"].violation
+    assert rows["full_lane"].faster
+    assert not rows["full_lane"].violation
     wrong = rows["hierarchical"]
-    assert not wrong.violation
+    assert not wrong.faster
     assert wrong.wrong is not None
     assert (wrong.wrong.rank, wrong.wrong.n_wrong) == (0, 40 * p)
     assert str(wrong.to_json()["wrong"]).startswith("rank 0, element 0: got ")
@@ -351,9 +354,12 @@ def the_checked_call_can_be_watched() -> None:
 def violations_are_beyond_noise() -> None:
     spec = spec_of(kind="allreduce")
     candidates = {str(i): spec_with(spec, "flat") for i in range(3)}
-    found = with_times(lambda: guideline_of(spec, candidates), [2.0, 1.0, 1.99, 2.5])
-    assert [row.violation for row in found.rows] == [False, True, False, False]
-    assert [round(row.factor, 3) for row in found.rows] == [1.0, 2.0, 1.005, 0.8]
+    mock_up = spec.replace(decomposition="guideline", algorithms="native")
+    seconds = [2.0, 1.0, 1.99, 2.5, 1.0]
+    found = with_times(lambda: guideline_of(spec, {**candidates, "mine": mock_up}), seconds)
+    assert [row.faster for row in found.rows] == [False, True, False, False, True]
+    assert [row.violation for row in found.rows] == [False] * 4 + [True]
+    assert [round(row.factor, 3) for row in found.rows] == [1.0, 2.0, 1.005, 0.8, 2.0]
 
 
 steps_are_powers_of_two_and_all()

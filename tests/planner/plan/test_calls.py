@@ -1,0 +1,160 @@
+"""Plans that call the MPI library's own collectives."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collplan.planner import compile_plan
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.formats.npz import load, save
+from collplan.planner.plan.calls import (
+    CALLED,
+    COMBINING,
+    calls_of,
+    has_calls,
+    write_barriers,
+    write_out,
+)
+from collplan.planner.plan.plan import Op, Plan
+from collplan.planner.verify import verify
+from collplan.specs.collective import COLLECTIVES
+from oracle import AFFINE, REGULAR, check_result, make_spec
+from rank_programs import assert_equal
+
+MACHINES: list[dict[str, Any]] = [
+    *({"ranks_per_node": p} for p in range(1, 10)),
+    {"nodes": 2, "ranks_per_node": 3, "lanes": 2},
+    {"nodes": 3, "ranks_per_node": [3, 1, 2]},
+    {"nodes": 4, "ranks_per_node": 2, "rank_order": "cyclic"},
+]
+REFUSALS = ("differ in size", "leaders", "no guideline", "rank order")
+DECOMPOSITIONS: list[Any] = [
+    "flat", "hierarchical", "full_lane", {"name": "multi_leader", "leaders": 2}, "guideline",
+]  # fmt: skip
+
+
+def natives(kind: str, machine: dict[str, Any], **fields: Any) -> Plan | None:
+    """Return a plan of native components; None where there is none, as for uneven alltoalls."""
+    try:
+        return compile_plan(make_spec(kind, "native", 0, machine, **fields))
+    except (AlgorithmError, ValueError) as error:
+        if any(word in str(error) for word in REFUSALS):
+            return None
+        raise
+
+
+@pytest.mark.parametrize("kind", REGULAR)
+@pytest.mark.parametrize("machine", MACHINES, ids=str)
+def test_native_components_compute(kind: str, machine: dict[str, Any]) -> None:
+    rng = random.Random(kind)
+    for decomposition in DECOMPOSITIONS:
+        if kind == "barrier" and decomposition != "flat":
+            continue
+        for count in (0, 1, 7):
+            plan = natives(kind, machine, decomposition=decomposition, count=count,
+                           in_place=bool(count), datatype="int32")  # fmt: skip
+            if plan is not None:
+                verify(plan)
+                check_result(plan, order=rng)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in REGULAR if COLLECTIVES[kind].has_op])
+@pytest.mark.parametrize("decomposition", DECOMPOSITIONS, ids=str)
+def test_operands_stay_in_the_order_of_ranks(kind: str, decomposition: Any) -> None:
+    fields = {"decomposition": decomposition, "op": AFFINE, "datatype": "uint64", "count": 5}
+    plan = natives(kind, {"nodes": 2, "ranks_per_node": 3}, **fields)
+    assert plan is not None
+    verify(plan)
+    check_result(plan)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in REGULAR if COLLECTIVES[kind].is_rooted])
+def test_every_root_serves(kind: str) -> None:
+    for root in range(6):
+        for decomposition in DECOMPOSITIONS:
+            plan = natives(kind, {"nodes": 2, "ranks_per_node": 3}, root=root, count=4,
+                           decomposition=decomposition)  # fmt: skip
+            assert plan is not None
+            verify(plan)
+            check_result(plan)
+
+
+def test_a_mesh_is_made_of_rows_and_columns() -> None:
+    machine = {"nodes": 3, "ranks_per_node": 2}
+    mesh = {"name": "mesh", "shape": [3, 2]}
+    algorithms = {"row": "native", "column": "ring"}
+    plan = compile_plan(make_spec("allreduce", algorithms, 0, machine, decomposition=mesh, count=9))
+    assert {phase.algorithm for phase in plan.phases if phase.role == "row"} == {"native"}
+    assert {phase.algorithm for phase in plan.phases if phase.role == "column"} == {"ring"}
+    verify(plan)
+    check_result(plan)
+
+
+def full_lane(kind: str = "allreduce", **fields: Any) -> Plan:
+    machine = {"nodes": 2, "ranks_per_node": 3}
+    fields = {"count": 7, "decomposition": "full_lane"} | fields
+    return compile_plan(make_spec(kind, "native", 0, machine, **fields))
+
+
+def test_a_component_is_a_task_per_rank_and_copies_where_memory_is_scattered() -> None:
+    plan = full_lane()
+    names = [str(phase) for phase in plan.phases]
+    assert names == [
+        "node reduce_scatter_block/native", "lane allreduce/native", "node allgather/native",
+    ]  # fmt: skip
+    assert np.bincount(plan.phase[plan.op == Op.CALL]).tolist() == [6, 6, 6]
+    members = [[call.members for call in phase.calls] for phase in plan.phases]
+    assert members == [[(0, 1, 2), (3, 4, 5)], [(0, 3), (1, 4), (2, 5)], [(0, 1, 2), (3, 4, 5)]]
+    # What a lane combines, and what a node gathers, lies where the result belongs.
+    assert np.bincount(plan.phase[plan.op == Op.COPY]).tolist() == [0, 6, 6]
+    assert str(plan.task(1)) == "#1 rank 1: call of the group of rank 0 send[0:7] -> recv[3:5]"
+
+
+def test_a_ranks_program_is_that_of_the_whole_plan(tmp_path: Any) -> None:
+    from collplan.planner.plan.rank_program import restrict
+
+    for kind in ("allreduce", "scatter", "alltoall", "bcast"):
+        plan = full_lane(kind)
+        for rank in range(6):
+            own = compile_plan(plan.spec, rank=rank)
+            assert_equal(own, restrict(plan, rank))
+            save(own, tmp_path / "own.npz")
+            assert load(tmp_path / "own.npz").phases == own.phases
+
+
+def test_calls_written_out_move_the_same_rows() -> None:
+    plan = full_lane()
+    written = write_out(plan)
+    assert has_calls(plan)
+    assert not has_calls(written)
+    assert np.array_equal(written.rank[: plan.n_tasks], plan.rank)
+    assert (write_barriers(plan).op != Op.REDUCE).all()
+    assert write_out(written) is written
+    assert [len(call.rows) for call in calls_of(plan)] == [3, 3, 2, 2, 2, 3, 3]
+    assert set(COMBINING) == {kind for kind in REGULAR if COLLECTIVES[kind].has_op}
+    assert set(CALLED) == set(REGULAR)
+
+
+def test_segments_leave_calls_whole() -> None:
+    passes = [{"name": "segment", "max_bytes": 16}]
+    plan = full_lane(passes=passes, count=40)
+    assert np.bincount(plan.phase[plan.op == Op.CALL]).tolist() == [6, 6, 6]
+    assert np.bincount(plan.phase[plan.op == Op.COPY]).tolist()[1] > 6
+    verify(plan)
+    check_result(plan)
+
+
+@pytest.mark.parametrize("name", ["prioritize", "limit_requests", "split_tree", "place_progress"])
+def test_passes_that_do_not_know_calls_refuse_them(name: str) -> None:
+    with pytest.raises(AlgorithmError, match=f"passes.{name}: it cannot rewrite calls"):
+        full_lane(passes=[name])
+
+
+def test_shared_memory_refuses_them() -> None:
+    spec = make_spec("allreduce", "native", 4, count=8).replace(transport="shared")
+    with pytest.raises(AlgorithmError, match=r"passes.share: it cannot rewrite calls of MPI's own"):
+        compile_plan(spec)
