@@ -63,7 +63,7 @@ class Form:
     name : str
         Its name in tables.
     method : Method
-        Where its transport is messages, a spec's own transport replaces it.
+        Where its transport is messages, a spec's own transport replaces it, unless it is native.
     has_segments : bool
         Whether segments may make it faster.
     """
@@ -82,7 +82,7 @@ class Form:
         changes: dict[str, Any] = {}
         if segment is not None:
             changes["passes"] = segmented(segment)
-        if self.method.transport == MESSAGES:
+        if self.method.transport == MESSAGES and not self.is_native:
             changes["transport"] = spec.transport
         return spec.with_method(self.method.replace(**changes))
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from collplan.planner.errors import AlgorithmError, MemoryLimitError
-from collplan.planner.lowering.select import priced_spec
 from collplan.select.auto import resolve
 from collplan.select.candidates import Form
 from collplan.select.estimate import Estimate, Structures, estimate, forget_drafts
@@ -127,7 +126,7 @@ def _estimate(questions: Sequence[Question]) -> Sequence[Answer]:
 
 def _answer(question: Question, structures: Structures) -> Answer:
     try:
-        spec = priced_spec(resolve(question.form.of(question.spec)))
+        spec = resolve(question.form.of(question.spec))
         return estimate(spec, question.segments, question.max_tasks, structures)
     except AlgorithmError as error:
         return None if isinstance(error, MemoryLimitError) else str(error)

@@ -17,6 +17,7 @@ from collplan.planner.decompose import draft
 from collplan.planner.lowering import symmetry
 from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.program import ComponentProgram, Program, program_of
+from collplan.planner.lowering.select import priced_spec
 from collplan.planner.lowering.stated import Stated
 from collplan.planner.lowering.tables import Tables
 from collplan.planner.passes import run_blueprint_passes
@@ -184,7 +185,7 @@ def estimate(
     AlgorithmError
         If an algorithm cannot serve, or the decomposition is refused.
     """
-    wanted, spec, ranks = spec, with_even_count(spec), _sample(spec)
+    spec, ranks = with_even_count(wanted := priced_spec(spec)), _sample(spec)
     blueprint, remaining = run_blueprint_passes(_draft(spec, ranks), spec.passes)
     program = program_of(blueprint)
     identity, least = _identity(spec, program), 2 * program.least_messages

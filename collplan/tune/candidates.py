@@ -55,7 +55,12 @@ def all_variants(spec: PlanSpec) -> tuple[Form, ...]:
     spec : PlanSpec
         Its machine and collective count.
     """
-    found = [form for form in all_forms(spec) if form.method.decomposition.name != "mesh"]
+    # Native itself is measured anyway.
+    found = [
+        form
+        for form in all_forms(spec)
+        if form.method.decomposition.name != "mesh" and form.name != NATIVE
+    ]
     size = spec.machine.n_ranks
     if spec.collective.planned_kind not in guideline.FORMS or size == 1:
         return tuple(found)

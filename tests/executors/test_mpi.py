@@ -31,6 +31,12 @@ def test_reduces_gathered_at_the_roots_node(comm) -> None:
     assert conformance.run_gathered(comm) > 0
 
 
+@pytest.mark.ranks(1, 2, 3, 4)
+@pytest.mark.parametrize("kind", REGULAR)
+def test_native_components(comm, kind: str) -> None:
+    assert conformance.run_native(comm, kind) > 0
+
+
 @pytest.mark.parametrize("mpi", MPIS)
 def test_more_ranks_than_a_pool_has(mpi: str) -> None:
     """Of the collectives only a part: the ranks share two cores.

@@ -31,6 +31,8 @@ OWN_EVERY = 3
 TREES = {"allreduce": ("reduce_bcast",)} | dict.fromkeys(
     ("bcast", "reduce", "gather", "scatter"), ("binomial", "chain", "linear")
 )
+NO_PLAN = ("differ in size", "leaders", "no such role", "power of two", "fits none of")
+"""Words of refusals of native components."""
 FEW = 4
 """Number of ranks up to which all roots take all counts, and reductions run in both ways."""
 
@@ -207,3 +209,68 @@ def run_gathered(comm: MPI.Intracomm) -> int:
                 check(case, truth, one)
         turn += 1
     return turn
+
+
+def native_cases(kind: str, p: int) -> Iterator[dict[str, object]]:
+    """Yield specs of native components; roots, counts, types and calls in place take turns."""
+    model = COLLECTIVES[kind]
+    per_node = next((n for n in (2, 3) if p % n == 0 and p > n), p)
+    machines = [{"nodes": p // per_node, "ranks_per_node": per_node}]
+    if p > FEW - 2:
+        machines.append({"nodes": 2, "ranks_per_node": [p - p // 3, p // 3]})
+    shapes: list[object] = ["hierarchical", "full_lane", "guideline"]
+    shapes += [{"name": "multi_leader", "leaders": 2}] if p > 2 else []
+    shapes += [{"name": "mesh", "shape": [p // per_node, per_node]}] if p > per_node else []
+    methods: list[tuple[object, object]] = [(shape, "native") for shape in shapes]
+    methods += [("full_lane", {"lane": "native"}), ("hierarchical", {"node": "native"})]
+    if kind == "barrier":
+        methods = []
+    for turn, (machine, (shape, algorithms)) in enumerate(
+        product(machines, [("flat", "native"), *methods])
+    ):
+        count = (3 * p + 1, p, 1, 0)[turn % 4]
+        given = {"root": (p - 1, p // 2, 0)[turn % 3], "count": count, "in_place": turn % 5 < 2}
+        fields = {name: value for name, value in given.items() if name in model.model_fields}
+        flavour = flavours(kind, p, turn, 0, is_last=False)[0]
+        yield {
+            "machine": machine,
+            "collective": {"kind": kind, **fields, **flavour},
+            "decomposition": shape,
+            "algorithms": algorithms,
+        }
+
+
+def run_native(comm: MPI.Intracomm, kind: str) -> int:
+    """Run plans of MPI's own collectives, several of them at once; return how many ran."""
+    n_plans = 0
+    for turn, one in enumerate(native_cases(kind, comm.size)):
+        spec = PlanSpec.model_validate(one)
+        truth = expected(spec.collective, make_inputs(spec.collective, comm.size, seed=turn))
+        try:
+            plan = compile_plan(spec, rank=comm.rank)
+        except AlgorithmError as error:
+            if any(word in str(error) for word in NO_PLAN):
+                continue
+            raise
+        cases = [Case(plan, spec.collective, comm, seed=turn) for _ in range(2)]
+        bound = [bind(plan, comm, case.sendbuf, case.recvbuf) for case in cases]
+        # Two plans in flight, which ranks wait for in different orders.
+        order = [0, 1] if comm.rank % 2 else [1, 0]
+        for _ in range(2):
+            for case in cases:
+                case.fill()
+            for one_bound in bound:
+                one_bound.start()
+            for which in order:
+                bound[which].wait()
+                check(cases[which], truth[comm.rank], one)
+        # Other memory needs no other communicator.
+        cases[0].recvbuf = np.empty_like(cases[0].recvbuf)
+        cases[0].fill()
+        bound[0].rebind(cases[0].sendbuf, cases[0].recvbuf)
+        bound[0]()
+        check(cases[0], truth[comm.rank], one)
+        for one_bound in bound:
+            one_bound.free()
+        n_plans += 1
+    return n_plans

@@ -25,7 +25,7 @@ from collplan.specs import PlanSpec
 from collplan.specs.collective import COLLECTIVES
 from collplan.specs.counts import Distribution
 from conformance import check, compile_for_all
-from oracle import AFFINE, VECTORS, gaps
+from oracle import AFFINE, REGULAR, VECTORS, gaps
 
 DISTRIBUTIONS = ("uniform", "linear", "zipf", "spike", "sparse")
 FEW = 4
@@ -131,6 +131,7 @@ def run_on_first(comm: MPI.Intracomm, n_ranks: int, *, is_regular: bool) -> int:
     if comm.rank < n_ranks:
         n_plans += conformance.run_all(part) if is_regular else 0
         n_plans += sum(run_all(part, kind) for kind in VECTORS.values())
+        n_plans += sum(conformance.run_native(part, kind) for kind in REGULAR if n_ranks <= MANY)
     meet_asleep(comm)
     part.Free()
     return n_plans

@@ -465,7 +465,7 @@ def test_the_program_of_one_rank_has_no_proof():
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        ("op", 5), ("rank", 2), ("rank", -1), ("peer", 2), ("peer", -1), ("tag", -1),
+        ("op", 6), ("rank", 2), ("rank", -1), ("peer", 2), ("peer", -1), ("tag", -1),
         ("stage", 3), ("phase", 1), ("node", 1), ("round", -1), ("lane", -2),
     ],
 )  # fmt: skip
