@@ -26,13 +26,14 @@ from collplan.compiling import compile_spec
 from collplan.emulate.cluster import Cluster
 from collplan.emulate.machine import emulated_machine
 from collplan.emulate.running import run_emulated
+from collplan.measure.guideline import MOCK_UPS, OURS
 from collplan.planner.collective.bounds import lower_bounds
 from collplan.planner.metrics import measure
 from collplan.reports.output import format_bytes, print_line, print_table
 from collplan.specs.errors import CollplanError
 
 RANKS: Final = Path(__file__).with_name("cluster_ranks.py")
-CANDIDATES: Final = ("native", "striped", "hierarchical", "full_lane", "best")
+CANDIDATES: Final = ("native", "striped", *MOCK_UPS, *OURS)
 """The columns: native has one lane per rank, striped is native with all of them."""
 Found = dict[str, Any]
 
