@@ -38,7 +38,8 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         ``{before, after, low_bytes, high_bytes, how}``;
         `bounds` by bytes, as of ``compile``;
         `pruned`, a list of ``{candidate, bytes, by, price_s, bound_s, n_tasks}``;
-        `refused`, why by candidate; `own`, the spec's own candidate; `candidates`,
+        `refused`, why by candidate; `own`, the spec's own candidate; `gains`, how many times
+        faster than native the leading candidate is, by size; `candidates`,
         what a spec has to say for each.
     """
     fields = {"decomposition", "algorithms", "transport", "passes"}
@@ -70,6 +71,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         ],
         "refused": comparison.refused,
         "own": comparison.own,
+        "gains": {str(size): gain for size, gain in comparison.gains.items()},
         "candidates": {
             name: spec.model_dump(mode="json", include=fields)
             for name, spec in comparison.specs.items()
@@ -81,9 +83,10 @@ def print_comparison(comparison: Comparison, *, is_all: bool) -> None:
     """Print the best candidates of every size, or all, and what there is to say of the rest."""
     sizes, times = comparison.sizes, comparison.makespans
     ranked = _ranked(comparison)
-    shown = ranked if is_all else ranked[:MOST_ROWS]
-    if comparison.own in ranked and comparison.own not in shown:
-        shown = [*shown[: MOST_ROWS - 1], comparison.own]
+    references = [name for name in comparison.references if name in ranked]
+    others = [name for name in ranked if name not in references]
+    kept = {*references, *(others if is_all else others[: MOST_ROWS - len(references)])}
+    shown = [name for name in ranked if name in kept]
     rivals = {
         (one.candidate, size): one for size, some in comparison.rivals.items() for one in some
     }
@@ -134,6 +137,7 @@ def _ranked(comparison: Comparison) -> list[str]:
 
 def _remarks(comparison: Comparison, n_hidden: int) -> list[str]:
     lines = ["* the best of its size"] if comparison.best else []
+    lines += _gain_line(comparison)
     if comparison.rivals:
         lines.append("~ by closed form, not simulated")
     lines += [
@@ -203,6 +207,16 @@ def _left_out(some: Sequence[Pruned]) -> str:
     return f"{what}; {', '.join(text for by, text in TOO_LARGE.items() if by in reasons)}"
 
 
+def _gain_line(comparison: Comparison) -> list[str]:
+    """Return a line on how much there is to gain over the MPI library's own collective."""
+    gains = comparison.gains.values()
+    if not gains:
+        return []
+    low, high = f"{min(gains):.2f}", f"{max(gains):.2f}"
+    how_much = low if low == high else f"{low} to {high}"
+    return [f"native is what MPICH chooses by default; the best is {how_much} times as fast"]
+
+
 def plot_comparison(path: Path, spec: PlanSpec, comparison: Comparison) -> None:
     """Plot the winners, the best of each family, and the bound."""
     sizes, series = comparison.sizes, []
@@ -222,13 +236,12 @@ def _series(name: str, sizes: Sequence[int], times: dict[int, float]) -> Series:
 
 
 def _curves(comparison: Comparison) -> list[str]:
-    """Return the winners, the spec's own, then the next of every family in turn."""
+    """Return the winners, the spec's own, native, then the next of every family in turn."""
     ranked = _ranked(comparison)
     counts = Counter(comparison.leading.values())
     winners = [name for name, _ in counts.most_common(MOST_CURVES - 1)]
     chosen = [name for name in ranked if name in winners]
-    if comparison.own in ranked and comparison.own not in chosen:
-        chosen.append(comparison.own)
+    chosen += [name for name in comparison.references if name in ranked and name not in chosen]
     families = {comparison.specs[name].decomposition.name for name in chosen}
     for name in ranked:
         family = comparison.specs[name].decomposition.name

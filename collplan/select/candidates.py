@@ -313,12 +313,13 @@ def with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool)
     if pipelined:
         roles = AlgorithmsByRole(roles=pipelined)
         forms.append(Form(f"{name} {PIPELINE}", method.replace(algorithms=roles), True))
-        forms.append(Form(f"{name} {NATIVE}", method.replace(algorithms=NATIVELY)))
     for role in dict.fromkeys(c.role for c in components if is_thorough):
         kinds = [c.kind for c in components if c.role == role]
         for one in dict.fromkeys(one.name for kind in kinds for one in registry.of(kind)):
             roles = AlgorithmsByRole(roles={role: AlgorithmChoice(name=one)})
             forms.append(Form(f"{name} {role}={one}", method.replace(algorithms=roles)))
+    if pipelined:
+        forms.append(Form(f"{name} {NATIVE}", method.replace(algorithms=NATIVELY)))
     return forms
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from collplan.planner.collective.bounds import Bounds
+from collplan.planner.plan.phases import NATIVE
 from collplan.select.crossovers import Crossover
 from collplan.select.entries import Entry
 from collplan.specs import PlanSpec
@@ -96,6 +97,20 @@ class Comparison:
     rivals: dict[int, list[Pruned]] = field(default_factory=dict)
     crossovers: list[Crossover] = field(default_factory=list)
     bounds: dict[int, Bounds] = field(default_factory=dict)
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """Return the candidates that others are compared with: the spec's own, and native."""
+        return (NATIVE,) if self.own in (None, NATIVE) else (str(self.own), NATIVE)
+
+    @property
+    def gains(self) -> dict[int, float]:
+        """Return by bytes how many times faster than native the leading candidate is."""
+        return {
+            size: self.makespans[NATIVE, size] / self.makespans[name, size]
+            for size, name in self.leading.items()
+            if (NATIVE, size) in self.makespans and self.makespans[name, size] > 0
+        }
 
 
 def bytes_of(spec: PlanSpec) -> int:

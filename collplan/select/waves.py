@@ -45,7 +45,7 @@ def simulate_all(
     corrects them at the sizes between.
     """
     queues = {
-        size: sorted(entries, key=lambda e: (e.name != comparison.own, e.estimate.price_s))
+        size: sorted(entries, key=lambda e: (_comes_later(e, comparison), e.estimate.price_s))
         for size, entries in by_size.items()
     }
     sizes = list(queues)
@@ -114,6 +114,12 @@ def _is_scaled(entry: Entry) -> bool:
     return entry.spec.machine.n_ranks > FEW_RANKS
 
 
+def _comes_later(entry: Entry, comparison: Comparison) -> bool:
+    """Return False for the spec's own candidate, and for native if its plan is small."""
+    is_reference = entry.name in comparison.references
+    return not is_reference or (entry.name != comparison.own and _is_large(entry))
+
+
 def _one_per_form(queue: Sequence[Entry]) -> list[Entry]:
     """Return the first candidate of each form, which says much about its other segments."""
     first: dict[str, Entry] = {}
@@ -151,7 +157,10 @@ def _promising(
             kept.append(entry)
     if not simulated:
         kept.sort(
-            key=lambda e: (e.name != comparison.own, own.get(e.name, 1.0) * e.estimate.price_s)
+            key=lambda e: (
+                _comes_later(e, comparison),
+                own.get(e.name, 1.0) * e.estimate.price_s,
+            )
         )
     return kept
 
