@@ -114,7 +114,7 @@ class Costs:
         """Estimate the number of tasks of the whole plan, in segments of `segment` bytes."""
         n_segments = pieces(self.n_bytes, segment)
         # A send, a receive, and a reduction where what comes is combined.
-        of_sender = n_segments * (~self.is_copy | (self.copied_bytes > 0))
+        of_sender = n_segments * ~self.is_copy
         of_receiver = n_segments * (~self.is_copy * 1 + (self.is_copy | (self.combined_bytes > 0)))
         n_pieces = pieces(self.step_bytes, segment)
         if self.ranks is None:
