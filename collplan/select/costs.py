@@ -91,7 +91,7 @@ class Costs:
             np.asarray(side.elements) * self.itemsize
             for side in (messages.read, messages.combine, steps.write)
         )
-        self.copied_bytes: Ints | Floats = _copied_in(messages, self.is_copy) * self.itemsize
+        self.copied_bytes: Ints | Floats = _copied_in(self.tables, self.is_copy) * self.itemsize
         links[1:5, self.is_copy] = 0.0  # all but the latency
         self.core_per_byte[self.is_copy & (self.combined_bytes == 0)] = network.copy_ns_per_byte
         self.step_per_byte = np.where(
@@ -167,7 +167,9 @@ class Costs:
             np.maximum(self.per_byte, self.core_per_byte),
             self.per_byte + self.core_per_byte,
         )
-        both += (self.combined_bytes > 0) * self.machine.network.reduce_ns_per_byte
+        network = self.machine.network
+        both += (self.combined_bytes > 0) * network.reduce_ns_per_byte
+        both += (self.copied_bytes > 0) * network.copy_ns_per_byte
         np.maximum.at(through, self.round, latency + longest * both)
         phase_of = np.zeros(self.n_rounds, dtype=np.int64)
         phase_of[self.round] = self.phase
@@ -293,28 +295,35 @@ def _links(network: Network) -> Floats:
     ).T
 
 
-def _copied_in(messages: MessageTable, is_copy: Bools) -> Ints:
+def _copied_in(tables: Tables, is_copy: Bools) -> Ints:
     """Return how many elements senders copy to shared memory, per message.
 
-    Receivers cannot read the buffers of callers. What lies there from the beginning is
-    copied for the first message that reads it; what has come by messages is shared already.
+    Receivers cannot read the buffers of callers. What lies there is copied for the first message
+    that reads it, unless it has come out of shared memory as it is.
     """
+    messages, steps = tables.messages, tables.steps
     n_elements = np.zeros(len(is_copy), dtype=np.int64)
     if not is_copy.any():
         return n_elements
-    # Messages are in the order of their rounds: the first of a place is the earliest.
     sent, row, place = _in_buffers_of_callers(messages.source, messages.read)
-    is_read = is_copy[row]
-    place, first = np.unique(place[is_read], return_index=True)
-    row, elements = row[is_read][first], sent.elements[is_read][first]
-    _, arrival, written = _in_buffers_of_callers(messages.dest, messages.write)
-    written, first = np.unique(written, return_index=True)
-    since = messages.round[arrival[first]]
-    known = np.searchsorted(written, place)
-    was_there = np.ones(len(place), dtype=np.bool_)
-    found = np.flatnonzero(np.isin(place, written, assume_unique=True))
-    was_there[found] = since[known[found]] >= messages.round[row[found]]
-    np.add.at(n_elements, row[was_there], elements[was_there])
+    elements, is_read = sent.elements, is_copy[row]
+    row, place, elements = row[is_read], place[is_read], elements[is_read]
+    _, arrival, arrived = _in_buffers_of_callers(messages.dest, messages.write)
+    _, step, made = _in_buffers_of_callers(steps.rank, steps.write)
+    # What comes in a round is read after it.
+    turns = (2 * messages.round[row], 2 * messages.round[arrival] + 1, 2 * steps.round[step] + 1)
+    places = np.concatenate((place, arrived, made))
+    order = np.lexsort((np.concatenate(turns), places))
+    is_as_it_was = is_copy & (csr.lengths_of(messages.combine.indptr) == 0)
+    # Nothing needs a copy after a read, or where it has come out of shared memory.
+    is_there = np.ones(len(places), dtype=np.bool_)
+    is_there[len(row) :] = np.append(is_as_it_was[arrival], np.zeros(len(step), dtype=np.bool_))
+    is_there = is_there[order]
+    is_there[1:] = is_there[:-1] & ~csr.run_starts(places[order])[1:]
+    is_there[:1] = False
+    copied = order[~is_there]
+    copied = copied[copied < len(row)]
+    np.add.at(n_elements, row[copied], elements[copied])
     return n_elements
 
 

@@ -39,7 +39,7 @@ MOST_DRAFTS: Final = 32
 """Number of blueprints that are kept."""
 MOST_FOLDED: Final = 1_000_000_000
 """Number of messages between pairs of ranks above which an estimate takes no plan as folded."""
-MOST_PAIRS: Final = 4_000_000
+MOST_PAIRS: Final = 2_000_000
 """Number of messages between pairs of ranks above which an estimate is rough."""
 
 
@@ -131,6 +131,15 @@ class Structures:
 
     def __init__(self) -> None:
         self.kept: dict[str, Structure] = {}
+        self._alike: tuple[str, int, int] = "", 0, 0
+
+    def n_copies(self, program: Program, ranks: tuple[int, ...] | None) -> int:
+        """Return how many nodes one stands for, remembered from one transport to the next."""
+        spec = program.blueprint.spec
+        key, count = _work_of(spec, program), spec.collective.count
+        if self._alike[:2] != (key, count):
+            self._alike = key, count, _n_copies(program, ranks)
+        return self._alike[2]
 
     def find(
         self, program: Program, ranks: tuple[int, ...] | None, passes: Sequence[PassChoice]
@@ -191,12 +200,13 @@ def estimate(
     identity, least = _identity(spec, program), 2 * program.least_messages
     if max_tasks is not None and least > max_tasks:
         return (Estimate(None, 0.0, 0.0, least, least, identity),)
-    alike = _n_copies(program, ranks) if may_fold else 1
+    structures = structures or Structures()
+    alike = structures.n_copies(program, ranks) if may_fold else 1
     large = [part for part in program.parts if ranks and part.n_pairs > MOST_PAIRS]
     n_rough, rough_ns = _rough(large, spec, ranks or ())
     if large:
         program, segments = _without(program, large), ()
-    structure = (structures or Structures()).find(program, ranks, remaining)
+    structure = structures.find(program, ranks, remaining)
     costs, least_costs = structure.costs_at(spec, _shared_phases(spec, program), ranks)
     itemsize, parts, longest = spec.collective.itemsize, costs.effort_of_parts, costs.longest
     sizes = [_own_segment(spec)] if spec.passes else [None, *(n for n in segments if n < longest)]
@@ -333,7 +343,7 @@ def _rough_ns(part: Stated, spec: PlanSpec) -> tuple[float, float]:
 
     Its ranks send and receive p - 1 messages each on the cheapest link there is, or one
     message goes on over p - 1 ranks, from neighbor to neighbor. What ranks read in shared
-    memory they copy, but for what they only reduce; a bound cannot count that.
+    memory is copied there or from there; a bound cannot count that.
     """
     component, machine, network = part.component, spec.machine, spec.machine.network
     times = part.algorithm.per_pair
@@ -381,8 +391,7 @@ def _rough_ns(part: Stated, spec: PlanSpec) -> tuple[float, float]:
         steps = max(own / 2, carried * far.G_ns_per_byte)
     moved = max(0.0, n_bytes - n_messages) * per_byte
     bound = max(steps, own * n_chunks / size + moved + reduces)
-    copied = shares * max(0.0, n_bytes * network.copy_ns_per_byte - reduces)
-    return bound, bound + copied
+    return bound, bound + shares * n_bytes * network.copy_ns_per_byte
 
 
 def _node_of(ranks: Ints, machine: Machine) -> Ints:

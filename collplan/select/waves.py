@@ -19,7 +19,7 @@ MAX_TASKS: Final = 600_000
 """Plans of more tasks are large: they take more than a second and some hundred megabytes each."""
 WAVES: Final = (3, 6)
 """Numbers of candidates per size, cheapest by closed form first, in the first wave and later."""
-CERTAINTY: Final = 0.5, 0.8
+CERTAINTY: Final = 0.45, 0.8
 """Parts of the corrected closed form below which a makespan hardly ever is.
 
 The first is for small plans, the second for large plans and plans of many ranks.

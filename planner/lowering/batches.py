@@ -175,7 +175,7 @@ def _compact(regions: Regions) -> Regions:
     return regions.grouped(np.arange(len(regions)), np.ones(len(regions), dtype=np.int64))
 
 
-MOST_KEPT: Final = 64
+MOST_KEPT: Final = 256
 """Number of algorithms' runs whose steps are kept for later programs."""
 
 

@@ -217,17 +217,22 @@ class _Symmetric:
 
         Notes by how much positions are moved in those that are mapped onto themselves.
         """
-        groups = self.component.groups
-        for group in np.unique(self.group[groups.ranks < self.motion.step]).tolist():
-            ranks = groups[group]
-            for block in self.motion.generators:
-                image = self.motion.move(ranks, block)
-                stays = np.isin(image, ranks)
-                if stays.any() and not stays.all():
-                    raise self.refusal("its groups are others on other nodes")
-                if stays.any():
-                    by = int(np.flatnonzero(ranks == image[0])[0])
-                    self.moved = math.gcd(self.moved, by)
+        groups, n_ranks = self.component.groups, self.motion.size
+        is_first = np.zeros(len(groups), dtype=np.bool_)
+        is_first[self.group[groups.ranks < self.motion.step]] = True
+        members = np.flatnonzero(is_first[self.group])
+        group, ranks = self.group[members], groups.ranks[members]
+        key = csr.joint_key(group, ranks, n_ranks)
+        order = np.argsort(key)
+        for block in self.motion.generators:
+            image = csr.joint_key(group, self.motion.move(ranks, block), n_ranks)
+            place = order[np.searchsorted(key, image, sorter=order) % len(order)]
+            stays = key[place] == image
+            n_staying = np.bincount(group[stays], minlength=len(groups))
+            if not ((n_staying == 0) | (n_staying == groups.sizes)).all():
+                raise self.refusal("its groups are others on other nodes")
+            by = self.position[members[place]][stays & (self.position[members] == 0)]
+            self.moved = math.gcd(self.moved, *by.tolist())
 
     def check_blocks(self) -> None:
         """Raise where a collective's blocks are moved by a component of another kind."""
