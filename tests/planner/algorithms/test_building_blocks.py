@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -73,8 +74,21 @@ def test_bine_trees_reach_all_over_short_distances(size: int) -> None:
 
 @pytest.mark.parametrize("size", [2, 4, 6, 8, 12, 14, 34, 40, 64, 500, 1152])
 def test_butterflies_bring_every_block_once(size: int) -> None:
+    assert_every_block_comes_once(butterfly(size), size)
+
+
+@pytest.mark.parametrize("size", [*SIZES, 64, 100, 1000])
+def test_hops_of_trees_bring_every_block_once(size: int) -> None:
+    assert_every_block_comes_once(sparbit_hops(size), size)
+    for aggregation in (1, 2, 5, 8, 1 << 20):
+        hops = pat_hops(size, aggregation)
+        assert_every_block_comes_once(hops, size)
+        assert all(len(hop.sent) <= aggregation for hop in hops)
+
+
+def assert_every_block_comes_once(hops: Sequence[Hop], size: int) -> None:
     held = {0}
-    for hop in butterfly(size):
+    for hop in hops:
         came = {hop.received(distance, size) for distance in hop.sent}
         assert set(hop.sent) <= held
         assert not held & came
