@@ -19,6 +19,7 @@ from collplan.planner.algorithms.building_blocks.circulant import skips
 from collplan.planner.algorithms.building_blocks.factors import factors, greatest_product
 from collplan.planner.algorithms.building_blocks.folding import fold, owned
 from collplan.planner.algorithms.building_blocks.size_trees import inner_heads, size_tree
+from collplan.planner.algorithms.building_blocks.spreading import Hop, pat_hops, sparbit_hops
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 
 SIZES = range(1, 41)
