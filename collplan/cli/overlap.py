@@ -20,7 +20,10 @@ class OverlapOptions(Options):
     """Options of ``collplan overlap``."""
 
     collective: str = option(
-        "KIND", "reduce, bcast, gather, scatter or allreduce, as binomial trees.", default="reduce"
+        "KIND", "reduce, bcast, gather, scatter or allreduce, as trees.", default="reduce"
+    )
+    radix: int = option(
+        "RADIX", "Radix of the tree: 2, a binomial tree, or more for knomial.", default=2
     )
     cores: int | None = option("CORES", f"Cores of the node; {CORES} by default.")
     simulates: bool = flag("--simulate", "Also simulate plans, and print both times.")
@@ -64,11 +67,12 @@ def command(options: OverlapOptions) -> None:
     n_bytes = _transfer_bytes(options.size, has_machine=on is not None)
     is_simulated = options.simulates or on is not None
     chosen = _parse_transport(options.transport, is_used=is_simulated)
-    model = overlap_model(collective, n_cores)
+    radix = options.radix
+    model = overlap_model(collective, n_cores, radix)
     simulated = None
     if is_simulated:
         with spinner(f"simulating {collective} on up to {n_cores} ranks"):
-            simulated = simulate_overlap(collective, n_cores, on, n_bytes, machine, chosen)
+            simulated = simulate_overlap(collective, n_cores, on, n_bytes, machine, chosen, radix)
     document = to_json(model, simulated) | ({} if plot is None else {"plot": str(plot)})
     print_result(document, lambda _: print_overlap(model, simulated), as_json=options.as_json)
     # The plot may fail, as on a full disk: the result is printed before.

@@ -56,6 +56,7 @@ _EQUIVALENTS: Final[Mapping[tuple[str, str], Equivalent]] = {
     ("allgather", "recursive_doubling"): Equivalent("recursive_doubling", 3),
     ("allgather", "ring"): Equivalent("ring", 4),
     ("allgather", "neighbor_exchange"): Equivalent("neighbor", 5),
+    ("allgather", "sparbit"): Equivalent("sparbit", 7),
     ("allreduce", "recursive_doubling"): Equivalent("recursive_doubling", 3),
     ("allreduce", "ring"): Equivalent("ring", 4, reorders=True),
     ("allreduce", "rabenseifner"): Equivalent("rabenseifner", 6, folds=True),

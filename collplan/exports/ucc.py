@@ -22,6 +22,7 @@ _OURS: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
     ("allgather", "ring"): ("ring", ""),
     ("allgather", "neighbor_exchange"): ("neighbor", ""),
     ("allgather", "bruck"): ("bruck", ""),
+    ("allgather", "sparbit"): ("sparbit", ""),
     ("allreduce", "recursive_doubling"): ("knomial", "ALLREDUCE_KN_RADIX=2"),
     ("allreduce", "rabenseifner"): ("sra_knomial", "ALLREDUCE_SRA_KN_RADIX=2"),
     ("allreduce", "ring"): ("ring", "REDUCE_SCATTER_RING_BIDIRECTIONAL=n"),

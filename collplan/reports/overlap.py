@@ -40,8 +40,8 @@ def to_json(model: OverlapTable, simulated: SimulatedOverlap | None = None) -> d
     Returns
     -------
     dict
-        `collective`; `cores`; `rows`, a list of ``{ranks, levels, time, communication}``
-        for every number of ranks below the cores and every number of levels on the
+        `collective`; `radix`, that of the tree; `cores`; `rows`, a list of ``{ranks, levels,
+        time, communication}`` for every number of ranks below the cores and of levels on the
         application cores, `time` being T_overlapped and `communication`
         T_non-blocking, in transfers; `references`, a list of ``{ranks, blocking,
         compute}``, T_blocking and C; `best`, a list of ``{ranks, levels, time}`` for
@@ -66,6 +66,7 @@ def to_json(model: OverlapTable, simulated: SimulatedOverlap | None = None) -> d
     ]
     return {
         "collective": model.collective,
+        "radix": model.radix,
         "cores": model.n_cores,
         "rows": rows,
         **_choices(model),
@@ -167,9 +168,14 @@ def plot_overlap(path: Path, model: OverlapTable, simulated: OverlapTable | None
         if simulated is not None:
             _draw_levels(alone, simulated.communication, simulated=True)
             _draw_levels(both, simulated.overlapped, simulated=True)
-        where = f"{model.collective} on {model.n_cores} cores"
+        where = f"{model.collective}{_of_radix(model.radix)} on {model.n_cores} cores"
         _furnish(alone, f"{where}: communication alone")
         _furnish(both, f"{where}: with computation")
+
+
+def _of_radix(radix: int | None) -> str:
+    """Return what is said of a tree that is not binomial."""
+    return "" if radix in (None, 2) else f" with radix {radix}"
 
 
 def _draw(axes: Axes, times: Times, label: str | None, colour: str, style: str) -> None:
@@ -227,6 +233,7 @@ def sweep_document(sweep: Sweep, repetitions: int | None, found: dict[str, Any])
         "source": "simulated" if repetitions is None else "measured",
         "collective": sweep.kind,
         "algorithm": sweep.algorithm,
+        "radix": None if sweep.model_levels(sweep.ranks[0]) is None else sweep.radix,
         "transport": sweep.transport,
         "bytes": sweep.n_bytes,
         "cores": sweep.n_cores,
@@ -241,7 +248,8 @@ def print_sweep(document: dict[str, Any]) -> None:
     progress = [] if document["source"] == "simulated" else ["progress"]
     print_line(
         f"{document['collective']} of {format_bytes(document['bytes'])} on {document['cores']} "
-        f"cores, {document['algorithm']}, {document.get('library', 'simulated')}"
+        f"cores, {document['algorithm']}{_of_radix(document['radix'])}, "
+        f"{document.get('library', 'simulated')}"
     )
     best = {(entry["ranks"], entry["method"]) for entry in document["best"]}
     rows = [
@@ -278,7 +286,8 @@ def plot_sweep(path: Path, document: dict[str, Any]) -> None:
         intervals = [row["total_ci95_s"] for row in own] if "total_ci95_s" in own[0] else None
         series.append(Series(name, ranks, times, intervals))
     title = (
-        f"{document['collective']} of {format_bytes(document['bytes'])} and computation on "
+        f"{document['collective']}{_of_radix(document['radix'])} of "
+        f"{format_bytes(document['bytes'])} and computation on "
         f"{document['cores']} cores, {document.get('library', 'simulated')}"
     )
     plot_by_ranks(path, series[::-1], title=title)

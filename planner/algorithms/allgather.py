@@ -184,6 +184,27 @@ def neighbor_exchange(group: Group) -> Rounds:
         held = held[partner]
 
 
+@algorithm("allgather", "pat", options={"aggregation": 8})
+def pat(group: Group) -> Rounds:
+    """Pass blocks along binomial trees of all ranks at once, some of them together in a message.
+
+    Trees begin with their longest edges. `aggregation` is the largest number of blocks in a
+    message, a power of two; others are rounded down.
+
+    Notes
+    -----
+    With P = 2^⌈log₂ p⌉ and an aggregation A of at most P/2, log₂ A + min(P/A, p) - 1 rounds;
+    (p - 1)·c per rank, which is optimal. With A = P/2 these are ⌈log₂ p⌉ rounds.
+
+    References
+    ----------
+    Jeaugey, "PAT: a new algorithm for all-gather and reduce-scatter operations at scale",
+    2025 (arXiv 2506.20252).
+    """
+    hops = spreading.pat_hops(group.size, option_int(group, "aggregation", 1))
+    yield from spreading.allgather(group, hops)
+
+
 @algorithm("allgather", "recursive_doubling", power_of_two_only=True)
 def recursive_doubling(group: Group) -> Rounds:
     """Exchange everything held with partners at distance 1, 2, 4, ...
@@ -233,3 +254,20 @@ def ring(group: Group) -> Rounds:
         block = (me - step) % size
         read = at(group.input if step == 0 else group.output, block)
         yield Round(Message(me, (me + 1) % size, read, at(group.output, block)))
+
+
+@algorithm("allgather", "sparbit")
+def sparbit(group: Group) -> Rounds:
+    """Send every other block held over distances ..., 4, 2, 1, so that many go to neighbors.
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds and (p - 1)·c per rank: both optimal. A message consists of several pieces of
+    memory.
+
+    References
+    ----------
+    Loch, Koslovski, "Sparbit: a new logarithmic-cost and data locality-aware MPI Allgather
+    algorithm", SBAC-PAD 2021 (arXiv 2109.08751).
+    """
+    yield from spreading.allgather(group, spreading.sparbit_hops(group.size))

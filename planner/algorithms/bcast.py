@@ -122,7 +122,7 @@ def circulant(group: Group) -> Rounds:
         yield Round(group.down(sending, sending + skip, at(group.output, block[sending])))
 
 
-@algorithm("bcast", "knomial", options={"radix": 4}, tree="any")
+@algorithm("bcast", "knomial", options={"radix": 4}, tree="knomial")
 def knomial(group: Group) -> Rounds:
     """Send down a tree in which each holder feeds radix - 1 others per level.
 

@@ -111,7 +111,7 @@ def chain(group: Group) -> Rounds:
         yield Round(Message(source, dest, read, write))
 
 
-@algorithm("gather", "knomial", options={"radix": 4}, tree="any")
+@algorithm("gather", "knomial", options={"radix": 4}, tree="knomial")
 def knomial(group: Group) -> Rounds:
     """Collect runs of blocks up a tree in which each node hears from radix - 1 others per level.
 

@@ -154,7 +154,7 @@ def circulant(group: Group) -> Rounds:
         yield Round(Message(*ends, sent, at(group.output, block), combine=own))
 
 
-@algorithm("reduce", "knomial", options={"radix": 4}, tree="any")
+@algorithm("reduce", "knomial", options={"radix": 4}, tree="knomial")
 def knomial(group: Group) -> Rounds:
     """Combine up a tree in which each node hears from radix - 1 others per level.
 

@@ -11,7 +11,7 @@ from collplan.planner.algorithms.building_blocks.bine import butterfly
 from collplan.planner.algorithms.building_blocks.circulant import circulant_reduce_scatter
 from collplan.planner.algorithms.closed_forms import halving_ns, owners_ns, ring_ns
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Group, Message, Reduce, Round, Rounds, at
+from collplan.planner.algorithms.rounds import Group, Message, Reduce, Round, Rounds, at, option_int
 from collplan.planner.arrays.logarithms import floor_log2
 
 
@@ -164,6 +164,27 @@ def pairwise(group: Group) -> Rounds:
     yield Round(Reduce(joins, left, at(above, joins), at(group.output, joins)))
 
 
+@algorithm("reduce_scatter_block", "pat", options={"aggregation": 8}, commutative_only=True)
+def pat(group: Group) -> Rounds:
+    """Combine blocks along binomial trees of all ranks at once, some of them together in a message.
+
+    The rounds of allgather's algorithm of this name backwards.
+
+    Notes
+    -----
+    With P = 2^⌈log₂ p⌉ and an aggregation A of at most P/2, log₂ A + min(P/A, p) - 1 rounds;
+    (p - 1)·c per rank, which is optimal.
+
+    References
+    ----------
+    Jeaugey, "PAT: a new algorithm for all-gather and reduce-scatter operations at scale",
+    2025 (arXiv 2506.20252).
+    """
+    partial = group.rotated_scratch()
+    hops = spreading.pat_hops(group.size, option_int(group, "aggregation", 1))
+    yield from spreading.reduce_scatter(group, hops, lambda _, slot, n: at(partial, slot, n))
+
+
 @algorithm("reduce_scatter_block", "recursive_halving", power_of_two_only=True)
 def recursive_halving(group: Group) -> Rounds:
     """Exchange half of the blocks still held, with ever nearer partners.
@@ -232,3 +253,23 @@ def ring(group: Group) -> Rounds:
         )
         own = at(group.input, chunk)
         yield Round(Message(me, (me + 1) % size, read, write, combine=own, incoming_left=True))
+
+
+@algorithm("reduce_scatter_block", "sparbit", commutative_only=True)
+def sparbit(group: Group) -> Rounds:
+    """Combine blocks with ranks at distance 1, 2, 4, ...; the first rounds move the most.
+
+    The rounds of allgather's algorithm of this name backwards.
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds and (p - 1)·c per rank: both optimal.
+
+    References
+    ----------
+    Loch, Koslovski, "Sparbit: a new logarithmic-cost and data locality-aware MPI Allgather
+    algorithm", SBAC-PAD 2021 (arXiv 2109.08751).
+    """
+    partial = group.rotated_scratch()
+    hops = spreading.sparbit_hops(group.size)
+    yield from spreading.reduce_scatter(group, hops, lambda _, slot, n: at(partial, slot, n))

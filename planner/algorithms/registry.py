@@ -57,9 +57,10 @@ class Algorithm:
     commutative_only, power_of_two_only, even_only, regular_only : bool
         What it cannot do without: it raises then. Regular means that all
         blocks have one size.
-    tree : {"binomial", "any"} or None
+    tree : {"binomial", "knomial", "any"} or None
         Messages go along the edges of one tree, to its root or from it; an
-        allreduce's to the root, then from it in as many rounds.
+        allreduce's to the root, then from it in as many rounds. A k-nomial tree has
+        the option `radix`.
     best_for, next_best_for : tuple of {"short", "long", "shared", "uneven"}
         Where ``auto`` takes it: for the fewest rounds, the fewest bytes, or the
         fewest waits among ranks that share memory; for blocks of which one is much
@@ -95,7 +96,7 @@ class Algorithm:
     power_of_two_only: bool = False
     even_only: bool = False
     regular_only: bool = False
-    tree: Literal["binomial", "any"] | None = None
+    tree: Literal["binomial", "knomial", "any"] | None = None
     best_for: tuple[Use, ...] = ()
     next_best_for: tuple[Use, ...] = ()
     streams: bool = False

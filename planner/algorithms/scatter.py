@@ -111,7 +111,7 @@ def chain(group: Group) -> Rounds:
     yield Round(Copy(root, at(group.input, root), at(group.output, root)))
 
 
-@algorithm("scatter", "knomial", options={"radix": 4}, tree="any")
+@algorithm("scatter", "knomial", options={"radix": 4}, tree="knomial")
 def knomial(group: Group) -> Rounds:
     """Hand runs of blocks down a tree in which each node feeds radix - 1 others per level.
 

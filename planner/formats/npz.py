@@ -134,11 +134,18 @@ def save(plan: Plan, path: str | Path) -> None:
 
 
 def _component(phase: Phase) -> dict[str, Any]:
-    """Return a phase for JSON; releases before calls need not know them."""
+    """Return a phase for JSON; fields that earlier releases did not have only if they matter."""
     component = asdict(phase)
     if not phase.calls:
         del component["calls"]
+    if phase.radix == _usual_radix(phase.tree):
+        del component["radix"]
     return component
+
+
+def _usual_radix(tree: str) -> int:
+    """Return the radix that a shape of trees has by its name."""
+    return 2 if tree == "binomial" else 0
 
 
 def _is_constant(array: Ints) -> bool:
@@ -412,12 +419,16 @@ class _Reader:
         names = {key: stored[key] for key in _PHASE_NAMES if key in stored}
         for key, name in names.items():
             self.require(f"{place}.{key}", name, str, "string")
+        radix = stored.get("radix", _usual_radix(names.get("tree", "")))
+        if type(radix) is not int or radix < 0 or radix == 1:
+            self.refuse(f"{META}: {place}.radix: Input should be 0, or a valid integer from 2 on")
         trees = enumerate(self.entries(f"{place}.trees", stored.get("trees", [])))
         calls = enumerate(self.entries(f"{place}.calls", stored.get("calls", [])))
         return Phase(
             **names,
             trees=tuple(self.trees(f"{place}.trees.{i}", one) for i, one in trees),
             calls=tuple(self.call(f"{place}.calls.{i}", one) for i, one in calls),
+            radix=radix,
         )
 
     def call(self, place: str, stored: Any) -> Call:

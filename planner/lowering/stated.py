@@ -97,5 +97,6 @@ class Stated:
         )
         numbers = range(len(groups)) if self.algorithm.is_native else ()
         calls = (Call(tuple(groups[number].tolist())) for number in numbers)
+        radix = int(self.options["radix"]) if tree == "knomial" else 2 * (tree == "binomial")
         name, role = self.algorithm.name, self.component.role
-        return Phase(kind, name, role, tree or "", tuple(trees), tuple(calls))
+        return Phase(kind, name, role, tree or "", tuple(trees), tuple(calls), radix)

@@ -91,6 +91,8 @@ class Phase:
         Its trees, one entry per shape.
     calls : tuple of Call
         The groups that call the MPI library's own collective; no two begin with one rank.
+    radix : int
+        The radix of its trees, 2 if they are binomial; 0 if they are not k-nomial.
     """
 
     kind: str = ""
@@ -99,6 +101,7 @@ class Phase:
     tree: str = ""
     trees: tuple[Trees, ...] = ()
     calls: tuple[Call, ...] = ()
+    radix: int = 0
 
     @classmethod
     def parse(cls, name: str) -> Phase:

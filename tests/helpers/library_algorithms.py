@@ -154,6 +154,18 @@ def bruck_allgather(p: int, root: int, n: int) -> Messages:
         distance *= 2
 
 
+def sparbit(p: int, root: int, n: int) -> Messages:
+    """Open MPI's and UCC's; they send the blocks of a step one by one, each as a message."""
+    zeros = (p & -p).bit_length() - 1
+    ignored = (~(p >> zeros) | 1) << zeros
+    distance, held = 1 << ((p - 1).bit_length() - 1), 1
+    while distance:
+        left_out = distance & ignored == distance
+        yield from ((me, (me + distance) % p, n * (held - left_out)) for me in range(p))
+        held = 2 * held - left_out
+        distance //= 2
+
+
 def bruck_alltoall(p: int, root: int, n: int) -> Messages:
     bit = 1
     while bit < p:
@@ -381,6 +393,7 @@ OPEN_MPI: Final[dict[tuple[str, str], Algorithm]] = {
     ("allgather", "ring"): partial(ring, 1),
     ("allgather", "neighbor"): neighbor_exchange,
     ("allgather", "direct"): everyone_to_everyone,
+    ("allgather", "sparbit"): sparbit,
     ("allreduce", "recursive_doubling"): partial(allreduce_doubling, 1),
     ("allreduce", "ring"): partial(ring, 2),
     ("allreduce", "rabenseifner"): ompi_rabenseifner,
@@ -425,6 +438,7 @@ def ucc(settings: Mapping[str, str]) -> dict[tuple[str, str], Algorithm]:
         ("allgather", "ring"): partial(ring, 1),
         ("allgather", "neighbor"): neighbor_exchange,
         ("allgather", "bruck"): bruck_allgather,
+        ("allgather", "sparbit"): sparbit,
         ("allreduce", "knomial"): partial(ucc_allreduce_knomial, radix("ALLREDUCE")),
         ("allreduce", "sra_knomial"): if_halving(
             "ALLREDUCE_SRA", partial(reduce_scatter_allgather, 0)

@@ -24,13 +24,14 @@ ALGORITHMS: Final = {"allreduce": "reduce_bcast"}
 
 
 @cache
-def tree(kind: str, n_ranks: int, n_free: int, transport: str) -> Plan:
-    """Return a binomial tree of `UNIT_NS` bytes a transfer or block, on one node."""
+def tree(kind: str, n_ranks: int, n_free: int, transport: str, radix: int = 0) -> Plan:
+    """Return a binomial or k-nomial tree of `UNIT_NS` bytes a transfer or block, on one node."""
+    knomial = {"name": "knomial", "radix": radix}
     collective: dict[str, Any] = {"kind": kind, "count": UNIT_NS, "datatype": "uint8"}
     spec = {
         "machine": {"ranks_per_node": n_ranks, "cores": n_ranks + n_free},
         "collective": collective,
-        "algorithms": ALGORITHMS.get(kind, "binomial"),
+        "algorithms": knomial if radix else ALGORITHMS.get(kind, "binomial"),
         "transport": transport,
     }
     return compile_plan(PlanSpec.model_validate(spec))

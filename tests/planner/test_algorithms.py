@@ -16,6 +16,7 @@ from collplan.planner.algorithms import registry
 from collplan.planner.algorithms.rounds import Group
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.metrics import measure
+from collplan.planner.plan.plan import Op
 from collplan.planner.plan.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.specs.collective import COLLECTIVES
@@ -135,6 +136,20 @@ def test_groups_of_every_radix_keep_the_order(kind, name, radix):
         check_result(plan)
 
 
+@pytest.mark.parametrize("kind", ["allgather", "reduce_scatter_block"])
+def test_pat_takes_every_aggregation(kind):
+    for n_ranks in range(1, 18):
+        for aggregation in (1, 2, 3, 4, 64):
+            spec = make_spec(kind, {"name": "pat", "aggregation": aggregation}, n_ranks, count=3)
+            plan = compile_plan(spec)
+            verify(plan)
+            check_result(plan)
+            assert all(
+                aggregation * 3 >= int(plan.elements[row])
+                for row in np.flatnonzero(plan.op == Op.SEND)
+            )
+
+
 @pytest.mark.parametrize("kind", VECTORS)
 def test_one_ranks_program_of_unlike_blocks_is_the_plans_restriction(kind):
     for algorithm in registry.legal(kind, 6, commutative=True):
@@ -157,6 +172,8 @@ def test_one_ranks_program_of_unlike_blocks_is_the_plans_restriction(kind):
          "algorithms.padded: 1 is neither true nor false"),
         ("alltoall", {"name": "bruck", "radix": 1},
          "algorithms.radix: 1 is not an integer of at least 2"),
+        ("allgather", {"name": "pat", "aggregation": 0},
+         "algorithms.aggregation: 0 is not an integer of at least 1"),
     ],
 )  # fmt: skip
 def test_options_out_of_range_are_refused(kind, options, message):

@@ -160,6 +160,24 @@ def test_signals_take_a_round_per_digit_of_the_radix(p):
 
 
 @pytest.mark.parametrize("p", range(1, 65))
+def test_blocks_that_spread_by_hops_take_as_many_rounds_as_their_trees(p):
+    log = ceil_log2(p)
+    half = max(1, (1 << log) // 2)
+    wanted = {"sparbit": log}
+    for asked in (1, 2, 7, 8, 64):
+        together = 1 << (min(asked, half).bit_length() - 1)
+        rounds = together.bit_length() - 1 + min((1 << log) // together, p) - 1
+        wanted["pat", asked] = rounds
+    for key, n_rounds in wanted.items():
+        chosen = key if key == "sparbit" else {"name": key[0], "aggregation": key[1]}
+        for kind in ("allgather", "reduce_scatter_block"):
+            for count in (1, 5):
+                found = metrics(kind, chosen, p, count=count)
+                assert found.n_rounds == n_rounds, (kind, key)
+                assert found.bytes_sent_per_rank == (p - 1) * count
+
+
+@pytest.mark.parametrize("p", range(1, 65))
 def test_bine_trees_and_butterflies_take_the_fewest_rounds(p):
     log = ceil_log2(p)
     for count in (p, 5 * p):

@@ -56,6 +56,9 @@ class OverlapOptions(BenchmarkOptions):
         "-n",
         "--ranks",
     )
+    radix: int | None = option(
+        "RADIX", "Radix of the tree of bcast, reduce, gather or scatter; 2, a binomial tree."
+    )
     levels: str | None = option(
         "S,...", "Levels of the tree on the ranks' own cores; 0 to 3 by default."
     )
@@ -117,6 +120,7 @@ class OverlapOptions(BenchmarkOptions):
             _split_numbers("--levels", self.levels),
             None if self.policy is None else split_list(self.policy),
             self.transport,
+            self.radix,
         )
 
     def _machine(self, n_processors: int) -> Machine:

@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.passes.progress import tree_model
-from collplan.planner.passes.progress.split_tree import DOUBLING
+from collplan.planner.passes.progress.tree_model import TreeShape
 from collplan.specs.errors import CollplanError
 from collplan.specs.numbers import MAX_RANKS
 
 Times = npt.NDArray[np.float64]
 
-
+MOST_RADIX: Final = 64
+"""Largest radix whose tables are small enough on any node."""
 N_TREES: Final = {"reduce": 1, "bcast": 1, "gather": 1, "scatter": 1, "allreduce": 2}
 """The collectives that have a model, and how many trees each runs, one after the other."""
 
@@ -61,6 +62,8 @@ class OverlapTable:
         T_non-blocking: the split collective alone.
     overlapped : ndarray of float64, shape (n_cores - 1, n_levels)
         T_overlapped: both.
+    radix : int
+        Of the tree; 2 if it is binomial.
     """
 
     collective: str
@@ -69,6 +72,7 @@ class OverlapTable:
     compute: Times
     communication: Times
     overlapped: Times
+    radix: int = 2
 
     @property
     def n_levels(self) -> int:
@@ -94,8 +98,8 @@ class OverlapTable:
         return Choice(row + 1, levels, float(self.overlapped[row, levels]))
 
 
-def overlap_model(collective: str, n_cores: int) -> OverlapTable:
-    """Return what the closed forms say for a split binomial tree.
+def overlap_model(collective: str, n_cores: int, radix: int = 2) -> OverlapTable:
+    """Return what the closed forms say for a split k-nomial tree.
 
     Parameters
     ----------
@@ -103,6 +107,8 @@ def overlap_model(collective: str, n_cores: int) -> OverlapTable:
         One of `N_TREES`.
     n_cores : int
         Cores of the node, at least 2.
+    radix : int
+        Of the tree, 2 to `MOST_RADIX`; of an allreduce 2.
 
     Returns
     -------
@@ -111,7 +117,8 @@ def overlap_model(collective: str, n_cores: int) -> OverlapTable:
     Raises
     ------
     CollplanError
-        If there is no model of the collective, or the number of cores is out of range.
+        If there is no model of the collective or of its tree, or the number of cores is out of
+        range.
 
     Notes
     -----
@@ -137,19 +144,37 @@ def overlap_model(collective: str, n_cores: int) -> OverlapTable:
     >>> [(one.ranks, one.levels) for one in table.switches()]
     [(52, 1), (58, 2), (62, 3)]
     """
-    trees, doubling = n_trees_of(collective), collective in DOUBLING
+    trees, shape = n_trees_of(collective), checked_shape(collective, radix)
     check_cores(n_cores, MAX_RANKS, "a plan")
     ranks = np.arange(1, n_cores)
     rows = ranks[:, None]
-    levels = np.arange(int(tree_model.tree_height(n_cores)) + 1)
+    levels = np.arange(int(tree_model.tree_height(n_cores, radix)) + 1)
     return OverlapTable(
         collective=collective,
         n_cores=n_cores,
-        blocking=trees * tree_model.blocking_time(ranks, doubling),
-        compute=trees * tree_model.compute_time(ranks, n_cores, doubling),
-        communication=trees * tree_model.non_blocking_time(rows, n_cores, levels, doubling),
-        overlapped=trees * tree_model.overlapped_time(rows, n_cores, levels, doubling),
+        blocking=trees * tree_model.blocking_time(ranks, shape),
+        compute=trees * tree_model.compute_time(ranks, n_cores, shape),
+        communication=trees * tree_model.non_blocking_time(rows, n_cores, levels, shape),
+        overlapped=trees * tree_model.overlapped_time(rows, n_cores, levels, shape),
+        radix=radix,
     )
+
+
+def checked_shape(collective: str, radix: int) -> TreeShape:
+    """Return the shape of a collective's tree.
+
+    Raises
+    ------
+    CollplanError
+        If there is no such tree.
+    """
+    if not 2 <= radix <= MOST_RADIX:
+        raise CollplanError(f"radix: {radix} is out of range; use 2 to {MOST_RADIX}")
+    if radix != 2 and collective == "allreduce":
+        raise CollplanError(
+            f"radix: {radix}, but the trees of an allreduce are binomial; use 2, or reduce or bcast"
+        )
+    return tree_model.shape_of(collective, radix)
 
 
 def n_trees_of(collective: str) -> int:

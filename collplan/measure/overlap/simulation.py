@@ -10,12 +10,18 @@ import numpy as np
 
 from collplan.executors.cost import Timeline, simulate
 from collplan.executors.cost.traces.states import CoreStates, simulated_states
-from collplan.measure.overlap.model import OverlapTable, check_cores, n_trees_of, overlap_model
+from collplan.measure.overlap.model import (
+    OverlapTable,
+    check_cores,
+    checked_shape,
+    n_trees_of,
+    overlap_model,
+)
 from collplan.measure.overlap.sweep import BLOCKING, OverlapMethod, Sweep, node_spec, overlap_row
 from collplan.planner import compile_plan
 from collplan.planner.passes.add_compute import add_compute
-from collplan.planner.passes.progress.split_tree import DOUBLING, split_tree
-from collplan.planner.passes.progress.tree_model import tree_height
+from collplan.planner.passes.progress.split_tree import split_tree
+from collplan.planner.passes.progress.tree_model import shape_of, tree_height
 from collplan.planner.plan.plan import Plan
 from collplan.specs import Link, Machine, Network
 from collplan.specs.explaining import explaining
@@ -30,7 +36,7 @@ UNIT_NS: Final = 10**9
 """Duration of a transfer on a network where nothing else takes time."""
 _UNIT_BYTES: Final = 10**6
 """So many that the first byte of a message, which LogGP does not count, does not matter."""
-_BY_MESSAGES: Final = (*DOUBLING, "allreduce")
+_BY_MESSAGES: Final = ("gather", "scatter", "allreduce")
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +72,7 @@ def simulate_overlap(
     transfer_bytes: int = TRANSFER_BYTES,
     name: str | None = None,
     transport: str | None = None,
+    radix: int = 2,
 ) -> SimulatedOverlap:
     """Simulate a split tree for every number of ranks and levels, alone and with computation.
 
@@ -86,6 +93,8 @@ def simulate_overlap(
         Left out, reduce and bcast go through shared memory, the others by messages:
         through shared memory, blocks of a gather or scatter are read where they lie,
         and no tree is left; an allreduce copies what no mirror can hold.
+    radix : int
+        Of the tree, as of `overlap_model`.
 
     Returns
     -------
@@ -94,7 +103,8 @@ def simulate_overlap(
     Raises
     ------
     CollplanError
-        If there is no model of the collective, or the number of cores is out of range.
+        If there is no model of the collective or of its tree, or the number of cores is out of
+        range.
 
     Notes
     -----
@@ -102,13 +112,14 @@ def simulate_overlap(
     two tables say how well the model knows the communication.
     """
     n_trees = n_trees_of(collective)
+    checked_shape(collective, radix)
     check_cores(n_cores, MOST_CORES, "simulating all plans")
     if transport is None:
         transport = "messages" if collective in _BY_MESSAGES else "shared"
     if machine is None:
         network = _unit_network(transport)
         machine, transfer_bytes = Machine(cores=n_cores, network=network), _UNIT_BYTES
-    trees = _Trees(collective, machine, n_cores, transfer_bytes, transport)
+    trees = _Trees(collective, machine, n_cores, transfer_bytes, transport, radix)
     unit_ns = trees.time_ns(trees.plan(2)) / n_trees
     return SimulatedOverlap(
         table=trees.table(unit_ns),
@@ -144,30 +155,33 @@ class _Trees:
     n_cores: int
     transfer_bytes: int
     transport: str
+    radix: int
 
     def plan(self, n_ranks: int) -> Plan:
         kind, n_bytes = self.collective, self.transfer_bytes
         collective: dict[str, Any] = {"kind": kind, "count": n_bytes, "datatype": "uint8"}
-        if self.collective in DOUBLING:
+        if shape_of(kind).grows:
             # What a root copies to itself is no transfer.
             collective["in_place"] = True
         with explaining():
-            spec = node_spec(self.machine, self.n_cores, n_ranks, collective, self.transport)
+            spec = node_spec(
+                self.machine, self.n_cores, n_ranks, collective, self.transport, radix=self.radix
+            )
         return compile_plan(spec)
 
     def time_ns(self, plan: Plan) -> float:
         return simulate(plan, self.machine.network, allocated=True).makespan_ns
 
     def table(self, unit_ns: float) -> OverlapTable:
-        n, height = self.n_cores, int(tree_height(self.n_cores))
-        compute_ns = np.rint(overlap_model(self.collective, n).compute * unit_ns)
+        n, height = self.n_cores, int(tree_height(self.n_cores, self.radix))
+        compute_ns = np.rint(overlap_model(self.collective, n, self.radix).compute * unit_ns)
         blocking_ns = np.zeros(n - 1)
         alone_ns, both_ns = np.zeros((2, n - 1, height + 1))
         for row in range(n - 1):
             n_ranks = row + 1
             plan = self.plan(n_ranks)
             blocking_ns[row] = self.time_ns(plan)
-            own_height = int(tree_height(n_ranks))
+            own_height = int(tree_height(n_ranks, self.radix))
             for levels in range(own_height + 1):
                 split = split_tree(plan, levels) if plan.n_tasks else plan
                 beside = add_compute(split, int(compute_ns[row]))
@@ -182,6 +196,7 @@ class _Trees:
             compute=compute_ns / unit_ns,
             communication=alone_ns / unit_ns,
             overlapped=both_ns / unit_ns,
+            radix=self.radix,
         )
 
 

@@ -6,9 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from collplan.measure.overlap.model import checked_shape
 from collplan.planner.passes.progress.cores import POLICIES
-from collplan.planner.passes.progress.split_tree import DOUBLING
-from collplan.planner.passes.progress.tree_model import best_levels, blocking_time, tree_height
+from collplan.planner.passes.progress.tree_model import (
+    best_levels,
+    blocking_time,
+    shape_of,
+    tree_height,
+)
 from collplan.specs import Machine, PlanSpec
 from collplan.specs.errors import CollplanError, suggest
 from collplan.specs.explaining import explaining
@@ -17,7 +22,7 @@ TREES: Final = {
     **dict.fromkeys(("bcast", "reduce", "gather", "scatter"), "binomial"),
     "allreduce": "reduce_bcast",
 }
-"""Collectives whose tree is split in levels, and by which algorithm they run."""
+"""Collectives whose tree is split in levels, and by which algorithm they run if it is binomial."""
 CHAINS: Final = {"scan": "chain", "exscan": "chain"}
 """Collectives whose progress is placed by a policy."""
 DATATYPE: Final = "int32"
@@ -101,6 +106,8 @@ class Sweep:
         For chains.
     transport : {"shared", "messages"}
         How ranks pass each other data.
+    radix : int
+        Of the tree; 2 if it is binomial.
     """
 
     kind: str
@@ -110,6 +117,7 @@ class Sweep:
     levels: tuple[int, ...]
     policies: tuple[str, ...]
     transport: str
+    radix: int = 2
 
     @property
     def n_cores(self) -> int:
@@ -118,12 +126,12 @@ class Sweep:
 
     @property
     def algorithm(self) -> str:
-        """Return which algorithm the plans use."""
-        return (TREES | CHAINS)[self.kind]
+        """Return the name of the algorithm that the plans use."""
+        return str(algorithm_of(self.kind, self.radix)["name"])
 
     def methods(self, n_ranks: int) -> list[OverlapMethod]:
         """Return the plans to compare on `n_ranks` ranks; S is at most the tree's height."""
-        height = int(tree_height(n_ranks))
+        height = int(tree_height(n_ranks, self.radix))
         split = [OverlapMethod("plan", levels=levels) for levels in self.levels if levels <= height]
         placed = [OverlapMethod("plan", policy=policy) for policy in self.policies]
         return [BLOCKING, *split, *placed]
@@ -142,7 +150,13 @@ class Sweep:
         collective = {"kind": self.kind, "count": self.n_bytes // ITEMSIZE, "datatype": DATATYPE}
         with explaining(error=CollplanError, before="--bytes: "):
             return node_spec(
-                self.machine, self.n_cores, n_ranks, collective, self.transport, passes
+                self.machine,
+                self.n_cores,
+                n_ranks,
+                collective,
+                self.transport,
+                passes,
+                self.radix,
             )
 
     def computation_s(self, n_ranks: int, on_all_cores_s: float) -> float:
@@ -153,7 +167,7 @@ class Sweep:
         """Return the S that is best by the paper's model; None for chains."""
         if self.kind in CHAINS:
             return None
-        return int(best_levels(n_ranks, self.n_cores, self.kind in DOUBLING))
+        return int(best_levels(n_ranks, self.n_cores, shape_of(self.kind, self.radix)))
 
     def blocking_ratio(self, n_ranks: int) -> float:
         """Return how many times longer the blocking collective takes on all cores, by the model.
@@ -169,8 +183,21 @@ class Sweep:
             )
         if self.kind in CHAINS:
             return (self.n_cores - 1) / (n_ranks - 1)
-        doubling = self.kind in DOUBLING
-        return float(blocking_time(self.n_cores, doubling) / blocking_time(n_ranks, doubling))
+        shape = shape_of(self.kind, self.radix)
+        return float(blocking_time(self.n_cores, shape) / blocking_time(n_ranks, shape))
+
+
+def algorithm_of(kind: str, radix: int) -> dict[str, Any]:
+    """Return the algorithm of a collective as a spec names it.
+
+    Examples
+    --------
+    >>> algorithm_of("bcast", 2), algorithm_of("bcast", 4)
+    ({'name': 'binomial'}, {'name': 'knomial', 'radix': 4})
+    """
+    if radix != 2:
+        return {"name": "knomial", "radix": radix}
+    return {"name": (TREES | CHAINS)[kind]}
 
 
 def node_spec(
@@ -180,6 +207,7 @@ def node_spec(
     collective: dict[str, Any],
     transport: str,
     passes: Sequence[dict[str, Any]] = (),
+    radix: int = 2,
 ) -> PlanSpec:
     """Return the spec of a plan for the given ranks on one node of a machine."""
     place = machine.replace(nodes=1, ranks_per_node=n_ranks, cores=n_cores, rank_order="block")
@@ -187,7 +215,7 @@ def node_spec(
         {
             "machine": place,
             "collective": collective,
-            "algorithms": (TREES | CHAINS)[collective["kind"]],
+            "algorithms": algorithm_of(collective["kind"], radix),
             "transport": transport,
             "passes": passes,
         }
@@ -245,12 +273,13 @@ def plan_sweep(
     levels: Sequence[int] | None = None,
     policies: Sequence[str] | None = None,
     transport: str | None = None,
+    radix: int | None = None,
 ) -> Sweep:
     """Return what to run, with what was not asked for filled in.
 
     Parameters
     ----------
-    kind, n_bytes, machine, ranks, levels, policies, transport
+    kind, n_bytes, machine, ranks, levels, policies, transport, radix
         As of `Sweep`; options of the command line by that name. By default ranks
         share memory where that leaves a tree or chain of transfers: not where all
         read the root's buffer, or blocks where they lie.
@@ -284,11 +313,12 @@ def plan_sweep(
             f"--cores: {n_cores} cores have none left beside 2 ranks; give 3 or more, which then "
             f"share the processors there are"
         )
+    base = _radix(kind, radix)
     placed = _policies(kind, levels, policies) if kind in CHAINS else ()
-    split = _levels(kind, chosen[-1], levels, policies) if kind in TREES else ()
+    split = _levels(kind, chosen[-1], base, levels, policies) if kind in TREES else ()
     if transport is None:
         transport = "messages" if kind in _READ_AT_ONCE else "shared"
-    sweep = Sweep(kind, n_bytes, machine, chosen, split, placed, transport)
+    sweep = Sweep(kind, n_bytes, machine, chosen, split, placed, transport, base)
     sweep.spec(chosen[-1], BLOCKING)  # raises where bytes are too many
     return sweep
 
@@ -305,6 +335,15 @@ def default_ranks(n_cores: int) -> list[int]:
     return [n for n in range(2, n_cores) if n % step == 0 or n_cores - n <= _EVERY]
 
 
+def _radix(kind: str, radix: int | None) -> int:
+    if radix is None:
+        return 2
+    if kind in CHAINS:
+        raise CollplanError(f"--radix: {kind} runs as a chain, which has none; leave it out")
+    checked_shape(kind, radix)
+    return radix
+
+
 def _policies(
     kind: str, levels: Sequence[int] | None, policies: Sequence[str] | None
 ) -> tuple[str, ...]:
@@ -318,11 +357,15 @@ def _policies(
 
 
 def _levels(
-    kind: str, most_ranks: int, levels: Sequence[int] | None, policies: Sequence[str] | None
+    kind: str,
+    most_ranks: int,
+    radix: int,
+    levels: Sequence[int] | None,
+    policies: Sequence[str] | None,
 ) -> tuple[int, ...]:
     if policies is not None:
         raise CollplanError(f"--policy: {kind} runs as a tree, whose levels split; use --levels")
-    height = int(tree_height(most_ranks))
+    height = int(tree_height(most_ranks, radix))
     if levels is None:
         return tuple(range(min(MOST_LEVELS, height) + 1))
     for level in levels:

@@ -17,6 +17,7 @@ from collplan.planner.algorithms.rounds import (
     Rounds,
     at,
 )
+from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 
 Partial = Callable[[Index, Index, int], Chunks]
 """``partial(block, slot, n)`` names n blocks, partly combined, at the rank `slot` before them."""
@@ -49,6 +50,54 @@ class Hop(NamedTuple):
         if not self.is_mirrored:
             return distance
         return np.where(me % 2 == 0, distance, 1 - distance - n)
+
+
+def sparbit_hops(size: int) -> tuple[Hop, ...]:
+    """Return hops over ever shorter distances, every one of which halves the gaps of before.
+
+    Examples
+    --------
+    >>> [(hop.skip, hop.sent) for hop in sparbit_hops(6)]
+    [(4, (0,)), (2, (0, 2)), (1, (0, 2, 4))]
+    """
+    hops = []
+    for level in reversed(range(ceil_log2(size))):
+        skip = 1 << level
+        sent = sorted(-behind % size for behind in range(0, size - skip, 2 * skip))
+        hops.append(Hop(skip, tuple(sent)))
+    return tuple(hops)
+
+
+def pat_hops(size: int, aggregation: int) -> tuple[Hop, ...]:
+    """Return hops along trees that begin far away; up to `aggregation` trees go together.
+
+    That number is rounded down to a power of two, and to half of the power of two above `size`.
+
+    Examples
+    --------
+    >>> [(hop.skip, hop.sent) for hop in pat_hops(6, 2)]
+    [(2, (0,)), (5, (0, 4)), (4, (0,)), (5, (2,))]
+    """
+    span = 1 << ceil_log2(size)
+    trees = 1 << floor_log2(max(1, min(aggregation, span // 2)))
+    depth = span // trees
+    found = []
+    while span > depth:
+        span //= 2
+        found.append((span, list(range(0, size - span, 2 * span))))
+    for node in _nearest_subtrees(0, depth):
+        skip = node & -node
+        found.append((skip, [end - skip for end in range(node, size, depth)]))
+    return tuple(Hop(-skip % size, tuple(sent)) for skip, sent in found if sent)
+
+
+def _nearest_subtrees(node: int, span: int) -> Iterator[int]:
+    """Yield the nodes below one in a binomial tree, the smallest subtree first."""
+    step = 1
+    while step < span:
+        yield node + step
+        yield from _nearest_subtrees(node + step, step)
+        step *= 2
 
 
 def runs(distances: Sequence[int]) -> Iterator[tuple[int, int]]:

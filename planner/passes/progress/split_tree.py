@@ -13,7 +13,7 @@ from collplan.planner.algorithms import registry
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.progress.cores import CorePlacement, move_to_cores, placement_of
-from collplan.planner.passes.progress.tree_model import best_levels
+from collplan.planner.passes.progress.tree_model import best_levels, shape_of
 from collplan.planner.passes.registry import is_number, register_pass
 from collplan.planner.passes.scheduling.message_graph import require_all_ranks
 from collplan.planner.plan.matching import match_messages
@@ -21,8 +21,6 @@ from collplan.planner.plan.phases import DOWN, UP, Phase
 from collplan.planner.plan.plan import INTENT, NONE, ON_START, Buffer, Extents, Op, Plan, Stage
 
 AUTO: Final = "auto"
-DOUBLING: Final = ("gather", "scatter")
-"""Collectives whose messages double from level to level."""
 Levels = Annotated[
     Annotated[int, Field(ge=0)] | Literal["auto"],
     "{} is not a number of at least 0; or use auto",
@@ -180,12 +178,12 @@ class _Split:
                 if n_cores == len(ranks):
                     best[ranks] = 0
                     continue
-                if phase.tree != "binomial":
+                if not phase.radix:
                     raise AlgorithmError(
-                        f"passes.split_tree.levels: auto knows binomial trees, {phase} is none; "
-                        "give a number, or choose binomial"
+                        f"passes.split_tree.levels: auto knows binomial and k-nomial trees, "
+                        f"{phase} is none; give a number, or choose binomial"
                     )
-                best[ranks] = best_levels(len(ranks), n_cores, phase.kind in DOUBLING)
+                best[ranks] = best_levels(len(ranks), n_cores, shape_of(phase.kind, phase.radix))
         return best
 
     def _join_local(self, ends: dict[int, Bools]) -> None:

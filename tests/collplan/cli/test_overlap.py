@@ -37,6 +37,16 @@ def test_json_has_every_number_of_ranks_and_levels(collplan: CommandLine) -> Non
     assert "simulation" not in found
 
 
+def test_a_radix_makes_another_tree(collplan: CommandLine) -> None:
+    found = collplan("overlap", "--cores", 9, "--radix", 3, "--simulate", "--json").json()
+    model = overlap_model("reduce", 9, 3)
+    assert found["radix"] == 3
+    for row in found["rows"]:
+        assert row["time"] == model.overlapped[row["ranks"] - 1, row["levels"]]
+        if row["ranks"] > 1:
+            assert row["simulated"] <= row["time"] * 1.0001
+
+
 def test_json_with_a_simulation_beside(collplan: CommandLine) -> None:
     found = collplan("overlap", "--cores", 6, "--simulate", "--json").json()
     for row in found["rows"]:

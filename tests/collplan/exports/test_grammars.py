@@ -22,7 +22,7 @@ Reader = Callable[[str], list[Rule]]
 OMPI_ALGORITHMS = {kind: {name for of, name in NUMBERS if of == kind} for kind in IDS}
 OMPI_ALGORITHMS["allgather"].add("direct")
 UCC_ALGORITHMS = {
-    "allgather": {"knomial", "ring", "neighbor", "bruck"},
+    "allgather": {"knomial", "ring", "neighbor", "bruck", "sparbit"},
     "allreduce": {"knomial", "sra_knomial", "ring"},
     "alltoall": {"pairwise", "bruck"},
     "bcast": {"knomial", "sag_knomial"},

@@ -22,7 +22,7 @@ from collplan.measure.overlap.sweep import (
     plan_sweep,
 )
 from collplan.planner import compile_plan
-from collplan.planner.passes.progress.tree_model import best_levels
+from collplan.planner.passes.progress.tree_model import best_levels, shape_of
 from collplan.specs import Machine
 from collplan.specs.errors import CollplanError
 from command_line import CommandLine
@@ -163,6 +163,22 @@ def test_the_simulated_sweep_has_the_models_best_levels(collplan: CommandLine) -
     best = {entry["ranks"]: entry["method"] for entry in document["best"]}
     assert best == {n: f"S={best_levels(n, 10)}" for n in range(2, 10)}
     assert all(entry["method"] == f"S={entry['model_levels']}" for entry in document["best"])
+
+
+def test_a_knomial_tree_has_its_own_best_levels(collplan: CommandLine) -> None:
+    arguments = ["--radix", 3, "--levels", "0,1,2,3,4", "--cores", 10]
+    document = collplan("bench", "overlap", "--simulate", *arguments, "--json").json()
+    assert (document["algorithm"], document["radix"]) == ("knomial", 3)
+    best = {entry["ranks"]: entry["method"] for entry in document["best"]}
+    assert best == {n: f"S={best_levels(n, 10, shape_of('reduce', 3))}" for n in range(2, 10)}
+    lines = collplan("bench", "overlap", "--simulate", *arguments).out
+    assert "on 10 cores, knomial with radix 3, simulated" in lines
+    sweep = plan_sweep("gather", 4096, Machine(cores=10), [9], radix=3)
+    assert sweep.blocking_ratio(9) == (2 * 9 - 1) / (9 - 1)
+    assert [one.levels for one in sweep.methods(2)] == [None, 0, 1]
+    for kind, words in (("scan", "--radix: scan runs as a chain"), ("allreduce", "are binomial")):
+        with pytest.raises(CollplanError, match=words):
+            plan_sweep(kind, 4096, Machine(cores=10), [9], radix=3)
 
 
 def test_the_simulated_table_and_files(collplan: CommandLine) -> None:

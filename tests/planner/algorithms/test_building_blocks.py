@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from collplan.planner.algorithms.building_blocks.circulant import skips
 from collplan.planner.algorithms.building_blocks.factors import factors, greatest_product
 from collplan.planner.algorithms.building_blocks.folding import fold, owned
 from collplan.planner.algorithms.building_blocks.size_trees import inner_heads, size_tree
+from collplan.planner.algorithms.building_blocks.spreading import Hop, pat_hops, sparbit_hops
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 
 SIZES = range(1, 41)
@@ -73,8 +75,21 @@ def test_bine_trees_reach_all_over_short_distances(size: int) -> None:
 
 @pytest.mark.parametrize("size", [2, 4, 6, 8, 12, 14, 34, 40, 64, 500, 1152])
 def test_butterflies_bring_every_block_once(size: int) -> None:
+    assert_every_block_comes_once(butterfly(size), size)
+
+
+@pytest.mark.parametrize("size", [*SIZES, 64, 100, 1000])
+def test_hops_of_trees_bring_every_block_once(size: int) -> None:
+    assert_every_block_comes_once(sparbit_hops(size), size)
+    for aggregation in (1, 2, 5, 8, 1 << 20):
+        hops = pat_hops(size, aggregation)
+        assert_every_block_comes_once(hops, size)
+        assert all(len(hop.sent) <= aggregation for hop in hops)
+
+
+def assert_every_block_comes_once(hops: Sequence[Hop], size: int) -> None:
     held = {0}
-    for hop in butterfly(size):
+    for hop in hops:
         came = {hop.received(distance, size) for distance in hop.sent}
         assert set(hop.sent) <= held
         assert not held & came

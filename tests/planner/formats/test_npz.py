@@ -234,6 +234,10 @@ REFUSED = {
         lambda m: change_meta(m, components=[{"kind": "bcast"}]),
         "components must be those that phases names",
     ),
+    "a radix of no tree": (
+        lambda m: change_meta(m, components=[{"kind": "bcast", "radix": 1}]),
+        r"components\.0\.radix: Input should be 0, or a valid integer from 2 on",
+    ),
     "components of foreign ranks": (
         lambda m: change_meta(
             m,
@@ -310,6 +314,20 @@ def test_refused_with_the_reason(case, members, tmp_path):
         load_all(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
+
+
+def test_the_radix_of_trees_is_stored(tmp_path):
+    for algorithm, tree, radix in (("binomial", "binomial", 2), ("chain", "any", 0),
+                                   ({"name": "knomial", "radix": 3}, "knomial", 3)):  # fmt: skip
+        collective = {"kind": "bcast", "count": 8}
+        machine = {"ranks_per_node": 5}
+        plan = compile_plan(
+            parse_spec({"machine": machine, "collective": collective, "algorithms": algorithm})
+        )
+        save(plan, tmp_path / "one.plan")
+        (phase,) = load(tmp_path / "one.plan").phases
+        assert (phase.tree, phase.radix) == (tree, radix)
+        assert phase == plan.phases[0]
 
 
 def test_files_without_components_have_names_of_phases_only(tmp_path):

@@ -14,8 +14,11 @@ from collplan.planner.passes import Pass, pass_registry, run_passes
 from collplan.planner.passes.progress.cores import CorePlacement
 from collplan.planner.passes.progress.split_tree import number_transfers
 from collplan.planner.passes.progress.tree_model import (
+    TreeShape,
     best_levels,
     blocking_time,
+    overlappable_time,
+    shape_of,
     transfers,
     tree_height,
 )
@@ -85,6 +88,60 @@ def test_every_level_is_dealt_evenly_and_has_the_models_transfers(kind, transpor
         assert len(found) == n_ranks - 1
 
 
+@pytest.mark.parametrize("radix", [2, 3, 4, 5, 8, 40])
+@pytest.mark.parametrize("kind", ["reduce", "bcast", "gather", "scatter"])
+def test_every_level_of_a_knomial_tree_is_dealt_evenly_and_has_the_models_transfers(kind, radix):
+    shape, is_up = shape_of(kind, radix), kind in ("reduce", "gather")
+    for n_ranks in range(1, 41):
+        n_free = 1 + n_ranks % 4
+        knomial = {"name": "knomial", "radix": radix}
+        plan = tree_plan(kind, knomial, n_ranks, split(0), n_free=n_free)
+        found, height = ends(plan), int(tree_height(n_ranks, radix))
+        rounds = sorted({rnd for rnd, *_ in found}, reverse=not is_up)
+        assert len(rounds) == height
+        assert sum(transfers(n_ranks, np.arange(1, height + 1), shape)) == n_ranks - 1
+        for level, own in enumerate(rounds, 1):
+            cores = [cores for rnd, *_, cores in found if rnd == own]
+            assert len(cores) == transfers(n_ranks, level, shape)
+            counts = [cores.count(core) for core in set(cores)]
+            assert max(counts) == -(-len(cores) // n_free)
+
+
+@pytest.mark.parametrize("radix", [2, 3, 4, 7, 64, 2**62])
+@pytest.mark.parametrize("kind", ["reduce", "bcast", "gather", "scatter"])
+def test_closed_forms_of_knomial_trees_are_sums_over_their_levels(kind, radix):
+    shape = shape_of(kind, radix)
+    ranks = np.arange(1, 100)
+    heights = tree_height(ranks, radix)
+    for n_ranks, height in zip(ranks.tolist(), heights.tolist(), strict=True):
+        counts = [int(transfers(n_ranks, level, shape)) for level in range(1, height + 2)]
+        assert (sum(counts), counts[-1]) == (n_ranks - 1, 0)
+        units = [radix ** ((level - 1) // (radix - 1)) for level in range(1, height + 1)]
+        if kind in ("reduce", "bcast"):
+            units = [1] * height
+        assert blocking_time(n_ranks, shape) == sum(units)
+        for levels in (0, 1, height // 2, height, height + 3):
+            above = list(zip(counts, units, strict=False))[levels:]
+            wanted = sum(-(-count // 3) * unit for count, unit in above)
+            assert overlappable_time(n_ranks, 3, levels, shape) == wanted
+    whole = overlappable_time(ranks[:, None], 3, np.arange(5), shape)
+    alone = [[overlappable_time(n, 3, levels, shape) for levels in range(5)] for n in ranks]
+    assert np.array_equal(whole, alone)
+
+
+def test_a_tree_of_radix_2_is_the_binomial_one():
+    ranks, levels = np.arange(1, 300), np.arange(12)
+    assert np.array_equal(tree_height(ranks), [(n - 1).bit_length() for n in ranks.tolist()])
+    for kind in ("reduce", "bcast", "gather", "scatter"):
+        shape = shape_of(kind, 2)
+        counts = transfers(ranks[:, None], levels + 1, shape)
+        half = 2**levels
+        assert np.array_equal(counts, (ranks[:, None] - 1 + half) // (2 * half))
+        assert np.array_equal(best_levels(ranks, 300, shape), best_levels(
+            ranks, 300, TreeShape(grows=kind in ("gather", "scatter"))
+        ))  # fmt: skip
+
+
 @pytest.mark.parametrize(("kind", "name"), TREES)
 def test_leaf_levels_run_inside_start_or_wait_and_the_rest_between(kind, name):
     wanted = {"allreduce": ("START", "WAIT")}.get(
@@ -137,11 +194,16 @@ def test_auto_takes_what_the_model_finds_best():
     plan = tree_plan("bcast", "binomial", 60, split(comm_cores=2), n_free=4)
     n_waiting = len({rnd for rnd, *_, stage, _ in ends(plan) if stage == "WAIT"})
     assert n_waiting == best_levels(60, 62)
+    # A k-nomial tree, too.
+    for kind, stage in (("reduce", "START"), ("bcast", "WAIT"), ("scatter", "WAIT")):
+        plan = tree_plan(kind, {"name": "knomial", "radix": 3}, 60, split(), n_free=2)
+        n_split = len({rnd for rnd, *_, name, _ in ends(plan) if name == stage})
+        assert n_split == best_levels(60, 62, shape_of(kind, 3)) > 0
     # What doubles has its own best.
     plan = tree_plan("gather", "binomial", 60, split(), n_free=4)
     n_starting = len({rnd for rnd, *_, stage, _ in ends(plan) if stage == "START"})
-    assert n_starting == best_levels(60, 64, doubling=True)
-    with pytest.raises(AlgorithmError, match="auto knows binomial trees, bcast/chain is none"):
+    assert n_starting == best_levels(60, 64, shape_of("gather"))
+    with pytest.raises(AlgorithmError, match="auto knows binomial and k-nomial trees, bcast/chain"):
         tree_plan("bcast", "chain", 6, split())
 
 
@@ -158,7 +220,7 @@ def test_the_closed_forms_agree_with_the_paper_and_with_sums_written_out():
         counts = [int(transfers(n_ranks, level)) for level in range(1, 9)]
         assert sum(counts) == n_ranks - 1
         assert int(tree_height(n_ranks)) == (n_ranks - 1).bit_length()
-        assert blocking_time(n_ranks, doubling=True) == 2 ** (n_ranks - 1).bit_length() - 1
+        assert blocking_time(n_ranks, shape_of("gather")) == 2 ** (n_ranks - 1).bit_length() - 1
 
 
 def test_communication_cores_can_be_fewer_than_are_free():

@@ -62,42 +62,51 @@ class TestThePaper:
         assert switches(overlap_model("gather", 64)) == [(58, 1), (60, 2), (61, 3), (63, 4)]
 
 
-def by_hand(kind: str, cores: int, ranks: int, levels: int) -> dict[str, Fraction]:
+def levels_by_hand(kind: str, radix: int, n: int) -> list[tuple[int, int]]:
+    """Return the transfers of every level, leaves first, and the units that one moves."""
+    found = []
+    for exponent in range(n.bit_length()):
+        span = radix**exponent
+        own = [
+            sum(1 for rank in range(n) if rank % (radix * span) == child * span)
+            for child in range(1, radix)
+        ]
+        children = [count for count in own if count]
+        # Down the tree, the last child is served last.
+        ordered = children[::-1] if kind in ("bcast", "scatter") else children
+        found += [(count, span if kind in ("gather", "scatter") else 1) for count in ordered]
+    return found
+
+
+def by_hand(kind: str, cores: int, ranks: int, levels: int, radix: int) -> dict[str, Fraction]:
     """Return the equations' times, written out again, in whole fractions."""
-    doubling = kind in ("gather", "scatter")
-
-    def height(n: int) -> int:
-        return (n - 1).bit_length()
-
-    def weight(level: int) -> int:
-        return 2 ** (level - 1) if doubling else 1
-
-    def sum_of(first: int, last: int) -> int:
-        return sum(weight(i) for i in range(first, last + 1))
-
-    folded = Fraction(0)
-    for i in range(levels + 1, height(ranks) + 1):
-        n_transfers = sum(1 for rank in range(ranks) if rank % 2**i == 2 ** (i - 1))
-        folded += -(-n_transfers // (cores - ranks)) * weight(i)
-    head = sum_of(1, min(levels, height(ranks)))
-    compute = Fraction(cores, ranks) * sum_of(1, height(cores))
+    own, whole = (levels_by_hand(kind, radix, n) for n in (ranks, cores))
+    folded = sum(
+        (Fraction(-(-count // (cores - ranks)) * units) for count, units in own[levels:]),
+        Fraction(0),
+    )
+    head = sum(units for _, units in own[:levels])
+    compute = Fraction(cores, ranks) * sum(units for _, units in whole)
     trees = 2 if kind == "allreduce" else 1
     return {
-        "blocking": Fraction(trees * sum_of(1, height(ranks))),
+        "blocking": Fraction(trees * sum(units for _, units in own)),
         "compute": trees * compute,
         "communication": trees * (head + folded),
         "overlapped": trees * (head + max(compute, folded)),
     }
 
 
-@pytest.mark.parametrize("kind", N_TREES)
+@pytest.mark.parametrize(
+    ("kind", "radix"),
+    [*((kind, 2) for kind in N_TREES), *((kind, r) for kind in list(N_TREES)[:4] for r in (3, 4))],
+)
 @pytest.mark.parametrize("cores", [2, 3, 7, 20, 33])
-def test_tables_hold_the_equations(kind: str, cores: int) -> None:
-    table = overlap_model(kind, cores)
-    assert table.overlapped.shape == (cores - 1, (cores - 1).bit_length() + 1)
+def test_tables_hold_the_equations(kind: str, radix: int, cores: int) -> None:
+    table = overlap_model(kind, cores, radix)
+    assert table.n_levels == len(levels_by_hand(kind, radix, cores)) + 1
     for ranks in range(1, cores):
         for levels in range(table.n_levels):
-            expected = by_hand(kind, cores, ranks, levels)
+            expected = by_hand(kind, cores, ranks, levels, radix)
             for name, time in expected.items():
                 own = getattr(table, name)[ranks - 1]
                 found = own[levels] if own.ndim else own
@@ -119,12 +128,21 @@ def test_equal_times_go_to_fewer_levels_and_fewer_ranks() -> None:
         (("reduce", 1), ("cores: 1", "2 or more")),
         (("reduce", 0), ("cores: 0", "2 or more")),
         (("reduce", 10**6), ("cores: 1000000 is too many", "65536")),
+        (("reduce", 64, 1), ("radix: 1 is out of range", "2 to 64")),
+        (("reduce", 64, 65), ("radix: 65 is out of range", "2 to 64")),
+        (("allreduce", 64, 4), ("radix: 4", "binomial", "use 2")),
     ],
 )
 def test_what_has_no_model_is_refused(arguments: Any, words: tuple[str, ...]) -> None:
     with pytest.raises(CollplanError) as refused:
         overlap_model(*arguments)
     assert all(word in str(refused.value) for word in words)
+
+
+def test_a_tree_of_radix_4_has_more_levels_and_is_split_later() -> None:
+    tables = [overlap_model("reduce", 64, radix) for radix in (2, 4)]
+    assert [table.n_levels for table in tables] == [7, 10]
+    assert [switches(table)[0] for table in tables] == [(52, 1), (53, 1)]
 
 
 @cache
@@ -145,6 +163,17 @@ class TestSimulated:
         more = (found.overlapped - model.overlapped)[1:]
         assert abs(more).max() <= (trees - 1) + 1e-4
         assert switches(found) == switches(model)
+
+    @pytest.mark.parametrize(("kind", "radix"), [("reduce", 3), ("reduce", 5), ("bcast", 4)])
+    def test_knomial_trees_take_what_the_model_says(self, kind: str, radix: int) -> None:
+        transport = "shared" if kind == "reduce" else "messages"
+        found = simulated(kind, radix=radix, transport=transport).table
+        model = overlap_model(kind, 16, radix)
+        assert found.radix == model.radix == radix
+        assert found.blocking[1:] == pytest.approx(model.blocking[1:], rel=1e-4)
+        assert found.compute == pytest.approx(model.compute, rel=1e-5)
+        # Out of sequence a tree may be faster, as its levels are not in step.
+        assert (found.overlapped <= model.overlapped * (1 + 1e-4))[1:].all()
 
     def test_a_broadcast_through_shared_memory_is_no_tree(self) -> None:
         """Everybody reads the root's buffer, on their own cores at once.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from collplan.executors.cost import Timeline, simulate
@@ -16,8 +17,8 @@ from collplan.planner import compile_plan
 from collplan.planner.passes.add_compute import add_compute
 from collplan.planner.passes.progress.split_tree import number_transfers, split_tree
 from collplan.planner.passes.progress.tree_model import (
-    blocking_time,
     overlappable_time,
+    shape_of,
     tree_height,
 )
 from collplan.planner.plan.plan import Plan
@@ -29,21 +30,23 @@ N_FREE = 8
 DOUBLING = ("gather", "scatter")
 
 
-def cases(kind: str, step: int = 1) -> Iterator[tuple[int, int, int]]:
+def cases(kind: str, step: int = 1, radix: int = 2) -> Iterator[tuple[int, int, int]]:
     """Generate ranks, levels, and one number of communication cores after the other."""
-    sizes = (2, 4, 8, 16, 32) if kind in DOUBLING else range(2, 41, step)
+    powers = [radix**i for i in range(1, 6) if radix**i <= 40]
     turn = 0
-    for n_ranks in sizes:
-        for levels in range(int(tree_height(n_ranks)) + 1):
+    for n_ranks in powers if kind in DOUBLING else range(2, 41, step):
+        for levels in range(int(tree_height(n_ranks, radix)) + 1):
             yield n_ranks, levels, 1 + turn % N_FREE
             turn += 3
 
 
-def model(kind: str, n_ranks: int, levels: int, n_comm: int, compute: float) -> float:
+def model(
+    kind: str, n_ranks: int, levels: int, n_comm: int, compute: float, radix: int = 2
+) -> float:
     """Return equations 6 to 9 for any computation C, in transfers; 6 and 8 are those without."""
-    doubling, trees = kind in DOUBLING, 2 if kind == "allreduce" else 1
-    head = float(blocking_time(2**levels, doubling))
-    behind = float(overlappable_time(n_ranks, n_comm, levels, doubling))
+    shape, trees = shape_of(kind, radix), 2 if kind == "allreduce" else 1
+    head = int(shape.units_below(np.array(levels)))
+    behind = float(overlappable_time(n_ranks, n_comm, levels, shape))
     return trees * head + max(compute, trees * behind)
 
 
@@ -55,32 +58,45 @@ def times(plan: Plan, transport: str, compute: float) -> tuple[float, float]:
     return alone / UNIT_NS, overlapped / UNIT_NS
 
 
+@pytest.mark.parametrize("radix", [0, 2, 3, 4, 7, 40])
 @pytest.mark.parametrize("kind", ["reduce", "bcast"])
-def test_trees_in_shared_memory_take_what_the_model_says(kind: str) -> None:
-    """Exactly with levels in sequence, and never longer without."""
-    for n_ranks, levels, n_comm in cases(kind):
-        split = split_tree(tree(kind, n_ranks, N_FREE, "shared"), levels, n_comm)
+def test_trees_in_shared_memory_take_what_the_model_says(kind: str, radix: int) -> None:
+    """Exactly with levels in sequence, and never longer without; radix 0 is `binomial`."""
+    base = radix or 2
+    for n_ranks, levels, n_comm in cases(kind, 1 + (base > 2), base):
+        split = split_tree(tree(kind, n_ranks, N_FREE, "shared", radix), levels, n_comm)
         for compute in (1.25, float(n_ranks)):
             case = (n_ranks, levels, n_comm, compute)
             found = times(in_sequence(split), "shared", compute)
-            expected = [model(kind, n_ranks, levels, n_comm, c) for c in (0.0, compute)]
+            expected = [model(kind, n_ranks, levels, n_comm, c, base) for c in (0.0, compute)]
             assert list(found) == expected, case
             alone, overlapped = times(split, "shared", compute)
             assert alone <= found[0], case
             assert overlapped <= found[1], case
 
 
-@pytest.mark.parametrize("kind", ["gather", "scatter", "allreduce", "reduce", "bcast"])
-def test_trees_of_messages_take_what_the_model_says(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "radix"),
+    [
+        *((kind, 0) for kind in ("gather", "scatter", "allreduce", "reduce", "bcast")),
+        *(
+            (kind, radix)
+            for kind in ("gather", "scatter", "reduce", "bcast")
+            for radix in (2, 3, 6)
+        ),
+    ],
+)
+def test_trees_of_messages_take_what_the_model_says(kind: str, radix: int) -> None:
     """The first byte of each of at most 2 H messages in a row is missing.
 
     Out of sequence they may take longer: ports and cores serve what comes first.
     """
-    for n_ranks, levels, n_comm in cases(kind, 4):
-        split = split_tree(tree(kind, n_ranks, N_FREE, "messages"), levels, n_comm)
+    base = radix or 2
+    for n_ranks, levels, n_comm in cases(kind, 4, base):
+        split = split_tree(tree(kind, n_ranks, N_FREE, "messages", radix), levels, n_comm)
         compute = 1.0 + n_ranks / 4
         found = times(in_sequence(split), "messages", compute)
-        expected = [model(kind, n_ranks, levels, n_comm, c) for c in (0.0, compute)]
+        expected = [model(kind, n_ranks, levels, n_comm, c, base) for c in (0.0, compute)]
         assert found == pytest.approx(expected, abs=100 / UNIT_NS), (n_ranks, levels, n_comm)
 
 
