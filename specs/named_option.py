@@ -95,7 +95,11 @@ class NamedOption(ShortModel):
 
 
 class AlgorithmChoice(NamedOption):
-    """An algorithm by name, with its options; ``auto`` leaves the choice to the planner."""
+    """An algorithm by name, with its options.
+
+    ``auto`` leaves the choice to the planner, ``native`` calls the MPI library's own collective,
+    and ``mpich`` is what MPICH chooses by default.
+    """
 
 
 CHOICE_TAG: Final = "choice"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from collplan.cli.options import Json, Options, argument
-from collplan.reports.output import print_json, print_table
+from collplan.reports.output import print_json, print_line, print_table
 from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
@@ -50,6 +50,10 @@ def command(options: AlgorithmsOptions) -> None:
             ]
             for row in rows
         ],
+    )
+    print_line(
+        "also for every collective: auto, the planner's choice; mpich, MPICH's default choice; "
+        "native, the MPI library's own collective"
     )
 
 

@@ -8,16 +8,16 @@ a barrier stand for each call, as MPI may keep every member until all have come.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.memory import require_memory
-from collplan.planner.plan.pieces import Pieces, pieces_of, stack, with_pieces
-from collplan.planner.plan.plan import COLUMNS, NONE, Buffer, Dependencies, Op, Plan
+from collplan.planner.plan.pieces import Pieces, empty, one_each, pieces_of, stack, with_pieces
+from collplan.planner.plan.plan import COLUMNS, NONE, ON_START, Buffer, Dependencies, Op, Plan
 
 BYTES_PER_ROW: Final = 600
 """Peak memory of writing calls out, in bytes per task."""
@@ -174,7 +174,7 @@ class _Written:
         for name, value in (("op", Op.COMPUTE), ("peer", NONE), ("tag", NONE)):
             columns[name][: plan.n_tasks][is_call] = value
         before = plan.deps.task.astype(np.int64)
-        waits_for_end = (ends[before] != NONE) & (plan.deps.kind & 1 == 0)
+        waits_for_end = (ends[before] != NONE) & (plan.deps.kind & ON_START == 0)
         before = np.where(waits_for_end, ends[before], before)
         new_before, new_after = (np.concatenate(side) for side in zip(*self._edges, strict=True))
         after = np.concatenate((plan.deps.owner(), new_after))
@@ -199,6 +199,10 @@ class _Written:
         )  # fmt: skip
 
 
+_Write = Callable[[_Written, CallRows, int], tuple[Ints, Ints]]
+"""Writes the tasks of a call with a tag; returns their rows, and positions of whose they are."""
+
+
 def write_out(plan: Plan) -> Plan:
     """Return a plan with messages, copies and reductions in place of its calls.
 
@@ -221,7 +225,8 @@ def write_barriers(plan: Plan) -> Plan:
     return _replaced(plan, _write_barrier, lambda n: 5 * n)
 
 
-def _replaced(plan: Plan, write: Any, n_rows_of: Any) -> Plan:
+def _replaced(plan: Plan, write: _Write, n_rows_of: Callable[[int], int]) -> Plan:
+    """Let a function write the tasks of each call, between one that begins and one that ends it."""
     if not has_calls(plan):
         return plan
     sizes = [len(call.members) for phase in plan.phases for call in phase.calls]
@@ -231,17 +236,12 @@ def _replaced(plan: Plan, write: Any, n_rows_of: Any) -> Plan:
     for number, call in enumerate(calls_of(plan)):
         n = len(call.rows)
         rows, owner = write(written, call, written.first_tag + number)
-        nothing = _nothing(n)
+        nothing = empty(n)
         ends[call.rows] = written.add(call.rows, Op.COMPUTE, nothing, nothing)
         written.join(call.rows[owner], rows)
         written.join(rows, ends[call.rows][owner])
         written.join(call.rows, ends[call.rows])
     return written.finish(ends)
-
-
-def _nothing(n: int) -> Pieces:
-    none = np.zeros(0, dtype=np.int64)
-    return Pieces(np.zeros(n + 1, dtype=np.int64), none.astype(np.int8), none, none, none, none + 1)
 
 
 def _write_barrier(written: _Written, call: CallRows, tag: int) -> tuple[Ints, Ints]:
@@ -253,9 +253,9 @@ def _write_barrier(written: _Written, call: CallRows, tag: int) -> tuple[Ints, I
         (Op.SEND, others, first), (Op.RECV, first, others),
         (Op.SEND, first, others), (Op.RECV, others, first),
     ):  # fmt: skip
-        nothing = _nothing(n - 1)
+        nothing = empty(n - 1)
         rows.append(written.add(call.rows[own], op, nothing, nothing, call.ranks[other], tag))
-    all_are_here = written.add(call.rows[:1], Op.COMPUTE, _nothing(1), _nothing(1))
+    all_are_here = written.add(call.rows[:1], Op.COMPUTE, empty(1), empty(1))
     written.join(rows[1], np.repeat(all_are_here, n - 1))
     written.join(np.repeat(all_are_here, n - 1), rows[2])
     owners = (others, first, first, others, first[:1])
@@ -270,10 +270,7 @@ def _part(side: Pieces, call_rows: Ints, low: Ints, count: Ints) -> Pieces:
     n = len(call_rows)
     buffer = side.buffer[at] if len(side.buffer) else np.zeros(n, dtype=np.int8)
     offset = side.offset[at] if len(side.offset) else np.zeros(n, dtype=np.int64)
-    return Pieces(
-        np.arange(n + 1), buffer, offset + low, count,
-        np.zeros(n, dtype=np.int64), np.ones(n, dtype=np.int64),
-    )  # fmt: skip
+    return one_each(buffer, offset + low, count)
 
 
 def _write_messages(written: _Written, call: CallRows, tag: int) -> tuple[Ints, Ints]:
@@ -294,7 +291,7 @@ def _write_messages(written: _Written, call: CallRows, tag: int) -> tuple[Ints, 
     landing = results.take(remote)
     if combines:
         landing = _slots(written, call.ranks[dest], parts.count[remote])
-    nothing = _nothing(len(remote))
+    nothing = empty(len(remote))
     sends = written.add(
         call.rows[source], Op.SEND, places.take(remote), nothing, call.ranks[dest], tag
     )
@@ -316,14 +313,11 @@ def _write_messages(written: _Written, call: CallRows, tag: int) -> tuple[Ints, 
 
 def _slots(written: _Written, ranks: Ints, counts: Ints) -> Pieces:
     """Return room in scratch for messages to some ranks, which come rank by rank."""
-    n, total = len(ranks), csr.running_total(counts)[:-1]
-    first = csr.run_starts(ranks)
-    begin = np.maximum.accumulate(np.where(first, total, 0)) if n else total
+    total = csr.running_total(counts)[:-1]
+    begin = np.maximum.accumulate(np.where(csr.run_starts(ranks), total, 0))
     offset = written.scratch[ranks] + total - begin
     np.add.at(written.scratch, ranks, counts)
-    buffer = np.full(n, Buffer.SCRATCH, dtype=np.int8)
-    ones = np.ones(n, dtype=np.int64)
-    return Pieces(np.arange(n + 1), buffer, offset, counts, np.zeros_like(ones), ones)
+    return one_each(Buffer.SCRATCH, offset, counts)
 
 
 def _combine(
