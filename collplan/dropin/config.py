@@ -17,11 +17,11 @@ from collplan.dropin.statistics import Statistics
 from collplan.executors.mpi.errors import one_line
 from collplan.planner.algorithms.registry import registry
 from collplan.planner.collective.operations import get_operation
+from collplan.planner.lowering.select import ANYWHERE
 from collplan.specs import CollplanError, SpecError
 from collplan.specs.collective import traits_of
 from collplan.specs.loading import machine_at_hand
 from collplan.specs.predefined import BUILTIN
-from collplan.specs.request import AUTO
 from collplan.tune.fingerprint import take_fingerprint
 from collplan.tune.table import TuningTable, load_table
 
@@ -147,7 +147,7 @@ def check_choices(table: TuningTable) -> None:
                 kinds = [kind] if kind else registry.kinds()
                 names = [one.name for each in kinds for one in registry.of(each)]
                 valid = names if kind else sorted({*names})
-                if name not in (AUTO.name, *valid):
+                if name not in (*ANYWHERE, *valid):
                     raise SpecError(
                         f"sweeps: {sweep.collective}: choice {label!r} names the algorithm "
                         f"{name!r}, which does not exist; valid: {', '.join(valid)}"

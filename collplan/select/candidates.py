@@ -15,7 +15,7 @@ from collplan.planner.decompose import draft, guideline, second_forms, transpose
 from collplan.planner.decompose.balanced import like_leaders
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.build import Placement
-from collplan.planner.lowering.select import LIBRARIES, NATIVELY
+from collplan.planner.lowering.select import ANYWHERE, NATIVELY
 from collplan.planner.plan.phases import NATIVE
 from collplan.select.alltoall_designs import DESIGNS
 from collplan.select.estimate import known_draft
@@ -235,9 +235,8 @@ def require_known_algorithms(spec: PlanSpec) -> None:
     """
     kind = spec.collective.planned_kind
     known = {one.name for each in registry.kinds() for one in registry.of(each)}
-    known |= {NATIVE, *LIBRARIES}
     for of, name in spec.method.named_algorithms(kind):
-        if name != AUTO.name and (of or name not in known):
+        if name not in ANYWHERE and (of or name not in known):
             registry.find(of or kind, name)
 
 

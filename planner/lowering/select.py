@@ -38,6 +38,8 @@ NATIVELY = AlgorithmChoice(name=NATIVE)
 MPICH = AlgorithmChoice(name="mpich")
 LIBRARIES = {MPICH.name: mpich_algorithm}
 """Names that stand for what an MPI library chooses by default."""
+ANYWHERE = (AUTO.name, NATIVE, *LIBRARIES)
+"""Names that every collective and role takes, beside those of the kind's algorithms."""
 
 
 def state(blueprint: Blueprint) -> list[Stated]:

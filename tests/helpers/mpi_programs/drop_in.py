@@ -13,6 +13,7 @@ import numpy as np
 from mpi4py import MPI
 
 import collplan
+from collplan.tune.table import parse_table
 from drop_in_calls import KINDS, WORLD, arguments, buffers, compositions, planning, run_checks
 from tables_everywhere import planning_table
 
@@ -302,6 +303,27 @@ def check_other_calls(comm: Any) -> None:
     assert whys["Iallreduce"].startswith("non-blocking: below 1048576 bytes")
     assert whys["Allreduce_init"].startswith("persistent: ")
     assert whys["allgatherv"].startswith("allgather won at ")
+
+
+def check_native_components(comm: Any) -> None:
+    """Winners made of the library's own collectives serve; non-blocking calls stay native."""
+    table = planning_table(comm.size, ("allreduce", "bcast", "scatter")).model_dump(mode="json")
+    for sweep in table["sweeps"]:
+        for choice in sweep["choices"].values():
+            if not choice.get("native"):
+                choice["algorithms"] = "native"
+                choice["decomposition"] = "guideline" if sweep["ranks"] > 1 else "flat"
+    mocked = collplan.Comm(WORLD, table=parse_table(table), native_calls=0, force=True)
+    for count in (0, 1, 40):
+        same("allreduce", mocked, count, np.int32, MPI.SUM, 0)
+        same("bcast", mocked, count, np.int32, MPI.SUM, WORLD.size - 1)
+        same("scatter", mocked, count, np.int32, MPI.SUM, WORLD.size // 2)
+    if WORLD.size > 1:
+        assert mocked.stats().as_dict()["planned_calls"] > 0
+    mine, total = np.full(9, WORLD.rank), np.empty(9, int)
+    mocked.Iallreduce(mine, total).Wait()
+    assert (total == sum(range(WORLD.size))).all()
+    mocked.let_go()
 
 
 def check_mistakes(comm: Any) -> None:
