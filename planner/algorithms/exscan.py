@@ -7,9 +7,16 @@ import numpy as np
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Group, Message, Reduce, Round, Rounds
 from collplan.planner.algorithms.scan import doubling_prefixes, tree_prefixes
+from collplan.planner.arrays.logarithms import floor_log2
 
 
-@algorithm("exscan", "binomial", streams=True)
+@algorithm(
+    "exscan",
+    "binomial",
+    tree="binomial",
+    rounds_up=lambda size: floor_log2(max(1, size - 1)),
+    streams=True,
+)
 def binomial(group: Group) -> Rounds:
     """Scan all ranks but the last up and down a binomial tree, then shift by one.
 

@@ -59,8 +59,11 @@ class Algorithm:
         blocks have one size.
     tree : {"binomial", "knomial", "any"} or None
         Messages go along the edges of one tree, to its root or from it; an
-        allreduce's to the root, then from it in as many rounds. A k-nomial tree has
-        the option `radix`.
+        allreduce's, a scan's and an exscan's to the root, then from it. A k-nomial tree
+        has the option `radix`.
+    rounds_up : callable, optional
+        ``rounds_up(size)`` returns how many of the rounds that send messages go up the tree
+        before the others go down; left out, these are as many.
     best_for, next_best_for : tuple of {"short", "long", "shared", "uneven"}
         Where ``auto`` takes it: for the fewest rounds, the fewest bytes, or the
         fewest waits among ranks that share memory; for blocks of which one is much
@@ -97,6 +100,7 @@ class Algorithm:
     even_only: bool = False
     regular_only: bool = False
     tree: Literal["binomial", "knomial", "any"] | None = None
+    rounds_up: Callable[[int], int] | None = None
     best_for: tuple[Use, ...] = ()
     next_best_for: tuple[Use, ...] = ()
     streams: bool = False

@@ -10,7 +10,7 @@ from collplan.planner.algorithms.rounds import Copy, Group, Message, Reduce, Rou
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 
 
-@algorithm("scan", "binomial", streams=True)
+@algorithm("scan", "binomial", tree="binomial", rounds_up=floor_log2, streams=True)
 def binomial(group: Group) -> Rounds:
     """Sum up a binomial tree, then hand prefixes down it.
 

@@ -92,7 +92,12 @@ class Stated:
                 ranks = tuple(groups[group].tolist())
                 shapes.setdefault((len(ranks), first), []).append(ranks)
         trees = (
-            Trees.of(kind, tuple(ranks), [first_round + number for number in sends[shape]])
+            Trees.of(
+                kind,
+                tuple(ranks),
+                [first_round + number for number in sends[shape]],
+                self.algorithm.rounds_up and self.algorithm.rounds_up(shape[0]),
+            )
             for shape, ranks in shapes.items()
         )
         numbers = range(len(groups)) if self.algorithm.is_native else ()

@@ -14,8 +14,8 @@ UP: Final = 1
 """Direction of a transfer towards the root of its tree."""
 DOWN: Final = -1
 """Direction of a transfer away from the root of its tree."""
-TO_ROOT: Final = ("reduce", "gather", "allreduce")
-FROM_ROOT: Final = ("bcast", "scatter", "allreduce")
+TO_ROOT: Final = ("reduce", "gather", "allreduce", "scan", "exscan")
+FROM_ROOT: Final = ("bcast", "scatter", "allreduce", "scan", "exscan")
 """Collectives whose trees lead to a root, and those whose trees lead from one."""
 NATIVE: Final = "native"
 """The algorithm of phases in which the MPI library's own collectives are called."""
@@ -41,9 +41,19 @@ class Trees:
     down: tuple[int, ...]
 
     @classmethod
-    def of(cls, kind: str, groups: tuple[tuple[int, ...], ...], sends: Sequence[int]) -> Trees:
-        """Return the trees of a collective, given the rounds that send messages."""
-        n_up = len(sends) // (1 + (kind in FROM_ROOT)) if kind in TO_ROOT else 0
+    def of(
+        cls,
+        kind: str,
+        groups: tuple[tuple[int, ...], ...],
+        sends: Sequence[int],
+        n_up: int | None = None,
+    ) -> Trees:
+        """Return the trees of a collective, given the rounds that send messages.
+
+        Of trees up and then down, `n_up` of these go up; half of them if it is None.
+        """
+        if n_up is None:
+            n_up = len(sends) // (1 + (kind in FROM_ROOT)) if kind in TO_ROOT else 0
         return cls(groups, tuple(sends[:n_up]), tuple(sends[n_up:]))
 
     @property

@@ -13,7 +13,7 @@ from collplan.planner.algorithms import registry
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.progress.cores import CorePlacement, move_to_cores, placement_of
-from collplan.planner.passes.progress.tree_model import best_levels, shape_of
+from collplan.planner.passes.progress.tree_model import best_levels, shapes_of
 from collplan.planner.passes.registry import is_number, register_pass
 from collplan.planner.passes.scheduling.message_graph import require_all_ranks
 from collplan.planner.plan.matching import match_messages
@@ -39,7 +39,8 @@ def split_tree(
     """Run a tree's leaf levels on its ranks' own cores, the rest on communication cores.
 
     The leaves' levels are most of a tree's work, but little of its depth. Those
-    of a tree to the root run inside start, those of a tree from it inside wait;
+    of a tree to the root run inside start, those of a tree from it inside wait, and those
+    of an allreduce, scan or exscan, whose trees lead up and then down, inside both;
     all others in the background, the transfers of each level dealt evenly over
     the communication cores of the node. In a decomposition the leaves are those
     of the first phase, or the last; what lies in between is background, and what
@@ -183,7 +184,7 @@ class _Split:
                         f"passes.split_tree.levels: auto knows binomial and k-nomial trees, "
                         f"{phase} is none; give a number, or choose binomial"
                     )
-                best[ranks] = best_levels(len(ranks), n_cores, shape_of(phase.kind, phase.radix))
+                best[ranks] = best_levels(len(ranks), n_cores, *shapes_of(phase.kind, phase.radix))
         return best
 
     def _join_local(self, ends: dict[int, Bools]) -> None:

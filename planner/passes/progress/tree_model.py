@@ -53,11 +53,24 @@ class TreeShape:
     is_down : bool
         The tree leads from its root. Then the last children, of which there are the
         fewest, are in the levels nearest the leaves; else the first ones.
+    prefix : {"", "scan", "exscan"}
+        The binomial trees of that collective instead, which leave prefixes at all nodes: up to
+        the last rank of every power of two, and down from these. An exscan is the scan of all
+        ranks but the last, and another level down, in which every rank sends to the next.
     """
 
     radix: int = 2
     grows: bool = False
     is_down: bool = False
+    prefix: str = ""
+
+    def height(self, n_ranks: Numbers) -> Integers:
+        """Return the number of levels."""
+        if not self.prefix:
+            return tree_height(n_ranks, self.radix)
+        each = np.arange(1, _MOST_LEVELS + 1)
+        counts = _prefix_transfers(_ranks(n_ranks)[..., None], each, self)
+        return np.asarray((counts > 0).sum(axis=-1), dtype=np.int64)
 
     def units(self, level: Integers) -> Integers:
         """Return what a transfer of a level moves."""
@@ -65,15 +78,26 @@ class TreeShape:
         return self.radix ** ((level - 1) // (self.radix - 1)) if self.grows else ones
 
     def units_below(self, n_levels: Integers) -> Integers:
-        """Return what one transfer of each of so many levels moves together."""
+        """Return the units of one transfer per level, in all of the lowest `n_levels` levels."""
         if not self.grows:
             return n_levels
         n_full, rest = np.divmod(n_levels, self.radix - 1)
         return np.asarray((rest + 1) * self.radix**n_full - 1)
 
 
+_MOST_LEVELS: Final = 62
+"""Height of a binomial tree of as many ranks as an integer can count."""
 BINOMIAL: Final = TreeShape()
 """A binomial tree whose transfers move one buffer each, as of reduce and bcast."""
+
+
+def shapes_of(kind: str, radix: int = 2) -> tuple[TreeShape, ...]:
+    """Return the shapes of a collective's trees, which follow each other."""
+    if kind == "allreduce":
+        return shape_of("reduce", radix), shape_of("bcast", radix)
+    if kind in ("scan", "exscan"):
+        return TreeShape(prefix=kind), TreeShape(prefix=kind, is_down=True)
+    return (shape_of(kind, radix),)
 
 
 def shape_of(kind: str, radix: int = 2) -> TreeShape:
@@ -149,6 +173,8 @@ def transfers(n_ranks: Numbers, level: Numbers, shape: TreeShape = BINOMIAL) -> 
     ranks, levels = _ranks(n_ranks), np.asarray(level, dtype=np.int64)
     if (levels < 1).any():
         raise AlgorithmError(f"level: {levels.min()} is not a level of a tree; use 1 or more")
+    if shape.prefix:
+        return _prefix_transfers(ranks, levels, shape)
     radix, powers = _powers(ranks, shape.radix)
     exponent, place = np.divmod(levels - 1, radix - 1)
     span = powers[np.minimum(exponent, len(powers) - 1)]
@@ -187,8 +213,7 @@ def blocking_time(n_ranks: Numbers, shape: TreeShape = BINOMIAL) -> Times:
     >>> [blocking_time(64, TreeShape(4, grows)).tolist() for grows in (False, True)]
     [9.0, 63.0]
     """
-    height = tree_height(n_ranks, shape.radix)
-    return np.asarray(shape.units_below(height), dtype=np.float64)
+    return np.asarray(shape.units_below(shape.height(n_ranks)), dtype=np.float64)
 
 
 def compute_time(n_ranks: Numbers, n_cores: Numbers, shape: TreeShape = BINOMIAL) -> Times:
@@ -260,7 +285,7 @@ def overlappable_time(
     way_out = "; use fewer ranks than cores"
     comm_cores = _at_least(1, "communication cores", n_comm_cores, way_out)
     ranks, comm_cores = np.broadcast_arrays(_ranks(n_ranks), comm_cores)
-    highest = int(tree_height(ranks, shape.radix).max(initial=0))
+    highest = int(shape.height(ranks).max(initial=0))
     each = np.arange(1, highest + 1)
     folded = -(-transfers(ranks[..., None], each, shape) // comm_cores[..., None])
     above = np.zeros((*ranks.shape, highest + 1))
@@ -307,11 +332,12 @@ def non_blocking_time(
 
 
 def overlapped_time(
-    n_ranks: Numbers, n_cores: Numbers, levels: Numbers, shape: TreeShape = BINOMIAL
+    n_ranks: Numbers, n_cores: Numbers, levels: Numbers, *shapes: TreeShape
 ) -> Times:
     """Return T_overlapped(S, N), equation 7, or 9 if the tree grows.
 
-    The levels on application cores, then computation beside the others.
+    The levels on application cores, then computation beside the others. If trees follow each
+    other, S levels of each are on application cores, and computation is beside all others.
 
     Parameters
     ----------
@@ -321,7 +347,8 @@ def overlapped_time(
         N_proc.
     levels : array_like of int
         S, at least 0.
-    shape : TreeShape
+    *shapes : TreeShape
+        One binomial tree if there are none.
 
     Returns
     -------
@@ -339,14 +366,15 @@ def overlapped_time(
     [32.0, 9.19]
     """
     free = np.asarray(n_cores, dtype=np.int64) - _ranks(n_ranks)
-    behind = np.maximum(
-        compute_time(n_ranks, n_cores, shape),
-        overlappable_time(n_ranks, free, levels, shape),
-    )
-    return np.asarray(_head(n_ranks, levels, shape) + behind)
+    head, computing, behind = np.zeros((3, 1))
+    for shape in shapes or (BINOMIAL,):
+        head = head + _head(n_ranks, levels, shape)
+        computing = computing + compute_time(n_ranks, n_cores, shape)
+        behind = behind + overlappable_time(n_ranks, free, levels, shape)
+    return np.asarray(head + np.maximum(computing, behind))
 
 
-def best_levels(n_ranks: Numbers, n_cores: Numbers, shape: TreeShape = BINOMIAL) -> Integers:
+def best_levels(n_ranks: Numbers, n_cores: Numbers, *shapes: TreeShape) -> Integers:
     """Return the S of the least T_overlapped, ties to fewer levels.
 
     Parameters
@@ -355,7 +383,8 @@ def best_levels(n_ranks: Numbers, n_cores: Numbers, shape: TreeShape = BINOMIAL)
         At least 1, and less than `n_cores`.
     n_cores : array_like of int
         N_proc.
-    shape : TreeShape
+    *shapes : TreeShape
+        One binomial tree if there are none.
 
     Returns
     -------
@@ -373,16 +402,28 @@ def best_levels(n_ranks: Numbers, n_cores: Numbers, shape: TreeShape = BINOMIAL)
     [0, 1, 2, 3]
     """
     ranks, cores = np.broadcast_arrays(_ranks(n_ranks), np.asarray(n_cores, dtype=np.int64))
-    levels = np.arange(int(tree_height(ranks, shape.radix).max(initial=0)) + 1)
-    times = overlapped_time(ranks[..., None], cores[..., None], levels, shape)
+    highest = max(int(shape.height(ranks).max(initial=0)) for shape in shapes or (BINOMIAL,))
+    times = overlapped_time(ranks[..., None], cores[..., None], np.arange(highest + 1), *shapes)
     return np.asarray(times.argmin(axis=-1), dtype=np.int64)
 
 
 def _head(n_ranks: Numbers, levels: Numbers, shape: TreeShape) -> Times:
     """Return the time of the S levels nearest the leaves."""
-    height = tree_height(n_ranks, shape.radix)
-    n_levels = np.minimum(_at_least(0, "levels", levels), height)
+    n_levels = np.minimum(_at_least(0, "levels", levels), shape.height(n_ranks))
     return np.asarray(shape.units_below(n_levels), dtype=np.float64)
+
+
+def _prefix_transfers(ranks: Integers, levels: Integers, shape: TreeShape) -> Integers:
+    """Return the transfers of a level of a scan's or an exscan's trees.
+
+    Of N ranks, floor(N / 2^i) up the tree, and floor(N / 2^i - 1/2) down it.
+    """
+    is_shifted = shape.prefix == "exscan"
+    scanned = ranks - is_shifted
+    own = np.clip(levels - (is_shifted and shape.is_down), 0, _MOST_LEVELS)
+    sent = scanned - 2**own // 2 if shape.is_down else scanned
+    found = np.where(own > 0, sent >> own, scanned)
+    return np.asarray(np.maximum(found, 0), dtype=np.int64)
 
 
 def _powers(ranks: Integers, radix: int) -> tuple[int, Integers]:

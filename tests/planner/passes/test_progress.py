@@ -19,6 +19,7 @@ from collplan.planner.passes.progress.tree_model import (
     blocking_time,
     overlappable_time,
     shape_of,
+    shapes_of,
     transfers,
     tree_height,
 )
@@ -144,21 +145,21 @@ def test_a_tree_of_radix_2_is_the_binomial_one():
 
 @pytest.mark.parametrize(("kind", "name"), TREES)
 def test_leaf_levels_run_inside_start_or_wait_and_the_rest_between(kind, name):
-    wanted = {"allreduce": ("START", "WAIT")}.get(
-        kind, ("START",) if kind in ("reduce", "gather") else ("WAIT",)
-    )
+    wanted = ("START",) if kind in ("reduce", "gather") else ("WAIT",)
+    if kind in ("allreduce", "scan", "exscan"):
+        wanted = ("START", "WAIT")
     # Copies out of what a root has staged have levels of their own: see the next test.
     is_other = kind == "scatter" and name in ("binomial", "bine", "knomial")
     for transport in ("messages",) if is_other else ("messages", "shared"):
         for n_ranks in (2, 6):
             whole = tree_plan(kind, name, n_ranks, split(0), transport=transport)
             rounds = sorted({rnd for rnd, *_ in ends(whole)})
-            n_way = len(rounds) // len(wanted)
-            for n_levels in range(n_way + 2):
+            (trees,) = whole.phases[0].trees
+            for n_levels in range(len(rounds) + 2):
                 plan = tree_plan(kind, name, n_ranks, split(n_levels), transport=transport)
                 leaves = {
-                    "START": rounds[:n_levels][:n_way],
-                    "WAIT": rounds[len(rounds) - min(n_levels, n_way) :],
+                    "START": trees.up[:n_levels],
+                    "WAIT": trees.down[max(0, len(trees.down) - n_levels) :],
                 }
                 for rnd, _, _, stage, cores in ends(plan):
                     inside = [way for way in wanted if rnd in leaves[way]]
@@ -166,6 +167,50 @@ def test_leaf_levels_run_inside_start_or_wait_and_the_rest_between(kind, name):
                     free = set(CorePlacement.of(plan.spec.machine).free[0].tolist())
                     assert inside or set(cores) <= free
                     assert not inside or not set(cores) & free
+
+
+@pytest.mark.parametrize("kind", ["scan", "exscan"])
+def test_split_prefixes_are_proved_on_any_number_of_ranks_with_all_levels(kind):
+    for n_ranks in range(1, 18):
+        height = max(int(shape.height(n_ranks)) for shape in shapes_of(kind))
+        for levels in (*range(height + 2), "auto"):
+            for transport in ("messages", "shared"):
+                passes = (split(levels), "add_compute")[: 1 + n_ranks % 2]
+                plan = tree_plan(
+                    kind, "binomial", n_ranks, *passes, transport=transport, n_free=3,
+                    datatype="uint64", op=AFFINE,
+                )  # fmt: skip
+                verify(plan)
+                check_result(plan, order=random.Random(n_ranks))
+
+
+@pytest.mark.parametrize("kind", ["scan", "exscan"])
+def test_levels_of_prefixes_are_dealt_evenly_and_have_the_models_transfers(kind):
+    for n_ranks in range(2, 65):
+        n_free = 1 + n_ranks % 4
+        plan = tree_plan(kind, "binomial", n_ranks, split(0), n_free=n_free)
+        (trees,), found = plan.phases[0].trees, ends(plan)
+        for shape, rounds in zip(shapes_of(kind), (trees.up, trees.down[::-1]), strict=True):
+            assert len(rounds) == shape.height(n_ranks)
+            for level, own in enumerate(rounds, 1):
+                cores = [cores for rnd, *_, cores in found if rnd == own]
+                assert len(cores) == transfers(n_ranks, level, shape)
+                counts = [cores.count(core) for core in set(cores)]
+                assert max(counts) == -(-len(cores) // n_free)
+            assert transfers(n_ranks, len(rounds) + 1, shape) == 0
+
+
+def test_auto_splits_both_trees_of_a_scan_at_the_models_level():
+    for kind, n_ranks, n_free, levels in (("scan", 51, 13, 0), ("scan", 57, 7, 1),
+                                          ("scan", 62, 2, 3), ("exscan", 63, 1, 4)):  # fmt: skip
+        assert best_levels(n_ranks, n_ranks + n_free, *shapes_of(kind)) == levels
+        found = ends(tree_plan(kind, "binomial", n_ranks, split(), n_free=n_free))
+        for stage in ("START", "WAIT"):
+            assert len({rnd for rnd, *_, name, _ in found if name == stage}) == levels
+    # Trees that follow each other have the best level of one, if they are alike.
+    for ranks in ([51, 57, 60, 62], [40, 50, 63, 1]):
+        two = best_levels(ranks, 64, *shapes_of("allreduce"))
+        assert two.tolist() == best_levels(ranks, 64).tolist()
 
 
 def test_a_scatter_through_shared_memory_leaves_all_that_was_forwarded_to_the_leaves():
@@ -286,7 +331,7 @@ def test_what_cannot_be_split_is_refused_with_the_way_out():
     for wrong in (-1, 1.0, True, "all", None):
         with pytest.raises(AlgorithmError, match=r"levels: .* is not a number of at least 0; or"):
             tree_plan("bcast", "binomial", 4, split(wrong))
-    for kind, name in (("allreduce", "ring"), ("reduce", "rabenseifner"), ("scan", "binomial")):
+    for kind, name in (("allreduce", "ring"), ("reduce", "rabenseifner"), ("scan", "chain")):
         with pytest.raises(
             AlgorithmError, match=f"{kind}/{name} is not a tree; it splits .*gather"
         ):

@@ -18,8 +18,7 @@ from collplan.planner.passes.add_compute import add_compute
 from collplan.planner.passes.progress.split_tree import number_transfers, split_tree
 from collplan.planner.passes.progress.tree_model import (
     overlappable_time,
-    shape_of,
-    tree_height,
+    shapes_of,
 )
 from collplan.planner.plan.plan import Plan
 from collplan.planner.verify import verify
@@ -35,7 +34,8 @@ def cases(kind: str, step: int = 1, radix: int = 2) -> Iterator[tuple[int, int, 
     powers = [radix**i for i in range(1, 6) if radix**i <= 40]
     turn = 0
     for n_ranks in powers if kind in DOUBLING else range(2, 41, step):
-        for levels in range(int(tree_height(n_ranks, radix)) + 1):
+        heights = [int(shape.height(n_ranks)) for shape in shapes_of(kind, radix)]
+        for levels in range(max(heights) + 1):
             yield n_ranks, levels, 1 + turn % N_FREE
             turn += 3
 
@@ -44,10 +44,11 @@ def model(
     kind: str, n_ranks: int, levels: int, n_comm: int, compute: float, radix: int = 2
 ) -> float:
     """Return equations 6 to 9 for any computation C, in transfers; 6 and 8 are those without."""
-    shape, trees = shape_of(kind, radix), 2 if kind == "allreduce" else 1
-    head = int(shape.units_below(np.array(levels)))
-    behind = float(overlappable_time(n_ranks, n_comm, levels, shape))
-    return trees * head + max(compute, trees * behind)
+    head = behind = 0.0
+    for shape in shapes_of(kind, radix):
+        head += int(shape.units_below(np.minimum(levels, shape.height(n_ranks))))
+        behind += float(overlappable_time(n_ranks, n_comm, levels, shape))
+    return head + max(compute, behind)
 
 
 def times(plan: Plan, transport: str, compute: float) -> tuple[float, float]:
@@ -98,6 +99,25 @@ def test_trees_of_messages_take_what_the_model_says(kind: str, radix: int) -> No
         found = times(in_sequence(split), "messages", compute)
         expected = [model(kind, n_ranks, levels, n_comm, c, base) for c in (0.0, compute)]
         assert found == pytest.approx(expected, abs=100 / UNIT_NS), (n_ranks, levels, n_comm)
+
+
+@pytest.mark.parametrize("kind", ["scan", "exscan"])
+def test_prefixes_take_what_the_model_says(kind: str) -> None:
+    """Beside computation a scan may take less: ranks without a level in start compute earlier.
+
+    In the last level of an exscan ranks send and receive, and a core may do one after the other.
+    """
+    for n_ranks, levels, n_comm in cases(kind, 4):
+        split = split_tree(tree(kind, n_ranks, N_FREE, "messages"), levels, n_comm)
+        compute = 1.0 + n_ranks / 4
+        found = times(in_sequence(split), "messages", compute)
+        expected = [model(kind, n_ranks, levels, n_comm, c) for c in (0.0, compute)]
+        less, more = (1, 1) if kind == "exscan" else (1, 0)
+        for time, wanted in zip(found, expected, strict=True):
+            assert wanted - less <= time + 1e-4, (n_ranks, levels, n_comm)
+            assert time <= wanted + more + 1e-4, (n_ranks, levels, n_comm)
+        if kind == "scan":
+            assert found[0] == pytest.approx(expected[0], abs=1e-4)
 
 
 def test_a_gather_of_messages_is_never_worse_out_of_sequence() -> None:
