@@ -195,8 +195,7 @@ def estimate(
         If an algorithm cannot serve, or the decomposition is refused.
     """
     spec, ranks = with_even_count(wanted := priced_spec(spec)), _sample(spec)
-    blueprint, remaining = run_blueprint_passes(_draft(spec, ranks), spec.passes)
-    program = program_of(blueprint)
+    program, remaining = _program_of(spec, ranks)
     identity, least = _identity(spec, program), 2 * program.least_messages
     if max_tasks is not None and least > max_tasks:
         return (Estimate(None, 0.0, 0.0, least, least, identity),)
@@ -222,6 +221,14 @@ def estimate(
         seconds, name = (price_ns * 1e-9, bound_ns * 1e-9 * SLACK), f"{identity} {segment or ''}"
         found.append(Estimate(segment, *seconds, n_tasks, effort, name))
     return tuple(found)
+
+
+def _program_of(
+    spec: PlanSpec, ranks: tuple[int, ...] | None
+) -> tuple[Program, Sequence[PassChoice]]:
+    """Return the program of a spec for some ranks, and the passes that its plan still takes."""
+    blueprint, remaining = run_blueprint_passes(_draft(spec, ranks), spec.passes)
+    return program_of(blueprint), remaining
 
 
 def _price_ns(

@@ -91,8 +91,8 @@ def simulate_overlap(
         What the machine is called.
     transport : "shared" or "messages", optional
         Left out, reduce and bcast go through shared memory, the others by messages:
-        through shared memory, blocks of a gather or scatter are read where they lie,
-        and no tree is left; an allreduce copies what no mirror can hold.
+        through shared memory, blocks of a gather or scatter are read where they lie, and no tree
+        is left; an allreduce copies what no mirror can hold.
     radix : int
         Of the tree, as of `overlap_model`.
 
@@ -103,15 +103,12 @@ def simulate_overlap(
     Raises
     ------
     CollplanError
-        If there is no model of the collective or of its tree, or the number of cores is out of
-        range.
+        If there is no model of the collective or its tree, or the number of cores is out of range.
 
     Notes
     -----
-    Buffers are allocated ones. The computation is the model's, in transfers, so that the
-    two tables say how well the model knows the communication.
+    Buffers are allocated ones, the computation is the model's, in transfers.
     """
-    n_trees = n_trees_of(collective)
     checked_shape(collective, radix)
     check_cores(n_cores, MOST_CORES, "simulating all plans")
     if transport is None:
@@ -120,7 +117,7 @@ def simulate_overlap(
         network = _unit_network(transport)
         machine, transfer_bytes = Machine(cores=n_cores, network=network), _UNIT_BYTES
     trees = _Trees(collective, machine, n_cores, transfer_bytes, transport, radix)
-    unit_ns = trees.time_ns(trees.plan(2)) / n_trees
+    unit_ns = trees.time_ns(trees.plan(2)) / n_trees_of(collective)
     return SimulatedOverlap(
         table=trees.table(unit_ns),
         machine=name,

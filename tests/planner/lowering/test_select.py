@@ -164,7 +164,7 @@ def test_long_vectors_of_which_ranks_have_short_parts_take_few_rounds(kind: str,
          "algorithms.socket: this plan has no such role; its roles are node, lane"),
         ("full_lane", {"node": "rang"},
          "algorithms.node: rang fits none of allgather, reduce_scatter_block; use one of bine, "
-         "bruck, circulant, linear, native, neighbor_exchange, pairwise, pat, recursive_doubling, "
+         "bruck, circulant, linear, neighbor_exchange, pairwise, pat, recursive_doubling, "
          "recursive_halving, ring, sparbit or auto"),
         ("full_lane", {"lane": "bruck"},
          "algorithms.lane: bruck fits none of allreduce; use one of bine, circulant, "
@@ -182,13 +182,13 @@ def test_long_vectors_of_which_ranks_have_short_parts_take_few_rounds(kind: str,
          "reduce_bcast, ring, two_tree or auto"),
         ("full_lane", {"node": "bruk", "node/allgather": "bruck"},
          "algorithms.node: bruk fits none of reduce_scatter_block; use one of bine, circulant, "
-         "linear, native, pairwise, pat, recursive_halving, ring, sparbit or auto"),
+         "linear, pairwise, pat, recursive_halving, ring, sparbit or auto"),
         ("full_lane", {"lane": "ring", "lane/allreduce": "auto"},
          "algorithms.lane: each collective of lane has its own algorithm already; "
          "leave lane out"),
         ("full_lane", {"node": "recursive_doubling"},
          "allgather/recursive_doubling: 3 ranks is not a power of two; "
-         "use 'bruck' or 'circulant' or 'linear' or 'pat' or 'ring' or 'sparbit' or 'native'"),
+         "use 'bruck' or 'circulant' or 'linear' or 'pat' or 'ring' or 'sparbit'"),
         ("full_lane", {"node": {"name": "ring", "radix": 2}},
          "algorithms.radix: reduce_scatter_block/ring has no such option; it has none"),
         ("guideline", {"node": "ring"},
