@@ -65,6 +65,9 @@ def _check_members(plan: Plan) -> None:
             raise CallError(f"{plan.task(row)}: the rank calls it twice in phase {number}")
         found[number, tag][rank] = row
     for number, phase in enumerate(plan.phases):
+        leaders = [call.tag for call in phase.calls]
+        if len(set(leaders)) < len(leaders):
+            raise CallError(f"phase {number} ({phase}): two groups begin with one rank")
         for call in phase.calls:
             _check_call(plan, number, call.members, found[number, call.tag])
 

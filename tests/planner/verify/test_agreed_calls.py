@@ -57,6 +57,11 @@ def test_a_member_that_does_not_call_is_found() -> None:
         verify(plan)
 
 
+def test_groups_that_begin_with_one_rank_are_found() -> None:
+    with pytest.raises(CallError, match="two groups begin with one rank"):
+        verify(with_members(native(), 0, (0, 1), (0, 1), (2, 3)))
+
+
 def test_a_member_that_calls_twice_is_found() -> None:
     plan = native()
     first = call_rows(plan, 0)[0]
