@@ -16,6 +16,7 @@ from collplan.planner.decompose.balanced import like_leaders
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.select import ANYWHERE, NATIVELY
+from collplan.planner.plan.calls import CALLED
 from collplan.planner.plan.phases import NATIVE
 from collplan.select.alltoall_designs import DESIGNS
 from collplan.select.estimate import known_draft
@@ -175,7 +176,8 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
         Form(one.name, Method(algorithms=AlgorithmChoice(name=one.name)), one.streams)
         for one in registry.of(kind)
     ]
-    forms.append(Form(NATIVE, Method(algorithms=NATIVELY)))
+    if kind in CALLED:
+        forms.append(Form(NATIVE, Method(algorithms=NATIVELY)))
     if kind not in guideline.FORMS or spec.machine.n_ranks == 1:
         return tuple(forms)
     machine = spec.machine

@@ -58,7 +58,7 @@ def sparbit_hops(size: int) -> tuple[Hop, ...]:
     Examples
     --------
     >>> [(hop.skip, hop.sent) for hop in sparbit_hops(6)]
-    [(4, (0,)), (2, (0, 2)), (1, (0, 2, 4))]
+    [(4, (0,)), (2, (0,)), (1, (0, 2, 4))]
     """
     hops = []
     for level in reversed(range(ceil_log2(size))):

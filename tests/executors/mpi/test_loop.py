@@ -135,7 +135,10 @@ def test_pairs_are_located_as_planned(dtype: str) -> None:
 def test_codes_of_tasks_and_stages_are_those_of_plans() -> None:
     for kind in (*Op, *Stage):
         name = f"STAGE_{kind.name}" if isinstance(kind, Stage) else kind.name
-        assert getattr(codes, name) == kind
+        if kind != Op.CALL:
+            assert getattr(codes, name) == kind
+    # The loop begins calls as messages: their code comes first.
+    assert codes.CALL < codes.SEND < codes.RECV < codes.COPY
 
 
 def test_names_of_compiled_operations_are_known_without_numba() -> None:
