@@ -82,7 +82,11 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
     "scan": (Rule("recursive_doubling"),),
     "scatter": (Rule("binomial"),),
 }
-"""Rules of every collective. Rounds of its two halving broadcasts differ, bytes do not."""
+"""Rules of every collective.
+
+MPICH has two broadcasts that scatter and then allgather, by recursive doubling or a ring.
+`scatter_allgather`, which has the ring, stands for both: a rank sends as many bytes in either.
+"""
 
 
 def mpich_algorithm(component: Component, itemsize: int, commutative: bool) -> Algorithm:

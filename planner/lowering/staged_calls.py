@@ -81,13 +81,7 @@ def _move(side: Pieces, rank: Ints, is_staged: Bools, sizes: Ints) -> tuple[Piec
     if not len(rows):
         return side, sizes
     counts = side.elements[rows].astype(np.int64)
-    order = np.argsort(rank[rows], kind="stable")
-    within = csr.running_total(counts[order])[:-1]
-    first = csr.run_starts(rank[rows][order])
-    begins = np.maximum.accumulate(np.where(first, within, 0))
-    offset = np.empty(len(rows), dtype=np.int64)
-    offset[order] = within - begins
-    offset += sizes[rank[rows], Buffer.SCRATCH]
+    offset = sizes[rank[rows], Buffer.SCRATCH] + csr.group_offsets(rank[rows], counts)
     sizes = sizes.copy()
     np.add.at(sizes[:, Buffer.SCRATCH], rank[rows], counts)
     return pieces.replaced(side, rows, pieces.one_each(Buffer.SCRATCH, offset, counts)), sizes

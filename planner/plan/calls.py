@@ -313,9 +313,7 @@ def _write_messages(written: _Written, call: CallRows, tag: int) -> tuple[Ints, 
 
 def _slots(written: _Written, ranks: Ints, counts: Ints) -> Pieces:
     """Return room in scratch for messages to some ranks, which come rank by rank."""
-    total = csr.running_total(counts)[:-1]
-    begin = np.maximum.accumulate(np.where(csr.run_starts(ranks), total, 0))
-    offset = written.scratch[ranks] + total - begin
+    offset = written.scratch[ranks] + csr.group_offsets(ranks, counts)
     np.add.at(written.scratch, ranks, counts)
     return one_each(Buffer.SCRATCH, offset, counts)
 
