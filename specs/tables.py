@@ -58,15 +58,16 @@ def read_table(numbers: Any) -> Ints:
         raise ValueError(f"the table has shape {array.shape}; give a list, or a list of rows")
     if array.size > MAX_CELLS:
         raise ValueError(f"the table has {array.size:,} numbers; at most {MAX_CELLS:,} are read")
-    if array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.rint(array)).all():
-        array = array.astype(np.int64)
-    if array.dtype.kind not in "iu":
+    is_float = array.dtype.kind == "f"
+    is_whole = is_float and np.isfinite(array).all() and (array == np.rint(array)).all()
+    if array.dtype.kind not in "iu" and not is_whole:
         raise ValueError(f"the table holds {array.dtype}, not whole numbers; give those")
     wrong = np.argwhere((array < 0) | (array > MAX_TOTAL))
     if len(wrong):
         value, where = array[tuple(wrong[0])], _where(wrong[0].tolist())
         what = "is negative; give 0" if value < 0 else f"is too large; give {MAX_TOTAL} or less"
-        raise ValueError(f"{value}{where} {what}{' or more' if value < 0 else ''}")
+        shown = f"{value:.15g}" if is_float else value
+        raise ValueError(f"{shown}{where} {what}{' or more' if value < 0 else ''}")
     table = np.array(array, dtype=np.int64)
     if table.ndim == 2 and table.shape[0] != table.shape[1]:
         raise ValueError(
