@@ -28,7 +28,7 @@ from collplan.specs import PlanSpec
 MACHINES = "64x48,70x48,128x128"
 KINDS = "allreduce,bcast,allgather,alltoall"
 SIZES = "8,512,32768,1048576,4194304,67108864"
-BELIEVED = {"SAFETY": inf, "CERTAINTY": (0.0, 0.0), "TOLERANCE": 0.0}
+BELIEVED = {"SAFETY": inf, "CAUTION": ((inf, 0.0),), "STEADY": 0.0, "TOLERANCE": 0.0}
 """Settings of a comparison that believes bounds alone, and no closed form."""
 LINK = {"L_ns": 1000, "o_ns": 300, "g_ns": 100, "G_ns_per_byte": 0.04}
 

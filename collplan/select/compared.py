@@ -28,7 +28,7 @@ class Pruned:
     by : str
         ``bound``: it cannot be below `bound_s`, and another is, or, for a large plan,
         is at most `TOLERANCE` above; ``price``: another's makespan is below 1 / `SAFETY`
-        of its closed form, or below `CERTAINTY` or `STEADY` of its corrected one; ``tasks``,
+        of its closed form, or below `CAUTION` or `STEADY` of its corrected one; ``tasks``,
         ``memory``, ``time``: its plan has more tasks, or takes more memory or time, than
         there is.
     price_s : float

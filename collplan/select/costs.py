@@ -19,9 +19,9 @@ from collplan.specs import Machine, Network
 
 Floats = npt.NDArray[np.float64]
 
-PART: Final = 0.1
-SHARED_PART: Final = 0.35
-"""Effort of a piece of memory, and of one that ranks of a node share, in tasks."""
+PART: Final = 0.5
+SHARED_PART: Final = 1.0
+"""Effort of a further piece of memory, and how much more if ranks of a node share it, in tasks."""
 NOT_HIDDEN: Final = 0.5
 """Share of a segmented phase's time that does not overlap with other phases."""
 SPAN: Final = 1 << 40
@@ -102,10 +102,20 @@ class Costs:
             _is_strided, (messages.read, messages.write)
         )
         self.is_step_strided = _is_strided(steps.read) | _is_strided(steps.write)
+        sent, taken = (self.phase, self.source), (self.phase, self.dest)
+        done, arrived = (self.step_phase, self.step_rank), (self.phase, node[self.dest])
+        self.cores = Places.of(self.n_phases, sent, taken, done)
+        self.memories = Places.of(self.n_phases, arrived, (self.step_phase, node[self.step_rank]))
+        self.lanes = [
+            Places.of(self.n_phases, (self.phase, lane)) for lane in (self.lane_out, self.lane_in)
+        ]
+        self.ports = [Places.of(self.n_phases, end) for end in (sent, taken)]
+        self.held: dict[int | None, tuple[Floats, Floats]] = {}
 
     def scaled(self, factor: float) -> Costs:
         """Return the costs of the same messages and steps with `factor` times the bytes."""
         costs = copy(self)
+        costs.held = {}
         for name in ("n_bytes", "combined_bytes", "copied_bytes", "step_bytes"):
             setattr(costs, name, getattr(self, name) * factor)
         return costs
@@ -135,18 +145,13 @@ class Costs:
     def effort_of_parts(self) -> int:
         """About how much the pieces of memory add to the effort of compiling, in tasks.
 
-        Messages and steps move between pieces, and shared memory is cut wherever some
-        piece begins or ends.
+        A message or step of several pieces takes an effort for each but the first.
         """
         n_ranks, ranks = self.machine.n_ranks, self.ranks or range(self.machine.n_ranks)
-        there = np.isin(self.dest, ranks)
-        steps = np.isin(self.step_rank, ranks)
-        n_pieces = np.concatenate((self.n_pieces[there], self.step_pieces[steps]))
-        effort = PART * float(np.maximum(0, n_pieces - 1).sum())
-        sizes = self.n_bytes / np.maximum(1, self.n_pieces)
-        if self.is_copy.any() and sizes.any():
-            least = np.percentile(sizes[sizes > 0], 5)
-            effort += SHARED_PART * float(self.n_bytes[there & self.is_copy].sum()) / least
+        there, steps = np.isin(self.dest, ranks), np.isin(self.step_rank, ranks)
+        n_more, n_more_of_steps = (np.maximum(0, n - 1) for n in (self.n_pieces, self.step_pieces))
+        effort = PART * float(n_more[there].sum() + n_more_of_steps[steps].sum())
+        effort += SHARED_PART * float(n_more[there & self.is_copy].sum())
         return int(effort * n_ranks / len(ranks))
 
     def estimate_ns(self, segment: int | None, bound_ns: float) -> float:
@@ -179,7 +184,7 @@ class Costs:
             seen[self.round] = self.round
             seen = np.maximum.accumulate(seen)
             waits, through, phase_of = waits[seen], through[seen], phase_of[seen]
-        *busy, together = self._held_ns(segment, is_estimate=True).tolist()
+        *busy, together = self._held_ns(segment)[1].tolist()
         if segment is None:
             waited = np.bincount(phase_of, waits, len(busy))
             passed = np.bincount(phase_of, through, len(busy))
@@ -193,96 +198,117 @@ class Costs:
 
     def busiest_ns(self, segment: int | None) -> float:
         """Return how long the busiest lane, port, core or memory is held, whatever the order."""
-        return float(self._held_ns(segment)[-1])
+        return float(self._held_ns(segment)[0][-1])
 
-    def _held_ns(self, segment: int | None, *, is_estimate: bool = False) -> Floats:
+    def _held_ns(self, segment: int | None) -> tuple[Floats, Floats]:
         """Return how long the busiest is held in every phase, and, last, in all together.
 
-        Of a message of s bytes a lane takes g + (s - 1)·G at either end, inside a
-        node a port of either rank as much; a core o + (s - 1)·O where it is sent
-        and, for O the greater of O and G unless an adapter writes to memory itself,
-        where it comes; besides what copies and reductions take, less than a
+        First what it is held for at least, then about. Of a message of s bytes a lane takes
+        g + (s - 1)·G at either end, inside a node a port of either rank as much; a core
+        o + (s - 1)·O where it is sent and, for O the greater of O and G unless an adapter writes
+        to memory itself, where it comes; besides what copies and reductions take, less than a
         nanosecond of each lost to rounding. Processors that cores share are held as
         long as cores are. Of the last message a lane's g may go on when all is done,
-        beyond the receiver's o; the first bytes pass at once at either end, as bursts. What is read
-        in shared memory costs no more for sure than the reductions that read it.
-        What only some plans pay counts in an estimate: copies, strides, packets, and so on.
+        beyond the receiver's o; the first bytes pass at once at either end, as bursts.
         """
-        machine, network = self.machine, self.machine.network
-        n_segments, n_steps = pieces(self.n_bytes, segment), pieces(self.step_bytes, segment)
-        crosses = self.crosses
-        steps = np.maximum(0, self.n_bytes - n_segments)
+        if segment not in self.held:
+            n_segments = pieces(self.n_bytes, segment)
+            moved = np.maximum(0, self.n_bytes - n_segments)
+            held = [
+                self._memories_ns(),
+                *self._lanes_ns(n_segments * self.gap + moved * self.per_byte),
+            ]
+            at_least = self._cores_ns(n_segments, moved, pieces(self.step_bytes, segment))
+            bound, about = (
+                np.max([busy.max(axis=1, initial=0.0) for busy in (*held, *cores)], axis=0)
+                for cores in at_least
+            )
+            self.held = {segment: (bound, about)}
+        return self.held[segment]
+
+    def _cores_ns(
+        self, n_segments: Floats, moved: Floats, n_steps: Floats
+    ) -> tuple[list[Floats], list[Floats]]:
+        """Return how long cores, and processors they share, are held at least, and about.
+
+        What is read in shared memory costs no more for sure than the reductions that read it.
+        What only some plans pay counts in the second: copies, strides, packets, and so on.
+        """
+        network = self.machine.network
         core_ns = np.where(self.is_copy, 0.0, self.core_per_byte)
-        taken_ns = self.core_per_byte if is_estimate else core_ns
-        taken_ns = np.where(self.keeps_receiver, np.maximum(taken_ns, self.per_byte), taken_ns)
         own = n_segments * self.overhead
-        sent_ns = own + steps * core_ns
-        taken_ns = own + steps * taken_ns
-        taken_ns += np.maximum(0, network.reduce_ns_per_byte * self.combined_bytes - n_segments)
-        step_ns = np.maximum(0.0, self.step_bytes * self.step_per_byte - n_steps)
-        if is_estimate:
-            packets_ns = crosses * self.wire.packets_ns(self.n_bytes)
-            strided_ns = network.strided_ns_per_byte
-            sent_ns += packets_ns + strided_ns * self.n_bytes * self.is_read_strided
-            sent_ns += network.copy_ns_per_byte * self.copied_bytes
-            taken_ns += packets_ns + strided_ns * self.n_bytes * self.is_write_strided
-            step_ns = step_ns + strided_ns * self.step_bytes * self.is_step_strided
-        sent, taken = (self.phase, self.source, sent_ns), (self.phase, self.dest, taken_ns)
-        done = self.step_phase, self.step_rank, step_ns
-        cores = self._by_phase(machine.n_ranks, sent, taken, done)
-        held = [cores, self._memories_ns()]
-        if self.ranks is None or network.processors:
-            n_processors = min(machine.n_ranks, network.processors or machine.n_ranks)
-            held.append(cores.sum(axis=1, keepdims=True) / n_processors)
-        held += self._lanes_ns(n_segments * self.gap + steps * self.per_byte)
-        return np.asarray(np.max([busy.max(axis=1, initial=0.0) for busy in held], axis=0))
+        taken_per_byte = np.where(self.keeps_receiver, np.maximum(core_ns, self.per_byte), core_ns)
+        reduced_ns = np.maximum(0, network.reduce_ns_per_byte * self.combined_bytes - n_segments)
+        sent_ns = own + moved * core_ns
+        taken_ns = own + moved * taken_per_byte + reduced_ns
+        step_ns: Floats = np.maximum(0.0, self.step_bytes * self.step_per_byte - n_steps)
+        at_least = self._busy_cores(sent_ns, taken_ns, step_ns)
+        strided_ns = network.strided_ns_per_byte
+        packets_ns = self.crosses * self.wire.packets_ns(self.n_bytes)
+        sent_ns = sent_ns + packets_ns + strided_ns * self.n_bytes * self.is_read_strided
+        sent_ns += network.copy_ns_per_byte * self.copied_bytes
+        taken_ns = taken_ns + packets_ns + strided_ns * self.n_bytes * self.is_write_strided
+        taken_ns += self.is_copy * moved * self.core_per_byte
+        step_ns = step_ns + strided_ns * self.step_bytes * self.is_step_strided
+        return at_least, self._busy_cores(sent_ns, taken_ns, step_ns)
+
+    def _busy_cores(self, sent_ns: Floats, taken_ns: Floats, step_ns: Floats) -> list[Floats]:
+        machine, network = self.machine, self.machine.network
+        cores = self.cores.sums(sent_ns, taken_ns, step_ns)
+        if self.ranks is not None and not network.processors:
+            return [cores]
+        n_processors = min(machine.n_ranks, network.processors or machine.n_ranks)
+        return [cores, cores.sum(axis=1, keepdims=True) / n_processors]
 
     def _lanes_ns(self, wire_ns: Floats) -> list[Floats]:
         """Return how long lanes and ports are held by messages that take them for `wire_ns`."""
-        machine, crosses = self.machine, self.crosses
-        held = []
         after_ns = np.zeros((self.n_phases + 1, 1))
         np.maximum.at(after_ns[:, 0], self.phase, self.gap - self.overhead)
         after_ns[-1] = after_ns.max()
         # The slowest lane is longest behind its bursts.
         bursts_ns = 2 * self.wire.burst_ns * self.slowness.max()
-        for lane, rank in ((self.lane_out, self.source), (self.lane_in, self.dest)):
-            crossing = self._by_phase(
-                machine.nodes * machine.n_lanes, (self.phase, lane, wire_ns * crosses)
-            )
-            inside = self._by_phase(machine.n_ranks, (self.phase, rank, wire_ns * ~crosses))
-            held += [crossing - after_ns - bursts_ns, inside - after_ns]
-        return held
+        crossing, inside = wire_ns * self.crosses, wire_ns * ~self.crosses
+        held = [lane.sums(crossing) - after_ns - bursts_ns for lane in self.lanes]
+        return held + [port.sums(inside) - after_ns for port in self.ports]
 
     def _memories_ns(self) -> Floats:
         """Return how long bytes that are copied, reduced or come keep every node's memory."""
-        machine, node = self.machine, Placement.of(self.machine).node
         arrived = self.n_bytes * ~(self.crosses | self.is_copy) + self.combined_bytes
-        moved = self._by_phase(
-            machine.nodes,
-            (self.phase, node[self.dest], arrived),
-            (self.step_phase, node[self.step_rank], self.step_bytes),
-        )
-        return np.asarray(moved * machine.network.memory_ns_per_byte)
+        moved = self.memories.sums(arrived, self.step_bytes)
+        return np.asarray(moved * self.machine.network.memory_ns_per_byte)
 
-    def _by_phase(self, n_places: int, *works: tuple[Ints, Ints, Floats | Ints]) -> Floats:
-        """Return sums of work per phase (row) and place, and, last, those of all phases.
 
-        Works are given as phases, places and amounts. Where few ranks stand for all, places
-        without work are left out.
-        """
-        number = None
-        if self.ranks is not None:
-            has_work = np.zeros(n_places, dtype=np.bool_)
-            for _, place, _ in works:
-                has_work[place] = True
-            number = np.cumsum(has_work) - 1
-            n_places = max(1, int(number[-1]) + 1)
-        rows = np.zeros((self.n_phases + 1, n_places))
-        for phase, place, amount in works:
-            at = place if number is None else number[place]
-            sums = np.bincount(phase * n_places + at, amount, self.n_phases * n_places)
-            rows[:-1] += sums.reshape(-1, n_places)
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Places, such as cores, where some kinds of work are done, in phases.
+
+    Parameters
+    ----------
+    n_phases, n_places : int
+    keys : tuple of ndarray of int64
+        Per kind of work, ``phase * n_places + place`` of each piece of work.
+    """
+
+    n_phases: int
+    n_places: int
+    keys: tuple[Ints, ...]
+
+    @classmethod
+    def of(cls, n_phases: int, *works: tuple[Ints, Ints]) -> Places:
+        """Return the places of works, given as phases and places; others are left out."""
+        has_work = np.zeros(max((int(place.max(initial=0)) for _, place in works)) + 1, np.bool_)
+        for _, place in works:
+            has_work[place] = True
+        number = np.cumsum(has_work) - 1
+        n_places = max(1, int(number[-1]) + 1)
+        return cls(n_phases, n_places, tuple(phase * n_places + number[at] for phase, at in works))
+
+    def sums(self, *amounts: Floats | Ints) -> Floats:
+        """Return the sums of work per phase (row) and place, and, last, those of all phases."""
+        rows = np.zeros((self.n_phases + 1, self.n_places))
+        for key, amount in zip(self.keys, amounts, strict=True):
+            sums = np.bincount(key, amount, self.n_phases * self.n_places)
+            rows[:-1] += sums.reshape(-1, self.n_places)
         rows[-1] = rows[:-1].sum(axis=0)
         return rows
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from collplan.specs import PlanSpec
 
-CLOSE: Final = 1.15
+CLOSE: Final = 1.25
 """Sizes of less than this ratio are not refined."""
 MIDDLE_EVERY: Final = 3
 """Every third step simulates the middle, so that the two sizes surely come closer."""

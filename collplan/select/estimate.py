@@ -122,8 +122,9 @@ class Structure:
         if count == self.count:
             return costs, costs
         factor = count / self.count
-        mean = self.least * factor
-        return costs.scaled(factor), costs.scaled(factor * int(mean * (1 + 1e-9)) / mean)
+        scaled, mean = costs.scaled(factor), self.least * factor
+        rounded = factor * int(mean * (1 + 1e-9)) / mean
+        return scaled, scaled if rounded == factor else costs.scaled(rounded)
 
 
 class Structures:

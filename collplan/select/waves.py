@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 from math import inf
+from statistics import median
 from typing import Final
 
 from collplan.select.compared import TOLERANCE, Comparison, bytes_of, leave_out
@@ -12,6 +14,7 @@ from collplan.select.entries import Entry
 from collplan.select.estimate import FEW_RANKS
 from collplan.select.jobs import Jobs
 from collplan.select.sweep import price
+from collplan.specs import Transport
 
 SAFETY: Final = 4.0
 """Closed forms are believed to a factor: above this times the best, a candidate is pruned."""
@@ -19,10 +22,10 @@ MAX_TASKS: Final = 600_000
 """Plans of more tasks are large: they take more than a second and some hundred megabytes each."""
 WAVES: Final = (3, 6)
 """Numbers of candidates per size, cheapest by closed form first, in the first wave and later."""
-CERTAINTY: Final = 0.45, 0.8
-"""Parts of the corrected closed form below which a makespan hardly ever is.
+CAUTION: Final = (1_500, 0.25), (6_000, 0.4), (50_000, 0.7), (400_000, 0.9), (inf, 1.0)
+"""Parts of the corrected closed form below which a makespan is not expected, by effort up to.
 
-The first is for small plans, the second for large plans and plans of many ranks.
+The less a simulation costs, the more is simulated to be sure.
 """
 STEADY: Final = 0.87
 """Part of the closed form, corrected by the candidate's own ratio at a size nearby, likewise."""
@@ -32,6 +35,9 @@ NEARBY: Final = 8
 """Largest ratio of sizes between which a candidate's ratio hardly changes."""
 TASK_S: Final = 3e-6
 """Seconds for compiling and simulating one task."""
+
+Class = tuple[str, Transport, int | None]
+"""Decomposition, transport and bytes of segments of candidates that are alike."""
 
 
 def simulate_all(
@@ -71,7 +77,7 @@ def _simulate_waves(
     """Simulate the candidates in the queues in waves, in no more than `most`."""
     n_waves = 0
     while any(queues.values()) and n_waves < most:
-        n = WAVES[min(n_waves, len(WAVES) - 1)] if prune else None
+        n = WAVES[min(n_waves, len(WAVES) - 1)]
         n_waves += 1
         wave: list[Entry] = []
         for size, queue in queues.items():
@@ -79,7 +85,7 @@ def _simulate_waves(
                 queue[:] = _promising(queue, size, by_size, comparison)
             # Some small plans first: what they say may spare the large ones.
             small = [e for e in queue if not _is_large(e)] if n_waves <= len(WAVES) else []
-            chosen = (_one_per_form(small or queue) if prune else queue)[:n]
+            chosen = _first(small or queue, n) if prune else list(queue)
             wave += chosen
             queue[:] = [entry for entry in queue if entry not in chosen]
         kept, late = _in_time(sorted(wave, key=_is_large), jobs.left_s)
@@ -120,49 +126,103 @@ def _comes_later(entry: Entry, comparison: Comparison) -> bool:
     return not is_reference or (entry.name != comparison.own and _is_large(entry))
 
 
-def _one_per_form(queue: Sequence[Entry]) -> list[Entry]:
-    """Return the first candidate of each form, which says much about its other segments."""
-    first: dict[str, Entry] = {}
+def _first(queue: Sequence[Entry], n: int) -> list[Entry]:
+    """Return the candidates of the first `n` plans, and all candidates with the same plans.
+
+    They are of different forms: of one form the segment size that seems best comes first.
+    """
+    plans: dict[str, str] = {}
     for entry in queue:
-        first.setdefault(entry.form.name, entry)
-    return list(first.values())
+        if len(set(plans.values())) < n:
+            plans.setdefault(entry.form.name, entry.estimate.identity)
+    chosen = set(plans.values())
+    return [entry for entry in queue if entry.estimate.identity in chosen]
+
+
+@dataclass(frozen=True)
+class _Ratios:
+    """Ratios of makespan to closed form at a size.
+
+    Parameters
+    ----------
+    own : dict of str to float
+        Those of single candidates on large machines, by name: see `_own_ratios`.
+    of_class : dict of Class to list of float
+        Those of simulated candidates.
+    """
+
+    own: dict[str, float]
+    of_class: dict[Class, list[float]]
+
+    @classmethod
+    def at(
+        cls, size: int, by_size: dict[int, list[Entry]], times: dict[tuple[str, int], float]
+    ) -> _Ratios:
+        """Return what is known of a size."""
+        of_class: dict[Class, list[float]] = {}
+        for entry in by_size[size]:
+            if (entry.name, size) in times and entry.estimate.price_s:
+                ratio = times[entry.name, size] / entry.estimate.price_s
+                of_class.setdefault(_class_of(entry), []).append(ratio)
+        return cls(_own_ratios(size, by_size, times), of_class)
+
+    def alike(self, entry: Entry) -> list[float]:
+        """Return the ratios of the candidates that are most like a candidate.
+
+        These are of its class, or of its decomposition, or all.
+        """
+        wanted = _class_of(entry)
+        of_decomposition = [
+            ratio
+            for (decomposition, *_), ratios in self.of_class.items()
+            if decomposition == wanted[0]
+            for ratio in ratios
+        ]
+        every = list(chain(*self.of_class.values()))
+        return self.of_class.get(wanted) or of_decomposition or every
+
+    def least(self, entry: Entry) -> float:
+        """Return a factor to the closed form below which the makespan is not expected."""
+        certainty = next(part for most, part in CAUTION if entry.estimate.effort <= most)
+        least = certainty * min(self.alike(entry), default=0.0)
+        return max(least, 1 / SAFETY, STEADY * self.own.get(entry.name, 0.0))
+
+    def likely(self, entry: Entry) -> float:
+        """Return the factor to the closed form that is to be expected."""
+        return self.own.get(entry.name) or median(self.alike(entry) or [1.0])
+
+
+def _class_of(entry: Entry) -> Class:
+    method = entry.form.method
+    return method.decomposition.name, method.transport, entry.estimate.segment
 
 
 def _promising(
     queue: Sequence[Entry], size: int, by_size: dict[int, list[Entry]], comparison: Comparison
 ) -> list[Entry]:
-    """Return the candidates that may be better; note the others as pruned.
+    """Return the candidates that may be better, the likely best first; note the others as pruned.
 
-    At one size, closed forms tend to be wrong by similar factors. They are multiplied by the
-    least ratio of makespan to closed form among the simulated candidates of that size; or, on
-    large machines, by the candidate's own ratio, where that is about known. Before the first
-    simulation of a size, the candidates are put in the order of these corrected closed forms.
+    Closed forms tend to be wrong by similar factors at one size for candidates of one class.
+    They are corrected by what was simulated.
     """
     times = comparison.makespans
-    own = _own_ratios(size, by_size, times)
-    simulated = [entry for entry in by_size[size] if (entry.name, size) in times]
-    best_s = min((times[entry.name, size] for entry in simulated), default=inf)
-    ratios = [times[e.name, size] / e.estimate.price_s for e in simulated if e.estimate.price_s]
-    least = min(ratios, default=0.0)
+    ratios = _Ratios.at(size, by_size, times)
+    known = (times.get((entry.name, size), inf) for entry in by_size[size])
+    best_s = min(known, default=inf)
     kept = []
     for entry in queue:
         found = entry.estimate
         is_large = _is_large(entry) or _is_scaled(entry)
-        factor = max(CERTAINTY[is_large] * least, 1 / SAFETY, STEADY * own.get(entry.name, 0.0))
         if found.bound_s > best_s or (is_large and found.bound_s >= (1 - TOLERANCE) * best_s):
             leave_out(comparison, entry, "bound")
-        elif factor * found.price_s > best_s:
+        elif ratios.least(entry) * found.price_s > best_s:
             leave_out(comparison, entry, "price")
         else:
             kept.append(entry)
-    if not simulated:
-        kept.sort(
-            key=lambda e: (
-                _comes_later(e, comparison),
-                own.get(e.name, 1.0) * e.estimate.price_s,
-            )
-        )
-    return kept
+    return sorted(
+        kept,
+        key=lambda e: (_comes_later(e, comparison), ratios.likely(e) * e.estimate.price_s),
+    )
 
 
 def _own_ratios(
@@ -170,22 +230,18 @@ def _own_ratios(
 ) -> dict[str, float]:
     """Return about the ratio of makespan to closed form of candidates on large machines, by name.
 
-    That is a candidate's ratio at a neighboring size, or at this size with other segments.
+    That is a candidate's ratio at a neighboring size.
     """
     sizes = sorted(by_size)
     place = sizes.index(size)
     near = [other for other in sizes[max(0, place - 1) : place + 2] if other != size]
     near = [other for other in near if max(size, other) <= NEARBY * min(size, other)]
-    ratios = {
-        (entry.name, other): times[entry.name, other] / entry.estimate.price_s
-        for other in (size, *near)
+    return {
+        entry.name: times[entry.name, other] / entry.estimate.price_s
+        for other in near
         for entry in filter(_is_scaled, by_size[other])
         if (entry.name, other) in times and entry.estimate.price_s
     }
-    here = [entry for entry in by_size[size] if (entry.name, size) in ratios]
-    by_form = {entry.form.name: ratios[entry.name, size] for entry in here}
-    own = {e.name: by_form[e.form.name] for e in by_size[size] if e.form.name in by_form}
-    return own | {name: ratio for (name, other), ratio in ratios.items() if other != size}
 
 
 def _simulate(wave: Sequence[Entry], jobs: Jobs, comparison: Comparison) -> None:

@@ -9,9 +9,9 @@ ranks, member ``g * size + i`` is position i of group g.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
@@ -107,7 +107,7 @@ class Listed(Layout):
 
 
 @dataclass(frozen=True, eq=False)
-class _Counted(Layout):
+class Scratch(Layout):
     """A layout of scratch: the chunks' sizes, group by group.
 
     Parameters
@@ -125,13 +125,17 @@ class _Counted(Layout):
     def n_chunks(self) -> int:
         return int(self.counts.shape[1])
 
+    def sized(self, counts: Ints) -> Self:
+        """Return the same layout of chunks of other sizes."""
+        return replace(self, counts=counts)
+
 
 def _displs(counts: Ints) -> Ints:
     edge = np.zeros((len(counts), 1), dtype=np.int64)
     return np.hstack((edge, np.cumsum(counts, axis=1, dtype=np.int64)))
 
 
-class Packed(_Counted):
+class Packed(Scratch):
     """Chunks one after another, the same on every member of a group."""
 
     @cached_property
@@ -163,7 +167,7 @@ class Rotated(Packed):
         return Intervals(None, low - start, self._bounds[group, position + first + n] - low)
 
 
-class Unlike(_Counted):
+class Unlike(Scratch):
     """Chunks one after another, of other sizes at every position: a row of `counts` for each."""
 
     @cached_property
@@ -195,7 +199,7 @@ class Padded(Unlike):
 
 
 @dataclass(frozen=True, eq=False)
-class Slots(_Counted):
+class Slots(Scratch):
     """A few slots, each big enough for any chunk: index ``slot * n_counts + chunk``.
 
     Parameters

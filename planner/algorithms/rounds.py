@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.algorithms.chunks import Layout, Packed, Padded, Rotated, Slots, Unlike
+from collplan.planner.algorithms.chunks import Packed, Padded, Rotated, Scratch, Slots, Unlike
 from collplan.planner.algorithms.relative import Relative
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.motion import Motion
@@ -166,7 +166,7 @@ class Group:
     options: Mapping[str, Any] = field(default_factory=dict)
     pair_counts: Ints | None = None
     motion: Motion | None = None
-    scratch: list[Layout] = field(default_factory=list)
+    scratch: list[Scratch] = field(default_factory=list)
 
     input: int = INPUT
     output: int = OUTPUT
@@ -216,7 +216,7 @@ class Group:
         vector = self.whole(self.output) if carried is None else carried
         return Message(self.from_root(relative), self.from_root(to), vector, vector)
 
-    def add_scratch(self, layout: Layout) -> int:
+    def add_scratch(self, layout: Scratch) -> int:
         """Declare a scratch space and return it; what is used of it is allocated."""
         self.scratch.append(layout)
         return OUTPUT + len(self.scratch)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from collplan.planner.algorithms.chunks import Layout, Listed, Packed
+from collplan.planner.algorithms.chunks import Layout, Listed, Packed, Scratch
 from collplan.planner.algorithms.registry import BLOCKS
 from collplan.planner.algorithms.rounds import Group
 from collplan.planner.arrays import Ints, csr
@@ -104,27 +104,31 @@ class Batch:
     def collect(self, commutative: bool) -> Collected:
         """Return the algorithm's steps, and add its scratch to the layouts.
 
-        Recent steps are kept: candidates that are compared often differ only in their transport,
-        or in the algorithms of other components.
+        Recent steps are kept: candidates that are compared often differ only in their count, their
+        transport, or the algorithms of other components. Steps depend on counts only where an
+        algorithm decides by them; what else depends on counts are the sizes of its scratch.
         """
         algorithm, counts, pairs = self.part.algorithm, self.counts, self.pair_counts
+        by_counts = algorithm.by_counts or pairs is not None
         key = (
-            *(algorithm.steps, self.shape, commutative, counts.shape, counts.tobytes()),
-            *(str(sorted(self.part.options.items())), self.only, len(self.groups)),
-            pairs.tobytes() if pairs is not None and algorithm.by_counts else b"",
+            *(algorithm.steps, self.shape, commutative, counts.shape, self.only, len(self.groups)),
+            str(sorted(self.part.options.items())),
+            *((one.tobytes() for one in (counts, pairs) if one is not None) if by_counts else ()),
         )
         found = _recent.get(key)
         if found is None:
-            found = self._run(commutative)
-            if found[0].n_rows <= KEPT_ROWS:
+            collected, scratch = self._run(commutative)
+            found = collected, scratch, collected.n_rows
+            is_sized = by_counts or all(layout.counts is counts for layout in scratch)
+            if is_sized and collected.n_rows <= MOST_ROWS // 4:
                 _recent[key] = found
-            if len(_recent) > MOST_KEPT:
+            while len(_recent) > MOST_KEPT or sum(n for *_, n in _recent.values()) > MOST_ROWS:
                 _recent.pop(next(iter(_recent)), None)
-        collected, scratch = found
-        self.layouts += scratch
+        collected, scratch, _ = found
+        self.layouts += scratch if by_counts else [each.sized(counts) for each in scratch]
         return collected
 
-    def _run(self, commutative: bool) -> tuple[Collected, Sequence[Layout]]:
+    def _run(self, commutative: bool) -> tuple[Collected, Sequence[Scratch]]:
         """Return what the algorithm does, and the layouts of its scratch."""
         only = np.array(self.only or (), dtype=np.int64)
         for motion in () if self.only is None else motions(self.size):
@@ -179,12 +183,12 @@ MOST_KEPT: Final = 256
 """Number of algorithms' runs whose steps are kept for later programs."""
 
 
-KEPT_ROWS: Final = 1 << 13
-"""Number of messages, local steps and runs of chunks above which they are not kept."""
+MOST_ROWS: Final = 1 << 18
+"""Number of messages, local steps and runs of chunks in all that are kept."""
 
 
-_recent: dict[tuple[Any, ...], tuple[Collected, Sequence[Layout]]] = {}
-"""Steps of algorithms that ran recently, the oldest first."""
+_recent: dict[tuple[Any, ...], tuple[Collected, Sequence[Scratch], int]] = {}
+"""Steps of algorithms that ran recently, with their scratch and size, the oldest first."""
 
 
 def batches(part: Stated, only_ranks: Sequence[int] | None) -> Iterator[Batch]:

@@ -8,7 +8,7 @@ import pytest
 
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
-from collplan.select.crossovers import choose_best, find_crossovers
+from collplan.select.crossovers import CLOSE, choose_best, find_crossovers
 from collplan.specs import PlanSpec
 from comparing import MACHINES, compare_sizes, spec_of
 
@@ -21,7 +21,7 @@ def test_crossovers_are_between_neighbours_and_hold() -> None:
     assert comparison.crossovers
     for one in comparison.crossovers:
         assert one.is_bisected
-        assert one.low_bytes < one.high_bytes <= max(1.15 * one.low_bytes, one.low_bytes + 4)
+        assert one.low_bytes < one.high_bytes <= max(CLOSE * one.low_bytes, one.low_bytes + 4)
 
         def makespan(name: str, size: int) -> float:
             chosen = comparison.specs[name]
@@ -61,5 +61,5 @@ def test_times_at_the_ends_spare_simulations(is_known: bool) -> None:
     times = {(name, size): time_of(name, size) for name in specs for size in sizes * is_known}
     best = {1024: "a", 1 << 24: "b"}
     (one,) = find_crossovers(sizes, best, specs, simulate_lines, times)
-    assert one.low_bytes <= 100_000 <= one.high_bytes <= 1.15 * one.low_bytes
+    assert one.low_bytes <= 100_000 <= one.high_bytes <= CLOSE * one.low_bytes
     assert len(asked) <= (10 if is_known else 14)
