@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from time import thread_time
 
 from collplan.planner.errors import AlgorithmError, MemoryLimitError
 from collplan.select.auto import resolve
@@ -66,8 +67,10 @@ class NotEstimated:
 
 Answer = tuple[Estimate, ...] | str | None
 """The estimates of a form; or why there is no such plan; or None for want of memory."""
+Job = tuple[Sequence[Question], float]
+"""Forms to estimate, and for how many seconds at most."""
 Run = Callable[
-    [Callable[[Sequence[Question]], Sequence[Answer]], Sequence[Sequence[Question]]],
+    [Callable[[Job], Sequence[Answer]], Sequence[Sequence[Question]]],
     Sequence[Sequence[Answer]],
 ]
 """Applies a function to items; returns the results of the first, as many as there is time for."""
@@ -98,7 +101,7 @@ def estimate_all(
     by_question = {
         i: answer
         for some, found in zip(together.values(), answers, strict=False)
-        for i, answer in zip(some, found, strict=True)
+        for i, answer in zip(some, found, strict=False)
     }
     for i, question in enumerate(questions):
         form = question.form
@@ -115,13 +118,21 @@ def estimate_all(
             yield Entry(form, segment, form.of(question.spec, segment), found)
 
 
-def _estimate(questions: Sequence[Question]) -> Sequence[Answer]:
-    """Estimate forms one after another, wherever this runs; a refusal is its reason."""
-    structures = Structures()
+def _estimate(job: Job) -> Sequence[Answer]:
+    """Estimate forms one after another, wherever this runs; a refusal is its reason.
+
+    After the seconds that the job gives, the others are left out.
+    """
+    questions, seconds = job
+    begin, structures, answers = thread_time(), Structures(), list[Answer]()
     try:
-        return [_answer(question, structures) for question in questions]
+        for question in questions:
+            if thread_time() - begin > seconds:
+                break
+            answers.append(_answer(question, structures))
     finally:
         forget_drafts()
+    return answers
 
 
 def _answer(question: Question, structures: Structures) -> Answer:

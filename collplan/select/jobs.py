@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
 from math import inf
 from time import thread_time
 from typing import Final, TypeVar
@@ -54,13 +53,23 @@ class Jobs:
         return MEMORY_SHARE * free_bytes() / self.n_workers / TASK_BYTES
 
     def estimate(
-        self, function: Callable[[Item], Result], items: Sequence[Item]
+        self, function: Callable[[tuple[Item, float]], Result], items: Sequence[Item]
     ) -> tuple[Result, ...]:
-        """Run a function on items while there is time; return the results in their order."""
+        """Run a function on items while there is time; return the results in their order.
+
+        The function is given an item, and for how many seconds it may work on it.
+        """
         each_s = inf if self.seconds is None else ESTIMATING * self.seconds
         end_s = max(LEAST_ESTIMATING_S, each_s) * self.n_workers
-        in_time = takewhile(lambda _: self.used_s < end_s, items)
-        return self.run("estimating", function, in_time, len(items), self.n_workers)
+
+        def in_time() -> Iterator[tuple[Item, float]]:
+            for item in items:
+                left_s = end_s - self.used_s
+                if left_s <= 0:
+                    return
+                yield item, left_s / self.n_workers
+
+        return self.run("estimating", function, in_time(), len(items), self.n_workers)
 
     def run(
         self,

@@ -171,24 +171,35 @@ def _runs_ns(traffic: Traffic, rounds: Iterable[tuple[int, int]]) -> float:
 
 def owners_ns(traffic: Traffic) -> float:
     """Return the time of messages of all ranks straight to the owner of each block."""
-    pairs = np.broadcast_to(traffic.n_bytes, (traffic.size, traffic.size))
-    largest = (traffic.size - 1) * int(traffic.n_bytes.max(initial=0))
-    return _straight_ns(traffic, pairs) + traffic.combining_ns_per_byte * largest
+    n_bytes, node, n_others = traffic.n_bytes, traffic.node, traffic.size - 1
+    n_near = np.bincount(node)[node] - 1
+    on_node = np.bincount(node, n_bytes)[node]
+    arriving = n_bytes * (n_others - n_near), n_bytes * n_near
+    leaving = traffic.total - on_node, on_node - n_bytes
+    is_filled = n_bytes > 0
+    n_messages = is_filled * n_others + np.count_nonzero(is_filled) - is_filled
+    largest = n_others * int(n_bytes.max(initial=0))
+    straight_ns = _busiest_ns(traffic, n_messages, arriving, leaving)
+    return straight_ns + traffic.combining_ns_per_byte * largest
 
 
 def straight_ns(traffic: Traffic) -> float:
     """Return the time of straight messages between pairs that have something for each other."""
-    return _straight_ns(traffic, traffic.n_bytes)
-
-
-def _straight_ns(traffic: Traffic, pairs: Ints) -> float:
     node = traffic.node
-    pairs = pairs * ~np.eye(traffic.size, dtype=bool)
+    pairs = traffic.n_bytes * ~np.eye(traffic.size, dtype=bool)
     crossing = pairs * (node[:, None] != node)
     n_messages = (pairs > 0).sum(axis=0) + (pairs > 0).sum(axis=1)
+    ends = ((crossing.sum(axis=axis), (pairs - crossing).sum(axis=axis)) for axis in (0, 1))
+    return _busiest_ns(traffic, n_messages, *ends)
+
+
+def _busiest_ns(traffic: Traffic, n_messages: Ints, *ends: tuple[Ints, Ints]) -> float:
+    """Return the time of the busiest rank or lane.
+
+    Ends are of receivers and of senders: bytes per rank between nodes, and inside nodes.
+    """
     times = [int(n_messages.max()) * traffic.far.o_ns]
-    for axis in (0, 1):
-        far, near = crossing.sum(axis=axis), (pairs - crossing).sum(axis=axis)
+    for far, near in ends:
         busy_ns = far * _per_byte(traffic.far) + near * _per_byte(traffic.near)
         times += [traffic.lanes_ns(far), float(busy_ns.max())]
     return traffic.wait_ns + max(times)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,10 @@ from collplan.planner.algorithms.rounds import (
     at,
 )
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
+from collplan.planner.memory import require_memory
 
+BYTES_PER_RUN: Final = 64
+"""Peak memory of naming a run of blocks for a position."""
 Partial = Callable[[Index, Index, int], Chunks]
 """``partial(block, slot, n)`` names n blocks, partly combined, at the rank `slot` before them."""
 
@@ -124,9 +127,18 @@ def allgather(group: Group, hops: Sequence[Hop]) -> Rounds:
 
 
 def _positions(group: Group, hops: Sequence[Hop]) -> Any:
-    """Return all positions; mirrored hops depend on whether these are even or odd."""
-    is_mirrored = any(hop.is_mirrored for hop in hops)
-    return np.arange(group.size) if is_mirrored else group.positions
+    """Return all positions; mirrored hops depend on whether these are even or odd.
+
+    Raises
+    ------
+    AlgorithmError
+        If the runs of blocks of all positions do not fit into memory.
+    """
+    if not any(hop.is_mirrored for hop in hops):
+        return group.positions
+    n_runs = sum(1 for hop in hops for _ in runs(hop.sent))
+    require_memory(n_runs * group.size * BYTES_PER_RUN)
+    return np.arange(group.size)
 
 
 def spread(group: Group, hops: Sequence[Hop], own: Chunks | None = None) -> Rounds:

@@ -20,6 +20,12 @@ def work(seconds: float) -> float:
     return seconds
 
 
+def work_in_time(job: tuple[float, float]) -> tuple[float, float]:
+    """Work for some seconds; return for how many it was allowed to."""
+    wanted_s, most_s = job
+    return work(wanted_s), most_s
+
+
 def test_results_come_in_order_and_their_time_is_counted() -> None:
     told: list[tuple[str, int, int]] = []
     wanted = [0.02, 0.0, 0.01]
@@ -34,13 +40,14 @@ def test_results_come_in_order_and_their_time_is_counted() -> None:
 
 def test_without_a_limit_time_is_endless() -> None:
     jobs = Jobs(None, None, seconds=None)
-    assert jobs.estimate(work, [0.01] * 3) == (0.01,) * 3
+    assert jobs.estimate(work_in_time, [0.01] * 3) == ((0.01, inf),) * 3
     assert jobs.left_s == inf
 
 
 def test_no_more_is_estimated_than_there_is_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs_module, "LEAST_ESTIMATING_S", 0.005)
-    assert Jobs(None, None, seconds=0).estimate(work, [0.01] * 3) == (0.01,)
+    ((_, most_s),) = Jobs(None, None, seconds=0).estimate(work_in_time, [0.01] * 3)
+    assert most_s == 0.005
 
 
 def test_plans_may_take_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

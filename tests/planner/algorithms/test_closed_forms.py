@@ -8,7 +8,14 @@ import pytest
 from collplan.compiling import compile_spec
 from collplan.executors.cost import simulate
 from collplan.planner.algorithms import registry
-from collplan.planner.algorithms.closed_forms import Traffic, best_blocks, blocks_ns, ring_ns
+from collplan.planner.algorithms.closed_forms import (
+    Traffic,
+    best_blocks,
+    blocks_ns,
+    owners_ns,
+    ring_ns,
+    straight_ns,
+)
 from collplan.planner.decompose import draft
 from collplan.planner.lowering.traffic import traffic_of
 from collplan.specs import Network, PlanSpec, parse_spec
@@ -63,3 +70,14 @@ def test_traffic_is_that_of_the_group_with_the_most_bytes() -> None:
     assert traffic.crowd == pytest.approx(6 / 2)
     starts = lanes[0].groups.indptr[:-1]
     assert traffic.total == 4 * int(np.add.reduceat(lanes[0].given.totals, starts).max())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_blocks_for_owners_take_as_long_as_the_same_blocks_for_each_pair(seed: int) -> None:
+    rng, network = np.random.default_rng(seed), Network()
+    size = int(rng.integers(1, 12))
+    n_bytes, node = rng.integers(0, 4, size) * 1000, np.sort(rng.integers(0, 4, size))
+    links = {"near": network.node, "far": network.network}
+    for_owners = Traffic(n_bytes, node, **links)
+    for_pairs = Traffic(np.broadcast_to(n_bytes, (size, size)), node, **links)
+    assert owners_ns(for_owners) == pytest.approx(straight_ns(for_pairs), rel=1e-12)
