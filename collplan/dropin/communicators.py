@@ -49,6 +49,14 @@ class Planned(Collectives):
             if isinstance(plans, PlanCache):
                 plans.free()
 
+    def prepare(self) -> None:
+        """Make the shared memory that non-blocking calls have asked for; collective.
+
+        Otherwise the next blocking collective of this communicator makes it.
+        """
+        if isinstance(self._nonblocking, NonBlockingPlans):
+            self._nonblocking.shared.make()
+
     def Free(self) -> None:
         """Free the communicator and its plans."""
         self._leave()
@@ -69,7 +77,8 @@ class Planned(Collectives):
         if isinstance(setup, str):
             self._nonblocking = setup
         elif self._plans is not None and self._config is not None:
-            self._nonblocking = NonBlockingPlans(self._plans.comm, self._config, setup)
+            plans = self._plans
+            self._nonblocking = NonBlockingPlans(plans.comm, self._config, setup, plans)
 
     def _leave(self) -> None:
         if self._plans is not None and self not in (MPI.COMM_WORLD, MPI.COMM_SELF):

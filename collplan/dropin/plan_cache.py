@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict, defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
@@ -265,7 +266,8 @@ class PlanCache(ABC):
     def _make_route(self, call: CollectiveCall, decision: Decision) -> Route:
         """Return a route with a plan; a native one on all ranks if it cannot be had."""
 
-    def _spec(self, call: CollectiveCall, decision: Decision) -> PlanSpec:
+    def spec_of(self, call: CollectiveCall, decision: Decision) -> PlanSpec:
+        """Return the spec of a plan for a call."""
         assert self.table is not None
         collective = self._collective_of(call)
         return decision.choice.plan_spec(self.table.machine(self.placement), collective)
@@ -280,7 +282,7 @@ class PlanCache(ABC):
             On all ranks, if the counts of a call differ from rank to rank.
         """
 
-    def _used_bytes(self, call: CollectiveCall, spec: PlanSpec, plan: Plan) -> Used:
+    def used_bytes(self, call: CollectiveCall, spec: PlanSpec, plan: Plan) -> Used:
         """Return how this rank's program uses its buffers."""
         sizes, itemsize, skip = plan.buffer_sizes[self.rank], plan.itemsize, 0
         if KINDS[call.kind].sends_own_block:
@@ -351,6 +353,8 @@ class BlockingPlans(PlanCache):
         self._meetings: Meetings | None = None
         self._why_no_plans: str | None = None
         self._trial_cost_s = FIRST_COST_S
+        self.errand: Callable[[], None] | None = None
+        """What all ranks are to do together in the next call that is looked at."""
 
     def _meet(self, call: CollectiveCall) -> None:
         """See that all ranks have come with the same; collective where plans are made."""
@@ -453,6 +457,8 @@ class BlockingPlans(PlanCache):
 
     def _route(self, call: CollectiveCall) -> Route:
         """Return what equal calls run now; collective where ranks meet about a trial."""
+        if self.errand is not None:
+            self.errand()
         route = super()._route(call)
         pending = route.pending
         if isinstance(pending, Waiting) and not pending.n_left:
@@ -544,12 +550,12 @@ class BlockingPlans(PlanCache):
         bound: BoundPlan | None = None
         try:
             with as_loaded():
-                spec = self._spec(call, decision)
+                spec = self.spec_of(call, decision)
                 plan = compile_together(spec, self.private, [])
                 self._make_room()
                 bound = made = bind(plan, self.private)
                 row = self._row(call, decision, planned=True)
-                used = self._used_bytes(call, spec, plan)
+                used = self.used_bytes(call, spec, plan)
                 route = roll_call.together(lambda: _bound_route(call, row, made, used))
         except Exception as error:  # on all ranks
             if bound is not None:

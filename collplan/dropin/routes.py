@@ -15,7 +15,7 @@ from collplan.dropin.arguments import IN_PLACE_AT
 from collplan.dropin.calls import CollectiveCall
 from collplan.dropin.statistics import Row
 from collplan.executors.mpi.binding.bound_plan import BoundPlan
-from collplan.executors.mpi.binding.instances import LocalProgram
+from collplan.executors.mpi.binding.instances import LocalProgram, SharedProgram
 from collplan.tune.table import Decision
 
 Bytes = npt.NDArray[np.uint8]
@@ -36,7 +36,7 @@ class Route:
         Where calls are counted.
     bound : BoundPlan, optional
         What runs blocking calls.
-    program : LocalProgram, optional
+    program : LocalProgram or SharedProgram, optional
         What starts non-blocking calls.
     itemsize : int
         Bytes of the plan's elements.
@@ -58,7 +58,7 @@ class Route:
     call: CollectiveCall
     row: Row
     bound: BoundPlan | None = None
-    program: LocalProgram | None = None
+    program: LocalProgram | SharedProgram | None = None
     itemsize: int = 1
     sent_bytes: int = 0
     received_bytes: int = 0

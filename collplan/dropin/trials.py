@@ -92,8 +92,8 @@ class Contestant:
 
     @property
     def median_s(self) -> float:
-        """Return the median time of a call, the first aside."""
-        return median(self.times[1:])
+        """Return the median time of a call, the first aside if there are others."""
+        return median(self.times[1:] or self.times)
 
 
 class Trial:

@@ -20,7 +20,7 @@ from collplan.executors.mpi.binding.bound_plan import BoundPlan
 from collplan.specs import CollplanError
 from collplan.tune.sweep import Placement
 from collplan.tune.table import parse_table
-from drop_in_calls import KINDS, WORLD, arguments, run_checks
+from drop_in_calls import KINDS, WORLD, arguments, failing_engines, run_checks
 from tables_everywhere import NOWHERE, sweep
 
 AT_ONCE = 1e12
@@ -267,13 +267,9 @@ def check_many_trials_at_once(comm: Any) -> None:
 
 def check_plans_that_cannot_be_made(comm: Any) -> None:
     """If no plan can be had on one rank, all stay native, and know why."""
-
-    def fail(*_: Any) -> Any:
-        raise MemoryError("no room")
-
-    comm._plans._used_bytes = fail if WORLD.rank == WORLD.size - 1 else comm._plans._used_bytes
-    for _ in range(CALLS):
-        total(comm)
+    with failing_engines():
+        for _ in range(CALLS):
+            total(comm)
     if WORLD.size > 1:
         rows = rows_of(comm)
         assert any(row[2].startswith("no plan to try: ") for row in rows), rows
