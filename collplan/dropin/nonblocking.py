@@ -16,26 +16,30 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from mpi4py import MPI
 
-from collplan.compiling_together import own_communicator
+from collplan.compiling_together import compile_together, own_communicator
 from collplan.dropin.arguments import Arguments, Kind
 from collplan.dropin.calls import CollectiveCall, VectorCall
 from collplan.dropin.config import Config
 from collplan.dropin.loading import as_loaded
 from collplan.dropin.plan_cache import BlockingPlans, PlanCache, native_decision
 from collplan.dropin.routes import Route
-from collplan.dropin.shared_plans import Made, SharedPlans
+from collplan.dropin.shared_plans import Made, SharedPlans, load_program
 from collplan.dropin.staging import Staged, stage
 from collplan.dropin.vector_agreement import UNREADABLE
 from collplan.dropin.vector_arguments import VectorArguments, read_vector_arguments
+from collplan.executors.mpi.binding.agreement import DOING
 from collplan.executors.mpi.binding.instances import (
     Copy,
     LocalProgram,
+    SharedProgram,
     SharedStart,
     n_tag_spaces,
 )
 from collplan.executors.mpi.engine.in_flight import Board, Flight, board
+from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.host.cores import ranks_per_core, share_cores_as
 from collplan.executors.mpi.loop.reductions import is_compiled
+from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.measure.lanes import node_of_ranks
 from collplan.planner import compile_plan
 from collplan.planner.collective.operations import get_operation
@@ -197,7 +201,8 @@ class NonBlockingPlans(PlanCache):
         self._in_flight: deque[Started] = deque()
         self._n_started = 0
         self._n_before_reaping = 1
-        self.shared = SharedPlans(blocking, self._note_made)
+        self._blocking = blocking
+        self.shared = SharedPlans(blocking, self._share)
 
     def run_staged(self, route: Route, arguments: Arguments, given: Any) -> MPI.Request:
         """Start a route's program with copies of the buffers that it cannot use in place."""
@@ -266,15 +271,36 @@ class NonBlockingPlans(PlanCache):
         row = self._row(call, made.decision, planned=True)
         return self._keep(Route(call, row, None, made.program, *made.used))
 
-    def _note_made(self, call: CollectiveCall, made: Made) -> None:
-        """Have later calls run by a plan that ranks have made, or say why there is none."""
+    def _share(self, call: CollectiveCall, decision: Decision) -> Made:
+        """Make a plan through shared memory, and have later calls run by it; collective."""
+        program: SharedProgram | None = None
+        try:
+            comm = self._blocking.private
+            with as_loaded():
+                spec = self._spec(call, decision)
+                plan = compile_together(spec, comm, [])
+                program = made = SharedProgram(plan, comm)
+                used = self._used_bytes(call, spec, plan)
+                roll_call = RollCall(comm, None, DOING)
+                roll_call.together(lambda: load_program(made, used))
+        except Exception as error:  # on all ranks
+            if program is not None:
+                program.free()
+            failed = self._failed_route(call, decision, one_line(error))
+            self._replace(call, failed)
+            return Made(decision)
+        self._replace(call, None)
+        return Made(decision, program, used)
+
+    def _replace(self, call: CollectiveCall, by: Route | None) -> None:
+        """Have calls take another route, None for one to decide; plans give way to plans only."""
         route = self._decided.get(call)
-        if route is None or (made.program is None and route.native is None):
+        if route is None or (by is not None and route.native is None):
             return
         for key in route.keys:
             self.ready.pop(key, None)
-        if made.program is None:
-            self._decided[call] = self._failed_route(call, made.decision, made.error)
+        if by is not None:
+            self._decided[call] = by
             return
         del self._decided[call]
         if route.native is None:
@@ -325,7 +351,7 @@ class NonBlockingPlans(PlanCache):
         begin = perf_counter()
         try:
             with as_loaded():
-                spec = self.spec_of(call, decision)
+                spec = self._spec(call, decision)
                 plan = compile_plan(spec, rank=self.rank)
         except CollplanError as error:
             return self._failed_route(call, decision, str(error))
@@ -335,7 +361,7 @@ class NonBlockingPlans(PlanCache):
         self._make_room()
         row = self._row(call, decision, planned=True)
         row.seconds += perf_counter() - begin
-        used = self.used_bytes(call, spec, plan)
+        used = self._used_bytes(call, spec, plan)
         return self._keep(Route(call, row, None, program, *used))
 
     def run(

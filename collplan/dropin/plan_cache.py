@@ -180,7 +180,7 @@ class PlanCache(ABC):
             self._meet(call)
             route = self._decide_route(call)
             if len(self._decided) >= MAX_ENTRIES:
-                calls = [one.call for one in self.kept.values()]
+                calls = {one.call for one in self.kept.values()} & self._decided.keys()
                 self._decided = {one: self._decided[one] for one in calls}
                 self.ready.clear()
             self._decided[call] = route
@@ -266,8 +266,7 @@ class PlanCache(ABC):
     def _make_route(self, call: CollectiveCall, decision: Decision) -> Route:
         """Return a route with a plan; a native one on all ranks if it cannot be had."""
 
-    def spec_of(self, call: CollectiveCall, decision: Decision) -> PlanSpec:
-        """Return the spec of a plan for a call."""
+    def _spec(self, call: CollectiveCall, decision: Decision) -> PlanSpec:
         assert self.table is not None
         collective = self._collective_of(call)
         return decision.choice.plan_spec(self.table.machine(self.placement), collective)
@@ -282,7 +281,7 @@ class PlanCache(ABC):
             On all ranks, if the counts of a call differ from rank to rank.
         """
 
-    def used_bytes(self, call: CollectiveCall, spec: PlanSpec, plan: Plan) -> Used:
+    def _used_bytes(self, call: CollectiveCall, spec: PlanSpec, plan: Plan) -> Used:
         """Return how this rank's program uses its buffers."""
         sizes, itemsize, skip = plan.buffer_sizes[self.rank], plan.itemsize, 0
         if KINDS[call.kind].sends_own_block:
@@ -550,12 +549,12 @@ class BlockingPlans(PlanCache):
         bound: BoundPlan | None = None
         try:
             with as_loaded():
-                spec = self.spec_of(call, decision)
+                spec = self._spec(call, decision)
                 plan = compile_together(spec, self.private, [])
                 self._make_room()
                 bound = made = bind(plan, self.private)
                 row = self._row(call, decision, planned=True)
-                used = self.used_bytes(call, spec, plan)
+                used = self._used_bytes(call, spec, plan)
                 route = roll_call.together(lambda: _bound_route(call, row, made, used))
         except Exception as error:  # on all ranks
             if bound is not None:

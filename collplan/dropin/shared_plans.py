@@ -6,15 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from collplan.compiling_together import compile_together
 from collplan.dropin.calls import CollectiveCall
-from collplan.dropin.loading import as_loaded
 from collplan.dropin.plan_cache import BlockingPlans, Used
 from collplan.dropin.routes import ALIGNMENT, aligned_memory
-from collplan.executors.mpi.binding.agreement import DOING
 from collplan.executors.mpi.binding.instances import SharedProgram
-from collplan.executors.mpi.errors import one_line
-from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.tune.table import Decision
 
 MOST: Final = 8
@@ -23,7 +18,7 @@ MOST: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A program that ranks have made, or why they have none.
+    """A program that ranks have made, or failed to.
 
     Parameters
     ----------
@@ -32,14 +27,11 @@ class Made:
     program : SharedProgram or None
     used : tuple of int
         How this rank's program uses its buffers.
-    error : str
-        In one line, where there is no program.
     """
 
     decision: Decision
     program: SharedProgram | None = None
     used: Used = (1, 0, 0, 0)
-    error: str = ""
 
 
 class SharedPlans:
@@ -52,14 +44,14 @@ class SharedPlans:
     ----------
     blocking : BlockingPlans
         Of the same communicator.
-    on_made : callable
-        Told of a call whose plan was made, or could not be.
+    make_one : callable
+        Makes the plan of a call; collective.
     """
 
     def __init__(
-        self, blocking: BlockingPlans, on_made: Callable[[CollectiveCall, Made], None]
+        self, blocking: BlockingPlans, make_one: Callable[[CollectiveCall, Decision], Made]
     ) -> None:
-        self._blocking, self._on_made = blocking, on_made
+        self._blocking, self._make_one = blocking, make_one
         self._asked: dict[CollectiveCall, Decision] = {}
         self.made: dict[CollectiveCall, Made] = {}
 
@@ -81,8 +73,7 @@ class SharedPlans:
         self._blocking.errand = None
         asked, self._asked = self._asked, {}
         for call, decision in asked.items():
-            made = self.made[call] = self._make(call, decision)
-            self._on_made(call, made)
+            self.made[call] = self._make_one(call, decision)
 
     def free(self) -> None:
         """Free all plans, of which no start is in flight; collective."""
@@ -93,24 +84,9 @@ class SharedPlans:
             if made.program is not None:
                 made.program.free()
 
-    def _make(self, call: CollectiveCall, decision: Decision) -> Made:
-        blocking, program = self._blocking, None
-        try:
-            comm = blocking.private
-            with as_loaded():
-                spec = blocking.spec_of(call, decision)
-                plan = compile_together(spec, comm, [])
-                program = found = SharedProgram(plan, comm)
-                used = blocking.used_bytes(call, spec, plan)
-                RollCall(comm, None, DOING).together(lambda: _load(found, used))
-        except Exception as error:  # on all ranks
-            if program is not None:
-                program.free()
-            return Made(decision, error=one_line(error))
-        return Made(decision, program, used)
 
-
-def _load(program: SharedProgram, used: Used) -> None:
+def load_program(program: SharedProgram, used: Used) -> None:
+    """Make the engine of a program, which a rank may have no memory for."""
     _, sent, received, _ = used
     _memory, sent_at = aligned_memory(sent + received + ALIGNMENT)
     program.load(sent_at, sent_at + sent + -sent % ALIGNMENT)
