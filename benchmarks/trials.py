@@ -84,7 +84,7 @@ def in_words(times: Any) -> str:
     return f"{median * 1e3:.3f} ({least * 1e3:.3f} to {most * 1e3:.3f}) ms"
 
 
-def measure(part: MPI.Intracomm, kind: str, n_bytes: int, rounds: int) -> None:
+def measure(part: Any, kind: str, n_bytes: int, rounds: int) -> None:
     """Print one line of a sub-communicator."""
     options: dict[str, Any] = {"table": table_of([kind]), "force": True}
     comm = collplan.Comm(part, **options)

@@ -393,7 +393,7 @@ class NonBlockingPlans(PlanCache):
             if started.copy.flight.is_done:
                 started.let_go()
             if started.copy.flight.is_freed:
-                started.copy.of.give_back(started.copy)
+                started.copy.give_back()
             else:
                 left.append(started)
         self._in_flight = left

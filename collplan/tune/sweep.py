@@ -345,8 +345,9 @@ class Sweep(SpecModel):
             return self.winner_at(n_bytes)
         weight = log(ranks / self.ranks) / log(other.ranks / self.ranks)
         for (_, near, label), (_, far, _) in zip(own, others, strict=True):
-            is_last = near is None or far is None
-            if is_last or n_bytes < near ** (1 - weight) * far**weight:
+            if near is None or far is None:
+                return label
+            if n_bytes < float(near) ** (1 - weight) * float(far) ** weight:
                 return label
         raise AssertionError("the last interval has no end")
 

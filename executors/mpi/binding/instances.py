@@ -162,6 +162,10 @@ class Copy:
         buffers = self._buffers.at(sent_at, received_at)
         return [*buffers, np.empty(0, buffers[0].dtype)]
 
+    def give_back(self) -> None:
+        """Leave it to later starts, once it is in flight no more."""
+        self.of.give_back(self)
+
     def free(self) -> None:
         """Free what MPI has of it."""
         self._engine.free()
@@ -263,6 +267,10 @@ class SharedStart:
         request = MPI.Request.fromhandle(self.flight.prepare(board().address, end))
         self.of.begin(self)
         return request
+
+    def give_back(self) -> None:
+        """Leave it to later starts, once it is in flight no more."""
+        self.of.give_back(self)
 
     def free(self) -> None:
         """Do nothing: the program is that of all starts."""
