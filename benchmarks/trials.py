@@ -100,7 +100,7 @@ def measure(part: Any, kind: str, n_bytes: int, rounds: int) -> None:
             f"{kind} {n_bytes} bytes: {verdict}\n"
             f"  {len(times)} calls took {sum(times):.2f} s until the trial was over, of which "
             f"{n_tried} were tried; it took {trial_s:.3f} s more than native calls, "
-            f"{trial_s / sum(times):.1%}\n"
+            f"{trial_s / sum(times):.1%}; the longest call took {max(times):.3f} s\n"
             f"  native {in_words(native)}, drop-in {in_words(chosen)}, "
             f"{np.median(native) / np.median(chosen):.2f} times as fast",
             flush=True,

@@ -353,7 +353,7 @@ class BlockingPlans(PlanCache):
         self._why_no_plans: str | None = None
         self._trial_cost_s = FIRST_COST_S
         self.errand: Callable[[], None] | None = None
-        """What all ranks are to do together in the next call that is looked at."""
+        """A task for all ranks together in the next call that is looked at."""
 
     def _meet(self, call: CollectiveCall) -> None:
         """See that all ranks have come with the same; collective where plans are made."""

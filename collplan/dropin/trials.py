@@ -75,7 +75,7 @@ class Waiting:
 
 @dataclass(eq=False, slots=True)
 class Contestant:
-    """What a trial compares: native MPI or a plan.
+    """One of the ways that a trial compares: native MPI or a plan.
 
     Parameters
     ----------
@@ -104,7 +104,8 @@ class Trial:
     native : Contestant
     plans : list of Contestant
     budget_s : float
-        How much longer than native calls those of the plans may take, in all.
+        How much longer than native calls those of the plans may take, in all, after the first
+        turn.
     """
 
     def __init__(self, native: Contestant, plans: list[Contestant], budget_s: float) -> None:
@@ -160,6 +161,9 @@ class Trial:
         one.times.append(spent_s)
         if one is self.native or not self.native.times:
             return
-        self.excess_s += max(0.0, spent_s - median(self.native.times))
-        if self.excess_s > self._budget_s:
+        excess_s = max(0.0, spent_s - median(self.native.times))
+        self.excess_s += excess_s
+        # The first call may have to connect ranks, which no later one does.
+        self._budget_s -= excess_s if len(one.times) > 1 else 0.0
+        if self._budget_s < 0:
             self.plans.remove(one)
