@@ -31,6 +31,9 @@ class ExecOptions(Options):
         None, "APP is a module's name, as for python -m.", "-m", "--module", default=False
     )
     force: bool = flag("--force", "Use the table although it was tuned on another machine.")
+    trials: float | None = option(
+        "SHARE", "Share of time for trials of plans on untuned ranks; 0 for none.", min=0
+    )
     timeout: float | None = option("SECONDS", "Give up after this long.", min=1)
 
 
@@ -52,14 +55,16 @@ def command(options: ExecOptions) -> int:
     if is_under_mpi() or ranks is None:
         take_input()
         with one_voice():
-            replace_world(options.table, ranks, force=options.force)
+            replace_world(options.table, ranks, force=options.force, trials=options.trials)
         return _run_program(program, module=options.module)
     # What is wrong with the file is said once, before any rank is started.
     load_table(options.table)
     return run_again(ranks, options.timeout, reads_input=True)
 
 
-def replace_world(table: Path, ranks: int | None = None, *, force: bool = False) -> Any:
+def replace_world(
+    table: Path, ranks: int | None = None, *, force: bool = False, trials: float | None = None
+) -> Any:
     """Make ``MPI.COMM_WORLD`` a drop-in for all who import it from now on, and return it.
 
     Raises
@@ -72,7 +77,7 @@ def replace_world(table: Path, ranks: int | None = None, *, force: bool = False)
     from collplan.executors.mpi.world import join_world
 
     native = join_world(ranks)
-    world = Comm(native, table=table, force=force)
+    world = Comm(native, table=table, force=force, trials=trials)
     mpi: Any = sys.modules["mpi4py.MPI"]
     mpi.COMM_WORLD = world
     _let_programs_initialize(mpi)

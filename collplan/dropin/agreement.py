@@ -140,6 +140,18 @@ def _look(call: CollectiveCall, kept: Collection[Route], seen_s: float) -> float
     return seen_s
 
 
+def combine(comm: MPI.Intracomm, words: Any, op: MPI.Op = MPI.SUM) -> None:
+    """Combine all ranks' numbers in place; collective, and advances what ranks have started."""
+    if not this_thread.engines:
+        comm.Allreduce(MPI.IN_PLACE, words, op)
+        return
+    # Others may have to complete what was started before, to come here.
+    request = comm.Iallreduce(MPI.IN_PLACE, words, op)
+    while not request.Test():
+        for engine in this_thread.engines.copy():
+            engine.advance()
+
+
 def _missed(call: CollectiveCall, kept: Collection[Route]) -> Route | None:
     """Return the plan that others have run and this rank asked for in another size, if any."""
     resized = [route for route in kept if _is_resized(call, route.call)]

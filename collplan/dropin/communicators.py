@@ -11,7 +11,7 @@ from typing import Any, Final, Self, cast
 
 from mpi4py import MPI
 
-from collplan.dropin.config import MAX_PLANS, NATIVE_CALLS, Config, read_table
+from collplan.dropin.config import MAX_PLANS, NATIVE_CALLS, Config, read_share, read_table
 from collplan.dropin.loading import load_all
 from collplan.dropin.methods import COUNTED, COUNTED_ON_TOPOLOGIES, Collectives, counted
 from collplan.dropin.nonblocking import NonBlockingPlans, NonBlockingSetup, set_up_nonblocking
@@ -49,6 +49,14 @@ class Planned(Collectives):
             if isinstance(plans, PlanCache):
                 plans.free()
 
+    def prepare(self) -> None:
+        """Make the shared memory that non-blocking calls have asked for; collective.
+
+        Otherwise the next blocking collective of this communicator makes it.
+        """
+        if isinstance(self._nonblocking, NonBlockingPlans):
+            self._nonblocking.shared.make()
+
     def Free(self) -> None:
         """Free the communicator and its plans."""
         self._leave()
@@ -69,7 +77,8 @@ class Planned(Collectives):
         if isinstance(setup, str):
             self._nonblocking = setup
         elif self._plans is not None and self._config is not None:
-            self._nonblocking = NonBlockingPlans(self._plans.comm, self._config, setup)
+            plans = self._plans
+            self._nonblocking = NonBlockingPlans(plans.comm, self._config, setup, plans)
 
     def _leave(self) -> None:
         if self._plans is not None and self not in (MPI.COMM_WORLD, MPI.COMM_SELF):
@@ -166,6 +175,10 @@ class Comm(Planned, MPI.Intracomm):
     nonblocking_from : int or None
         From how many bytes on non-blocking forms run by plans; by default large ones whose
         plans gain much. The same on all ranks.
+    trials : float or None
+        Share of the time of native calls that may go to trials of plans on ranks that no sweep
+        speaks for; 0 for no trials. By default what the environment variable
+        ``COLLPLAN_TRIALS`` says, or a tenth. Rank 0 decides.
 
     Raises
     ------
@@ -187,13 +200,15 @@ class Comm(Planned, MPI.Intracomm):
         max_plans: int = MAX_PLANS,
         native_calls: int = NATIVE_CALLS,
         nonblocking_from: int | None = None,
+        trials: float | None = None,
     ) -> None:
         if comm is None or comm == MPI.COMM_NULL:
             return
         native = MPI.Intracomm(comm)
         names = {op.handle: name for op, name in operations}
         read = read_table(native, os.environ.get(TABLE) if table is None else table, force=force)
-        config = Config(read, names, max_plans, native_calls, nonblocking_from)
+        share = read_share(native, trials)
+        config = Config(read, names, max_plans, native_calls, nonblocking_from, share)
         config.log_at_exit(native)
         self._join(config)
         if read is None:

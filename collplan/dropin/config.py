@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ from collplan.planner.collective.operations import get_operation
 from collplan.planner.lowering.select import ANYWHERE
 from collplan.specs import CollplanError, SpecError
 from collplan.specs.collective import traits_of
+from collplan.specs.errors import show_value
 from collplan.specs.loading import machine_at_hand
 from collplan.specs.predefined import BUILTIN
 from collplan.tune.fingerprint import take_fingerprint
@@ -29,6 +31,10 @@ MAX_PLANS: Final = 32
 """Plans a communicator keeps; each has a communicator of MPI's, which are few."""
 NATIVE_CALLS: Final = 2
 """Equal calls that run natively before a plan is made, which few calls would not pay for."""
+SHARE: Final = 0.1
+"""Share of the time of a signature's native calls that a trial of plans may take, by default."""
+TRIALS: Final = "COLLPLAN_TRIALS"
+"""Environment variable: another share, 0 for no trials."""
 LOG: Final = "COLLPLAN_LOG"
 """Environment variable; where it is 1, rank 0 says at the end what ran."""
 
@@ -49,6 +55,8 @@ class Config:
         Equal calls that run natively before a plan is made for them.
     nonblocking_from : int or None
         Bytes from which on non-blocking forms run by plans; None for where that pays.
+    trials : float
+        Share of the time of native calls that trials may take; 0 for no trials.
 
     Raises
     ------
@@ -61,6 +69,7 @@ class Config:
     max_plans: int
     native_calls: int
     nonblocking_from: int | None
+    trials: float = SHARE
     statistics: Statistics = field(default_factory=Statistics, init=False)
 
     def __post_init__(self) -> None:
@@ -127,6 +136,28 @@ def read_table(
     if text is None:
         raise CollplanError(problem or "table: rank 0 could not read it")
     return TuningTable.model_validate_json(text)
+
+
+def read_share(comm: MPI.Intracomm, share: float | None) -> float:
+    """Return the share of time that trials may take: rank 0's, on all; collective.
+
+    Raises
+    ------
+    CollplanError
+        On all ranks, if it is not a number of zero or more.
+    """
+    given = os.environ.get(TRIALS, SHARE) if share is None else share
+    given = comm.bcast(given)
+    try:
+        found = float(given)
+    except (TypeError, ValueError):
+        found = -1.0
+    if not 0 <= found < inf:
+        raise CollplanError(
+            f"trials is {show_value(given)}; give the share of time that they may take, such as "
+            f"{SHARE}, or 0 for none"
+        )
+    return found
 
 
 def check_choices(table: TuningTable) -> None:

@@ -16,20 +16,30 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from mpi4py import MPI
 
-from collplan.compiling_together import own_communicator
+from collplan.compiling_together import compile_together, own_communicator
 from collplan.dropin.arguments import Arguments, Kind
 from collplan.dropin.calls import CollectiveCall, VectorCall
 from collplan.dropin.config import Config
 from collplan.dropin.loading import as_loaded
-from collplan.dropin.plan_cache import PlanCache, native_decision
+from collplan.dropin.plan_cache import BlockingPlans, PlanCache, native_decision
 from collplan.dropin.routes import Route
+from collplan.dropin.shared_plans import Made, SharedPlans, load_program
 from collplan.dropin.staging import Staged, stage
 from collplan.dropin.vector_agreement import UNREADABLE
 from collplan.dropin.vector_arguments import VectorArguments, read_vector_arguments
-from collplan.executors.mpi.binding.instances import Copy, LocalProgram, n_tag_spaces
+from collplan.executors.mpi.binding.agreement import DOING
+from collplan.executors.mpi.binding.instances import (
+    Copy,
+    LocalProgram,
+    SharedProgram,
+    SharedStart,
+    n_tag_spaces,
+)
 from collplan.executors.mpi.engine.in_flight import Board, Flight, board
+from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.host.cores import ranks_per_core, share_cores_as
 from collplan.executors.mpi.loop.reductions import is_compiled
+from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.measure.lanes import node_of_ranks
 from collplan.planner import compile_plan
 from collplan.planner.collective.operations import get_operation
@@ -50,6 +60,8 @@ NO_THREADS: Final = "non-blocking: plans need MPI initialised with MPI_THREAD_MU
 FEW_TAGS: Final = "non-blocking: this MPI has too few tags to keep collectives apart"
 NOT_KNOWN: Final = "non-blocking: ranks would have to meet to know each other's counts"
 NOT_MADE: Final = "non-blocking: the communicator was made by a call that waits for nobody"
+
+NOT_PREPARED: Final = "shares memory, which the next blocking call or prepare() makes"
 
 
 @dataclass(eq=False)
@@ -147,7 +159,7 @@ class Started:
     """A start that MPI has not let go of, and what must live as long."""
 
     number: int
-    copy: Copy
+    copy: Copy | SharedStart
     staged: Staged | None
     given: Any
 
@@ -169,11 +181,19 @@ class NonBlockingPlans(PlanCache):
         Operations, limits, and where calls are counted.
     setup : NonBlockingSetup
         Where messages go, and what was found out together beforehand.
+    blocking : BlockingPlans
+        Of the same communicator; in their next call ranks make the memory that they share.
     """
 
     is_blocking: ClassVar[bool] = False
 
-    def __init__(self, comm: MPI.Intracomm, config: Config, setup: NonBlockingSetup) -> None:
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        config: Config,
+        setup: NonBlockingSetup,
+        blocking: BlockingPlans,
+    ) -> None:
         super().__init__(comm, setup.table, config)
         # Made together beforehand: later, nobody may wait for others.
         self._private, self._placement = setup.comm, Placement.of_nodes(setup.rank_to_node)
@@ -181,6 +201,8 @@ class NonBlockingPlans(PlanCache):
         self._in_flight: deque[Started] = deque()
         self._n_started = 0
         self._n_before_reaping = 1
+        self._blocking = blocking
+        self.shared = SharedPlans(blocking, self._share)
 
     def run_staged(self, route: Route, arguments: Arguments, given: Any) -> MPI.Request:
         """Start a route's program with copies of the buffers that it cannot use in place."""
@@ -195,6 +217,7 @@ class NonBlockingPlans(PlanCache):
             started.let_go()
             started.copy.free()
         super().free()
+        self.shared.free()
 
     def why_native(self, call: CollectiveCall) -> str | None:
         """Return why a call runs natively whatever the table says; None if it need not."""
@@ -213,19 +236,75 @@ class NonBlockingPlans(PlanCache):
     def decide(self, call: CollectiveCall) -> Decision:
         """Return what the table says of a call, and whether that pays here."""
         decision = super().decide(call)
-        if decision.choice.native:
-            return decision
         if decision.choice.transport != MESSAGES:
-            return native_decision(
-                f"{decision.label}: non-blocking, its windows cannot be made without waiting"
-            )
-        gain_s = decision.gain_s
-        pays = gain_s is not None and gain_s > LEAST_GAIN_S
-        if self.config.nonblocking_from is None and not pays:
-            return native_decision(
+            decision = native_decision(f"{decision.label}: non-blocking, no plan passes messages")
+        elif not self._pays(decision):
+            decision = native_decision(
                 f"non-blocking: {decision.label} gains less than starting it so costs"
             )
+        if decision.choice.native:
+            return self._through_memory(call) or decision
         return decision
+
+    def _pays(self, decision: Decision) -> bool:
+        """Return whether a decision is native, or gains more than starting a plan so costs."""
+        if decision.choice.native or self.config.nonblocking_from is not None:
+            return True
+        return decision.gain_s is not None and decision.gain_s > LEAST_GAIN_S
+
+    def _through_memory(self, call: CollectiveCall) -> Decision | None:
+        """Return the table's plan through shared memory, if it can be asked for and pays."""
+        if isinstance(call, VectorCall) or not self.shared.may_ask(call):
+            return None
+        assert self.config.table is not None
+        found = self.config.table.decide(
+            call.kind, call.n_bytes, self.size, self.placement, call.commutes
+        )
+        is_shared = found.choice.transport != MESSAGES
+        return found if is_shared and self._pays(found) else None
+
+    def _decide_route(self, call: CollectiveCall) -> Route:
+        made = self.shared.made.get(call)
+        if made is None or made.program is None:
+            return super()._decide_route(call)
+        self._make_room()
+        row = self._row(call, made.decision, planned=True)
+        return self._keep(Route(call, row, None, made.program, *made.used))
+
+    def _share(self, call: CollectiveCall, decision: Decision) -> Made:
+        """Make a plan through shared memory, and have later calls run by it; collective."""
+        program: SharedProgram | None = None
+        try:
+            comm = self._blocking.private
+            with as_loaded():
+                spec = self._spec(call, decision)
+                plan = compile_together(spec, comm, [])
+                program = made = SharedProgram(plan, comm)
+                used = self._used_bytes(call, spec, plan)
+                roll_call = RollCall(comm, None, DOING)
+                roll_call.together(lambda: load_program(made, used))
+        except Exception as error:  # on all ranks
+            if program is not None:
+                program.free()
+            failed = self._failed_route(call, decision, one_line(error))
+            self._replace(call, failed)
+            return Made(decision)
+        self._replace(call, None)
+        return Made(decision, program, used)
+
+    def _replace(self, call: CollectiveCall, by: Route | None) -> None:
+        """Have calls take another route, None for one to decide; plans give way to plans only."""
+        route = self._decided.get(call)
+        if route is None or (by is not None and route.native is None):
+            return
+        for key in route.keys:
+            self.ready.pop(key, None)
+        if by is not None:
+            self._decided[call] = by
+            return
+        del self._decided[call]
+        if route.native is None:
+            self._drop(route)
 
     def find_vector(
         self, kind: Kind, sendbuf: Any, recvbuf: Any, recvcounts: Any, op: MPI.Op | None, root: int
@@ -262,6 +341,13 @@ class NonBlockingPlans(PlanCache):
 
     def _make_route(self, call: CollectiveCall, decision: Decision) -> Route:
         """Return a route with a program; where the spec allows no plan, it does so on no rank."""
+        is_shared = decision.choice.transport != MESSAGES
+        shared = decision if is_shared else self._through_memory(call)
+        if shared is not None:
+            self.shared.ask(call, shared)
+        if is_shared:
+            why = f"non-blocking: {decision.label} {NOT_PREPARED}"
+            return self._native_route(call, native_decision(why, decision.native_s))
         begin = perf_counter()
         try:
             with as_loaded():
@@ -307,7 +393,7 @@ class NonBlockingPlans(PlanCache):
             if started.copy.flight.is_done:
                 started.let_go()
             if started.copy.flight.is_freed:
-                started.copy.of.give_back(started.copy)
+                started.copy.give_back()
             else:
                 left.append(started)
         self._in_flight = left

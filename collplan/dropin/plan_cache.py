@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict, defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from time import perf_counter
 from typing import Any, ClassVar, Final
 
 from mpi4py import MPI
@@ -19,6 +21,7 @@ from collplan.dropin.loading import as_loaded
 from collplan.dropin.routes import ALIGNMENT, Route, aligned_memory
 from collplan.dropin.staging import stage
 from collplan.dropin.statistics import Row
+from collplan.dropin.trials import FIRST_COST_S, Contestant, Trial, Waiting, greatest
 from collplan.dropin.vector_agreement import CHANGING, Backoff, agree_on_counts
 from collplan.dropin.vector_arguments import VectorArguments, read_vector_arguments
 from collplan.executors.mpi.binding.agreement import DOING
@@ -29,7 +32,8 @@ from collplan.measure.lanes import node_of_ranks
 from collplan.planner.plan.plan import Buffer, Plan
 from collplan.rank_counts import counts_of_all
 from collplan.specs import COLLECTIVES, PlanSpec
-from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Placement
+from collplan.tune.predictions import predict
+from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Choice, Placement
 from collplan.tune.table import Decision, TuningTable
 
 Found = tuple[Route, int | None, int | None, Arguments | None]
@@ -45,6 +49,8 @@ MAX_ENTRIES: Final = 4096
 LEAST_VECTOR_GAIN_S: Final = 150e-6
 """Least gain per call, by the table, that pays for agreeing on counts that differ per rank."""
 
+TRIED: Final = "tried here beside others"
+FASTER: Final = "was faster when tried here"
 NO_COMMUNICATOR: Final = "plans cannot have a communicator"
 
 
@@ -115,7 +121,7 @@ class PlanCache(ABC):
             )
         if route.native is None and not arguments.is_plain(route.itemsize):
             return route, None, None, arguments
-        if key is not None and route.wanted is None:
+        if key is not None and not route.is_passing:
             if len(self.ready) >= MAX_ENTRIES:
                 self.ready.clear()
             self.ready[key] = route
@@ -174,7 +180,8 @@ class PlanCache(ABC):
             self._meet(call)
             route = self._decide_route(call)
             if len(self._decided) >= MAX_ENTRIES:
-                self._decided = {one.call: one for one in self.kept.values()}
+                calls = {one.call for one in self.kept.values()} & self._decided.keys()
+                self._decided = {one: self._decided[one] for one in calls}
                 self.ready.clear()
             self._decided[call] = route
         if route.wanted is None:
@@ -188,6 +195,8 @@ class PlanCache(ABC):
     def _decide_route(self, call: CollectiveCall) -> Route:
         reason = self.why_native(call)
         decision = self.decide(call) if reason is None else native_decision(reason)
+        if not decision.is_known and self.is_tried(call):
+            return self._waiting_route(call, decision)
         if decision.choice.native:
             return self._native_route(call, decision)
         n_calls, native_s = self.config.native_calls, decision.native_s
@@ -238,6 +247,18 @@ class PlanCache(ABC):
             self._placement = Placement.of_nodes(node_of_ranks(self.private))
         return self._placement
 
+    def is_tried(self, _call: CollectiveCall) -> bool:
+        """Return whether plans that the model predicts are tried in such calls."""
+        return False
+
+    def _waiting_route(self, call: CollectiveCall, decision: Decision) -> Route:
+        """Return a native route until a trial of plans may pay."""
+        why = f"{decision.why}; a trial of plans has not paid so far"
+        route = self._native_route(call, replace(decision, why=why))
+        n_calls = max(1, self.config.native_calls)
+        route.pending = route.native = Waiting(route.native, n_calls, self.ready, route.keys)
+        return route
+
     def _meet(self, call: CollectiveCall) -> None:  # noqa: B027 - most need not
         """See that all ranks have come with the same call, where they may wait for each other."""
 
@@ -277,10 +298,16 @@ class PlanCache(ABC):
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        _, route = self.kept.popitem(last=False)
+        oldest = next(iter(self.kept.values()))
+        del self._decided[oldest.call]
+        for route in oldest.rivals or [oldest]:
+            self._drop(route)
+
+    def _drop(self, route: Route) -> None:
+        """Free a plan, which no call runs any more."""
+        del self.kept[route.number]
         for key in route.keys:
             self.ready.pop(key, None)
-        del self._decided[route.call]
         route.free()
 
     def _native_route(self, call: CollectiveCall, decision: Decision) -> Route:
@@ -324,6 +351,9 @@ class BlockingPlans(PlanCache):
         super().__init__(comm, config.table, config)
         self._meetings: Meetings | None = None
         self._why_no_plans: str | None = None
+        self._trial_cost_s = FIRST_COST_S
+        self.errand: Callable[[], None] | None = None
+        """A task for all ranks together in the next call that is looked at."""
 
     def _meet(self, call: CollectiveCall) -> None:
         """See that all ranks have come with the same; collective where plans are made."""
@@ -419,6 +449,99 @@ class BlockingPlans(PlanCache):
     def why_native(self, call: CollectiveCall) -> str | None:
         """Return why a call runs natively whatever the table says; None if it need not."""
         return self._why_no_plans or super().why_native(call)
+
+    def is_tried(self, call: CollectiveCall) -> bool:
+        """Return whether plans that the model predicts are tried in such calls."""
+        return self.config.trials > 0 and self.size > 1 and not isinstance(call, VectorCall)
+
+    def _route(self, call: CollectiveCall) -> Route:
+        """Return what equal calls run now; collective where ranks meet about a trial."""
+        if self.errand is not None:
+            self.errand()
+        route = super()._route(call)
+        pending = route.pending
+        if isinstance(pending, Waiting) and not pending.n_left:
+            seconds = greatest(self.private, pending.seconds)
+            if self._trial_cost_s > self.config.trials * seconds:
+                pending.go_on()
+            else:
+                route = self._decided[call] = self._try(call, seconds)
+                pending = route.pending
+        if isinstance(pending, Trial):
+            route = pending.next_route(self.private) or self._end(pending)
+        return route
+
+    def _try(self, call: CollectiveCall, seconds: float) -> Route:
+        """Return the native route of a trial, or one to stay if no plan can run; collective.
+
+        Parameters
+        ----------
+        call : CollectiveCall
+        seconds : float
+            What native calls have taken so far; the same on all ranks.
+        """
+        begin = perf_counter()
+        choices, error = self._predict(call)
+        plans: list[Contestant] = []
+        for choice in choices:
+            decision = Decision(choice, choice.label, TRIED)
+            route = self._make_route(call, decision)
+            if route.native is None:
+                plans.append(self._contestant(route, decision))
+            else:
+                error = route.row.why
+        if not plans:
+            return self._native_route(call, native_decision(f"no plan to try: {error}"))
+        decision = native_decision(TRIED)
+        native = self._contestant(self._native_route(call, decision), decision)
+        rivals = [one.route for one in plans]
+        for one in (native, *plans):
+            one.route.rivals = rivals
+        native.route.pending = Trial(native, plans, self.config.trials * seconds)
+        self._trial_cost_s = greatest(self.private, perf_counter() - begin)
+        return native.route
+
+    def _contestant(self, route: Route, decision: Decision) -> Contestant:
+        """Return a route of a trial, with a row for its calls alone."""
+        call, name = route.call, self.name_of(route.call.kind)
+        statistics, is_planned = self.config.statistics, route.native is None
+        route.row = statistics.own_row(
+            name, decision.label, decision.why, self.size, call.n_bytes, planned=is_planned
+        )
+        return Contestant(route, decision)
+
+    def _predict(self, call: CollectiveCall) -> tuple[list[Choice], str]:
+        """Return the plans to try, as rank 0 predicts them, or why there are none; collective."""
+        found: list[Choice] = []
+        error = "the model predicts none"
+        if self.rank == 0:
+            assert self.table is not None
+            try:
+                with as_loaded():
+                    found = predict(self.table, self.placement, call.collective(), call.n_bytes)
+            except Exception as raised:  # no rank may wait for this one
+                error = one_line(raised)
+        found, error = self.private.bcast((found[: self.config.max_plans], error))
+        return found, error
+
+    def _end(self, trial: Trial) -> Route:
+        """Keep the plan of a trial that is faster than native, if there is one; collective."""
+        self._trial_cost_s += trial.excess_s
+        native, winner = trial.native, trial.fastest()
+        call, rivals, native_s = native.route.call, native.route.rivals, native.median_s
+        for route in rivals:
+            if winner is None or route is not winner.route:
+                self._drop(route)
+        if winner is None:
+            labels = ", ".join(route.row.ran for route in rivals)
+            decision = native_decision(f"tried here, not faster: {labels}", native_s)
+            route = self._native_route(call, decision)
+        else:
+            route, chosen_s = winner.route, winner.median_s
+            decision = replace(winner.decision, native_s=native_s, chosen_s=chosen_s, why=FASTER)
+            route.row, route.rivals = self._row(call, decision, planned=True), []
+        self._decided[call] = route
+        return route
 
     def _make_route(self, call: CollectiveCall, decision: Decision) -> Route:
         """Return a route with a bound plan, or a native one if any rank fails for any reason."""

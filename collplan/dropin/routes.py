@@ -15,7 +15,7 @@ from collplan.dropin.arguments import IN_PLACE_AT
 from collplan.dropin.calls import CollectiveCall
 from collplan.dropin.statistics import Row
 from collplan.executors.mpi.binding.bound_plan import BoundPlan
-from collplan.executors.mpi.binding.instances import LocalProgram
+from collplan.executors.mpi.binding.instances import LocalProgram, SharedProgram
 from collplan.tune.table import Decision
 
 Bytes = npt.NDArray[np.uint8]
@@ -36,7 +36,7 @@ class Route:
         Where calls are counted.
     bound : BoundPlan, optional
         What runs blocking calls.
-    program : LocalProgram, optional
+    program : LocalProgram or SharedProgram, optional
         What starts non-blocking calls.
     itemsize : int
         Bytes of the plan's elements.
@@ -49,12 +49,16 @@ class Route:
     wanted : Decision, optional
         What to make a plan of after `n_left` native calls; None if this route stays.
     n_left : int
+    pending : Waiting or Trial, optional
+        What may change later what equal calls run.
+    rivals : list of Route
+        The plans of a trial under way, for native MPI's route and for each of theirs.
     """
 
     call: CollectiveCall
     row: Row
     bound: BoundPlan | None = None
-    program: LocalProgram | None = None
+    program: LocalProgram | SharedProgram | None = None
     itemsize: int = 1
     sent_bytes: int = 0
     received_bytes: int = 0
@@ -62,11 +66,18 @@ class Route:
     native: Any = None
     wanted: Decision | None = None
     n_left: int = 0
+    pending: Any = None
+    rivals: list[Route] = field(default_factory=list)
     sent_at: int = field(default=_NOWHERE, init=False)
     received_at: int = field(default=_NOWHERE, init=False)
     number: int = field(default_factory=count().__next__, init=False)
     keys: set[Any] = field(default_factory=set, init=False)
     _stage: tuple[Bytes, int] | None = field(default=None, init=False)
+
+    @property
+    def is_passing(self) -> bool:
+        """Return whether the next equal call may take another route."""
+        return self.wanted is not None or bool(self.rivals)
 
     def takes(self, sent_at: int, received_at: int) -> bool:
         """Return whether a plan can use the memory at two addresses as it is."""

@@ -70,7 +70,7 @@ class Statistics:
     """
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[str, str, str, int], Row] = {}
+        self._rows: dict[tuple[str | int, ...], Row] = {}
 
     def row(
         self, collective: str, ran: str, why: str, ranks: int, n_bytes: int = 0, **measured: Any
@@ -83,6 +83,14 @@ class Statistics:
         found.least_bytes = min(found.least_bytes, n_bytes)
         found.most_bytes = max(found.most_bytes, n_bytes)
         return found
+
+    def own_row(
+        self, collective: str, ran: str, why: str, ranks: int, n_bytes: int, *, planned: bool
+    ) -> Row:
+        """Return a new row, in which only one signature's calls count."""
+        row = Row(collective, ran, why, ranks, planned, least_bytes=n_bytes, most_bytes=n_bytes)
+        self._rows[len(self._rows),] = row
+        return row
 
     @property
     def rows(self) -> list[Row]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any, Final
+from typing import Final
 
 from mpi4py import MPI
 
+from collplan.dropin.agreement import combine
 from collplan.dropin.calls import VectorCall
 from collplan.dropin.routes import Route
 from collplan.dropin.vector_arguments import VectorArguments
-from collplan.executors.mpi.engine.engine import this_thread
 from collplan.specs import COLLECTIVES
 
 CHANGING: Final = "counts change from call to call"
@@ -101,7 +101,7 @@ def agree_on_counts(
     else:
         digest = arguments.counts.digest(f"{comm.rank} {op} {element}")
         _WORDS.pack_into(words, 0, digest, arguments.n_bytes, 0, bool(mine.commutes))
-    _add_up(comm, [words, MPI.UINT64_T])
+    combine(comm, [words, MPI.UINT64_T])
     digest, n_bytes, n_unable, n_commuting = _WORDS.unpack(words)
     if n_unable or arguments is None:
         return reason or ELSEWHERE
@@ -109,15 +109,3 @@ def agree_on_counts(
         return DIFFERENT
     n_blocks = comm.size**2 if traits.is_pairwise else comm.size
     return VectorCall(kind, -(-n_bytes // n_blocks), root, op, element, digest, arguments.counts)
-
-
-def _add_up(comm: Any, words: Any) -> None:
-    """Add up all ranks' numbers, modulo 2**64; collective."""
-    if not this_thread.engines:
-        comm.Allreduce(MPI.IN_PLACE, words)
-        return
-    # Others may have to complete what was started before, to come here.
-    request = comm.Iallreduce(MPI.IN_PLACE, words)
-    while not request.Test():
-        for engine in this_thread.engines.copy():
-            engine.advance()

@@ -79,10 +79,17 @@ class Placement(SpecModel):
 
         A single node, where nothing crosses the network, is like none.
         """
+        n_nodes = min(len(self.ranks_per_node), len(other.ranks_per_node))
+        return n_nodes > 1 and self.is_akin(other)
+
+    def is_akin(self, other: Placement) -> bool:
+        """Return whether the other is like this one, or both are a single node."""
+        n_nodes = {len(self.ranks_per_node), len(other.ranks_per_node)}
+        if 1 in n_nodes:
+            return n_nodes == {1}
         return (
             {*self.ranks_per_node} == {*other.ranks_per_node}
             and len({*self.ranks_per_node}) == 1
-            and min(len(self.ranks_per_node), len(other.ranks_per_node)) > 1
             and self.rank_order == other.rank_order
         )
 
@@ -326,6 +333,23 @@ class Sweep(SpecModel):
     def winner_at(self, n_bytes: int) -> str:
         """Return the label of the interval that `n_bytes` is in."""
         return next(label for _, end, label in self.intervals() if end is None or n_bytes < end)
+
+    def winner_towards(self, other: Sweep, ranks: int, n_bytes: int) -> str:
+        """Return what wins on a number of ranks between those of this sweep and of another.
+
+        Where both have the same winners in the same order, the sizes at which these change are
+        interpolated geometrically in the number of ranks; elsewhere they are those of this sweep.
+        """
+        own, others = self.intervals(), other.intervals()
+        if [label for *_, label in own] != [label for *_, label in others]:
+            return self.winner_at(n_bytes)
+        weight = log(ranks / self.ranks) / log(other.ranks / self.ranks)
+        for (_, near, label), (_, far, _) in zip(own, others, strict=True):
+            if near is None or far is None:
+                return label
+            if n_bytes < float(near) ** (1 - weight) * float(far) ** weight:
+                return label
+        raise AssertionError("the last interval has no end")
 
     def point_near(self, n_bytes: int, label: str) -> Point:
         """Return the measured size nearest to `n_bytes`, by ratio, among those `label` won."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -96,6 +95,9 @@ class Decision:
         In words.
     native_s, chosen_s : float or None
         What the table measured nearby; None where it did not.
+    is_known : bool
+        Whether it can be decided without the cost model; otherwise it is native because no
+        sweep speaks for the placement.
     """
 
     choice: Choice
@@ -103,6 +105,7 @@ class Decision:
     why: str
     native_s: float | None = None
     chosen_s: float | None = None
+    is_known: bool = True
 
     @property
     def gain_s(self) -> float | None:
@@ -179,9 +182,11 @@ class TuningTable(SpecModel):
     ) -> Decision:
         """Return what to run for a collective, and why.
 
-        The sweep of this placement decides; without one, that of the nearest number
-        of full nodes, if all have as many ranks as these in the same order, and there
-        are at most `FARTHEST_RANKS` times as many or few; without one, native.
+        The sweep of this placement decides. Without one, placements akin to it do: one node
+        of more or fewer ranks, or another number of nodes as full as these in the same order.
+        Of two with fewer and with more ranks, the nearer decides, see `Sweep.winner_towards`.
+        Of several nodes, a sweep of up to `FARTHEST_RANKS` times as many ranks or few decides
+        alone. Otherwise it is native.
 
         Parameters
         ----------
@@ -198,45 +203,37 @@ class TuningTable(SpecModel):
             Of `counts_in_words`, where counts differ per rank. A sweep of other counts never
             decides.
         """
-        sweep = self._nearest(kind, ranks, placement, op_commutes, counts)
-        if sweep is None:
+        fitting = self.sweeps_of(kind, op_commutes, counts)
+        nearest, beyond = _around(fitting, ranks, placement)
+        if nearest is None:
             name = name_with_counts(kind, counts)
-            return Decision(NATIVE, NATIVE_LABEL, f"no sweep of {name} on {placement}")
-        label = sweep.winner_at(n_bytes)
-        point = sweep.point_near(n_bytes, label)
+            why = f"no sweep of {name} on {placement}"
+            return Decision(NATIVE, NATIVE_LABEL, why, is_known=False)
+        if beyond is None:
+            label, also = nearest.winner_at(n_bytes), ""
+        else:
+            label = nearest.winner_towards(beyond, ranks, n_bytes)
+            also = f", as {beyond.placement} lies beyond"
+        point = nearest.point_near(n_bytes, label)
         native = point.times.get(NATIVE_LABEL)
         return Decision(
-            choice=sweep.choices[label],
+            choice=nearest.choices[label],
             label=label,
-            why=f"won at {point.bytes} bytes on {sweep.placement}",
+            why=f"won at {point.bytes} bytes on {nearest.placement}{also}",
             native_s=None if native is None else native.median_s,
             chosen_s=point.times[label].median_s,
         )
 
-    def _nearest(
-        self,
-        kind: str,
-        ranks: int,
-        placement: Placement,
-        op_commutes: bool | None,
-        counts: str | None,
-    ) -> Sweep | None:
+    def sweeps_of(
+        self, kind: str, op_commutes: bool | None = None, counts: str | None = None
+    ) -> list[Sweep]:
+        """Return the complete sweeps of a collective; parameters are those of `decide`."""
         asked = kind, op_commutes, counts
-        fitting = [
+        return [
             sweep
             for sweep in self.sweeps
             if (sweep.collective, sweep.op_commutes, sweep.counts) == asked and sweep.complete
         ]
-        for sweep in fitting:
-            if sweep.placement == placement:
-                return sweep
-        alike = [
-            sweep
-            for sweep in fitting
-            if sweep.placement.is_like(placement)
-            and max(ranks, sweep.ranks) <= FARTHEST_RANKS * min(ranks, sweep.ranks)
-        ]
-        return min(alike, key=lambda sweep: abs(log(sweep.ranks / ranks)), default=None)
 
     def check(self, fingerprint: Fingerprint) -> None:
         """See that the table is of this machine, MPI and these versions.
@@ -254,6 +251,31 @@ class TuningTable(SpecModel):
                 f"fingerprint.{name}: the table was tuned with {mine}, here is {theirs}{more}; "
                 f"tune here, or say --force to use it here"
             )
+
+
+def _around(
+    sweeps: Sequence[Sweep], ranks: int, placement: Placement
+) -> tuple[Sweep | None, Sweep | None]:
+    """Return the sweep that decides for a placement, and the one beyond it, if it lies between."""
+    for sweep in sweeps:
+        if sweep.placement == placement:
+            return sweep, None
+    akin = [sweep for sweep in sweeps if sweep.placement.is_akin(placement)]
+    fewer = max((s for s in akin if s.ranks < ranks), key=_ranks, default=None)
+    more = min((s for s in akin if s.ranks > ranks), key=_ranks, default=None)
+    if fewer is not None and more is not None:
+        # Of two as near, the one with fewer ranks.
+        is_up = more.ranks * fewer.ranks < ranks * ranks
+        return (more, fewer) if is_up else (fewer, more)
+    nearest = fewer or more
+    if nearest is None or not nearest.placement.is_like(placement):
+        return None, None
+    is_near = max(ranks, nearest.ranks) <= FARTHEST_RANKS * min(ranks, nearest.ranks)
+    return (nearest if is_near else None), None
+
+
+def _ranks(sweep: Sweep) -> int:
+    return sweep.ranks
 
 
 def load_table(path: str | Path) -> TuningTable:

@@ -29,6 +29,18 @@ def test_drop_in_leaves_what_native_mpi_leaves(comm: MPI.Intracomm, check: str) 
     run_check(comm, "drop_in.py", check)
 
 
+@pytest.mark.ranks(1, 2, 3, 4)
+@pytest.mark.parametrize("check", checks_of("untuned.py"))
+def test_plans_are_tried_on_ranks_that_no_sweep_speaks_for(comm: MPI.Intracomm, check: str) -> None:
+    run_check(comm, "untuned.py", check)
+
+
+@pytest.mark.parametrize("n_ranks", [5, 7, 9])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_trials_on_more_ranks_leave_what_native_mpi_leaves(mpi: str, n_ranks: int) -> None:
+    assert_passes(mpirun(n_ranks, "untuned.py", "check_results", "check_families", mpi=mpi))
+
+
 @pytest.mark.ranks(1, 3)
 @pytest.mark.parametrize("check", checks_of("drop_in_mistakes.py"))
 def test_drop_in_recognises_what_mpi_forbids(comm: MPI.Intracomm, check: str) -> None:

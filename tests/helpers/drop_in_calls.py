@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import runpy
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import numpy as np
 from mpi4py import MPI
@@ -18,7 +20,7 @@ from folders import PROGRAMS
 from tables_everywhere import planning_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 WORLD: MPI.Intracomm = MPI.COMM_WORLD
 """The native communicator of the ranks that check; `run_check` sets it for a case of the pool."""
@@ -75,6 +77,17 @@ def compositions() -> tuple[MPI.Op, MPI.Op]:
 
     collplan.register_operation("compose", combine, commutative=False)
     return MPI.Op.Create(reduce, commute=False), MPI.Op.Create(reduce, commute=False)
+
+
+@contextmanager
+def failing_engines() -> Iterator[None]:
+    """Let no engine be made on the last rank."""
+    if RANK < SIZE - 1:
+        yield
+        return
+    name = "collplan.executors.mpi.engine.engine.Engine.__init__"
+    with patch(name, side_effect=MemoryError("no room")):
+        yield
 
 
 def run_checks(program: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from collplan.executors.mpi.binding.agreement import DOING, Agreement, agree
 from collplan.executors.mpi.binding.background import place_background, why_not_placed
 from collplan.executors.mpi.binding.prepared import Prepared, Progress, Wish, prepare
 from collplan.executors.mpi.engine.engine import Engine
-from collplan.executors.mpi.engine.loop_memory import Recorder
+from collplan.executors.mpi.engine.loop_memory import LoopMemory, Recorder
 from collplan.executors.mpi.engine.node_memory import NodeMemory
 from collplan.executors.mpi.engine.progress_thread import Background
 from collplan.executors.mpi.engine.reduction import load_by_turns
@@ -257,6 +257,12 @@ class BoundPlan:
         node = self._node
         is_past = node is not None and node.any_is_past(self._engine.epoch)
         return is_past or self._comm.Iprobe()
+
+    @property
+    def engine_memory(self) -> LoopMemory:
+        """Return what the compiled loop runs the plan by; the plan must have buffers."""
+        assert isinstance(self._engine, Engine)
+        return self._engine.memory
 
     def allocate(self) -> tuple[Array, Array]:
         """Return a send and a receive buffer of the plan's size, and use them from now on.

@@ -6,14 +6,18 @@ others. Messages of programs in flight on one communicator are kept apart by tag
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.binding.buffers import Buffers
 from collplan.executors.mpi.binding.prepared import Prepared, Wish
 from collplan.executors.mpi.engine.engine import Engine
@@ -158,6 +162,115 @@ class Copy:
         buffers = self._buffers.at(sent_at, received_at)
         return [*buffers, np.empty(0, buffers[0].dtype)]
 
+    def give_back(self) -> None:
+        """Leave it to later starts, once it is in flight no more."""
+        self.of.give_back(self)
+
     def free(self) -> None:
         """Free what MPI has of it."""
         self._engine.free()
+
+
+class SharedProgram:
+    """A rank's program of a plan through memory that ranks share; collective to make.
+
+    Its starts follow each other, as the memory is that of one start: a start while another is
+    in flight begins when that is over, so that no start waits. All ranks start it in the same
+    order, so the oldest start in flight has begun on all ranks that have come to it.
+
+    Parameters
+    ----------
+    plan : Plan
+        This rank's program; the same plan on all ranks.
+    comm : MPI.Intracomm
+        The ranks.
+
+    Raises
+    ------
+    Exception
+        On all ranks, if one cannot.
+    """
+
+    def __init__(self, plan: Plan, comm: MPI.Intracomm) -> None:
+        # All is the background's: nothing belongs inside the start or the wait.
+        stage = np.full_like(plan.stage, Stage.BACKGROUND)
+        self.bound: BoundPlan = bind(replace(plan, stage=stage), comm, progress="caller")
+        self._state = 0
+        self._queue: deque[tuple[Flight, int, int]] = deque()
+        self._queueing = threading.Lock()
+        self._is_busy = False
+        self._idle: list[SharedStart] = []
+
+    def load(self, sent_at: int, received_at: int) -> None:
+        """Make the engine, with memory as `BoundPlan.rebind_addresses` takes; not collective."""
+        self.bound.rebind_addresses(sent_at, received_at)
+        memory = self.bound.engine_memory
+        memory.set(turn_ns=TURN_NS)
+        self._state = memory.address
+
+    def take(self, sent_at: int, received_at: int) -> SharedStart:
+        """Return what stands for the next start, on memory at two addresses."""
+        start = self._idle.pop() if self._idle else SharedStart(self, Flight(self._state))
+        start.places = sent_at, received_at
+        return start
+
+    def give_back(self, start: SharedStart) -> None:
+        """Take back what stood for a start that is in flight no more."""
+        if len(self._idle) < MOST_IDLE:
+            self._idle.append(start)
+
+    def begin(self, start: SharedStart) -> None:
+        """Begin a start, or let it follow those before it."""
+        with self._queueing:
+            self._queue.append((start.flight, *start.places))
+            if not self._is_busy:
+                self._begin_next()
+
+    def end(self, finish: Callable[[], None] | None) -> None:
+        """End a start, and begin the next one; in whatever thread notices that it is over."""
+        try:
+            if finish is not None:
+                finish()
+        finally:
+            with self._queueing:
+                self._is_busy = False
+                if self._queue:
+                    self._begin_next()
+
+    def _begin_next(self) -> None:
+        flight, sent_at, received_at = self._queue.popleft()
+        self._is_busy = True
+        self.bound.rebind_addresses(sent_at, received_at)
+        if entry("run_loop")(self._state, codes.START) > codes.PENDING:
+            flight.fail(self.bound.engine_memory.get("code"))
+        board().add(flight)
+
+    def close(self) -> None:
+        """Do nothing: ranks free the memory together, by `free`."""
+
+    def free(self) -> None:
+        """Free the plan, of which no start is in flight; collective."""
+        self.bound.free()
+
+
+@dataclass(slots=True, eq=False)
+class SharedStart:
+    """A start of a `SharedProgram`, as `Copy` is one of a `LocalProgram`."""
+
+    of: SharedProgram
+    flight: Flight
+    places: tuple[int, int] = (0, 0)
+
+    def start(self, _tag_space: int, finish: Callable[[], None] | None = None) -> MPI.Request:
+        """Start the program; return a request of MPI's. Parameters are those of `Copy.start`."""
+        end = partial(self.of.end, finish)
+        request = MPI.Request.fromhandle(self.flight.prepare(board().address, end))
+        self.of.begin(self)
+        return request
+
+    def give_back(self) -> None:
+        """Leave it to later starts, once it is in flight no more."""
+        self.of.give_back(self)
+
+    def free(self) -> None:
+        """Do nothing: the program is that of all starts."""

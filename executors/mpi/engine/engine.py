@@ -151,6 +151,11 @@ class Engine:
             watch.over(self)
 
     @property
+    def memory(self) -> LoopMemory:
+        """Return what the compiled loop works on."""
+        return self._memory
+
+    @property
     def is_running(self) -> bool:
         """Return whether a start has not completed yet."""
         return bool(self._words[_LEFT])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collplan.cli.main import main
-from collplan.tune.table import save_table
+from collplan.tune.table import parse_table, save_table
 from folders import EXAMPLES, PROGRAMS
 from mpi_launching import HANG_S, MPIS, mpi_environment, mpi_python, mpiexec_of, run
 from tables_everywhere import planning_table
@@ -39,6 +39,38 @@ def test_an_unchanged_program_runs_by_plans_and_the_log_says_so(mpi: str, table:
     assert "collplan: rank 0: 3 collectives by plans, 6 native" in done.stderr
     assert "allreduce" in done.stderr
     assert "won at 64 bytes on 1 node of 3 ranks" in done.stderr
+
+
+MANY_CALLS = """
+import sys
+sys.modules["numba"] = None  # as programs may that do without it
+import numpy as np
+from mpi4py import MPI
+for _ in range(60):
+    out = np.zeros(40)
+    MPI.COMM_WORLD.Allreduce(np.ones(40), out)
+    assert (out == 3.0).all()
+print("passed")
+"""
+
+
+@pytest.mark.parametrize(("share", "is_tried"), [("1e9", True), ("1e-9", False), ("0", False)])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_plans_are_tried_on_untuned_ranks_if_the_option_allows_it(
+    mpi: str, share: str, is_tried: bool, tmp_path: Path
+) -> None:
+    document = planning_table(2, ("allreduce",)).model_dump()
+    document["sweeps"] = [one for one in document["sweeps"] if one["ranks"] == 2]
+    table, program = tmp_path / "table.json", tmp_path / "program.py"
+    save_table(parse_table(document), table)
+    program.write_text(MANY_CALLS)
+    line = exec_line(mpi, table, "-n", "3", "--force", "--trials", share, str(program))
+    done = run(line, COLLPLAN_LOG="1")
+    assert done.returncode == 0, done.stderr
+    assert "passed" in done.stdout
+    assert ("tried here beside others" in done.stderr) == is_tried, done.stderr
+    waits = "a trial of plans has not paid so far" in done.stderr
+    assert waits == (share != "0"), done.stderr
 
 
 def test_under_mpiexec_it_just_runs_a_module_too(table: Path) -> None:

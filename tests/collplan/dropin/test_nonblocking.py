@@ -17,6 +17,14 @@ def test_nonblocking_forms_leave_what_native_mpi_leaves(comm: MPI.Intracomm, che
     run_check(comm, "nonblocking.py", check)
 
 
+@pytest.mark.ranks(1, 2, 4)
+@pytest.mark.parametrize("check", checks_of("nonblocking_shared.py"))
+def test_plans_through_shared_memory_serve_when_ranks_have_made_it(
+    comm: MPI.Intracomm, check: str
+) -> None:
+    run_check(comm, "nonblocking_shared.py", check)
+
+
 @pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
 def test_without_threads_all_is_native_and_says_why(mpi: str) -> None:
     level = {"MPI4PY_RC_THREAD_LEVEL": "serialized"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -327,3 +328,62 @@ def test_what_is_no_table_is_said(tmp_path: Path) -> None:
     (tmp_path / "cut.json").write_text('{"version": 1, "fing')
     with pytest.raises(SpecError, match=r"cut\.json: line 1: .*; mend the JSON"):
         load_table(tmp_path / "cut.json")
+
+
+def sized_sweep(placement: Placement, sizes: tuple[int, int], labels: tuple[str, str]) -> Sweep:
+    time = {"median_s": 1e-3, "low_s": 1e-3, "high_s": 1e-3, "n": 8}
+    return Sweep.model_validate(
+        {
+            "collective": "bcast",
+            "ranks": placement.n_ranks,
+            "placement": placement,
+            "points": [
+                {"bytes": size, "times": {label: time}, "winner": label}
+                for size, label in zip(sizes, labels, strict=True)
+            ],
+            "choices": {label: {"algorithms": label} for label in labels},
+            "complete": True,
+        }
+    )
+
+
+def one_node(n_ranks: int) -> Placement:
+    return Placement.of_nodes([0] * n_ranks)
+
+
+@pytest.mark.parametrize(
+    "place", [one_node, lambda n: Placement.of_nodes([rank // 2 for rank in range(n)])]
+)
+def test_sizes_at_which_winners_change_are_interpolated_between_two_numbers_of_ranks(
+    table: TuningTable, place: Callable[[int], Placement]
+) -> None:
+    few = sized_sweep(place(4), (100, 10_000), ("binomial", "chain"))
+    many = sized_sweep(place(64), (10_000, 1_000_000), ("binomial", "chain"))
+    both = table.replace(sweeps=(few, many), n_sweeps=None)
+    # Winners change at 1,000 and at 100,000 bytes; 16 is as far from 4 as from 64.
+    for ranks, change in ((8, 1000 * 100**0.25), (16, 10_000), (32, 1000 * 100**0.75)):
+        labels = [both.decide("bcast", n, ranks, place(ranks)).label for n in range(1, 10**5, 97)]
+        assert labels == sorted(labels)
+        assert abs(labels.count("binomial") * 97 - change) < 2 * 97 + 0.001 * change
+    assert both.decide("bcast", 1, 16, place(16)).why == (
+        f"won at 100 bytes on {place(4)}, as {place(64)} lies beyond"
+    )
+    nearer = both.decide("bcast", 1, 18, place(18))
+    assert nearer.why == f"won at 10000 bytes on {place(64)}, as {place(4)} lies beyond"
+    assert nearer.is_known
+    # Outside of both, and on other nodes, no sweep speaks.
+    for ranks in (2, 200):
+        decision = both.decide("bcast", 1, ranks, place(ranks))
+        assert decision.choice.native
+        assert not decision.is_known
+    uneven = Placement.of_nodes([0] * 7 + [1] * 3)
+    assert not both.decide("bcast", 1, 10, uneven).is_known
+
+
+def test_other_winners_are_those_of_the_nearer_number_of_ranks(table: TuningTable) -> None:
+    few = sized_sweep(one_node(4), (100, 10_000), ("binomial", "chain"))
+    many = sized_sweep(one_node(64), (100, 10_000), ("chain", "linear"))
+    both = table.replace(sweeps=(many, few), n_sweeps=None)
+    for ranks, labels in ((8, ("binomial", "chain")), (40, ("chain", "linear"))):
+        found = [both.decide("bcast", n, ranks, one_node(ranks)).label for n in (100, 10_000)]
+        assert tuple(found) == labels
