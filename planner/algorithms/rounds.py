@@ -225,9 +225,9 @@ class Group:
         """Declare scratch whose slot s at position r holds chunk r + s."""
         return self.add_scratch(Rotated(self.chunk_counts, self.size))
 
-    def packed_scratch(self) -> int:
-        """Declare scratch in which all chunks lie one after another."""
-        return self.add_scratch(Packed(self.chunk_counts, self.size))
+    def packed_scratch(self, times: int = 1) -> int:
+        """Declare scratch in which all chunks lie one after another, so many times."""
+        return self.add_scratch(Packed(np.tile(self.chunk_counts, times), self.size))
 
     def unlike_scratch(self, counts: Ints) -> int:
         """Declare scratch whose chunks lie one after another, of sizes per position (row)."""

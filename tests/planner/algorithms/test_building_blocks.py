@@ -16,7 +16,11 @@ from collplan.planner.algorithms.building_blocks.block_schedule import (
     phases,
 )
 from collplan.planner.algorithms.building_blocks.circulant import skips
-from collplan.planner.algorithms.building_blocks.factors import factors, greatest_product
+from collplan.planner.algorithms.building_blocks.factors import (
+    factors,
+    greatest_product,
+    mixed_factors,
+)
 from collplan.planner.algorithms.building_blocks.folding import fold, owned
 from collplan.planner.algorithms.building_blocks.size_trees import inner_heads, size_tree
 from collplan.planner.algorithms.building_blocks.spreading import Hop, pat_hops, sparbit_hops
@@ -48,6 +52,17 @@ def test_products_of_small_factors_are_the_greatest_there_are(largest: int) -> N
         folding = fold(size, n_survivors=product)
         assert folding.n_survivors == product
         assert sorted([*folding.survivors, *folding.folded]) == list(range(size))
+
+
+@pytest.mark.parametrize("largest", [2, 3, 4, 10])
+def test_greater_factors_are_primes(largest: int) -> None:
+    for size in [*SIZES, 1009, 1152]:
+        found = mixed_factors(size, largest)
+        assert math.prod(found) == size
+        small = [factor for factor in found if factor <= largest]
+        assert list(found[: len(small)]) == sorted(small, reverse=True)
+        for factor in found[len(small) :]:
+            assert all(factor % divisor for divisor in range(2, factor))
 
 
 @pytest.mark.parametrize("size", [*SIZES, 64, 100, 1000])

@@ -27,8 +27,9 @@ ALGORITHMS = [algorithm for kind in KINDS for algorithm in registry.of(kind)]
 
 def group_of(algorithm: Algorithm, size: int) -> Group:
     options = dict(algorithm.options or {})
-    if "blocks" in options:
-        options["blocks"] = 3
+    for name, value in {"blocks": 3, "ranks_per_node": 1}.items():
+        if name in options:
+            options[name] = value
     n_chunks = algorithm.n_parts(size, options)
     if traits_of(algorithm.kind).has_blocks:
         n_chunks *= size
