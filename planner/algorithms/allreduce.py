@@ -19,7 +19,11 @@ from collplan.planner.algorithms.building_blocks.dual_trees import dual_trees
 from collplan.planner.algorithms.building_blocks.dual_trees import (
     filling_rounds as dual_root_filling_rounds,
 )
-from collplan.planner.algorithms.building_blocks.factors import greatest_product, in_digit_order
+from collplan.planner.algorithms.building_blocks.factors import (
+    greatest_product,
+    in_digit_order,
+    mixed_factors,
+)
 from collplan.planner.algorithms.building_blocks.folding import (
     doubling_gather,
     fold,
@@ -36,6 +40,7 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import (
     Group,
     Message,
+    Reduce,
     Round,
     Rounds,
     at,
@@ -101,6 +106,36 @@ def circulant(group: Group) -> Rounds:
     size, out = group.size, group.output
     yield from circulant_reduce_scatter(group, lambda me, slot, n: at(out, (me + slot) % size, n))
     yield from circulant_allgather(group)
+
+
+@algorithm("allreduce", "census", commutative_only=True)
+def census(group: Group) -> Rounds:
+    """Double the window of ranks before each rank whose sum it has, around the ring of all ranks.
+
+    The binary digits of p - 1 say how: with a digit of 1, ranks send their own vector together
+    with their window, so that windows grow by one more rank.
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds of c for any p, which is optimal: up to one less than recursive doubling. As
+    many reductions as rounds and digits of 1, less one.
+
+    References
+    ----------
+    Bar-Noy, Kipnis, Schieber, "An optimal algorithm for computing census functions in
+    message-passing systems", Parallel Processing Letters 3, 1993.
+    """
+    me, size, own = group.positions, group.size, group.whole(group.input)
+    window, joined = (group.whole(group.scratch_slots(1)) for _ in range(2))
+    yield Round(Message(me, (me + 1) % size, own, window))
+    width = 1
+    for digit in map(int, f"{size - 1:b}"[1:]):
+        if digit:
+            yield Round(Reduce(me, window, own, joined))
+        dest, sent = (me + width + digit) % size, joined if digit else window
+        yield Round(Message(me, dest, sent, window, combine=window, incoming_left=True))
+        width = 2 * width + digit
+    yield Round(Reduce(me, window, own, group.whole(group.output)))
 
 
 @algorithm(
@@ -190,6 +225,46 @@ def rabenseifner(group: Group) -> Rounds:
     yield from halving_reduce_scatter(group, folding)
     yield from doubling_gather(group, folding)
     yield folding.unfold(group)
+
+
+@algorithm("allreduce", "recursive_dividing", parts="size", options={"radix": 4})
+def recursive_dividing(group: Group) -> Rounds:
+    """Divide vectors in groups of up to radix ranks, then allgather in the same groups.
+
+    The number of ranks is factored into numbers of at most `radix`, and greater primes if it
+    has such. For each factor, groups of so many ranks, the nearest first, send each other parts
+    of what they have, and combine them in rank order. The result takes the same way back.
+
+    Notes
+    -----
+    2·Σ (f - 1) rounds for factors f of p; 2(p - 1)/p·c per rank, which is optimal. The f - 1
+    messages of a factor are sent at once, so that there are twice as many waits as factors. Radix
+    2 is Rabenseifner's algorithm if p is a power of two.
+
+    References
+    ----------
+    Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
+    """
+    me, size, span, n = np.arange(group.size), group.size, 1, group.size
+    factors = mixed_factors(size, option_int(group, "radix", 2))
+    arrived, first = group.packed_scratch(max(factors, default=1)), np.zeros_like(me)
+    back: list[Round] = []
+    for factor in factors:
+        digit, n = me // span % factor, n // factor
+        value = group.input if span == 1 else group.output
+        kept = first + digit * n
+        given, result = [], []
+        for step in range(1, factor):
+            other = (digit + step) % factor
+            dest, part = me + (other - digit) * span, first + other * n
+            slot = at(arrived, digit * size + part, n)
+            given.append(Message(me, dest, at(value, part, n), slot))
+            result.append(Message(me, dest, at(group.output, kept, n), at(group.output, kept, n)))
+        spaces = value, group.output, arrived, size
+        yield Round(*given, *in_digit_order(me, digit, factor, spaces, first=kept, n=n))
+        back.append(Round(*result))
+        first, span = kept, span * factor
+    yield from reversed(back)
 
 
 @algorithm("allreduce", "recursive_doubling", best_for=("short",))

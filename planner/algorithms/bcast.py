@@ -179,16 +179,44 @@ def scatter_allgather(group: Group) -> Rounds:
     van de Geijn's algorithm, in Thakur, Rabenseifner, Gropp 2005.
     """
     size, out = group.size, group.output
-    # Chunk v belongs to the rank that lies v after the root.
-    for level in reversed(range(ceil_log2(size))):
-        span = 1 << level
-        receiving = np.arange(span, size, 2 * span)
-        subtree = at(out, receiving, np.minimum(span, size - receiving))
-        yield Round(group.down(receiving - span, receiving, subtree))
+    yield from _scatter(group)
     # The ring ends before the root, which has everything and may not be written to.
     me = group.positions[:-1]
     for step in range(size - 1):
         yield Round(group.down(me, me + 1, at(out, (me - step) % size)))
+
+
+def _scatter(group: Group) -> Rounds:
+    """Scatter chunk v to the rank that lies v after the root."""
+    size = group.size
+    for level in reversed(range(ceil_log2(size))):
+        span = 1 << level
+        receiving = np.arange(span, size, 2 * span)
+        subtree = at(group.output, receiving, np.minimum(span, size - receiving))
+        yield Round(group.down(receiving - span, receiving, subtree))
+
+
+@algorithm("bcast", "scatter_doubling", parts="size", power_of_two_only=True)
+def scatter_doubling(group: Group) -> Rounds:
+    """Scatter the vector in p chunks, then exchange them with partners at distance 1, 2, 4, ...
+
+    Notes
+    -----
+    2·log₂ p rounds for powers of two; the root sends 2(p - 1)/p·c, and no other rank more.
+
+    References
+    ----------
+    Thakur, Rabenseifner, Gropp 2005.
+    """
+    size, out = group.size, group.output
+    yield from _scatter(group)
+    me = np.arange(size)
+    for level in range(floor_log2(size)):
+        span = 1 << level
+        # The root has everything and may not be written to.
+        sending = me[me != span]
+        run = at(out, sending // span * span, span)
+        yield Round(group.down(sending, sending ^ span, run))
 
 
 @algorithm(

@@ -19,7 +19,33 @@ from collplan.planner.algorithms.building_blocks.knomial_tree import (
 from collplan.planner.algorithms.building_blocks.two_trees import combine, filling_rounds
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at
-from collplan.planner.arrays.logarithms import ceil_log2
+from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
+
+
+@algorithm("reduce", "binary", tree="any", commutative_only=True, streams=True)
+def binary(group: Group) -> Rounds:
+    """Combine up the complete binary tree of bcast's algorithm of this name.
+
+    Notes
+    -----
+    At most 2⌊log₂ p⌋ rounds; every rank but the root sends c once, and no rank receives more
+    than 2c, so it pipelines better than the binomial tree.
+
+    References
+    ----------
+    Pješivac-Grbović et al., "Performance analysis of MPI collective
+    operations", Cluster Computing 10, 2007.
+    """
+    size = group.size
+    for depth in reversed(range(floor_log2(size))):
+        parents = np.arange((1 << depth) - 1, (2 << depth) - 1)
+        for number in (1, 2):
+            parent = parents[2 * parents + number < size]
+            child = 2 * parent + number
+            sent = np.where(2 * child + 1 < size, group.output, group.input)
+            own = group.whole(group.input if number == 1 else group.output)
+            ends = group.from_root(child), group.from_root(parent)
+            yield Round(Message(*ends, group.whole(sent), group.whole(group.output), combine=own))
 
 
 @algorithm("reduce", "bine", tree="any", commutative_only=True)

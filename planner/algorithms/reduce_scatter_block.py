@@ -13,6 +13,7 @@ from collplan.planner.algorithms.building_blocks.circulant import (
     circulant_reduce_scatter,
 )
 from collplan.planner.algorithms.building_blocks.factors import in_digit_order, mixed_factors
+from collplan.planner.algorithms.building_blocks.folding import fold
 from collplan.planner.algorithms.closed_forms import halving_ns, owners_ns, ring_ns
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Group, Message, Reduce, Round, Rounds, at, option_int
@@ -37,6 +38,57 @@ def bine(group: Group) -> Rounds:
     partial = group.rotated_scratch()
     hops = butterfly(group.size)
     yield from spreading.reduce_scatter(group, hops, lambda _, slot, n: at(partial, slot, n))
+
+
+@algorithm("reduce_scatter_block", "butterfly")
+def butterfly_halving(group: Group) -> Rounds:
+    """Exchange half of the blocks still held, with ever farther partners, for any number of ranks.
+
+    Surplus ranks fold into the neighbor before them, which then stands for the blocks of both, and
+    get their block at the end. Operands stay in rank order.
+
+    Notes
+    -----
+    log₂ p rounds and (p - 1)·c per rank for powers of two; else ⌊log₂ p⌋ + 2 rounds, and p·c per
+    rank at most. The blocks of one message are every 2nd, 4th, 8th, ...: strided.
+
+    References
+    ----------
+    Träff, "An improved algorithm for (non-commutative) reduce-scatter with an application",
+    EuroPVM/MPI 2005; blocks are not permuted here.
+    """
+    folding, partial = fold(group.size), group.packed_scratch()
+    q, n_pairs = folding.n_survivors, len(folding.folded)
+    me, vector = np.arange(q), group.whole(group.input)
+    is_host = me < n_pairs
+    summed = group.whole(partial)
+    yield Round(Message(folding.folded, folding.hosts, vector, summed, combine=vector))
+    own = folding.survivors
+    for level in range(floor_log2(q)):
+        partner, period = me ^ (1 << level), 2 << level
+        # Survivors that are like the partner in all bits so far; the first ones have two blocks.
+        like = partner % period
+        n_low = np.maximum(0, n_pairs - like + period - 1) // period
+        n_high = q // period - n_low
+        runs = [
+            {"first": 2 * like, "n": 2, "stride": 2 * period, "repeat": n_low},
+            {"first": like + n_low * period + n_pairs, "stride": period, "repeat": n_high},
+        ]
+        held = group.input if level == 0 else partial
+        read, combine = (
+            tuple(
+                at(np.where((level == 0) & (end < n_pairs), partial, held), **run) for run in runs
+            )
+            for end in (me, partner)
+        )
+        write = tuple(at(partial, **run) for run in runs)
+        if period == q:
+            kept = own[partner]
+            write = at(group.output, kept), at(partial, kept + 1, is_host[partner].astype(np.int64))
+        ends = own, own[partner]
+        yield Round(Message(*ends, read, write, combine=combine, incoming_left=None))
+    left = folding.folded
+    yield Round(Message(folding.hosts, left, at(partial, left), at(group.output, left)))
 
 
 @algorithm(

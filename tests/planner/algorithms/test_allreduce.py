@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from collplan.planner import compile_plan
+from collplan.planner.algorithms.building_blocks.factors import mixed_factors
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
+from collplan.planner.plan.plan import Op
 from collplan.planner.verify import verify
-from oracle import check_result, make_spec
+from oracle import AFFINE, check_result, make_spec
 from schedules import counted, schedule
 
 
@@ -51,3 +54,43 @@ def test_swing_reaches_to_either_side_in_turns() -> None:
     assert [[ends[:2] for ends in sent] for sent in whole if sent] == rounds
     parts = [[ends[:2] for ends in sent] for sent in schedule("allreduce", "swing", 16) if sent]
     assert parts == rounds + rounds[::-1]
+
+
+@pytest.mark.parametrize("p", range(1, 65))
+def test_a_census_takes_the_fewest_rounds(p: int) -> None:
+    log = ceil_log2(p)
+    found = counted("allreduce", "census", p, 3)
+    assert (found.n_rounds, found.bytes_sent_per_rank) == (log, 3 * log)
+    plan = compile_plan(make_spec("allreduce", "census", p, count=1))
+    n_reductions = np.bincount(plan.rank[plan.op == Op.REDUCE], minlength=p)
+    assert n_reductions.max() == (log + (p - 1).bit_count() - 1 if p > 1 else 0)
+
+
+@pytest.mark.parametrize("p", [2, 5, 8, 12, 17, 23])
+def test_a_census_goes_over_the_widths_of_its_windows(p: int) -> None:
+    width, rounds = 0, []
+    for digit in f"{p - 1:b}":
+        distance = width + int(digit)
+        rounds.append(sorted((rank, (rank + distance) % p, 0) for rank in range(p)))
+        width += distance
+    assert width == p - 1
+    assert [sent for sent in schedule("allreduce", "census", p) if sent] == rounds
+
+
+@pytest.mark.parametrize("p", range(1, 65))
+def test_vectors_are_divided_by_every_factor_and_come_back(p: int) -> None:
+    for radix in (2, 3, 4, 7, 100):
+        n_rounds = 2 * sum(factor - 1 for factor in mixed_factors(p, radix))
+        found = counted("allreduce", "recursive_dividing", p, 2 * p, radix=radix)
+        assert (found.n_rounds, found.bytes_sent_per_rank) == (n_rounds, 4 * (p - 1))
+
+
+@pytest.mark.parametrize("radix", [2, 3, 5, 16])
+def test_vectors_are_divided_in_rank_order(radix: int) -> None:
+    for p in (1, 2, 6, 7, 12, 15):
+        chosen = {"name": "recursive_dividing", "radix": radix}
+        plan = compile_plan(
+            make_spec("allreduce", chosen, p, count=5, datatype="uint64", op=AFFINE)
+        )
+        verify(plan)
+        check_result(plan)

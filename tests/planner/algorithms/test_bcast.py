@@ -1,0 +1,33 @@
+"""Rounds and bytes of broadcasts that scatter, and of the trees that reductions share with them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from collplan.planner import compile_plan
+from collplan.planner.arrays.logarithms import floor_log2
+from collplan.planner.plan.plan import Op
+from oracle import make_spec
+from schedules import counted
+
+
+@pytest.mark.parametrize("p", [1, 2, 4, 8, 16, 32, 64])
+def test_a_scatter_and_doubling_take_as_many_rounds(p: int) -> None:
+    for root in {0, p // 3, p - 1}:
+        found = counted("bcast", "scatter_doubling", p, 3 * p, root)
+        assert (found.n_rounds, found.bytes_sent_per_rank) == (2 * floor_log2(p), 6 * (p - 1))
+
+
+@pytest.mark.parametrize("p", range(1, 65))
+def test_a_binary_tree_combines_along_the_edges_of_its_broadcast(p: int) -> None:
+    edges = []
+    for kind in ("bcast", "reduce"):
+        plan = compile_plan(make_spec(kind, "binary", p, root=p // 3, count=1))
+        sends = np.flatnonzero(plan.op == Op.SEND)
+        ends = plan.rank[sends].tolist(), plan.peer[sends].tolist()
+        edges.append(sorted(zip(*(ends if kind == "bcast" else ends[::-1]), strict=True)))
+    assert edges[0] == edges[1]
+    found = counted("reduce", "binary", p, 3, p // 3)
+    assert found.n_rounds <= 2 * floor_log2(p)
+    assert found.bytes_sent_per_rank == 3 * (p > 1)
