@@ -73,6 +73,36 @@ def bine(group: Group) -> Rounds:
     yield from spreading.spread(group, hops)
 
 
+@algorithm("allreduce", "census", commutative_only=True)
+def census(group: Group) -> Rounds:
+    """Double the window of ranks before each rank whose sum it has, around the ring of all ranks.
+
+    The binary digits of p - 1 say how: with a digit of 1, ranks send their own vector together
+    with their window, so that windows grow by one more rank.
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds of c for any p, which is optimal: up to one less than recursive doubling. As
+    many reductions as rounds and digits of 1, less one.
+
+    References
+    ----------
+    Bar-Noy, Kipnis, Schieber, "An optimal algorithm for computing census functions in
+    message-passing systems", Parallel Processing Letters 3, 1993.
+    """
+    me, size, own = group.positions, group.size, group.whole(group.input)
+    window, joined = (group.whole(group.scratch_slots(1)) for _ in range(2))
+    yield Round(Message(me, (me + 1) % size, own, window))
+    width = 1
+    for digit in map(int, f"{size - 1:b}"[1:]):
+        if digit:
+            yield Round(Reduce(me, window, own, joined))
+        dest, sent = (me + width + digit) % size, joined if digit else window
+        yield Round(Message(me, dest, sent, window, combine=window, incoming_left=True))
+        width = 2 * width + digit
+    yield Round(Reduce(me, window, own, group.whole(group.output)))
+
+
 @algorithm(
     "allreduce",
     "circulant",
@@ -106,36 +136,6 @@ def circulant(group: Group) -> Rounds:
     size, out = group.size, group.output
     yield from circulant_reduce_scatter(group, lambda me, slot, n: at(out, (me + slot) % size, n))
     yield from circulant_allgather(group)
-
-
-@algorithm("allreduce", "census", commutative_only=True)
-def census(group: Group) -> Rounds:
-    """Double the window of ranks before each rank whose sum it has, around the ring of all ranks.
-
-    The binary digits of p - 1 say how: with a digit of 1, ranks send their own vector together
-    with their window, so that windows grow by one more rank.
-
-    Notes
-    -----
-    ⌈log₂ p⌉ rounds of c for any p, which is optimal: up to one less than recursive doubling. As
-    many reductions as rounds and digits of 1, less one.
-
-    References
-    ----------
-    Bar-Noy, Kipnis, Schieber, "An optimal algorithm for computing census functions in
-    message-passing systems", Parallel Processing Letters 3, 1993.
-    """
-    me, size, own = group.positions, group.size, group.whole(group.input)
-    window, joined = (group.whole(group.scratch_slots(1)) for _ in range(2))
-    yield Round(Message(me, (me + 1) % size, own, window))
-    width = 1
-    for digit in map(int, f"{size - 1:b}"[1:]):
-        if digit:
-            yield Round(Reduce(me, window, own, joined))
-        dest, sent = (me + width + digit) % size, joined if digit else window
-        yield Round(Message(me, dest, sent, window, combine=window, incoming_left=True))
-        width = 2 * width + digit
-    yield Round(Reduce(me, window, own, group.whole(group.output)))
 
 
 @algorithm(

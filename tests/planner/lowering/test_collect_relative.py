@@ -16,8 +16,8 @@ SIZES = (2, 3, 4, 5, 6, 7, 8, 12, 16)
 RELATIVE = {
     "allgather/bruck", "allgather/pat", "allgather/sparbit",
     "allgather/circulant", "allgather/linear", "allgather/neighbor_exchange", "allgather/ring",
-    "allreduce/census", "allreduce/circulant", "allreduce/recursive_doubling", "allreduce/ring", "alltoall/linear",
-    "alltoall/pairwise", "barrier/dissemination", "barrier/recursive_doubling",
+    "allreduce/census", "allreduce/circulant", "allreduce/recursive_doubling", "allreduce/ring",
+    "alltoall/linear", "alltoall/pairwise", "barrier/dissemination", "barrier/recursive_doubling",
     "reduce_scatter_block/circulant", "reduce_scatter_block/ring",
     "reduce_scatter_block/pat", "reduce_scatter_block/sparbit",
 }  # fmt: skip
