@@ -166,6 +166,72 @@ def sparbit(p: int, root: int, n: int) -> Messages:
         distance //= 2
 
 
+def k_brucks_allgather(k: int, p: int, root: int, n: int) -> Messages:
+    """MPICH's MPIR_Allgather_intra_k_brucks: in the last phase as many blocks as are left."""
+    n_phases = 1
+    while k**n_phases < p:
+        n_phases += 1
+    for phase in range(n_phases):
+        delta = k**phase
+        for j in range(1, k):
+            if delta * j >= p:
+                break
+            count = delta
+            if phase == n_phases - 1 and p != k**n_phases:
+                count = p - delta * j if j == k - 1 else min(delta, p - delta * j)
+            yield from ((me, (me - delta * j) % p, n * count) for me in range(p))
+
+
+def k_brucks_alltoall(k: int, p: int, root: int, n: int) -> Messages:
+    """MPICH's MPIR_Alltoall_intra_k_brucks: all offsets with a digit, one message for each."""
+    delta = 1
+    while delta < p:
+        for j in range(1, k):
+            count = sum(1 for offset in range(p) if offset // delta % k == j)
+            if delta * j < p:
+                yield from ((me, (me + delta * j) % p, n * count) for me in range(p))
+        delta *= k
+
+
+def k_dissemination(k: int, p: int, root: int, n: int) -> Messages:
+    """MPICH's MPIR_Barrier_intra_k_dissemination, which signals beyond all ranks, too."""
+    k, shift = min(k, p), 1
+    while shift < p:
+        yield from ((me, (me + j * shift) % p, 0) for me in range(p) for j in range(1, k))
+        shift *= k
+
+
+def recursive_multiplying(k: int, p: int, root: int, n: int) -> Messages:
+    """MPICH's MPIR_Allreduce_intra_recursive_multiplying."""
+    q = 1
+    while q * k <= p:
+        q *= k
+    for me in range(q, p):
+        yield from ((me, me % q, n), (me % q, me, n))
+    distance = 1
+    while distance < q:
+        for me in range(q):
+            first = me // (distance * k) * distance * k + me % distance
+            group = range(first, first + distance * k, distance)
+            yield from ((me, dest, n) for dest in group if dest != me)
+        distance *= k
+
+
+def double_ring(p: int, root: int, n: int) -> Messages:
+    """Open MPI's ompi_coll_base_barrier_intra_doublering."""
+    yield from ((me, (me + 1) % p, 0) for me in range(p) for _ in range(2))
+
+
+def up_and_down(bcast: Algorithm) -> Algorithm:
+    """Return the barrier that signals up a tree, then down it."""
+
+    def barrier(p: int, root: int, n: int) -> Messages:
+        yield from upward(bcast)(p, root, 0)
+        yield from bcast(p, root, 0)
+
+    return barrier
+
+
 def bruck_alltoall(p: int, root: int, n: int) -> Messages:
     bit = 1
     while bit < p:
@@ -353,11 +419,12 @@ def _ucc_rank(loop_rank: int, extra: int) -> int:
     return 2 * loop_rank if loop_rank < extra else loop_rank + extra
 
 
-def ucc_sag(p: int, root: int, n: int) -> Messages:
-    """UCC's bcast by scatter and allgather, both recursive; of radix 2, for powers of two."""
+def scatter_doubling(p: int, root: int, n: int) -> Messages:
+    """The bcast of all libraries by scatter and recursive doubling, for powers of two."""
     for child, parent, length in binomial_gather(p, root, n // p):
         yield parent, child, length
-    yield from doubling_blocks(p, root, n // p)
+    for source, dest, length in doubling_blocks(p, root, n // p):
+        yield (source + root) % p, (dest + root) % p, length
 
 
 KARY: Final = {k: tree(partial(kary_children, k)) for k in (1, 2, None)}
@@ -372,9 +439,9 @@ MPICH: Final[dict[tuple[str, str], Algorithm]] = {
     ("alltoall", "brucks"): bruck_alltoall,
     ("alltoall", "scattered"): everyone_to_everyone,
     ("alltoall", "pairwise"): everyone_to_everyone,
-    ("barrier", "k_dissemination"): partial(shifted, 1),
     ("barrier", "recexch"): partial(allreduce_doubling, 1),
     ("bcast", "binomial"): BINOMIAL,
+    ("bcast", "scatter_recursive_doubling_allgather"): scatter_doubling,
     ("bcast", "scatter_ring_allgather"): scatter_ring,
     ("exscan", "recursive_doubling"): scan_doubling,
     ("gather", "binomial"): binomial_gather,
@@ -386,6 +453,12 @@ MPICH: Final[dict[tuple[str, str], Algorithm]] = {
     ("reduce_scatter_block", "recursive_halving"): halving_blocks,
     ("scan", "recursive_doubling"): scan_doubling,
     ("scatter", "binomial"): upward(binomial_gather),
+}
+MPICH_BY_RADIX: Final[dict[tuple[str, str], Callable[[int, int, int, int], Messages]]] = {
+    ("allgather", "k_brucks"): k_brucks_allgather,
+    ("allreduce", "recursive_multiplying"): recursive_multiplying,
+    ("alltoall", "k_brucks"): k_brucks_alltoall,
+    ("barrier", "k_dissemination"): k_dissemination,
 }
 OPEN_MPI: Final[dict[tuple[str, str], Algorithm]] = {
     ("allgather", "bruck"): bruck_allgather,
@@ -401,11 +474,15 @@ OPEN_MPI: Final[dict[tuple[str, str], Algorithm]] = {
     ("alltoall", "pairwise"): everyone_to_everyone,
     ("alltoall", "modified_bruck"): bruck_alltoall,
     ("barrier", "bruck"): partial(shifted, -1),
+    ("barrier", "double_ring"): double_ring,
+    ("barrier", "linear"): up_and_down(star_from),
     ("barrier", "recursive_doubling"): ompi_barrier_doubling,
+    ("barrier", "tree"): up_and_down(BINOMIAL),
     ("bcast", "basic_linear"): star_from,
     ("bcast", "pipeline"): KARY[1],
     ("bcast", "binary_tree"): tree(bintree_children),
     ("bcast", "binomial"): tree(bmtree_children),
+    ("bcast", "scatter_allgather"): scatter_doubling,
     ("bcast", "scatter_allgather_ring"): scatter_ring,
     ("exscan", "linear"): chain_up,
     ("exscan", "recursive_doubling"): scan_doubling,
@@ -447,7 +524,7 @@ def ucc(settings: Mapping[str, str]) -> dict[tuple[str, str], Algorithm]:
         ("alltoall", "pairwise"): everyone_to_everyone,
         ("alltoall", "bruck"): bruck_alltoall,
         ("bcast", "knomial"): tree(partial(ucc_tree_children, radix("BCAST"))),
-        ("bcast", "sag_knomial"): ucc_sag,
+        ("bcast", "sag_knomial"): scatter_doubling,
         ("reduce", "knomial"): upward(tree(partial(ucc_tree_children, radix("REDUCE")))),
         ("reduce_scatter_block", "ring"): partial(ring, 1) if one_ring else two_rings,
         ("reduce_scatter_block", "knomial"): if_halving("REDUCE_SCATTER", halving_blocks),

@@ -41,6 +41,10 @@ SURPLUS: dict[tuple[str, str], Callable[[int, int, int, int], bool]] = {
     ("scan", "recursive_doubling"): lambda p, root, source, dest: dest < source,
     ("exscan", "recursive_doubling"): lambda p, root, source, dest: dest < source,
     ("bcast", "scatter_allgather"): lambda p, root, source, dest: dest == root,
+    ("bcast", "scatter_doubling"): lambda p, root, source, dest: dest == root,
+    # To rank 0, which knows that all have come, and over distances beyond all ranks.
+    ("barrier", "double_ring"): lambda p, root, source, dest: dest == 0,
+    ("barrier", "dissemination"): lambda p, root, source, dest: p & (p - 1) > 0 or p > 4,
 }
 """Messages that a library sends without need and our plans leave out."""
 
@@ -77,6 +81,10 @@ def formula(library: str, kind: str, target: Target) -> Algorithm:
         options = dict(option.split("=") for option in target.options)
         children = getattr(libraries, f"{options['tree_type']}_children")
         return libraries.tree(partial(children, int(options["k"])))
+    if library == "mpich" and (kind, target.name) in libraries.MPICH_BY_RADIX:
+        ((name, _, radix),) = (option.partition("=") for option in target.options)
+        assert name == "k"
+        return partial(libraries.MPICH_BY_RADIX[kind, target.name], int(radix))
     known = {"mpich": libraries.MPICH, "ompi": libraries.OPEN_MPI}[library]
     return known[kind, target.name]
 
@@ -132,17 +140,35 @@ def test_exported_knomial_trees_have_our_edges(radix: int, library: str) -> None
         assert all(check(library, kind, choice, p, p // 3) for p in KNOMIAL_RANKS)
 
 
-@pytest.mark.parametrize("library", ["mpich", "ompi", "ucc"])
-@pytest.mark.parametrize(("kind", "name"), [("barrier", "dissemination"), ("alltoall", "bruck")])
-def test_what_has_another_radix_is_no_algorithm_of_a_library(
-    kind: str, name: str, library: str
-) -> None:
-    two, three = (
-        equivalent(library, kind, AlgorithmChoice.model_validate({"name": name, "radix": radix}), 9)
-        for radix in (2, 3)
-    )
-    assert (two is None) == (library == "ucc" and kind == "barrier")
-    assert three is None
+@pytest.mark.parametrize("radix", [2, 3, 4, 7, 16])
+@pytest.mark.parametrize(
+    ("library", "kind", "name"),
+    [
+        ("mpich", "allgather", "bruck"),
+        ("mpich", "allreduce", "recursive_multiplying"),
+        ("mpich", "alltoall", "bruck"),
+        ("mpich", "barrier", "dissemination"),
+        ("ucc", "allreduce", "recursive_multiplying"),
+    ],
+)
+def test_exported_radixes_have_our_messages(library: str, kind: str, name: str, radix: int) -> None:
+    choice = AlgorithmChoice.model_validate({"name": name, "radix": radix})
+    found = [p for p in KNOMIAL_RANKS if check(library, kind, choice, p, 0)]
+    powers = [radix**n for n in range(1, 6) if radix**n in KNOMIAL_RANKS]
+    assert found == (powers if kind == "allreduce" else list(KNOMIAL_RANKS))
+
+
+@pytest.mark.parametrize("library", ["ompi", "ucc"])
+def test_what_has_another_radix_is_no_algorithm_of_a_library(library: str) -> None:
+    for kind, name in (("alltoall", "bruck"), ("barrier", "dissemination"), ("allgather", "bruck")):
+        two, three = (
+            equivalent(
+                library, kind, AlgorithmChoice.model_validate({"name": name, "radix": radix}), 9
+            )
+            for radix in (2, 3)
+        )
+        assert (two is None) == (library == "ucc" and kind == "barrier")
+        assert three is None
 
 
 def test_other_trees_of_the_libraries_have_other_edges() -> None:
