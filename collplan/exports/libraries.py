@@ -18,7 +18,7 @@ from collplan.specs.named_option import AlgorithmChoice
 ANY: Final = "any"
 """Value of an option that is a parameter of the library's algorithm."""
 _FIELDS: Final = {"title", "source", "missing"}
-"""What the table says of a library beside its algorithms."""
+"""Fields of a library in the table, beside its collectives."""
 
 
 @dataclass(frozen=True)

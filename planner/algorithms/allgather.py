@@ -303,7 +303,7 @@ def recursive_multiplying(group: Group) -> Rounds:
     """Exchange everything held in groups of up to radix ranks, which multiplies it.
 
     The number of ranks is factored into numbers of at most `radix`, and greater primes if it
-    has such. For each factor, groups of so many ranks send each other all they have.
+    has such. For each factor f, groups of f ranks send each other all they have.
 
     Notes
     -----

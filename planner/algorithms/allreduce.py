@@ -232,7 +232,7 @@ def recursive_dividing(group: Group) -> Rounds:
     """Divide vectors in groups of up to radix ranks, then allgather in the same groups.
 
     The number of ranks is factored into numbers of at most `radix`, and greater primes if it
-    has such. For each factor, groups of so many ranks, the nearest first, send each other parts
+    has such. For each factor f, groups of f ranks, the nearest first, send each other parts
     of what they have, and combine them in rank order. The result takes the same way back.
 
     Notes

@@ -10,7 +10,7 @@ from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, op
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 
 
-@algorithm("barrier", "binomial", tree="binomial")
+@algorithm("barrier", "binomial")
 def binomial(group: Group) -> Rounds:
     """Signal up a binomial tree to rank 0, then down it.
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
+from collplan.planner.algorithms.building_blocks.binary_tree import binary_tree
 from collplan.planner.algorithms.building_blocks.bine import bine_tree
 from collplan.planner.algorithms.building_blocks.block_schedule import sent_blocks
 from collplan.planner.algorithms.building_blocks.knomial_tree import knomial_tree
 from collplan.planner.algorithms.building_blocks.two_trees import filling_rounds, spread
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at, option_flag
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 
 
-@algorithm("bcast", "binary", tree="any", streams=True)
+@algorithm("bcast", "binary", tree="any", streams=True, options={"dealt": False})
 def binary(group: Group) -> Rounds:
     """Send down a complete binary tree: node v to 2v + 1, then to 2v + 2.
+
+    If levels are `dealt` to the subtrees of the root in turns, odd nodes are below one child of
+    it and even nodes below the other.
 
     Notes
     -----
@@ -27,11 +31,8 @@ def binary(group: Group) -> Rounds:
     Pješivac-Grbović et al., "Performance analysis of MPI collective
     operations", Cluster Computing 10, 2007.
     """
-    for depth in range(floor_log2(group.size)):
-        parents = np.arange((1 << depth) - 1, (2 << depth) - 1)
-        for child in (1, 2):
-            sending = parents[2 * parents + child < group.size]
-            yield Round(group.down(sending, 2 * sending + child))
+    for parent, child in binary_tree(group.size, is_dealt=option_flag(group, "dealt")):
+        yield Round(group.down(parent, child))
 
 
 @algorithm("bcast", "bine", tree="any")
@@ -217,6 +218,35 @@ def scatter_doubling(group: Group) -> Rounds:
         sending = me[me != span]
         run = at(out, sending // span * span, span)
         yield Round(group.down(sending, sending ^ span, run))
+
+
+@algorithm("bcast", "split_binary", parts="halves", streams=True, tried_as=("flat",))
+def split_binary(group: Group) -> Rounds:
+    """Send half of the vector down either side of a binary tree, whose ranks then exchange halves.
+
+    ::
+
+        0 -> 1 -> 3, 5    first half     1 <-> 2, 3 <-> 4, 5 <-> 6 in the end
+        0 -> 2 -> 4, 6    second half
+
+    Notes
+    -----
+    At most 2⌊log₂ p⌋ + 1 rounds; no rank sends more than 1.5c, in messages of c/2.
+
+    References
+    ----------
+    Pješivac-Grbović et al., "Performance analysis of MPI collective
+    operations", Cluster Computing 10, 2007: split-binary tree.
+    """
+    size, out = group.size, group.output
+    for parent, child in binary_tree(size, is_dealt=True):
+        yield Round(group.down(parent, child, at(out, (child + 1) % 2)))
+    odd = np.arange(1, size - 1, 2)
+    first, second = at(out, 0), at(out, 1)
+    messages = [group.down(odd, odd + 1, first), group.down(odd + 1, odd, second)]
+    if size % 2 == 0:
+        messages.append(group.down(0, size - 1, second))
+    yield Round(*messages)
 
 
 @algorithm(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
+from collplan.planner.algorithms.building_blocks.binary_tree import binary_tree
 from collplan.planner.algorithms.building_blocks.bine import bine_tree
 from collplan.planner.algorithms.building_blocks.block_schedule import sent_blocks
 from collplan.planner.algorithms.building_blocks.folding import (
@@ -18,11 +21,20 @@ from collplan.planner.algorithms.building_blocks.knomial_tree import (
 )
 from collplan.planner.algorithms.building_blocks.two_trees import combine, filling_rounds
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at
-from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at, option_flag
+from collplan.planner.arrays import Ints
+from collplan.planner.arrays.logarithms import ceil_log2
 
 
-@algorithm("reduce", "binary", tree="any", commutative_only=True, streams=True)
+@algorithm(
+    "reduce",
+    "binary",
+    tree="any",
+    commutative_only=True,
+    streams=True,
+    options={"dealt": False},
+    tried_as=("flat",),
+)
 def binary(group: Group) -> Rounds:
     """Combine up the complete binary tree of bcast's algorithm of this name.
 
@@ -36,16 +48,8 @@ def binary(group: Group) -> Rounds:
     Pješivac-Grbović et al., "Performance analysis of MPI collective
     operations", Cluster Computing 10, 2007.
     """
-    size = group.size
-    for depth in reversed(range(floor_log2(size))):
-        parents = np.arange((1 << depth) - 1, (2 << depth) - 1)
-        for number in (1, 2):
-            parent = parents[2 * parents + number < size]
-            child = 2 * parent + number
-            sent = np.where(2 * child + 1 < size, group.output, group.input)
-            own = group.whole(group.input if number == 1 else group.output)
-            ends = group.from_root(child), group.from_root(parent)
-            yield Round(Message(*ends, group.whole(sent), group.whole(group.output), combine=own))
+    edges = list(binary_tree(group.size, is_dealt=option_flag(group, "dealt")))
+    yield from _combined(group, ((parent, child) for parent, child in reversed(edges)))
 
 
 @algorithm("reduce", "bine", tree="any", commutative_only=True)
@@ -61,14 +65,20 @@ def bine(group: Group) -> Rounds:
     De Sensi et al., "Bine trees: enhancing collective operations by optimizing communication
     locality", SC 2025.
     """
+    rounds = reversed(bine_tree(group.size))
+    yield from _combined(group, ((edges.parent, edges.child) for edges in rounds))
+
+
+def _combined(group: Group, rounds: Iterable[tuple[Ints, Ints]]) -> Rounds:
+    """Combine whole vectors of children with those of parents, round by round."""
     is_partial = np.zeros(group.size, dtype=bool)
-    for edges in reversed(bine_tree(group.size)):
+    for parent, child in rounds:
         sent, own = (
             group.whole(np.where(is_partial[rank], group.output, group.input))
-            for rank in (edges.child, edges.parent)
+            for rank in (child, parent)
         )
-        is_partial[edges.parent] = True
-        ends = group.from_root(edges.child), group.from_root(edges.parent)
+        is_partial[parent] = True
+        ends = group.from_root(child), group.from_root(parent)
         yield Round(Message(*ends, sent, group.whole(group.output), combine=own))
 
 

@@ -40,7 +40,7 @@ def bine(group: Group) -> Rounds:
     yield from spreading.reduce_scatter(group, hops, lambda _, slot, n: at(partial, slot, n))
 
 
-@algorithm("reduce_scatter_block", "butterfly")
+@algorithm("reduce_scatter_block", "butterfly", tried_as=("flat",))
 def butterfly_halving(group: Group) -> Rounds:
     """Exchange half of the blocks still held, with ever farther partners, for any number of ranks.
 
@@ -290,7 +290,7 @@ def recursive_multiplying(group: Group) -> Rounds:
     """Exchange blocks in groups of up to radix ranks, each of which keeps its share of them.
 
     The number of ranks is factored into numbers of at most `radix`, and greater primes if it
-    has such. For each factor, groups of so many ranks, the nearest first, send each other what
+    has such. For each factor f, groups of f ranks, the nearest first, send each other what
     those need, and combine it in rank order.
 
     Notes

@@ -12,7 +12,7 @@ from collplan.planner.algorithms.rounds import Copy, Group, Reduce, Round, Round
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.phases import NATIVE
 
-Parts = Literal["whole", "size", "power_of_two", "blocks"]
+Parts = Literal["whole", "halves", "size", "power_of_two", "blocks"]
 Use = Literal["short", "long", "shared", "uneven"]
 """Short vectors, vectors of `LONG_BYTES` and more, ranks that share memory, and blocks of which
 one is much larger than the mean."""
@@ -53,7 +53,7 @@ class Algorithm:
     rounds : callable
         ``rounds(group)`` yields its rounds.
     parts : str
-        Into how many chunks a vector is cut: "whole" (1), "size" (times its option
+        Into how many chunks a vector is cut: "whole" (1), "halves" (2), "size" (times its option
         `blocks`, if it has that), "power_of_two" (the greatest not above size), or
         "blocks" (as its option of that name says, where "auto" takes the best by a
         closed form). Collectives on blocks have a chunk per rank; with "blocks" each
@@ -139,8 +139,8 @@ class Algorithm:
 
     def n_parts(self, size: int, options: Mapping[str, Any]) -> int:
         """Return the chunks a vector is cut into for `size` ranks."""
-        if self.parts == "whole":
-            return 1
+        if self.parts in ("whole", "halves"):
+            return 1 if self.parts == "whole" else 2
         if self.parts == BLOCKS:
             return int(options[BLOCKS])
         if self.parts == "size":

@@ -226,7 +226,7 @@ class Group:
         return self.add_scratch(Rotated(self.chunk_counts, self.size))
 
     def packed_scratch(self, times: int = 1) -> int:
-        """Declare scratch in which all chunks lie one after another, so many times."""
+        """Declare scratch in which all chunks lie one after another, `times` times over."""
         return self.add_scratch(Packed(np.tile(self.chunk_counts, times), self.size))
 
     def unlike_scratch(self, counts: Ints) -> int:

@@ -427,6 +427,21 @@ def scatter_doubling(p: int, root: int, n: int) -> Messages:
         yield (source + root) % p, (dest + root) % p, length
 
 
+def split_bintree(p: int, root: int, n: int) -> Messages:
+    """Open MPI's ompi_coll_base_bcast_intra_split_bintree, without segments."""
+    halves = n - n // 2, n // 2
+    for me in range(p):
+        for number, child in enumerate(bintree_children(me, p)):
+            half = halves[number if me == 0 else (me + 1) % 2]
+            yield (me + root) % p, (child + root) % p, half
+    for me in range(1, p):
+        pair = me + 1 if me % 2 else me - 1
+        if pair < p:
+            yield (me + root) % p, (pair + root) % p, halves[(me + 1) % 2]
+        else:
+            yield root, (me + root) % p, halves[1]
+
+
 KARY: Final = {k: tree(partial(kary_children, k)) for k in (1, 2, None)}
 BINOMIAL: Final = tree(in_order_children)
 MPICH: Final[dict[tuple[str, str], Algorithm]] = {
@@ -484,10 +499,12 @@ OPEN_MPI: Final[dict[tuple[str, str], Algorithm]] = {
     ("bcast", "binomial"): tree(bmtree_children),
     ("bcast", "scatter_allgather"): scatter_doubling,
     ("bcast", "scatter_allgather_ring"): scatter_ring,
+    ("bcast", "split_binary_tree"): split_bintree,
     ("exscan", "linear"): chain_up,
     ("exscan", "recursive_doubling"): scan_doubling,
     ("gather", "basic_linear"): upward(star_from),
     ("gather", "binomial"): binomial_gather,
+    ("reduce", "binary"): upward(tree(bintree_children)),
     ("reduce", "linear"): upward(star_from),
     ("reduce", "pipeline"): upward(KARY[1]),
     ("reduce", "binomial"): upward(BINOMIAL),

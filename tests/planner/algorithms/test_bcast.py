@@ -20,14 +20,28 @@ def test_a_scatter_and_doubling_take_as_many_rounds(p: int) -> None:
 
 
 @pytest.mark.parametrize("p", range(1, 65))
-def test_a_binary_tree_combines_along_the_edges_of_its_broadcast(p: int) -> None:
-    edges = []
+def test_halves_go_down_either_side_and_over(p: int) -> None:
+    found = counted("bcast", "split_binary", p, 2, p // 3)
+    assert found.n_rounds <= 2 * floor_log2(p) + 1
+    assert found.bytes_sent_per_rank <= 3
+    plan = compile_plan(make_spec("bcast", "split_binary", p, root=p // 3, count=2))
+    sends = plan.op == Op.SEND
+    assert plan.elements[sends].max(initial=1) == 1
+    assert np.bincount(plan.peer[sends], minlength=p).tolist() == [
+        2 * (rank != p // 3) for rank in range(p)
+    ]
+
+
+@pytest.mark.parametrize("dealt", [False, True])
+@pytest.mark.parametrize("p", range(1, 65))
+def test_a_binary_tree_combines_along_the_edges_of_its_broadcast(p: int, dealt: bool) -> None:
+    edges, chosen = [], {"name": "binary", "dealt": dealt}
     for kind in ("bcast", "reduce"):
-        plan = compile_plan(make_spec(kind, "binary", p, root=p // 3, count=1))
+        plan = compile_plan(make_spec(kind, chosen, p, root=p // 3, count=1))
         sends = np.flatnonzero(plan.op == Op.SEND)
         ends = plan.rank[sends].tolist(), plan.peer[sends].tolist()
         edges.append(sorted(zip(*(ends if kind == "bcast" else ends[::-1]), strict=True)))
     assert edges[0] == edges[1]
-    found = counted("reduce", "binary", p, 3, p // 3)
+    found = counted("reduce", "binary", p, 3, p // 3, dealt=dealt)
     assert found.n_rounds <= 2 * floor_log2(p)
     assert found.bytes_sent_per_rank == 3 * (p > 1)
