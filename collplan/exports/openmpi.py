@@ -35,8 +35,9 @@ _SIZE_BLIND: Final = frozenset({"gather", "scatter", "scan", "exscan", "barrier"
 """Kinds that want one rule: for scans Open MPI leaves the count out of the size, and for gather
 and scatter it reads arguments that count at the root or elsewhere only, so that ranks would
 follow different rules."""
-_FAN_OUT: Final = {("allgather", "bruck"): 2}
-"""Radix of Bruck's algorithm as Open MPI 6 reads it; earlier releases always use radix 2."""
+_FAN_OUT: Final = "faninout="
+"""Option of algorithms whose rules have a fan-out: of chains, and of Bruck's algorithm, which Open
+MPI 6 reads as its radix; earlier releases always use radix 2."""
 
 
 def write_classic(table: TuningTable, assume_commuting: bool = False) -> Export:
@@ -80,8 +81,8 @@ def write_json(table: TuningTable, assume_commuting: bool = False) -> Export:
         for begin, end, target in selection.rules():
             last = "inf" if end is None else end - 1
             rule: dict[str, Any] = {"msg_size_min": begin, "msg_size_max": last, "alg": target.name}
-            if (sweep.collective, target.name) in _FAN_OUT:
-                rule["faninout"] = _FAN_OUT[sweep.collective, target.name]
+            if target.options:
+                rule["faninout"] = _fan_out(target)
             if target.segment_bytes:
                 rule["seg_size"] = target.segment_bytes
             rules.append(rule)
@@ -109,10 +110,14 @@ def _rules(selection: Selection) -> list[str]:
         target = interval.target
         rule = "0 0 0"
         if target is not None:
-            known = sweep.collective, target.name
-            rule = f"{NUMBERS[known]} {_FAN_OUT.get(known, 0)} {target.segment_bytes}"
+            number = NUMBERS[sweep.collective, target.name]
+            rule = f"{number} {_fan_out(target)} {target.segment_bytes}"
         lines.append(f"{total_bytes(sweep, interval.begin)} {rule}")
     return lines
+
+
+def _fan_out(target: Target) -> int:
+    return sum(int(option.removeprefix(_FAN_OUT)) for option in target.options)
 
 
 def _library(assume_commuting: bool, has_direct: bool) -> Library:
@@ -139,5 +144,7 @@ def equivalent(
             "Open MPI would run it for operations that do not commute, too, with wrong results "
             "(--assume-commuting takes it)"
         )
-    name, _, value = found.told(algorithm, ranks, segment_bytes)[1].partition("=")
-    return Target(found.name, segment_bytes, setting=(name, value) if name else None)
+    options, setting = found.told(algorithm, ranks, segment_bytes)
+    name, _, value = setting.partition("=")
+    told = tuple(options.split())
+    return Target(found.name, segment_bytes, told, setting=(name, value) if name else None)

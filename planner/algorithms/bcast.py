@@ -7,10 +7,19 @@ import numpy as np
 from collplan.planner.algorithms.building_blocks.binary_tree import binary_tree
 from collplan.planner.algorithms.building_blocks.bine import bine_tree
 from collplan.planner.algorithms.building_blocks.block_schedule import sent_blocks
+from collplan.planner.algorithms.building_blocks.chains import chains
 from collplan.planner.algorithms.building_blocks.knomial_tree import knomial_tree
 from collplan.planner.algorithms.building_blocks.two_trees import filling_rounds, spread
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at, option_flag
+from collplan.planner.algorithms.rounds import (
+    Group,
+    Message,
+    Round,
+    Rounds,
+    at,
+    option_flag,
+    option_int,
+)
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 
 
@@ -81,21 +90,32 @@ def binomial(group: Group) -> Rounds:
         yield Round(group.down(sending, sending + span))
 
 
-@algorithm("bcast", "chain", tree="any", streams=True, pipelines=("across",))
+@algorithm(
+    "bcast",
+    "chain",
+    tree="any",
+    streams=True,
+    pipelines=("across",),
+    options={"fanout": 1},
+)
 def chain(group: Group) -> Rounds:
     """Pass the vector from rank to rank, beginning at the root.
+
+    With a `fanout`, the root begins that many chains, which are intervals of ranks.
 
     Notes
     -----
     p - 1 rounds; every rank but the last sends c. LogGP:
-    (p - 1)·(2o + L + (c - 1)·G); with s segments, p - 2 + s steps of c/s.
+    (p - 1)·(2o + L + (c - 1)·G); with s segments, p - 2 + s steps of c/s. With fanout f, at most
+    f + ⌈(p - 1)/f⌉ - 1 rounds; the root sends f·c.
 
     References
     ----------
-    Hartmann et al. 2006: the ring topology, for rooted collectives.
+    Hartmann et al. 2006: the ring topology, for rooted collectives; Pješivac-Grbović et al.,
+    "Performance analysis of MPI collective operations", Cluster Computing 10, 2007: the fan-out.
     """
-    for hop in range(group.size - 1):
-        yield Round(group.down(hop, hop + 1))
+    for parent, child in chains(group.size, option_int(group, "fanout", 1)):
+        yield Round(group.down(parent, child))
 
 
 @algorithm("bcast", "circulant", parts="blocks", options={"blocks": "auto"}, streams=True)

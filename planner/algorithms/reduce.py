@@ -9,6 +9,7 @@ import numpy as np
 from collplan.planner.algorithms.building_blocks.binary_tree import binary_tree
 from collplan.planner.algorithms.building_blocks.bine import bine_tree
 from collplan.planner.algorithms.building_blocks.block_schedule import sent_blocks
+from collplan.planner.algorithms.building_blocks.chains import chains
 from collplan.planner.algorithms.building_blocks.folding import (
     doubling_gather,
     fold,
@@ -21,7 +22,15 @@ from collplan.planner.algorithms.building_blocks.knomial_tree import (
 )
 from collplan.planner.algorithms.building_blocks.two_trees import combine, filling_rounds
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at, option_flag
+from collplan.planner.algorithms.rounds import (
+    Group,
+    Message,
+    Round,
+    Rounds,
+    at,
+    option_flag,
+    option_int,
+)
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.logarithms import ceil_log2
 
@@ -49,7 +58,7 @@ def binary(group: Group) -> Rounds:
     operations", Cluster Computing 10, 2007.
     """
     edges = list(binary_tree(group.size, is_dealt=option_flag(group, "dealt")))
-    yield from _combined(group, ((parent, child) for parent, child in reversed(edges)))
+    yield from _combined(group, group.root, ((parent, child) for parent, child in reversed(edges)))
 
 
 @algorithm("reduce", "bine", tree="any", commutative_only=True)
@@ -66,11 +75,14 @@ def bine(group: Group) -> Rounds:
     locality", SC 2025.
     """
     rounds = reversed(bine_tree(group.size))
-    yield from _combined(group, ((edges.parent, edges.child) for edges in rounds))
+    yield from _combined(group, group.root, ((edges.parent, edges.child) for edges in rounds))
 
 
-def _combined(group: Group, rounds: Iterable[tuple[Ints, Ints]]) -> Rounds:
-    """Combine whole vectors of children with those of parents, round by round."""
+def _combined(group: Group, root: int, rounds: Iterable[tuple[Ints, Ints]]) -> Rounds:
+    """Combine whole vectors of children with those of parents, round by round.
+
+    Both are counted from `root`. What comes from a child is the right operand.
+    """
     is_partial = np.zeros(group.size, dtype=bool)
     for parent, child in rounds:
         sent, own = (
@@ -78,7 +90,7 @@ def _combined(group: Group, rounds: Iterable[tuple[Ints, Ints]]) -> Rounds:
             for rank in (child, parent)
         )
         is_partial[parent] = True
-        ends = group.from_root(child), group.from_root(parent)
+        ends = (root + child) % group.size, (root + parent) % group.size
         yield Round(Message(*ends, sent, group.whole(group.output), combine=own))
 
 
@@ -118,24 +130,44 @@ def to_rank(group: Group, root: int) -> Rounds:
         yield Round(Message(*ends, group.whole(sent), group.whole(group.output), combine=value))
 
 
-@algorithm("reduce", "chain", tree="any", streams=True, pipelines=("across",))
+@algorithm(
+    "reduce",
+    "chain",
+    tree="any",
+    streams=True,
+    pipelines=("across",),
+    options={"fanout": 1},
+)
 def chain(group: Group) -> Rounds:
     """Pass partial results from rank to rank towards the root.
 
     A commutative operation takes one chain around all ranks. Otherwise two
     chains, from rank 0 up and from rank p - 1 down, meet at the root, each
-    in rank order.
+    in rank order. With a `fanout`, that many chains, which are intervals of ranks, end at the
+    root, or at rank 0 if the operation does not commute.
 
     Notes
     -----
     p - 1 rounds in one chain, max(r, p - 1 - r) in two (for the root r the two
-    last messages share its receive); c per rank. With s segments: p - 2 + s steps.
+    last messages share its receive); c per rank. With s segments: p - 2 + s steps. With
+    fanout f, at most f + ⌈(p - 1)/f⌉ - 1 rounds (one more for a non-commutative operation and a
+    root other than 0).
 
     References
     ----------
-    Hartmann et al. 2006: the ring topology, for rooted collectives.
+    Hartmann et al. 2006: the ring topology, for rooted collectives; Pješivac-Grbović et al.,
+    "Performance analysis of MPI collective operations", Cluster Computing 10, 2007: the fan-out.
     """
-    size, root = group.size, group.root
+    size, root, fanout = group.size, group.root, option_int(group, "fanout", 1)
+    if fanout > 1:
+        end, vector = root if group.commutative else 0, group.whole(group.output)
+        rounds = list(chains(size, fanout))
+        n_chains = min(fanout, size - 1)
+        # The root hears from the nearest chain first, so that operands stay in rank order.
+        yield from _combined(group, end, [*rounds[n_chains:][::-1], *rounds[:n_chains]])
+        if end != root:
+            yield Round(Message(end, root, vector, vector))
+        return
     if group.commutative:
         hops = [((root + v) % size, (root + v - 1) % size) for v in range(size - 1, 0, -1)]
     else:

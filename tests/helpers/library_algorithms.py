@@ -89,6 +89,23 @@ def kmtree_children(k: int, me: int, p: int) -> Iterator[int]:
         mask //= k
 
 
+def chain_children(fanout: int, me: int, p: int) -> Iterator[int]:
+    """Open MPI's ompi_coll_base_topo_build_chain: the first chains are longer by one."""
+    fanout = min(fanout, p - 1)
+    longest, mark = -(-(p - 1) // fanout), (p - 1) % fanout or fanout
+    head, heads = 1, {}
+    for column in range(fanout):
+        length = longest if column < mark else longest - 1
+        heads[head] = length
+        head += length
+    if me == 0:
+        yield from heads
+        return
+    first = max(begin for begin in heads if begin <= me)
+    if me + 1 < first + heads[first]:
+        yield me + 1
+
+
 def bmtree_children(me: int, p: int) -> Iterator[int]:
     """Open MPI's ompi_coll_base_topo_build_bmtree: children lie above the leading bit."""
     mask = 1 << me.bit_length()

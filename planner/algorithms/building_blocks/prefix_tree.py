@@ -17,6 +17,7 @@ from collplan.planner.algorithms.building_blocks.two_trees import in_order_paren
 from collplan.planner.algorithms.rounds import (
     Copy,
     Group,
+    Index,
     Message,
     Reduce,
     Round,
@@ -93,12 +94,14 @@ def _scheduled(size: int, phase: int) -> PrefixTree:
                 known = [down.get(node, -1), left_side, up.get(child, 0) - 1]
                 known += [up[children[node][0]]] if child > node else []
                 down[child] = after(max(known), child)
-    ways = []
-    for times in (up, down):
-        edges = [(one - 1, parents[one] - 1, times[one]) for one in times]
-        ways += list(np.array(edges, dtype=np.int64).reshape(-1, 3).T)
+    (child, parent, going_up), (below, above, going_down) = (
+        np.array([(one - 1, parents[one] - 1, times[one]) for one in times], dtype=np.int64)
+        .reshape(-1, 3)
+        .T
+        for times in (up, down)
+    )
     n_rounds = 1 + max([*up.values(), *down.values()], default=-1)
-    return PrefixTree(*ways, n_rounds)
+    return PrefixTree(child, parent, going_up, below, above, going_down, n_rounds)
 
 
 def filling_rounds(size: int) -> float:
@@ -120,7 +123,8 @@ class _Places:
         self.is_first = position & (position + 1) == 0
         self.has_right = ~self.is_leaf & (position < group.size - 1)
         self.left, self.before, total = (group.packed_scratch() for _ in range(3))
-        joined, passed = group.packed_scratch(), group.packed_scratch()
+        joined: Index = group.packed_scratch()
+        passed: Index = group.packed_scratch()
         if not is_exclusive:
             # Prefixes are the results, and so is what nodes have joined before which nothing is.
             joined, passed = np.where(self.is_first, group.output, joined), group.output

@@ -76,6 +76,11 @@ def formula(library: str, kind: str, target: Target) -> Algorithm:
         assert target.setting is not None
         assert target.setting[0] == "coll_tuned_bcast_algorithm_knomial_radix"
         return libraries.tree(partial(libraries.kmtree_children, int(target.setting[1])))
+    if library == "ompi" and target.name == "chain":
+        ((name, _, fanout),) = (option.partition("=") for option in target.options)
+        assert name == "faninout"
+        edges = libraries.tree(partial(libraries.chain_children, int(fanout)))
+        return edges if kind == "bcast" else libraries.upward(edges)
     if library == "mpich" and target.name == "tree":
         options = dict(option.split("=") for option in target.options)
         children = getattr(libraries, f"{options['tree_type']}_children")
@@ -155,6 +160,13 @@ def test_exported_radixes_have_our_messages(library: str, kind: str, name: str, 
     found = [p for p in KNOMIAL_RANKS if check(library, kind, choice, p, 0)]
     powers = [radix**n for n in range(1, 6) if radix**n in KNOMIAL_RANKS]
     assert found == (powers if kind == "allreduce" else list(KNOMIAL_RANKS))
+
+
+@pytest.mark.parametrize("fanout", [1, 2, 4, 7, 50])
+def test_chains_have_the_edges_of_open_mpi(fanout: int) -> None:
+    choice = AlgorithmChoice.model_validate({"name": "chain", "fanout": fanout})
+    for kind in ("bcast", "reduce"):
+        assert all(check("ompi", kind, choice, p, p // 3) for p in KNOMIAL_RANKS)
 
 
 def test_dealt_binary_trees_have_the_edges_of_open_mpi() -> None:

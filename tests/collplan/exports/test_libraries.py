@@ -30,12 +30,14 @@ VALUES = {ANY: 3, "k": 3, "n": 2, "p": 8}
 def spec_of(row: Counterpart) -> dict[str, Any]:
     """Return a spec that says what a row does, on 8 ranks."""
     kind = row.collective
-    shape = {"counts": [3, 1, 4, 1, 5, 9, 2, 6]} if kind.endswith("v") else {"count": 48}
+    shape: dict[str, Any] = (
+        {"counts": [3, 1, 4, 1, 5, 9, 2, 6]} if kind.endswith("v") else {"count": 48}
+    )
     if kind == "alltoallv":
         shape = {"counts": [[1] * 8] * 8}
     if kind == "reduce_scatter":
-        shape = {"counts": [3, 1, 4, 1, 5, 9, 2, 6]}
-    collective = {"kind": kind} | ({} if kind == "barrier" else shape)
+        shape: dict[str, Any] = {"counts": [3, 1, 4, 1, 5, 9, 2, 6]}
+    collective: dict[str, Any] = {"kind": kind} | ({} if kind == "barrier" else shape)
     spec: dict[str, Any] = {"machine": {"nodes": 2, "ranks_per_node": 4}, "collective": collective}
     if row.ours is not None:
         options = {
@@ -98,7 +100,7 @@ def test_an_algorithm_is_found_by_name_options_and_ranks() -> None:
     assert "chunk_size=64" in found("bcast", 9, name="chain", is_cut=True)
     assert found("allgather", 9, name="bruck", is_cut=True) == "MPICH has no equivalent"
     assert found("allgather", 9, name="sparbit") == "MPICH has no equivalent"
-    chosen = {"name": "recursive_multiplying", "radix": 3}
+    chosen: dict[str, Any] = {"name": "recursive_multiplying", "radix": 3}
     assert found("allreduce", 9, **chosen) == "recursive_multiplying k=3"
     assert found("allreduce", 8, **chosen) == (
         "MPICH's has other messages unless the ranks are a power of the radix"

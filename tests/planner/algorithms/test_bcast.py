@@ -8,7 +8,8 @@ import pytest
 from collplan.planner import compile_plan
 from collplan.planner.arrays.logarithms import floor_log2
 from collplan.planner.plan.plan import Op
-from oracle import make_spec
+from collplan.planner.verify import verify
+from oracle import AFFINE, check_result, make_spec
 from schedules import counted
 
 
@@ -17,6 +18,30 @@ def test_a_scatter_and_doubling_take_as_many_rounds(p: int) -> None:
     for root in {0, p // 3, p - 1}:
         found = counted("bcast", "scatter_doubling", p, 3 * p, root)
         assert (found.n_rounds, found.bytes_sent_per_rank) == (2 * floor_log2(p), 6 * (p - 1))
+
+
+@pytest.mark.parametrize("p", range(1, 65))
+def test_several_chains_are_shorter(p: int) -> None:
+    for fanout in (1, 2, 5, 64):
+        f = max(1, min(fanout, p - 1))
+        most = f - 1 - (1 - p) // f
+        for kind in ("bcast", "reduce"):
+            found = counted(kind, "chain", p, 3, p // 3, fanout=fanout)
+            assert found.n_rounds <= most
+            assert found.n_rounds == most or f > 1
+            assert found.bytes_sent_per_rank == 3 * (p > 1) * (f if kind == "bcast" else 1)
+
+
+@pytest.mark.parametrize("fanout", [2, 3, 9])
+def test_chains_combine_in_rank_order(fanout: int) -> None:
+    for p in (1, 2, 5, 8, 11):
+        chosen = {"name": "chain", "fanout": fanout}
+        for root in {0, p // 2, p - 1}:
+            plan = compile_plan(
+                make_spec("reduce", chosen, p, root=root, count=5, datatype="uint64", op=AFFINE)
+            )
+            verify(plan)
+            check_result(plan)
 
 
 @pytest.mark.parametrize("p", range(1, 65))

@@ -31,8 +31,11 @@ def test_a_block_more_takes_three_rounds_more(kind: str, p: int) -> None:
 def test_blocks_are_combined_in_rank_order(kind: str, p: int) -> None:
     for turn, blocks in enumerate((1, 2, 5, 99, "auto")):
         chosen = {"name": "in_order_tree", "blocks": blocks}
-        flavour = {"datatype": "uint64", "op": AFFINE}
-        plan = compile_plan(make_spec(kind, chosen, p, count=11, in_place=turn % 2 > 0, **flavour))
+        plan = compile_plan(
+            make_spec(
+                kind, chosen, p, count=11, in_place=turn % 2 > 0, datatype="uint64", op=AFFINE
+            )
+        )
         verify(plan)
         check_result(plan)
 
