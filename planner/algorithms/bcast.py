@@ -179,6 +179,32 @@ def linear(group: Group) -> Rounds:
     yield Round(Message(group.root, group.others, vector, vector))
 
 
+@algorithm("bcast", "near_binomial", tree="any", streams=True, tried_as=("flat",))
+def near_binomial(group: Group) -> Rounds:
+    """Double the number of holders in every round, nearest ranks first.
+
+    ::
+
+        0 > 1                    round 0
+        0 -> 2   1 -> 3          round 1
+        0 --> 4  1 --> 5  2 --> 6  round 2   (7 ranks)
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds, which is optimal; the root sends ⌈log₂ p⌉·c. Most messages go over the
+    longest distance, but holders are an interval of ranks at any time.
+
+    References
+    ----------
+    Pješivac-Grbović et al., "Performance analysis of MPI collective
+    operations", Cluster Computing 10, 2007.
+    """
+    for level in range(ceil_log2(group.size)):
+        span = 1 << level
+        sending = np.arange(min(span, group.size - span))
+        yield Round(group.down(sending, sending + span))
+
+
 @algorithm(
     "bcast",
     "scatter_allgather",

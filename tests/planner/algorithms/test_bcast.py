@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from collplan.planner import compile_plan
-from collplan.planner.arrays.logarithms import floor_log2
+from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 from collplan.planner.plan.plan import Op
 from collplan.planner.verify import verify
 from oracle import AFFINE, check_result, make_spec
-from schedules import counted
+from schedules import counted, schedule
 
 
 @pytest.mark.parametrize("p", [1, 2, 4, 8, 16, 32, 64])
@@ -42,6 +42,19 @@ def test_chains_combine_in_rank_order(fanout: int) -> None:
             )
             verify(plan)
             check_result(plan)
+
+
+@pytest.mark.parametrize("p", range(1, 65))
+def test_holders_double_from_the_nearest_rank_on(p: int) -> None:
+    log = ceil_log2(p)
+    found = counted("bcast", "near_binomial", p, 3, p // 3)
+    assert (found.n_rounds, found.bytes_sent_per_rank) == (log, 3 * log)
+    rounds = schedule("bcast", "near_binomial", p)
+    held = 1
+    for sent in rounds:
+        assert sent == [(rank, rank + held, 0) for rank in range(min(held, p - held))]
+        held = min(p, 2 * held)
+    assert held == p
 
 
 @pytest.mark.parametrize("p", range(1, 65))
