@@ -40,6 +40,34 @@ def bine(group: Group) -> Rounds:
     yield from spreading.reduce_scatter(group, hops, lambda _, slot, n: at(partial, slot, n))
 
 
+@algorithm(
+    "reduce_scatter_block",
+    "bruck",
+    commutative_only=True,
+    options={"radix": 2},
+    tried_as=(),
+)
+def bruck(group: Group) -> Rounds:
+    """Divide the run of blocks everyone combines by the radix, for any number of ranks.
+
+    The rounds of allgather's algorithm of this name backwards. `compare` and `tune` try
+    `circulant`, which takes as many rounds as radix 2.
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds for radix 2, and (p - 1)·c per rank: both optimal. Larger radices take
+    Σ min(radix - 1, ⌈p/radix^k⌉ - 1) rounds over all radix^k < p.
+
+    References
+    ----------
+    Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all
+    communications in multiport message-passing systems", IEEE TPDS 8, 1997.
+    """
+    partial = group.rotated_scratch()
+    hops = spreading.bruck_hops(group.size, option_int(group, "radix", 2))
+    yield from spreading.reduce_scatter(group, hops, lambda _, slot, n: at(partial, slot, n))
+
+
 @algorithm("reduce_scatter_block", "butterfly", tried_as=("flat",))
 def butterfly_halving(group: Group) -> Rounds:
     """Exchange half of the blocks still held, with ever farther partners, for any number of ranks.

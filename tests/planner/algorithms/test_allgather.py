@@ -19,10 +19,11 @@ RADIXES = (2, 3, 4, 7, 100)
 
 
 @pytest.mark.parametrize("p", range(1, 65))
-def test_runs_grow_by_the_radix(p: int) -> None:
+@pytest.mark.parametrize("kind", ["allgather", "reduce_scatter_block"])
+def test_runs_grow_by_the_radix(kind: str, p: int) -> None:
     for radix in RADIXES:
         n_rounds = sum(min(radix - 1, -(-p // radix**k) - 1) for k in range(6) if radix**k < p)
-        found = counted("allgather", "bruck", p, 3, radix=radix)
+        found = counted(kind, "bruck", p, 3, radix=radix)
         assert (found.n_rounds, found.bytes_sent_per_rank) == (n_rounds, 3 * (p - 1))
 
 

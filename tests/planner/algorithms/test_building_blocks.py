@@ -23,7 +23,12 @@ from collplan.planner.algorithms.building_blocks.factors import (
 )
 from collplan.planner.algorithms.building_blocks.folding import fold, owned
 from collplan.planner.algorithms.building_blocks.size_trees import inner_heads, size_tree
-from collplan.planner.algorithms.building_blocks.spreading import Hop, pat_hops, sparbit_hops
+from collplan.planner.algorithms.building_blocks.spreading import (
+    Hop,
+    bruck_hops,
+    pat_hops,
+    sparbit_hops,
+)
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 
 SIZES = range(1, 41)
@@ -96,6 +101,8 @@ def test_butterflies_bring_every_block_once(size: int) -> None:
 @pytest.mark.parametrize("size", [*SIZES, 64, 100, 1000])
 def test_hops_of_trees_bring_every_block_once(size: int) -> None:
     assert_every_block_comes_once(sparbit_hops(size), size)
+    for radix in (2, 3, 7, 2000):
+        assert_every_block_comes_once(bruck_hops(size, radix), size)
     for aggregation in (1, 2, 5, 8, 1 << 20):
         hops = pat_hops(size, aggregation)
         assert_every_block_comes_once(hops, size)

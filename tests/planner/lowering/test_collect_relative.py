@@ -18,7 +18,7 @@ RELATIVE = {
     "allgather/circulant", "allgather/linear", "allgather/neighbor_exchange", "allgather/ring",
     "allreduce/census", "allreduce/circulant", "allreduce/recursive_doubling", "allreduce/ring",
     "alltoall/linear", "alltoall/pairwise", "barrier/dissemination", "barrier/recursive_doubling",
-    "reduce_scatter_block/circulant", "reduce_scatter_block/ring",
+    "reduce_scatter_block/bruck", "reduce_scatter_block/circulant", "reduce_scatter_block/ring",
     "reduce_scatter_block/pat", "reduce_scatter_block/sparbit",
 }  # fmt: skip
 """Algorithms whose positions are all alike, or all even ones and all odd ones."""

@@ -182,8 +182,8 @@ def test_long_vectors_of_which_ranks_have_short_parts_take_few_rounds(kind: str,
          "recursive_multiplying, reduce_bcast, ring, swing, two_tree or auto"),
         ("full_lane", {"node": "bruk", "node/allgather": "bruck"},
          "algorithms.node: bruk fits none of reduce_scatter_block; use one of bine, "
-         "butterfly, circulant, linear, pairwise, pat, recursive_halving, recursive_multiplying, "
-         "ring, sparbit or auto"),
+         "bruck, butterfly, circulant, linear, pairwise, pat, recursive_halving, "
+         "recursive_multiplying, ring, sparbit or auto"),
         ("full_lane", {"lane": "ring", "lane/allreduce": "auto"},
          "algorithms.lane: each collective of lane has its own algorithm already; "
          "leave lane out"),
