@@ -160,7 +160,7 @@ class _Choices:
         """Return a component with its algorithm, and the options that depend on the component."""
         if options.get(PER_NODE) == AUTO.name:
             options[PER_NODE] = self._ranks_per_node(component)
-        if BLOCKS in options:
+        if algorithm.parts in ("blocks", "size") and BLOCKS in options:
             most = max(1, int(component.given.totals.max(initial=0)))
             n_blocks = options[BLOCKS]
             if n_blocks == AUTO.name:
