@@ -10,6 +10,7 @@ from collplan.planner.algorithms.building_blocks.binary_tree import binary_tree
 from collplan.planner.algorithms.building_blocks.bine import bine_tree
 from collplan.planner.algorithms.building_blocks.block_schedule import sent_blocks
 from collplan.planner.algorithms.building_blocks.chains import chains
+from collplan.planner.algorithms.building_blocks.dual_trees import Children, post_order
 from collplan.planner.algorithms.building_blocks.folding import (
     doubling_gather,
     fold,
@@ -220,6 +221,48 @@ def circulant(group: Group) -> Rounds:
         is_partial[dest, block] = True
         ends = group.from_root(source), group.from_root(dest)
         yield Round(Message(*ends, sent, at(group.output, block), combine=own))
+
+
+@algorithm("reduce", "in_order_binary", tree="any", streams=True, tried_as=("flat",))
+def in_order_binary(group: Group) -> Rounds:
+    """Combine up a binary tree in post-order, whose subtrees are intervals of ranks.
+
+    The last rank is the top: it hears from the last ranks of two halves of those before it. It
+    sends the result on to the root.
+
+    Notes
+    -----
+    At most 2·⌊log₂ p⌋ rounds, and one more for another root than the last rank. Every rank sends
+    c at most once. Operands are combined in rank order.
+
+    References
+    ----------
+    Pješivac-Grbović et al., "Performance analysis of MPI collective
+    operations", Cluster Computing 10, 2007: the in-order binary tree.
+    """
+    top, result = group.size - 1, group.whole(group.output)
+    is_partial = np.zeros(group.size, dtype=bool)
+    for edges in _levels(post_order(group.size, [(0, top)]), top):
+        parent, child = np.array(edges).T
+        sent, own = (
+            group.whole(np.where(is_partial[rank], group.output, group.input))
+            for rank in (child, parent)
+        )
+        is_partial[parent] = True
+        yield Round(Message(child, parent, sent, result, combine=own, incoming_left=True))
+    if top != group.root:
+        yield Round(Message(top, group.root, result, result))
+
+
+def _levels(children: Children, top: int) -> list[list[tuple[int, int]]]:
+    """Return parents and children of a tree round by round, lowest first, first children first."""
+    rounds, level = [], [top]
+    while level:
+        for number in (1, 0):
+            below = [(node, children[node][number]) for node in level if children[node][number:]]
+            rounds += [below] if below else []
+        level = [child for node in level for child in children[node]]
+    return rounds[::-1]
 
 
 @algorithm("reduce", "knomial", options={"radix": 4}, tree="knomial")

@@ -129,6 +129,21 @@ def bintree_children(me: int, p: int) -> Iterator[int]:
     yield from (child for child in (me + delta, me + 2 * delta) if child < p)
 
 
+def in_order_binary(p: int, root: int, n: int) -> Messages:
+    """Open MPI's reduce up ompi_coll_base_topo_build_in_order_bintree, then to the root."""
+    waiting = [(0, p)]
+    while waiting:
+        first, size = waiting.pop()
+        parent, low = first + size - 1, size // 2
+        if size > 1:
+            yield parent - 1, parent, n
+        if size > 2:
+            yield first + low - 1, parent, n
+            waiting += [(first, low), (first + low, size - 1 - low)]
+    if root != p - 1:
+        yield p - 1, root, n
+
+
 def ucc_tree_children(k: int, me: int, p: int) -> Iterator[int]:
     """UCC's ucc_tl_ucp_bcast_knomial_progress."""
     k, dist = min(k, p), 1
@@ -522,6 +537,7 @@ OPEN_MPI: Final[dict[tuple[str, str], Algorithm]] = {
     ("gather", "basic_linear"): upward(star_from),
     ("gather", "binomial"): binomial_gather,
     ("reduce", "binary"): upward(tree(bintree_children)),
+    ("reduce", "in-order_binary"): in_order_binary,
     ("reduce", "linear"): upward(star_from),
     ("reduce", "pipeline"): upward(KARY[1]),
     ("reduce", "binomial"): upward(BINOMIAL),

@@ -69,9 +69,9 @@ def _scheduled(size: int, phase: int) -> PrefixTree:
     """
     parents = dict(enumerate(in_order_parents(size), 1))
     children: dict[int, list[int]] = {node: [] for node in parents}
-    for node, parent in parents.items():
-        if parent:
-            children[parent].append(node)
+    for node, top in parents.items():
+        if top:
+            children[top].append(node)
     upwards = sorted(parents, key=lambda node: node & -node)
     color = {upwards[-1]: 0}
     for node in reversed(upwards):
@@ -94,14 +94,13 @@ def _scheduled(size: int, phase: int) -> PrefixTree:
                 known = [down.get(node, -1), left_side, up.get(child, 0) - 1]
                 known += [up[children[node][0]]] if child > node else []
                 down[child] = after(max(known), child)
-    (child, parent, going_up), (below, above, going_down) = (
-        np.array([(one - 1, parents[one] - 1, times[one]) for one in times], dtype=np.int64)
-        .reshape(-1, 3)
-        .T
-        for times in (up, down)
-    )
+    edges: list[Ints] = []
+    for times in (up, down):
+        rows = [(one - 1, parents[one] - 1, times[one]) for one in times]
+        edges += list(np.array(rows, dtype=np.int64).reshape(-1, 3).T)
+    child, parent, rising, below, above, falling = edges
     n_rounds = 1 + max([*up.values(), *down.values()], default=-1)
-    return PrefixTree(child, parent, going_up, below, above, going_down, n_rounds)
+    return PrefixTree(child, parent, rising, below, above, falling, n_rounds)
 
 
 def filling_rounds(size: int) -> float:

@@ -32,6 +32,14 @@ def test_several_chains_are_shorter(p: int) -> None:
             assert found.bytes_sent_per_rank == 3 * (p > 1) * (f if kind == "bcast" else 1)
 
 
+@pytest.mark.parametrize("p", range(1, 65))
+def test_a_tree_in_post_order_ends_at_the_last_rank(p: int) -> None:
+    for root in {0, p - 1}:
+        found = counted("reduce", "in_order_binary", p, 3, root)
+        assert found.n_rounds <= 2 * floor_log2(p) + (root < p - 1)
+        assert found.bytes_sent_per_rank == 3 * (p > 1)
+
+
 @pytest.mark.parametrize("fanout", [2, 3, 9])
 def test_chains_combine_in_rank_order(fanout: int) -> None:
     for p in (1, 2, 5, 8, 11):
