@@ -247,7 +247,7 @@ def recursive_dividing(group: Group) -> Rounds:
     """
     me, size, span, n = np.arange(group.size), group.size, 1, group.size
     factors = mixed_factors(size, option_int(group, "radix", 2))
-    arrived, first = group.packed_scratch(max(factors, default=1)), np.zeros_like(me)
+    arrived, first = group.repeated_scratch(max(factors, default=1)), np.zeros_like(me)
     back: list[Round] = []
     for factor in factors:
         digit, n = me // span % factor, n // factor

@@ -333,7 +333,7 @@ def recursive_multiplying(group: Group) -> Rounds:
     """
     me, size, span = np.arange(group.size), group.size, 1
     factors = mixed_factors(size, option_int(group, "radix", 2))
-    partial, arrived = group.packed_scratch(), group.packed_scratch(max(factors, default=1))
+    partial, arrived = group.packed_scratch(), group.repeated_scratch(max(factors, default=1))
     for factor in factors:
         digit, period = me // span % factor, span * factor
         run = {"stride": period, "repeat": size // period}
