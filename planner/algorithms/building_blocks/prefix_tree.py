@@ -98,9 +98,9 @@ def _scheduled(size: int, phase: int) -> PrefixTree:
     for times in (up, down):
         rows = [(one - 1, parents[one] - 1, times[one]) for one in times]
         edges += list(np.array(rows, dtype=np.int64).reshape(-1, 3).T)
-    child, parent, rising, below, above, falling = edges
+    lower, upper, rising, below, above, falling = edges
     n_rounds = 1 + max([*up.values(), *down.values()], default=-1)
-    return PrefixTree(child, parent, rising, below, above, falling, n_rounds)
+    return PrefixTree(lower, upper, rising, below, above, falling, n_rounds)
 
 
 def filling_rounds(size: int) -> float:
