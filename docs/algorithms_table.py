@@ -1,4 +1,6 @@
-"""Write the table of algorithms into docs/algorithms.md, from the registry and measured plans.
+"""Write the tables of docs/algorithms.md: our algorithms, and those of MPI libraries beside them.
+
+The first is made from the registry and measured plans, the second from the table of libraries.
 
 python docs/algorithms_table.py
 """
@@ -9,6 +11,7 @@ import inspect
 from pathlib import Path
 from typing import Final
 
+from collplan.exports.libraries import algorithms_of, library_names
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import Algorithm, registry
 from collplan.planner.metrics import measure
@@ -17,6 +20,8 @@ from collplan.specs import parse_spec
 PAGE: Final = Path(__file__).with_name("algorithms.md")
 BEGIN: Final = "<!-- table: python docs/algorithms_table.py -->"
 END: Final = "<!-- end of table -->"
+LIBRARIES: Final = "<!-- libraries: python docs/algorithms_table.py -->"
+END_OF_LIBRARIES: Final = "<!-- end of libraries -->"
 SIZES: Final = (7, 8)
 COUNT: Final = 840  # a multiple of every size, so that chunks are equal
 ITEMSIZE: Final = 4
@@ -33,12 +38,27 @@ def table() -> str:
     return "\n\n".join(parts)
 
 
-def page_with(table: str, page: str) -> str:
-    """Return the page's text with the table exchanged."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    assert after, f"{PAGE} has lost its marks {BEGIN} and {END}"
-    return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
+def libraries() -> str:
+    """Return the tables of all libraries as Markdown."""
+    parts = []
+    for name in library_names():
+        library = algorithms_of(name)
+        rows = [["collective", library.title, "collplan", "remarks"], ["---"] * 4]
+        rows += [
+            [row.collective, f"`{row.title}`", row.ours_text and f"`{row.ours_text}`", row.remark]
+            for row in library.rows
+        ]
+        lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        parts.append(f"### {library.title}\n\nRead: {library.source}.\n\n{lines}")
+    return "\n\n".join(parts)
+
+
+def page_with(table: str, page: str, begin: str = BEGIN, end: str = END) -> str:
+    """Return the page's text with the table between two marks exchanged."""
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    assert after, f"{PAGE} has lost its marks {begin} and {end}"
+    return f"{before}{begin}\n\n{table}\n\n{end}{after}"
 
 
 def _row(algorithm: Algorithm) -> list[str]:
@@ -77,4 +97,5 @@ def _measured(algorithm: Algorithm, size: int) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page_with(table(), PAGE.read_text()))
+    text = page_with(table(), PAGE.read_text())
+    PAGE.write_text(page_with(libraries(), text, LIBRARIES, END_OF_LIBRARIES))

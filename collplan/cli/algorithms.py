@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from collplan.cli.options import Json, Options, argument
+from collplan.cli.options import Json, Options, argument, option
 from collplan.reports.output import print_json, print_line, print_table
 from collplan.specs.errors import CollplanError
 
@@ -12,10 +13,22 @@ if TYPE_CHECKING:
     from collplan.planner.algorithms import Algorithm
 
 
+class Library(StrEnum):
+    """The libraries whose algorithms are known."""
+
+    mpich = "mpich"
+    openmpi = "openmpi"
+    ucc = "ucc"
+    nccl = "nccl"
+
+
 class AlgorithmsOptions(Options):
     """Options of ``collplan algorithms``."""
 
     kind: str | None = argument("[KIND]", "List only algorithms of this collective.", default=None)
+    like: Library | None = option(
+        "LIBRARY", "List the algorithms of mpich, openmpi, ucc or nccl, and which of ours each is."
+    )
     as_json: Json = False
 
 
@@ -25,6 +38,9 @@ def command(options: AlgorithmsOptions) -> None:
     from collplan.specs.collective import COLLECTIVES
 
     kind, kinds = options.kind, registry.kinds()
+    if options.like is not None:
+        _list_library(options.like, kind, as_json=options.as_json)
+        return
     if kind in COLLECTIVES:
         # Those of a regular collective serve the one whose counts differ, too.
         kind = COLLECTIVES[kind].regular or kind
@@ -54,6 +70,35 @@ def command(options: AlgorithmsOptions) -> None:
     print_line(
         "also for every collective: auto, the planner's choice; mpich, MPICH's default choice; "
         "native, the MPI library's own collective"
+    )
+
+
+def _list_library(name: str, kind: str | None, *, as_json: bool) -> None:
+    """List a library's algorithms beside ours."""
+    from collplan.exports.libraries import algorithms_of
+
+    library = algorithms_of(name)
+    kinds = dict.fromkeys(row.collective for row in library.rows)
+    if kind is not None and kind not in kinds:
+        raise CollplanError(
+            f"{library.title} has no algorithms of {kind!r}; valid: {', '.join(kinds)}"
+        )
+    rows = [row for row in library.rows if kind in (None, row.collective)]
+    if as_json:
+        listed = [
+            {
+                "kind": row.collective,
+                "name": row.title,
+                "ours": row.ours_text or None,
+                "remark": row.remark,
+            }
+            for row in rows
+        ]
+        print_json({"library": library.title, "source": library.source, "algorithms": listed})
+        return
+    print_table(
+        [f"{library.title}, {library.source}", "ours", ""],
+        [[f"{row.collective}/{row.title}", row.ours_text or "none", row.remark] for row in rows],
     )
 
 

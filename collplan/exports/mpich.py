@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
+from collplan.exports.libraries import algorithms_of
 from collplan.exports.selection import (
     Export,
     Interval,
     Library,
     Selection,
     Target,
-    has_other_radix,
     select,
     total_bytes,
 )
@@ -36,27 +35,6 @@ _SIZE_KEYS: Final = {
     **dict.fromkeys(("alltoall", "allreduce", "bcast", "reduce"), "avg_msg_size"),
 }
 """The size MPICH can tell; of other kinds it can't, or only some ranks know it."""
-_OURS: Final[Mapping[str, Mapping[str, str]]] = {
-    "allgather": {"bruck": "brucks", "recursive_doubling": "recursive_doubling", "ring": "ring"},
-    "allreduce": {
-        "recursive_doubling": "recursive_doubling", "rabenseifner": "reduce_scatter_allgather",
-        "ring": "ring",
-    },
-    "alltoall": {"bruck": "brucks", "linear": "scattered", "pairwise": "pairwise"},
-    "bcast": {"binomial": "binomial", "scatter_allgather": "scatter_ring_allgather"},
-    "exscan": {"recursive_doubling": "recursive_doubling"},
-    "gather": {"binomial": "binomial"},
-    "reduce": {"binomial": "binomial", "rabenseifner": "reduce_scatter_gather"},
-    "reduce_scatter_block": {"pairwise": "pairwise", "recursive_halving": "recursive_halving"},
-    "scan": {"recursive_doubling": "recursive_doubling"},
-    "scatter": {"binomial": "binomial"},
-}  # fmt: skip
-"""The library's name of each algorithm of ours, by collective."""
-_COMMUTING: Final = {
-    ("allreduce", "ring"),
-    ("reduce_scatter_block", "pairwise"),
-    ("reduce_scatter_block", "recursive_halving"),
-}
 _BUILTIN: Final = {"reduce_scatter_allgather", "reduce_scatter_gather"}
 """They take predefined operations only, and at least as many elements as 2^⌊log₂ p⌋."""
 
@@ -233,39 +211,11 @@ def _holds(relation: str, bound: str, ranks: int) -> bool:
 
 def equivalent(sweep: Sweep, algorithm: AlgorithmChoice, segment_bytes: int) -> Target | str:
     """Return MPICH's algorithm that does what one of ours does, or why there is none."""
-    kind = sweep.collective
-    name = _OURS.get(kind, {}).get(algorithm.name)
-    missing = "MPICH has no equivalent"
-    if has_other_radix(algorithm):
-        return missing
-    if kind == "barrier":
-        return {
-            "dissemination": Target("k_dissemination", options=("k=2",)),
-            "recursive_doubling": Target("recexch", options=("k=2", "single_phase_recv=0")),
-        }.get(algorithm.name, missing)
-    if kind == "bcast" and (segment_bytes or name is None):
-        return _tree(sweep.ranks, algorithm, segment_bytes) or missing
-    if name is None or segment_bytes:
-        return missing
-    if (kind, name) in _COMMUTING and not sweep.op_commutes:
+    kind, ranks = sweep.collective, sweep.ranks
+    found = algorithms_of("mpich").find(kind, algorithm, ranks, is_cut=segment_bytes > 0)
+    if isinstance(found, str):
+        return found
+    if found.commutes and not sweep.op_commutes:
         return "MPICH has it for operations that commute"
-    return Target(name)
-
-
-def _tree(ranks: int, algorithm: AlgorithmChoice, segment_bytes: int) -> Target | None:
-    """Return MPICH's broadcast down a tree of this form, in segments or whole."""
-    forms = {
-        "chain": ("kary", 1),
-        "binary": ("kary", 2),
-        "linear": ("kary", max(1, ranks - 1)),
-        "binomial": ("knomial_2", 2),
-        "knomial": ("knomial_2", algorithm.options.get("radix", 4)),
-    }
-    if algorithm.name not in forms:
-        return None
-    tree_type, k = forms[algorithm.name]
-    options = (f"tree_type={tree_type}", f"k={k}", "is_non_blocking=1")
-    if not segment_bytes:
-        return Target("tree", options=options)
-    pipelining = (f"chunk_size={segment_bytes}", "recv_pre_posted=0")
-    return Target("pipelined_tree", segment_bytes, (*options, *pipelining))
+    options, _ = found.told(algorithm, ranks, segment_bytes)
+    return Target(found.name, segment_bytes, options=tuple(options.split()))

@@ -48,14 +48,6 @@ class Target:
         return f"{self.name} in {self.segment_bytes} B" if self.segment_bytes else self.name
 
 
-def has_other_radix(algorithm: AlgorithmChoice) -> bool:
-    """Return whether a radix makes other messages than those of libraries.
-
-    They have a radix for k-nomial trees; all else we have the equivalents of by radix 2.
-    """
-    return algorithm.name != "knomial" and algorithm.options.get("radix", 2) != 2
-
-
 @dataclass(frozen=True)
 class Library:
     """Algorithms and settings that a library offers.

@@ -164,7 +164,7 @@ def _likely_algorithms(
 def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
     """Return all forms of a spec's collective on its machine, simple ones first.
 
-    Every flat algorithm; through leaders (one, several, or all ranks of a node)
+    Flat algorithms; through leaders (one, several, or all ranks of a node)
     with the planner's algorithms, with those that pipeline, and, in the main of
     these, with each algorithm inside nodes or across them; meshes of two and three dimensions;
     designs of alltoall through shared memory; compositions of other
@@ -174,7 +174,7 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
     kind = spec.collective.planned_kind
     forms = [
         Form(one.name, Method(algorithms=AlgorithmChoice(name=one.name)), one.streams)
-        for one in registry.of(kind)
+        for one in registry.tried(kind, "flat")
     ]
     if kind in CALLED:
         forms.append(Form(NATIVE, Method(algorithms=NATIVELY)))
@@ -316,7 +316,8 @@ def with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool)
         forms.append(Form(f"{name} {PIPELINE}", method.replace(algorithms=roles), True))
     for role in dict.fromkeys(c.role for c in components if is_thorough):
         kinds = [c.kind for c in components if c.role == role]
-        for one in dict.fromkeys(one.name for kind in kinds for one in registry.of(kind)):
+        tried = (one.name for kind in kinds for one in registry.tried(kind, "part"))
+        for one in dict.fromkeys(tried):
             roles = AlgorithmsByRole(roles={role: AlgorithmChoice(name=one)})
             forms.append(Form(f"{name} {role}={one}", method.replace(algorithms=roles)))
     if pipelined:

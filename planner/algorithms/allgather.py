@@ -10,12 +10,15 @@ import numpy as np
 from collplan.planner.algorithms.building_blocks import spreading
 from collplan.planner.algorithms.building_blocks.bine import butterfly
 from collplan.planner.algorithms.building_blocks.block_schedule import sent_blocks
+from collplan.planner.algorithms.building_blocks.factors import mixed_factors
+from collplan.planner.algorithms.building_blocks.knomial_tree import spans
 from collplan.planner.algorithms.closed_forms import blocks_ns, doubling_ns, ring_ns
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.relative import NotRelativeError
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at, option_int
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
+from collplan.planner.arrays.logarithms import floor_log2
+from collplan.planner.errors import AlgorithmError
 
 FEW_FILLED: Final = 8
 """Share of the blocks, as its inverse, below which only those that are not empty are named."""
@@ -41,16 +44,19 @@ def bine(group: Group) -> Rounds:
     yield from spreading.allgather(group, butterfly(group.size) if group.size > 1 else ())
 
 
-@algorithm("allgather", "bruck", best_for=("short",), unlike_ns=doubling_ns)
+@algorithm("allgather", "bruck", best_for=("short",), unlike_ns=doubling_ns, options={"radix": 2})
 def bruck(group: Group) -> Rounds:
-    """Double the run of blocks everyone holds, for any number of ranks.
+    """Multiply the run of blocks everyone holds by the radix, for any number of ranks.
 
-    Runs lie where they belong in the receive buffer, wrapped around its end,
-    so nothing is rotated afterwards.
+    In a phase, everyone sends its run to the radix - 1 ranks at once whose runs it extends. Runs
+    lie where they belong in the receive buffer, wrapped around its end, so nothing is rotated
+    afterwards.
 
     Notes
     -----
-    ⌈log₂ p⌉ rounds, which is optimal; (p - 1)·c per rank, which is, too.
+    ⌈log₂ p⌉ rounds for radix 2, which is optimal; (p - 1)·c per rank, which is, too. Larger
+    radices wait ⌈log_radix p⌉ times: Σ min(radix - 1, ⌈p/radix^k⌉ - 1) rounds over all
+    radix^k < p.
 
     References
     ----------
@@ -58,12 +64,15 @@ def bruck(group: Group) -> Rounds:
     communications in multiport message-passing systems", IEEE TPDS 8, 1997.
     """
     me, size = group.positions, group.size
+    radix = min(option_int(group, "radix", 2), max(2, size))
     yield Round(Copy(me, at(group.input, me), at(group.output, me)))
-    for level in range(ceil_log2(size)):
-        span = 1 << level
-        n = min(span, size - span)
-        read = at(group.input, me) if level == 0 else at(group.output, me, n)
-        yield Round(Message(me, (me - span) % size, read, at(group.output, me, n)))
+    for span in spans(size, radix):
+        messages = []
+        for step in range(span, min(radix * span, size), span):
+            n = min(span, size - step)
+            read = at(group.input, me) if span == 1 else at(group.output, me, n)
+            messages.append(Message(me, (me - step) % size, read, at(group.output, me, n)))
+        yield Round(*messages)
 
 
 @algorithm(
@@ -148,6 +157,69 @@ def linear(group: Group) -> Rounds:
     yield Round(Copy(me, *block))
 
 
+@algorithm(
+    "allgather",
+    "locality_bruck",
+    options={"radix": "auto", "ranks_per_node": "auto"},
+    tried_as=("flat",),
+)
+def locality_bruck(group: Group) -> Rounds:
+    """Send the blocks of whole nodes between nodes, to as many nodes at once as there are ranks.
+
+    Ranks of a node gather their blocks. Then each sends all that its node has to another node,
+    whose ranks share what came; this multiplies what nodes have by `radix`.
+
+    ::
+
+        0 1 | 2 3 | 4 5 | 6 7     2 ranks per node, radix 3: the node has 1, then 3, then 4 nodes'
+        0 > 6, 1 > 5, 2 > 0, ...  rank 0 sends to the node before its own, rank 1 to the one before
+
+    Notes
+    -----
+    ⌈log_radix N⌉ messages of each rank to other nodes, of N nodes of g ranks, instead of ⌈log₂ p⌉;
+    ⌈log₂ g⌉ rounds inside nodes before them, and after each. `radix` is g + 1 with auto; the
+    publication has g, with which the first rank of each node sends nothing to other nodes.
+    `ranks_per_node` is g: with auto, the most ranks for which no g that follow one another are on
+    several nodes. With one, these are the messages of `bruck`.
+
+    References
+    ----------
+    Bienz, Gautam, Kharel, "A locality-aware Bruck allgather", EuroMPI/USA 2022 (arXiv 2206.03564).
+    """
+    size, per_node = group.size, option_int(group, "ranks_per_node", 1)
+    if size % per_node:
+        raise AlgorithmError(
+            f"algorithms.ranks_per_node: {size} ranks are not nodes of {per_node}; leave it out, "
+            "or give a number that divides them"
+        )
+    radix = per_node + 1
+    if group.options["radix"] != "auto":
+        radix = min(radix, option_int(group, "radix", 2))
+    me, n_nodes, held = np.arange(size), size // per_node, 1
+    local = me % per_node
+    yield Round(Copy(me, at(group.input, me), at(group.output, me)))
+    yield from _shared(group, per_node, me, np.ones(size, dtype=np.int64))
+    while held < n_nodes:
+        far = (local + (radix > per_node)) * held
+        is_used = (far > 0) & (far < min(radix * held, n_nodes))
+        n = np.where(is_used, np.minimum(held, n_nodes - far), 0) * per_node
+        sending = me[is_used]
+        own = at(group.output, sending - local[sending], n[sending])
+        yield Round(Message(sending, (me - far * per_node)[sending] % size, own, own))
+        yield from _shared(group, per_node, (me - local + far * per_node) % size, n)
+        held *= radix
+
+
+def _shared(group: Group, per_node: int, first: Ints, n: Ints) -> Rounds:
+    """Spread among the ranks of nodes what each of them has: `n` blocks from `first` on."""
+    me = np.arange(group.size)
+    local = me % per_node
+    for span in spans(per_node, 2):
+        owners = [me - local + (local + i) % per_node for i in range(min(span, per_node - span))]
+        pieces = tuple(at(group.output, first[owner], n[owner]) for owner in owners)
+        yield Round(Message(me, me - local + (local - span) % per_node, pieces, pieces))
+
+
 @algorithm("allgather", "neighbor_exchange", even_only=True, per_pair=0.5, forwards=True)
 def neighbor_exchange(group: Group) -> Rounds:
     """Exchange pairs of blocks with the left and the right neighbour in turn.
@@ -224,6 +296,32 @@ def recursive_doubling(group: Group) -> Rounds:
         first = me // span * span
         read = at(group.input if level == 0 else group.output, first, span)
         yield Round(Message(me, me ^ span, read, at(group.output, first, span)))
+
+
+@algorithm("allgather", "recursive_multiplying", options={"radix": 4})
+def recursive_multiplying(group: Group) -> Rounds:
+    """Exchange everything held in groups of up to radix ranks, which multiplies it.
+
+    The number of ranks is factored into numbers of at most `radix`, and greater primes if it
+    has such. For each factor f, groups of f ranks send each other all they have.
+
+    Notes
+    -----
+    Σ (f - 1) rounds for factors f of p; (p - 1)·c per rank, which is optimal. The f - 1 messages
+    of a factor are sent at once. Radix 2 is recursive doubling if p is a power of two.
+
+    References
+    ----------
+    Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
+    """
+    me, size, span = np.arange(group.size), group.size, 1
+    yield Round(Copy(me, at(group.input, me), at(group.output, me)))
+    for factor in mixed_factors(size, option_int(group, "radix", 2)):
+        first, digit = me // span * span, me // span % factor
+        held = at(group.input if span == 1 else group.output, first, span)
+        steps = (((digit + step) % factor - digit) * span for step in range(1, factor))
+        yield Round(*(Message(me, me + by, held, at(group.output, first, span)) for by in steps))
+        span *= factor
 
 
 @algorithm(

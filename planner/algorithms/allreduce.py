@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
 from collplan.planner.algorithms.bcast import binomial as bcast_binomial
 from collplan.planner.algorithms.building_blocks import spreading
-from collplan.planner.algorithms.building_blocks.bine import butterfly
+from collplan.planner.algorithms.building_blocks.bine import butterfly, peers
 from collplan.planner.algorithms.building_blocks.circulant import (
+    blockwise_allgather,
+    blockwise_reduce_scatter,
     circulant_allgather,
     circulant_reduce_scatter,
 )
@@ -18,9 +19,12 @@ from collplan.planner.algorithms.building_blocks.dual_trees import dual_trees
 from collplan.planner.algorithms.building_blocks.dual_trees import (
     filling_rounds as dual_root_filling_rounds,
 )
-from collplan.planner.algorithms.building_blocks.factors import greatest_product
+from collplan.planner.algorithms.building_blocks.factors import (
+    greatest_product,
+    in_digit_order,
+    mixed_factors,
+)
 from collplan.planner.algorithms.building_blocks.folding import (
-    Folding,
     doubling_gather,
     fold,
     halving_reduce_scatter,
@@ -35,12 +39,12 @@ from collplan.planner.algorithms.reduce_scatter_block import linear as reduce_sc
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import (
     Group,
-    Index,
     Message,
     Reduce,
     Round,
     Rounds,
     at,
+    option_flag,
     option_int,
 )
 from collplan.planner.arrays import Bools, Ints
@@ -69,22 +73,66 @@ def bine(group: Group) -> Rounds:
     yield from spreading.spread(group, hops)
 
 
-@algorithm("allreduce", "circulant", parts="size", commutative_only=True, next_best_for=("long",))
+@algorithm("allreduce", "census", commutative_only=True)
+def census(group: Group) -> Rounds:
+    """Double the window of ranks before each rank whose sum it has, around the ring of all ranks.
+
+    The binary digits of p - 1 say how: with a digit of 1, ranks send their own vector together
+    with their window, so that windows grow by one more rank.
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds of c for any p, which is optimal: up to one less than recursive doubling. As
+    many reductions as rounds and digits of 1, less one.
+
+    References
+    ----------
+    Bar-Noy, Kipnis, Schieber, "An optimal algorithm for computing census functions in
+    message-passing systems", Parallel Processing Letters 3, 1993.
+    """
+    me, size, own = group.positions, group.size, group.whole(group.input)
+    window, joined = (group.whole(group.scratch_slots(1)) for _ in range(2))
+    yield Round(Message(me, (me + 1) % size, own, window))
+    width = 1
+    for digit in map(int, f"{size - 1:b}"[1:]):
+        if digit:
+            yield Round(Reduce(me, window, own, joined))
+        dest, sent = (me + width + digit) % size, joined if digit else window
+        yield Round(Message(me, dest, sent, window, combine=window, incoming_left=True))
+        width = 2 * width + digit
+    yield Round(Reduce(me, window, own, group.whole(group.output)))
+
+
+@algorithm(
+    "allreduce",
+    "circulant",
+    parts="size",
+    commutative_only=True,
+    next_best_for=("long",),
+    options={"blocks": 1},
+)
 def circulant(group: Group) -> Rounds:
     """Reduce-scatter by halves, then allgather the same way back, for any number of ranks.
 
     Partial results lie where they belong in the receive buffer, wrapped
-    around its end, so nothing is rotated afterwards.
+    around its end, so nothing is rotated afterwards. With `blocks`, the part of every rank is
+    cut in n, of which a message carries one.
 
     Notes
     -----
-    2·⌈log₂ p⌉ rounds and 2(p - 1)/p·c per rank for any p: the bytes are optimal.
+    2·⌈log₂ p⌉ rounds and 2(p - 1)/p·c per rank for any p: the bytes are optimal. With n blocks,
+    2(n - 1 + ⌈log₂ p⌉) rounds of at most c/n.
 
     References
     ----------
     Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms",
-    2024, algorithm 2.
+    2024, algorithm 2; with n blocks, Träff, "Optimal broadcast schedules in logarithmic time with
+    applications to broadcast, all-broadcast, reduction and all-reduction", ACM TOPC 2025.
     """
+    if option_int(group, "blocks", 1) > 1:
+        yield from blockwise_reduce_scatter(group, group.output)
+        yield from blockwise_allgather(group)
+        return
     size, out = group.size, group.output
     yield from circulant_reduce_scatter(group, lambda me, slot, n: at(out, (me + slot) % size, n))
     yield from circulant_allgather(group)
@@ -179,6 +227,46 @@ def rabenseifner(group: Group) -> Rounds:
     yield folding.unfold(group)
 
 
+@algorithm("allreduce", "recursive_dividing", parts="size", options={"radix": 4})
+def recursive_dividing(group: Group) -> Rounds:
+    """Divide vectors in groups of up to radix ranks, then allgather in the same groups.
+
+    The number of ranks is factored into numbers of at most `radix`, and greater primes if it
+    has such. For each factor f, groups of f ranks, the nearest first, send each other parts
+    of what they have, and combine them in rank order. The result takes the same way back.
+
+    Notes
+    -----
+    2·Σ (f - 1) rounds for factors f of p; 2(p - 1)/p·c per rank, which is optimal. The f - 1
+    messages of a factor are sent at once, so that there are twice as many waits as factors. Radix
+    2 is Rabenseifner's algorithm if p is a power of two.
+
+    References
+    ----------
+    Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
+    """
+    me, size, span, n = np.arange(group.size), group.size, 1, group.size
+    factors = mixed_factors(size, option_int(group, "radix", 2))
+    arrived, first = group.repeated_scratch(max(factors, default=1)), np.zeros_like(me)
+    back: list[Round] = []
+    for factor in factors:
+        digit, n = me // span % factor, n // factor
+        value = group.input if span == 1 else group.output
+        kept = first + digit * n
+        given, result = [], []
+        for step in range(1, factor):
+            other = (digit + step) % factor
+            dest, part = me + (other - digit) * span, first + other * n
+            slot = at(arrived, digit * size + part, n)
+            given.append(Message(me, dest, at(value, part, n), slot))
+            result.append(Message(me, dest, at(group.output, kept, n), at(group.output, kept, n)))
+        spaces = value, group.output, arrived, size
+        yield Round(*given, *in_digit_order(me, digit, factor, spaces, first=kept, n=n))
+        back.append(Round(*result))
+        first, span = kept, span * factor
+    yield from reversed(back)
+
+
 @algorithm("allreduce", "recursive_doubling", best_for=("short",))
 def recursive_doubling(group: Group) -> Rounds:
     """Exchange and combine whole vectors with partners at distance 1, 2, 4, ...
@@ -198,7 +286,7 @@ def recursive_doubling(group: Group) -> Rounds:
     yield folding.fold(group)
     me = folding.numbers(group)
     for level in range(floor_log2(folding.n_survivors)):
-        yield folding.exchange(group, me, level, 0, group.n_chunks)
+        yield folding.exchange(group, me, level, me ^ (1 << level))
     yield folding.unfold(group)
 
 
@@ -235,29 +323,12 @@ def recursive_multiplying(group: Group) -> Rounds:
             dest = me + ((digit + step) % factor - digit) * span
             slot = at(arrived, digit * group.n_chunks, group.n_chunks)
             messages.append(Message(folding.position(me), folding.position(dest), sent, slot))
-        yield Round(*messages, *_in_digit_order(group, folding, factor, digit, (value, arrived)))
+        spaces = value, group.output, arrived, group.n_chunks
+        run = {"first": 0, "n": group.n_chunks}
+        combined = in_digit_order(folding.position(me), digit, factor, spaces, **run)
+        yield Round(*messages, *combined)
         span *= factor
     yield folding.unfold(group)
-
-
-def _in_digit_order(
-    group: Group, folding: Folding, factor: int, digit: Ints, spaces: tuple[Index, int]
-) -> Iterator[Reduce]:
-    """Combine what came from members of a group with a survivor's own, outwards from that.
-
-    Slots are numbered by the digits of senders.
-    """
-    (value, arrived), n = spaces, group.n_chunks
-    rank, result = folding.position(np.arange(folding.n_survivors)), group.whole(group.output)
-    for step in range(1, factor):
-        is_below = digit >= step
-        slot = np.where(is_below, digit - step, step)
-        own = value if step == 1 else group.output
-        left, right = (
-            at(np.where(is_incoming, arrived, own), np.where(is_incoming, slot * n, 0), n)
-            for is_incoming in (is_below, ~is_below)
-        )
-        yield Reduce(rank, left, right, result)
 
 
 @algorithm("allreduce", "reduce_bcast", tree="binomial")
@@ -309,6 +380,43 @@ def ring(group: Group) -> Rounds:
     for step in range(size - 1):
         result = at(out, (me + 1 - step) % size)
         yield Round(Message(me, (me + 1) % size, result, result))
+
+
+@algorithm(
+    "allreduce",
+    "swing",
+    parts="size",
+    even_only=True,
+    commutative_only=True,
+    options={"whole": False},
+    tried_as=(),
+)
+def swing(group: Group) -> Rounds:
+    """Exchange with partners at distance 1, 1, 3, 5, 11, ... on a ring, to either side in turns.
+
+    Vectors are reduce-scattered and allgathered: the messages of `bine`. If they are `whole`, every
+    rank combines its partner's vector with its own; surplus ranks beyond a power of two fold into
+    a neighbor, and get the result at the end.
+
+    Notes
+    -----
+    2·⌈log₂ p⌉ rounds for an even number of ranks; 2(p - 1)/p·c per rank, which is optimal. With
+    whole vectors log₂ p rounds of c for powers of two, ⌊log₂ p⌋ + 2 else: for short ones.
+
+    References
+    ----------
+    De Sensi, Bonato, Saam, Hoefler, "Swing: short-cutting rings for higher bandwidth allreduce",
+    NSDI 2024.
+    """
+    if not option_flag(group, "whole"):
+        yield from bine(group)
+        return
+    folding = fold(group.size)
+    q = folding.n_survivors
+    yield folding.fold(group)
+    for level in range(floor_log2(q)):
+        yield folding.exchange(group, np.arange(q), level, peers(np.arange(q), q, level))
+    yield folding.unfold(group)
 
 
 @algorithm(

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import numpy as np
 
+from collplan.planner.algorithms.building_blocks.binary_tree import binary_tree
 from collplan.planner.algorithms.building_blocks.bine import bine_tree
 from collplan.planner.algorithms.building_blocks.block_schedule import sent_blocks
+from collplan.planner.algorithms.building_blocks.chains import chains
 from collplan.planner.algorithms.building_blocks.knomial_tree import knomial_tree
 from collplan.planner.algorithms.building_blocks.two_trees import filling_rounds, spread
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at
+from collplan.planner.algorithms.rounds import (
+    Group,
+    Message,
+    Round,
+    Rounds,
+    at,
+    option_flag,
+    option_int,
+)
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 
 
-@algorithm("bcast", "binary", tree="any", streams=True)
+@algorithm("bcast", "binary", tree="any", streams=True, options={"dealt": False})
 def binary(group: Group) -> Rounds:
     """Send down a complete binary tree: node v to 2v + 1, then to 2v + 2.
+
+    If levels are `dealt` to the subtrees of the root in turns, odd nodes are below one child of
+    it and even nodes below the other.
 
     Notes
     -----
@@ -27,11 +40,8 @@ def binary(group: Group) -> Rounds:
     Pješivac-Grbović et al., "Performance analysis of MPI collective
     operations", Cluster Computing 10, 2007.
     """
-    for depth in range(floor_log2(group.size)):
-        parents = np.arange((1 << depth) - 1, (2 << depth) - 1)
-        for child in (1, 2):
-            sending = parents[2 * parents + child < group.size]
-            yield Round(group.down(sending, 2 * sending + child))
+    for parent, child in binary_tree(group.size, is_dealt=option_flag(group, "dealt")):
+        yield Round(group.down(parent, child))
 
 
 @algorithm("bcast", "bine", tree="any")
@@ -80,21 +90,32 @@ def binomial(group: Group) -> Rounds:
         yield Round(group.down(sending, sending + span))
 
 
-@algorithm("bcast", "chain", tree="any", streams=True, pipelines=("across",))
+@algorithm(
+    "bcast",
+    "chain",
+    tree="any",
+    streams=True,
+    pipelines=("across",),
+    options={"fanout": 1},
+)
 def chain(group: Group) -> Rounds:
     """Pass the vector from rank to rank, beginning at the root.
+
+    With a `fanout`, the root begins that many chains, which are intervals of ranks.
 
     Notes
     -----
     p - 1 rounds; every rank but the last sends c. LogGP:
-    (p - 1)·(2o + L + (c - 1)·G); with s segments, p - 2 + s steps of c/s.
+    (p - 1)·(2o + L + (c - 1)·G); with s segments, p - 2 + s steps of c/s. With fanout f, at most
+    f + ⌈(p - 1)/f⌉ - 1 rounds; the root sends f·c.
 
     References
     ----------
-    Hartmann et al. 2006: the ring topology, for rooted collectives.
+    Hartmann et al. 2006: the ring topology, for rooted collectives; Pješivac-Grbović et al.,
+    "Performance analysis of MPI collective operations", Cluster Computing 10, 2007: the fan-out.
     """
-    for hop in range(group.size - 1):
-        yield Round(group.down(hop, hop + 1))
+    for parent, child in chains(group.size, option_int(group, "fanout", 1)):
+        yield Round(group.down(parent, child))
 
 
 @algorithm("bcast", "circulant", parts="blocks", options={"blocks": "auto"}, streams=True)
@@ -158,6 +179,32 @@ def linear(group: Group) -> Rounds:
     yield Round(Message(group.root, group.others, vector, vector))
 
 
+@algorithm("bcast", "near_binomial", tree="any", streams=True, tried_as=("flat",))
+def near_binomial(group: Group) -> Rounds:
+    """Double the number of holders in every round, nearest ranks first.
+
+    ::
+
+        0 > 1                    round 0
+        0 -> 2   1 -> 3          round 1
+        0 --> 4  1 --> 5  2 --> 6  round 2   (7 ranks)
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds, which is optimal; the root sends ⌈log₂ p⌉·c. Most messages go over the
+    longest distance, but holders are an interval of ranks at any time.
+
+    References
+    ----------
+    Pješivac-Grbović et al., "Performance analysis of MPI collective
+    operations", Cluster Computing 10, 2007.
+    """
+    for level in range(ceil_log2(group.size)):
+        span = 1 << level
+        sending = np.arange(min(span, group.size - span))
+        yield Round(group.down(sending, sending + span))
+
+
 @algorithm(
     "bcast",
     "scatter_allgather",
@@ -179,16 +226,73 @@ def scatter_allgather(group: Group) -> Rounds:
     van de Geijn's algorithm, in Thakur, Rabenseifner, Gropp 2005.
     """
     size, out = group.size, group.output
-    # Chunk v belongs to the rank that lies v after the root.
-    for level in reversed(range(ceil_log2(size))):
-        span = 1 << level
-        receiving = np.arange(span, size, 2 * span)
-        subtree = at(out, receiving, np.minimum(span, size - receiving))
-        yield Round(group.down(receiving - span, receiving, subtree))
+    yield from _scatter(group)
     # The ring ends before the root, which has everything and may not be written to.
     me = group.positions[:-1]
     for step in range(size - 1):
         yield Round(group.down(me, me + 1, at(out, (me - step) % size)))
+
+
+def _scatter(group: Group) -> Rounds:
+    """Scatter chunk v to the rank that lies v after the root."""
+    size = group.size
+    for level in reversed(range(ceil_log2(size))):
+        span = 1 << level
+        receiving = np.arange(span, size, 2 * span)
+        subtree = at(group.output, receiving, np.minimum(span, size - receiving))
+        yield Round(group.down(receiving - span, receiving, subtree))
+
+
+@algorithm("bcast", "scatter_doubling", parts="size", power_of_two_only=True)
+def scatter_doubling(group: Group) -> Rounds:
+    """Scatter the vector in p chunks, then exchange them with partners at distance 1, 2, 4, ...
+
+    Notes
+    -----
+    2·log₂ p rounds for powers of two; the root sends 2(p - 1)/p·c, and no other rank more.
+
+    References
+    ----------
+    Thakur, Rabenseifner, Gropp 2005.
+    """
+    size, out = group.size, group.output
+    yield from _scatter(group)
+    me = np.arange(size)
+    for level in range(floor_log2(size)):
+        span = 1 << level
+        # The root has everything and may not be written to.
+        sending = me[me != span]
+        run = at(out, sending // span * span, span)
+        yield Round(group.down(sending, sending ^ span, run))
+
+
+@algorithm("bcast", "split_binary", parts="halves", streams=True, tried_as=("flat",))
+def split_binary(group: Group) -> Rounds:
+    """Send half of the vector down either side of a binary tree, whose ranks then exchange halves.
+
+    ::
+
+        0 -> 1 -> 3, 5    first half     1 <-> 2, 3 <-> 4, 5 <-> 6 in the end
+        0 -> 2 -> 4, 6    second half
+
+    Notes
+    -----
+    At most 2⌊log₂ p⌋ + 1 rounds; no rank sends more than 1.5c, in messages of c/2.
+
+    References
+    ----------
+    Pješivac-Grbović et al., "Performance analysis of MPI collective
+    operations", Cluster Computing 10, 2007: split-binary tree.
+    """
+    size, out = group.size, group.output
+    for parent, child in binary_tree(size, is_dealt=True):
+        yield Round(group.down(parent, child, at(out, (child + 1) % 2)))
+    odd = np.arange(1, size - 1, 2)
+    first, second = at(out, 0), at(out, 1)
+    messages = [group.down(odd, odd + 1, first), group.down(odd + 1, odd, second)]
+    if size % 2 == 0:
+        messages.append(group.down(0, size - 1, second))
+    yield Round(*messages)
 
 
 @algorithm(

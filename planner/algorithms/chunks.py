@@ -153,6 +153,27 @@ class Packed(Scratch):
         return Intervals(None, low, self._bounds[group, first + n] - low)
 
 
+@dataclass(frozen=True, eq=False)
+class Repeated(Packed):
+    """All chunks one after another several times: chunk i of turn t is ``t * n_counts + i``.
+
+    Parameters
+    ----------
+    times : int
+        How often.
+    """
+
+    times: int
+
+    @property
+    def n_chunks(self) -> int:
+        return int(self.counts.shape[1]) * self.times
+
+    @cached_property
+    def _bounds(self) -> Ints:
+        return _displs(np.tile(self.counts, self.times))
+
+
 class Rotated(Packed):
     """Slot s of position r holds chunk (r + s) mod n_chunks; slot 0 lies first."""
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from collplan.planner.algorithms.building_blocks.prefix_tree import (
+    filling_rounds,
+    tree_prefixes_in_blocks,
+)
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Group, Message, Reduce, Round, Rounds
 from collplan.planner.algorithms.scan import doubling_prefixes, tree_prefixes
@@ -93,6 +97,30 @@ def doubling_123(group: Group) -> Rounds:
         ends = source, source + span
         yield Round(Message(*ends, window, window, combine=window, incoming_left=True))
         span *= 2
+
+
+@algorithm(
+    "exscan",
+    "in_order_tree",
+    parts="blocks",
+    options={"blocks": "auto"},
+    filling_rounds=filling_rounds,
+)
+def in_order_tree(group: Group) -> Rounds:
+    """Send sums of n blocks up an in-order tree while prefixes of other blocks come down it.
+
+    The rounds of scan's algorithm of this name; ranks do not join their own vector at the end.
+
+    Notes
+    -----
+    T + 3(n - 1) rounds with T ≤ 4·⌊log₂ p⌋; no rank sends more than 3c. Operands are combined in
+    rank order. `blocks` is n; with auto, about √(4/3·log₂ p·c·G/(L + 2o)).
+
+    References
+    ----------
+    Sanders, Träff, "Parallel prefix (scan) algorithms for MPI", EuroPVM/MPI 2006.
+    """
+    yield from tree_prefixes_in_blocks(group, is_exclusive=True)
 
 
 @algorithm("exscan", "recursive_doubling", best_for=("short",))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
+from collplan.planner.algorithms.building_blocks.binary_tree import binary_tree
 from collplan.planner.algorithms.building_blocks.bine import bine_tree
 from collplan.planner.algorithms.building_blocks.block_schedule import sent_blocks
+from collplan.planner.algorithms.building_blocks.chains import chains
+from collplan.planner.algorithms.building_blocks.dual_trees import Children, post_order
 from collplan.planner.algorithms.building_blocks.folding import (
     doubling_gather,
     fold,
@@ -18,8 +23,43 @@ from collplan.planner.algorithms.building_blocks.knomial_tree import (
 )
 from collplan.planner.algorithms.building_blocks.two_trees import combine, filling_rounds
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at
+from collplan.planner.algorithms.rounds import (
+    Group,
+    Message,
+    Round,
+    Rounds,
+    at,
+    option_flag,
+    option_int,
+)
+from collplan.planner.arrays import Ints
 from collplan.planner.arrays.logarithms import ceil_log2
+
+
+@algorithm(
+    "reduce",
+    "binary",
+    tree="any",
+    commutative_only=True,
+    streams=True,
+    options={"dealt": False},
+    tried_as=("flat",),
+)
+def binary(group: Group) -> Rounds:
+    """Combine up the complete binary tree of bcast's algorithm of this name.
+
+    Notes
+    -----
+    At most 2⌊log₂ p⌋ rounds; every rank but the root sends c once, and no rank receives more
+    than 2c, so it pipelines better than the binomial tree.
+
+    References
+    ----------
+    Pješivac-Grbović et al., "Performance analysis of MPI collective
+    operations", Cluster Computing 10, 2007.
+    """
+    edges = list(binary_tree(group.size, is_dealt=option_flag(group, "dealt")))
+    yield from _combined(group, group.root, ((parent, child) for parent, child in reversed(edges)))
 
 
 @algorithm("reduce", "bine", tree="any", commutative_only=True)
@@ -35,14 +75,23 @@ def bine(group: Group) -> Rounds:
     De Sensi et al., "Bine trees: enhancing collective operations by optimizing communication
     locality", SC 2025.
     """
+    rounds = reversed(bine_tree(group.size))
+    yield from _combined(group, group.root, ((edges.parent, edges.child) for edges in rounds))
+
+
+def _combined(group: Group, root: int, rounds: Iterable[tuple[Ints, Ints]]) -> Rounds:
+    """Combine whole vectors of children with those of parents, round by round.
+
+    Both are counted from `root`. What comes from a child is the right operand.
+    """
     is_partial = np.zeros(group.size, dtype=bool)
-    for edges in reversed(bine_tree(group.size)):
+    for parent, child in rounds:
         sent, own = (
             group.whole(np.where(is_partial[rank], group.output, group.input))
-            for rank in (edges.child, edges.parent)
+            for rank in (child, parent)
         )
-        is_partial[edges.parent] = True
-        ends = group.from_root(edges.child), group.from_root(edges.parent)
+        is_partial[parent] = True
+        ends = (root + child) % group.size, (root + parent) % group.size
         yield Round(Message(*ends, sent, group.whole(group.output), combine=own))
 
 
@@ -82,24 +131,44 @@ def to_rank(group: Group, root: int) -> Rounds:
         yield Round(Message(*ends, group.whole(sent), group.whole(group.output), combine=value))
 
 
-@algorithm("reduce", "chain", tree="any", streams=True, pipelines=("across",))
+@algorithm(
+    "reduce",
+    "chain",
+    tree="any",
+    streams=True,
+    pipelines=("across",),
+    options={"fanout": 1},
+)
 def chain(group: Group) -> Rounds:
     """Pass partial results from rank to rank towards the root.
 
     A commutative operation takes one chain around all ranks. Otherwise two
     chains, from rank 0 up and from rank p - 1 down, meet at the root, each
-    in rank order.
+    in rank order. With a `fanout`, that many chains, which are intervals of ranks, end at the
+    root, or at rank 0 if the operation does not commute.
 
     Notes
     -----
     p - 1 rounds in one chain, max(r, p - 1 - r) in two (for the root r the two
-    last messages share its receive); c per rank. With s segments: p - 2 + s steps.
+    last messages share its receive); c per rank. With s segments: p - 2 + s steps. With
+    fanout f, at most f + ⌈(p - 1)/f⌉ - 1 rounds (one more for a non-commutative operation and a
+    root other than 0).
 
     References
     ----------
-    Hartmann et al. 2006: the ring topology, for rooted collectives.
+    Hartmann et al. 2006: the ring topology, for rooted collectives; Pješivac-Grbović et al.,
+    "Performance analysis of MPI collective operations", Cluster Computing 10, 2007: the fan-out.
     """
-    size, root = group.size, group.root
+    size, root, fanout = group.size, group.root, option_int(group, "fanout", 1)
+    if fanout > 1:
+        end, vector = root if group.commutative else 0, group.whole(group.output)
+        rounds = list(chains(size, fanout))
+        n_chains = min(fanout, size - 1)
+        # The root hears from the nearest chain first, so that operands stay in rank order.
+        yield from _combined(group, end, [*rounds[n_chains:][::-1], *rounds[:n_chains]])
+        if end != root:
+            yield Round(Message(end, root, vector, vector))
+        return
     if group.commutative:
         hops = [((root + v) % size, (root + v - 1) % size) for v in range(size - 1, 0, -1)]
     else:
@@ -152,6 +221,48 @@ def circulant(group: Group) -> Rounds:
         is_partial[dest, block] = True
         ends = group.from_root(source), group.from_root(dest)
         yield Round(Message(*ends, sent, at(group.output, block), combine=own))
+
+
+@algorithm("reduce", "in_order_binary", tree="any", streams=True, tried_as=("flat",))
+def in_order_binary(group: Group) -> Rounds:
+    """Combine up a binary tree in post-order, whose subtrees are intervals of ranks.
+
+    The last rank is the top: it hears from the last ranks of two halves of those before it. It
+    sends the result on to the root.
+
+    Notes
+    -----
+    At most 2·⌊log₂ p⌋ rounds, and one more for another root than the last rank. Every rank sends
+    c at most once. Operands are combined in rank order.
+
+    References
+    ----------
+    Pješivac-Grbović et al., "Performance analysis of MPI collective
+    operations", Cluster Computing 10, 2007: the in-order binary tree.
+    """
+    top, result = group.size - 1, group.whole(group.output)
+    is_partial = np.zeros(group.size, dtype=bool)
+    for edges in _levels(post_order(group.size, [(0, top)]), top):
+        parent, child = np.array(edges).T
+        sent, own = (
+            group.whole(np.where(is_partial[rank], group.output, group.input))
+            for rank in (child, parent)
+        )
+        is_partial[parent] = True
+        yield Round(Message(child, parent, sent, result, combine=own, incoming_left=True))
+    if top != group.root:
+        yield Round(Message(top, group.root, result, result))
+
+
+def _levels(children: Children, top: int) -> list[list[tuple[int, int]]]:
+    """Return parents and children of a tree round by round, lowest first, first children first."""
+    rounds, level = [], [top]
+    while level:
+        for number in (1, 0):
+            below = [(node, children[node][number]) for node in level if children[node][number:]]
+            rounds += [below] if below else []
+        level = [child for node in level for child in children[node]]
+    return rounds[::-1]
 
 
 @algorithm("reduce", "knomial", options={"radix": 4}, tree="knomial")

@@ -8,7 +8,12 @@ import numpy as np
 
 from collplan.planner.algorithms.building_blocks import spreading
 from collplan.planner.algorithms.building_blocks.bine import butterfly
-from collplan.planner.algorithms.building_blocks.circulant import circulant_reduce_scatter
+from collplan.planner.algorithms.building_blocks.circulant import (
+    blockwise_reduce_scatter,
+    circulant_reduce_scatter,
+)
+from collplan.planner.algorithms.building_blocks.factors import in_digit_order, mixed_factors
+from collplan.planner.algorithms.building_blocks.folding import fold
 from collplan.planner.algorithms.closed_forms import halving_ns, owners_ns, ring_ns
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Group, Message, Reduce, Round, Rounds, at, option_int
@@ -37,26 +42,115 @@ def bine(group: Group) -> Rounds:
 
 @algorithm(
     "reduce_scatter_block",
+    "bruck",
+    commutative_only=True,
+    options={"radix": 2},
+    tried_as=(),
+)
+def bruck(group: Group) -> Rounds:
+    """Divide the run of blocks everyone combines by the radix, for any number of ranks.
+
+    The rounds of allgather's algorithm of this name backwards. `compare` and `tune` try
+    `circulant`, which takes as many rounds as radix 2.
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds for radix 2, and (p - 1)·c per rank: both optimal. Larger radices take
+    Σ min(radix - 1, ⌈p/radix^k⌉ - 1) rounds over all radix^k < p.
+
+    References
+    ----------
+    Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all
+    communications in multiport message-passing systems", IEEE TPDS 8, 1997.
+    """
+    partial = group.rotated_scratch()
+    hops = spreading.bruck_hops(group.size, option_int(group, "radix", 2))
+    yield from spreading.reduce_scatter(group, hops, lambda _, slot, n: at(partial, slot, n))
+
+
+@algorithm("reduce_scatter_block", "butterfly", tried_as=("flat",))
+def butterfly_halving(group: Group) -> Rounds:
+    """Exchange half of the blocks still held, with ever farther partners, for any number of ranks.
+
+    Surplus ranks fold into the neighbor before them, which then stands for the blocks of both, and
+    get their block at the end. Operands stay in rank order.
+
+    Notes
+    -----
+    log₂ p rounds and (p - 1)·c per rank for powers of two; else ⌊log₂ p⌋ + 2 rounds, and p·c per
+    rank at most. The blocks of one message are every 2nd, 4th, 8th, ...: strided.
+
+    References
+    ----------
+    Träff, "An improved algorithm for (non-commutative) reduce-scatter with an application",
+    EuroPVM/MPI 2005; blocks are not permuted here.
+    """
+    folding, partial = fold(group.size), group.packed_scratch()
+    q, n_pairs = folding.n_survivors, len(folding.folded)
+    me, vector = np.arange(q), group.whole(group.input)
+    is_host = me < n_pairs
+    summed = group.whole(partial)
+    yield Round(Message(folding.folded, folding.hosts, vector, summed, combine=vector))
+    own = folding.survivors
+    for level in range(floor_log2(q)):
+        partner, period = me ^ (1 << level), 2 << level
+        # Survivors that are like the partner in all bits so far; the first ones have two blocks.
+        like = partner % period
+        n_low = np.maximum(0, n_pairs - like + period - 1) // period
+        n_high = q // period - n_low
+        runs = [
+            {"first": 2 * like, "n": 2, "stride": 2 * period, "repeat": n_low},
+            {"first": like + n_low * period + n_pairs, "stride": period, "repeat": n_high},
+        ]
+        held = group.input if level == 0 else partial
+        read, combine = (
+            tuple(
+                at(np.where((level == 0) & (end < n_pairs), partial, held), **run) for run in runs
+            )
+            for end in (me, partner)
+        )
+        write = tuple(at(partial, **run) for run in runs)
+        if period == q:
+            kept = own[partner]
+            write = at(group.output, kept), at(partial, kept + 1, is_host[partner].astype(np.int64))
+        ends = own, own[partner]
+        yield Round(Message(*ends, read, write, combine=combine, incoming_left=None))
+    left = folding.folded
+    yield Round(Message(folding.hosts, left, at(partial, left), at(group.output, left)))
+
+
+@algorithm(
+    "reduce_scatter_block",
     "circulant",
+    parts="blocks",
     commutative_only=True,
     best_for=("short",),
     unlike_ns=halving_ns,
+    options={"blocks": 1},
 )
 def circulant(group: Group) -> Rounds:
     """Fold the blocks still held in half in every round, for any number of ranks.
 
     With skip s, rank r sends its partial blocks for ranks r + s onwards to
-    r + s, which needs them for the same ranks, now counted from itself.
+    r + s, which needs them for the same ranks, now counted from itself. With `blocks`, every
+    block is cut in n parts, and the rounds are those of allgather's algorithm of this name
+    backwards: a message carries one part of every rank's block.
 
     Notes
     -----
-    ⌈log₂ p⌉ rounds for any p and (p - 1)·c per rank: both optimal.
+    ⌈log₂ p⌉ rounds for any p and (p - 1)·c per rank: both optimal. With n parts, n - 1 + ⌈log₂ p⌉
+    rounds, and for blocks of m_j at most Σ ⌈m_j/n⌉ per message, so that they pay if blocks differ
+    in size. `blocks` is n; with auto, about √((⌈log₂ p⌉ - 1)·Σ m_j·G/(L + 2o)).
 
     References
     ----------
     Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms",
-    2024, algorithm 1.
+    2024, algorithm 1; with n parts, Träff, "Optimal broadcast schedules in logarithmic time with
+    applications to broadcast, all-broadcast, reduction and all-reduction", ACM TOPC 2025.
     """
+    if option_int(group, "blocks", 1) > 1:
+        yield from blockwise_reduce_scatter(group, group.packed_scratch())
+        return
     partial = group.rotated_scratch()
     yield from circulant_reduce_scatter(group, lambda rank, slot, n: at(partial, slot, n))
 
@@ -217,6 +311,44 @@ def recursive_halving(group: Group) -> Rounds:
         own = at(value, first, **blocks)
         write = at(group.output, first) if last else at(partial, first, **blocks)
         yield Round(Message(me, partner, own, write, combine=own, incoming_left=None))
+
+
+@algorithm("reduce_scatter_block", "recursive_multiplying", options={"radix": 4})
+def recursive_multiplying(group: Group) -> Rounds:
+    """Exchange blocks in groups of up to radix ranks, each of which keeps its share of them.
+
+    The number of ranks is factored into numbers of at most `radix`, and greater primes if it
+    has such. For each factor f, groups of f ranks, the nearest first, send each other what
+    those need, and combine it in rank order.
+
+    Notes
+    -----
+    Σ (f - 1) rounds for factors f of p; (p - 1)·c per rank, which is optimal. The f - 1 messages
+    of a factor are sent at once; they consist of blocks that are f, or a multiple of it, apart.
+
+    References
+    ----------
+    Ruefenacht, Bull, Booth, "Generalisation of recursive doubling for allreduce", Parallel
+    Computing 69, 2017.
+    """
+    me, size, span = np.arange(group.size), group.size, 1
+    factors = mixed_factors(size, option_int(group, "radix", 2))
+    partial, arrived = group.packed_scratch(), group.repeated_scratch(max(factors, default=1))
+    for factor in factors:
+        digit, period = me // span % factor, span * factor
+        run = {"stride": period, "repeat": size // period}
+        value = group.input if span == 1 else partial
+        messages = []
+        for step in range(1, factor):
+            dest = me + ((digit + step) % factor - digit) * span
+            first = dest % period
+            slot = at(arrived, digit * size + first, **run)
+            messages.append(Message(me, dest, at(value, first, **run), slot))
+        result = group.output if period == size else partial
+        spaces = value, result, arrived, size
+        kept = in_digit_order(me, digit, factor, spaces, first=me % period, **run)
+        yield Round(*messages, *kept)
+        span = period
 
 
 @algorithm(

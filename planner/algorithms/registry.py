@@ -12,12 +12,16 @@ from collplan.planner.algorithms.rounds import Copy, Group, Reduce, Round, Round
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.phases import NATIVE
 
-Parts = Literal["whole", "size", "power_of_two", "blocks"]
+Parts = Literal["whole", "halves", "size", "power_of_two", "blocks"]
 Use = Literal["short", "long", "shared", "uneven"]
 """Short vectors, vectors of `LONG_BYTES` and more, ranks that share memory, and blocks of which
 one is much larger than the mean."""
 BLOCKS: Final = "blocks"
 """Option of algorithms that cut a vector, or each block, into as many chunks."""
+Role = Literal["flat", "part"]
+"""All ranks' algorithm, and that of some of them in a decomposition."""
+PER_NODE: Final = "ranks_per_node"
+"""Option of algorithms that go by nodes: how many ranks one after another are on the same node."""
 Where = Literal["inside", "across"]
 """Inside nodes, and between them."""
 REDUCTIONS: Final = ("reduce", "allreduce", "reduce_scatter_block")
@@ -49,11 +53,11 @@ class Algorithm:
     rounds : callable
         ``rounds(group)`` yields its rounds.
     parts : str
-        Into how many chunks a vector is cut: "whole" (1), "size",
-        "power_of_two" (the greatest not above size), or "blocks" (as its option
-        of that name says, where "auto" takes the best by a closed form).
-        Collectives on blocks have a chunk per rank; with "blocks" each block is
-        cut, and the first chunks of all ranks come before their second ones.
+        Into how many chunks a vector is cut: "whole" (1), "halves" (2), "size" (times its option
+        `blocks`, if it has that), "power_of_two" (the greatest not above size), or
+        "blocks" (as its option of that name says, where "auto" takes the best by a
+        closed form). Collectives on blocks have a chunk per rank; with "blocks" each
+        block is cut, and the first chunks of all ranks come before their second ones.
     commutative_only, power_of_two_only, even_only, regular_only : bool
         What it cannot do without: it raises then. Regular means that all
         blocks have one size.
@@ -81,6 +85,9 @@ class Algorithm:
     by_counts : bool
         It decides by `Group.counts`, so that groups of unlike counts run one by one.
         Its number of rounds may not depend on them.
+    tried_as : tuple of {"flat", "part"}
+        Where `compare` and `tune` try it unless they are told to: not where others that they
+        try send the same messages, or fewer.
     filling_rounds : callable
         If it cuts vectors into blocks, ``filling_rounds(size)`` returns about how many rounds only
         fill and drain the pipeline, per round that each block takes.
@@ -109,6 +116,7 @@ class Algorithm:
     forwards: bool = False
     at_once: bool = False
     by_counts: bool = False
+    tried_as: tuple[Role, ...] = ("flat", "part")
     filling_rounds: Callable[[int], float] = circulant_filling_rounds
     unlike_ns: Callable[[Traffic], float] | None = None
     options: Mapping[str, Any] | None = field(default=None, hash=False)
@@ -131,11 +139,13 @@ class Algorithm:
 
     def n_parts(self, size: int, options: Mapping[str, Any]) -> int:
         """Return the chunks a vector is cut into for `size` ranks."""
-        if self.parts == "whole":
-            return 1
+        if self.parts in ("whole", "halves"):
+            return 1 if self.parts == "whole" else 2
         if self.parts == BLOCKS:
             return int(options[BLOCKS])
-        return size if self.parts == "size" else 1 << (size.bit_length() - 1)
+        if self.parts == "size":
+            return size * int(options.get(BLOCKS, 1))
+        return 1 << (size.bit_length() - 1)
 
     def refusal(self, size: int, commutative: bool, is_regular: bool = True) -> str | None:
         """Say why it cannot serve `size` ranks, such an operation or blocks; None where it can."""
@@ -204,6 +214,10 @@ class Registry:
         """Return the algorithms of a collective, without the MPI library's own."""
         found = self._algorithms.get(kind, {}).values()
         return tuple(one for one in found if not one.is_native)
+
+    def tried(self, kind: str, role: Role) -> tuple[Algorithm, ...]:
+        """Return the algorithms that are candidates for all ranks, or for a part of them."""
+        return tuple(one for one in self.of(kind) if role in one.tried_as)
 
     def find(self, kind: str, name: str) -> Algorithm:
         """Return algorithm `name` of collective `kind`.

@@ -24,7 +24,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.algorithms.chunks import Packed, Padded, Rotated, Scratch, Slots, Unlike
+from collplan.planner.algorithms.chunks import (
+    Packed,
+    Padded,
+    Repeated,
+    Rotated,
+    Scratch,
+    Slots,
+    Unlike,
+)
 from collplan.planner.algorithms.relative import Relative
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.motion import Motion
@@ -228,6 +236,10 @@ class Group:
     def packed_scratch(self) -> int:
         """Declare scratch in which all chunks lie one after another."""
         return self.add_scratch(Packed(self.chunk_counts, self.size))
+
+    def repeated_scratch(self, times: int) -> int:
+        """Declare scratch for all chunks, `times` times over: index ``turn * n_chunks + chunk``."""
+        return self.add_scratch(Repeated(self.chunk_counts, self.size, times))
 
     def unlike_scratch(self, counts: Ints) -> int:
         """Declare scratch whose chunks lie one after another, of sizes per position (row)."""

@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from collplan.planner.algorithms.building_blocks.prefix_tree import (
+    filling_rounds,
+    tree_prefixes_in_blocks,
+)
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Reduce, Round, Rounds
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
@@ -69,6 +73,30 @@ def chain(group: Group) -> Rounds:
     for rank in range(1, group.size):
         sent = own if rank == 1 else result
         yield Round(Message(rank - 1, rank, sent, result, combine=own, incoming_left=True))
+
+
+@algorithm(
+    "scan",
+    "in_order_tree",
+    parts="blocks",
+    options={"blocks": "auto"},
+    filling_rounds=filling_rounds,
+)
+def in_order_tree(group: Group) -> Rounds:
+    """Send sums of n blocks up an in-order tree while prefixes of other blocks come down it.
+
+    An edge carries a sum up and another block's prefix down in the same round, every third round.
+
+    Notes
+    -----
+    T + 3(n - 1) rounds with T ≤ 4·⌊log₂ p⌋; no rank sends more than 3c. Operands are combined in
+    rank order. `blocks` is n; with auto, about √(4/3·log₂ p·c·G/(L + 2o)).
+
+    References
+    ----------
+    Sanders, Träff, "Parallel prefix (scan) algorithms for MPI", EuroPVM/MPI 2006.
+    """
+    yield from tree_prefixes_in_blocks(group, is_exclusive=False)
 
 
 @algorithm("scan", "recursive_doubling", best_for=("short",))

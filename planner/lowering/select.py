@@ -10,7 +10,7 @@ import numpy as np
 
 from collplan.planner.algorithms import Algorithm, registry
 from collplan.planner.algorithms.closed_forms import Traffic, best_blocks
-from collplan.planner.algorithms.registry import BLOCKS, LOCAL, Use
+from collplan.planner.algorithms.registry import BLOCKS, LOCAL, PER_NODE, Use
 from collplan.planner.algorithms.rounds import require_at_least
 from collplan.planner.arrays import csr
 from collplan.planner.blueprint.blueprint import Blueprint, Component
@@ -157,8 +157,10 @@ class _Choices:
     def _stated(
         self, component: Component, algorithm: Algorithm, options: dict[str, Any]
     ) -> Stated:
-        """Return a component with its algorithm, cut into a number of blocks if it asks for one."""
-        if algorithm.parts == "blocks":
+        """Return a component with its algorithm, and the options that depend on the component."""
+        if options.get(PER_NODE) == AUTO.name:
+            options[PER_NODE] = self._ranks_per_node(component)
+        if algorithm.parts in ("blocks", "size") and BLOCKS in options:
             most = max(1, int(component.given.totals.max(initial=0)))
             n_blocks = options[BLOCKS]
             if n_blocks == AUTO.name:
@@ -235,6 +237,14 @@ class _Choices:
         sizes = component.groups.sizes.astype(np.int64)
         n_filled = np.add.reduceat(component.given.totals > 0, component.groups.indptr[:-1])
         return max(1, min(n_blocks, MOST_PIECES // max(1, int((n_filled * sizes).sum()))))
+
+    def _ranks_per_node(self, component: Component) -> int:
+        """Return the greatest number of ranks into which groups divide without crossing nodes."""
+        groups = component.groups
+        node = Placement.of(self.blueprint.spec.machine).node[groups.ranks]
+        position = np.arange(len(node)) - np.repeat(groups.indptr[:-1], groups.sizes)
+        changes = position[1:][node[1:] != node[:-1]]
+        return math.gcd(*changes.tolist(), *np.unique(groups.sizes).tolist())
 
     def _traffic(self, component: Component) -> Traffic:
         return traffic_of(component, self.blueprint.spec.machine, self.itemsize)

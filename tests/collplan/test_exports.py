@@ -112,6 +112,17 @@ def test_segments_go_along_where_the_library_cuts_messages() -> None:
     assert "@knomial" in write_ucc(whole).text
 
 
+def test_chains_go_along_with_their_number() -> None:
+    wide = {"algorithms": {"name": "chain", "fanout": 4}}
+    label = label_of(wide)
+    found = table(sweep("bcast", {64: {label: 3}}, choices={label: wide}))
+    assert "0 2 4 0" in write_classic(found).text
+    (entry,) = json.loads(write_json(found).text)["collectives"]["bcast"]
+    assert entry["rules"] == [
+        {"msg_size_min": 0, "msg_size_max": "inf", "alg": "chain", "faninout": 4}
+    ]
+
+
 def test_operations_that_do_not_commute_are_safe_unless_assumed_away() -> None:
     found = table(sweep("allreduce", {64: {"ring": 3, "recursive_doubling": 4}}))
     safe, daring = write_classic(found), write_classic(found, assume_commuting=True)

@@ -89,6 +89,23 @@ def kmtree_children(k: int, me: int, p: int) -> Iterator[int]:
         mask //= k
 
 
+def chain_children(fanout: int, me: int, p: int) -> Iterator[int]:
+    """Open MPI's ompi_coll_base_topo_build_chain: the first chains are longer by one."""
+    fanout = min(fanout, p - 1)
+    longest, mark = -(-(p - 1) // fanout), (p - 1) % fanout or fanout
+    head, heads = 1, {}
+    for column in range(fanout):
+        length = longest if column < mark else longest - 1
+        heads[head] = length
+        head += length
+    if me == 0:
+        yield from heads
+        return
+    first = max(begin for begin in heads if begin <= me)
+    if me + 1 < first + heads[first]:
+        yield me + 1
+
+
 def bmtree_children(me: int, p: int) -> Iterator[int]:
     """Open MPI's ompi_coll_base_topo_build_bmtree: children lie above the leading bit."""
     mask = 1 << me.bit_length()
@@ -110,6 +127,21 @@ def bintree_children(me: int, p: int) -> Iterator[int]:
     """Open MPI's ompi_coll_base_topo_build_tree with two children: levels are dealt in turn."""
     delta = 1 << ((me + 1).bit_length() - 1)
     yield from (child for child in (me + delta, me + 2 * delta) if child < p)
+
+
+def in_order_binary(p: int, root: int, n: int) -> Messages:
+    """Open MPI's reduce up ompi_coll_base_topo_build_in_order_bintree, then to the root."""
+    waiting = [(0, p)]
+    while waiting:
+        first, size = waiting.pop()
+        parent, low = first + size - 1, size // 2
+        if size > 1:
+            yield parent - 1, parent, n
+        if size > 2:
+            yield first + low - 1, parent, n
+            waiting += [(first, low), (first + low, size - 1 - low)]
+    if root != p - 1:
+        yield p - 1, root, n
 
 
 def ucc_tree_children(k: int, me: int, p: int) -> Iterator[int]:
@@ -164,6 +196,72 @@ def sparbit(p: int, root: int, n: int) -> Messages:
         yield from ((me, (me + distance) % p, n * (held - left_out)) for me in range(p))
         held = 2 * held - left_out
         distance //= 2
+
+
+def k_brucks_allgather(k: int, p: int, root: int, n: int) -> Messages:
+    """MPICH's MPIR_Allgather_intra_k_brucks: in the last phase as many blocks as are left."""
+    n_phases = 1
+    while k**n_phases < p:
+        n_phases += 1
+    for phase in range(n_phases):
+        delta = k**phase
+        for j in range(1, k):
+            if delta * j >= p:
+                break
+            count = delta
+            if phase == n_phases - 1 and p != k**n_phases:
+                count = p - delta * j if j == k - 1 else min(delta, p - delta * j)
+            yield from ((me, (me - delta * j) % p, n * count) for me in range(p))
+
+
+def k_brucks_alltoall(k: int, p: int, root: int, n: int) -> Messages:
+    """MPICH's MPIR_Alltoall_intra_k_brucks: all offsets with a digit, one message for each."""
+    delta = 1
+    while delta < p:
+        for j in range(1, k):
+            count = sum(1 for offset in range(p) if offset // delta % k == j)
+            if delta * j < p:
+                yield from ((me, (me + delta * j) % p, n * count) for me in range(p))
+        delta *= k
+
+
+def k_dissemination(k: int, p: int, root: int, n: int) -> Messages:
+    """MPICH's MPIR_Barrier_intra_k_dissemination, which signals beyond all ranks, too."""
+    k, shift = min(k, p), 1
+    while shift < p:
+        yield from ((me, (me + j * shift) % p, 0) for me in range(p) for j in range(1, k))
+        shift *= k
+
+
+def recursive_multiplying(k: int, p: int, root: int, n: int) -> Messages:
+    """MPICH's MPIR_Allreduce_intra_recursive_multiplying."""
+    q = 1
+    while q * k <= p:
+        q *= k
+    for me in range(q, p):
+        yield from ((me, me % q, n), (me % q, me, n))
+    distance = 1
+    while distance < q:
+        for me in range(q):
+            first = me // (distance * k) * distance * k + me % distance
+            group = range(first, first + distance * k, distance)
+            yield from ((me, dest, n) for dest in group if dest != me)
+        distance *= k
+
+
+def double_ring(p: int, root: int, n: int) -> Messages:
+    """Open MPI's ompi_coll_base_barrier_intra_doublering."""
+    yield from ((me, (me + 1) % p, 0) for me in range(p) for _ in range(2))
+
+
+def up_and_down(bcast: Algorithm) -> Algorithm:
+    """Return the barrier that signals up a tree, then down it."""
+
+    def barrier(p: int, root: int, n: int) -> Messages:
+        yield from upward(bcast)(p, root, 0)
+        yield from bcast(p, root, 0)
+
+    return barrier
 
 
 def bruck_alltoall(p: int, root: int, n: int) -> Messages:
@@ -353,11 +451,27 @@ def _ucc_rank(loop_rank: int, extra: int) -> int:
     return 2 * loop_rank if loop_rank < extra else loop_rank + extra
 
 
-def ucc_sag(p: int, root: int, n: int) -> Messages:
-    """UCC's bcast by scatter and allgather, both recursive; of radix 2, for powers of two."""
+def scatter_doubling(p: int, root: int, n: int) -> Messages:
+    """The bcast of all libraries by scatter and recursive doubling, for powers of two."""
     for child, parent, length in binomial_gather(p, root, n // p):
         yield parent, child, length
-    yield from doubling_blocks(p, root, n // p)
+    for source, dest, length in doubling_blocks(p, root, n // p):
+        yield (source + root) % p, (dest + root) % p, length
+
+
+def split_bintree(p: int, root: int, n: int) -> Messages:
+    """Open MPI's ompi_coll_base_bcast_intra_split_bintree, without segments."""
+    halves = n - n // 2, n // 2
+    for me in range(p):
+        for number, child in enumerate(bintree_children(me, p)):
+            half = halves[number if me == 0 else (me + 1) % 2]
+            yield (me + root) % p, (child + root) % p, half
+    for me in range(1, p):
+        pair = me + 1 if me % 2 else me - 1
+        if pair < p:
+            yield (me + root) % p, (pair + root) % p, halves[(me + 1) % 2]
+        else:
+            yield root, (me + root) % p, halves[1]
 
 
 KARY: Final = {k: tree(partial(kary_children, k)) for k in (1, 2, None)}
@@ -372,9 +486,9 @@ MPICH: Final[dict[tuple[str, str], Algorithm]] = {
     ("alltoall", "brucks"): bruck_alltoall,
     ("alltoall", "scattered"): everyone_to_everyone,
     ("alltoall", "pairwise"): everyone_to_everyone,
-    ("barrier", "k_dissemination"): partial(shifted, 1),
     ("barrier", "recexch"): partial(allreduce_doubling, 1),
     ("bcast", "binomial"): BINOMIAL,
+    ("bcast", "scatter_recursive_doubling_allgather"): scatter_doubling,
     ("bcast", "scatter_ring_allgather"): scatter_ring,
     ("exscan", "recursive_doubling"): scan_doubling,
     ("gather", "binomial"): binomial_gather,
@@ -386,6 +500,12 @@ MPICH: Final[dict[tuple[str, str], Algorithm]] = {
     ("reduce_scatter_block", "recursive_halving"): halving_blocks,
     ("scan", "recursive_doubling"): scan_doubling,
     ("scatter", "binomial"): upward(binomial_gather),
+}
+MPICH_BY_RADIX: Final[dict[tuple[str, str], Callable[[int, int, int, int], Messages]]] = {
+    ("allgather", "k_brucks"): k_brucks_allgather,
+    ("allreduce", "recursive_multiplying"): recursive_multiplying,
+    ("alltoall", "k_brucks"): k_brucks_alltoall,
+    ("barrier", "k_dissemination"): k_dissemination,
 }
 OPEN_MPI: Final[dict[tuple[str, str], Algorithm]] = {
     ("allgather", "bruck"): bruck_allgather,
@@ -401,16 +521,23 @@ OPEN_MPI: Final[dict[tuple[str, str], Algorithm]] = {
     ("alltoall", "pairwise"): everyone_to_everyone,
     ("alltoall", "modified_bruck"): bruck_alltoall,
     ("barrier", "bruck"): partial(shifted, -1),
+    ("barrier", "double_ring"): double_ring,
+    ("barrier", "linear"): up_and_down(star_from),
     ("barrier", "recursive_doubling"): ompi_barrier_doubling,
+    ("barrier", "tree"): up_and_down(BINOMIAL),
     ("bcast", "basic_linear"): star_from,
     ("bcast", "pipeline"): KARY[1],
     ("bcast", "binary_tree"): tree(bintree_children),
     ("bcast", "binomial"): tree(bmtree_children),
+    ("bcast", "scatter_allgather"): scatter_doubling,
     ("bcast", "scatter_allgather_ring"): scatter_ring,
+    ("bcast", "split_binary_tree"): split_bintree,
     ("exscan", "linear"): chain_up,
     ("exscan", "recursive_doubling"): scan_doubling,
     ("gather", "basic_linear"): upward(star_from),
     ("gather", "binomial"): binomial_gather,
+    ("reduce", "binary"): upward(tree(bintree_children)),
+    ("reduce", "in-order_binary"): in_order_binary,
     ("reduce", "linear"): upward(star_from),
     ("reduce", "pipeline"): upward(KARY[1]),
     ("reduce", "binomial"): upward(BINOMIAL),
@@ -447,7 +574,7 @@ def ucc(settings: Mapping[str, str]) -> dict[tuple[str, str], Algorithm]:
         ("alltoall", "pairwise"): everyone_to_everyone,
         ("alltoall", "bruck"): bruck_alltoall,
         ("bcast", "knomial"): tree(partial(ucc_tree_children, radix("BCAST"))),
-        ("bcast", "sag_knomial"): ucc_sag,
+        ("bcast", "sag_knomial"): scatter_doubling,
         ("reduce", "knomial"): upward(tree(partial(ucc_tree_children, radix("REDUCE")))),
         ("reduce_scatter_block", "ring"): partial(ring, 1) if one_ring else two_rings,
         ("reduce_scatter_block", "knomial"): if_halving("REDUCE_SCATTER", halving_blocks),

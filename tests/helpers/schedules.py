@@ -39,7 +39,9 @@ def schedule(
     return rounds
 
 
-def counted(kind: str, name: str, size: int, count: int, root: int = 0, **options: Any) -> Metrics:
+def counted(
+    kind: str, name: str, size: int, count: int | None, root: int = 0, **options: Any
+) -> Metrics:
     """Return the counts of a plan of `count` elements of one byte."""
     spec = make_spec(kind, {"name": name, **options}, size, count=count, root=root, datatype="int8")
     return measure(compile_plan(spec))

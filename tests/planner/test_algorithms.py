@@ -68,6 +68,7 @@ def test_computes_its_collective_or_refuses(kind, algorithm, n_ranks):
 DISTRIBUTIONS = ("uniform", "linear", "zipf", "spike", "sparse")
 OPTIONS = {
     ("allgather", "circulant"): ({"blocks": 1}, {"blocks": 3}, {}),
+    ("reduce_scatter_block", "circulant"): ({"blocks": 3}, {}, {"blocks": "auto"}),
     ("alltoall", "bruck"): ({}, {"radix": 3}, {"radix": 17}, {"padded": True}),
 }
 """Options of algorithms on blocks, by kind and name, which cases take in turns."""
@@ -114,10 +115,19 @@ def test_circulant_takes_any_number_of_blocks(kind, n_ranks):
 
 
 @pytest.mark.parametrize("radix", [2, 3, 4, 7, 40])
-def test_bruck_takes_every_radix(radix):
-    for n_ranks in (1, 2, 8, 9, 11):
-        spec = make_spec("alltoall", {"name": "bruck", "radix": radix}, n_ranks, count=2)
-        for one in (spec, with_counts(spec, drawn_counts("uniform", "alltoall", n_ranks, radix))):
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("alltoall", "bruck"), ("allgather", "bruck"), ("allgather", "recursive_multiplying"),
+     ("allgather", "locality_bruck"), ("reduce_scatter_block", "recursive_multiplying"),
+     ("reduce_scatter_block", "bruck")],
+)  # fmt: skip
+def test_blocks_move_by_every_radix(kind, name, radix):
+    in_order = not registry.find(kind, name).commutative_only
+    flavour = {"datatype": "uint64", "op": AFFINE} if COLLECTIVES[kind].has_op and in_order else {}
+    for n_ranks in (1, 2, 8, 9, 11, 12):
+        chosen = {"name": name, "radix": radix}
+        spec = make_spec(kind, chosen, n_ranks, count=2, **flavour)
+        for one in (spec, with_counts(spec, drawn_counts("uniform", kind, n_ranks, radix))):
             plan = compile_plan(one)
             verify(plan)
             check_result(plan)
@@ -171,6 +181,12 @@ def test_one_ranks_program_of_unlike_blocks_is_the_plans_restriction(kind):
         ("alltoall", {"name": "bruck", "padded": 1},
          "algorithms.padded: 1 is neither true nor false"),
         ("alltoall", {"name": "bruck", "radix": 1},
+         "algorithms.radix: 1 is not an integer of at least 2"),
+        ("allreduce", {"name": "circulant", "blocks": "many"},
+         "algorithms.blocks: 'many' is not an integer of at least 1"),
+        ("allgather", {"name": "bruck", "radix": 1},
+         "algorithms.radix: 1 is not an integer of at least 2"),
+        ("allgather", {"name": "locality_bruck", "radix": 1},
          "algorithms.radix: 1 is not an integer of at least 2"),
         ("allgather", {"name": "pat", "aggregation": 0},
          "algorithms.aggregation: 0 is not an integer of at least 1"),

@@ -75,7 +75,7 @@ def test_the_same_spec_gives_the_same_bytes_under_any_hash_seed(tmp_path):
         ("bcast", {"name": "knomial", "radix": "x"}, 4, {}, "radix: 'x' is not an integer of at"),
         ("bcast", {"name": "knomial", "radix": 1}, 4, {}, "radix: 1 is not an integer of at least"),
         ("bcast", {"name": "knomial", "width": 3}, 4, {}, "no such option; its options are radix"),
-        ("bcast", {"name": "chain", "radix": 3}, 4, {}, "no such option; it has none"),
+        ("bcast", {"name": "linear", "radix": 3}, 4, {}, "no such option; it has none"),
         ("bcast", "chain", 4, {"passes": ["segmant"]}, "no 'segmant'; use one of .*segment"),
         ("bcast", "chain", 4, {"passes": [{"name": "segment", "size": 1}]},
          "segment.size: no such option; use max_bytes"),

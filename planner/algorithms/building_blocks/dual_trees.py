@@ -54,9 +54,20 @@ def trees(size: int) -> tuple[tuple[int, int], Children]:
     A root is the last of its positions, and those before it are halves with roots of their own:
     the nearest ones come first, as their operands stand next to the root's own.
     """
-    children: Children = {node: [] for node in range(size)}
     middle = (size + 1) // 2
-    waiting = [(0, middle - 1), (middle, size - 1)]
+    return (middle - 1, size - 1), post_order(size, [(0, middle - 1), (middle, size - 1)])
+
+
+def post_order(size: int, intervals: list[tuple[int, int]]) -> Children:
+    """Return all children of the trees on intervals of positions, as of `trees`.
+
+    Examples
+    --------
+    >>> post_order(6, [(0, 5)])
+    {0: [], 1: [0], 2: [], 3: [], 4: [3], 5: [4, 2]}
+    """
+    children: Children = {node: [] for node in range(size)}
+    waiting = list(intervals)
     while waiting:
         low, root = waiting.pop()
         end = low + (root - low + 1) // 2
@@ -65,7 +76,7 @@ def trees(size: int) -> tuple[tuple[int, int], Children]:
         ]
         children[root] = [last for _, last in halves]
         waiting += halves
-    return (middle - 1, size - 1), children
+    return children
 
 
 @lru_cache(maxsize=16)

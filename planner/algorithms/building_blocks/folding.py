@@ -59,21 +59,23 @@ class Folding:
             return group.output if level > 0 else group.input
         return np.where(number < len(self.folded), group.output, group.input)
 
-    def exchange(self, group: Group, me: Any, level: int, first: Any, n: int) -> Round:
-        """Combine runs of `n` chunks with those of the partners at distance ``2**level``.
+    def exchange(
+        self, group: Group, me: Any, level: int, partner: Any, first: Any = 0, n: int | None = None
+    ) -> Round:
+        """Combine runs of chunks with those of partners, whole vectors unless `n` says how many.
 
         Parameters
         ----------
         group : Group
-        me : array
+        me, partner : array
             Numbers of survivors.
         level : int
-            Partners have had an exchange at every level below.
+            How many exchanges came before.
         first : array or int
             The first chunk that each survivor gives its partner.
-        n : int
+        n : int, optional
         """
-        partner = me ^ (1 << level)
+        n = group.n_chunks if n is None else n
         own, other = (at(self.partial(group, one, level), first, n) for one in (me, partner))
         result = at(group.output, first, n)
         ends = self.position(me), self.position(partner)
@@ -140,8 +142,8 @@ def halving_reduce_scatter(group: Group, folding: Folding) -> Rounds:
     q = folding.n_survivors
     me = np.arange(q)
     for level in range(floor_log2(q)):
-        given, n = owned(me ^ (1 << level), q, level + 1)
-        yield folding.exchange(group, me, level, given, n)
+        partner = me ^ (1 << level)
+        yield folding.exchange(group, me, level, partner, *owned(partner, q, level + 1))
 
 
 def doubling_gather(group: Group, folding: Folding, root: int | None = None) -> Rounds:

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from collplan.planner.algorithms.building_blocks.knomial_tree import spans
 from collplan.planner.algorithms.rounds import (
     Chunks,
     Copy,
@@ -69,6 +70,21 @@ def sparbit_hops(size: int) -> tuple[Hop, ...]:
         sent = sorted(-behind % size for behind in range(0, size - skip, 2 * skip))
         hops.append(Hop(skip, tuple(sent)))
     return tuple(hops)
+
+
+def bruck_hops(size: int, radix: int) -> tuple[Hop, ...]:
+    """Return hops that multiply the run of blocks held by the radix.
+
+    Examples
+    --------
+    >>> [(hop.skip, hop.sent) for hop in bruck_hops(6, 3)]
+    [(5, (0,)), (4, (0,)), (3, (0, 1, 2))]
+    """
+    return tuple(
+        Hop(-step % size, tuple(range(min(span, size - step))))
+        for span in spans(size, radix)
+        for step in range(span, min(radix * span, size), span)
+    )
 
 
 def pat_hops(size: int, aggregation: int) -> tuple[Hop, ...]:

@@ -41,15 +41,18 @@ SURPLUS: dict[tuple[str, str], Callable[[int, int, int, int], bool]] = {
     ("scan", "recursive_doubling"): lambda p, root, source, dest: dest < source,
     ("exscan", "recursive_doubling"): lambda p, root, source, dest: dest < source,
     ("bcast", "scatter_allgather"): lambda p, root, source, dest: dest == root,
+    ("bcast", "scatter_doubling"): lambda p, root, source, dest: dest == root,
+    # To rank 0, which knows that all have come, and over distances beyond all ranks.
+    ("barrier", "double_ring"): lambda p, root, source, dest: dest == 0,
+    ("barrier", "dissemination"): lambda *_: True,
 }
 """Messages that a library sends without need and our plans leave out."""
 
 
 @cache
-def messages(kind: str, name: str, radix: int, p: int, root: int, n: int) -> Counter[Any]:
+def messages(kind: str, choice: AlgorithmChoice, p: int, root: int, n: int) -> Counter[Any]:
     """Return (source, destination, elements) of our plan."""
-    algorithm = {"name": name, "radix": radix} if radix else name
-    plan = compile_plan(make_spec(kind, algorithm, p, count=n, root=root))
+    plan = compile_plan(make_spec(kind, choice.model_dump(), p, count=n, root=root))
     rows = np.flatnonzero(plan.op == Op.SEND)
     columns = (plan.rank[rows], plan.peer[rows], plan.elements[rows])
     return Counter(zip(*(column.tolist() for column in columns), strict=True))
@@ -73,10 +76,19 @@ def formula(library: str, kind: str, target: Target) -> Algorithm:
         assert target.setting is not None
         assert target.setting[0] == "coll_tuned_bcast_algorithm_knomial_radix"
         return libraries.tree(partial(libraries.kmtree_children, int(target.setting[1])))
+    if library == "ompi" and target.name == "chain":
+        ((name, _, fanout),) = (option.partition("=") for option in target.options)
+        assert name == "faninout"
+        edges = libraries.tree(partial(libraries.chain_children, int(fanout)))
+        return edges if kind == "bcast" else libraries.upward(edges)
     if library == "mpich" and target.name == "tree":
         options = dict(option.split("=") for option in target.options)
         children = getattr(libraries, f"{options['tree_type']}_children")
         return libraries.tree(partial(children, int(options["k"])))
+    if library == "mpich" and (kind, target.name) in libraries.MPICH_BY_RADIX:
+        ((name, _, radix),) = (option.partition("=") for option in target.options)
+        assert name == "k"
+        return partial(libraries.MPICH_BY_RADIX[kind, target.name], int(radix))
     known = {"mpich": libraries.MPICH, "ompi": libraries.OPEN_MPI}[library]
     return known[kind, target.name]
 
@@ -94,7 +106,7 @@ def check(library: str, kind: str, choice: AlgorithmChoice, p: int, root: int) -
     if target is None:
         return False
     n = p * 32 if kind in VECTORS else 6
-    own = messages(kind, choice.name, choice.options.get("radix", 0), p, root, n)
+    own = messages(kind, choice, p, root, n)
     new = partial(renumbered, library, kind, choice.name, p)
     theirs = Counter(
         (new(source), new(dest), length)
@@ -132,24 +144,55 @@ def test_exported_knomial_trees_have_our_edges(radix: int, library: str) -> None
         assert all(check(library, kind, choice, p, p // 3) for p in KNOMIAL_RANKS)
 
 
-@pytest.mark.parametrize("library", ["mpich", "ompi", "ucc"])
-@pytest.mark.parametrize(("kind", "name"), [("barrier", "dissemination"), ("alltoall", "bruck")])
-def test_what_has_another_radix_is_no_algorithm_of_a_library(
-    kind: str, name: str, library: str
-) -> None:
-    two, three = (
-        equivalent(library, kind, AlgorithmChoice.model_validate({"name": name, "radix": radix}), 9)
-        for radix in (2, 3)
-    )
-    assert (two is None) == (library == "ucc" and kind == "barrier")
-    assert three is None
+@pytest.mark.parametrize("radix", [2, 3, 4, 7, 16])
+@pytest.mark.parametrize(
+    ("library", "kind", "name"),
+    [
+        ("mpich", "allgather", "bruck"),
+        ("mpich", "allreduce", "recursive_multiplying"),
+        ("mpich", "alltoall", "bruck"),
+        ("mpich", "barrier", "dissemination"),
+        ("ucc", "allreduce", "recursive_multiplying"),
+    ],
+)
+def test_exported_radixes_have_our_messages(library: str, kind: str, name: str, radix: int) -> None:
+    choice = AlgorithmChoice.model_validate({"name": name, "radix": radix})
+    found = [p for p in KNOMIAL_RANKS if check(library, kind, choice, p, 0)]
+    powers = [radix**n for n in range(1, 6) if radix**n in KNOMIAL_RANKS]
+    assert found == (powers if kind == "allreduce" else list(KNOMIAL_RANKS))
+
+
+@pytest.mark.parametrize("fanout", [1, 2, 4, 7, 50])
+def test_chains_have_the_edges_of_open_mpi(fanout: int) -> None:
+    choice = AlgorithmChoice.model_validate({"name": "chain", "fanout": fanout})
+    for kind in ("bcast", "reduce"):
+        assert all(check("ompi", kind, choice, p, p // 3) for p in KNOMIAL_RANKS)
+
+
+def test_dealt_binary_trees_have_the_edges_of_open_mpi() -> None:
+    choice = AlgorithmChoice.model_validate({"name": "binary", "dealt": True})
+    for kind in ("bcast", "reduce"):
+        assert all(check("ompi", kind, choice, p, p // 3) for p in KNOMIAL_RANKS)
+
+
+@pytest.mark.parametrize("library", ["ompi", "ucc"])
+def test_what_has_another_radix_is_no_algorithm_of_a_library(library: str) -> None:
+    for kind, name in (("alltoall", "bruck"), ("barrier", "dissemination"), ("allgather", "bruck")):
+        two, three = (
+            equivalent(
+                library, kind, AlgorithmChoice.model_validate({"name": name, "radix": radix}), 9
+            )
+            for radix in (2, 3)
+        )
+        assert (two is None) == (library == "ucc" and kind == "barrier")
+        assert three is None
 
 
 def test_other_trees_of_the_libraries_have_other_edges() -> None:
     """The mistakes that the formulas are there to find: the test above can fail."""
-    ours = messages("bcast", "binomial", 0, 8, 0, 8)
+    ours = messages("bcast", AlgorithmChoice(name="binomial"), 8, 0, 8)
     for children in (partial(libraries.knomial_1_children, 2), libraries.bmtree_children):
         assert Counter(libraries.tree(children)(8, 0, 8)) != ours
     assert Counter(libraries.tree(partial(libraries.kmtree_children, 2))(8, 0, 8)) == ours
-    binary = messages("bcast", "binary", 0, 8, 0, 8)
+    binary = messages("bcast", AlgorithmChoice(name="binary"), 8, 0, 8)
     assert Counter(libraries.tree(libraries.bintree_children)(8, 0, 8)) != binary

@@ -16,10 +16,19 @@ from collplan.planner.algorithms.building_blocks.block_schedule import (
     phases,
 )
 from collplan.planner.algorithms.building_blocks.circulant import skips
-from collplan.planner.algorithms.building_blocks.factors import factors, greatest_product
+from collplan.planner.algorithms.building_blocks.factors import (
+    factors,
+    greatest_product,
+    mixed_factors,
+)
 from collplan.planner.algorithms.building_blocks.folding import fold, owned
 from collplan.planner.algorithms.building_blocks.size_trees import inner_heads, size_tree
-from collplan.planner.algorithms.building_blocks.spreading import Hop, pat_hops, sparbit_hops
+from collplan.planner.algorithms.building_blocks.spreading import (
+    Hop,
+    bruck_hops,
+    pat_hops,
+    sparbit_hops,
+)
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 
 SIZES = range(1, 41)
@@ -48,6 +57,17 @@ def test_products_of_small_factors_are_the_greatest_there_are(largest: int) -> N
         folding = fold(size, n_survivors=product)
         assert folding.n_survivors == product
         assert sorted([*folding.survivors, *folding.folded]) == list(range(size))
+
+
+@pytest.mark.parametrize("largest", [2, 3, 4, 10])
+def test_greater_factors_are_primes(largest: int) -> None:
+    for size in [*SIZES, 1009, 1152]:
+        found = mixed_factors(size, largest)
+        assert math.prod(found) == size
+        small = [factor for factor in found if factor <= largest]
+        assert list(found[: len(small)]) == sorted(small, reverse=True)
+        for factor in found[len(small) :]:
+            assert all(factor % divisor for divisor in range(2, factor))
 
 
 @pytest.mark.parametrize("size", [*SIZES, 64, 100, 1000])
@@ -81,6 +101,8 @@ def test_butterflies_bring_every_block_once(size: int) -> None:
 @pytest.mark.parametrize("size", [*SIZES, 64, 100, 1000])
 def test_hops_of_trees_bring_every_block_once(size: int) -> None:
     assert_every_block_comes_once(sparbit_hops(size), size)
+    for radix in (2, 3, 7, 2000):
+        assert_every_block_comes_once(bruck_hops(size, radix), size)
     for aggregation in (1, 2, 5, 8, 1 << 20):
         hops = pat_hops(size, aggregation)
         assert_every_block_comes_once(hops, size)

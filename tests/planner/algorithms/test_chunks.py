@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collplan.planner.algorithms.chunks import Listed, Packed, Rotated, Slots
+from collplan.planner.algorithms.chunks import Listed, Packed, Repeated, Rotated, Slots
 from collplan.planner.blueprint.regions import Regions
 
 sizes = st.lists(st.integers(0, 5), min_size=1, max_size=7)
@@ -38,6 +38,8 @@ def test_runs_lie_where_sizes_add_up(counts, data):
     array = np.array(counts, dtype=np.int64)
     run = span(sum(counts[:first]), sum(counts[first : first + n]))
     assert locate(Packed(array[None], m), 0, first, n) == run
+    again = locate(Repeated(array[None], m, 3), 0, 2 * m + first, n)
+    assert again == [2 * sum(counts) + element for element in run]
     rank = data.draw(st.integers(0, m - 1))
     turned = counts[rank:] + counts[:rank]
     assert locate(Rotated(array[None], m), rank, first, n) == span(

@@ -16,9 +16,9 @@ SIZES = (2, 3, 4, 5, 6, 7, 8, 12, 16)
 RELATIVE = {
     "allgather/bruck", "allgather/pat", "allgather/sparbit",
     "allgather/circulant", "allgather/linear", "allgather/neighbor_exchange", "allgather/ring",
-    "allreduce/circulant", "allreduce/recursive_doubling", "allreduce/ring", "alltoall/linear",
-    "alltoall/pairwise", "barrier/dissemination", "barrier/recursive_doubling",
-    "reduce_scatter_block/circulant", "reduce_scatter_block/ring",
+    "allreduce/census", "allreduce/circulant", "allreduce/recursive_doubling", "allreduce/ring",
+    "alltoall/linear", "alltoall/pairwise", "barrier/dissemination", "barrier/recursive_doubling",
+    "reduce_scatter_block/bruck", "reduce_scatter_block/circulant", "reduce_scatter_block/ring",
     "reduce_scatter_block/pat", "reduce_scatter_block/sparbit",
 }  # fmt: skip
 """Algorithms whose positions are all alike, or all even ones and all odd ones."""
@@ -27,8 +27,9 @@ ALGORITHMS = [algorithm for kind in KINDS for algorithm in registry.of(kind)]
 
 def group_of(algorithm: Algorithm, size: int) -> Group:
     options = dict(algorithm.options or {})
-    if "blocks" in options:
-        options["blocks"] = 3
+    for name, value in {"blocks": 3, "ranks_per_node": 1}.items():
+        if name in options:
+            options[name] = value
     n_chunks = algorithm.n_parts(size, options)
     if traits_of(algorithm.kind).has_blocks:
         n_chunks *= size

@@ -164,12 +164,12 @@ def test_long_vectors_of_which_ranks_have_short_parts_take_few_rounds(kind: str,
          "algorithms.socket: this plan has no such role; its roles are node, lane"),
         ("full_lane", {"node": "rang"},
          "algorithms.node: rang fits none of allgather, reduce_scatter_block; use one of bine, "
-         "bruck, circulant, linear, neighbor_exchange, pairwise, pat, recursive_doubling, "
-         "recursive_halving, ring, sparbit or auto"),
+         "bruck, butterfly, circulant, linear, locality_bruck, neighbor_exchange, pairwise, pat, "
+         "recursive_doubling, recursive_halving, recursive_multiplying, ring, sparbit or auto"),
         ("full_lane", {"lane": "bruck"},
-         "algorithms.lane: bruck fits none of allreduce; use one of bine, circulant, "
-         "dual_root, linear, rabenseifner, recursive_doubling, recursive_multiplying, "
-         "reduce_bcast, ring, two_tree or auto"),
+         "algorithms.lane: bruck fits none of allreduce; use one of bine, census, "
+         "circulant, dual_root, linear, rabenseifner, recursive_dividing, recursive_doubling, "
+         "recursive_multiplying, reduce_bcast, ring, swing, two_tree or auto"),
         ("full_lane", {"node/bcast": "binomial"},
          "algorithms.node/bcast: node has no bcast in this plan; "
          "use node/allgather or node/reduce_scatter_block"),
@@ -177,18 +177,20 @@ def test_long_vectors_of_which_ranks_have_short_parts_take_few_rounds(kind: str,
          "algorithms.node/bcast: node has no bcast in this plan; "
          "use node/allgather or node/reduce_scatter_block"),
         ("full_lane", {"lane/allreduce": "bruck"},
-         "algorithms: allreduce has no 'bruck'; use one of bine, circulant, "
-         "dual_root, linear, rabenseifner, recursive_doubling, recursive_multiplying, "
-         "reduce_bcast, ring, two_tree or auto"),
+         "algorithms: allreduce has no 'bruck'; use one of bine, census, "
+         "circulant, dual_root, linear, rabenseifner, recursive_dividing, recursive_doubling, "
+         "recursive_multiplying, reduce_bcast, ring, swing, two_tree or auto"),
         ("full_lane", {"node": "bruk", "node/allgather": "bruck"},
-         "algorithms.node: bruk fits none of reduce_scatter_block; use one of bine, circulant, "
-         "linear, pairwise, pat, recursive_halving, ring, sparbit or auto"),
+         "algorithms.node: bruk fits none of reduce_scatter_block; use one of bine, "
+         "bruck, butterfly, circulant, linear, pairwise, pat, recursive_halving, "
+         "recursive_multiplying, ring, sparbit or auto"),
         ("full_lane", {"lane": "ring", "lane/allreduce": "auto"},
          "algorithms.lane: each collective of lane has its own algorithm already; "
          "leave lane out"),
         ("full_lane", {"node": "recursive_doubling"},
          "allgather/recursive_doubling: 3 ranks is not a power of two; "
-         "use 'bruck' or 'circulant' or 'linear' or 'pat' or 'ring' or 'sparbit'"),
+         "use 'bruck' or 'circulant' or 'linear' or 'locality_bruck' or 'pat' or "
+         "'recursive_multiplying' or 'ring' or 'sparbit'"),
         ("full_lane", {"node": {"name": "ring", "radix": 2}},
          "algorithms.radix: reduce_scatter_block/ring has no such option; it has none"),
         ("guideline", {"node": "ring"},

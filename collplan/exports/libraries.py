@@ -1,0 +1,202 @@
+"""Algorithms of MPI libraries beside ours: one table, for exports, commands and documentation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+from collplan.planner.algorithms import registry
+from collplan.specs.collective import COLLECTIVES
+from collplan.specs.documents import parse_yaml
+from collplan.specs.errors import CollplanError, suggest
+from collplan.specs.named_option import AlgorithmChoice
+
+ANY: Final = "any"
+"""Value of an option that is a parameter of the library's algorithm."""
+_FIELDS: Final = {"title", "source", "missing"}
+"""Fields of a library in the table, beside its collectives."""
+
+
+@dataclass(frozen=True)
+class Counterpart:
+    """An algorithm of a library beside ours; the table itself says what its fields mean.
+
+    Parameters
+    ----------
+    collective, name : str
+    options, setting : str
+        With ``{radix}``, ``{segment}`` and ``{others}`` for options of ours, the bytes of a
+        segment, and the number of other ranks.
+    number : int, optional
+    ours : AlgorithmChoice, optional
+    plan : str
+    segment, only : str
+    reorders, commutes, rule : bool
+    differs, none : str
+    """
+
+    collective: str
+    name: str
+    options: str = ""
+    setting: str = ""
+    number: int | None = None
+    ours: AlgorithmChoice | None = None
+    plan: str = ""
+    segment: str = "never"
+    only: str = ""
+    reorders: bool = False
+    commutes: bool = False
+    rule: bool = True
+    differs: str = ""
+    none: str = ""
+
+    @property
+    def title(self) -> str:
+        """Return its name and parameters, as a user of the library knows them."""
+        told = (self.options or self.setting).replace("{others}", "p-1")
+        parameters = re.sub(r"=\{\w+\}", "", told)
+        cut = " segment" if self.segment == "may" and "segment" not in told else ""
+        return f"{self.name} {parameters}".rstrip() + cut
+
+    @property
+    def ours_text(self) -> str:
+        """Return what ours is, as in specs; nothing where there is none."""
+        words = []
+        if self.ours is not None:
+            options = [
+                f"{name}: {'k' if value == ANY else value}"
+                for name, value in self.ours.options.items()
+            ]
+            said = ", ".join([f"name: {self.ours.name}", *options])
+            words.append(f"{{{said}}}" if options else self.ours.name)
+        words += [self.plan] if self.plan else []
+        if self.segment != "never":
+            words.append("passes: [segment]")
+        return ", ".join(words)
+
+    @property
+    def remark(self) -> str:
+        """Return why there is none of ours, or where messages are not the same."""
+        numbers = {
+            "power_of_two": "2^n ranks only",
+            "power_of_radix": "radix^n ranks only",
+            "": "",
+        }
+        return self.none or self.differs or numbers[self.only]
+
+    def serves(self, choice: AlgorithmChoice, is_cut: bool) -> bool:
+        """Return whether a tuning file can name it for an algorithm of ours, in segments or not."""
+        if self.ours is None or self.ours.name != choice.name or not self.rule or self.differs:
+            return False
+        if is_cut != (self.segment == "always") and self.segment != "may":
+            return False
+        defaults = registry.find(self.collective, choice.name).options or {}
+        wanted = {**defaults, **self.ours.options}
+        given = {**defaults, **choice.options}
+        return all(wanted[name] in (ANY, value) for name, value in given.items())
+
+    def has_ranks(self, n_ranks: int, choice: AlgorithmChoice) -> bool:
+        """Return whether messages are the same on a number of ranks."""
+        base = 2
+        if self.only == "power_of_radix":
+            base = self._values(choice)["radix"]
+        while self.only and n_ranks > 1 and n_ranks % base == 0:
+            n_ranks //= base
+        return not self.only or n_ranks == 1
+
+    def told(self, choice: AlgorithmChoice, n_ranks: int, segment: int) -> tuple[str, str]:
+        """Return the options and the setting for an algorithm of ours."""
+        values = {**self._values(choice), "segment": segment, "others": max(1, n_ranks - 1)}
+        return self.options.format(**values), self.setting.format(**values)
+
+    def _values(self, choice: AlgorithmChoice) -> dict[str, Any]:
+        return {**(registry.find(self.collective, choice.name).options or {}), **choice.options}
+
+
+@dataclass(frozen=True)
+class Algorithms:
+    """The algorithms of a library.
+
+    Parameters
+    ----------
+    name, title, source : str
+        Its name in commands, its own, and the version whose sources were read.
+    missing : str
+        What exports say of an algorithm of ours that it has not.
+    rows : tuple of Counterpart
+    """
+
+    name: str
+    title: str
+    source: str
+    missing: str
+    rows: tuple[Counterpart, ...] = field(repr=False)
+
+    def of(self, collective: str) -> tuple[Counterpart, ...]:
+        """Return those of a collective."""
+        return tuple(row for row in self.rows if row.collective == collective)
+
+    def find(
+        self, collective: str, choice: AlgorithmChoice, n_ranks: int, *, is_cut: bool
+    ) -> Counterpart | str:
+        """Return the first that has the messages of ours, or why there is none."""
+        found = [row for row in self.of(collective) if row.serves(choice, is_cut)]
+        for row in found:
+            if row.has_ranks(n_ranks, choice):
+                return row
+        if found:
+            numbers = "two" if found[0].only == "power_of_two" else "the radix"
+            return f"{self.title}'s has other messages unless the ranks are a power of {numbers}"
+        return self.missing
+
+
+@cache
+def _table() -> Mapping[str, Any]:
+    text = (resources.files(__package__) / "libraries.yaml").read_text(encoding="utf-8")
+    table = parse_yaml(text, "libraries.yaml")
+    assert isinstance(table, dict)
+    return table
+
+
+def library_names() -> tuple[str, ...]:
+    """Return the names of the libraries of the table."""
+    return tuple(_table())
+
+
+@cache
+def algorithms_of(library: str) -> Algorithms:
+    """Return the algorithms of a library.
+
+    Raises
+    ------
+    CollplanError
+        If the table has no such library.
+    """
+    table = _table()
+    if library not in table:
+        hint = suggest(library, library_names())
+        raise CollplanError(
+            f"{library!r} is not a library; {hint}valid: {', '.join(library_names())}"
+        )
+    fields = table[library]
+    rows = []
+    for collective, listed in fields.items():
+        if collective in _FIELDS:
+            continue
+        for row in listed:
+            ours = row.get("ours")
+            choice = None if ours is None else AlgorithmChoice.model_validate(ours)
+            rows.append(Counterpart(collective, **{**row, "ours": choice}))
+    said = {name: fields[name] for name in _FIELDS}
+    return Algorithms(name=library, rows=tuple(rows), **said)
+
+
+def planned_kind(collective: str) -> str | None:
+    """Return the kind whose algorithms compute a collective; None if it is not planned."""
+    if collective not in COLLECTIVES:
+        return None
+    return COLLECTIVES[collective].regular or collective

@@ -1,0 +1,200 @@
+"""An in-order tree in which sums of blocks go up while prefixes of other blocks come down.
+
+References
+----------
+Sanders, Träff, "Parallel prefix (scan) algorithms for MPI", EuroPVM/MPI 2006.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from collplan.planner.algorithms.building_blocks.two_trees import in_order_parents
+from collplan.planner.algorithms.rounds import (
+    Copy,
+    Group,
+    Index,
+    Message,
+    Reduce,
+    Round,
+    Rounds,
+    at,
+    option_int,
+)
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.logarithms import floor_log2
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PrefixTree:
+    """Edges of the tree, and the rounds of their first blocks; others follow every third round.
+
+    Sums go up to all nodes but to those after whose subtree nothing is, and prefixes down to all
+    but to those before whose subtree nothing is.
+
+    Parameters
+    ----------
+    child, parent, up : ndarray of int64, shape (m,)
+        The ends of edges on which sums go up, and when.
+    below, above, down : ndarray of int64, shape (n,)
+        The ends of edges on which prefixes come down, and when.
+    n_rounds : int
+        Rounds of one block in all.
+    """
+
+    child: Ints
+    parent: Ints
+    up: Ints
+    below: Ints
+    above: Ints
+    down: Ints
+    n_rounds: int
+
+
+@lru_cache(maxsize=16)
+def prefix_tree(size: int) -> PrefixTree:
+    """Return the tree on two or more positions, in the best of the three rounds to begin in."""
+    return min((_scheduled(size, phase) for phase in range(3)), key=lambda one: one.n_rounds)
+
+
+def _scheduled(size: int, phase: int) -> PrefixTree:
+    """Return the tree where edges of color c are used in the rounds c - phase, modulo 3.
+
+    Nodes are positions plus one. The edges of a node differ in color, and each is used as soon
+    as what it carries is there; what comes from the right of a node waits for its left side.
+    """
+    parents = dict(enumerate(in_order_parents(size), 1))
+    children: dict[int, list[int]] = {node: [] for node in parents}
+    for node, top in parents.items():
+        if top:
+            children[top].append(node)
+    upwards = sorted(parents, key=lambda node: node & -node)
+    color = {upwards[-1]: 0}
+    for node in reversed(upwards):
+        color |= {child: color[node] + 1 + i for i, child in enumerate(children[node])}
+
+    def after(number: int, child: int) -> int:
+        """Return the first round after another one in which the edge above a node is used."""
+        return number + 1 + (color[child] - phase - number - 1) % 3
+
+    up, ready = dict[int, int](), dict.fromkeys(parents, -1)
+    for node in upwards:
+        for child in children[node]:
+            if child + (child & -child) <= size:
+                ready[node] = up[child] = after(max(ready[child], ready[node]), child)
+    down = dict[int, int]()
+    for node in reversed(upwards):
+        for child in children[node]:
+            if child & (child - 1):
+                left_side = max((up[one] for one in children[child][:1]), default=-1)
+                known = [down.get(node, -1), left_side, up.get(child, 0) - 1]
+                known += [up[children[node][0]]] if child > node else []
+                down[child] = after(max(known), child)
+    edges: list[Ints] = []
+    for times in (up, down):
+        rows = [(one - 1, parents[one] - 1, times[one]) for one in times]
+        edges += list(np.array(rows, dtype=np.int64).reshape(-1, 3).T)
+    lower, upper, rising, below, above, falling = edges
+    n_rounds = 1 + max([*up.values(), *down.values()], default=-1)
+    return PrefixTree(lower, upper, rising, below, above, falling, n_rounds)
+
+
+def filling_rounds(size: int) -> float:
+    """Return about how many rounds more than blocks there are, in rounds of a block: three."""
+    return max(0.0, 4 * floor_log2(size) / 3 - 1)
+
+
+class _Places:
+    """The spaces in which nodes keep what they know.
+
+    Leaves need nothing but their vector. Inner nodes keep the sum of their left side, that joined
+    with their own vector, and the total of their subtree; what is before the subtree, for their
+    left child; and that joined with the former, for their right child.
+    """
+
+    def __init__(self, group: Group, *, is_exclusive: bool) -> None:
+        position = np.arange(group.size)
+        self.is_leaf = position % 2 == 0
+        self.is_first = position & (position + 1) == 0
+        self.has_right = ~self.is_leaf & (position < group.size - 1)
+        self.left, self.before, total = (group.packed_scratch() for _ in range(3))
+        joined: Index = group.packed_scratch()
+        passed: Index = group.packed_scratch()
+        if not is_exclusive:
+            # Prefixes are the results, and so is what nodes have joined before which nothing is.
+            joined, passed = np.where(self.is_first, group.output, joined), group.output
+        self.joined = np.where(self.is_leaf, group.input, joined)
+        self.total = np.where(self.has_right, total, self.joined)
+        self.passed = np.where(self.is_first, self.joined, passed)
+
+
+def tree_prefixes_in_blocks(group: Group, *, is_exclusive: bool) -> Rounds:
+    """Leave the prefix of every position in its output, block by block."""
+    size, n_blocks = group.size, option_int(group, "blocks", 1)
+    if not is_exclusive:
+        yield Round(Copy(0, group.whole(group.input), group.whole(group.output)))
+    if size == 1:
+        return
+    tree, places = prefix_tree(size), _Places(group, is_exclusive=is_exclusive)
+    for number in range(tree.n_rounds + 3 * (n_blocks - 1)):
+        up, rising = _used(tree.up, number, n_blocks)
+        down, falling = _used(tree.down, number, n_blocks)
+        yield Round(
+            *_rise(group, places, tree.child[up], tree.parent[up], rising, is_exclusive),
+            *_fall(group, places, tree.below[down], tree.above[down], falling, is_exclusive),
+        )
+
+
+def _rise(
+    group: Group, places: _Places, child: Ints, parent: Ints, block: Ints, is_exclusive: bool
+) -> Iterator[Message | Reduce | Copy]:
+    """Send totals to parents, which join them with their own vectors."""
+    is_left = child < parent
+    source, node, left = child[is_left], parent[is_left], block[is_left]
+    total = at(places.total[source], left)
+    own, joined = at(group.input, left), at(places.joined[node], left)
+    if is_exclusive:
+        came = at(places.left, left)
+        yield Message(source, node, total, came)
+        yield Reduce(node, came, own, joined)
+        first = places.is_first[node]
+        result = at(group.output, left[first])
+        yield Copy(node[first], at(places.left, left[first]), result)
+    else:
+        yield Message(source, node, total, joined, combine=own, incoming_left=True)
+    source, node, right = child[~is_left], parent[~is_left], block[~is_left]
+    own, total = at(places.joined[node], right), at(places.total[node], right)
+    yield Message(source, node, at(places.total[source], right), total, combine=own)
+
+
+def _fall(
+    group: Group, places: _Places, below: Ints, above: Ints, block: Ints, is_exclusive: bool
+) -> Iterator[Message | Reduce]:
+    """Send what is before their subtrees to children, which join it with what they have."""
+    space = np.where(below < above, places.before, places.passed[above])
+    is_leaf = places.is_leaf[below]
+    node, known, part = below[is_leaf], space[is_leaf], block[is_leaf]
+    result, own = at(group.output, part), at(group.input, part)
+    combine = None if is_exclusive else own
+    yield Message(above[is_leaf], node, at(known, part), result, combine, incoming_left=True)
+    node, known, part = below[~is_leaf], space[~is_leaf], block[~is_leaf]
+    came, result = at(places.before, part), at(group.output, part)
+    yield Message(above[~is_leaf], node, at(known, part), came)
+    kept = at(places.left, part) if is_exclusive else at(places.joined[node], part)
+    yield Reduce(node, came, kept, result)
+    if is_exclusive:
+        passing = places.has_right[node]
+        node, part = node[passing], part[passing]
+        joined, passed = at(places.joined[node], part), at(places.passed[node], part)
+        yield Reduce(node, at(places.before, part), joined, passed)
+
+
+def _used(first: Ints, number: int, n_blocks: int) -> tuple[Bools, Ints]:
+    """Return which edges are used in a round, and for which blocks, one every third round."""
+    turn = number - first
+    used = (turn >= 0) & (turn % 3 == 0) & (turn < 3 * n_blocks)
+    return used, turn[used] // 3
