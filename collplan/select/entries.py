@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 from time import thread_time
+from typing import Protocol
 
 from collplan.planner.errors import AlgorithmError, MemoryLimitError
 from collplan.select.auto import resolve
@@ -67,12 +69,16 @@ class NotEstimated:
 
 Answer = tuple[Estimate, ...] | str | None
 """The estimates of a form; or why there is no such plan; or None for want of memory."""
-Job = tuple[Sequence[Question], float]
-"""Forms to estimate, and for how many seconds at most."""
-Run = Callable[
-    [Callable[[Job], Sequence[Answer]], Sequence[Sequence[Question]]],
-    Sequence[Sequence[Answer]],
-]
+
+
+class Estimating(Protocol):
+    """Estimates forms, for some seconds at most."""
+
+    def __call__(self, questions: Sequence[Question], seconds: float = inf, /) -> Sequence[Answer]:
+        """Return the answers to as many questions as there is time for, in their order."""
+
+
+Run = Callable[[Estimating, Sequence[Sequence[Question]]], Sequence[Sequence[Answer]]]
 """Applies a function to items; returns the results of the first, as many as there is time for."""
 
 
@@ -118,12 +124,11 @@ def estimate_all(
             yield Entry(form, segment, form.of(question.spec, segment), found)
 
 
-def _estimate(job: Job) -> Sequence[Answer]:
+def _estimate(questions: Sequence[Question], seconds: float = inf, /) -> Sequence[Answer]:
     """Estimate forms one after another, wherever this runs; a refusal is its reason.
 
-    After the seconds that the job gives, the others are left out.
+    After some seconds, the others are left out.
     """
-    questions, seconds = job
     begin, structures, answers = thread_time(), Structures(), list[Answer]()
     try:
         for question in questions:

@@ -53,7 +53,7 @@ class Jobs:
         return MEMORY_SHARE * free_bytes() / self.n_workers / TASK_BYTES
 
     def estimate(
-        self, function: Callable[[tuple[Item, float]], Result], items: Sequence[Item]
+        self, function: Callable[[Item, float], Result], items: Sequence[Item]
     ) -> tuple[Result, ...]:
         """Run a function on items while there is time; return the results in their order.
 
@@ -69,7 +69,8 @@ class Jobs:
                     return
                 yield item, left_s / self.n_workers
 
-        return self.run("estimating", function, in_time(), len(items), self.n_workers)
+        within = partial(_within, function)
+        return self.run("estimating", within, in_time(), len(items), self.n_workers)
 
     def run(
         self,
@@ -92,6 +93,11 @@ class Jobs:
         timed = partial(_timed, function)
         found = run_jobs(timed, items, self.executor, n_at_once=n_at_once, on_done=count)
         return tuple(result for result, _ in found)
+
+
+def _within(function: Callable[[Item, float], Result], job: tuple[Item, float]) -> Result:
+    """Return what a function returns of an item that it may work on for some seconds."""
+    return function(*job)
 
 
 def _timed(function: Callable[[Item], Result], item: Item) -> tuple[Result, float]:

@@ -20,10 +20,9 @@ def work(seconds: float) -> float:
     return seconds
 
 
-def work_in_time(job: tuple[float, float]) -> tuple[float, float]:
-    """Work for some seconds; return for how many it was allowed to."""
-    wanted_s, most_s = job
-    return work(wanted_s), most_s
+def work_in_time(seconds: float, most_s: float) -> tuple[float, float]:
+    """Work for some seconds; return for how many it was allowed to, too."""
+    return work(seconds), most_s
 
 
 def test_results_come_in_order_and_their_time_is_counted() -> None:
