@@ -5,12 +5,13 @@ from __future__ import annotations
 import runpy
 import sys
 import traceback
+from collections.abc import Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
-from collplan.cli.options import Options, argument, flag, n_ranks, option
-from collplan.cli.ranks import one_voice, run_again
+from collplan.cli.options import Options, argument, flag, n_ranks, option, parse_processors
+from collplan.cli.ranks import let_share, one_voice, run_again
 from collplan.reports.output import restore_streams
 from collplan.specs.errors import CollplanError
 from collplan.tune.table import load_table
@@ -34,6 +35,11 @@ class ExecOptions(Options):
     trials: float | None = option(
         "SHARE", "Share of time for trials of plans on untuned ranks; 0 for none.", min=0
     )
+    cores: str | None = option(
+        "P,...",
+        "Processor of each core of a node: ranks are bound to it, and non-blocking collectives "
+        "advance on those of cores without a rank. Cores may share processors.",
+    )
     timeout: float | None = option("SECONDS", "Give up after this long.", min=1)
 
 
@@ -49,39 +55,74 @@ def command(options: ExecOptions) -> int:
     from collplan.executors.mpi.launch.jobs import take_input
     from collplan.executors.mpi.launch.launcher import is_under_mpi
 
-    program, ranks = options.program, options.ranks
+    program, ranks, cores = options.program, options.ranks, parse_processors(options.cores)
     if not options.module and not Path(program[0]).is_file():
         raise CollplanError(f"{program[0]}: no such file; give a Python program, or -m MODULE")
     if is_under_mpi() or ranks is None:
         take_input()
         with one_voice():
-            replace_world(options.table, ranks, force=options.force, trials=options.trials)
+            replace_world(
+                options.table, ranks, force=options.force, trials=options.trials, cores=cores
+            )
         return _run_program(program, module=options.module)
     # What is wrong with the file is said once, before any rank is started.
     load_table(options.table)
+    let_share(cores)
     return run_again(ranks, options.timeout, reads_input=True)
 
 
 def replace_world(
-    table: Path, ranks: int | None = None, *, force: bool = False, trials: float | None = None
+    table: Path,
+    ranks: int | None = None,
+    *,
+    force: bool = False,
+    trials: float | None = None,
+    cores: Sequence[int] | None = None,
 ) -> Any:
     """Make ``MPI.COMM_WORLD`` a drop-in for all who import it from now on, and return it.
+
+    Parameters
+    ----------
+    table : Path
+        The table's file.
+    ranks : int, optional
+        How many there must be.
+    force : bool
+        Whether to use a table that was tuned elsewhere.
+    trials : float, optional
+        Share of time for trials of plans, as of `Comm`.
+    cores : sequence of int, optional
+        The processor of each core of a node, to which ranks are bound.
 
     Raises
     ------
     CollplanError
-        If MPI does not come up as asked, or the table does not fit; on all ranks.
+        If MPI does not come up as asked, or the table or the cores do not fit; on all ranks.
     """
     # Only here: without mpi4py these are no modules that can be imported.
     from collplan.dropin.communicators import Comm
     from collplan.executors.mpi.world import join_world
 
     native = join_world(ranks)
-    world = Comm(native, table=table, force=force, trials=trials)
+    if cores is not None:
+        _go_to_core(native, cores)
+    world = Comm(native, table=table, force=force, trials=trials, cores=cores)
     mpi: Any = sys.modules["mpi4py.MPI"]
     mpi.COMM_WORLD = world
     _let_programs_initialize(mpi)
     return world
+
+
+def _go_to_core(comm: Any, cores: Sequence[int]) -> None:
+    """Keep this rank on the processor of its core; collective."""
+    from collplan.executors.mpi.host.cores import pin_thread
+    from collplan.measure.lanes import node_of_ranks
+    from collplan.progress_places import find_places
+
+    own = find_places(comm, node_of_ranks(comm), cores).own
+    if own is not None:
+        # Before anybody asks how many ranks share a core, as that is kept.
+        pin_thread(own)
 
 
 def _let_programs_initialize(mpi: Any) -> None:

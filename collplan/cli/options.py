@@ -231,6 +231,23 @@ def parse_numbers(text: str) -> tuple[int, ...] | None:
     return tuple(map(int, parts))
 
 
+def parse_processors(text: str | None) -> tuple[int, ...] | None:
+    """Return the processors that ``--cores`` names, if it is given.
+
+    Raises
+    ------
+    CollplanError
+        If it is no list of numbers.
+    """
+    numbers = None if text is None else parse_numbers(text)
+    if numbers is None and text is not None:
+        raise CollplanError(
+            f"--cores: {text!r} is not a list of processors; name one for each core of a node, as "
+            "in 0,1,1"
+        )
+    return numbers
+
+
 def parse_size(option: str, text: str | int) -> int:
     """Return the bytes that an option names; raise `CollplanError` if its text is not a size."""
     try:

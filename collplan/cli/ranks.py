@@ -45,6 +45,15 @@ def own_command(*arguments: object) -> list[str]:
     return [sys.executable, "-P", str(start), *imports, *map(str, arguments)]
 
 
+def let_share(cores: Sequence[int] | None) -> None:
+    """Set what the MPI library needs where ranks may share a processor, however few they are."""
+    from collplan.executors.mpi.launch.launcher import find_launcher, launch_environment
+
+    if cores is not None and len(set(cores)) < len(cores):
+        family = find_launcher().library.family
+        os.environ.update(launch_environment(family, (os.cpu_count() or 1) + 1))
+
+
 def run_again(
     n_ranks: int,
     timeout_s: float | None,

@@ -18,10 +18,10 @@ from collplan.cli.options import (
     flag,
     n_ranks,
     option,
-    parse_numbers,
+    parse_processors,
     trace_file,
 )
-from collplan.cli.ranks import ending_all, one_voice, run_again
+from collplan.cli.ranks import ending_all, let_share, one_voice, run_again
 from collplan.executors.mpi.together import first_alone, together
 from collplan.planner.memory import TOO_LARGE
 from collplan.reports.measured import prediction_report, print_run, write_both
@@ -72,13 +72,7 @@ class RunOptions(Options):
     @property
     def places(self) -> tuple[int, ...] | None:
         """Return the processors of a node's cores; raise `CollplanError` if these are no list."""
-        numbers = None if self.cores is None else parse_numbers(self.cores)
-        if numbers is None and self.cores is not None:
-            raise CollplanError(
-                f"--cores: {self.cores!r} is not a list of processors; name one for each core of "
-                "a node, as in 0,1,1"
-            )
-        return numbers
+        return parse_processors(self.cores)
 
     def check_trace(self) -> None:
         """Raise `CollplanError` where no trace can be written."""
@@ -246,15 +240,6 @@ def check_cores(plan: Plan, cores: Sequence[int] | None) -> None:
             f"--cores: {len(cores)} processors, the plan's nodes have {n_cores} cores; "
             "name one for each, the same for several if need be"
         )
-
-
-def let_share(cores: Sequence[int] | None) -> None:
-    """Set what the MPI library needs where ranks may share a processor, however few they are."""
-    from collplan.executors.mpi.launch.launcher import find_launcher, launch_environment
-
-    if cores is not None and len(set(cores)) < len(cores):
-        family = find_launcher().library.family
-        os.environ.update(launch_environment(family, (os.cpu_count() or 1) + 1))
 
 
 def go_to_core(comm: Any, plan: Plan, cores: Sequence[int] | None) -> None:

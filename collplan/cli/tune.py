@@ -19,11 +19,19 @@ from collplan.cli.options import (
     option,
     output_file,
     parse_numbers,
+    parse_processors,
     parse_sizes,
     plot_file,
     split_list,
 )
-from collplan.cli.ranks import Advance, Benchmark, ranks_to_start, run_again, run_benchmark
+from collplan.cli.ranks import (
+    Advance,
+    Benchmark,
+    let_share,
+    ranks_to_start,
+    run_again,
+    run_benchmark,
+)
 from collplan.reports.output import Document, print_json, print_result, require_folder
 from collplan.reports.progress import progress_bar, shows_progress
 from collplan.specs import Collective, Machine, PlanSpec
@@ -98,6 +106,17 @@ class TuneOptions(Options):
         default=60.0,
         min=1,
     )
+    computation: float | None = option(
+        "SECONDS",
+        "Tune non-blocking calls beside a computation of SECONDS on each rank's core, between "
+        "start and wait.",
+        min=0,
+    )
+    cores: str | None = option(
+        "P,...",
+        "Processor of each core of a node: ranks are bound to it, and non-blocking calls advance "
+        "on those of cores without a rank. Cores may share processors.",
+    )
     again: bool = flag("--again", "Measure again what the table already has.")
     restart: bool = flag("--restart", "Start over; replace the whole table when all is measured.")
     lists: bool = flag("--list", "Print the candidates and measure nothing; needs no MPI.")
@@ -143,6 +162,8 @@ class TuneOptions(Options):
             numa_domains=machine.numa_domains,
             again=self.again,
             give_up_s=self.give_up,
+            computation_s=self.computation,
+            cores=parse_processors(self.cores),
         )
 
     def specs_to_list(self) -> list[PlanSpec]:
@@ -260,6 +281,7 @@ def _tune(options: TuneOptions) -> int:
         end_with_parents()
         return run_benchmark(prepare, None, progress=False)
     n_ranks = ranks_to_start(prepare().n_ranks or default_ranks(), 8)
+    let_share(parse_processors(options.cores))
     os.environ[STARTER] = name_starter()
     assert options.output is not None, "prepare() refuses that"
     crash_log = CrashLog(options.output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any, Final, Self, cast
@@ -179,11 +179,16 @@ class Comm(Planned, MPI.Intracomm):
         Share of the time of native calls that may go to trials of plans on ranks that no sweep
         speaks for; 0 for no trials. By default what the environment variable
         ``COLLPLAN_TRIALS`` says, or a tenth. Rank 0 decides.
+    cores : sequence of int or None
+        The processor of each core of a node: non-blocking plans advance on those of cores
+        without a rank. By default on processors that ranks may use and leave free. The same on
+        all ranks.
 
     Raises
     ------
     CollplanError
-        If the table can't be read, or was tuned elsewhere; on all ranks.
+        If the table can't be read, or was tuned elsewhere, or cores are too few or cannot be
+        used; on all ranks.
     """
 
     def __new__(cls, comm: MPI.Comm | None = None, *_: Any, **__: Any) -> Self:
@@ -201,6 +206,7 @@ class Comm(Planned, MPI.Intracomm):
         native_calls: int = NATIVE_CALLS,
         nonblocking_from: int | None = None,
         trials: float | None = None,
+        cores: Sequence[int] | None = None,
     ) -> None:
         if comm is None or comm == MPI.COMM_NULL:
             return
@@ -221,7 +227,7 @@ class Comm(Planned, MPI.Intracomm):
         except Exception as error:  # on all ranks; plans will say the same when they are made
             self._settle_on(f"non-blocking: {one_line(error)}")
         else:
-            self._settle_on(set_up_nonblocking(native, read))
+            self._settle_on(set_up_nonblocking(native, read, cores))
 
 
 @cache

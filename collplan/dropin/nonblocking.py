@@ -7,7 +7,7 @@ the communicator is, and what is run depends on what all ranks have asked for so
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from time import perf_counter
@@ -21,6 +21,7 @@ from collplan.dropin.arguments import Arguments, Kind
 from collplan.dropin.calls import CollectiveCall, VectorCall
 from collplan.dropin.config import Config
 from collplan.dropin.loading import as_loaded
+from collplan.dropin.observation import Observation
 from collplan.dropin.plan_cache import BlockingPlans, PlanCache, native_decision
 from collplan.dropin.routes import Route
 from collplan.dropin.shared_plans import Made, SharedPlans, load_program
@@ -43,9 +44,11 @@ from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.measure.lanes import node_of_ranks
 from collplan.planner import compile_plan
 from collplan.planner.collective.operations import get_operation
+from collplan.progress_places import ProgressPlaces, find_places, policy_of
 from collplan.rank_counts import RankCounts
-from collplan.specs import COLLECTIVES, CollplanError
+from collplan.specs import COLLECTIVES, CollplanError, PlanSpec
 from collplan.specs.request import MESSAGES
+from collplan.splitting import KINDS, program_of, split_for, split_levels, with_cores
 from collplan.tune.sweep import NATIVE_LABEL, Placement, Point, Sweep
 from collplan.tune.table import Decision, TuningTable
 
@@ -78,12 +81,15 @@ class NonBlockingSetup:
         Whose winners pass messages only: ranks cannot share memory without meeting for it.
     n_tag_spaces : int
         How many programs' messages tags keep apart, the same on all ranks.
+    places : ProgressPlaces
+        Where the thread that advances this rank's programs runs.
     """
 
     comm: MPI.Intracomm
     rank_to_node: list[int]
     table: TuningTable
     n_tag_spaces: int
+    places: ProgressPlaces
 
     def below(self, made: MPI.Intracomm) -> NonBlockingSetup:
         """Return the same for a communicator of some of these ranks; collective over that."""
@@ -95,11 +101,28 @@ class NonBlockingSetup:
         comm = own_communicator(made)
         comm.Set_errhandler(MPI.ERRORS_RETURN)
         share_cores_as(comm, self.comm)
-        return NonBlockingSetup(comm, nodes, self.table, self.n_tag_spaces)
+        return NonBlockingSetup(comm, nodes, self.table, self.n_tag_spaces, self.places)
 
 
-def set_up_nonblocking(comm: MPI.Intracomm, table: TuningTable) -> NonBlockingSetup | str:
-    """Make what non-blocking collectives need, or say why they cannot be planned; collective."""
+def set_up_nonblocking(
+    comm: MPI.Intracomm, table: TuningTable, cores: Sequence[int] | None = None
+) -> NonBlockingSetup | str:
+    """Make what non-blocking collectives need, or say why they cannot be planned; collective.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        The ranks.
+    table : TuningTable
+        Where winners are.
+    cores : sequence of int, optional
+        The processor of each core of a node, the same on all ranks.
+
+    Raises
+    ------
+    CollplanError
+        On all ranks, if there are fewer cores than ranks, or ranks may not use them.
+    """
     mine = np.array([MPI.Query_thread() == MPI.THREAD_MULTIPLE, n_tag_spaces(comm)])
     comm.Allreduce(MPI.IN_PLACE, mine, MPI.MIN)
     if not mine[0]:
@@ -109,7 +132,9 @@ def set_up_nonblocking(comm: MPI.Intracomm, table: TuningTable) -> NonBlockingSe
     own = own_communicator(comm)
     own.Set_errhandler(MPI.ERRORS_RETURN)
     ranks_per_core(own)
-    return NonBlockingSetup(own, node_of_ranks(own), passing_messages(table), int(mine[1]))
+    nodes = node_of_ranks(own)
+    places = find_places(own, nodes, cores, table.numa_domains)
+    return NonBlockingSetup(own, nodes, passing_messages(table), int(mine[1]), places)
 
 
 def passing_messages(table: TuningTable) -> TuningTable:
@@ -136,10 +161,14 @@ def _won_by(point: Point, usable: set[str]) -> Point:
 def _advancing(name: str, advance: Callable[[Board, Flight], object]) -> Callable[..., Any]:
     """Return a method of requests that advances the plan before it does what MPI's does."""
     native = getattr(MPI.Request, name)
+    waits = advance is Board.wait
 
     @wraps(native)
     def method(self: PlannedRequest, status: MPI.Status | None = None) -> Any:
         if self and self.flight is not None:
+            if waits and self.observation is not None:
+                self.observation.note(perf_counter() - self.started_s)
+                self.observation = None
             advance(board(), self.flight)
         return native(self, status)
 
@@ -150,6 +179,9 @@ class PlannedRequest(MPI.Request):
     """A request of MPI's for a plan; who waits for it here advances the plan himself."""
 
     flight: Flight | None = None
+    observation: Observation | None = None
+    """The notes of times from starts to first waits."""
+    started_s: float = 0.0
     Wait, wait = _advancing("Wait", Board.wait), _advancing("wait", Board.wait)
     Test, test = _advancing("Test", Board.test), _advancing("test", Board.test)
 
@@ -203,6 +235,12 @@ class NonBlockingPlans(PlanCache):
         self._n_before_reaping = 1
         self._blocking = blocking
         self.shared = SharedPlans(blocking, self._share)
+        self._observed: dict[CollectiveCall, Observation] = {}
+        self._overlapping = {
+            sweep.collective
+            for sweep in setup.table.sweeps
+            if sweep.complete and sweep.computation_s is not None
+        }
 
     def run_staged(self, route: Route, arguments: Arguments, given: Any) -> MPI.Request:
         """Start a route's program with copies of the buffers that it cannot use in place."""
@@ -216,6 +254,10 @@ class NonBlockingPlans(PlanCache):
             board().wait(started.copy.flight)
             started.let_go()
             started.copy.free()
+        # All ranks have started the same calls, and so the same agreements.
+        for observation in self._observed.values():
+            observation.end()
+        self._observed.clear()
         super().free()
         self.shared.free()
 
@@ -226,6 +268,13 @@ class NonBlockingPlans(PlanCache):
         # No thread can run Python, whatever part of a reduction is this rank's.
         if call.op is not None and not is_compiled(get_operation(call.op), call.dtype):
             return f"non-blocking: {call.op} on {call.element} has no compiled form"
+        kind = COLLECTIVES[call.kind].regular or call.kind
+        return self._why_too_small(call, is_measured=kind in self._overlapping)
+
+    def _why_too_small(self, call: CollectiveCall, *, is_measured: bool) -> str | None:
+        """Return why starting a plan of this size does not pay, unless that was measured."""
+        if is_measured and self.config.nonblocking_from is None:
+            return None
         n_blocks = self.size if COLLECTIVES[call.kind].has_blocks else 1
         least = self.config.nonblocking_from
         least = LEAST_BYTES if least is None else least
@@ -236,13 +285,16 @@ class NonBlockingPlans(PlanCache):
     def decide(self, call: CollectiveCall) -> Decision:
         """Return what the table says of a call, and whether that pays here."""
         decision = super().decide(call)
+        is_measured = decision.computation_s is not None
+        if reason := self._why_too_small(call, is_measured=is_measured):
+            return native_decision(reason)
         if decision.choice.transport != MESSAGES:
             decision = native_decision(f"{decision.label}: non-blocking, no plan passes messages")
-        elif not self._pays(decision):
+        elif not is_measured and not self._pays(decision):
             decision = native_decision(
                 f"non-blocking: {decision.label} gains less than starting it so costs"
             )
-        if decision.choice.native:
+        if decision.choice.native and not is_measured:
             return self._through_memory(call) or decision
         return decision
 
@@ -332,6 +384,12 @@ class NonBlockingPlans(PlanCache):
         call = VectorCall(kind.name, n_bytes, root, name, arguments.element, known.digest(), known)
         return self._route(call), arguments
 
+    def _spec(self, call: CollectiveCall, decision: Decision) -> PlanSpec:
+        """Return the spec of a plan, on the cores that there are where its progress is placed."""
+        spec = super()._spec(call, decision)
+        n_spare = self.setup.places.n_spare
+        return with_cores(spec, n_spare) if decision.computation_s is not None else spec
+
     def _collective_of(self, call: CollectiveCall) -> Any:
         """Return the collective of a call, of which each rank knows all."""
         if not isinstance(call, VectorCall):
@@ -357,12 +415,48 @@ class NonBlockingPlans(PlanCache):
             return self._failed_route(call, decision, str(error))
         # Errors from here on, such as a lack of memory, are raised on this rank only, as in MPI.
         with as_loaded():
-            program = LocalProgram(plan, self.private)
+            program = program_of(plan, spec, self.private, decision.computation_s)
         self._make_room()
         row = self._row(call, decision, planned=True)
         row.seconds += perf_counter() - begin
         used = self._used_bytes(call, spec, plan)
-        return self._keep(Route(call, row, None, program, *used))
+        route = self._keep(Route(call, row, None, program, *used))
+        route.place = self.setup.places.of(policy_of(spec))
+        if call.kind in KINDS and self.setup.places.n_spare:
+            known = self._observed.setdefault(call, Observation())
+            self._split(route, known.agreed_s)
+        return route
+
+    def _split(self, route: Route, computation_s: float | None) -> None:
+        """Split a route's tree beside what ranks compute, where the model says so."""
+        if computation_s is None or not isinstance(route.program, LocalProgram):
+            return
+        plan, n_spare = route.program.plan, self.setup.places.n_spare
+        spec = plan.spec
+        assert spec is not None, "it was compiled from one"
+        split = split_for(plan, spec, n_spare, computation_s)
+        if split is None:
+            return
+        try:
+            with as_loaded():
+                plan = compile_plan(split, rank=self.rank)
+                program = program_of(plan, split, self.private, computation_s)
+        except CollplanError:  # passes that belong after the split; on all ranks
+            return
+        route.program.close()
+        route.program = program
+        row = route.row
+        why = f"{row.why}, {split_levels(split)} levels on ranks' cores beside computation"
+        route.row = self.config.statistics.row(
+            row.collective,
+            row.ran,
+            why,
+            row.ranks,
+            route.call.n_bytes,
+            planned=True,
+            native_s=row.native_s,
+            chosen_s=row.chosen_s,
+        )
 
     def run(
         self, route: Route, sent_at: int, received_at: int, given: Any, staged: Staged | None = None
@@ -375,11 +469,17 @@ class NonBlockingPlans(PlanCache):
             if started.number > self._n_started - n_spaces:
                 break
             board().wait(started.copy.flight)
+        observation = self._observed.get(route.call)
+        if observation is not None and observation.count(self.private):
+            self._split(route, observation.agreed_s)
         copy = route.program.take(sent_at, received_at)
         space = self._n_started % n_spaces
+        board().stay_on(route.place)
         finish = None if staged is None else staged.finish
         request = PlannedRequest(copy.start(space, finish))
         request.flight = copy.flight
+        if observation is not None and observation.agreed_s is None:
+            request.observation, request.started_s = observation, perf_counter()
         number, self._n_started = self._n_started, self._n_started + 1
         self._in_flight.append(Started(number, copy, staged, given))
         return request

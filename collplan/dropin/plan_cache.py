@@ -86,7 +86,11 @@ class PlanCache(ABC):
         self._decided: dict[CollectiveCall, Route] = {}
         self._backoffs: dict[str, Backoff] = defaultdict(Backoff)
         sweeps = () if table is None else table.sweeps
-        self._kinds = {sweep.collective for sweep in sweeps if sweep.complete}
+        self._kinds = {
+            sweep.collective
+            for sweep in sweeps
+            if sweep.complete and not (self.is_blocking and sweep.computation_s is not None)
+        }
 
     def find(
         self, key: Any, kind: Kind, sendbuf: Any, recvbuf: Any, op: MPI.Op | None, root: int
@@ -229,7 +233,14 @@ class PlanCache(ABC):
         """Return what the table says of a call; the same on all ranks."""
         assert self.table is not None, "without a table there is a reason for native"
         kind = COLLECTIVES[call.kind].regular or call.kind
-        found = self.table.decide(kind, call.n_bytes, self.size, self.placement, call.commutes)
+        found = self.table.decide(
+            kind,
+            call.n_bytes,
+            self.size,
+            self.placement,
+            call.commutes,
+            overlaps=not self.is_blocking,
+        )
         return found if kind == call.kind else replace(found, why=f"{kind} {found.why}")
 
     # A cached_property would make the instance's dictionary, and every attribute slower.

@@ -53,6 +53,8 @@ class Route:
         What may change later what equal calls run.
     rivals : list of Route
         The plans of a trial under way, for native MPI's route and for each of theirs.
+    place : int, optional
+        The processor of the thread that advances the program.
     """
 
     call: CollectiveCall
@@ -68,6 +70,7 @@ class Route:
     n_left: int = 0
     pending: Any = None
     rivals: list[Route] = field(default_factory=list)
+    place: int | None = None
     sent_at: int = field(default=_NOWHERE, init=False)
     received_at: int = field(default=_NOWHERE, init=False)
     number: int = field(default_factory=count().__next__, init=False)

@@ -209,6 +209,9 @@ def _expressible(table: TuningTable, library: Library, notes: list[str]) -> list
         if sweep.counts is not None:
             notes.append(f"{place}: {library.name} cannot tell counts apart, left out")
             continue
+        if sweep.computation_s is not None:
+            notes.append(f"{place}: {library.name} is told of blocking calls only, left out")
+            continue
         if not sweep.complete:
             notes.append(f"{place}: not complete, left out; tune again to complete it")
             continue

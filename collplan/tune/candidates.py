@@ -9,18 +9,27 @@ the performance of MPI libraries", 2006, sections 2 and 3.1.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from collplan.planner.decompose import guideline
+from collplan.planner.passes.progress.cores import POLICIES, CorePlacement
+from collplan.planner.passes.progress.tree_model import tree_height
 from collplan.planner.plan.phases import NATIVE
 from collplan.select.alltoall_designs import DESIGNS
 from collplan.select.candidates import SEGMENTS, SHARED, Form, all_forms, with_algorithms
 from collplan.select.entries import Entry, NotEstimated, Question, estimate_all
 from collplan.select.sweep import price
 from collplan.select.waves import MAX_TASKS, SAFETY, WAVES
-from collplan.specs import AlgorithmChoice, Decomposition, Method, PlanSpec
+from collplan.specs import (
+    AlgorithmChoice,
+    Decomposition,
+    Machine,
+    Method,
+    PassChoice,
+    PlanSpec,
+)
 from collplan.specs.request import MESSAGES
 
 DIMENSIONS: Final = (2, 3)
@@ -36,6 +45,18 @@ TOPOLOGIES: Final = {
 """The virtual topologies that flat algorithms are known as, too."""
 DESIGN: Final = "design"
 """The family of alltoall's designs."""
+MOST_LEVELS: Final = 3
+"""Levels of a tree on the ranks' own cores that are tried, as in the paper on overlap."""
+SPLIT: Final = {
+    "bcast": ("binomial",),
+    "reduce": ("binomial",),
+    "gather": ("binomial",),
+    "scatter": ("binomial",),
+    "allreduce": ("reduce_bcast",),
+    "scan": ("binomial",),
+    "exscan": ("binomial",),
+}
+"""The trees whose levels are split."""
 LEAST_KEPT: Final = 3
 """So many are measured whatever the model says, if there are as many."""
 Item = TypeVar("Item")
@@ -198,7 +219,12 @@ class Selection:
 
 
 def select(
-    spec: PlanSpec, keep_within: float, spread: Spread = one_by_one, at_most: int | None = None
+    spec: PlanSpec,
+    keep_within: float,
+    spread: Spread = one_by_one,
+    at_most: int | None = None,
+    *,
+    beside_cores: int | None = None,
 ) -> Selection:
     """Return the candidates whose predicted time is near the best.
 
@@ -216,8 +242,12 @@ def select(
         Where to estimate and simulate; the result does not depend on it.
     at_most : int, optional
         Keep no more, the best predicted.
+    beside_cores : int, optional
+        Cores of a node, for calls that overlap computation: see `overlapping`.
     """
     entries = list_entries(spec, spread)
+    if beside_cores is not None:
+        entries = [entry for entry in entries if starts_alone(entry.spec)]
     limit = max(SAFETY, keep_within)
     makespans = _simulate_near(entries, limit, keep_within, spread)
     found = {e.name: s for e in entries if (s := makespans.get(e.name)) is not None}
@@ -232,10 +262,78 @@ def select(
         if predicted_s <= keep_within * best_s or is_first or len(kept) < LEAST_KEPT:
             kept.append(Candidate(entry.name, family, entry.spec, predicted_s))
             families.add(family)
+    if beside_cores is not None:
+        machine = spec.machine.replace(cores=beside_cores)
+        kept = overlapping(spec.replace(machine=machine), kept, at_most)
     kept = kept[:at_most]
     # What was simulated in vain cannot be compiled.
     n_there = sum(makespans.get(entry.name, 0.0) is not None for entry in entries)
-    return Selection(kept, n_there - len(kept))
+    return Selection(kept, max(0, n_there - len(kept)))
+
+
+def overlapping(
+    spec: PlanSpec, candidates: Sequence[Candidate], at_most: int | None = None
+) -> list[Candidate]:
+    """Return what is worth measuring beside computation: candidates, and where they progress.
+
+    Each progresses on the communication cores by every policy that differs. A tree is always
+    among them, also with levels nearest the leaves on the ranks' own cores.
+
+    Parameters
+    ----------
+    spec : PlanSpec
+        Whose machine has the cores.
+    candidates : sequence of Candidate
+        The best for blocking calls that `starts_alone` admits, of the same collective.
+    at_most : int, optional
+        Return no more; trees stay.
+    """
+    machine, kind = spec.machine, spec.collective.planned_kind
+    own = {one.name: replace(one, spec=one.spec.replace(machine=machine)) for one in candidates}
+    trees = [
+        own.pop(name)
+        if name in own
+        else Candidate(name, "flat", spec.with_method(Method(algorithms=name)))
+        for name in (SPLIT.get(kind, ()) if machine.n_ranks > 1 else ())
+    ]
+    others = list(own.values())
+    if any(len(free) for free in CorePlacement.of(machine).free):
+        highest = min(MOST_LEVELS, int(tree_height(machine.n_ranks)) - 1)
+        split = [
+            _progressing(tree, f"S={levels}", "split_tree", levels=levels)
+            for tree in trees
+            for levels in range(1, highest + 1)
+        ]
+        others, trees = _placed(others, machine), [*_placed(trees, machine), *split]
+    n_others = None if at_most is None else max(0, at_most - len(trees))
+    return [*others[:n_others], *trees][:at_most]
+
+
+def _placed(candidates: Sequence[Candidate], machine: Machine) -> list[Candidate]:
+    """Return candidates with progress placed by each policy that differs on a machine."""
+    policies = POLICIES[1:] if machine.numa_domains > 1 else POLICIES[2:]
+    return [
+        _progressing(one, policy, "place_progress", policy=policy)
+        for one in candidates
+        for policy in policies
+    ]
+
+
+def _progressing(candidate: Candidate, suffix: str, name: str, **options: Any) -> Candidate:
+    """Return a candidate with the pass that moves its progress, before those it has."""
+    choice = PassChoice(name=name, options=options)
+    spec = candidate.spec.replace(passes=(choice, *candidate.spec.passes))
+    return replace(candidate, name=f"{candidate.name} {suffix}", spec=spec)
+
+
+def starts_alone(spec: PlanSpec) -> bool:
+    """Return whether a rank can start a plan without meeting the others, as calls must.
+
+    They would have to meet for memory that they share, or for communicators of native
+    components.
+    """
+    names = spec.method.named_algorithms(spec.collective.planned_kind)
+    return spec.transport == MESSAGES and all(name != NATIVE for _, name in names)
 
 
 def _gains(entry: Entry, found: Mapping[str, float]) -> bool:

@@ -294,4 +294,7 @@ def _to_add_to(
 
 
 def _measured_with(sweep: Sweep) -> str:
-    return sweep.datatype if sweep.op is None else f"{sweep.datatype} {sweep.op.name}"
+    words = [sweep.datatype] if sweep.op is None else [sweep.datatype, sweep.op.name]
+    if sweep.computation_s is not None:
+        words.append(f"beside {sweep.computation_s:g} s on nodes of {sweep.cores} cores")
+    return " ".join(words)

@@ -44,6 +44,11 @@ class TuningJob:
         Measure again the sweeps that the table has.
     give_up_s : float
         A candidate has failed whose call takes longer, and than twenty native calls.
+    computation_s : float or None
+        What each rank computes beside every call, which then does not block; None for blocking
+        calls.
+    cores : tuple of int or None
+        The processor of each core of a node: ranks and their threads are bound to them.
     """
 
     collectives: tuple[Collective, ...]
@@ -57,6 +62,8 @@ class TuningJob:
     numa_domains: int = 1
     again: bool = False
     give_up_s: float = 60.0
+    computation_s: float | None = None
+    cores: tuple[int, ...] | None = None
 
     def arguments(self, placement: Placement) -> dict[str, Any]:
         """Return all that decides what is measured, as JSON can hold it."""
@@ -73,10 +80,19 @@ class TuningJob:
             "lanes": self.lanes,
             "numa_domains": self.numa_domains,
             "placement": str(placement),
+            **({} if self.computation_s is None else {"computation": self.computation_s}),
+            **({} if self.cores is None else {"cores": list(self.cores)}),
         }
 
-    def goals(self, nodes: Sequence[int]) -> Iterator[Goal]:
+    def goals(self, nodes: Sequence[int], n_spare: int = 0) -> Iterator[Goal]:
         """Yield every sweep to measure, on ranks whose nodes are given.
+
+        Parameters
+        ----------
+        nodes : sequence of int
+            Equal for ranks of one node.
+        n_spare : int
+            Communication cores of each node.
 
         Raises
         ------
@@ -98,7 +114,9 @@ class TuningJob:
                         f"collective.root: {root} is not among {n_ranks} ranks; give a smaller one"
                     )
                 sizes = self.sizes if collective.has_data else (0,)
-                goal = Goal(collective, members, placement, sizes)
+                overlaps = self.computation_s is not None
+                n_cores = max(placement.ranks_per_node) + n_spare if overlaps else None
+                goal = Goal(collective, members, placement, sizes, self.computation_s, n_cores)
                 goal.check()
                 yield goal
 
@@ -117,12 +135,18 @@ class Goal:
         Where they are.
     sizes : tuple of int
         Bytes, ascending.
+    computation_s : float or None
+        What each rank computes beside every call; None for blocking calls.
+    cores : int or None
+        Cores of a node, where calls do not block.
     """
 
     collective: Collective
     members: tuple[int, ...]
     placement: Placement
     sizes: tuple[int, ...]
+    computation_s: float | None = None
+    cores: int | None = None
 
     def sized(self, n_bytes: int) -> Collective:
         """Return the collective of the given size in bytes."""
@@ -148,16 +172,19 @@ class Goal:
             points=(),
             choices={},
             complete=False,
+            computation_s=self.computation_s,
+            cores=self.cores,
         )
 
     def find(self, table: TuningTable, *, of_rival: bool = False) -> Sweep | None:
         """Return the table's sweep of this, None where it has none.
 
-        A rival is the sweep in whose place this one would be, of another type or operation.
+        A rival is the sweep in whose place this one would be, of another type or operation, or
+        beside another computation.
         """
         empty = self.empty_sweep()
         for sweep in table.sweeps:
-            is_rival = (sweep.datatype, sweep.op) != (empty.datatype, empty.op)
+            is_rival = _measured_as(sweep) != _measured_as(empty)
             if sweep.key == empty.key and is_rival == of_rival:
                 return sweep
         return None
@@ -165,6 +192,10 @@ class Goal:
     def __str__(self) -> str:
         """Name the sweep in one line, like ``bcast on 4 x 4 ranks block``."""
         return f"{self.empty_sweep().name} on {self.placement}"
+
+
+def _measured_as(sweep: Sweep) -> tuple[object, ...]:
+    return sweep.datatype, sweep.op, sweep.computation_s, sweep.cores
 
 
 def _in_words(collective: Collective) -> str:

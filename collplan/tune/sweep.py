@@ -18,7 +18,16 @@ from collplan.specs.elements import Datatype, Operation
 from collplan.specs.errors import SpecError
 from collplan.specs.explaining import explaining
 from collplan.specs.machine import Machine, RankOrder, place_ranks
-from collplan.specs.numbers import REAL, Bytes, Flag, Natural, NumberOfRanks, Positive, Seconds
+from collplan.specs.numbers import (
+    REAL,
+    Bytes,
+    Flag,
+    Natural,
+    NumberOfCores,
+    NumberOfRanks,
+    Positive,
+    Seconds,
+)
 from collplan.specs.request import Method, PlanSpec
 from collplan.specs.vectors import Vector
 
@@ -253,6 +262,13 @@ class Sweep(SpecModel):
     ranks_per_core : float or None
         How many ranks shared a core of the fullest host; None where each had its own.
         Native calls may wait badly then, so that speed-ups hold for such runs only.
+    computation_s : float or None
+        Where calls did not block: what each rank computed between start and wait, in s of its
+        core. Times are those of all together, and hold for non-blocking calls only. None where
+        calls blocked.
+    cores : int or None
+        Cores of a node that plans beside computation were made for; those without a rank are
+        communication cores. None where calls blocked.
     """
 
     collective: str
@@ -266,6 +282,8 @@ class Sweep(SpecModel):
     choices: dict[str, Choice]
     complete: Flag
     ranks_per_core: Annotated[float, Field(gt=1, le=2**31), REAL] | None = None
+    computation_s: Seconds | None = None
+    cores: NumberOfCores | None = None
 
     def _check(self) -> None:
         model = COLLECTIVES.get(self.collective)
@@ -284,6 +302,16 @@ class Sweep(SpecModel):
         if self.ranks != self.placement.n_ranks:
             raise ValueError(
                 f"ranks is {self.ranks}, placement has {self.placement.n_ranks}; make them agree"
+            )
+        if (self.computation_s is None) != (self.cores is None):
+            known, missing = "computation_s", "cores"
+            if self.computation_s is None:
+                known, missing = missing, known
+            raise ValueError(f"{known} is given, but not {missing}; give both or none")
+        if self.cores is not None and self.cores < max(self.placement.ranks_per_node):
+            raise ValueError(
+                f"cores is {self.cores}, a node has {max(self.placement.ranks_per_node)} ranks; "
+                f"give one for each at least"
             )
         self._check_points()
 
@@ -305,14 +333,23 @@ class Sweep(SpecModel):
             raise ValueError("complete is true, but there are no points; measure some")
 
     @cached_property
-    def key(self) -> tuple[str, bool | None, str | None, Placement]:
-        """Key of a sweep in a table: collective, whether its op commutes, counts, placement."""
-        return self.collective, self.op_commutes, self.counts, self.placement
+    def key(self) -> tuple[str, bool | None, str | None, Placement, bool]:
+        """Key of a sweep in a table.
+
+        Collective, whether its op commutes, counts, placement, and whether calls overlapped
+        computation.
+        """
+        overlaps = self.computation_s is not None
+        return self.collective, self.op_commutes, self.counts, self.placement, overlaps
 
     @property
     def name(self) -> str:
-        """Return its collective, with the counts it holds for, like ``gatherv (zipf, seed 3)``."""
-        return name_with_counts(self.collective, self.counts)
+        """Return its collective, with the counts it holds for, like ``gatherv (zipf, seed 3)``.
+
+        Of calls that do not block also what they overlap: ``Ireduce beside 0.1 s``.
+        """
+        name = name_with_counts(self.collective, self.counts)
+        return name if self.computation_s is None else f"I{name} beside {self.computation_s:g} s"
 
     def intervals(self) -> list[tuple[int, int | None, str]]:
         """Return which label wins where: (from bytes, up to but without bytes, label).

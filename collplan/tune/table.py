@@ -98,6 +98,9 @@ class Decision:
     is_known : bool
         Whether it can be decided without the cost model; otherwise it is native because no
         sweep speaks for the placement.
+    computation_s : float or None
+        Where it was measured without blocking: the computation beside it, which these times
+        contain.
     """
 
     choice: Choice
@@ -106,6 +109,7 @@ class Decision:
     native_s: float | None = None
     chosen_s: float | None = None
     is_known: bool = True
+    computation_s: float | None = None
 
     @property
     def gain_s(self) -> float | None:
@@ -148,7 +152,7 @@ class TuningTable(SpecModel):
             )
         for key, n_times in Counter(sweep.key for sweep in self.sweeps).items():
             if n_times > 1:
-                kind, _, counts, placement = key
+                kind, _, counts, placement, _ = key
                 name = name_with_counts(kind, counts)
                 raise ValueError(f"{name} on {placement} is there twice; keep one sweep")
 
@@ -179,6 +183,8 @@ class TuningTable(SpecModel):
         placement: Placement,
         op_commutes: bool | None = None,
         counts: str | None = None,
+        *,
+        overlaps: bool = False,
     ) -> Decision:
         """Return what to run for a collective, and why.
 
@@ -186,7 +192,8 @@ class TuningTable(SpecModel):
         of more or fewer ranks, or another number of nodes as full as these in the same order.
         Of two with fewer and with more ranks, the nearer decides, see `Sweep.winner_towards`.
         Of several nodes, a sweep of up to `FARTHEST_RANKS` times as many ranks or few decides
-        alone. Otherwise it is native.
+        alone. Otherwise it is native. For calls that overlap computation, sweeps that were
+        measured so go first.
 
         Parameters
         ----------
@@ -202,9 +209,16 @@ class TuningTable(SpecModel):
         counts : str or None
             Of `counts_in_words`, where counts differ per rank. A sweep of other counts never
             decides.
+        overlaps : bool
+            Whether the call does not block.
         """
-        fitting = self.sweeps_of(kind, op_commutes, counts)
-        nearest, beyond = _around(fitting, ranks, placement)
+        nearest, beyond = None, None
+        if overlaps:
+            fitting = self.sweeps_of(kind, op_commutes, counts, overlaps=True)
+            nearest, beyond = _around(fitting, ranks, placement)
+        if nearest is None:
+            fitting = self.sweeps_of(kind, op_commutes, counts)
+            nearest, beyond = _around(fitting, ranks, placement)
         if nearest is None:
             name = name_with_counts(kind, counts)
             why = f"no sweep of {name} on {placement}"
@@ -216,23 +230,33 @@ class TuningTable(SpecModel):
             also = f", as {beyond.placement} lies beyond"
         point = nearest.point_near(n_bytes, label)
         native = point.times.get(NATIVE_LABEL)
+        beside = nearest.computation_s
+        words = "" if beside is None else f" beside {beside:g} s of computation"
         return Decision(
             choice=nearest.choices[label],
             label=label,
-            why=f"won at {point.bytes} bytes on {nearest.placement}{also}",
+            why=f"won at {point.bytes} bytes on {nearest.placement}{also}{words}",
             native_s=None if native is None else native.median_s,
             chosen_s=point.times[label].median_s,
+            computation_s=beside,
         )
 
     def sweeps_of(
-        self, kind: str, op_commutes: bool | None = None, counts: str | None = None
+        self,
+        kind: str,
+        op_commutes: bool | None = None,
+        counts: str | None = None,
+        *,
+        overlaps: bool = False,
     ) -> list[Sweep]:
         """Return the complete sweeps of a collective; parameters are those of `decide`."""
         asked = kind, op_commutes, counts
         return [
             sweep
             for sweep in self.sweeps
-            if (sweep.collective, sweep.op_commutes, sweep.counts) == asked and sweep.complete
+            if (sweep.collective, sweep.op_commutes, sweep.counts) == asked
+            and sweep.complete
+            and (sweep.computation_s is not None) == overlaps
         ]
 
     def check(self, fingerprint: Fingerprint) -> None:

@@ -12,6 +12,7 @@ from collplan.compiling_together import compile_together
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.measure.native import NativeCollective
+from collplan.measure.overlap.beside import Beside, Overlapped
 from collplan.measure.run import Case, allocate_case, find_truth, make_or_refuse
 from collplan.measure.statistics import is_faster
 from collplan.measure.timing import Call, Watch, time_in_turns
@@ -71,6 +72,7 @@ def try_candidates(
     *,
     advance: Advance,
     watchdog: Watchdog,
+    beside: Beside | None = None,
 ) -> Verdict:
     """Find the fastest way to compute a spec's collective.
 
@@ -91,6 +93,8 @@ def try_candidates(
         Told how much is done.
     watchdog : Watchdog
         Ends the run where a candidate's call does not end.
+    beside : Beside, optional
+        What to compute beside every call, which then does not block.
 
     Returns
     -------
@@ -109,7 +113,7 @@ def try_candidates(
         NativeCollective(spec.collective, comm, case.sendbuf, case.native_recvbuf) as native,
         watchdog.watching(),
     ):
-        stand = _Stand(case, native, rules, watchdog)
+        stand = _Stand(case, native, rules, watchdog, beside)
         left = list(candidates)
         while left:
             stand.fill(left)
@@ -125,19 +129,25 @@ class _Stand:
     """The native call, and the candidates that are bound beside it."""
 
     def __init__(
-        self, case: Case, native: NativeCollective, rules: Rules, watchdog: Watchdog
+        self,
+        case: Case,
+        native: NativeCollective,
+        rules: Rules,
+        watchdog: Watchdog,
+        beside: Beside | None,
     ) -> None:
         self._case, self._comm, self._rules = case, case.comm, rules
         self._watchdog = watchdog
         n_sharing = ranks_per_core(case.comm)
         _, self._truth = find_truth(case, native)
-        self._native: Call = native
-        self._bound: dict[str, BoundPlan] = {}
+        self._beside = beside
+        self._native: Call = native if beside is None else partial(beside.natively, native)
+        self._bound: dict[str, BoundPlan | Overlapped] = {}
         self._families: dict[str, str] = {}
         self._turn = 0
         self.verdict = Verdict({}, NATIVE_LABEL, ranks_per_core=n_sharing)
         begin = perf_counter()
-        native()
+        self._native()
         watchdog.limit_s = max(watchdog.limit_s, PATIENCE * (perf_counter() - begin))
 
     def fill(self, left: list[Candidate]) -> None:
@@ -156,7 +166,7 @@ class _Stand:
             self._watchdog.announce(candidate.name)
             comm.Barrier()
             # Not watched: the first one compiles the engine.
-            binding = partial(bind, plan, comm, self._case.sendbuf, self._case.recvbuf)
+            binding = partial(self._bind, plan, candidate.spec)
             bound = make_or_refuse(comm, binding)
             if isinstance(bound, str):
                 continue
@@ -171,6 +181,13 @@ class _Stand:
             else:
                 self.verdict.wrong[candidate.name] = str(wrong)
                 bound.free()
+
+    def _bind(self, plan: Plan, spec: PlanSpec) -> BoundPlan | Overlapped:
+        """Return a plan ready to be called; collective."""
+        case = self._case
+        if self._beside is None:
+            return bind(plan, case.comm, case.sendbuf, case.recvbuf)
+        return self._beside.start_of(plan, spec, case.sendbuf, case.recvbuf)
 
     def measure_round(self) -> None:
         """Measure all that are bound beside native; keep the best of them bound."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from collplan.executors.mpi.host.cores import pin_thread
 from collplan.executors.mpi.together import first_alone, together
 from collplan.measure.lanes import node_of_ranks
+from collplan.measure.overlap.beside import Beside
 from collplan.measure.timing import everywhere, meet_asleep
+from collplan.progress_places import ProgressPlaces, find_places
 from collplan.select.sweep import price
 from collplan.specs import Bcast, PlanSpec
 from collplan.specs.errors import CollplanError
@@ -97,11 +100,15 @@ def tune(
         If ranks are missing, or files are there that this is no continuation of.
     """
     nodes = node_of_ranks(comm)
-    goals = list(job.goals(nodes))
+    places = find_places(comm, nodes, job.cores, job.numa_domains)
+    if places.own is not None:
+        # Before anybody asks how many ranks share a core, as that is kept.
+        pin_thread(places.own)
+    goals = list(job.goals(nodes, places.n_spare))
     with ExitStack() as held:
         on_first(comm, lambda: held.enter_context(claimed(output)))
         journal = Journal(output, job.arguments(Placement.of_nodes(nodes)))
-        run = _Run(comm, job, goals, journal, on_progress)
+        run = _Run(comm, job, goals, journal, on_progress, places)
         return run.finish(restart=restart)
 
 
@@ -143,7 +150,9 @@ class _Run:
         goals: Sequence[Goal],
         journal: Journal,
         on_progress: Progress | None,
+        places: ProgressPlaces,
     ) -> None:
+        self._places = places
         self._comm, self._job, self._goals, self._journal = comm, job, goals, journal
         self._crash_log, self._on_progress = CrashLog(journal.output), on_progress
         self._done = 0.0
@@ -200,13 +209,19 @@ class _Run:
             self._done += _weight(n_bytes)
         part.Free()
 
+    def _beside(self, part: Any) -> AbstractContextManager[Beside | None]:
+        """Return what is computed beside every call, None for blocking ones; collective."""
+        seconds = self._job.computation_s
+        return nullcontext() if seconds is None else Beside(part, seconds, self._places)
+
     def _measure(self, goal: Goal, n_bytes: int, part: Any) -> None:
         """Measure one point; ranks that take no part sleep."""
         self._tell(goal, n_bytes, 0)
         machine = self._state.table.machine(goal.placement)
         spec = PlanSpec(machine=machine, collective=goal.sized(n_bytes))
         job = self._job
-        selection = select(spec, job.keep_within, over_ranks(self._comm), job.at_most)
+        spread = over_ranks(self._comm)
+        selection = select(spec, job.keep_within, spread, job.at_most, beside_cores=goal.cores)
 
         def advance(done: float) -> None:
             self._tell(goal, n_bytes, SELECTING + (1 - SELECTING) * done)
@@ -218,9 +233,10 @@ class _Run:
             kept = [one for one in selection.kept if one.name not in failed]
             watchdog = Watchdog(self._crash_log, str(goal), n_bytes, job.give_up_s)
             try:
-                verdict = try_candidates(
-                    part, spec, kept, rules, advance=advance, watchdog=watchdog
-                )
+                with self._beside(part) as beside:
+                    verdict = try_candidates(
+                        part, spec, kept, rules, advance=advance, watchdog=watchdog, beside=beside
+                    )
             except CollplanError as error:
                 reason = f"{goal}, {n_bytes} bytes: {error}"
         meet_asleep(self._comm)

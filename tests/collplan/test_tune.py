@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 
 from collplan.measure.statistics import LEAST, is_faster
+from collplan.planner import compile_plan
 from collplan.reports.tuning import plot_speedups, print_tuned, to_json
 from collplan.select.entries import Entry, Question, estimate_all
 from collplan.select.waves import MAX_TASKS
-from collplan.specs import Bcast, CollplanError, Gatherv
+from collplan.specs import Bcast, CollplanError, Gatherv, Method
 from collplan.tune.candidates import (
     all_variants,
     family_of,
@@ -27,6 +28,7 @@ from collplan.tune.candidates import (
     mesh_shapes,
     one_by_one,
     select,
+    starts_alone,
     topology_of,
 )
 from collplan.tune.journal import State, open_state
@@ -177,6 +179,55 @@ def test_equal_plans_are_measured_once_and_segments_where_they_gain() -> None:
     cut = [name for name in names if name.endswith("KiB") and name.rpartition(" ")[0] in names]
     assert cut
     assert all(predicted[name] < predicted[name.rpartition(" ")[0]] for name in cut)
+
+
+@pytest.mark.parametrize("kind", ["bcast", "reduce", "allreduce", "scan", "alltoall"])
+def test_beside_computation_progress_is_placed_and_trees_are_split(kind: str) -> None:
+    spec = spec_of(kind, 8192, nodes=2, ranks_per_node=4)
+    kept = select(spec, 1.2, at_most=9, beside_cores=5).kept
+    assert len({one.name for one in kept}) == len(kept) <= 9
+    for one in kept:
+        assert one.spec.machine.cores_per_node == 5
+        assert starts_alone(one.spec)
+        assert one.spec.passes[0].name in ("place_progress", "split_tree")
+        assert compile_plan(one.spec).n_ranks == 8
+    levels = [one.spec.passes[0].options.get("levels") for one in kept]
+    assert levels[-3:] == ([None] * 3 if kind == "alltoall" else [None, 1, 2])
+    # Without a core to spare nothing is placed.
+    assert all(
+        one.spec.passes == () or one.spec.passes[0].name == "segment"
+        for one in select(spec, 1.2, beside_cores=4).kept
+    )
+
+
+def test_policies_are_tried_where_they_differ() -> None:
+    spec = spec_of("scan", 8192, ranks_per_node=4, numa_domains=2)
+    kept = select(spec, 1.2, at_most=6, beside_cores=6).kept
+    assert {one.spec.passes[0].options.get("policy") for one in kept} == {"numa", "odd_even", None}
+
+
+def test_what_ranks_have_to_meet_for_is_no_candidate_beside_computation() -> None:
+    spec = spec_of("bcast", **SMALL)
+    assert starts_alone(spec)
+    assert not starts_alone(spec.replace(transport="shared"))
+    roles = {"decomposition": "hierarchical", "algorithms": {"node": "native"}}
+    assert not starts_alone(spec.with_method(Method.model_validate(roles)))
+
+
+def test_goals_beside_computation_name_their_cores() -> None:
+    job = replace(JOB, computation_s=0.5, cores=(0, 0, 1))
+    for goal in job.goals(NODES, n_spare=1):
+        assert (goal.computation_s, goal.cores) == (0.5, 3)
+        assert str(goal).endswith("beside 0.5 s on 2 x 2 ranks block")
+        table = TuningTable(fingerprint=FINGERPRINT, sweeps=(goal.empty_sweep(),))
+        assert goal.find(table) is not None
+        other = replace(goal, computation_s=0.25)
+        assert other.find(table) is None
+        assert other.find(table, of_rival=True) is not None
+        blocking = replace(goal, computation_s=None, cores=None)
+        assert blocking.find(table, of_rival=True) is None
+    assert job.arguments(Placement.of_nodes(NODES))["computation"] == 0.5
+    assert "computation" not in JOB.arguments(Placement.of_nodes(NODES))
 
 
 def test_predictions_do_not_depend_on_where_they_are_made() -> None:
@@ -462,6 +513,39 @@ def test_the_command_tunes_sub_communicators(tmp_path: Path, mpi: str) -> None:
         assert noted == [crowd if crowd > 1 else None for crowd in crowds]
     assert table.fingerprint.mpi.startswith("MPICH" if mpi == "mpich" else "Open MPI")
     assert [path.name for path in tmp_path.iterdir()] == ["t.json"]
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_the_command_tunes_beside_computation_and_programs_follow(tmp_path: Path, mpi: str) -> None:
+    output, program = tmp_path / "t.json", tmp_path / "starts.py"
+    usable = sorted(os.sched_getaffinity(0))
+    first, last = usable[0], usable[-1]
+    cores = f"{first},{first},{last}"
+    asked = ["-n", 2, "-o", output, "--collectives", "reduce", "--sizes", "64KiB"]
+    done = tune(mpi, *asked, "--computation", "0.001", "--cores", cores, *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert "Ireduce beside 0.001 s" in done.stdout
+    (sweep,) = load_table(output).sweeps
+    assert (sweep.computation_s, sweep.cores) == (0.001, 3)
+    assert [*sweep.choices] == ["native", *(one for one in sweep.choices if "odd_even" in one)]
+    again = tune(mpi, *asked, "--computation", "0.002", "--cores", cores, *QUICK)
+    assert again.returncode == 2
+    assert "measured with float64 sum beside 0.001 s on nodes of 3 cores" in again.stderr
+    program.write_text(
+        "import numpy as np\n"
+        "from mpi4py import MPI\n"
+        "comm = MPI.COMM_WORLD\n"
+        "for _ in range(5):\n"
+        "    result = np.zeros(8192)\n"
+        "    comm.Ireduce(np.ones(8192), result).Wait()\n"
+        "    comm.Reduce(np.ones(8192), result)\n"
+        "assert comm.rank or (result == 2.0).all()\n"
+    )
+    line = [str(mpi_python(mpi)), "-m", "collplan", "exec", "--table", str(output)]
+    done = run([*line, "-n", "2", "--cores", cores, str(program)], COLLPLAN_LOG="1")
+    assert done.returncode == 0, done.stderr
+    assert "beside 0.001 s of computation" in done.stderr
+    assert "no sweep of reduce" in done.stderr
 
 
 def test_the_command_adds_to_a_table_and_measures_nothing_again(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from collplan.tune.sweep import Choice
 from collplan.tune.table import parse_table, save_table
 from folders import EXAMPLES
 from mpi_launching import MPIS, assert_passes, mpi_python, mpiexec_of, mpirun, run
+from tables_everywhere import planning_table
 
 
 def application(mpi: str, n_ranks: int, name: str, *arguments: str) -> dict[str, Any]:
@@ -64,6 +65,28 @@ def test_fft_transforms_any_extents_on_any_grid(mpi: str, grid: str, shape: str)
 def test_spmv_exchanges_halos_of_any_size(mpi: str) -> None:
     facts = application(mpi, 3, "spmv", "--unknowns", "301", "--iterations", "20")
     assert 0 < facts["least halo"] < facts["greatest halo"]
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("kind", ["reduce", "allreduce", "bcast"])
+def test_sums_hide_behind_computation(mpi: str, kind: str, tmp_path: Path) -> None:
+    """Blocks are right natively and by plans, whichever way they are computed meanwhile."""
+    table = tmp_path / "table.json"
+    save_table(planning_table(2, native_s=1.0), table)
+    python = mpi_python(mpi)
+    kernel = "python" if kind == "reduce" else "numpy"
+    size = ["--bytes", str(1 << 20), "--computation", "0.001", "--rounds", "2"]
+    program = [str(EXAMPLES / "overlapped_sums.py"), "--collective", kind, "--kernel", kernel]
+    by_table = [str(python), "-m", "collplan", "exec", "--table", str(table), "--force"]
+    natively = [str(mpiexec_of(python)), "-n", "2", str(python)]
+    for command in (natively, [*by_table, "-n", "2"]):
+        done = run([*command, *program, "--json", *size], COLLPLAN_LOG="1")
+        assert done.returncode == 0, done.stdout + done.stderr
+        facts = json.loads(done.stdout)
+        assert facts["correct"] is True
+        assert len(facts["overlap"]) == 2
+    # Warm-ups and rounds, alone and beside computation; two are native.
+    assert re.search(rf"I{kind} .* 6 +[0-9.]+ m?s", done.stderr), done.stderr
 
 
 def test_a_mistake_in_any_of_them_is_noticed() -> None:

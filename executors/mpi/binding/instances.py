@@ -7,6 +7,7 @@ others. Messages of programs in flight on one communicator are kept apart by tag
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -52,6 +53,12 @@ class LocalProgram:
         This rank's program; the same plan on all ranks.
     comm : MPI.Intracomm
         For such programs' messages alone; `ranks_per_core` was called for it before.
+    head_s : float
+        How long a start may take for the tasks that belong inside it, and goes on without them
+        then: a start waits for nobody. 0 leaves them to the background.
+    hold_s : float
+        How long the tasks that belong inside a wait are held for one. Then they go on without
+        it: other ranks need them. 0 leaves them to the background.
 
     Raises
     ------
@@ -62,7 +69,9 @@ class LocalProgram:
         If this rank has no memory for it.
     """
 
-    def __init__(self, plan: Plan, comm: MPI.Intracomm) -> None:
+    def __init__(
+        self, plan: Plan, comm: MPI.Intracomm, head_s: float = 0.0, hold_s: float = 0.0
+    ) -> None:
         if shares_memory(plan):
             raise UnsupportedPlanError(
                 "ranks share memory, which they have to make together; bind the plan"
@@ -79,9 +88,12 @@ class LocalProgram:
                 f"{reduction.why_callback}, and a thread does not run Python; bind the plan"
             )
         self.plan, self.comm = plan, comm
-        # All is the background's: nothing belongs inside the start or the wait.
+        self.head_ns, self.hold_ns = round(head_s * 1e9), round(hold_s * 1e9)
         program = prepared.program
-        stage = np.full_like(program.stage, Stage.BACKGROUND)
+        stage = program.stage.copy()
+        for name, time_ns in ((Stage.START, self.head_ns), (Stage.WAIT, self.hold_ns)):
+            if not time_ns:
+                stage[stage == name] = Stage.BACKGROUND
         self.program = replace(program, stage=stage)
         self.reduction = reduction
         reduction.load()
@@ -131,7 +143,6 @@ class Copy:
         buffers = self._buffers_at(sent_at, received_at)
         self._engine = Engine(of.program, buffers, of.comm, of.reduction)
         memory = self._engine._memory
-        memory.set(turn_ns=TURN_NS)
         self._tags = memory.tasks["tag"][:-1]
         self.flight = Flight(memory.address)
 
@@ -153,8 +164,12 @@ class Copy:
         memory, flight = self._engine._memory, self.flight
         np.add(self.of.program.tag, tag_space * MAX_TAGS, out=self._tags)
         request = MPI.Request.fromhandle(flight.prepare(board().address, finish))
+        program = self.of
+        hold_until_ns = program.hold_ns and time.monotonic_ns() + program.hold_ns
+        memory.set(turn_ns=program.head_ns or TURN_NS, hold_until_ns=hold_until_ns)
         if entry("run_loop")(memory.address, codes.START) > codes.PENDING:
             flight.fail(memory.get("code"))
+        memory.set(turn_ns=TURN_NS)
         board().add(flight)
         return request
 

@@ -6,6 +6,7 @@ The thread begins with the first program that is started so, and sleeps while no
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Callable
 from ctypes import c_int, c_ulong, c_void_p
@@ -108,7 +109,13 @@ class Flight(SharedRecord):
 
 
 class Board(SharedRecord):
-    """All flights of this process, and the thread that advances them."""
+    """All flights of this process, and the thread that advances them.
+
+    Attributes
+    ----------
+    thread_id : int
+        The system's number of the thread.
+    """
 
     def __init__(self) -> None:
         super().__init__(BOARD)
@@ -137,6 +144,8 @@ class Board(SharedRecord):
         self._over, self._work_at = self.get("over"), self.get("work")
         name, stopping = "collplan flights", self.get("stopping")
         self._thread = ProgressThread(name, self._serve, stopping, self._work_at, self)
+        self.thread_id = self._thread.native_id
+        self._processor: int | None = None
 
     def add(self, flight: Flight) -> None:
         """Let the thread, or who waits, advance a flight that was prepared."""
@@ -148,6 +157,16 @@ class Board(SharedRecord):
             is_seen = entry("publish")(self.address, place, flight.address)
         if not is_seen:
             self._post(self._work_at)
+
+    def stay_on(self, processor: int | None) -> None:
+        """Let the thread run on one processor from now on; if None, leave it where it is.
+
+        Threads that wait advance flights where they are.
+        """
+        if processor is None or processor == self._processor:
+            return
+        os.sched_setaffinity(self.thread_id, {processor})
+        self._processor = processor
 
     def wait(self, flight: Flight) -> None:
         """Return when a flight is done; advance all meanwhile."""

@@ -158,6 +158,7 @@ class LoopMemory(SharedRecord):
         self._fill_tasks(program)
         self._fill_queues(program, has_thread=background is not None)
         self.point(now="now_s", sleep="sleep_s", deadline="deadline_s", probed="n_probed")
+        self.point(hold_until="hold_until_ns")
         self.set(monotonic=time.CLOCK_MONOTONIC, realtime=time.CLOCK_REALTIME)
         self.find(*_SYSTEM)
         self._idling = caller, thread = np.zeros((2, 1), dtype=IDLING)

@@ -67,6 +67,11 @@ class ProgressThread:
         The address of the semaphore that it sleeps on.
     owner : object
         When it goes, so does the thread.
+
+    Attributes
+    ----------
+    native_id : int
+        The system's number of the thread.
     """
 
     def __init__(
@@ -74,6 +79,8 @@ class ProgressThread:
     ) -> None:
         thread = threading.Thread(target=_run, args=(serve,), name=name, daemon=True)
         thread.start()
+        assert thread.native_id is not None, "it has begun"
+        self.native_id = thread.native_id
         # Called at the end of Python at the latest, before its memory goes and MPI ends.
         self._stop: Any = weakref.finalize(owner, _stop, thread, serve, stopping, wake)
         _all.add(self)

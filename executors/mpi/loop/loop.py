@@ -385,9 +385,19 @@ def _compute_beside(state: Record) -> bool:
 
 
 @inner
+def _may_release(state: Record) -> bool:
+    """Return whether what belongs inside a wait need not be held for one any longer."""
+    hold_until_ns = load_acquire(state.hold_until)
+    return bool(hold_until_ns == 0 or now(state) >= hold_until_ns)
+
+
+@inner
 def _test(state: Record, end_ns: int) -> Long:
-    """Go on without waiting; what belongs inside a wait runs when it alone is left."""
-    if state.n_left - state.is_ending == state.n_left_held:
+    """Go on without waiting; what belongs inside a wait runs when it alone is left.
+
+    That is, from a time on that may have been set.
+    """
+    if state.n_left - state.is_ending == state.n_left_held and _may_release(state):
         release_held(state, codes.STAGE_WAIT)
     found = _run_ready(state, end_ns)
     if found == codes.DONE:

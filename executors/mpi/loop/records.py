@@ -87,6 +87,7 @@ _COUNTERS = (
     *("progress", "idle_polls", "computing", "compute_end_ns", "code", "n_failed"),
     *("epoch", "n_waiting", "n_past_gate", "n_at_end", "is_ending"),
     *("is_handed", "found", "processor", "is_stopping", "beside_left_ns"),
+    "hold_until_ns",  # when tests run what belongs inside a wait, if nobody waits before
 )
 _FIXED = (
     *("n_in_start", "n_held_in_all", "n_first_messages", "n_first_local", "n_first_held"),
@@ -110,6 +111,7 @@ _ADDRESSES = (
     *("idling", "caller_idling", "thread_idling"),
     *("sem_wait", "sem_trywait", "sem_timedwait", "sem_post", "sched_setaffinity"),
     *("handed", "over", "deadline", "stopping", "masks"),
+    "hold_until",  # where that time lies
     *("start_ns", "end_ns"),  # when tasks started and ended, where they are recorded
 )
 STATE: Final = words(*_COUNTERS, *_FIXED, *_ADDRESSES)

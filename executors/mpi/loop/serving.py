@@ -198,6 +198,8 @@ def run_board(address: int, what: int, turn_ns: int) -> Long:
             return codes.PENDING
         _sweep(board)
     else:
+        # What was held for this wait is so no longer, whoever advances it.
+        store_release(state_at(flight.state).hold_until, 0)
         # A thread of its own need not interfere; of several who wait, one is enough to say so.
         store_release(board.wanted, 1)
         is_locked = _lock(board, flight)

@@ -332,7 +332,11 @@ def non_blocking_time(
 
 
 def overlapped_time(
-    n_ranks: Numbers, n_cores: Numbers, levels: Numbers, *shapes: TreeShape
+    n_ranks: Numbers,
+    n_cores: Numbers,
+    levels: Numbers,
+    *shapes: TreeShape,
+    computing: float | None = None,
 ) -> Times:
     """Return T_overlapped(S, N), equation 7, or 9 if the tree grows.
 
@@ -349,6 +353,8 @@ def overlapped_time(
         S, at least 0.
     *shapes : TreeShape
         One binomial tree if there are none.
+    computing : float, optional
+        How long the computation takes, in transfers; that of equation 4 by default.
 
     Returns
     -------
@@ -364,17 +370,21 @@ def overlapped_time(
     --------
     >>> overlapped_time(62, 64, [0, 3]).round(2).tolist()
     [32.0, 9.19]
+    >>> overlapped_time(62, 64, [0, 3], computing=20.0).tolist()
+    [32.0, 23.0]
     """
     free = np.asarray(n_cores, dtype=np.int64) - _ranks(n_ranks)
-    head, computing, behind = np.zeros((3, 1))
+    head, beside, behind = np.zeros((3, 1))
     for shape in shapes or (BINOMIAL,):
         head = head + _head(n_ranks, levels, shape)
-        computing = computing + compute_time(n_ranks, n_cores, shape)
+        beside = beside + compute_time(n_ranks, n_cores, shape)
         behind = behind + overlappable_time(n_ranks, free, levels, shape)
-    return np.asarray(head + np.maximum(computing, behind))
+    return np.asarray(head + np.maximum(beside if computing is None else computing, behind))
 
 
-def best_levels(n_ranks: Numbers, n_cores: Numbers, *shapes: TreeShape) -> Integers:
+def best_levels(
+    n_ranks: Numbers, n_cores: Numbers, *shapes: TreeShape, computing: float | None = None
+) -> Integers:
     """Return the S of the least T_overlapped, ties to fewer levels.
 
     Parameters
@@ -385,6 +395,8 @@ def best_levels(n_ranks: Numbers, n_cores: Numbers, *shapes: TreeShape) -> Integ
         N_proc.
     *shapes : TreeShape
         One binomial tree if there are none.
+    computing : float, optional
+        How long the computation takes, in transfers; that of equation 4 by default.
 
     Returns
     -------
@@ -400,10 +412,17 @@ def best_levels(n_ranks: Numbers, n_cores: Numbers, *shapes: TreeShape) -> Integ
     --------
     >>> best_levels([51, 57, 60, 62], 64).tolist()
     [0, 1, 2, 3]
+
+    A long computation hides all levels, a short one only those that are few transfers.
+
+    >>> [int(best_levels(60, 64, computing=time)) for time in (0.0, 4.0, 8.0, 16.0)]
+    [3, 2, 1, 0]
     """
     ranks, cores = np.broadcast_arrays(_ranks(n_ranks), np.asarray(n_cores, dtype=np.int64))
     highest = max(int(shape.height(ranks).max(initial=0)) for shape in shapes or (BINOMIAL,))
-    times = overlapped_time(ranks[..., None], cores[..., None], np.arange(highest + 1), *shapes)
+    times = overlapped_time(
+        ranks[..., None], cores[..., None], np.arange(highest + 1), *shapes, computing=computing
+    )
     return np.asarray(times.argmin(axis=-1), dtype=np.int64)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -264,3 +265,26 @@ def test_run_leaves_standard_input_to_others(tmp_path: Path) -> None:
     with text.open("rb", buffering=0) as file:
         subprocess.run(line, env=mpi_environment(), stdin=file, timeout=HANG_S, check=True)
         assert file.read() == text.read_bytes()
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_ranks_and_their_progress_are_bound_to_processors(
+    tmp_path: Path, table: Path, mpi: str
+) -> None:
+    program = tmp_path / "where.py"
+    program.write_text("import os\nprint('runs on', os.sched_getaffinity(0))\n")
+    usable = sorted(os.sched_getaffinity(0))
+    first, last = usable[0], usable[-1]
+    cores = ("--cores", f"{first},{first},{last}")
+    line = exec_line(mpi, table, "-n", "2", "--force", *cores, str(program))
+    done = run(line)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(f"runs on {{{first}}}") == 2
+    few = run(exec_line(mpi, table, "-n", "2", "--force", "--cores", "0", str(program)))
+    assert few.returncode == 2
+    assert "cores: 1 processors, a node has 2 ranks" in few.stderr
+
+
+def test_cores_are_a_list(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["exec", "--table", str(table), "--cores", "x", str(UNCHANGED)]) == 2
+    assert "--cores: 'x' is not a list of processors" in capsys.readouterr().err

@@ -387,3 +387,45 @@ def test_other_winners_are_those_of_the_nearer_number_of_ranks(table: TuningTabl
     for ranks, labels in ((8, ("binomial", "chain")), (40, ("chain", "linear"))):
         found = [both.decide("bcast", n, ranks, one_node(ranks)).label for n in (100, 10_000)]
         assert tuple(found) == labels
+
+
+def beside(document: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """Return a table's document with its first sweep once more, beside computation."""
+    twin = copy.deepcopy(document["sweeps"][0]) | {"computation_s": 0.25, "cores": 6} | changes
+    return document | {"sweeps": [*document["sweeps"], twin], "n_sweeps": None}
+
+
+def test_calls_that_overlap_have_sweeps_of_their_own(document: dict[str, Any]) -> None:
+    first = Sweep.model_validate(document["sweeps"][0])
+    twin = copy.deepcopy(document["sweeps"][0])
+    for point in twin["points"]:
+        point["winner"] = "native"
+    table = parse_table(beside(document, points=twin["points"]))
+    size = first.points[-1].bytes
+    asked = (first.collective, size, first.ranks, first.placement, first.op_commutes)
+    blocking, other = table.decide(*asked), table.decide(*asked, overlaps=True)
+    assert (blocking.label, blocking.computation_s) == (first.points[-1].winner, None)
+    assert (other.label, other.computation_s) == ("native", 0.25)
+    assert other.why.endswith("beside 0.25 s of computation")
+    assert table.sweeps[-1].name == f"I{first.collective} beside 0.25 s"
+    # Without one, that of blocking calls decides.
+    assert parse_table(document).decide(*asked, overlaps=True) == blocking
+    # Where only that is there, blocking calls are native.
+    alone = parse_table(beside(document) | {"sweeps": [beside(document)["sweeps"][-1]]})
+    assert alone.decide(*asked).choice.native
+    assert not alone.decide(*asked, overlaps=True).choice.native
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cores": None}, "computation_s is given, but not cores"),
+        ({"computation_s": None}, "cores is given, but not computation_s"),
+        ({"cores": 1}, "cores is 1, a node has 4 ranks"),
+    ],
+)
+def test_sweeps_beside_computation_name_their_cores(
+    document: dict[str, Any], changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SpecError, match=message):
+        parse_table(beside(document, **changes))

@@ -5,6 +5,7 @@ usage: nonblocking.py [SECTION...]
 
 import gc
 import itertools
+import os
 import threading
 import weakref
 from typing import Any
@@ -14,6 +15,7 @@ from mpi4py import MPI
 
 import collplan
 from collplan.executors.mpi.engine.in_flight import board
+from collplan.tune.table import parse_table
 from drop_in_calls import (
     KINDS,
     RANK,
@@ -25,6 +27,7 @@ from drop_in_calls import (
     planning,
     run_checks,
 )
+from tables_everywhere import NOWHERE, sweep
 
 TOTAL = sum(range(SIZE))
 
@@ -76,6 +79,46 @@ def check_results(comm: Any) -> None:
         assert np.array_equal(one, other), (one, other)
     assert planned(comm) == len(ours) + 1, comm.stats()
     assert reasons(comm) == {}
+
+
+def check_thread_stays_on_the_core_to_spare(_: Any) -> None:
+    """The thread runs where it is told to, and the rank where it was."""
+    before = os.sched_getaffinity(0)
+    processor = max(before)
+    comm = drop_in(cores=[min(before)] * SIZE + [processor])
+    out = np.zeros(30)
+    comm.Iallreduce(np.full(30, float(RANK)), out).Wait()
+    assert (out == TOTAL).all()
+    assert os.sched_getaffinity(board().thread_id) == {processor}
+    assert os.sched_getaffinity(0) == before
+    refused = ""
+    try:
+        drop_in(cores=[])
+    except collplan.CollplanError as error:
+        refused = str(error)
+    assert "cores: 0 processors" in refused
+
+
+def check_sweeps_beside_computation(_: Any) -> None:
+    """Sweeps of calls that do not block decide at any size, and levels are split."""
+    found = sweep("reduce", SIZE, True) | {"computation_s": 1e-3, "cores": SIZE + 1}
+    passes = [{"name": "split_tree", "levels": 1}]
+    found["choices"]["binomial"] |= {"passes": passes}
+    found["points"] = found["points"][:1]
+    table = parse_table({"fingerprint": NOWHERE.model_dump(), "sweeps": [found]})
+    before = os.sched_getaffinity(0)
+    cores = [min(before)] * SIZE + [max(before)]
+    comm = collplan.Comm(WORLD, table=table, force=True, native_calls=0, cores=cores)
+    out = np.zeros(30)
+    for _turn in range(12):
+        comm.Ireduce(np.full(30, float(RANK)), out).Wait()
+        assert RANK or (out == TOTAL).all()
+    assert planned(comm) == 12
+    # Levels that were measured stay, whatever the program computes.
+    assert all("levels" not in row["why"] for row in comm.stats().as_dict()["rows"])
+    comm.Reduce(np.full(30, float(RANK)), out)
+    assert reasons(comm)["reduce"] == {"no sweep of reduce"}
+    comm.let_go()
 
 
 def check_many_in_flight(comm: Any) -> None:

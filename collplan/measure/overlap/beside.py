@@ -1,0 +1,121 @@
+"""Collectives beside computation: started, computed beside, and waited for."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from collplan.compiling_together import own_communicator
+from collplan.executors.mpi.binding.instances import LocalProgram
+from collplan.executors.mpi.engine.in_flight import board
+from collplan.executors.mpi.errors import BindError
+from collplan.executors.mpi.host.cores import ranks_per_core
+from collplan.executors.mpi.together import first_alone
+from collplan.measure.native import NativeCollective
+from collplan.measure.overlap.computation import Computation
+from collplan.planner.plan.plan import Plan
+from collplan.progress_places import ProgressPlaces, policy_of
+from collplan.specs import PlanSpec
+from collplan.splitting import program_of
+
+Array = npt.NDArray[Any]
+
+
+class Beside:
+    """A computation of this rank, and where its communication runs meanwhile; collective.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        The ranks.
+    seconds : float
+        How long each rank computes, on a core of its own.
+    places : ProgressPlaces
+        Where this rank's thread runs.
+    """
+
+    def __init__(self, comm: Any, seconds: float, places: ProgressPlaces) -> None:
+        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+            raise BindError(
+                "--computation: plans beside computation need MPI initialised with "
+                "MPI_THREAD_MULTIPLE"
+            )
+        self._seconds, self._places = seconds, places
+        self._compute = first_alone(comm, lambda: Computation(seconds))
+        self._comm = own_communicator(comm)
+        ranks_per_core(self._comm)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._comm.Free()
+
+    def natively(self, native: NativeCollective) -> None:
+        """Start MPI's own collective, compute, and wait for it."""
+        request = native.start()
+        self._compute()
+        request.Wait()
+
+    def start_of(
+        self, plan: Plan, spec: PlanSpec, sendbuf: Array | None, recvbuf: Array | None
+    ) -> Overlapped:
+        """Return a plan's program to be started beside the computation.
+
+        Raises
+        ------
+        UnsupportedPlanError
+            If ranks would have to meet for it.
+        """
+        program = program_of(plan, spec, self._comm, self._seconds)
+        place = self._places.of(policy_of(spec))
+        return Overlapped(program, self._compute, place, (sendbuf, recvbuf))
+
+
+class Overlapped:
+    """A program beside a computation; calling it starts, computes and waits.
+
+    Parameters
+    ----------
+    program : LocalProgram
+    compute : callable
+    place : int or None
+        The processor of the thread that advances it.
+    buffers : tuple of ndarray or None
+        What is sent and received.
+    """
+
+    def __init__(
+        self,
+        program: LocalProgram,
+        compute: Computation,
+        place: int | None,
+        buffers: tuple[Array | None, Array | None],
+    ) -> None:
+        self._program, self._compute, self._place = program, compute, place
+        nothing = np.empty(0)
+        self._kept = [nothing if one is None else one for one in buffers]
+        self._copy = program.take(*(one.ctypes.data for one in self._kept))
+
+    def __call__(self) -> None:
+        """Start, compute, and wait."""
+        board().stay_on(self._place)
+        request = self._copy.start(0)
+        self._compute()
+        board().wait(self._copy.flight)
+        request.Wait()
+
+    def free(self) -> None:
+        """Free the program."""
+        self._program.give_back(self._copy)
+        self._program.close()
