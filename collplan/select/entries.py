@@ -132,9 +132,9 @@ def _estimate(questions: Sequence[Question], seconds: float = inf, /) -> Sequenc
     begin, structures, answers = thread_time(), Structures(), list[Answer]()
     try:
         for question in questions:
+            answers.append(_answer(question, structures))
             if thread_time() - begin > seconds:
                 break
-            answers.append(_answer(question, structures))
     finally:
         forget_drafts()
     return answers
