@@ -212,13 +212,10 @@ class TuningTable(SpecModel):
         overlaps : bool
             Whether the call does not block.
         """
-        nearest, beyond = None, None
-        if overlaps:
-            fitting = self.sweeps_of(kind, op_commutes, counts, overlaps=True)
-            nearest, beyond = _around(fitting, ranks, placement)
-        if nearest is None:
-            fitting = self.sweeps_of(kind, op_commutes, counts)
-            nearest, beyond = _around(fitting, ranks, placement)
+        asked = kind, op_commutes, counts
+        nearest, beyond = _around(self.sweeps_of(*asked, overlaps=overlaps), ranks, placement)
+        if nearest is None and overlaps:
+            nearest, beyond = _around(self.sweeps_of(*asked), ranks, placement)
         if nearest is None:
             name = name_with_counts(kind, counts)
             why = f"no sweep of {name} on {placement}"
@@ -230,15 +227,15 @@ class TuningTable(SpecModel):
             also = f", as {beyond.placement} lies beyond"
         point = nearest.point_near(n_bytes, label)
         native = point.times.get(NATIVE_LABEL)
-        beside = nearest.computation_s
-        words = "" if beside is None else f" beside {beside:g} s of computation"
+        if nearest.computation_s is not None:
+            also += f" beside {nearest.computation_s:g} s of computation"
         return Decision(
             choice=nearest.choices[label],
             label=label,
-            why=f"won at {point.bytes} bytes on {nearest.placement}{also}{words}",
+            why=f"won at {point.bytes} bytes on {nearest.placement}{also}",
             native_s=None if native is None else native.median_s,
             chosen_s=point.times[label].median_s,
-            computation_s=beside,
+            computation_s=nearest.computation_s,
         )
 
     def sweeps_of(
