@@ -351,6 +351,12 @@ class Sweep(SpecModel):
         name = name_with_counts(self.collective, self.counts)
         return name if self.computation_s is None else f"I{name} beside {self.computation_s:g} s"
 
+    @property
+    def beside(self) -> str:
+        """Return the words that say what its calls overlap; none if they block."""
+        seconds = self.computation_s
+        return "" if seconds is None else f" beside {seconds:g} s of computation"
+
     def intervals(self) -> list[tuple[int, int | None, str]]:
         """Return which label wins where: (from bytes, up to but without bytes, label).
 

@@ -227,8 +227,7 @@ class TuningTable(SpecModel):
             also = f", as {beyond.placement} lies beyond"
         point = nearest.point_near(n_bytes, label)
         native = point.times.get(NATIVE_LABEL)
-        if nearest.computation_s is not None:
-            also += f" beside {nearest.computation_s:g} s of computation"
+        also += nearest.beside
         return Decision(
             choice=nearest.choices[label],
             label=label,
