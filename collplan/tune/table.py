@@ -217,8 +217,7 @@ class TuningTable(SpecModel):
         if nearest is None and overlaps:
             nearest, beyond = _around(self.sweeps_of(*asked), ranks, placement)
         if nearest is None:
-            name = name_with_counts(kind, counts)
-            why = f"no sweep of {name} on {placement}"
+            why = f"no sweep of {name_with_counts(kind, counts)} on {placement}"
             return Decision(NATIVE, NATIVE_LABEL, why, is_known=False)
         if beyond is None:
             label, also = nearest.winner_at(n_bytes), ""
