@@ -71,6 +71,7 @@ def _row(algorithm: Algorithm) -> list[str]:
         "p = 2^k": algorithm.power_of_two_only,
         "p even": algorithm.even_only,
         "equal counts": algorithm.regular_only,
+        f"p ≤ {algorithm.most_ranks}": algorithm.most_ranks is not None,
     }
     return [
         name,

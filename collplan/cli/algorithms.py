@@ -108,6 +108,7 @@ def _describe(algorithm: Algorithm) -> dict[str, Any]:
         "2^k ranks": algorithm.power_of_two_only,
         "even ranks": algorithm.even_only,
         "equal counts": algorithm.regular_only,
+        f"at most {algorithm.most_ranks} ranks": algorithm.most_ranks is not None,
     }
     return {
         "kind": algorithm.kind,

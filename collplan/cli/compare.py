@@ -46,7 +46,7 @@ class CompareOptions(Options):
     is_all: bool = flag("--all", "Simulate and show all; leave nothing out by bounds.")
     max_tasks: int | None = option("TASKS", "Simulate no larger plans; no limit by default.", min=1)
     seconds: float | None = option(
-        "SECONDS", "Time per processor for estimates and simulations; 40 by default.", min=0
+        "SECONDS", "Time per processor for estimates and simulations; 60 by default.", min=0
     )
     plot: Path | None = plot_file("Draw times against sizes into an SVG or PNG file.")
     metrics: bool = flag(

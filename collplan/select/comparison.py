@@ -25,7 +25,7 @@ from collplan.select.waves import simulate_all
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
 
-SECONDS: Final = 40.0
+SECONDS: Final = 60.0
 """Default limit of the time that each processor works, in seconds."""
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from collplan.planner.algorithms.building_blocks import spreading
-from collplan.planner.algorithms.building_blocks.bine import butterfly
+from collplan.planner.algorithms.building_blocks.bine import MOST_RANKS, butterfly
 from collplan.planner.algorithms.building_blocks.block_schedule import sent_blocks
 from collplan.planner.algorithms.building_blocks.factors import mixed_factors
 from collplan.planner.algorithms.building_blocks.knomial_tree import spans
@@ -24,7 +24,7 @@ FEW_FILLED: Final = 8
 """Share of the blocks, as its inverse, below which only those that are not empty are named."""
 
 
-@algorithm("allgather", "bine", even_only=True)
+@algorithm("allgather", "bine", even_only=True, most_ranks=MOST_RANKS)
 def bine(group: Group) -> Rounds:
     """Exchange what the partner lacks with partners at distance ..., 11, 5, 3, 1, 1.
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from collplan.planner.algorithms.bcast import binomial as bcast_binomial
 from collplan.planner.algorithms.building_blocks import spreading
-from collplan.planner.algorithms.building_blocks.bine import butterfly, peers
+from collplan.planner.algorithms.building_blocks.bine import MOST_RANKS, butterfly, peers
 from collplan.planner.algorithms.building_blocks.circulant import (
     blockwise_allgather,
     blockwise_reduce_scatter,
@@ -51,7 +51,14 @@ from collplan.planner.arrays import Bools, Ints
 from collplan.planner.arrays.logarithms import floor_log2
 
 
-@algorithm("allreduce", "bine", parts="size", even_only=True, commutative_only=True)
+@algorithm(
+    "allreduce",
+    "bine",
+    parts="size",
+    even_only=True,
+    commutative_only=True,
+    most_ranks=MOST_RANKS,
+)
 def bine(group: Group) -> Rounds:
     """Reduce-scatter with partners at distance 1, 1, 3, 5, 11, ..., then allgather backwards.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from collplan.planner.algorithms.building_blocks import spreading
-from collplan.planner.algorithms.building_blocks.bine import butterfly
+from collplan.planner.algorithms.building_blocks.bine import MOST_RANKS, butterfly
 from collplan.planner.algorithms.building_blocks.circulant import (
     blockwise_reduce_scatter,
     circulant_reduce_scatter,
@@ -20,7 +20,13 @@ from collplan.planner.algorithms.rounds import Group, Message, Reduce, Round, Ro
 from collplan.planner.arrays.logarithms import floor_log2
 
 
-@algorithm("reduce_scatter_block", "bine", even_only=True, commutative_only=True)
+@algorithm(
+    "reduce_scatter_block",
+    "bine",
+    even_only=True,
+    commutative_only=True,
+    most_ranks=MOST_RANKS,
+)
 def bine(group: Group) -> Rounds:
     """Exchange and combine blocks with partners at distance 1, 1, 3, 5, 11, ...
 

@@ -11,13 +11,16 @@ a generalization of ours.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from collplan.planner.algorithms.building_blocks.spreading import Hop
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.logarithms import ceil_log2
+
+MOST_RANKS: Final = 8192
+"""Ranks up to which messages of scattered blocks are made: about p/3 runs of blocks at each."""
 
 
 class Edges(NamedTuple):
