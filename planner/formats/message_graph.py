@@ -185,7 +185,8 @@ def find_platform(graph: MessageGraph) -> Path:
     if name is None:
         _fail(before, "is missing", "name one, or give --platform FILE")
     path = Path(graph.name).parent / ".." / "platforms" / f"{name}.json"
-    if Path(name).name != name or not path.is_file():
+    # A name with a slash or a zero byte is none of a file.
+    if Path(name).name != name or "\0" in name or not path.is_file():
         _fail(
             before,
             f"{show_value(name)} is unknown, as there is no file {path}",
@@ -373,7 +374,8 @@ def _check_routes(rows: Sequence[Sequence[Any]], n_links: int, where: str) -> No
                     problem = f"{show_value(link)} is not a link"
                     _fail(here, problem, f"give 0 to {n_links - 1}")
             if len(set(route)) < len(route):
-                _fail(here, f"{show_value(route)} has a link twice", "give every link once")
+                twice = next(link for i, link in enumerate(route) if link in route[:i])
+                _fail(here, f"has link {twice} twice", "give every link once")
 
 
 def _fail(where: str, problem: str, way_out: str) -> NoReturn:
