@@ -292,7 +292,8 @@ def _local_costs(local: Any, name: str) -> tuple[float, float]:
 
 def _costs(link: Mapping[str, Any], where: str) -> tuple[float, float]:
     """Return latency and bandwidth of a link, or of messages inside a host."""
-    latency_s, bandwidth = link.get("latency_s"), link.get("bandwidth_B_per_s")
+    latency_s: Any = link.get("latency_s")
+    bandwidth: Any = link.get("bandwidth_B_per_s")
     if not _is_within(latency_s, 0, _MAX_LATENCY_S):
         shown = f"{show_value(latency_s)} is not a latency"
         _fail(f"{where}.latency_s", shown, f"give 0 to {_MAX_LATENCY_S:g} s")
@@ -329,7 +330,7 @@ def parse_platform(document: Any, name: str) -> Platform:
             shown = f"{show_value(link)} is not a mapping"
             _fail(f"{name}: links[{i}]", shown, "give latency_s and bandwidth_B_per_s")
         costs[i] = _costs(link, f"{name}: links[{i}]")
-    rows = document.get("routes")
+    rows: Any = document.get("routes")
     _check_rows(rows, n_hosts, f"{name}: routes")
     _check_routes(rows, len(links), f"{name}: routes")
     # Messages inside a host use no link.
