@@ -103,6 +103,7 @@ def _connect(traffic: Traffic) -> int:
         link.left = link.bandwidth
         link.open = link.users
         link.cut = 0
+        link.share = link.bandwidth / max(link.users, 1)
         hop = link.first
         while hop >= 0:
             row = hops[hop].message
@@ -130,10 +131,11 @@ def _fill(traffic: Traffic, level: float) -> float:
             link.left -= level * link.cut
             link.open -= link.cut
             link.cut = 0
+            if link.open > 0:
+                # What is left can be too little by rounding only.
+                link.share = max(level, link.left / link.open)
         if link.open == 0:
             continue
-        # What is left can be too little by rounding only.
-        link.share = max(level, link.left / link.open)
         least = min(least, link.share)
         concerned[n_links] = number
         n_links += 1
