@@ -2,7 +2,9 @@
 
 Progressive filling: all messages get the same rate until a link is full. Those that cross it keep
 that rate, and the others continue with what is left. Messages that share no link with a message
-that began or ended, directly or through others, keep their rates.
+that began or ended, directly or through others, keep their rates. So do those that are slower than
+all messages that ended were, and than all that began can be: no link that is full at a lower rate
+is used by any of these. Links are searched for through the other messages only.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from collplan.executors.cost.tables import inlined
 
 _EQUAL: Final = 1 + 1e-13
 """Ratio up to which links are full together: what rounding makes of equal shares."""
+_SLOWER: Final = 1 - 1e-9
+"""Ratio from which on a rate is lower, and not equal but for rounding."""
 
 
 @inlined
@@ -44,12 +48,14 @@ def enter(traffic: Traffic, row: int) -> None:
             hops[link.first].before = i
         link.first = i
         link.users += 1
+        traffic.floor[0] = min(traffic.floor[0], link.bandwidth / link.users)
 
 
 @inlined
 def leave(traffic: Traffic, row: int) -> None:
     """Take a message out of the lists of all links of its route."""
     hops = traffic.hops
+    traffic.floor[0] = min(traffic.floor[0], traffic.messages[row].rate)
     begin = traffic.messages[row - 1].hops if row > 0 else 0
     for i in range(begin, traffic.messages[row].hops):
         concern(traffic, hops[i].link)
@@ -93,9 +99,13 @@ def share(traffic: Traffic, now: float) -> None:
 
 @inlined
 def _connect(traffic: Traffic) -> int:
-    """Find links and messages connected to the links concerned; return the number of messages."""
+    """Find links and messages connected to the links concerned; return the number of messages.
+
+    Links keep what slower messages, which are not counted, leave.
+    """
     messages, hops, links = traffic.messages, traffic.hops, traffic.links
     epoch = traffic.counters[EPOCH]
+    floor = traffic.floor[0] * _SLOWER
     n_messages, i = 0, 0
     while i < traffic.counters[LINKS]:
         link = links[traffic.concerned[i]]
@@ -103,11 +113,14 @@ def _connect(traffic: Traffic) -> int:
         link.left = link.bandwidth
         link.open = link.users
         link.cut = 0
-        link.share = link.bandwidth / max(link.users, 1)
         hop = link.first
         while hop >= 0:
             row = hops[hop].message
             hop = hops[hop].next
+            if 0 < messages[row].rate < floor:
+                link.left -= messages[row].rate
+                link.open -= 1
+                continue
             if messages[row].mark == epoch:
                 continue
             messages[row].mark = epoch
@@ -115,6 +128,8 @@ def _connect(traffic: Traffic) -> int:
             begin = messages[row - 1].hops if row > 0 else 0
             for j in range(begin, messages[row].hops):
                 concern(traffic, hops[j].link)
+        # Less than the floor would be so by rounding only.
+        link.share = max(floor, link.left / max(link.open, 1))
     return n_messages
 
 

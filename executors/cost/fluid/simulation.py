@@ -92,6 +92,7 @@ def run(traffic: Traffic) -> int:
             n_together += 1
         counters[EPOCH] += 1
         counters[LINKS] = 0
+        traffic.floor[0] = np.inf
         for i in range(n_together):
             _happen(traffic, traffic.batch[i], now)
         share(traffic, now)

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from collplan.executors.cost.tables import Records
-from collplan.planner.arrays import Ints, csr
+from collplan.planner.arrays import Floats, Ints, csr
 from collplan.planner.formats.message_graph import MessageGraph, Platform
 from collplan.planner.memory import require_memory
 
@@ -70,6 +70,8 @@ class Traffic(NamedTuple):
         Links whose messages get other rates.
     counters : ndarray of int64
         As named above.
+    floor : ndarray of float64, shape (1,)
+        Rates below it stay in this epoch.
     """
 
     messages: Records
@@ -80,6 +82,7 @@ class Traffic(NamedTuple):
     batch: Ints
     concerned: Ints
     counters: Ints
+    floor: Floats
 
 
 def make_tables(graph: MessageGraph, platform: Platform) -> Traffic:
@@ -134,4 +137,5 @@ def make_tables(graph: MessageGraph, platform: Platform) -> Traffic:
         np.empty(n_messages, dtype=np.int32),
         np.empty(len(links), dtype=np.int32),
         np.zeros(4, dtype=np.int64),
+        np.zeros(1),
     )

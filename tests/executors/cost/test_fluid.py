@@ -7,6 +7,7 @@ latencies before the bytes), with the arrival of every message as its last entry
 from __future__ import annotations
 
 import json
+import random
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,33 @@ def traffic(draw: st.DrawFn) -> tuple[list[Any], Document]:
 def test_random_traffic_is_as_by_the_textbook(given: tuple[list[Any], Document]) -> None:
     found = simulated(*given)
     assert found == pytest.approx(by_textbook(*given), **CLOSE)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_dense_traffic_is_as_by_the_textbook(seed: int) -> None:
+    """Rates of many levels on crowded links, most of which each event leaves as they are."""
+    draw = random.Random(seed)
+    n_hosts, n_links = draw.randint(4, 10), draw.randint(4, 25)
+
+    def route() -> list[int]:
+        return draw.sample(range(n_links), draw.randint(1, 4))
+
+    platform = {
+        "hosts": n_hosts,
+        "links": [link(draw.uniform(1e8, 1e10), draw.uniform(0, 1e-6)) for _ in range(n_links)],
+        "routes": [[None if a == b else route() for b in range(n_hosts)] for a in range(n_hosts)],
+    }
+    messages = [
+        [
+            draw.randrange(n_hosts),
+            draw.randrange(n_hosts),
+            draw.randint(1, 10**6),
+            draw.sample(range(i), min(i, draw.randint(0, 2))),
+        ]
+        for i in range(80)
+    ]
+    found = simulated(messages, platform)
+    assert found == pytest.approx(by_textbook(messages, platform), **CLOSE)
 
 
 def route_of(message: list[Any], platform: Document) -> list[int]:
