@@ -20,17 +20,23 @@ def arrivals(case: Document, platform: Document) -> list[float]:
 
 def fair_rates(routes: dict[int, list[int]], bandwidth: list[float]) -> dict[int, float]:
     """Return the max-min fair rate of every flow, by its route."""
+    users: dict[int, list[int]] = {}
+    for flow, route in routes.items():
+        for link in route:
+            users.setdefault(link, []).append(flow)
     rates: dict[int, float] = {}
-    while len(rates) < len(routes):
-        offers = {}
-        for link in {link for flow, route in routes.items() if flow not in rates for link in route}:
-            users = [flow for flow, route in routes.items() if link in route]
-            taken = sum(rates.get(flow, 0.0) for flow in users)
-            offers[link] = (bandwidth[link] - taken) / sum(flow not in rates for flow in users)
-        narrowest = min(offers, key=lambda link: (offers[link], link))
-        for flow, route in routes.items():
-            if narrowest in route and flow not in rates:
-                rates[flow] = offers[narrowest]
+    left = dict(enumerate(bandwidth))
+    n_open = {link: len(flows) for link, flows in users.items()}
+    while n_open:
+        narrowest = min(n_open, key=lambda link: left[link] / n_open[link])
+        offer = left[narrowest] / n_open[narrowest]
+        for flow in [flow for flow in users[narrowest] if flow not in rates]:
+            rates[flow] = offer
+            for link in routes[flow]:
+                left[link] -= offer
+                n_open[link] -= 1
+                if n_open[link] == 0:
+                    del n_open[link]
     return rates
 
 
@@ -41,16 +47,20 @@ class _Run:
         self.arrived: dict[int, float] = {}
         self.timers: dict[int, float] = {}
         self.left: dict[int, float] = {}
+        self.waiting = list(range(len(case["messages"])))
 
     def route(self, row: int) -> list[int]:
         source, target = self.case["messages"][row][:2]
         return [] if source == target else self.platform["routes"][source][target]
 
     def begin_what_is_ready(self, now: float) -> None:
-        for row, (source, target, n_bytes, after, *_) in enumerate(self.case["messages"]):
-            begun = row in self.arrived or row in self.timers or row in self.left
-            if begun or not all(one in self.arrived for one in after):
-                continue
+        messages = self.case["messages"]
+        ready = [
+            row for row in self.waiting if all(one in self.arrived for one in messages[row][3])
+        ]
+        for row in ready:
+            self.waiting.remove(row)
+            source, target, n_bytes = messages[row][:3]
             delay = sum(self.platform["links"][link]["latency_s"] for link in self.route(row))
             if source == target:
                 local = self.case["local"]
