@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
 from collections.abc import Iterator
@@ -79,7 +80,9 @@ def read_document(path: Path, what: str, limits: Limits = LIMITS) -> Any:
     max_bytes = limits.n_bytes if is_json else MAX_BYTES
     try:
         with path.open("rb") as file:
-            content = file.read(max_bytes + 1)
+            # Reading takes memory for all that it may read.
+            size = os.fstat(file.fileno()).st_size
+            content = file.read(min(max_bytes, max(size, MAX_BYTES)) + 1)
     except OSError as error:
         raise SpecError(f"{path}: cannot be read: {error.strerror}; give a {what} file") from None
     if len(content) > max_bytes:

@@ -23,8 +23,8 @@ from collplan.specs.errors import CollplanError, show_value
 MESSAGES: Final = "messages"
 """The key that tells a message graph from a spec; its value is a list."""
 _LIMITS: Final = Limits(2**30, 10**8)
-_BYTES_PER_BYTE: Final = 32
-"""Memory that a byte of JSON takes as Python's objects, at most: an empty list is ``[],``."""
+_BYTES_PER_BYTE: Final = 40
+"""Memory that a byte of JSON takes as Python's objects, about, at most: those of ``[[]],``."""
 _MAX_BYTES: Final = 2**63
 _RATES: Final = (1e-9, 1e30)
 """Least and greatest bandwidth, in bytes per second."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collplan.planner.errors import MemoryLimitError
+from collplan.planner.formats import message_graph
 from collplan.planner.formats.message_graph import (
     GraphError,
     find_platform,
@@ -223,8 +225,8 @@ def test_files_too_large_for_memory_are_not_read(
     path = tmp_path / "large.json"
     with path.open("wb") as file:
         file.truncate(2**24)  # zeros, which take no place on the disk
-    monkeypatch.setattr("collplan.planner.memory.free_bytes", lambda: 2**29 - 1)
-    with pytest.raises(MemoryLimitError, match=r"large\.json takes about 0\.5 GiB of"):
+    monkeypatch.setattr("collplan.planner.memory.free_bytes", lambda: 2**29)
+    with pytest.raises(MemoryLimitError, match=r"large\.json takes about 0\.62 GiB of"):
         read_message_graph(path)
 
 
@@ -233,6 +235,24 @@ def test_graphs_may_have_more_values_than_specs(tmp_path: Path) -> None:
     graph = read_message_graph(write(tmp_path / "large.json", {"messages": [[0, 1, 5, []]] * n}))
     assert graph is not None
     assert len(graph.source) == n
+
+
+@pytest.mark.parametrize("text", ["[],", "[[]],"])
+def test_reading_takes_no_more_memory_than_estimated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    estimates: list[int] = []
+    monkeypatch.setattr(message_graph, "require_memory", lambda n, *_: estimates.append(n))
+    path = tmp_path / "large.json"
+    path.write_text('{"messages": [' + 300_000 * text + "0]}")
+    tracemalloc.start()
+    try:
+        with pytest.raises((GraphError, SpecError)):
+            read_message_graph(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < estimates[0]
 
 
 VALUES = st.recursive(
