@@ -23,20 +23,26 @@ _CGROUPS: Final = (
 """Files with the limit and the use of a container, of both versions."""
 
 
-def require_memory(n_bytes: int) -> None:
-    """Raise `MemoryLimitError` where compiling takes more memory than this process can get.
+def require_memory(
+    n_bytes: int,
+    what: str = "the plan",
+    to: str = "compile",
+    way_out: str = "use fewer ranks, larger segments or an algorithm of fewer messages",
+) -> None:
+    """Raise `MemoryLimitError` where something takes more memory than this process can get.
 
     Parameters
     ----------
     n_bytes : int
-        An estimate of all that is taken until the plan is there.
+        An estimate of all that is taken until the result is there.
+    what, to, way_out : str
+        Words for the message: what takes memory, to be done what with, and what to do instead.
     """
     free = free_bytes() if n_bytes > LARGE_BYTES else n_bytes
     if n_bytes > free:
         raise MemoryLimitError(
-            f"the plan takes about {n_bytes / 2**30:.2g} GiB of memory to compile, and "
-            f"{free / 2**30:.2g} GiB are free; use fewer ranks, larger segments or an algorithm "
-            f"of fewer messages"
+            f"{what} takes about {n_bytes / 2**30:.2g} GiB of memory to {to}, and "
+            f"{free / 2**30:.2g} GiB are free; {way_out}"
         )
 
 

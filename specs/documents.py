@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from collplan.specs.errors import SpecError, show_value
 
@@ -20,6 +21,16 @@ MAX_BYTES: Final = 2**25
 """Largest document; a tuning table of 100,000 times has about 10 MB."""
 MAX_NODES: Final = 1_000_000
 """Most values and keys of a document, every use of a YAML anchor counted in full."""
+
+
+class Limits(NamedTuple):
+    """Limits of a JSON document: bytes, and values and keys."""
+
+    n_bytes: int
+    n_nodes: int
+
+
+LIMITS: Final = Limits(MAX_BYTES, MAX_NODES)
 MAX_DEPTH: Final = 32
 """Deepest nesting of lists and mappings; the deepest valid document has about 15 levels."""
 MAX_DIGITS: Final = 40
@@ -47,7 +58,7 @@ _TYPES: Final = {
 }
 
 
-def read_document(path: Path, what: str) -> Any:
+def read_document(path: Path, what: str, limits: Limits = LIMITS) -> Any:
     """Return the content of a YAML or JSON file, whatever it describes.
 
     Parameters
@@ -56,6 +67,8 @@ def read_document(path: Path, what: str) -> Any:
         A ``.json`` file is read as JSON, any other as YAML.
     what : str
         What the file should hold, for messages: ``"spec"``.
+    limits : Limits
+        Of a ``.json`` file; those of YAML are the default ones.
 
     Raises
     ------
@@ -63,22 +76,25 @@ def read_document(path: Path, what: str) -> Any:
         If the file cannot be read, is not a regular file, or is too large.
     """
     require_regular(path, what)
+    is_json = path.suffix == ".json"
+    max_bytes = limits.n_bytes if is_json else MAX_BYTES
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+            # Reading takes memory for all that it may read.
+            size = os.fstat(file.fileno()).st_size
+            content = file.read(min(max_bytes, max(size, MAX_BYTES)) + 1)
     except OSError as error:
         raise SpecError(f"{path}: cannot be read: {error.strerror}; give a {what} file") from None
-    if len(content) > MAX_BYTES:
+    if len(content) > max_bytes:
         raise SpecError(
-            f"{path}: is larger than {MAX_BYTES // 2**20} MiB; a {what} is much smaller, "
+            f"{path}: is larger than {max_bytes // 2**20} MiB; a {what} is much smaller, "
             f"give another file"
         )
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
         raise SpecError(f"{path}: is not text; give a {what} in YAML or JSON") from None
-    parse = parse_json if path.suffix == ".json" else parse_yaml
-    return parse(text, str(path))
+    return parse_json(text, str(path), limits.n_nodes) if is_json else parse_yaml(text, str(path))
 
 
 def require_regular(path: Path, what: str) -> None:
@@ -97,8 +113,8 @@ def require_regular(path: Path, what: str) -> None:
         raise SpecError(f"{path}: is a {kind}, which is not read; give a regular {what} file")
 
 
-def parse_json(text: str, source: str) -> Any:
-    """Return the value of a JSON document.
+def parse_json(text: str, source: str, max_nodes: int = MAX_NODES) -> Any:
+    """Return the value of a JSON document of at most `max_nodes` values and keys.
 
     Raises
     ------
@@ -130,18 +146,18 @@ def parse_json(text: str, source: str) -> Any:
         raise SpecError(f"{source}: line {error.lineno}: {error.msg}; mend the JSON") from None
     except RecursionError:
         raise SpecError(_too_deep(source)) from None
-    _check_size(document, source)
+    _check_size(document, source, max_nodes)
     return document
 
 
-def _check_size(document: Any, source: str) -> None:
+def _check_size(document: Any, source: str, max_nodes: int) -> None:
     """Raise `SpecError` where a document without aliases has too many values or levels."""
     level, n_nodes, depth = [document], 1, 0
     while level:
         inner = [value for value in level if isinstance(value, dict | list)]
         n_nodes += sum(len(value) * (2 if isinstance(value, dict) else 1) for value in inner)
-        if n_nodes > MAX_NODES:
-            raise SpecError(_too_many(source))
+        if n_nodes > max_nodes:
+            raise SpecError(_too_many(source, max_nodes))
         if depth == MAX_DEPTH and inner:
             raise SpecError(_too_deep(source))
         values = (one.values() if isinstance(one, dict) else one for one in inner)
@@ -374,8 +390,8 @@ def _too_deep(source: str) -> str:
     return f"{source}: nested too deeply; use at most {MAX_DEPTH} levels of lists and mappings"
 
 
-def _too_many(source: str) -> str:
+def _too_many(source: str, max_nodes: int = MAX_NODES) -> str:
     return (
-        f"{source}: more than {MAX_NODES:,} values, aliases written out; "
+        f"{source}: more than {max_nodes:,} values, aliases written out; "
         f"a document here has far fewer"
     )

@@ -1,4 +1,4 @@
-"""Plans and specs from the files that commands get."""
+"""Plans, specs and message graphs from the files that commands get."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from collplan.specs.explaining import explaining
 from collplan.specs.loading import load_spec, machine_at_hand
 
 if TYPE_CHECKING:
+    from collplan.planner.formats.message_graph import MessageGraph
     from collplan.planner.plan.plan import Plan
 
 ZIP_MAGIC = b"PK\x03\x04"
@@ -55,6 +56,22 @@ def open_plan(path: Path, *, folds: bool = False) -> Plan:
             return _read_plan(path)
     spec = open_spec(path)
     return (_fold_large(spec) if folds else None) or compile_warning(spec)
+
+
+def open_priced(path: Path, *, folds: bool) -> Plan | MessageGraph:
+    """Return a message graph, or what `open_plan` does.
+
+    A message graph is a document with a list of messages, which no spec has.
+    """
+    from collplan.planner.formats.message_graph import read_message_graph
+
+    if path.suffix != ".goal" and not is_plan_file(path):
+        announce_compiling()
+        with spinner(f"reading {path}"):
+            graph = read_message_graph(path)
+        if graph is not None:
+            return graph
+    return open_plan(path, folds=folds)
 
 
 def _read_plan(path: Path) -> Plan:
