@@ -64,7 +64,7 @@ def post_order(size: int, intervals: list[tuple[int, int]]) -> Children:
     Examples
     --------
     >>> post_order(6, [(0, 5)])
-    {0: [], 1: [0], 2: [], 3: [], 4: [3], 5: [4, 2]}
+    {0: [], 1: [], 2: [1, 0], 3: [], 4: [3], 5: [4, 2]}
     """
     children: Children = {node: [] for node in range(size)}
     waiting = list(intervals)
