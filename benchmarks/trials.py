@@ -22,7 +22,7 @@ from mpi4py import MPI
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 
 import collplan
-from collplan.dropin.plan_cache import FASTER, TRIED
+from collplan.dropin.blocking import FASTER, TRIED
 from collplan.measure.timing import time_in_turns
 from collplan.specs import COLLECTIVES
 from collplan.specs.loading import machine_at_hand

@@ -11,9 +11,9 @@ import numpy as np
 from mpi4py import MPI
 
 from collplan.dropin.arguments import KINDS, Kind, is_in_place, look
+from collplan.dropin.blocking import BlockingPlans
 from collplan.dropin.config import Config
 from collplan.dropin.nonblocking import NOT_MADE, NonBlockingPlans
-from collplan.dropin.plan_cache import BlockingPlans
 
 PERSISTENT: Final = "persistent: what MPI starts by a handle, a plan cannot see started"
 UNCOVERED: Final = "no plan covers it"

@@ -18,11 +18,12 @@ from mpi4py import MPI
 
 from collplan.compiling_together import compile_together, own_communicator
 from collplan.dropin.arguments import Arguments, Kind
+from collplan.dropin.blocking import BlockingPlans
 from collplan.dropin.calls import CollectiveCall, VectorCall
 from collplan.dropin.config import Config
 from collplan.dropin.loading import as_loaded
 from collplan.dropin.observation import Observation
-from collplan.dropin.plan_cache import BlockingPlans, PlanCache, native_decision
+from collplan.dropin.plan_cache import PlanCache, native_decision
 from collplan.dropin.routes import Route
 from collplan.dropin.shared_plans import Made, SharedPlans, load_program
 from collplan.dropin.staging import Staged, stage

@@ -4,36 +4,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
-from time import perf_counter
 from typing import Any, ClassVar, Final
 
 from mpi4py import MPI
 
-from collplan.compiling_together import compile_together, own_communicator
-from collplan.dropin.agreement import Different, Meetings, run_different
+from collplan.compiling_together import own_communicator
+from collplan.dropin.agreement import Different, run_different
 from collplan.dropin.arguments import KINDS, Arguments, Kind, read_arguments
-from collplan.dropin.calls import CollectiveCall, VectorCall
+from collplan.dropin.calls import CollectiveCall
 from collplan.dropin.config import Config
-from collplan.dropin.loading import as_loaded
-from collplan.dropin.routes import ALIGNMENT, Route, aligned_memory
-from collplan.dropin.staging import stage
+from collplan.dropin.routes import Route
 from collplan.dropin.statistics import Row
-from collplan.dropin.trials import FIRST_COST_S, Contestant, Trial, Waiting, greatest
-from collplan.dropin.vector_agreement import CHANGING, Backoff, agree_on_counts
-from collplan.dropin.vector_arguments import VectorArguments, read_vector_arguments
-from collplan.executors.mpi.binding.agreement import DOING
-from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
-from collplan.executors.mpi.errors import one_line
-from collplan.executors.mpi.stall.timed_collectives import RollCall
+from collplan.dropin.trials import Waiting
+from collplan.dropin.vector_agreement import Backoff
+from collplan.dropin.vector_arguments import VectorArguments
 from collplan.measure.lanes import node_of_ranks
 from collplan.planner.plan.plan import Buffer, Plan
-from collplan.rank_counts import counts_of_all
 from collplan.specs import COLLECTIVES, PlanSpec
-from collplan.tune.predictions import predict
-from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Choice, Placement
+from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Placement
 from collplan.tune.table import Decision, TuningTable
 
 Found = tuple[Route, int | None, int | None, Arguments | None]
@@ -46,12 +35,6 @@ those before its input where that lies in the receive buffer."""
 
 MAX_ENTRIES: Final = 4096
 """Number of decisions at which the cache drops those for native calls."""
-LEAST_VECTOR_GAIN_S: Final = 150e-6
-"""Least gain per call, by the table, that pays for agreeing on counts that differ per rank."""
-
-TRIED: Final = "tried here beside others"
-FASTER: Final = "was faster when tried here"
-NO_COMMUNICATOR: Final = "plans cannot have a communicator"
 
 
 class PlanCache(ABC):
@@ -345,249 +328,6 @@ class PlanCache(ABC):
             planned=planned,
             **measured,
         )
-
-
-class BlockingPlans(PlanCache):
-    """Bound plans of a communicator; ranks meet to make them.
-
-    Parameters
-    ----------
-    comm : MPI.Intracomm
-        Native; the ranks.
-    config : Config
-        Table, operations, limits, and where calls are counted.
-    """
-
-    def __init__(self, comm: MPI.Intracomm, config: Config) -> None:
-        super().__init__(comm, config.table, config)
-        self._meetings: Meetings | None = None
-        self._why_no_plans: str | None = None
-        self._trial_cost_s = FIRST_COST_S
-        self.errand: Callable[[], None] | None = None
-        """A task for all ranks together in the next call that is looked at."""
-
-    def _meet(self, call: CollectiveCall) -> None:
-        """See that all ranks have come with the same; collective where plans are made."""
-        if self._why_no_plans is not None or call.kind not in self._kinds:
-            return
-        if isinstance(call, VectorCall):  # ranks have met about its counts
-            return
-        if self._meetings is None:
-            try:
-                self._meetings = Meetings(self.private)
-            except MPI.Exception as error:  # on all ranks: MPI's communicators are few
-                self._why_no_plans = f"{NO_COMMUNICATOR}: {one_line(error)}"
-                return
-        self._meetings.all_bring(call, self.kept.values())
-
-    def run(self, route: Route, _sent_at: int, _received_at: int, _given: Any) -> None:
-        """Run a route's plan on the memory that it uses."""
-        assert route.bound is not None
-        route.bound()
-
-    def run_staged(self, route: Route, arguments: Arguments, _given: Any) -> None:
-        """Run a route's plan with copies of the buffers that it cannot use in place.
-
-        Raises
-        ------
-        MPI.Exception
-            Of class ``ERR_TRUNCATE``, if less is to be received than is sent: when this rank
-            has taken part, so that others need not wait for it.
-        """
-        staged = stage(route, arguments, self.rank)
-        is_usable = route.use(*staged.addresses)
-        assert is_usable, "copies are aligned, and other memory was looked at"
-        assert route.bound is not None
-        route.bound()
-        if staged.finish is not None:
-            staged.finish()
-
-    def find_vector(
-        self, kind: Kind, sendbuf: Any, recvbuf: Any, recvcounts: Any, op: MPI.Op | None, root: int
-    ) -> tuple[Route | str, VectorArguments | None]:
-        """Return how a call runs whose counts differ per rank; collective, see `PlanCache`.
-
-        No rank sees the counts of all, nor whether those of another are the ones of a call
-        before. So all ranks meet, unless they have found in vain for some time.
-        """
-        backoff = self._backoffs[kind.name]
-        reason = self._why_no_plans or self.why_no_sweep(kind.name) or backoff.why_not_now()
-        if reason is not None:
-            return reason, None
-        try:
-            comm = self.private
-        except MPI.Exception as error:  # on all ranks: MPI's communicators are few
-            self._why_no_plans = f"{NO_COMMUNICATOR}: {one_line(error)}"
-            return self._why_no_plans, None
-        name = None if op is None else self.config.operations.get(op.handle)
-        arguments: VectorArguments | None = None
-        with suppress(Exception):  # mpi4py is to say what is wrong
-            arguments = read_vector_arguments(
-                kind, sendbuf, recvbuf, recvcounts, root, self.rank, self.size
-            )
-        call = agree_on_counts(comm, arguments, kind.name, root, name)
-        if isinstance(call, str):
-            backoff.note_in_vain(call)
-            return call, None
-        is_new = call not in self._decided
-        route = self._route(call)
-        if is_new and route.wanted is not None and backoff.has_met:
-            row = self._row(call, native_decision(CHANGING, route.wanted.native_s), planned=False)
-            route = Route(call, row, native=route.native)
-        backoff.note(route, is_new=is_new)
-        return route, arguments
-
-    def decide(self, call: CollectiveCall) -> Decision:
-        """Return what the table says of a call, and whether that pays for agreeing on counts."""
-        decision = super().decide(call)
-        gain_s = decision.gain_s
-        is_paid = gain_s is None or gain_s > LEAST_VECTOR_GAIN_S
-        if isinstance(call, VectorCall) and not decision.choice.native and not is_paid:
-            why = f"{decision.label} gains less than agreeing on counts costs"
-            return native_decision(why, decision.native_s)
-        return decision
-
-    def free(self) -> None:
-        """Free all plans; collective."""
-        super().free()
-        if self._meetings is not None:
-            self._meetings.end()
-            self._meetings = None
-        if self._private is not None:
-            self._private.Free()
-            self._private = None
-
-    def why_native(self, call: CollectiveCall) -> str | None:
-        """Return why a call runs natively whatever the table says; None if it need not."""
-        return self._why_no_plans or super().why_native(call)
-
-    def is_tried(self, call: CollectiveCall) -> bool:
-        """Return whether plans that the model predicts are tried in such calls."""
-        return self.config.trials > 0 and self.size > 1 and not isinstance(call, VectorCall)
-
-    def _route(self, call: CollectiveCall) -> Route:
-        """Return what equal calls run now; collective where ranks meet about a trial."""
-        if self.errand is not None:
-            self.errand()
-        route = super()._route(call)
-        pending = route.pending
-        if isinstance(pending, Waiting) and not pending.n_left:
-            seconds = greatest(self.private, pending.seconds)
-            if self._trial_cost_s > self.config.trials * seconds:
-                pending.go_on()
-            else:
-                route = self._decided[call] = self._try(call, seconds)
-                pending = route.pending
-        if isinstance(pending, Trial):
-            route = pending.next_route(self.private) or self._end(pending)
-        return route
-
-    def _try(self, call: CollectiveCall, seconds: float) -> Route:
-        """Return the native route of a trial, or one to stay if no plan can run; collective.
-
-        Parameters
-        ----------
-        call : CollectiveCall
-        seconds : float
-            What native calls have taken so far; the same on all ranks.
-        """
-        begin = perf_counter()
-        choices, error = self._predict(call)
-        plans: list[Contestant] = []
-        for choice in choices:
-            decision = Decision(choice, choice.label, TRIED)
-            route = self._make_route(call, decision)
-            if route.native is None:
-                plans.append(self._contestant(route, decision))
-            else:
-                error = route.row.why
-        if not plans:
-            return self._native_route(call, native_decision(f"no plan to try: {error}"))
-        decision = native_decision(TRIED)
-        native = self._contestant(self._native_route(call, decision), decision)
-        rivals = [one.route for one in plans]
-        for one in (native, *plans):
-            one.route.rivals = rivals
-        native.route.pending = Trial(native, plans, self.config.trials * seconds)
-        self._trial_cost_s = greatest(self.private, perf_counter() - begin)
-        return native.route
-
-    def _contestant(self, route: Route, decision: Decision) -> Contestant:
-        """Return a route of a trial, with a row for its calls alone."""
-        call, name = route.call, self.name_of(route.call.kind)
-        statistics, is_planned = self.config.statistics, route.native is None
-        route.row = statistics.own_row(
-            name, decision.label, decision.why, self.size, call.n_bytes, planned=is_planned
-        )
-        return Contestant(route, decision)
-
-    def _predict(self, call: CollectiveCall) -> tuple[list[Choice], str]:
-        """Return the plans to try, as rank 0 predicts them, or why there are none; collective."""
-        found: list[Choice] = []
-        error = "the model predicts none"
-        if self.rank == 0:
-            assert self.table is not None
-            try:
-                with as_loaded():
-                    found = predict(self.table, self.placement, call.collective(), call.n_bytes)
-            except Exception as raised:  # no rank may wait for this one
-                error = one_line(raised)
-        found, error = self.private.bcast((found[: self.config.max_plans], error))
-        return found, error
-
-    def _end(self, trial: Trial) -> Route:
-        """Keep the plan of a trial that is faster than native, if there is one; collective."""
-        self._trial_cost_s += trial.excess_s
-        native, winner = trial.native, trial.fastest()
-        call, rivals, native_s = native.route.call, native.route.rivals, native.median_s
-        for route in rivals:
-            if winner is None or route is not winner.route:
-                self._drop(route)
-        if winner is None:
-            labels = ", ".join(route.row.ran for route in rivals)
-            decision = native_decision(f"tried here, not faster: {labels}", native_s)
-            route = self._native_route(call, decision)
-        else:
-            route, chosen_s = winner.route, winner.median_s
-            decision = replace(winner.decision, native_s=native_s, chosen_s=chosen_s, why=FASTER)
-            route.row, route.rivals = self._row(call, decision, planned=True), []
-        self._decided[call] = route
-        return route
-
-    def _make_route(self, call: CollectiveCall, decision: Decision) -> Route:
-        """Return a route with a bound plan, or a native one if any rank fails for any reason."""
-        roll_call = RollCall(self.private, None, DOING)
-        bound: BoundPlan | None = None
-        try:
-            with as_loaded():
-                spec = self._spec(call, decision)
-                plan = compile_together(spec, self.private, [])
-                self._make_room()
-                bound = made = bind(plan, self.private)
-                row = self._row(call, decision, planned=True)
-                used = self._used_bytes(call, spec, plan)
-                route = roll_call.together(lambda: _bound_route(call, row, made, used))
-        except Exception as error:  # on all ranks
-            if bound is not None:
-                bound.free()
-            return self._failed_route(call, decision, one_line(error))
-        return self._keep(route)
-
-    def _collective_of(self, call: CollectiveCall) -> Any:
-        """Return the collective of a call; collective where its counts differ per rank."""
-        if not isinstance(call, VectorCall):
-            return call.collective()
-        ranks = self.private.allgather(call.counts)
-        table = RollCall(self.private, None, DOING).together(lambda: counts_of_all(ranks, "bytes"))
-        return call.collective_of(table)
-
-
-def _bound_route(call: CollectiveCall, row: Row, bound: BoundPlan, used: Used) -> Route:
-    # The engine is built with the first buffers, which may fail, too: here all ranks see it.
-    _, sent, received, _ = used
-    _memory, sent_at = aligned_memory(sent + received + ALIGNMENT)
-    bound.rebind_addresses(sent_at, sent_at + sent + -sent % ALIGNMENT)
-    return Route(call, row, bound, None, *used)
 
 
 def native_decision(why: str, native_s: float | None = None) -> Decision:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from collplan.dropin.blocking import BlockingPlans
 from collplan.dropin.calls import CollectiveCall
-from collplan.dropin.plan_cache import BlockingPlans, Used
+from collplan.dropin.plan_cache import Used
 from collplan.dropin.routes import ALIGNMENT, aligned_memory
 from collplan.executors.mpi.binding.instances import SharedProgram
 from collplan.tune.table import Decision

@@ -91,7 +91,7 @@ def check_a_communicator_that_cannot_be_had_leaves_all_ranks_native(_: Any) -> N
     comm = planning()
     with patch("collplan.dropin.nonblocking.own_communicator", side_effect=too_many):
         half = comm.Dup()
-    with patch("collplan.dropin.plan_cache.BlockingPlans.private", property(_raise(too_many))):
+    with patch("collplan.dropin.blocking.BlockingPlans.private", property(_raise(too_many))):
         for _turn in range(2):
             sums(half)
     mine, total = np.ones(1 << 18), np.zeros(1 << 18)

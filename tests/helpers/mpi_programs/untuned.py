@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 import collplan
 from collplan.dropin.arguments import KINDS as MPI4PY
-from collplan.dropin.plan_cache import FASTER, TRIED
+from collplan.dropin.blocking import FASTER, TRIED
 from collplan.dropin.trials import TURNS
 from collplan.executors.mpi.binding.bound_plan import BoundPlan
 from collplan.specs import CollplanError
@@ -27,7 +27,7 @@ from tables_everywhere import NOWHERE, sweep
 
 AT_ONCE = 1e12
 """Share of time with which a trial begins as soon as it may."""
-PREDICT = "collplan.dropin.plan_cache.predict"
+PREDICT = "collplan.dropin.blocking.predict"
 DELAY_S = 0.02
 CALLS = 4 * TURNS + 4
 """As many equal calls as a trial of three plans has, and some more."""
