@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from time import thread_time
-from typing import Protocol
+from typing import Final, Protocol
 
 from collplan.planner.errors import AlgorithmError, MemoryLimitError
 from collplan.select.auto import resolve
@@ -14,6 +14,9 @@ from collplan.select.candidates import Form
 from collplan.select.estimate import Estimate, Structures, estimate, forget_drafts
 from collplan.specs import Decomposition, Method, PlanSpec
 from collplan.specs.request import MESSAGES
+
+MOST_TOGETHER: Final = 120
+"""Number of forms, at all sizes, that one job estimates: so many that processors end together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +90,9 @@ def estimate_all(
 ) -> Iterator[Entry | NotEstimated]:
     """Yield the entries of all forms in turn; note refusals by the names of forms.
 
-    Forms of one decomposition are estimated together, as they share blueprints. Of these, the
-    ones that differ in their count or transport follow each other, as they share messages.
+    Forms of one decomposition are estimated together, up to `MOST_TOGETHER`, as they share
+    blueprints. Of these, the ones that differ in their count or transport follow each other, as
+    they share messages.
     """
     together: dict[Decomposition, list[int]] = {}
     first: dict[Method, int] = {}
@@ -103,10 +107,15 @@ def estimate_all(
 
     for some in together.values():
         some.sort(key=turn)
-    answers = run(_estimate, [[questions[i] for i in some] for some in together.values()])
+    jobs = [
+        some[begin : begin + MOST_TOGETHER]
+        for some in together.values()
+        for begin in range(0, len(some), MOST_TOGETHER)
+    ]
+    answers = run(_estimate, [[questions[i] for i in some] for some in jobs])
     by_question = {
         i: answer
-        for some, found in zip(together.values(), answers, strict=False)
+        for some, found in zip(jobs, answers, strict=False)
         for i, answer in zip(some, found, strict=False)
     }
     for i, question in enumerate(questions):

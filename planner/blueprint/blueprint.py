@@ -28,6 +28,8 @@ Path = tuple[int, ...]
 
 COPY = "copy"
 REDUCE = "local_reduce"
+LOCAL = (COPY, REDUCE)
+"""Kinds of which every rank is a group by itself."""
 """Kinds of local components: on groups of one rank, ``output = input`` and
 ``output = input op output``."""
 
@@ -68,7 +70,7 @@ class Component:
     @property
     def is_local(self) -> bool:
         """Return whether nothing is sent."""
-        return self.kind in (COPY, REDUCE)
+        return self.kind in LOCAL
 
     @property
     def traits(self) -> type[CollectiveModel]:
@@ -80,7 +82,8 @@ class Component:
 class Task:
     """A collective on one group that may still be decomposed; fields as of `Component`.
 
-    `ranks` are in the order of positions, which is the order of operands. In a
+    `ranks` are in the order of positions, which is the order of operands. In a task of a `LOCAL`
+    kind every rank works for itself, on a row of `given`. In a
     gather or reduce, positions but the root may use their output as they like,
     in a scatter their input. `spare` is where a reduce_scatter may do so.
     """
@@ -196,22 +199,24 @@ class Sketch:
         moves = given.totals > 0
         if received is None:
             moves &= input.differs(output)[ranks]
-        for i in np.flatnonzero(moves):
-            own = None if received is None else received.take(np.array([i]))
-            ends = input, output, given.take(np.array([i])), own
-            self._put(path, Task(COPY, role, ranks[i : i + 1], 0, *ends))
+        rows = np.flatnonzero(moves)
+        own = None if received is None else received.take(rows)
+        self._put_local(path, Task(COPY, role, ranks[rows], 0, input, output, given.take(rows), own))
 
     def reduce(self, path: Path, role: str, ranks: Ints, input: Home, output: Home,
                given: Regions) -> None:  # fmt: skip
         """Combine row i of `given` on rank i of `ranks`: ``output = input op output``."""
-        for i in np.flatnonzero(given.totals > 0):
-            ends = input, output, given.take(np.array([i]))
-            self._put(path, Task(REDUCE, role, ranks[i : i + 1], 0, *ends))
+        rows = np.flatnonzero(given.totals > 0)
+        self._put_local(path, Task(REDUCE, role, ranks[rows], 0, input, output, given.take(rows)))
 
     def components(self) -> tuple[Component, ...]:
         """Return the components, in program order."""
         phases = sorted(self._phases.items(), key=lambda phase: phase[0][0])
         return tuple(c for _, tasks in phases for c in _joined(tasks, self.n_ranks))
+
+    def _put_local(self, path: Path, task: Task) -> None:
+        if task.size:
+            self._put(path, task)
 
     def _put(self, path: Path, task: Task) -> None:
         self._phases.setdefault((path, task.kind, task.role), []).append(task)
@@ -240,13 +245,10 @@ def _staged(task: Task, new_scratch: Callable[[], Home]) -> tuple[list[Task], Ta
     stage = new_scratch().where(is_staged, home)
     ends = (home, stage) if stages_input else (stage, home)
     rows = _rows_of_members(task)
-    copies = [
-        Task(COPY, task.role, task.ranks[i : i + 1], 0, *ends, rows.take(np.array([i])))
-        for i in staged
-    ]
+    copies = Task(COPY, task.role, task.ranks[staged], 0, *ends, rows.take(staged))
     if stages_input:
-        return copies, replace(task, input=stage), []
-    return [], replace(task, output=stage), copies
+        return [copies], replace(task, input=stage), []
+    return [], replace(task, output=stage), [copies]
 
 
 def simplified(task: Task) -> Task:
@@ -326,18 +328,16 @@ def _joined(tasks: list[Task], n_ranks: int) -> list[Component]:
             homes = (task.input.copy(), task.output.copy())
             bundles.append(_Bundle(homes, np.zeros(n_ranks, dtype=np.bool_), []))
             bundles[-1].takes(task)
-    return [
-        Component(
-            bundle.tasks[0].kind,
-            bundle.tasks[0].role,
-            Groups.of([task.ranks for task in bundle.tasks]),
-            np.array([task.root for task in bundle.tasks]),
-            *bundle.homes,
-            Regions.stack([task.given for task in bundle.tasks]),
-            _stack_received(bundle.tasks),
-        )
-        for bundle in bundles
-    ]
+    return [_component(bundle.tasks, bundle.homes) for bundle in bundles]
+
+
+def _component(tasks: list[Task], homes: tuple[Home, Home]) -> Component:
+    kind, role = tasks[0].kind, tasks[0].role
+    groups, root = Groups.of([task.ranks for task in tasks]), np.array([one.root for one in tasks])
+    if kind in LOCAL:
+        groups, root = Groups.alone(groups.ranks), np.zeros_like(groups.ranks)
+    given = Regions.stack([task.given for task in tasks])
+    return Component(kind, role, groups, root, *homes, given, _stack_received(tasks))
 
 
 def _stack_received(tasks: list[Task]) -> Regions | None:

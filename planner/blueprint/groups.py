@@ -30,6 +30,11 @@ class Groups:
         ranks = np.concatenate([np.zeros(0, dtype=np.int64), *groups])
         return cls(csr.running_total([len(group) for group in groups]), ranks)
 
+    @classmethod
+    def alone(cls, ranks: Ints) -> Groups:
+        """Return a group of one rank for every entry."""
+        return cls(np.arange(len(ranks) + 1), ranks)
+
     @cached_property
     def sizes(self) -> Ints:
         """Ranks of every group."""

@@ -61,9 +61,10 @@ def scan(parts: Parts) -> None:
         # A row's total is what its last rank adds itself to; in place it must be kept first.
         whole = parts.whole_of(last)
         sketch.copy((*parts.path, 0, 0), role, task.ranks[last], task.input, total, whole)
-    for row in range(parts.n_rows):
+    for row in parts.split_rows(range(parts.n_rows))[0]:
         ends = task.input, task.output, task.given
         inside |= parts.inside(1, task.kind, grid.rows[row], 0, *ends)
+    parts.repeat(inside, range(parts.n_rows))
     if not is_exclusive:
         here = task.output.where(inside, task.input)
         leaders.settle(parts, 2, np.arange(task.size), here)
@@ -74,8 +75,8 @@ def scan(parts: Parts) -> None:
         sketch.reduce((*parts.path, 2, 0), role, task.ranks[joined], task.output, total, whole)
         totals = total
     parts.along(3, "exscan", last, 0, totals, before, task.given)
-    for later in grid.rows[1:]:
-        parts.inside(4, "bcast", later, len(later) - 1, before, before, task.given)
+    later, root = range(1, parts.n_rows), len(grid.rows[0]) - 1
+    parts.in_rows(4, "bcast", before, before, parts.whole, rows=later, root=root)
     leaders.combine_before(parts, 5, before)
 
 
