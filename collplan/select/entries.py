@@ -16,7 +16,7 @@ from collplan.specs import Decomposition, Method, PlanSpec
 from collplan.specs.request import MESSAGES
 
 MOST_TOGETHER: Final = 120
-"""Number of forms, at all sizes, that one job estimates: so many that processors end together."""
+"""Number of forms, counted at every size, that one job estimates; smaller jobs end together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,13 @@ class Grid:
         places = self._served.get((len(positions), column))
         return positions[:0] if places is None else positions[places]
 
+    def followers_by_row(self, column: int) -> list[Ints]:
+        """Return the positions that a column serves, row by row."""
+        places = self._served.get((len(self.rows[0]), column))
+        if self.is_even and places is not None:
+            return list(self.matrix[:, places])
+        return [self.followers(row, column) for row in range(len(self.rows))]
+
     @cached_property
     def _served(self) -> dict[tuple[int, int], Ints]:
         """The places in a row that a column serves, by the row's length and the column."""

@@ -201,14 +201,11 @@ class Parts:
     @cached_property
     def served(self) -> list[Ints]:
         """The positions each column serves, row by row."""
-        followers, rows = self.grid.followers, range(self.n_rows)
-        return [np.concatenate([followers(row, c) for row in rows]) for c in self.columns]
+        return [np.concatenate(self.grid.followers_by_row(column)) for column in self.columns]
 
     def blocks_by_row(self, column: int) -> Regions:
         """Return, a row of the grid each, the blocks a column serves there."""
-        return self.task.given.union(
-            [self.grid.followers(row, column) for row in range(self.n_rows)]
-        )
+        return self.task.given.union(self.grid.followers_by_row(column))
 
     def teams(self) -> list[tuple[int, Ints]]:
         """Return leader and followers wherever a leader serves more than itself.

@@ -86,8 +86,10 @@ def may_fold(program: Program, block: int) -> bool:
     for motion in found:
         checks = [_Symmetric(part, motion, spec, "") for part in program.parts]
         try:
+            # What refuses most programs, and costs least, comes first.
             for one in checks:
                 one.check_first_groups()
+            for one in checks:
                 one.check([block])
                 one.check_blocks()
         except AsymmetricError:
@@ -215,7 +217,8 @@ class _Symmetric:
     def check_first_groups(self) -> None:
         """Raise where motions map a group of the first node onto some of its ranks and others.
 
-        Notes by how much positions are moved in those that are mapped onto themselves.
+        Also where it is mapped onto itself, and its ranks do not do alike. Notes by how much
+        positions are moved then.
         """
         groups, n_ranks = self.component.groups, self.motion.size
         is_first = np.zeros(len(groups), dtype=np.bool_)
@@ -233,6 +236,8 @@ class _Symmetric:
                 raise self.refusal("its groups are others on other nodes")
             by = self.position[members[place]][stays & (self.position[members] == 0)]
             self.moved = math.gcd(self.moved, *by.tolist())
+        if self.moved:
+            self._check_moving()
 
     def check_blocks(self) -> None:
         """Raise where a collective's blocks are moved by a component of another kind."""
