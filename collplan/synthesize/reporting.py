@@ -1,0 +1,56 @@
+"""Sentences about what a search found, for reports and files."""
+
+from __future__ import annotations
+
+from collplan.synthesize.graph import Graph
+from collplan.synthesize.problem import Problem
+from collplan.synthesize.search import Found
+
+
+def describe_rounds(found: Found) -> str:
+    """Say how many rounds there are, and whether fewer are possible."""
+    proof = found.rounds_proof
+    if found.n_rounds <= proof.least:
+        return f"{found.n_rounds} rounds, the fewest possible ({proof.why})"
+    return f"{found.n_rounds} rounds; at least {proof.least} are necessary ({proof.why})"
+
+
+def unit_of_bytes(problem: Problem) -> str:
+    """Return what the schedule cuts in parts.
+
+    Examples
+    --------
+    >>> from collplan.synthesize.problem import state_problem
+    >>> unit_of_bytes(state_problem("bcast", 4, 2, 0))
+    'the vector'
+    """
+    return "the vector" if problem.kind in ("bcast", "reduce", "allreduce") else "a block"
+
+
+def busiest(found: Found, graph: Graph) -> dict[str, int]:
+    """Return the chunks that the busiest rank and lane carry, one way."""
+    sent = [(a, b, len(chunks)) for messages in found.rounds for a, b, chunks in messages]
+    most: dict[str, int] = {}
+    for one in graph.resources:
+        load = sum(n for a, b, n in sent if (a, b) in one.pairs)
+        most[one.name] = max(load, most.get(one.name, 0))
+    return most
+
+
+def describe_bytes(found: Found, problem: Problem, graph: Graph) -> str:
+    """Say what links, or the busiest rank and lane, carry."""
+    part = f"1/{problem.n_parts} of {unit_of_bytes(problem)}"
+    part = unit_of_bytes(problem) if problem.n_parts == 1 else part
+    if graph.has_links:
+        return f"Links take the time of {found.n_bytes} chunks, each {part}"
+    loads = [f"the busiest {name} carries {n}" for name, n in busiest(found, graph).items()]
+    return f"Of chunks that are each {part}, {' and '.join(loads)} one way"
+
+
+def describe_bytes_proof(found: Found) -> str:
+    """Say how far these bytes are from a bound for as many rounds."""
+    proof = found.bytes_proof
+    if found.n_bytes <= proof.least:
+        return f"the fewest possible in {found.n_rounds} rounds ({proof.why})"
+    ratio = found.n_bytes / max(1, proof.least)
+    return f"{ratio:.3g} times the lower bound ({proof.why})"
