@@ -30,7 +30,9 @@ SCHEDULE = (
 )
 
 
-@algorithm({arguments})
+@algorithm(
+    {arguments},
+)
 def {name}(group: Group) -> Rounds:
     """{summary}
 
@@ -87,7 +89,7 @@ def file_text(name: str, problem: Problem, graph: Graph, found: Found) -> str:
         name=name,
         chunks=_about_chunks(problem),
         schedule="\n".join(_lines(found)),
-        arguments=", ".join(arguments),
+        arguments=",\n    ".join(arguments),
         summary=f"Move chunks in {found.n_rounds} rounds on {graph.name}.",
         notes="\n".join(_wrapped(" ".join(notes), "    ")),
         call=", ".join(call),

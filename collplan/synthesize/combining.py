@@ -141,9 +141,7 @@ class ElementModel(Model):
             self._sent[turn, source, rank] = move
             self.carry((source, rank), turn, move)
         for operand, then in enumerate(after):
-            heard = [
-                self._all_of(move, known[source][operand]) for source, move in moves.items()
-            ]
+            heard = [self._all_of(move, known[source][operand]) for source, move in moves.items()]
             self.require(negated(then), known[rank][operand], *heard)
 
     def _all_of(self, move: Literal_, comes: Literal_) -> Literal_:

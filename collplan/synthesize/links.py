@@ -88,7 +88,9 @@ def _checked(row: Any, where: str) -> tuple[int, int, int]:
         )
     a, b, width = (*row, 1)[:3]
     if a == b or min(a, b) < 0:
-        raise SpecError(f"{where}: {show_value(row)} is not a link of two ranks; number them from 0")
+        raise SpecError(
+            f"{where}: {show_value(row)} is not a link of two ranks; number them from 0"
+        )
     if not 1 <= width <= MAX_WIDTH:
         raise SpecError(f"{where}: {show_value(row)} has the width {width}; give 1 to {MAX_WIDTH}")
     return a, b, width

@@ -95,7 +95,9 @@ class MovingModel(Model):
         for chunk, source, rank, turn in kept:
             for by in shifts:
                 ends = (source + by) % n, (rank + by) % n
-                messages[turn, *ends].append(self.problem.turn(chunk, by).name if by else chunk.name)
+                messages[turn, *ends].append(
+                    self.problem.turn(chunk, by).name if by else chunk.name
+                )
         rounds: list[list[tuple[int, int, tuple[int, ...]]]] = [[] for _ in range(self.n_rounds)]
         for (turn, source, rank), chunks in sorted(messages.items()):
             rounds[turn].append((source, rank, tuple(sorted(chunks))))

@@ -71,6 +71,8 @@ class Problem:
 
     def turn(self, chunk: Chunk, by: int) -> Chunk:
         """Return the chunk in the place of `chunk` if every rank becomes the one `by` after it."""
+        if by == 0:
+            return chunk
         n = self.n_ranks
         start = (chunk.start + by) % n
         if BACKWARDS.get(self.kind, self.kind) == "alltoall":
@@ -106,9 +108,7 @@ def state_problem(kind: str, n_ranks: int, n_parts: int, root: int) -> Problem:
         chunks = [Chunk(a * n_ranks + b, a, frozenset({b})) for a, b in pairs]
     else:
         blocks = [(part, rank) for part in parts for rank in ranks]
-        chunks = [
-            Chunk(part * n_ranks + rank, rank, everyone - {rank}) for part, rank in blocks
-        ]
+        chunks = [Chunk(part * n_ranks + rank, rank, everyone - {rank}) for part, rank in blocks]
     return Problem(kind, n_ranks, n_parts, root, tuple(chunks))
 
 

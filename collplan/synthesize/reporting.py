@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collplan.synthesize.graph import Graph
 from collplan.synthesize.problem import Problem
-from collplan.synthesize.search import Found
+from collplan.synthesize.search import Found, Proof
 
 
 def describe_rounds(found: Found) -> str:
     """Say how many rounds there are, and whether fewer are possible."""
     proof = found.rounds_proof
     if found.n_rounds <= proof.least:
-        return f"{found.n_rounds} rounds, the fewest possible ({proof.why})"
-    return f"{found.n_rounds} rounds; at least {proof.least} are necessary ({proof.why})"
+        return f"{found.n_rounds} rounds, the fewest {_scope(proof)} ({proof.why})"
+    more = f" for {proof.scope}" if proof.scope else ""
+    return f"{found.n_rounds} rounds; at least {proof.least} are necessary{more} ({proof.why})"
+
+
+def _scope(proof: Proof) -> str:
+    return f"of all {proof.scope}" if proof.scope else "possible"
 
 
 def unit_of_bytes(problem: Problem) -> str:
@@ -51,6 +56,7 @@ def describe_bytes_proof(found: Found) -> str:
     """Say how far these bytes are from a bound for as many rounds."""
     proof = found.bytes_proof
     if found.n_bytes <= proof.least:
-        return f"the fewest possible in {found.n_rounds} rounds ({proof.why})"
+        return f"the fewest {_scope(proof)} in {found.n_rounds} rounds ({proof.why})"
     ratio = found.n_bytes / max(1, proof.least)
-    return f"{ratio:.3g} times the lower bound ({proof.why})"
+    more = f" for {proof.scope}" if proof.scope else ""
+    return f"{ratio:.3g} times the lower bound{more} ({proof.why})"

@@ -55,10 +55,13 @@ class Proof:
     ----------
     least : int
     why : str
+    scope : str
+        Schedules for which it holds; empty for all.
     """
 
     least: int
     why: str
+    scope: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +143,7 @@ def _fewest_rounds(state: _Search) -> tuple[Model, Proof]:
     least, why = least_rounds(question.problem, question.graph)
     first = question.n_rounds or least
     if first < least:
-        raise CollplanError(
-            f"--rounds: {first} rounds are too few, as {why}; give {least} or more"
-        )
+        raise CollplanError(f"--rounds: {first} rounds are too few, as {why}; give {least} or more")
     last = question.n_rounds or least + MORE_ROUNDS
     is_proved, proof = True, Proof(least, why)
     for n_rounds in range(first, last + 1):
@@ -150,8 +151,10 @@ def _fewest_rounds(state: _Search) -> tuple[Model, Proof]:
         if isinstance(model, Model):
             return model, proof
         is_proved = is_proved and model is not None
-        if is_proved:
-            proof = Proof(n_rounds + 1, f"{n_rounds} rounds are not enough: {model}")
+        if model is not None and is_proved:
+            bytes_too = "" if state.most_bytes is None else " for so few bytes"
+            why = f"{n_rounds} rounds are not enough{bytes_too}, proved by {state.solver}"
+            proof = Proof(n_rounds + 1, why, model)
         if state.left <= 0:
             break
     if question.n_rounds and is_proved:
@@ -167,12 +170,12 @@ def _way_out(state: _Search) -> str:
 
 
 def _found(state: _Search, n_rounds: int) -> Model | str | None:
-    """Return a solved model for some rounds, or by what it is proved that there is none.
+    """Return a solved model for some rounds, or the schedules of which it is proved there is none.
 
     Returns
     -------
     Model, str or None
-        None if neither was found in time.
+        A text as `Proof.scope`; None if neither was found in time.
     """
     question = state.question
     for is_rotational, build in _builders(question, n_rounds):
@@ -186,24 +189,29 @@ def _found(state: _Search, n_rounds: int) -> Model | str | None:
         if status == "found":
             return model
         if status == "impossible" and not is_rotational:
-            return _why_impossible(state, n_rounds)
+            return _impossible_for(state, n_rounds)
     return None
 
 
-def _why_impossible(state: _Search, n_rounds: int) -> str:
-    """Say which schedules there are none of; for allreduce, try to prove that of all."""
-    question, solver = state.question, state.solver
-    parts = f"{question.problem.n_parts} parts"
-    if question.problem.kind != "allreduce":
-        return f"{solver}, for all schedules of {parts}"
-    model = ElementModel(
-        question.problem.n_parts, question.graph, n_rounds, state.most_bytes
-    )
+def _impossible_for(state: _Search, n_rounds: int) -> str:
+    """Return of which schedules there are none; for allreduce, try to prove that of all."""
+    question = state.question
+    problem = question.problem
+    if problem.kind != "allreduce":
+        return _class_of(problem)
+    model = ElementModel(problem.n_parts, question.graph, n_rounds, state.most_bytes)
     with spinner(f"proving that {n_rounds} rounds are not enough"):
-        status = model.solve(state.left * 0.5).status
-    if status == "impossible":
-        return f"{solver}, for all schedules, as no single element can be reduced so"
-    return f"{solver}, for schedules of {parts} with one partial result per rank and part"
+        is_proved = model.solve(state.left * 0.5).status == "impossible"
+    return "" if is_proved else _class_of(problem)
+
+
+def _class_of(problem: Problem) -> str:
+    """Return for which schedules the solver's bounds hold."""
+    parts = f"{problem.n_parts} parts" if problem.n_parts > 1 else "whole blocks"
+    if problem.kind != "allreduce":
+        return f"schedules of {parts}"
+    parts = parts.replace("blocks", "vectors")
+    return f"schedules of {parts} with one partial result per rank and part"
 
 
 def _builders(
@@ -227,7 +235,7 @@ def _fewest_bytes(state: _Search, model: Model, rounds_proof: Proof) -> Found:
     best = _result(state, model, rounds_proof)
     if state.most_bytes is not None:
         return best
-    least = state.least_bytes
+    least, problem = state.least_bytes, state.question.problem
     for is_rotational, build in _builders(state.question, best.n_rounds):
         # Models that may not have more than the bound are solved sooner than others minimize.
         for minimizes in (False, True):
@@ -242,15 +250,9 @@ def _fewest_bytes(state: _Search, model: Model, rounds_proof: Proof) -> Found:
                 found = _result(state, model, rounds_proof)
                 best = found if found.n_bytes < best.n_bytes else best
                 if minimizes and not is_rotational and outcome.least > least:
-                    best = replace(best, bytes_proof=Proof(outcome.least, _class_of(state)))
+                    proof = Proof(outcome.least, f"by {state.solver}", _class_of(problem))
+                    best = replace(best, bytes_proof=proof)
     return best
-
-
-def _class_of(state: _Search) -> str:
-    """Say for which schedules the solver's bound on bytes holds."""
-    problem = state.question.problem
-    more = " and one partial result per rank and part" if problem.kind == "allreduce" else ""
-    return f"{state.solver}, for schedules of {problem.n_parts} parts{more}"
 
 
 def _result(state: _Search, model: Model, rounds_proof: Proof) -> Found:
@@ -312,18 +314,20 @@ def search_composed(question: Question) -> Found:
     backwards = gathered
     if graph.widths != question.graph.widths or graph.resources != question.graph.resources:
         backwards = search(replace(share, graph=graph, n_rounds=gathered.n_rounds))
-    halves = "the halves alone, not for schedules that are not made of them"
+    scope = "schedules made of these two halves"
     return Found(
         rounds=turned_around(backwards.rounds) + gathered.rounds,
         n_bytes=backwards.n_bytes + gathered.n_bytes,
         unit=gathered.unit,
         rounds_proof=Proof(
             backwards.rounds_proof.least + gathered.rounds_proof.least,
-            f"{gathered.rounds_proof.why}; for {halves}",
+            gathered.rounds_proof.why,
+            scope,
         ),
         bytes_proof=Proof(
             backwards.bytes_proof.least + gathered.bytes_proof.least,
-            f"{gathered.bytes_proof.why}; for {halves}",
+            gathered.bytes_proof.why,
+            scope,
         ),
         is_rotational=gathered.is_rotational,
         solver=gathered.solver,

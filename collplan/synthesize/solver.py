@@ -132,7 +132,9 @@ class Model:
             scale = scale_of(self.graph)
             self.bytes = self.cp.new_int_var(0, highest * scale, "")
             for one in self.graph.resources:
-                loads = [v for (pair, _), on in self._loads.items() if pair in one.pairs for v in on]
+                loads = [
+                    v for (pair, _), on in self._loads.items() if pair in one.pairs for v in on
+                ]
                 if one.bound and loads:
                     self.cp.add(sum(loads) * (scale // one.bound) <= self.bytes)
         self.cp.add(self.bytes >= least)

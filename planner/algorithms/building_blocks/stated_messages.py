@@ -8,7 +8,6 @@ from typing import Final
 
 import numpy as np
 
-from collplan.planner.algorithms.registry import BLOCKS
 from collplan.planner.algorithms.rounds import (
     Chunks,
     Copy,
@@ -45,9 +44,9 @@ def stated_rounds(
 ) -> Rounds:
     """Yield the rounds of a schedule.
 
-    Part i of a vector is chunk i, and part i of rank r's block chunk ``i * size + r``. For alltoall,
-    the block of rank a for rank b is chunk ``a * size + b``. Collectives that combine do so where
-    the operands of two partial results differ; a result replaces a partial result.
+    Part i of a vector is chunk i, and part i of rank r's block chunk ``i * size + r``. For
+    alltoall, the block of rank a for rank b is chunk ``a * size + b``. Collectives that combine
+    do so where the operands of two partial results differ; a result replaces a partial result.
 
     Parameters
     ----------
@@ -69,10 +68,10 @@ def stated_rounds(
     AlgorithmError
         If the root is another one and the schedule does not rotate, or there are more parts.
     """
-    given = int(group.options.get(BLOCKS, 1))
+    given = int(group.options.get("blocks", 1))
     if given > n_parts:
         raise AlgorithmError(
-            f"algorithms.{BLOCKS}: {given} parts, the schedule has {n_parts}; give {n_parts} or "
+            f"algorithms.blocks: {given} parts, the schedule has {n_parts}; give {n_parts} or "
             f"fewer"
         )
     if kind in _ROOTED and group.root != root and not rotates:
