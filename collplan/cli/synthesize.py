@@ -112,6 +112,11 @@ def _problem(spec: PlanSpec, options: SynthesizeOptions) -> Problem:
             f"machine: {n_ranks} ranks; the search is for 2 to {MAX_RANKS}, as of a node or of one "
             f"rank per node"
         )
+    if collective.regular is not None:
+        raise CollplanError(
+            f"collective.kind: {collective.kind} has counts that differ per rank, the search takes "
+            f"blocks of one size; use {kind}"
+        )
     if kind == "alltoall" and options.chunks > 1:
         raise CollplanError("--chunks: blocks of alltoall move whole; leave --chunks out")
     if options.compose and kind != "allreduce":
@@ -197,7 +202,7 @@ def _document(
         "least_rounds": found.rounds_proof.least,
         "rounds": describe_rounds(found),
         "chunk_times": found.n_bytes if graph.has_links else None,
-        "busiest": busiest(found, graph),
+        "busiest": busiest(found, problem, graph),
         "bytes_over_bound": found.n_bytes / max(1, found.bytes_proof.least),
         "bytes": f"{describe_bytes(found, problem, graph)}; {describe_bytes_proof(found)}",
         "is_rotational": found.is_rotational,

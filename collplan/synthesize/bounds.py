@@ -7,7 +7,6 @@ from collections import Counter
 
 import numpy as np
 
-from collplan.planner.arrays import Ints
 from collplan.synthesize.graph import Graph
 from collplan.synthesize.problem import Problem
 
@@ -41,6 +40,8 @@ def least_rounds(problem: Problem, graph: Graph) -> tuple[int, str]:
 def least_chunk_times(problem: Problem, graph: Graph) -> int:
     """Return a lower bound on the chunk times of links: what must enter a set of ranks.
 
+    Every round in which anything is sent takes one chunk time at least, too.
+
     Examples
     --------
     >>> from collplan.synthesize.graph import link_graph
@@ -59,16 +60,13 @@ def least_chunk_times(problem: Problem, graph: Graph) -> int:
         # A partial result enters every set; 2(p - 1) messages take each part to all.
         n_parts = len(problem.chunks)
         total = 2 * (graph.n_ranks - 1) * n_parts
-        return max(-(-n_parts // int(width.min())), -(-total // sum(graph.widths.values())))
+        by_links = -(-total // sum(graph.widths.values()))
+        return max(-(-n_parts // int(width.min())), by_links, least_rounds(problem, graph)[0])
     entering = np.zeros(len(sets), dtype=np.int64)
     for (start, wanted_by), n in Counter((c.start, c.wanted_by) for c in problem.chunks).items():
         wanted = inside[:, sorted(wanted_by)].any(axis=1)
         entering += n * (wanted & ~inside[:, start])
-    return _most(entering, width)
-
-
-def _most(entering: Ints, width: Ints) -> int:
-    return int((-(-entering // width)).max(initial=0))
+    return max(int((-(-entering // width)).max()), least_rounds(problem, graph)[0])
 
 
 def scale_of(graph: Graph) -> int:

@@ -126,7 +126,8 @@ def machine_graph(machine: Machine, ports: int, bounds: Bounds) -> Graph:
     """
     ranks = range(machine.n_ranks)
     pairs = [(a, b) for a in ranks for b in ranks if a != b]
-    name = f"{machine.n_ranks} ranks on {machine.nodes} nodes with {machine.n_lanes} lanes"
+    lanes = f"{machine.n_lanes} {'lanes' if machine.n_lanes > 1 else 'lane'}"
+    name = f"{machine.n_ranks} ranks on {machine.nodes} nodes with {lanes}"
     if machine.nodes == 1:
         name = f"{machine.n_ranks} ranks on one node"
     is_rotational = machine.nodes in (1, machine.n_ranks)

@@ -32,8 +32,12 @@ def unit_of_bytes(problem: Problem) -> str:
     return "the vector" if problem.kind in ("bcast", "reduce", "allreduce") else "a block"
 
 
-def busiest(found: Found, graph: Graph) -> dict[str, int]:
-    """Return the chunks that the busiest rank and lane carry, one way."""
+def busiest(found: Found, problem: Problem, graph: Graph) -> dict[str, int]:
+    """Return the chunks that the busiest rank and lane carry in one direction.
+
+    The schedule is that of the collective, the graph that on which it was searched.
+    """
+    graph = graph.reversed() if problem.is_backwards else graph
     sent = [(a, b, len(chunks)) for messages in found.rounds for a, b, chunks in messages]
     most: dict[str, int] = {}
     for one in graph.resources:
@@ -44,12 +48,18 @@ def busiest(found: Found, graph: Graph) -> dict[str, int]:
 
 def describe_bytes(found: Found, problem: Problem, graph: Graph) -> str:
     """Say what links, or the busiest rank and lane, carry."""
-    part = f"1/{problem.n_parts} of {unit_of_bytes(problem)}"
-    part = unit_of_bytes(problem) if problem.n_parts == 1 else part
+    share = f"1/{problem.n_parts} of " if problem.n_parts > 1 else ""
+    about = f"(a chunk is {share}{unit_of_bytes(problem)})"
     if graph.has_links:
-        return f"Links take the time of {found.n_bytes} chunks, each {part}"
-    loads = [f"the busiest {name} carries {n}" for name, n in busiest(found, graph).items()]
-    return f"Of chunks that are each {part}, {' and '.join(loads)} one way"
+        return f"The links take the time of {_chunks(found.n_bytes)} {about}"
+    loads = busiest(found, problem, graph)
+    text = f"The busiest rank carries {_chunks(loads['rank'])}"
+    text += f" and the busiest lane {loads['lane']}" if "lane" in loads else ""
+    return f"{text} {about}"
+
+
+def _chunks(n: int) -> str:
+    return f"{n} chunks" if n != 1 else "1 chunk"
 
 
 def describe_bytes_proof(found: Found) -> str:

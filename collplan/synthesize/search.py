@@ -17,6 +17,8 @@ from collplan.synthesize.moving import MovingModel
 from collplan.synthesize.problem import Problem, Rounds, turned_around
 from collplan.synthesize.solver import Model, require_solver
 
+MAX_MOVES: Final = 1_000_000
+"""Most variables of a model: larger ones take minutes to state, and are not solved."""
 MORE_ROUNDS: Final = 24
 """How many rounds more than the lower bound are tried."""
 ROTATION_SHARE: Final = 0.25
@@ -144,7 +146,10 @@ def _fewest_rounds(state: _Search) -> tuple[Model, Proof]:
     first = question.n_rounds or least
     if first < least:
         raise CollplanError(f"--rounds: {first} rounds are too few, as {why}; give {least} or more")
+    _require_small(question, first)
     last = question.n_rounds or least + MORE_ROUNDS
+    if question.n_rounds is None and question.graph.has_links and state.most_bytes is not None:
+        last = min(last, state.most_bytes)  # a round takes one chunk time at least
     is_proved, proof = True, Proof(least, why)
     for n_rounds in range(first, last + 1):
         model = _found(state, n_rounds)
@@ -157,12 +162,32 @@ def _fewest_rounds(state: _Search) -> tuple[Model, Proof]:
             proof = Proof(n_rounds + 1, why, model)
         if state.left <= 0:
             break
-    if question.n_rounds and is_proved:
-        raise CollplanError(f"--rounds: no schedule has {first} rounds; {_way_out(state)}")
+    if is_proved:
+        raise CollplanError(f"--rounds: no schedule has {_numbers(first, last)}; {_way_out(state)}")
     raise CollplanError(
         f"--time-limit: no schedule was found in {question.seconds:g} s; give more time, fewer "
         f"--chunks, or more --rounds"
     )
+
+
+def _require_small(question: Question, n_rounds: int) -> None:
+    """Raise where a model has too many variables.
+
+    An allreduce has one per operand, too.
+    """
+    problem, graph = question.problem, question.graph
+    combines = problem.kind == "allreduce"
+    n_chunks = problem.n_parts * graph.n_ranks if combines else len(problem.chunks)
+    n_moves = n_chunks * len(graph.widths) * n_rounds
+    if n_moves > MAX_MOVES:
+        raise CollplanError(
+            f"--chunks: {problem.n_parts} chunks may move in {n_moves} ways, more than the "
+            f"{MAX_MOVES} that are searched; give fewer chunks"
+        )
+
+
+def _numbers(first: int, last: int) -> str:
+    return f"{first} rounds" if first == last else f"{first} to {last} rounds"
 
 
 def _way_out(state: _Search) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -71,8 +72,7 @@ def stated_rounds(
     given = int(group.options.get("blocks", 1))
     if given > n_parts:
         raise AlgorithmError(
-            f"algorithms.blocks: {given} parts, the schedule has {n_parts}; give {n_parts} or "
-            f"fewer"
+            f"algorithms.blocks: {given} parts, the schedule has {n_parts}; give {n_parts} or fewer"
         )
     if kind in _ROOTED and group.root != root and not rotates:
         raise AlgorithmError(
@@ -211,63 +211,86 @@ def _alltoall(group: Group, shown: _Shown) -> Rounds:
 
 def _combining(group: Group, kind: str, shown: _Shown) -> Rounds:
     """Combine partial results; what cannot be combined where it lies lands in scratch."""
-    size = group.size
-    partial = group.packed_scratch() if kind == "reduce_scatter_block" else group.output
-    operands = {(rank, chunk): 1 << rank for rank in range(size) for chunk in range(group.n_chunks)}
-    touched: set[tuple[int, int]] = set()
-    landing: list[int] = []
-
-    def value(rank: int, chunk: int) -> Place:
-        return home(rank, chunk) if (rank, chunk) in touched else (group.input, chunk)
-
-    def home(rank: int, chunk: int) -> Place:
-        return (group.output if chunk % size == rank else partial), chunk
-
+    combining = _Combining(group, kind)
     for messages in shown.rounds():
-        steps: list[Step] = []
-        local: list[Step] = []
-        before, was_touched = dict(operands), set(touched)
-        taken: dict[tuple[int, int], int] = {}
-        for source, dest, chunks in messages:
-            read = _runs(
-                [
-                    home(source, chunk) if (source, chunk) in was_touched else (group.input, chunk)
-                    for chunk in chunks
-                ]
+        combining.begin()
+        steps = [combining.receive(*message) for message in messages]
+        yield Round(*steps, *combining.local)
+
+
+class _Combining:
+    """Where partial results are, and whose operands are in them, as messages arrive.
+
+    Parameters
+    ----------
+    group : Group
+    kind : str
+        The collective.
+    """
+
+    def __init__(self, group: Group, kind: str) -> None:
+        self.group = group
+        self.has_blocks = kind == "reduce_scatter_block"
+        self.partial = group.packed_scratch() if self.has_blocks else group.output
+        ranks, chunks = range(group.size), range(group.n_chunks)
+        self.operands = {(rank, chunk): 1 << rank for rank in ranks for chunk in chunks}
+        self.touched: set[Place] = set()
+        self.landing: list[int] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a round: its messages read what there is now."""
+        self.before, self.was_touched = dict(self.operands), set(self.touched)
+        self.arrived: set[Place] = set()
+        self.landed: Counter[Place] = Counter()
+        self.local: list[Step] = []
+
+    def _home(self, rank: int, chunk: int) -> Place:
+        """Return where a rank keeps its partial result of a chunk."""
+        is_own = chunk % self.group.size == rank or not self.has_blocks
+        return (self.group.output if is_own else self.partial), chunk
+
+    def _value(self, rank: int, chunk: int, touched: set[Place]) -> Place:
+        """Return where a rank has its partial result, or its operand."""
+        return self._home(rank, chunk) if (rank, chunk) in touched else (self.group.input, chunk)
+
+    def receive(self, source: int, dest: int, chunks: tuple[int, ...]) -> Message:
+        """Return a message; steps that it needs at its receiver are added to `local`."""
+        places = [(dest, chunk) for chunk in chunks]
+        read = _runs([self._value(source, chunk, self.was_touched) for chunk in chunks])
+        combines = [self._combines(source, dest, chunk) for chunk in chunks]
+        own = [self._value(*place, self.touched) for place in places]
+        homes = [self._home(*place) for place in places]
+        is_first = not self.arrived.intersection(places)
+        if is_first and all(combines):
+            message = Message(source, dest, read, _runs(homes), _runs(own))
+        elif is_first and not any(combines):
+            message = Message(source, dest, read, _runs(homes))
+        else:
+            turn = max(self.landed[place] for place in places)
+            if turn == len(self.landing):
+                self.landing.append(self.group.packed_scratch())
+            here = [(self.landing[turn], chunk) for chunk in chunks]
+            message = Message(source, dest, read, _runs(here))
+            for place, value, home, came, does in zip(
+                places, own, homes, here, combines, strict=True
+            ):
+                self.landed[place] = turn + 1
+                to = at(*home)
+                step = Reduce(dest, at(*value), at(*came), to) if does else None
+                self.local.append(step or Copy(dest, at(*came), to))
+        for place in places:
+            self.operands[place] |= self.before[source, place[1]]
+        self.arrived.update(places)
+        self.touched.update(places)
+        return message
+
+    def _combines(self, source: int, dest: int, chunk: int) -> bool:
+        """Return whether what comes is combined; what replaces a partial result must be one."""
+        comes, there = self.before[source, chunk], self.operands[dest, chunk]
+        if comes & there and comes != (1 << self.group.size) - 1:
+            raise AlgorithmError(
+                f"algorithms: a message brings operands {comes:b} to {there:b}, which overlap; "
+                f"synthesize the schedule again"
             )
-            ways = [before[source, chunk] & operands[dest, chunk] == 0 for chunk in chunks]
-            is_first = all(taken.get((dest, chunk), 0) == 0 for chunk in chunks)
-            own, homes = ([f(dest, chunk) for chunk in chunks] for f in (value, home))
-            for chunk, combines in zip(chunks, ways, strict=True):
-                _require_known(before[source, chunk], operands[dest, chunk], combines, size)
-            if is_first and all(ways):
-                steps.append(Message(source, dest, read, _runs(homes), _runs(own)))
-            elif is_first and not any(ways):
-                steps.append(Message(source, dest, read, _runs(homes)))
-            else:
-                turn = max(taken.get((dest, chunk), 0) for chunk in chunks)
-                while len(landing) <= turn:
-                    landing.append(group.packed_scratch())
-                here = [(landing[turn], chunk) for chunk in chunks]
-                steps.append(Message(source, dest, read, _runs(here)))
-                for chunk, combines in zip(chunks, ways, strict=True):
-                    there, came = at(*home(dest, chunk)), at(landing[turn], chunk)
-                    local.append(
-                        Reduce(dest, at(*value(dest, chunk)), came, there)
-                        if combines
-                        else Copy(dest, came, there)
-                    )
-            for chunk in chunks:
-                operands[dest, chunk] |= before[source, chunk]
-                taken[dest, chunk] = taken.get((dest, chunk), 0) + 1
-                touched.add((dest, chunk))
-        yield Round(*steps, *local)
-
-
-def _require_known(comes: int, there: int, combines: bool, size: int) -> None:
-    """Raise where a partial result would be lost or counted twice."""
-    if not combines and comes != (1 << size) - 1:
-        raise AlgorithmError(
-            f"algorithms: a message brings operands {comes:b} to {there:b}, which overlap; "
-            f"synthesize the schedule again"
-        )
+        return not comes & there
