@@ -1,4 +1,4 @@
-"""What a schedule has to achieve: where chunks are, and where they have to go."""
+"""Problems for the search: chunks, the ranks that have them, and those that need them."""
 
 from __future__ import annotations
 

@@ -20,14 +20,14 @@ from collplan.synthesize.solver import Model, require_solver
 MAX_MOVES: Final = 1_000_000
 """Most variables of a model: larger ones take minutes to state, and are not solved."""
 MORE_ROUNDS: Final = 24
-"""How many rounds more than the lower bound are tried."""
+"""Rounds beyond the lower bound that are tried."""
 ROTATION_SHARE: Final = 0.25
 """Part of the time for schedules that are the same at all ranks, which are found sooner."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to search.
+    """A problem on a graph, and limits of the search.
 
     Parameters
     ----------
@@ -346,12 +346,12 @@ def search_composed(question: Question) -> Found:
         unit=gathered.unit,
         rounds_proof=Proof(
             backwards.rounds_proof.least + gathered.rounds_proof.least,
-            gathered.rounds_proof.why,
+            f"in each half, {gathered.rounds_proof.why}",
             scope,
         ),
         bytes_proof=Proof(
             backwards.bytes_proof.least + gathered.bytes_proof.least,
-            gathered.bytes_proof.why,
+            f"in each half, {gathered.bytes_proof.why}",
             scope,
         ),
         is_rotational=gathered.is_rotational,

@@ -40,7 +40,7 @@ def require_solver() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the solver says.
+    """The answer of the solver.
 
     Parameters
     ----------

@@ -219,7 +219,7 @@ def _combining(group: Group, kind: str, shown: _Shown) -> Rounds:
 
 
 class _Combining:
-    """Where partial results are, and whose operands are in them, as messages arrive.
+    """Places of partial results, and the operands in them, as messages arrive.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ Prove = Callable[..., Plan]
 
 @pytest.fixture
 def prove() -> Iterator[Prove]:
-    """Prove the plan of a schedule on so many ranks."""
+    """Return what proves the plan of a schedule."""
     before = {kind: dict(registry._algorithms[kind]) for kind in registry.kinds()}
 
     def prove(kind: str, size: int, schedule: Schedule, n_parts: int = 1, **fields: Any) -> Plan:
