@@ -202,6 +202,7 @@ def _document(
         "least_rounds": found.rounds_proof.least,
         "rounds": describe_rounds(found),
         "chunk_times": found.n_bytes if graph.has_links else None,
+        "least_chunk_times": found.bytes_proof.least if graph.has_links else None,
         "busiest": busiest(found, problem, graph),
         "bytes_over_bound": found.n_bytes / max(1, found.bytes_proof.least),
         "bytes": f"{describe_bytes(found, problem, graph)}; {describe_bytes_proof(found)}",
