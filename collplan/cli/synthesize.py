@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import keyword
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -73,9 +72,10 @@ def command(options: SynthesizeOptions) -> None:
     spec, name = open_spec(options.spec), _name_of(options)
     require_solver()
     problem = _problem(spec, options)
-    graph = _graph(spec, problem, options)
-    question = Question(problem, graph, options.rounds, _within(options), options.time_limit)
-    found = search_composed(_halved(question)) if options.compose else search(question)
+    searched = _half_of(problem) if options.compose else problem
+    graph = _graph(spec, searched, options)
+    question = Question(searched, graph, options.rounds, _within(options), options.time_limit)
+    found = search_composed(question) if options.compose else search(question)
     write_text(options.output, file_text(name, problem, graph, found))
     document = _document(options, name, problem, graph, found)
     print_result(document, _print, as_json=options.as_json)
@@ -135,36 +135,29 @@ def _problem(spec: PlanSpec, options: SynthesizeOptions) -> Problem:
 
 def _graph(spec: PlanSpec, problem: Problem, options: SynthesizeOptions) -> Graph:
     from collplan.planner.collective.bounds import lower_bounds
+    from collplan.specs import PlanSpec
     from collplan.synthesize.graph import link_graph, machine_graph
     from collplan.synthesize.links import read_links
+    from collplan.synthesize.problem import ROOTED
 
     machine = spec.machine
     if options.links is not None:
         graph = link_graph(options.links, read_links(options.links), machine.n_ranks, options.ports)
     else:
         # A chunk counts as a byte.
-        collective = _plain_collective(spec, problem)
-        counted = spec.replace(collective=collective, algorithms="auto", decomposition="flat",
-                               passes=(), transport="messages")  # fmt: skip
+        collective = {"kind": problem.kind, "count": problem.n_parts, "datatype": "int8"}
+        if problem.kind in ROOTED:
+            collective["root"] = problem.root
+        counted = PlanSpec.model_validate({"machine": machine, "collective": collective})
         graph = machine_graph(machine, options.ports or 1, lower_bounds(counted))
     return graph.reversed() if problem.is_backwards else graph
 
 
-def _plain_collective(spec: PlanSpec, problem: Problem) -> Any:
-    fields = {"kind": problem.kind, "count": problem.n_parts, "datatype": "int8"}
-    if spec.collective.root is not None:
-        fields["root"] = spec.collective.root
-    return type(spec.collective).model_validate(fields)
-
-
-def _halved(question: Any) -> Any:
-    """Return the question of the allgather that an allreduce is composed of."""
+def _half_of(problem: Problem) -> Problem:
+    """Return the allgather that an allreduce is composed of."""
     from collplan.synthesize.problem import state_problem
 
-    problem = question.problem
-    parts = problem.n_parts // problem.n_ranks
-    gathered = state_problem("allgather", problem.n_ranks, parts, 0)
-    return replace(question, problem=gathered)
+    return state_problem("allgather", problem.n_ranks, problem.n_parts // problem.n_ranks, 0)
 
 
 def _within(options: SynthesizeOptions) -> Fraction | None:

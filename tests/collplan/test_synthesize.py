@@ -167,6 +167,21 @@ def test_an_allreduce_may_be_composed(synthesis: Synthesis) -> None:
         assert set(messages(synthesis.plan())) <= set(read_links("dgx1"))
 
 
+def test_a_composed_allreduce_on_a_machine_is_compared_with_its_halves(
+    synthesis: Synthesis,
+) -> None:
+    machine = {"nodes": 2, "ranks_per_node": 2}
+    collective = {"kind": "allreduce", "count": 12, "datatype": "int32"}
+    found = synthesis.search(machine, collective, "--chunks", 4, "--compose")
+    assert (found["n_rounds"], found["least_rounds"]) == (4, 4)
+    with registered(synthesis.path):
+        metrics = measure(synthesis.plan())
+        assert metrics.bounds is not None
+        assert found["busiest"] == {"rank": 6, "lane": metrics.lane_bytes // 12}
+        assert metrics.bytes_sent_per_rank == metrics.bounds.bytes_sent_per_rank
+        assert found["bytes_over_bound"] == metrics.lane_bytes / metrics.bounds.lane_bytes == 1
+
+
 def test_the_relaxation_to_an_element_allows_what_is_known_to_be_possible() -> None:
     """Census takes ⌈log₂ p⌉ rounds for any p, and tripling with two ports ⌈log₃ p⌉."""
     for n_ranks, ports, n_rounds in ((5, 1, 3), (6, 1, 3), (9, 2, 2)):
