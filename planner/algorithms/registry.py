@@ -61,8 +61,8 @@ class Algorithm:
     commutative_only, power_of_two_only, even_only, regular_only : bool
         What it cannot do without: it raises then. Regular means that all
         blocks have one size.
-    most_ranks : int, optional
-        The most ranks that it serves.
+    most_ranks, only_ranks : int, optional
+        The most ranks that it serves, or the one number of ranks that it does.
     tree : {"binomial", "knomial", "any"} or None
         Messages go along the edges of one tree, to its root or from it; an
         allreduce's, a scan's and an exscan's to the root, then from it. A k-nomial tree
@@ -109,6 +109,7 @@ class Algorithm:
     even_only: bool = False
     regular_only: bool = False
     most_ranks: int | None = None
+    only_ranks: int | None = None
     tree: Literal["binomial", "knomial", "any"] | None = None
     rounds_up: Callable[[int], int] | None = None
     best_for: tuple[Use, ...] = ()
@@ -158,6 +159,8 @@ class Algorithm:
             return f"{size} ranks is odd"
         if self.most_ranks and size > self.most_ranks:
             return f"{size} ranks is more than {self.most_ranks}"
+        if self.only_ranks is not None and size != self.only_ranks:
+            return f"{size} ranks are not the {self.only_ranks} that it was made for"
         if self.commutative_only and not commutative:
             return "it exchanges operands, and the operation is not commutative"
         if self.regular_only and not is_regular:

@@ -1,0 +1,1 @@
+"""A search for optimal schedules on small machines, by an exact solver."""

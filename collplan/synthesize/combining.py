@@ -1,0 +1,167 @@
+"""Search for schedules of allreduce, and a bound on what any of them needs."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+from collplan.synthesize.bounds import scale_of
+from collplan.synthesize.graph import Graph
+from collplan.synthesize.problem import Rounds
+from collplan.synthesize.solver import Literal_, Model, negated
+
+
+class CombiningModel(Model):
+    """A model of allreduce in which a rank keeps one partial result per part of the vector.
+
+    What a rank receives is combined with what it has, if no operand is in both, or is the
+    result and replaces it. A rank receives a part at most once per round, and nothing after its
+    result.
+
+    Parameters
+    ----------
+    n_parts : int
+        Parts of the vector.
+    graph : Graph
+    n_rounds : int
+    """
+
+    def __init__(self, n_parts: int, graph: Graph, n_rounds: int) -> None:
+        super().__init__(graph, n_rounds)
+        self._sent: dict[tuple[int, int, int, int], Literal_] = {}
+        for part in range(n_parts):
+            self._add(part)
+        self.limit_ports()
+
+    def _add(self, part: int) -> None:
+        ranks = range(self.graph.n_ranks)
+        held = [[[rank == operand for operand in ranks] for rank in ranks]]
+        is_result: list[list[Literal_]] = [[False for _ in ranks]]
+        for turn in range(self.n_rounds):
+            is_last = turn + 1 == self.n_rounds
+            after = [
+                [True if is_last or rank == one else self.boolean() for one in ranks]
+                for rank in ranks
+            ]
+            for rank in ranks:
+                self._receive(part, turn, rank, held[turn], after, is_result[turn])
+            held.append(after)
+            is_result.append([self._all(operands) for operands in after])
+
+    def _all(self, literals: list[Literal_]) -> Literal_:
+        """Return whether all literals are true."""
+        open_ones = [one for one in literals if not isinstance(one, bool)]
+        if not open_ones:
+            return all(literals)
+        both = self.boolean()
+        for one in open_ones:
+            self.require(negated(both), one)
+        self.require(both, *map(negated, open_ones))
+        return both
+
+    def _receive(
+        self,
+        part: int,
+        turn: int,
+        rank: int,
+        held: list[list[Literal_]],
+        after: list[list[Literal_]],
+        is_result: list[Literal_],
+    ) -> None:
+        """State what a rank holds after a round, by what it receives in it."""
+        moves = {source: self.boolean() for source in self.graph.sources[rank]}
+        self.cp.add_at_most_one(moves.values())
+        for source, move in moves.items():
+            self._sent[part, turn, source, rank] = move
+            self.carry((source, rank), turn, move)
+            self.require(negated(move), negated(is_result[rank]))
+        for operand, (before, then) in enumerate(zip(held[rank], after[rank], strict=True)):
+            self.require(negated(before), then)
+            self.require(negated(then), before, *moves.values())
+            for source, move in moves.items():
+                comes = held[source][operand]
+                self.require(negated(move), negated(comes), then)
+                self.require(negated(move), comes, before, negated(then))
+                twice = (negated(comes), negated(before))
+                self.require(negated(move), *twice, is_result[source])
+
+    def schedule(self) -> Rounds:
+        """Return the solution."""
+        messages: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+        for (part, turn, source, rank), literal in self._sent.items():
+            if self.value(literal):
+                messages[turn, source, rank].append(part)
+        rounds: list[list[tuple[int, int, tuple[int, ...]]]] = [[] for _ in range(self.n_rounds)]
+        for (turn, source, rank), parts in sorted(messages.items()):
+            rounds[turn].append((source, rank, tuple(sorted(parts))))
+        return tuple(map(tuple, rounds))
+
+
+class ElementModel(Model):
+    """A relaxation of allreduce to one element: who may know of which operand, and when.
+
+    Any schedule, whatever it combines and keeps, is one of these for each element. If bytes are
+    limited to F times the bounds of ranks and of lanes, there is an element whose messages, in
+    relation to the bounds of all ranks together, and those between nodes, in relation to the
+    bounds of all lanes together, add up to at most 2·F, as the mean over all elements does.
+
+    Parameters
+    ----------
+    n_parts : int
+        Parts of the vector, for which the graph's bounds are.
+    graph : Graph
+    n_rounds : int
+    most : int or None
+        Bytes, as `Model.limit_bytes` counts them.
+    """
+
+    def __init__(self, n_parts: int, graph: Graph, n_rounds: int, most: int | None) -> None:
+        super().__init__(graph, n_rounds)
+        ranks = range(graph.n_ranks)
+        self._sent: dict[tuple[int, int, int], Literal_] = {}
+        known: list[list[Literal_]] = [[rank == operand for operand in ranks] for rank in ranks]
+        for turn in range(n_rounds):
+            is_last = turn + 1 == n_rounds
+            after = [
+                [True if is_last or rank == one else self.boolean() for one in ranks]
+                for rank in ranks
+            ]
+            for rank in ranks:
+                self._hear(turn, rank, known, after[rank])
+            known = after
+        self.limit_ports()
+        if most is not None and not graph.has_links:
+            self._limit_means(n_parts, most)
+
+    def _hear(
+        self, turn: int, rank: int, known: list[list[Literal_]], after: list[Literal_]
+    ) -> None:
+        moves = {source: self.boolean() for source in self.graph.sources[rank]}
+        for source, move in moves.items():
+            self._sent[turn, source, rank] = move
+            self.carry((source, rank), turn, move)
+        for operand, then in enumerate(after):
+            heard = [self._all_of(move, known[source][operand]) for source, move in moves.items()]
+            self.require(negated(then), known[rank][operand], *heard)
+
+    def _all_of(self, move: Literal_, comes: Literal_) -> Literal_:
+        if isinstance(comes, bool):
+            return move if comes else False
+        both = self.boolean()
+        self.require(negated(both), move)
+        self.require(negated(both), comes)
+        return both
+
+    def _limit_means(self, n_parts: int, most: int) -> None:
+        """Limit an element's messages, and those between nodes, to what the mean has."""
+        rooms: dict[str, int] = defaultdict(int)
+        for one in self.graph.resources:
+            rooms[one.name] += one.bound
+        rooms = {name: room for name, room in rooms.items() if room}
+        all_rooms = math.prod(rooms.values())
+        total = 0
+        for (_, *pair), move in self._sent.items():
+            uses = [one.name for one in self.graph.resources if tuple(pair) in one.pairs]
+            total += move * sum(all_rooms // rooms[name] for name in uses if name in rooms)
+        # The mean of a sort is at most room * most / scale / n_parts.
+        self.cp.add(total * n_parts * scale_of(self.graph) <= len(rooms) * all_rooms * most)

@@ -1,0 +1,72 @@
+"""Sentences about what a search found, for reports and files."""
+
+from __future__ import annotations
+
+from collplan.synthesize.graph import Graph
+from collplan.synthesize.problem import Problem
+from collplan.synthesize.search import Found, Proof
+
+
+def describe_rounds(found: Found) -> str:
+    """Say how many rounds there are, and whether fewer are possible."""
+    proof = found.rounds_proof
+    if found.n_rounds <= proof.least:
+        return f"{found.n_rounds} rounds, the fewest {_scope(proof)} ({proof.why})"
+    more = f" for {proof.scope}" if proof.scope else ""
+    return f"{found.n_rounds} rounds; at least {proof.least} are necessary{more} ({proof.why})"
+
+
+def _scope(proof: Proof) -> str:
+    return f"of all {proof.scope}" if proof.scope else "possible"
+
+
+def unit_of_bytes(problem: Problem) -> str:
+    """Return what the schedule cuts in parts.
+
+    Examples
+    --------
+    >>> from collplan.synthesize.problem import state_problem
+    >>> unit_of_bytes(state_problem("bcast", 4, 2, 0))
+    'the vector'
+    """
+    return "the vector" if problem.kind in ("bcast", "reduce", "allreduce") else "a block"
+
+
+def busiest(found: Found, problem: Problem, graph: Graph) -> dict[str, int]:
+    """Return the chunks that the busiest rank and lane carry in one direction.
+
+    The schedule is that of the collective, the graph that on which it was searched.
+    """
+    graph = graph.reversed() if problem.is_backwards else graph
+    sent = [(a, b, len(chunks)) for messages in found.rounds for a, b, chunks in messages]
+    most: dict[str, int] = {}
+    for one in graph.resources:
+        load = sum(n for a, b, n in sent if (a, b) in one.pairs)
+        most[one.name] = max(load, most.get(one.name, 0))
+    return most
+
+
+def describe_bytes(found: Found, problem: Problem, graph: Graph) -> str:
+    """Say what links, or the busiest rank and lane, carry."""
+    share = f"1/{problem.n_parts} of " if problem.n_parts > 1 else ""
+    about = f"(a chunk is {share}{unit_of_bytes(problem)})"
+    if graph.has_links:
+        return f"The links take the time of {_chunks(found.n_bytes)} {about}"
+    loads = busiest(found, problem, graph)
+    text = f"The busiest rank carries {_chunks(loads['rank'])}"
+    text += f" and the busiest lane {loads['lane']}" if "lane" in loads else ""
+    return f"{text} {about}"
+
+
+def _chunks(n: int) -> str:
+    return f"{n} chunks" if n != 1 else "1 chunk"
+
+
+def describe_bytes_proof(found: Found) -> str:
+    """Say how far these bytes are from a bound for as many rounds."""
+    proof = found.bytes_proof
+    if found.n_bytes <= proof.least:
+        return f"the fewest {_scope(proof)} in {found.n_rounds} rounds ({proof.why})"
+    ratio = found.n_bytes / max(1, proof.least)
+    more = f" for {proof.scope}" if proof.scope else ""
+    return f"{ratio:.3g} times the lower bound{more} ({proof.why})"
