@@ -13,6 +13,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from math import log2
 from pathlib import Path
 from typing import Any, Final
@@ -72,12 +73,13 @@ CLEAR: Final = 1.03
 Found = dict[str, Any]
 
 
-def keep_textbook() -> None:
-    """Forget all algorithms in this process but those of the textbook."""
+def keep_textbook() -> dict[str, dict[str, Any]]:
+    """Forget all algorithms in this process but those of the textbook; return those of before."""
+    before = {kind: dict(known) for kind, known in registry._algorithms.items()}
     for kind, names in TEXTBOOK.items():
-        known = registry._algorithms[kind]
         for name in [one.name for one in registry.of(kind) if one.name not in names]:
-            del known[name]
+            del registry._algorithms[kind][name]
+    return before
 
 
 def specs_of(label: str, kind: str) -> list[PlanSpec]:
@@ -96,7 +98,7 @@ def specs_of(label: str, kind: str) -> list[PlanSpec]:
 
 
 def best_of(
-    label: str, kind: str, seconds: float, forget: Callable[[], None] | None
+    label: str, kind: str, seconds: float, forget: Callable[[], object] | None
 ) -> list[Found]:
     """Return the best candidate of every size, and whether no other may be better."""
     specs, rows = specs_of(label, kind), []
@@ -120,18 +122,23 @@ def best_of(
 
 
 def run(options: argparse.Namespace) -> list[Found]:
-    """Compare all; then the textbook's alone, in processes that know no others."""
+    """Compare all, and the textbook's alone in processes that know no others; save what is done."""
     rows: list[Found] = []
-    for label in options.machines:
-        for kind in options.kinds:
-            found = best_of(label, kind, options.seconds, None)
-            rows.append({"machine": label, "kind": kind, "all": found})
-            print(f"{label} {kind}", file=sys.stderr)
-    keep_textbook()
-    for row in rows:
-        label, kind = row["machine"], row["kind"]
+    if options.json is not None and options.json.exists():
+        rows = json.loads(options.json.read_text())
+    done = {(row["machine"], row["kind"]) for row in rows}
+    for label, kind in product(options.machines, options.kinds):
+        if (label, kind) in done:
+            continue
+        row: Found = {"machine": label, "kind": kind}
+        row["all"] = best_of(label, kind, options.seconds, None)
+        before = keep_textbook()
         row["textbook"] = best_of(label, kind, options.seconds, keep_textbook)
-        print(f"{label} {kind}, of the textbook", file=sys.stderr)
+        registry._algorithms.update(before)
+        rows.append(row)
+        if options.json is not None:
+            options.json.write_text(json.dumps(rows, indent=1))
+        print(f"{label} {kind}", file=sys.stderr)
     return rows
 
 
@@ -204,14 +211,11 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=list(TEXTBOOK), choices=TEXTBOOK)
     parser.add_argument("--seconds", type=float, default=60.0, help="per processor and comparison")
     parser.add_argument("--plot", type=Path)
-    parser.add_argument("--json", type=Path, help="read if it exists, else written")
+    parser.add_argument(
+        "--json", type=Path, help="results, which are not found again"
+    )
     options = parser.parse_args()
-    if options.json is not None and options.json.exists():
-        rows = json.loads(options.json.read_text())
-    else:
-        rows = run(options)
-        if options.json is not None:
-            options.json.write_text(json.dumps(rows, indent=1))
+    rows = run(options)
     print_ratios(rows)
     print_wins(rows)
     if options.plot is not None:
