@@ -184,7 +184,7 @@ def plot(path: Path, rows: Sequence[Found]) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "atlas"
+    matplotlib.rcParams |= {"svg.hashsalt": "atlas", "svg.fonttype": "none"}
     from matplotlib import pyplot
 
     labels = list(dict.fromkeys(row["machine"] for row in rows))

@@ -47,7 +47,7 @@ IMAGES = {
 }
 FOLDED = ("allreduce_8192",)
 """Images of folded plans, of the specs of that name beside the pages."""
-MEASURED = ("bcast_guideline", "compare_hydra", "alltoall_ohio_a")
+MEASURED = ("bcast_guideline", "compare_hydra", "alltoall_ohio_a", "atlas_prices")
 """Images of times, which are measured or take long to simulate: no test draws them again."""
 MODELLED = {
     "overlap_constant": ("overlap", "--machine", "knl64"),
