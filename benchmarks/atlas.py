@@ -211,9 +211,7 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=list(TEXTBOOK), choices=TEXTBOOK)
     parser.add_argument("--seconds", type=float, default=60.0, help="per processor and comparison")
     parser.add_argument("--plot", type=Path)
-    parser.add_argument(
-        "--json", type=Path, help="results, which are not found again"
-    )
+    parser.add_argument("--json", type=Path, help="results, which are not found again")
     options = parser.parse_args()
     rows = run(options)
     print_ratios(rows)
