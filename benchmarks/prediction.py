@@ -22,8 +22,9 @@ from typing import Any, Final
 
 import numpy as np
 import yaml
+from atlas import TEXTBOOK
 from cluster_cases import spec_of
-from prediction_cases import candidates_of
+from prediction_cases import CANDIDATES
 
 from collplan.compiling import compile_spec
 from collplan.emulate.cluster import Cluster, parse_rate
@@ -48,6 +49,7 @@ def measure(cluster: Cluster, machine: Machine, options: argparse.Namespace) -> 
         described.write_text(machine.model_dump_json())
         program = [sys.executable, str(RANKS), str(output), "--machine", str(described)]
         program += ["--repetitions", str(options.repetitions)]
+        program += ["--candidates", options.candidates]
         program += ["--sizes", *map(str, options.sizes), "--collectives", *options.collectives]
         done = run_emulated(cluster, program, timeout_s=options.timeout, capture=False)
         if done.returncode != 0:
@@ -56,7 +58,7 @@ def measure(cluster: Cluster, machine: Machine, options: argparse.Namespace) -> 
         return found
 
 
-def predict(rows: list[Found], planned: Machine, model: Machine) -> None:
+def predict(rows: list[Found], planned: Machine, model: Machine, names: str) -> None:
     """Add to every plan's row what the model says of it.
 
     Parameters
@@ -65,10 +67,12 @@ def predict(rows: list[Found], planned: Machine, model: Machine) -> None:
         Measured times, of plans compiled for `planned`.
     planned, model : Machine
         What the plans were made for, and what prices them.
+    names : str
+        Which candidates were measured.
     """
     for row in rows:
         spec = spec_of(row["collective"], planned, row["bytes"])
-        candidates = candidates_of(spec)
+        candidates = CANDIDATES[names](spec)
         if row["candidate"] in candidates:
             plan = compile_spec(candidates[row["candidate"]])
             row["predicted_s"] = simulate(plan, model.network).makespan_s
@@ -119,6 +123,28 @@ def print_summary(rows: list[Found]) -> None:
         print_line(line)
 
 
+def print_textbook(rows: list[Found]) -> None:
+    """Print the textbook's best beside the best of all, measured, and what was predicted."""
+    print_line(
+        "| collective | bytes | the textbook's best | best of all | ratio | predicted best |"
+    )
+    print_line("|---|---|---|---|---|---|")
+    cells: dict[tuple[str, int], list[Found]] = {}
+    for row in rows:
+        cells.setdefault((row["collective"], row["bytes"]), []).append(row)
+    for (kind, n_bytes), plans in cells.items():
+        known = [row for row in plans if row["candidate"].split()[0] in TEXTBOOK[kind]]
+        old = min(known, key=lambda row: float(row["median_s"]))
+        best = min(plans, key=lambda row: float(row["median_s"]))
+        chosen = min(plans, key=lambda row: float(row["predicted_s"]))
+        told = [
+            f"{row['candidate']}, {format_seconds(row['median_s'])}" for row in (old, best, chosen)
+        ]
+        ratio = f"{old['median_s'] / best['median_s']:.2f}"
+        cells_of_row = [kind, format_bytes(n_bytes), *told[:2], ratio, told[2]]
+        print_line(f"| {' | '.join(cells_of_row)} |")
+
+
 def read_machine(path: Path) -> Machine:
     """Return the machine of a file."""
     return Machine.model_validate(yaml.safe_load(path.read_text()))
@@ -142,6 +168,12 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--collectives", type=lambda text: text.split(","), default=list(KINDS))
+    parser.add_argument(
+        "--candidates",
+        choices=CANDIDATES,
+        default="plans",
+        help="flat and decomposed plans, or all flat algorithms beside those of the textbook",
+    )
     parser.add_argument("--timeout", type=float, default=1800, help="seconds")
     parser.add_argument("--json", type=Path, help="a file to write everything into")
     parser.add_argument("--measured", type=Path, help="such a file, to predict again")
@@ -161,9 +193,11 @@ def main() -> int:
         planned = model
         rows = measure(cluster, planned, options)
     rows = [row for row in rows if row["candidate"] != "native"]
-    predict(rows, planned, model)
+    predict(rows, planned, model, options.candidates)
     print_rows(rows)
     print_summary(rows)
+    if options.candidates == "flat":
+        print_textbook(rows)
     if options.json is not None:
         document = {"machine": planned.model_dump(mode="json"), "rows": rows}
         options.json.write_text(json.dumps(document, indent=1) + "\n")

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from collplan.measure.guideline import OURS, standard_candidates
-from collplan.specs import PlanSpec
+from collplan.planner.algorithms import registry
+from collplan.select.candidates import segmented
+from collplan.specs import AlgorithmChoice, PlanSpec
 from collplan.specs.request import AUTO, FLAT
+
+SEGMENT: Final = 32 * 1024
+"""Bytes of the segments in which algorithms that stream are measured, beside whole messages."""
 
 
 def candidates_of(spec: PlanSpec) -> dict[str, PlanSpec]:
@@ -12,3 +19,21 @@ def candidates_of(spec: PlanSpec) -> dict[str, PlanSpec]:
     flat = spec.replace(decomposition=FLAT, algorithms=AUTO, passes=())
     ours = {name: one for name, one in standard_candidates(spec).items() if name in OURS}
     return {"flat": flat, **ours}
+
+
+def flat_candidates_of(spec: PlanSpec) -> dict[str, PlanSpec]:
+    """Return all flat algorithms, whole and, where segments pay, in segments."""
+    kind, n_ranks = spec.collective.planned_kind, spec.machine.n_ranks
+    n_bytes = spec.collective.count * spec.collective.itemsize
+    found = {}
+    for one in registry.legal(kind, n_ranks, spec.collective.is_commutative):
+        choice = AlgorithmChoice(name=one.name)
+        plain = spec.replace(decomposition=FLAT, algorithms=choice, passes=())
+        found[one.name] = plain
+        if one.streams and n_bytes > SEGMENT:
+            found[f"{one.name} {SEGMENT // 1024}KiB"] = plain.replace(passes=segmented(SEGMENT))
+    return found
+
+
+CANDIDATES: Final = {"plans": candidates_of, "flat": flat_candidates_of}
+"""Sets of candidates by name."""

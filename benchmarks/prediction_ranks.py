@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from cluster_cases import spec_of
-from prediction_cases import candidates_of
+from prediction_cases import CANDIDATES
 
 from collplan.executors.mpi.world import join_world
 from collplan.measure.guideline import measure_guideline
@@ -23,6 +23,7 @@ def main() -> int:
     parser.add_argument("--collectives", nargs="+", required=True)
     parser.add_argument("--sizes", nargs="+", type=int, required=True)
     parser.add_argument("--repetitions", type=int, required=True)
+    parser.add_argument("--candidates", required=True)
     options = parser.parse_args()
     comm = join_world()
     machine = Machine.model_validate_json(options.machine.read_text())
@@ -31,7 +32,7 @@ def main() -> int:
         for n_bytes in options.sizes:
             spec = spec_of(kind, machine, n_bytes)
             measured = measure_guideline(
-                comm, spec, candidates_of(spec), [spec.collective.count],
+                comm, spec, CANDIDATES[options.candidates](spec), [spec.collective.count],
                 repetitions=options.repetitions,
             )  # fmt: skip
             found += [

@@ -11,7 +11,7 @@ import inspect
 from pathlib import Path
 from typing import Final
 
-from collplan.exports.libraries import algorithms_of, library_names
+from collplan.libraries.counterparts import algorithms_of, library_names
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import Algorithm, registry
 from collplan.planner.metrics import measure

@@ -130,26 +130,35 @@ def _most(home: npt.NDArray[Any], weights: npt.NDArray[Any] | None = None) -> in
 
 
 def unit_makespan(plan: Plan) -> int:
-    """Return the rounds of a plan: see `Metrics.n_rounds`.
+    """Return the rounds of a plan: see `Metrics.n_rounds`."""
+    return int(unit_times(plan).max(initial=0))
+
+
+def unit_times(plan: Plan) -> Ints:
+    """Return the number of the round in which each task ends, from 1 on for messages.
 
     Messages take their turn at ports in an order in which the plan can run,
     which is its row order where it was compiled.
+
+    Returns
+    -------
+    ndarray of int32, shape (n_tasks,)
     """
     execution = Execution.of(plan)
     is_send = np.ascontiguousarray(plan.op == Op.SEND)
     rank = np.ascontiguousarray(plan.rank)
-    return int(_unit_makespan(execution, execution.events(), rank, is_send, plan.n_ranks))
+    end: Ints = _unit_times(execution, execution.events(), rank, is_send, plan.n_ranks)
+    return end
 
 
 @compiled
-def _unit_makespan(
+def _unit_times(
     execution: Execution, events: Ints, rank: Ints, is_send: Bools, n_ranks: int
 ) -> Any:
     indptr, before, kind, sender, _ = execution
     n = len(rank)
     ready, end = np.zeros(n, np.int32), np.zeros(n, np.int32)
     out_free, in_free = np.zeros(n_ranks, np.int32), np.zeros(n_ranks, np.int32)
-    makespan = 0
     for event in events:
         task = event % n
         if event < n:
@@ -162,7 +171,6 @@ def _unit_makespan(
             begin = max(ready[send], ready[task], out_free[source], in_free[dest])
             end[send] = end[task] = begin + 1
             out_free[source] = in_free[dest] = begin + 1
-            makespan = max(makespan, begin + 1)
         elif not is_send[task]:
             end[task] = ready[task]
-    return makespan
+    return end

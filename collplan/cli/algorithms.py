@@ -75,7 +75,7 @@ def command(options: AlgorithmsOptions) -> None:
 
 def _list_library(name: str, kind: str | None, *, as_json: bool) -> None:
     """List a library's algorithms beside ours."""
-    from collplan.exports.libraries import algorithms_of
+    from collplan.libraries.counterparts import algorithms_of
 
     library = algorithms_of(name)
     kinds = dict.fromkeys(row.collective for row in library.rows)

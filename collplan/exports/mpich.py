@@ -11,7 +11,6 @@ import re
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
-from collplan.exports.libraries import algorithms_of
 from collplan.exports.selection import (
     Export,
     Interval,
@@ -21,6 +20,7 @@ from collplan.exports.selection import (
     select,
     total_bytes,
 )
+from collplan.libraries.counterparts import algorithms_of
 from collplan.specs.errors import CollplanError
 from collplan.specs.named_option import AlgorithmChoice
 from collplan.tune.sweep import Sweep

@@ -6,7 +6,6 @@ import json
 from functools import partial
 from typing import Any, Final
 
-from collplan.exports.libraries import algorithms_of
 from collplan.exports.selection import (
     Export,
     Library,
@@ -16,6 +15,7 @@ from collplan.exports.selection import (
     settings_of,
     total_bytes,
 )
+from collplan.libraries.counterparts import algorithms_of
 from collplan.specs.named_option import AlgorithmChoice
 from collplan.tune.sweep import Sweep
 from collplan.tune.table import TuningTable

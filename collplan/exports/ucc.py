@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collplan.exports.libraries import algorithms_of
 from collplan.exports.selection import Export, Library, Target, select, settings_of
+from collplan.libraries.counterparts import algorithms_of
 from collplan.specs.named_option import AlgorithmChoice
 from collplan.tune.sweep import Sweep
 from collplan.tune.table import TuningTable

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from collplan.reports.output import format_bytes, format_seconds, pick, print_line, print_table
 from collplan.reports.plots import Series, plot_times
-from collplan.select.compared import TOLERANCE, Comparison, Pruned
+from collplan.select.compared import TOLERANCE, Comparison, Default, Pruned
 from collplan.specs import PlanSpec
 
 MOST_ROWS: Final = 12
@@ -40,7 +40,8 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         `pruned`, a list of ``{candidate, bytes, by, price_s, bound_s, n_tasks}``;
         `refused`, why by candidate; `own`, the spec's own candidate; `gains`, how many times
         faster than native the leading candidate is, by size; `candidates`,
-        what a spec has to say for each.
+        what a spec has to say for each; `libraries`, what each runs by default, a list of
+        ``{bytes, runs, method, makespan_s, estimate_s, gain, remark, refusal}``.
     """
     fields = {"decomposition", "algorithms", "transport", "passes"}
     return {
@@ -72,11 +73,27 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "refused": comparison.refused,
         "own": comparison.own,
         "gains": {str(size): gain for size, gain in comparison.gains.items()},
+        "libraries": {
+            name: _default_rows(comparison, name, by_size)
+            for name, by_size in comparison.defaults.items()
+        },
         "candidates": {
             name: spec.model_dump(mode="json", include=fields)
             for name, spec in comparison.specs.items()
         },
     }
+
+
+def _default_rows(
+    comparison: Comparison, library: str, by_size: Mapping[int, Default]
+) -> list[dict[str, Any]]:
+    gains = comparison.gains_over(library)
+    return [
+        {"bytes": size, "gain": gains.get(size)}
+        | pick(one, "runs makespan_s estimate_s remark refusal")
+        | {"method": None if one.method is None else one.method.model_dump(mode="json")}
+        for size, one in by_size.items()
+    ]
 
 
 def print_comparison(comparison: Comparison, *, is_all: bool) -> None:
@@ -106,12 +123,50 @@ def print_comparison(comparison: Comparison, *, is_all: bool) -> None:
         [name + OWN * (name == comparison.own), *(cell(name, size) for size in sizes)]
         for name in shown
     ]
+    rows += [
+        [name, *(_default_cell(by_size.get(size)) for size in sizes)]
+        for name, by_size in comparison.defaults.items()
+    ]
     bounds = [comparison.bounds[size].time_s for size in sizes]
     if any(bounds):
         rows.append(["at least", *map(format_seconds, bounds)])
     print_table(["candidate", *map(format_bytes, sizes)], rows)
     for line in _remarks(comparison, len(set(ranked) - set(shown))):
         print_line(line)
+
+
+def _default_cell(one: Default | None) -> str:
+    """Return the time of what a library runs; ``-`` if it runs what we have no plan for."""
+    if one is None or one.time_s is None:
+        return "-"
+    return ("~" if one.makespan_s is None else "") + format_seconds(one.time_s)
+
+
+def _default_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield what every library runs, by size, how much is gained over it, and remarks."""
+    for library, by_size in comparison.defaults.items():
+        runs: list[str] = []
+        last = None
+        for size, one in by_size.items():
+            if one.runs != last:
+                runs.append(one.runs + (f" from {format_bytes(size)}" if runs else ""))
+            last = one.runs
+        gains = comparison.gains_over(library).values()
+        gain = f"; the best is {_range(gains)} times as fast" if gains else ""
+        yield f"{library} runs {', '.join(runs)}{gain}"
+        remarks: dict[str, list[str]] = {}
+        for one in by_size.values():
+            refusal = one.refusal and f"not possible: {one.refusal}"
+            for said in filter(None, (one.remark, refusal)):
+                remarks.setdefault(said, []).append(one.runs)
+        for said, names in remarks.items():
+            yield f"  {', '.join(dict.fromkeys(names))}: {said}"
+
+
+def _range(numbers: Iterable[float]) -> str:
+    """Return the least and the greatest of some numbers."""
+    low, high = f"{min(numbers):.2f}", f"{max(numbers):.2f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _ranked(comparison: Comparison) -> list[str]:
@@ -138,6 +193,7 @@ def _ranked(comparison: Comparison) -> list[str]:
 def _remarks(comparison: Comparison, n_hidden: int) -> list[str]:
     lines = ["* the best of its size"] if comparison.best else []
     lines += _gain_line(comparison)
+    lines += _default_lines(comparison)
     if comparison.rivals:
         lines.append("~ by closed form, not simulated")
     lines += [
@@ -212,9 +268,7 @@ def _gain_line(comparison: Comparison) -> list[str]:
     gains = comparison.gains.values()
     if not gains:
         return []
-    low, high = f"{min(gains):.2f}", f"{max(gains):.2f}"
-    how_much = low if low == high else f"{low} to {high}"
-    return [f"native is what MPICH chooses by default; the best is {how_much} times as fast"]
+    return [f"native is what MPICH chooses by default; the best is {_range(gains)} times as fast"]
 
 
 def plot_comparison(path: Path, spec: PlanSpec, comparison: Comparison) -> None:

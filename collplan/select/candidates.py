@@ -152,7 +152,7 @@ def _likely_algorithms(
         }
     )
     yield chosen, AUTO
-    parts = _components(spec, chosen)
+    parts = components_of(spec, chosen)
     there = [f"{c.role}/{c.kind}" for c in parts] or by_role.roles
     yield chosen, AlgorithmsByRole(roles={key: by_role.roles[key] for key in there})
     vectors = [c for c in parts if _is_across(c) and not c.traits.has_blocks]
@@ -265,7 +265,7 @@ def _nested(chosen: Decomposition) -> list[tuple[str, Decomposition]]:
     return [(key, part) for key, part in parts if part is not None]
 
 
-def _components(spec: PlanSpec, chosen: Decomposition) -> list[Component]:
+def components_of(spec: PlanSpec, chosen: Decomposition) -> list[Component]:
     """Return a component of every role and kind of a decomposition; none where it is refused."""
     known = known_draft(spec.replace(decomposition=chosen, algorithms=AUTO))
     if known is None:
@@ -302,7 +302,7 @@ def _on_few_nodes(spec: PlanSpec, chosen: Decomposition) -> tuple[PlanSpec, Deco
 
 def with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool) -> list[Form]:
     """Return a decomposition with several algorithms."""
-    name, components = name_of(chosen), _components(spec, chosen)
+    name, components = name_of(chosen), components_of(spec, chosen)
     method = Method(decomposition=chosen)
     forms = [Form(name, method)]
     pipelined = {

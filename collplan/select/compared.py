@@ -9,7 +9,7 @@ from collplan.planner.collective.bounds import Bounds
 from collplan.planner.plan.phases import NATIVE
 from collplan.select.crossovers import Crossover
 from collplan.select.entries import Entry
-from collplan.specs import PlanSpec
+from collplan.specs import Method, PlanSpec
 
 TOLERANCE: Final = 0.03
 """Relative gain below which a large plan is not simulated."""
@@ -53,6 +53,39 @@ class Pruned:
         return self.n_tasks > 0
 
 
+@dataclass
+class Default:
+    """Default algorithm of a library at a size.
+
+    Parameters
+    ----------
+    runs : str
+        The library's name of its algorithm, with options.
+    remark : str
+        Where the price differs from what the library does, or why there is none.
+    method : Method or None
+        Ours for the same; None if there is none.
+    makespan_s : float or None
+        Seconds by simulation.
+    estimate_s : float or None
+        Seconds by closed form, where the plan is too large to simulate.
+    refusal : str or None
+        Why there is no such plan.
+    """
+
+    runs: str
+    remark: str
+    method: Method | None
+    makespan_s: float | None = None
+    estimate_s: float | None = None
+    refusal: str | None = None
+
+    @property
+    def time_s(self) -> float | None:
+        """Return the seconds that are known of it."""
+        return self.estimate_s if self.makespan_s is None else self.makespan_s
+
+
 @dataclass(eq=False)
 class Comparison:
     """Result of a comparison.
@@ -83,6 +116,8 @@ class Comparison:
     crossovers : list of Crossover
     bounds : dict of int to Bounds
         What no plan can beat, by bytes.
+    defaults : dict of str to dict of int to Default
+        What MPI libraries run, by their names with versions, and bytes.
     """
 
     sizes: list[int]
@@ -97,6 +132,7 @@ class Comparison:
     rivals: dict[int, list[Pruned]] = field(default_factory=dict)
     crossovers: list[Crossover] = field(default_factory=list)
     bounds: dict[int, Bounds] = field(default_factory=dict)
+    defaults: dict[str, dict[int, Default]] = field(default_factory=dict)
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -110,6 +146,15 @@ class Comparison:
             size: self.makespans[NATIVE, size] / self.makespans[name, size]
             for size, name in self.leading.items()
             if (NATIVE, size) in self.makespans and self.makespans[name, size] > 0
+        }
+
+    def gains_over(self, library: str) -> dict[int, float]:
+        """Return by bytes how many times faster than a library's default the leading one is."""
+        times = {size: one.time_s for size, one in self.defaults.get(library, {}).items()}
+        return {
+            size: time_s / self.makespans[name, size]
+            for size, name in self.leading.items()
+            if (time_s := times.get(size)) and self.makespans[name, size] > 0
         }
 
 

@@ -20,6 +20,7 @@ from collplan.select.compared import LEFT_OUT, TOLERANCE, Comparison, Pruned, by
 from collplan.select.crossovers import Crossover, choose_best, find_crossovers
 from collplan.select.entries import Entry, NotEstimated, Question, estimate_all
 from collplan.select.jobs import Jobs, Progress
+from collplan.select.library_defaults import estimate_defaults, price_defaults
 from collplan.select.sweep import price
 from collplan.select.waves import simulate_all
 from collplan.specs import PlanSpec
@@ -48,8 +49,8 @@ def compare(
     executor : concurrent.futures.Executor, optional
         Where to estimate and simulate; the result does not depend on it.
     patterns : sequence of str
-        Names or families of candidates, with wildcards; all where empty. The
-        spec's own is always among them.
+        Names or families of candidates, with wildcards; all where empty, and beside them
+        what MPI libraries run. The spec's own is always among them.
     prune : bool
         Whether to leave out what cannot be, or by far is not, the best.
     max_tasks : int, optional
@@ -75,8 +76,10 @@ def compare(
     jobs = Jobs(executor, on_progress, seconds)
     forms = _forms(specs[-1], comparison)
     entries = _list_entries(specs, forms, patterns, jobs, comparison)
+    defaults = [] if patterns else estimate_defaults(specs, jobs, comparison)
     by_size = _within_limits(entries, comparison, max_tasks, jobs.most_effort())
     simulate_all(by_size, jobs, comparison, prune=prune)
+    price_defaults(defaults, by_size, jobs, comparison)
     for spec in specs:
         comparison.bounds[bytes_of(spec)] = lower_bounds(spec)
     _name_winners(comparison)

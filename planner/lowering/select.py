@@ -228,7 +228,13 @@ class _Choices:
         return [min(stated, key=lambda one: one.unlike_ns(traffic) if one.unlike_ns else math.inf)]
 
     def _best_blocks(self, component: Component, algorithm: Algorithm) -> int:
-        """Return into how many blocks vectors, or the blocks of ranks, are cut."""
+        """Return into how many blocks vectors, or the blocks of ranks, are cut.
+
+        One where all ranks have equal parts: there the fewest rounds have the fewest bytes.
+        """
+        has_parts = component.traits.has_blocks or algorithm.parts == "size"
+        if has_parts and not has_unlike_blocks(component):
+            return 1
         traffic = self._traffic(component)
         n_blocks = best_blocks(traffic, algorithm.filling_rounds(traffic.size))
         if not component.traits.has_blocks:

@@ -249,6 +249,80 @@ def recursive_multiplying(k: int, p: int, root: int, n: int) -> Messages:
         distance *= k
 
 
+class Recexch:
+    """MPICH's MPII_Recexchalgo: ranks beyond a power of k fold, the others exchange by digits."""
+
+    def __init__(self, k: int, p: int) -> None:
+        self.k = k = k if p >= k else max(2, p)
+        self.power = max(k**i for i in range(32) if k**i <= p)
+        self.p, self.surplus = p, p - self.power
+        self.first = self.surplus * k // (k - 1)
+
+    def real(self, virtual: int) -> int:
+        """Return the rank of one that exchanges."""
+        k, surplus = self.k, self.surplus
+        return virtual * k + k - 1 if virtual < surplus // (k - 1) else virtual + surplus
+
+    def folded(self) -> Iterator[tuple[int, int]]:
+        """Yield the ranks that fold, each with the one it gives its data to."""
+        for me in range(self.first):
+            if me % self.k != self.k - 1:
+                yield me, min(me + self.k - 1 - me % self.k, self.first)
+
+    def phases(self) -> list[list[tuple[int, int]]]:
+        """Return the virtual ranks that exchange in every phase, the nearest first."""
+        found, distance = [], 1
+        while distance < self.power:
+            pairs = [
+                (me, me + (digit - me // distance % self.k) * distance)
+                for me in range(self.power)
+                for digit in range(self.k)
+                if digit != me // distance % self.k
+            ]
+            found.append(pairs)
+            distance *= self.k
+        return found
+
+    def n_blocks(self, virtual: int, phase: int) -> int:
+        """Return how many blocks a rank stands for in a phase."""
+        width = self.k**phase
+        least = virtual // width * width - 1
+        return self.real(least + width) - (self.real(least) if least >= 0 else least)
+
+
+def recexch_allreduce(k: int, p: int, root: int, n: int) -> Messages:
+    """MPICH's MPIR_TSP_Iallreduce_sched_intra_recexch."""
+    group = Recexch(k, p)
+    for me, other in group.folded():
+        yield from ((me, other, n), (other, me, n))
+    for pairs in group.phases():
+        yield from ((group.real(one), group.real(other), n) for one, other in pairs)
+
+
+def recexch_allgather(k: int, p: int, root: int, n: int, *, is_far_first: bool = False) -> Messages:
+    """MPICH's MPIR_TSP_Iallgather_sched_intra_recexch, by distance doubling or halving."""
+    group = Recexch(k, p)
+    for me, other in group.folded():
+        yield from ((me, other, n), (other, me, p * n))
+    phases = group.phases()
+    for number, pairs in enumerate(reversed(phases) if is_far_first else phases):
+        for one, other in pairs:
+            digits = [one // group.k**i % group.k for i in range(len(phases))]
+            mirrored = sum(d * group.k ** (len(phases) - 1 - i) for i, d in enumerate(digits))
+            n_blocks = group.n_blocks(mirrored if is_far_first else one, number)
+            yield group.real(one), group.real(other), n_blocks * n
+
+
+def recexch_reduce_scatter_block(k: int, p: int, root: int, n: int) -> Messages:
+    """MPICH's MPIR_TSP_Ireduce_scatter_block_sched_intra_recexch."""
+    group = Recexch(k, p)
+    for me, other in group.folded():
+        yield from ((me, other, p * n), (other, me, n))
+    for phase, pairs in enumerate(group.phases()):
+        for one, other in pairs:
+            yield group.real(one), group.real(other), group.n_blocks(other, phase) * n
+
+
 def double_ring(p: int, root: int, n: int) -> Messages:
     """Open MPI's ompi_coll_base_barrier_intra_doublering."""
     yield from ((me, (me + 1) % p, 0) for me in range(p) for _ in range(2))

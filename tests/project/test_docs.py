@@ -34,7 +34,7 @@ NAMES = (
     "emulation", "benchmarks", "comparing", "calibrating", "overlap", "alltoall",
     "alltoall-model",
     "exporting", "tuning", "drop-in", "specs", "architecture", "scale", "irregular",
-    "networks", "synthesis",
+    "networks", "synthesis", "gallery",
 )  # fmt: skip
 IMAGES = {
     "allreduce": ("allreduce_small", "auto"),
@@ -47,7 +47,7 @@ IMAGES = {
 }
 FOLDED = ("allreduce_8192",)
 """Images of folded plans, of the specs of that name beside the pages."""
-MEASURED = ("bcast_guideline", "compare_hydra", "alltoall_ohio_a")
+MEASURED = ("bcast_guideline", "compare_hydra", "alltoall_ohio_a", "atlas_prices")
 """Images of times, which are measured or take long to simulate: no test draws them again."""
 MODELLED = {
     "overlap_constant": ("overlap", "--machine", "knl64"),
@@ -246,6 +246,23 @@ def test_the_tables_of_libraries_are_current() -> None:
     assert script.page_with(script.libraries(), page, *marks) == page
     rows = [line for line in script.libraries().splitlines() if line.startswith("| ")]
     assert all(line.split(" | ")[2] or line.split(" | ")[3].strip("| ") for line in rows)
+
+
+def test_the_gallery_has_a_current_picture_of_every_algorithm() -> None:
+    script = load_script(DOCS / "gallery.py")
+    assert (DOCS / "gallery.md").read_text() == script.page(), "run: python docs/gallery.py"
+    drawn = {script.file_of(algorithm): picture for algorithm, picture in script.pictures()}
+    assert {path.name: path.read_text() for path in (DOCS / "gallery").iterdir()} == drawn
+    assert all(len(picture) < 10_000 for picture in drawn.values())
+
+
+def test_pictures_of_the_gallery_have_a_line_per_message() -> None:
+    script = load_script(DOCS / "gallery.py")
+    plan = compile_plan(parse_spec(script.spec_of(registry.find("bcast", "binomial"))))
+    text = script.picture(plan)
+    assert text.count("L") == 7
+    assert "M14 18L102 38" in text, "rank 0 sends to rank 4 in the first round"
+    assert text.count("<text") == 8
 
 
 def load_script(path: Path) -> ModuleType:

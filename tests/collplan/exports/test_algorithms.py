@@ -162,6 +162,37 @@ def test_exported_radixes_have_our_messages(library: str, kind: str, name: str, 
     assert found == (powers if kind == "allreduce" else list(KNOMIAL_RANKS))
 
 
+@pytest.mark.parametrize("radix", [2, 3, 4, 5])
+def test_recursive_exchanges_of_mpich_have_our_messages_on_powers_of_the_radix(radix: int) -> None:
+    choice = AlgorithmChoice.model_validate({"name": "recursive_multiplying", "radix": radix})
+    for kind, formula in (
+        ("allreduce", libraries.recexch_allreduce),
+        ("allgather", libraries.recexch_allgather),
+    ):
+        found = [
+            p
+            for p in KNOMIAL_RANKS
+            if messages(kind, choice, p, 0, 3 * p) == Counter(formula(radix, p, 0, 3 * p))
+        ]
+        # On fewer ranks than the radix, all exchange with all.
+        powers = {radix**n for n in range(1, 6)} | set(range(2, radix))
+        assert found == [p for p in KNOMIAL_RANKS if p in powers]
+
+
+def test_other_recursive_exchanges_of_mpich_send_as_much_to_the_same_ranks() -> None:
+    """The farthest groups exchange first there, so that other messages have the most blocks."""
+    choice = AlgorithmChoice.model_validate({"name": "recursive_multiplying", "radix": 4})
+    for kind, formula in (
+        ("allgather", partial(libraries.recexch_allgather, is_far_first=True)),
+        ("reduce_scatter_block", libraries.recexch_reduce_scatter_block),
+    ):
+        ours, theirs = messages(kind, choice, 16, 0, 3), Counter(formula(4, 16, 0, 3))
+        assert ours != theirs
+        assert {ends[:2] for ends in ours} == {ends[:2] for ends in theirs}
+        n_elements = [sum(e[2] * n for e, n in found.items()) for found in (ours, theirs)]
+        assert n_elements[0] == n_elements[1]
+
+
 @pytest.mark.parametrize("fanout", [1, 2, 4, 7, 50])
 def test_chains_have_the_edges_of_open_mpi(fanout: int) -> None:
     choice = AlgorithmChoice.model_validate({"name": "chain", "fanout": fanout})

@@ -21,8 +21,27 @@ def test_a_table_shows_a_dozen_and_all_shows_all(collplan: CommandLine) -> None:
     assert "--all shows all" in few
     assert "pruned: " in few
     assert "pruned: " not in every
-    assert len(few.splitlines()) < 30 < len(every.splitlines())
+    assert len(few.splitlines()) < 40 < len(every.splitlines())
     assert few.count("(the spec's)") == every.count("(the spec's)") == 1
+
+
+def test_a_table_shows_what_libraries_run_and_remarks(collplan: CommandLine) -> None:
+    spec = collplan.write_spec(
+        machine={"nodes": 2, "ranks_per_node": 4},
+        collective={"kind": "barrier"},
+        algorithms="auto",
+    )
+    lines = [" ".join(line.split()) for line in collplan("compare", spec).out.splitlines()]
+    assert "Open MPI 5.0.x -" in lines, "there is no plan"
+    assert "MPICH 4.x runs smp" in lines
+    assert "smp: barriers are planned flat" in lines
+    spec = collplan.write_spec(
+        machine={"nodes": 2, "ranks_per_node": 4},
+        collective={"kind": "bcast", "count": 1},
+        algorithms="auto",
+    )
+    text = collplan("compare", spec, "--sizes", "1KiB,1MiB").out
+    assert "UCC 1.x runs knomial radix=4, sag_knomial radix=2 from 1 MiB; the best is " in text
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png"])

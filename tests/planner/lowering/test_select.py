@@ -311,3 +311,15 @@ def test_auto_cuts_long_vectors_into_more_blocks():
     assert found[:2] == [1, 1]
     assert found == sorted(found)
     assert 10 < found[-1] <= 64
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "reduce_scatter_block", "allgather"])
+def test_equal_parts_are_not_cut_again(kind):
+    """More blocks cost rounds there, and save no bytes."""
+    chosen = {"name": "circulant", "blocks": "auto"}
+    plan, whole = (
+        compile_spec(make_spec(kind, {**chosen, "blocks": blocks}, 5, count=500_000))
+        for blocks in ("auto", 1)
+    )
+    assert plan.n_tasks == whole.n_tasks
+    assert (plan.elements == whole.elements).all()

@@ -10,7 +10,13 @@ import yaml
 from collplan import compile as compile_spec
 from collplan import parse_spec
 from collplan.cli.algorithms import Library
-from collplan.exports.libraries import ANY, Counterpart, algorithms_of, library_names, planned_kind
+from collplan.libraries.counterparts import (
+    ANY,
+    Counterpart,
+    algorithms_of,
+    library_names,
+    planned_kind,
+)
 from collplan.planner.algorithms import registry
 from collplan.planner.verify import verify
 from collplan.specs.collective import COLLECTIVES
@@ -45,7 +51,7 @@ def spec_of(row: Counterpart) -> dict[str, Any]:
             for name, value in row.ours.options.items()
         }
         spec["algorithms"] = {"name": row.ours.name, **options}
-    said = yaml.safe_load(row.plan) if row.plan else {}
+    said = yaml.safe_load(f"{{{row.plan}}}")
     if said.pop("in_place", False):
         collective["in_place"] = True
     spec |= said

@@ -156,8 +156,8 @@ class Algorithms:
 
 @cache
 def _table() -> Mapping[str, Any]:
-    text = (resources.files(__package__) / "libraries.yaml").read_text(encoding="utf-8")
-    table = parse_yaml(text, "libraries.yaml")
+    text = (resources.files(__package__) / "counterparts.yaml").read_text(encoding="utf-8")
+    table = parse_yaml(text, "counterparts.yaml")
     assert isinstance(table, dict)
     return table
 
