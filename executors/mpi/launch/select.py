@@ -1,4 +1,4 @@
-"""The choice of what starts ranks: the MPI's own mpiexec, srun, or a program that the user names."""
+"""The choice of what starts ranks: the MPI's own mpiexec, srun, or a program by its path."""
 
 from __future__ import annotations
 
