@@ -32,7 +32,7 @@ def test_lists_of_hosts(text: str, hosts: tuple[str, ...]) -> None:
     "text", ["n[1", "n1]", "n[a-b]", "n[3-1]", "n[]", "n1,,n2", "n[0-9999999]"]
 )
 def test_what_is_no_list_of_hosts(text: str) -> None:
-    with pytest.raises(LaunchError, match="SLURM_JOB_NODELIST: .*; unset it"):
+    with pytest.raises(LaunchError, match=r"SLURM_JOB_NODELIST: .*; unset it"):
         find_allocation({"SLURM_JOB_NODELIST": text})
 
 
