@@ -69,7 +69,18 @@ def run(_folder: Path, _n_ranks: int) -> tuple[Words, str]:
 
 def tune(_folder: Path, _n_ranks: int) -> tuple[Words, str]:
     """Return the words of a command, and what it must print."""
-    little = "--sizes 1KiB --at-most 1 --least 6 --most 6 --seconds 0.5".split()
+    little = [
+        "--sizes",
+        "1KiB",
+        "--at-most",
+        "1",
+        "--least",
+        "6",
+        "--most",
+        "6",
+        "--seconds",
+        "0.5",
+    ]
     return ["tune", "spec.yaml", "-o", "table.json", "--restart", *little], "1 KiB"
 
 
@@ -165,7 +176,9 @@ def measure(names: list[str], n_ranks: int) -> dict[str, dict[str, dict[str, str
                     why = why or try_cell(line, wanted, folder, environment)
                     found.setdefault(mpi, {}).setdefault(start, {})[command] = why
                     took = time.monotonic() - began
-                    sys.stderr.write(f"{mpi}, {start}, {command}: {why or 'works'} ({took:.1f} s)\n")
+                    sys.stderr.write(
+                        f"{mpi}, {start}, {command}: {why or 'works'} ({took:.1f} s)\n"
+                    )
     return found
 
 

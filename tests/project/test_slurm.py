@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -145,8 +145,7 @@ def test_machines_of_uneven_jobs(cluster: dict[str, str], tmp_path: Path) -> Non
     assert len(set(machine.node_to_n_ranks)) > 1
     assert "not known here: the default" in path.read_text()
     seen = tmp_path / "seen.yaml"
-    line[-3:] = ["machine", "-n", "7", "-o", str(seen)]
-    done = run(line[:-5] + collplan("mpich", "machine", "-n", 7, "-o", seen), **cluster)
+    done = run([*line[:6], *collplan("mpich", "machine", "-n", 7, "-o", seen)], **cluster)
     assert done.returncode == 0, done.stderr
     assert load_machine(str(seen)).rank_to_node == machine.rank_to_node
 
@@ -183,42 +182,36 @@ def test_programs_read_what_the_command_reads(cluster: dict[str, str], tmp_path:
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_rank_is_left_behind(end: signal.Signals, cluster: dict[str, str]) -> None:
     """However the command ends, the ranks' connections close: the kernel says they are gone."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    environment = {**mpi_environment(), **cluster}
+    with socket.create_server(("127.0.0.1", 0)) as server, job_of(2, environment) as job:
         server.settimeout(60)
         port = str(server.getsockname()[1])
         program = [str(PROGRAMS / "relaunching.py"), "waiting.py", "60", port]
-        held = subprocess.Popen(
-            ["salloc", "--quiet", "-N", "2", "-n", "2", "sleep", "120"],
-            env={**mpi_environment(), **cluster},
-        )
-        try:
-            job = job_of(cluster)
-            inside = {"SLURM_JOB_ID": job, "COLLPLAN_LAUNCHER": "srun", **cluster}
-            launching = subprocess.Popen(
-                [str(mpi_python("mpich")), *program],
-                env={**mpi_environment(), **inside}, start_new_session=True,
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-            ranks = [server.accept()[0] for _ in range(2)]
-            for rank in ranks:
-                rank.settimeout(30)
-                assert rank.recv(2) == b"up"
-            launching.send_signal(end)
-            launching.wait(40)
-            for rank in ranks:
-                with suppress(ConnectionResetError):
-                    assert rank.recv(1) == b""
-                rank.close()
-        finally:
-            held.terminate()
-            held.wait(20)
+        inside = {"SLURM_JOB_ID": job, "COLLPLAN_LAUNCHER": "srun"}
+        command = subprocess.Popen(
+            [str(mpi_python("mpich")), *program], env=environment | inside,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        ranks = [server.accept()[0] for _ in range(2)]
+        for rank in ranks:
+            rank.settimeout(30)
+            assert rank.recv(2) == b"up"
+        command.send_signal(end)
+        command.wait(40)
+        for rank in ranks:
+            with suppress(ConnectionResetError):
+                assert rank.recv(1) == b""
+            rank.close()
+    assert command.returncode == (-end if end == signal.SIGKILL else 130)
 
 
-def job_of(cluster: dict[str, str]) -> str:
-    """Return the number of the job that runs."""
-    environment = {**os.environ, **cluster}
-    for _ in range(100):
-        jobs = slurm.ask(["squeue", "--noheader", "--states=R", "--format=%i"], environment).split()
-        if jobs:
-            return jobs[-1]
-    raise AssertionError("no job runs")
+@contextmanager
+def job_of(n_tasks: int, environment: dict[str, str]) -> Iterator[str]:
+    """Allocate nodes, and return the job's number."""
+    line = ["salloc", "--no-shell", "-N", "2", "-n", str(n_tasks)]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60)
+    job = re.findall(r"Granted job allocation (\d+)", done.stderr)[0]
+    try:
+        yield job
+    finally:
+        slurm.ask(["scancel", job], environment)

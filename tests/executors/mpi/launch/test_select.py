@@ -85,7 +85,7 @@ def test_srun_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setattr(select, "probe_library", lambda: MPICH)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv(select.LAUNCHER, "srun")
-    with pytest.raises(LaunchError, match="srun is not on PATH.*give --launcher mpiexec"):
+    with pytest.raises(LaunchError, match=r"srun is not on PATH.*give --launcher mpiexec"):
         select.select_launcher()
 
 
@@ -114,7 +114,7 @@ def test_srun_that_offers_nothing(
     program("srun", "printf 'srun: MPI types are...\\nsrun: none\\n' >&2")
     monkeypatch.setattr(select, "probe_library", lambda: OPENMPI)
     monkeypatch.setenv(select.LAUNCHER, "srun")
-    with pytest.raises(LaunchError, match="finds its ranks by pmix, srun offers none"):
+    with pytest.raises(LaunchError, match=r"finds its ranks by pmix, srun offers none"):
         select.select_launcher()
 
 
