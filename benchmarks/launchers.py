@@ -1,4 +1,4 @@
-"""Every MPI that can be installed here x every way to start ranks x commands: what works.
+"""Run commands under every MPI that can be installed here, started in every way.
 
 usage: python benchmarks/launchers.py [--ranks N] [--mpi NAME,...] [--json FILE]
 

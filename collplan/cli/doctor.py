@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 from collplan.cli.options import Json, Options, launcher
 from collplan.reports.output import print_json, print_table
@@ -16,6 +17,13 @@ class DoctorOptions(Options):
     as_json: Json = False
 
 
+def _join() -> Any:
+    # Only here: without mpi4py MPI's modules cannot be imported.
+    from collplan.executors.mpi.world import join_world
+
+    return join_world()
+
+
 def command(options: DoctorOptions) -> int:
     """Check MPI, launchers, graphviz and limits, and report problems with them.
 
@@ -26,7 +34,7 @@ def command(options: DoctorOptions) -> int:
     from collplan.executors.mpi.launch.launcher import launcher_rank
 
     with spinner("looking for MPI and graphviz"):
-        findings = diagnose()
+        findings = diagnose(_join)
     ok = all(finding.ok for finding in findings)
     if launcher_rank() > 0:
         return 0 if ok else 1

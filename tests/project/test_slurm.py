@@ -25,7 +25,7 @@ PMI = {
     "debian-openmpi": "pmix",
     "intel": "pmix",
 }
-"""What srun and each MPI have in common."""
+"""Interface by which srun starts ranks of each MPI."""
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,7 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class NodeTopology:
-    """What a node has.
+    """The cores, domains and adapters of a node.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ _REPEATED: Final = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a batch system has given to a job.
+    """The nodes that a batch system has given to a job.
 
     Parameters
     ----------

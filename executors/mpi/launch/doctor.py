@@ -8,7 +8,7 @@ import json
 import platform
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,11 +72,16 @@ class Finding:
     advice: str = ""
 
 
-def diagnose() -> list[Finding]:
+def diagnose(join: Callable[[], Any]) -> list[Finding]:
     """Look at everything collplan uses; works without any MPI.
 
     MPI runs in processes of its own, so a library that crashes is a finding. In a process
     that a launcher has started, the world of its ranks is looked at instead; collective then.
+
+    Parameters
+    ----------
+    join : callable
+        Initializes MPI and returns the world's communicator, checked.
 
     Returns
     -------
@@ -86,7 +91,7 @@ def diagnose() -> list[Finding]:
     return [
         Finding("python", True, f"{platform.python_version()} at {sys.executable}"),
         *(_package(name) for name in ("numpy", "numba")),
-        *_mpi(),
+        *_mpi(join),
         _graphviz(),
         _cache(),
         Finding("cores", True, f"{n_cores()} usable by this process"),
@@ -103,7 +108,7 @@ def _package(name: str) -> Finding:
     return Finding(name, True, version)
 
 
-def _mpi() -> list[Finding]:
+def _mpi(join: Callable[[], Any]) -> list[Finding]:
     mpi4py = _package("mpi4py")
     if not mpi4py.ok:
         missing = Finding("mpi4py", False, "not installed; plans cannot be executed", way_to_mpi())
@@ -116,7 +121,7 @@ def _mpi() -> list[Finding]:
     findings = [mpi4py, loads, Finding("MPI ABI", True, _abi(library))]
     try:
         if is_under_mpi():
-            return [*findings, *_world()]
+            return [*findings, *_world(join)]
     except LaunchError as error:
         return [*findings, _missing("world", error)]
     try:
@@ -143,12 +148,10 @@ def _abi(library: Library) -> str:
     return f"{parts[1]}, by mpi4py's wheel" if built_for_many else "mpi4py is built for this MPI"
 
 
-def _world() -> list[Finding]:
+def _world(join: Callable[[], Any]) -> list[Finding]:
     """Look at the world of the ranks that a launcher has started, this one among them."""
-    from collplan.executors.mpi.world import join_world
-
     try:
-        comm = join_world()
+        comm = join()
     except LaunchError as error:
         return [_missing("world", error)]
     seen = hello(comm)

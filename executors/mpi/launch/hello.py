@@ -1,4 +1,4 @@
-"""What ranks do to show that they can run plans; also a script, for ranks that `doctor` starts."""
+"""A trial of what plans need of ranks; also a script, for ranks that `doctor` starts."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ ASK = """
 import json
 from dataclasses import asdict
 from collplan.executors.mpi.launch.doctor import diagnose
-print(json.dumps([asdict(finding) for finding in diagnose()]))
+print(json.dumps([asdict(finding) for finding in diagnose(lambda: None)]))
 """
 
 
@@ -129,7 +129,7 @@ def test_no_terminal_is_too_narrow_for_the_verdict(
         doctor.Finding("python", True, "3.11.7 at /some/where/that/is/far/away/bin/python"),
         doctor.Finding("MPI library", False, "cannot be loaded " * 8, "install another one " * 6),
     ]
-    monkeypatch.setattr(doctor, "diagnose", lambda: findings)
+    monkeypatch.setattr(doctor, "diagnose", lambda _join: findings)
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setenv("TERM", "xterm")
@@ -155,7 +155,7 @@ def test_the_advice_fits_the_mpi_that_is_there(
     (tmp_path / "mpi4py.py").write_text("raise ImportError('libmpi.so: cannot open')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    findings = {finding.name: finding for finding in doctor.diagnose()}
+    findings = {finding.name: finding for finding in doctor.diagnose(lambda: None)}
     advice = findings["MPI library"].advice
     assert advice.startswith("pip install mpi4py mpich" if is_there else "install both: pip")
     assert (f"build mpi4py for the MPI of {mpiexec}" in advice) == is_there
