@@ -201,7 +201,9 @@ class Sketch:
             moves &= input.differs(output)[ranks]
         rows = np.flatnonzero(moves)
         own = None if received is None else received.take(rows)
-        self._put_local(path, Task(COPY, role, ranks[rows], 0, input, output, given.take(rows), own))
+        self._put_local(
+            path, Task(COPY, role, ranks[rows], 0, input, output, given.take(rows), own)
+        )
 
     def reduce(self, path: Path, role: str, ranks: Ints, input: Home, output: Home,
                given: Regions) -> None:  # fmt: skip

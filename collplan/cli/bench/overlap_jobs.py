@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import typer
 
 from collplan.cli.ranks import Advance, Benchmark, count_repetitions, own_command
-from collplan.executors.mpi.launch.launcher import find_launcher, launch_environment
+from collplan.executors.mpi.launch.launcher import launch_environment
 from collplan.executors.mpi.launch.select import select_launcher
 from collplan.reports.output import Document
 
@@ -116,7 +116,7 @@ def launch_all(
     Exit
         With the ranks' status, where they failed and have said why.
     """
-    family = find_launcher().library.family
+    family = select_launcher().library.family
     variable = VARIABLES.get(family)
     if job.computation_s is None:
         tell(f"blocking {job.sweep.kind} on {job.sweep.n_cores} ranks")

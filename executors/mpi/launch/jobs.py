@@ -20,8 +20,7 @@ from typing import Final
 
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.host.processes import all_processes, die_with, stat_of
-from collplan.executors.mpi.launch.allocation import find_allocation
-from collplan.executors.mpi.launch.launcher import launcher_rank, ranks_on_fullest
+from collplan.executors.mpi.launch.launcher import current_job, launcher_rank, ranks_on_fullest
 from collplan.executors.mpi.launch.select import select_launcher
 from collplan.executors.mpi.launch.srun import Srun
 from collplan.executors.mpi.loop.entries import entry
@@ -69,7 +68,7 @@ def check_room(n_ranks: int, buffer_bytes: int = 0) -> None:
     buffer_bytes : int
         What all their buffers take together.
     """
-    here = ranks_on_fullest(n_ranks, find_allocation())
+    here = ranks_on_fullest(n_ranks, current_job())
     needed = here * BYTES_PER_RANK + buffer_bytes * here // n_ranks
     free = free_machine_bytes()
     if needed > free:

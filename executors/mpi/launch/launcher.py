@@ -338,7 +338,7 @@ def launch_environment(family: str, n_ranks: int) -> dict[str, str]:
     >>> launch_environment("mpich", 10**6)["MPIR_CVAR_ENABLE_HEAVY_YIELD"]
     '1'
     """
-    job = find_allocation()
+    job = current_job()
     crowded = ranks_on_fullest(n_ranks, job) > n_cores()
     added: dict[str, str] = {}
     if family == "openmpi":
@@ -403,6 +403,14 @@ def _candidates(library: Library) -> list[Path]:
     return list(dict.fromkeys([*usable, *path_launchers()]))
 
 
+def current_job() -> Allocation | None:
+    """Return the batch system's job in which launchers start ranks, None outside of one.
+
+    Without srun, as in containers, launchers know nothing of Slurm's nodes.
+    """
+    return find_allocation(usable_environment())
+
+
 def ranks_on_fullest(n_ranks: int, job: Allocation | None) -> int:
     """Return how many of some ranks are on the fullest node: of a job's, or of this one."""
     n_nodes = 1 if job is None else len(job.nodes)
@@ -411,7 +419,7 @@ def ranks_on_fullest(n_ranks: int, job: Allocation | None) -> int:
 
 def usable_cores() -> int:
     """Return how many cores ranks may use: on all nodes of a job, or on this one."""
-    job = find_allocation()
+    job = current_job()
     return n_cores() if job is None else job.n_cpus or n_cores() * len(job.nodes)
 
 

@@ -164,8 +164,9 @@ def test_options_of_srun(
 
 
 def test_ranks_of_a_job_have_the_cores_and_the_memory_of_all_its_nodes(
-    monkeypatch: pytest.MonkeyPatch,
+    program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    program("srun", SRUN)
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-1000]")
     assert usable_cores() == 1000 * launcher.n_cores()
     check_crowd(1000 * launcher.n_cores(), usable_cores())
@@ -173,6 +174,9 @@ def test_ranks_of_a_job_have_the_cores_and_the_memory_of_all_its_nodes(
     assert "MPIR_CVAR_ENABLE_HEAVY_YIELD" not in launch_environment("mpich", 1000)
     monkeypatch.setenv("SLURM_JOB_CPUS_PER_NODE", "48(x1000)")
     assert usable_cores() == 48_000
+    # Where launchers cannot know of the nodes, there is this one.
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    assert usable_cores() == launcher.n_cores()
 
 
 def test_a_shell_that_srun_started_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
