@@ -26,6 +26,8 @@ EXPECTED_RANKS: Final = "COLLPLAN_EXPECTED_RANKS"
 """Environment variable by which `relaunch` tells ranks how many they must be."""
 MPIEXEC: Final = "COLLPLAN_MPIEXEC"
 """Environment variable by which `relaunch` tells ranks what started them."""
+OF_HYDRA: Final = ("HYDI_CONTROL_FD", "MPI_LOCALRANKID")
+"""Environment variables of ranks that Hydra has started, by srun or otherwise."""
 _GUARDIAN: Final = Path(__file__).parents[1] / "host" / "processes.py"
 """Script that is started instead of ranks: launchers kill all ranks as soon as one dies."""
 
@@ -147,7 +149,7 @@ def is_shell_of_srun(environ: Mapping[str, str] = os.environ) -> bool:
     True
     """
     in_shell = "SLURM_PTY_PORT" in environ and environ.get("SLURM_STEP_NUM_TASKS") == "1"
-    started_otherwise = (EXPECTED_RANKS, "OMPI_COMM_WORLD_SIZE", "HYDI_CONTROL_FD")
+    started_otherwise = (EXPECTED_RANKS, "OMPI_COMM_WORLD_SIZE", *OF_HYDRA)
     return in_shell and not any(name in environ for name in started_otherwise)
 
 
@@ -163,7 +165,7 @@ def slurm_tasks(environ: Mapping[str, str] = os.environ) -> int:
     >>> slurm_tasks({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"})  # a batch script
     0
     """
-    started_otherwise = (EXPECTED_RANKS, "OMPI_COMM_WORLD_SIZE", "HYDI_CONTROL_FD")
+    started_otherwise = (EXPECTED_RANKS, "OMPI_COMM_WORLD_SIZE", *OF_HYDRA)
     if "SLURM_PROCID" not in environ or any(name in environ for name in started_otherwise):
         return 0
     # A batch script has the job's number, too.
