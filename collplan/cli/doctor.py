@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
-from collplan.cli.options import Json, Options
+from collplan.cli.options import Json, Options, launcher
 from collplan.reports.output import print_json, print_table
 from collplan.reports.progress import spinner
 
@@ -12,19 +13,31 @@ from collplan.reports.progress import spinner
 class DoctorOptions(Options):
     """Options of ``collplan doctor``."""
 
+    launcher: str | None = launcher()
     as_json: Json = False
 
 
-def command(options: DoctorOptions) -> int:
-    """Check MPI, mpiexec and graphviz, and report problems with them.
+def _join() -> Any:
+    # Only here: without mpi4py MPI's modules cannot be imported.
+    from collplan.executors.mpi.world import join_world
 
-    Exit status 1 if something does not work.
+    return join_world()
+
+
+def command(options: DoctorOptions) -> int:
+    """Check MPI, launchers, graphviz and limits, and report problems with them.
+
+    Under mpiexec or srun it looks at the world of the ranks that were started,
+    and rank 0 reports. Exit status 1 if something does not work.
     """
     from collplan.executors.mpi.launch.doctor import diagnose
+    from collplan.executors.mpi.launch.launcher import launcher_rank
 
     with spinner("looking for MPI and graphviz"):
-        findings = diagnose()
+        findings = diagnose(_join)
     ok = all(finding.ok for finding in findings)
+    if launcher_rank() > 0:
+        return 0 if ok else 1
     if options.as_json:
         print_json({"ok": ok, "findings": [asdict(finding) for finding in findings]})
     else:

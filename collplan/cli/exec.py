@@ -10,7 +10,15 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
-from collplan.cli.options import Options, argument, flag, n_ranks, option, parse_processors
+from collplan.cli.options import (
+    Options,
+    argument,
+    flag,
+    launcher,
+    n_ranks,
+    option,
+    parse_processors,
+)
 from collplan.cli.ranks import let_share, one_voice, run_again
 from collplan.reports.output import restore_streams
 from collplan.specs.errors import CollplanError
@@ -41,6 +49,7 @@ class ExecOptions(Options):
         "advance on those of cores without a rank. Cores may share processors.",
     )
     timeout: float | None = option("SECONDS", "Give up after this long.", min=1)
+    launcher: str | None = launcher()
 
 
 def command(options: ExecOptions) -> int:

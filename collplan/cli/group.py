@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "overlap": "Choose the split of a tree between computing and communicating cores.",
     "run": "Run a plan under MPI; check it against numpy, time it against the native collective.",
     "emulate": "Run a command on a multi-lane cluster emulated on this machine.",
+    "machine": "Write a machine file from the ranks or the batch job that is there.",
     "calibrate": "Measure the cost model's parameters on this machine; write a machine file.",
     "tune": "Measure candidates on this machine; write a table of the best per size.",
     "exec": "Run an unmodified mpi4py program with a tuning table.",

@@ -64,6 +64,24 @@ def n_ranks(text: str = "Number of ranks to start.") -> Any:
     return option("RANKS", text, "-n", "--ranks", min=1)
 
 
+def launcher() -> Any:
+    """Return a field that chooses what starts ranks; the choice is remembered for this process."""
+    text = (
+        "What starts ranks: the MPI's own mpiexec, srun, or a program's path. 'auto' takes srun "
+        "inside a Slurm job where it works, else mpiexec."
+    )
+    return option("auto|srun|mpiexec|PATH", text, callback=_remember_launcher)
+
+
+def _remember_launcher(choice: str | None) -> str | None:
+    if choice is not None:
+        from collplan.executors.mpi.launch.select import LAUNCHER, check_choice
+
+        with one_voice():
+            os.environ[LAUNCHER] = check_choice(choice)
+    return choice
+
+
 def _field(default: Any, parameter: object) -> Any:
     return field(default=MISSING if default is ... else default, metadata={"parameter": parameter})
 
@@ -123,6 +141,7 @@ class MeasuringOptions(Options):
     """Options of all commands that measure on ranks and start these themselves."""
 
     timeout: float = option("SECONDS", "Give up after this long.", default=600, min=1)
+    launcher: str | None = launcher()
     progress: Progress = None
     as_json: Json = False
 

@@ -47,10 +47,11 @@ def own_command(*arguments: object) -> list[str]:
 
 def let_share(cores: Sequence[int] | None) -> None:
     """Set what the MPI library needs where ranks may share a processor, however few they are."""
-    from collplan.executors.mpi.launch.launcher import find_launcher, launch_environment
+    from collplan.executors.mpi.launch.launcher import launch_environment
+    from collplan.executors.mpi.launch.select import select_launcher
 
     if cores is not None and len(set(cores)) < len(cores):
-        family = find_launcher().library.family
+        family = select_launcher().library.family
         os.environ.update(launch_environment(family, (os.cpu_count() or 1) + 1))
 
 

@@ -16,6 +16,7 @@ from collplan.cli.options import (
     Options,
     SpecOrPlan,
     flag,
+    launcher,
     n_ranks,
     option,
     parse_processors,
@@ -67,6 +68,7 @@ class RunOptions(Options):
     predict: bool = flag("--predict", "Also record every task; compare with the machine's model.")
     trace: Path | None = trace_file("Write recorded and simulated tasks")
     oversubscribe: bool = flag("--oversubscribe", "Allow more than 8 ranks per core.")
+    launcher: str | None = launcher()
     as_json: Json = False
 
     @property
@@ -91,7 +93,7 @@ def command(options: RunOptions) -> int:
     """
     from collplan.compiling import compile_spec
     from collplan.executors.mpi.launch.jobs import check_crowd, check_room, compiling_ahead
-    from collplan.executors.mpi.launch.launcher import is_under_mpi, n_cores
+    from collplan.executors.mpi.launch.launcher import is_under_mpi, usable_cores
     from collplan.planner.plan.plan import Plan
 
     places = options.places
@@ -102,7 +104,7 @@ def command(options: RunOptions) -> int:
     wanted = open_source(options.source, options.ranks)
     if not options.oversubscribe:
         n_wanted = wanted.n_ranks if isinstance(wanted, Plan) else wanted.machine.n_ranks
-        check_crowd(n_wanted, n_cores())
+        check_crowd(n_wanted, usable_cores())
     if isinstance(wanted, Plan):
         plan = wanted
     else:

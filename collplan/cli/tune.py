@@ -16,6 +16,7 @@ from collplan.cli.options import (
     Progress,
     argument,
     flag,
+    launcher,
     option,
     output_file,
     parse_numbers,
@@ -121,6 +122,7 @@ class TuneOptions(Options):
     restart: bool = flag("--restart", "Start over; replace the whole table when all is measured.")
     lists: bool = flag("--list", "Print the candidates and measure nothing; needs no MPI.")
     timeout: float | None = option("SECONDS", "Stop after this long.", min=1)
+    launcher: str | None = launcher()
     progress: Progress = None
     plot: Path | None = plot_file("Draw speed-ups against sizes into an SVG or PNG file.")
     as_json: Json = False

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
+from collplan.executors.mpi.launch.launcher import OF_HYDRA
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.timing import everywhere, library_name
 from collplan.tune.table import Fingerprint
@@ -59,7 +60,7 @@ def launcher_name(environ: Mapping[str, str] = os.environ) -> str:
     """
     if "OMPI_COMM_WORLD_SIZE" in environ:
         return "openmpi"
-    if "SLURM_PROCID" in environ and "HYDI_CONTROL_FD" not in environ:
+    if "SLURM_PROCID" in environ and not any(name in environ for name in OF_HYDRA):
         return "slurm"
     return "mpich" if "PMI_RANK" in environ else "none"
 

@@ -37,7 +37,7 @@ def python_of(mpi: str) -> Path:
 def set_up() -> str | None:
     """Install what is missing, make the environments, and return why that failed, if it did."""
     if not all(map(_library, LIBRARIES)) or not all(map(Path.exists, LAUNCHERS.values())):
-        reason = _install()
+        reason = install(["mpich", "openmpi-bin"])
         if reason is not None:
             return reason
     for mpi in LIBRARIES:
@@ -49,9 +49,8 @@ def set_up() -> str | None:
         shared = sysconfig.get_path("purelib")
         (packages / "shared.pth").write_text(f"import site; site.addsitedir({shared!r})\n")
         _links(mpi).mkdir()
-        if mpi == "debian-mpich":
-            # The name by which mpi4py's wheel asks for any MPICH; Debian's has another.
-            (_links(mpi) / "libmpi.so.12").symlink_to(library)
+        # The name for which mpi4py's wheel looks first; Debian's is of either MPI, or missing.
+        (_links(mpi) / "libmpi.so").symlink_to(library)
     return None
 
 
@@ -68,21 +67,23 @@ def _library(mpi: str) -> Path | None:
     return next(Path("/usr/lib").glob(f"*-linux-gnu/{LIBRARIES[mpi]}"), None)
 
 
-def _install() -> str | None:
+def install(packages: list[str]) -> str | None:
+    """Install Debian's packages, and return why that failed, if it did."""
+    names = " ".join(packages)
     if shutil.which("apt-get") is None:
-        return "Debian's mpich and openmpi-bin are not installed, and there is no apt-get here"
+        return f"{names} are not installed, and there is no apt-get here"
     if os.geteuid() != 0:
-        return "only root can install mpich and openmpi-bin: apt-get install mpich openmpi-bin"
+        return f"only root can install packages: apt-get install {names}"
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    packages = ["install", "-y", "--no-install-recommends", "mpich", "openmpi-bin"]
-    for command in ([*_APT, "update"], [*_APT, *packages]):
+    arguments = ["install", "-y", "--no-install-recommends", *packages]
+    for command in ([*_APT, "update"], [*_APT, *arguments]):
         try:
             subprocess.run(
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 timeout=_PATIENCE_S, check=True,
             )  # fmt: skip
         except (OSError, subprocess.SubprocessError) as error:
-            return f"mpich and openmpi-bin could not be installed: {error}"
+            return f"{names} could not be installed: {error}"
     return None
 
 

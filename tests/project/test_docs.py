@@ -34,7 +34,7 @@ NAMES = (
     "emulation", "benchmarks", "comparing", "calibrating", "overlap", "alltoall",
     "alltoall-model",
     "exporting", "tuning", "drop-in", "specs", "architecture", "scale", "irregular",
-    "networks", "synthesis", "gallery",
+    "networks", "synthesis", "gallery", "cluster",
 )  # fmt: skip
 IMAGES = {
     "allreduce": ("allreduce_small", "auto"),

@@ -184,7 +184,7 @@ def _on_these_ranks(options: OverlapOptions) -> Benchmark:
 
 
 def _launch(options: OverlapOptions, sweep: Sweep) -> int:
-    from collplan.executors.mpi.launch.launcher import find_launcher
+    from collplan.executors.mpi.launch.select import select_launcher
 
     job = Job(sweep, "methods", options.computation, options.repetitions)
     is_shown = shows_progress(options.progress)
@@ -194,7 +194,7 @@ def _launch(options: OverlapOptions, sweep: Sweep) -> int:
             sys.stderr.write(f"measuring {text}\n")
 
     parts = list(launch_all(job, timeout_s=options.timeout, tell=tell))
-    return _show(options, sweep, parts, find_launcher().library.family)
+    return _show(options, sweep, parts, select_launcher().library.family)
 
 
 def _show(

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import typer
 
 from collplan.cli.ranks import Advance, Benchmark, count_repetitions, own_command
-from collplan.executors.mpi.launch.launcher import find_launcher, launch_environment
+from collplan.executors.mpi.launch.launcher import launch_environment
+from collplan.executors.mpi.launch.select import select_launcher
 from collplan.reports.output import Document
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def launch_all(
     Exit
         With the ranks' status, where they failed and have said why.
     """
-    family = find_launcher().library.family
+    family = select_launcher().library.family
     variable = VARIABLES.get(family)
     if job.computation_s is None:
         tell(f"blocking {job.sweep.kind} on {job.sweep.n_cores} ranks")
@@ -138,7 +139,7 @@ def _launch(job: Job, variable: str | None, timeout_s: float) -> Document:
     with tempfile.TemporaryDirectory(prefix="collplan-overlap-") as folder:
         path = Path(folder, "job")
         path.write_bytes(pickle.dumps(job))
-        launcher, n_ranks = find_launcher(), job.n_ranks
+        launcher, n_ranks = select_launcher(), job.n_ranks
         program = own_command("bench", "overlap", "--job", path)
         environment = launcher.environment(n_ranks) | _UNBOUND
         # Where cores share processors, ranks do, however few they are.

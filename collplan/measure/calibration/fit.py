@@ -73,7 +73,7 @@ class Calibration:
     parameters: tuple[Parameter, ...]
 
 
-def fit_machine(measurements: Measurements) -> Calibration:
+def fit_machine(measurements: Measurements, known: Machine | None = None) -> Calibration:
     """Fit a machine to measurements.
 
     Estimates are medians, and lines of least absolute deviation: a tenth of
@@ -84,6 +84,8 @@ def fit_machine(measurements: Measurements) -> Calibration:
     ----------
     measurements : Measurements
         What `collplan calibrate` measured.
+    known : Machine, optional
+        The same ranks' machine, whose lanes, cores and domains are kept.
 
     Returns
     -------
@@ -101,6 +103,8 @@ def fit_machine(measurements: Measurements) -> Calibration:
     place = measurements.place
     lanes = _lanes(place, estimates)
     parameters = _place_parameters(place, lanes, estimates, samples)
+    if known is not None:
+        parameters = _with_known(parameters, known)
     for name, (value, method) in estimates.items():
         if name == "speed_up":
             continue
@@ -215,6 +219,26 @@ def _place_parameters(
         method = "of the one host that all nodes share"
         found.append(Parameter("network.processors", place.processors, None, method))
     return found
+
+
+def _with_known(parameters: list[Parameter], known: Machine) -> list[Parameter]:
+    """Return the parameters of places, those that a machine states in place of what was seen.
+
+    Domains that ranks were bound to were seen.
+    """
+    lanes = known.lanes if isinstance(known.lanes, int) else [*known.lanes]
+    stated: dict[str, Value] = {"cores": known.cores, "lanes": lanes}
+    seen = {parameter.name: parameter.value for parameter in parameters}
+    if seen["numa_domains"] == 1:
+        stated["numa_domains"] = known.numa_domains
+    kept = [parameter for parameter in parameters if parameter.name not in stated]
+    fixed = [
+        Parameter(name, value, None, "of the machine to start from")
+        for name, value in stated.items()
+        if value is not None
+    ]
+    first = sum(not parameter.name.startswith("network.") for parameter in kept)
+    return [*kept[:first], *fixed, *kept[first:]]
 
 
 def machine_document(parameters: Sequence[Parameter]) -> dict[str, Any]:

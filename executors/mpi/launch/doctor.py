@@ -8,11 +8,15 @@ import json
 import platform
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from collplan.executors.mpi.errors import LaunchError
+from collplan.executors.mpi.launch.allocation import find_allocation
+from collplan.executors.mpi.launch.hello import hello
 from collplan.executors.mpi.launch.jobs import run_job
 from collplan.executors.mpi.launch.launcher import (
     Launcher,
@@ -21,44 +25,29 @@ from collplan.executors.mpi.launch.launcher import (
     clean_environment,
     find_launcher,
     is_compatible,
+    is_under_mpi,
     launcher_family,
     n_cores,
     path_launchers,
     probe_library,
     way_to_mpi,
 )
+from collplan.executors.mpi.launch.select import select_launcher
+from collplan.executors.mpi.launch.srun import Srun, find_srun, offered_types
+from collplan.executors.mpi.loop.object_files import code_folder, is_kept
+from collplan.planner.memory import free_machine_bytes
+
+if sys.platform != "win32":
+    import resource
 
 LAUNCH_TIMEOUT_S: Final = 30
 TIMEOUT_PER_RANK_S: Final = 0.5
+LEAST_LOCKED: Final = 1 << 30
+"""Bytes of locked memory that InfiniBand's drivers need for buffers of plans."""
 
-_HELLO: Final = """
-import json
-import numpy as np
-from mpi4py import MPI
-comm = MPI.COMM_WORLD
-least = {}
-for name in "int64", "uint64":
-    # Not above 1 on rank 0, the type's largest number on all others.
-    mine = np.array([1 if comm.rank == 0 else np.iinfo(name).max], name)
-    found = np.empty_like(mine)
-    comm.Iallreduce(mine, found, MPI.MIN).Wait()
-    least[name] = int(found[0])
-node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-window = MPI.Win.Allocate_shared(8, 8, comm=node)
-memory, _ = window.Shared_query(0)
-window.Lock_all()
-if node.rank == 0:
-    memory[0] = 7
-window.Sync()
-node.Barrier()
-window.Sync()
-shares = comm.allreduce(int(memory[0] == 7), MPI.MIN)
-window.Unlock_all()
-window.Free()
-tag_ub = comm.Get_attr(MPI.TAG_UB)
-if comm.rank == 0:
-    print(json.dumps({"size": comm.size, "tag_ub": tag_ub, "least": least, "shares": shares}))
-"""
+_HELLO: Final = Path(__file__).with_name("hello.py")
+_TIGHT_SHARED_BYTES: Final = 1 << 26
+"""Shared memory of a machine that is small, as in containers that are given no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +72,16 @@ class Finding:
     advice: str = ""
 
 
-def diagnose() -> list[Finding]:
+def diagnose(join: Callable[[], Any]) -> list[Finding]:
     """Look at everything collplan uses; works without any MPI.
 
-    MPI runs in processes of its own, so a library that crashes is a finding.
+    MPI runs in processes of its own, so a library that crashes is a finding. In a process
+    that a launcher has started, the world of its ranks is looked at instead; collective then.
+
+    Parameters
+    ----------
+    join : callable
+        Initializes MPI and returns the world's communicator, checked.
 
     Returns
     -------
@@ -96,9 +91,12 @@ def diagnose() -> list[Finding]:
     return [
         Finding("python", True, f"{platform.python_version()} at {sys.executable}"),
         *(_package(name) for name in ("numpy", "numba")),
-        *_mpi(),
+        *_mpi(join),
         _graphviz(),
+        _cache(),
         Finding("cores", True, f"{n_cores()} usable by this process"),
+        *_memory(),
+        _batch_system(),
     ]
 
 
@@ -110,7 +108,7 @@ def _package(name: str) -> Finding:
     return Finding(name, True, version)
 
 
-def _mpi() -> list[Finding]:
+def _mpi(join: Callable[[], Any]) -> list[Finding]:
     mpi4py = _package("mpi4py")
     if not mpi4py.ok:
         missing = Finding("mpi4py", False, "not installed; plans cannot be executed", way_to_mpi())
@@ -120,12 +118,53 @@ def _mpi() -> list[Finding]:
     except LaunchError as error:
         return [mpi4py, _missing("MPI library", error), *_strangers(None)]
     loads = Finding("MPI library", True, f"{library.version}, {library.library or library.module}")
+    findings = [mpi4py, loads, Finding("MPI ABI", True, _abi(library))]
     try:
-        launcher = find_launcher()
+        if is_under_mpi():
+            return [*findings, *_world(join)]
     except LaunchError as error:
-        return [mpi4py, loads, _missing("mpiexec", error)]
-    chosen = Finding("mpiexec", True, str(launcher.mpiexec))
-    return [mpi4py, loads, chosen, *_launch(launcher), *_strangers(library)]
+        return [*findings, _missing("world", error)]
+    try:
+        own = Finding("mpiexec", True, str(find_launcher().mpiexec))
+    except LaunchError as error:
+        own = _missing("mpiexec", error)
+    findings.append(own)
+    try:
+        launcher = select_launcher()
+    except LaunchError as error:
+        return [*findings, *([_missing("launcher", error)] if own.ok else [])]
+    if isinstance(launcher, Srun):
+        # srun can do without the MPI's own launcher.
+        findings[-1] = Finding("mpiexec", True, own.found, own.advice)
+    starts = " ".join(launcher.command(2, [])[: 2 if isinstance(launcher, Srun) else 1])
+    findings.append(Finding("launcher", True, starts))
+    return [*findings, *_launch(launcher), *_strangers(library)]
+
+
+def _abi(library: Library) -> str:
+    """Say for which MPIs mpi4py's module is built, by its name."""
+    parts = Path(library.module).name.split(".")
+    built_for_many = len(parts) > 2 and not parts[1].startswith(("cpython", "abi3", "cp"))
+    return f"{parts[1]}, by mpi4py's wheel" if built_for_many else "mpi4py is built for this MPI"
+
+
+def _world(join: Callable[[], Any]) -> list[Finding]:
+    """Look at the world of the ranks that a launcher has started, this one among them."""
+    try:
+        comm = join()
+    except LaunchError as error:
+        return [_missing("world", error)]
+    seen = hello(comm)
+    return [_size("world", seen), *_abilities(seen)]
+
+
+def _size(name: str, seen: Mapping[str, Any]) -> Finding:
+    size, nodes = seen["size"], seen["nodes"]
+    where = f" on {nodes} nodes" if nodes > 1 else ""
+    found = f"a world of {size}{where}"
+    if not seen["arrives"]:
+        return Finding(name, False, f"{found}; messages are lost", "take another release of MPI")
+    return Finding(name, True, f"{found}; messages arrive")
 
 
 def _missing(name: str, error: LaunchError) -> Finding:
@@ -148,9 +187,8 @@ def _launch(launcher: Launcher) -> list[Finding]:
         if seen["size"] != n_ranks:
             advice = f"mpiexec must be of {launcher.library.version}; {way_to_mpi()}"
             return [*findings, Finding(name, False, f"a world of {seen['size']}", advice)]
-        crowded = ", more than there are cores" if n_ranks > n_cores() else ""
-        findings.append(Finding(name, True, f"a world of {seen['size']}{crowded}"))
-    return [*findings, Finding("largest tag", True, str(seen["tag_ub"])), *_abilities(seen)]
+        findings.append(_size(name, seen))
+    return [*findings, *_abilities(seen)]
 
 
 def _say_hello(launcher: Launcher, n_ranks: int) -> dict[str, Any]:
@@ -161,10 +199,12 @@ def _say_hello(launcher: Launcher, n_ranks: int) -> dict[str, Any]:
     LaunchError
         If they do not start or do not end well.
     """
-    command = launcher.command(n_ranks, [sys.executable, "-P", "-c", _HELLO])
+    command = launcher.command(n_ranks, [sys.executable, "-P", str(_HELLO)])
     environment = launcher.environment(n_ranks, clean_environment())
     limit_s = LAUNCH_TIMEOUT_S + TIMEOUT_PER_RANK_S * n_ranks
-    result = run_job(command, environment, limit_s, name=f"mpiexec -n {n_ranks}", capture=True)
+    result = run_job(
+        command, environment, limit_s, name=f"{launcher.mpiexec.name} -n {n_ranks}", capture=True
+    )
     lines = [line for line in result.stdout.splitlines() if line.startswith("{")]
     if result.returncode != 0 or not lines:
         reason = next(filter(str.strip, result.stderr.splitlines()), "no output")
@@ -184,14 +224,18 @@ def _abilities(seen: Mapping[str, Any]) -> list[Finding]:
     elif wrong:
         found, advice = f"wrong for {', '.join(wrong)}", "take another release"
     minimum = Finding("MPI_MIN", wrong in ([], ["uint64"]), found, advice)
-    if seen["shares"]:
-        return [minimum, Finding("shared memory", True, "ranks see what others write")]
-    found, advice = "ranks do not see what others write", "use no plans with transport: shared"
-    return [minimum, Finding("shared memory", False, found, advice)]
+    found, advice = "ranks see what others write", ""
+    if not seen["shares"]:
+        found, advice = "ranks do not see what others write", "use no plans with transport: shared"
+    shared = Finding("shared memory", seen["shares"], found, advice)
+    has_threads = seen["threads"] == "THREAD_MULTIPLE"
+    advice = "" if has_threads else "non-blocking calls of exec stay native; take another MPI build"
+    threads = Finding("thread level", True, f"MPI_{seen['threads']}", advice)
+    return [Finding("largest tag", True, str(seen["tag_ub"])), threads, minimum, shared]
 
 
 def _strangers(library: Library | None) -> list[Finding]:
-    """Name launchers on PATH whose ranks would each be alone."""
+    """Name launchers on PATH: the first one, and those whose ranks would each be alone."""
     findings: list[Finding] = []
     for position, mpiexec in enumerate(path_launchers()):
         family = launcher_family(mpiexec)
@@ -200,9 +244,85 @@ def _strangers(library: Library | None) -> list[Finding]:
         elif family is not None and not is_compatible(family, library.family):
             # Typed without a path, the first one is what starts.
             found = f"{mpiexec} is of {family}: n ranks would be n worlds of one"
-            advice = f"start with {find_launcher().mpiexec}, or let collplan run start it"
+            advice = f"start with {_own_launcher()}, or let collplan run start it"
             findings.append(Finding("mpiexec on PATH", position > 0, found, advice))
+        elif position == 0:
+            findings.append(Finding("mpiexec on PATH", True, f"{mpiexec} fits"))
     return findings
+
+
+def _own_launcher() -> str:
+    try:
+        return str(find_launcher().mpiexec)
+    except LaunchError:
+        return "srun"
+
+
+def _cache() -> Finding:
+    """Look for the folder in which compiled code is kept."""
+    folder = code_folder()
+    if folder is None:
+        advice = "name a folder that can be written, as NUMBA_CACHE_DIR=$HOME/.cache/numba"
+        return Finding("compiled code", False, "nowhere to keep it; each run compiles it", advice)
+    kept = "" if is_kept("run_loop") else "; the first run compiles the engine once"
+    return Finding("compiled code", True, f"kept in {folder}{kept}")
+
+
+def _memory() -> list[Finding]:
+    """Look at limits of memory that stop programs, or slow down networks."""
+    free = free_machine_bytes()
+    memory = Finding("memory", True, f"{free / 1e9:.3g} GB free")
+    if sys.platform == "win32":
+        return [memory]
+    limits = {"address space": resource.RLIMIT_AS, "locked memory": resource.RLIMIT_MEMLOCK}
+    soft = {name: resource.getrlimit(limit)[0] for name, limit in limits.items()}
+    shown = [f"{name} {_shown(n_bytes)}" for name, n_bytes in soft.items()]
+    advice = ""
+    if is_limited(soft["locked memory"], LEAST_LOCKED) and has_infiniband():
+        advice = "InfiniBand needs more locked memory: ulimit -l unlimited in the job script"
+    findings = [memory, Finding("limits", not advice, ", ".join(shown), advice)]
+    with suppress(OSError):
+        n_bytes = shutil.disk_usage("/dev/shm").total
+        few = n_bytes <= _TIGHT_SHARED_BYTES
+        advice = "enlarge it, as with docker run --shm-size 1g" if few else ""
+        findings.append(Finding("/dev/shm", not few, f"{n_bytes / 1e9:.3g} GB", advice))
+    return findings
+
+
+def _shown(n_bytes: int) -> str:
+    return "unlimited" if n_bytes == resource.RLIM_INFINITY else f"up to {n_bytes / 1e6:.3g} MB"
+
+
+def is_limited(n_bytes: int, least: int) -> bool:
+    """Return whether a limit of memory is below what is needed."""
+    return n_bytes != resource.RLIM_INFINITY and n_bytes < least
+
+
+def has_infiniband(folder: Path = Path("/sys/class/infiniband")) -> bool:
+    """Return whether this node has InfiniBand or Omni-Path adapters."""
+    with suppress(OSError):
+        return any(folder.iterdir())
+    return False
+
+
+def _batch_system() -> Finding:
+    """Say which batch system's job this is, or whose commands are here."""
+    try:
+        job = find_allocation()
+    except LaunchError as error:
+        return _missing("batch system", error)
+    if job is not None:
+        n_nodes = len(job.nodes)
+        nodes = f"{n_nodes} node{'s' * (n_nodes > 1)}"
+        tasks = "" if job.tasks is None else f", {sum(job.tasks)} tasks"
+        return Finding("batch system", True, f"a job of {job.scheduler}: {nodes}{tasks}")
+    if find_srun() is not None:
+        types = ", ".join(offered_types())
+        found = f"Slurm, outside of a job; srun offers {types}"
+        return Finding("batch system", True, found if types else "Slurm's commands, no cluster")
+    if shutil.which("qsub") is not None:
+        return Finding("batch system", True, "PBS or Grid Engine, outside of a job")
+    return Finding("batch system", True, "none here")
 
 
 def _graphviz() -> Finding:

@@ -20,7 +20,9 @@ from typing import Final
 
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.host.processes import all_processes, die_with, stat_of
-from collplan.executors.mpi.launch.launcher import find_launcher, launcher_rank
+from collplan.executors.mpi.launch.launcher import current_job, launcher_rank, ranks_on_fullest
+from collplan.executors.mpi.launch.select import select_launcher
+from collplan.executors.mpi.launch.srun import Srun
 from collplan.executors.mpi.loop.entries import entry
 from collplan.executors.mpi.loop.object_files import is_kept
 from collplan.planner.arrays.compile_time import announce_with
@@ -62,22 +64,24 @@ def check_room(n_ranks: int, buffer_bytes: int = 0) -> None:
     Parameters
     ----------
     n_ranks : int
-        How many are to be started here.
+        How many are to be started, here or on the nodes of this batch job.
     buffer_bytes : int
         What all their buffers take together.
     """
-    needed, free = n_ranks * BYTES_PER_RANK + buffer_bytes, free_machine_bytes()
+    here = ranks_on_fullest(n_ranks, current_job())
+    needed = here * BYTES_PER_RANK + buffer_bytes * here // n_ranks
+    free = free_machine_bytes()
     if needed > free:
         raise LaunchError(
-            f"-n: {n_ranks} ranks need about {needed / 1e9:.3g} GB of memory, "
+            f"-n: {here} ranks need about {needed / 1e9:.3g} GB of memory, "
             f"{free / 1e9:.3g} GB are free here; start fewer with -n, or give a smaller count"
         )
-    files = n_files(n_ranks)
+    files = n_files(here)
     if sys.platform != "win32":
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         if most != resource.RLIM_INFINITY and most < files:
             raise LaunchError(
-                f"-n: {n_ranks} ranks need about {files} open files, {most} are allowed; "
+                f"-n: {here} ranks need about {files} open files, {most} are allowed; "
                 f"raise the limit (ulimit -n {files}), or start fewer with -n"
             )
 
@@ -290,12 +294,14 @@ def relaunch(
         longer than `timeout_s`.
     """
     check_room(n_ranks)
-    launcher = find_launcher()
+    launcher = select_launcher()
     allow_files(n_ranks)
     environment = launcher.environment(n_ranks)
     stdin: int | None = subprocess.DEVNULL
     with suppress(OSError):  # it may be closed
-        if reads_input and _can_be_opened_again(0):
+        if reads_input and isinstance(launcher, Srun):
+            stdin = None  # srun passes it on as it is
+        elif reads_input and _can_be_opened_again(0):
             # Open MPI 5 passes input on without its end, MPICH fails if ranks read it late.
             environment[INPUT] = str(os.getpid())
         elif reads_input:

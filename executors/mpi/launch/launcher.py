@@ -20,13 +20,16 @@ from typing import Final
 
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.host.processes import affinity
+from collplan.executors.mpi.launch.allocation import Allocation, find_allocation
 
 EXPECTED_RANKS: Final = "COLLPLAN_EXPECTED_RANKS"
 """Environment variable by which `relaunch` tells ranks how many they must be."""
 MPIEXEC: Final = "COLLPLAN_MPIEXEC"
 """Environment variable by which `relaunch` tells ranks what started them."""
+OF_HYDRA: Final = ("HYDI_CONTROL_FD", "MPI_LOCALRANKID")
+"""Environment variables of ranks that Hydra has started, by srun or otherwise."""
 _GUARDIAN: Final = Path(__file__).parents[1] / "host" / "processes.py"
-"""Script that Hydra starts instead of ranks, because it kills all ranks as soon as one dies."""
+"""Script that is started instead of ranks: launchers kill all ranks as soon as one dies."""
 
 _PROBE: Final = """
 import json, mpi4py
@@ -69,17 +72,28 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """The mpiexec to start ranks with, and the library whose it is."""
+    """The program to start ranks with, and the library that they load.
+
+    Parameters
+    ----------
+    mpiexec : Path
+        The mpiexec, or another program that starts ranks.
+    library : Library
+        The MPI library.
+    """
 
     mpiexec: Path
     library: Library
 
     def command(self, n_ranks: int, program: Sequence[str]) -> list[str]:
         """Return the command that runs `program` on `n_ranks` ranks."""
-        guard: list[str] = []
+        return [str(self.mpiexec), "-n", str(n_ranks), *self.guard(), *program]
+
+    def guard(self) -> list[str]:
+        """Return the command that stands before each rank's program; empty for most MPIs."""
         if self.library.family == "mpich" and hasattr(os, "fork"):
-            guard = [sys.executable, "-I", "-S", str(_GUARDIAN)]
-        return [str(self.mpiexec), "-n", str(n_ranks), *guard, *program]
+            return [sys.executable, "-I", "-S", str(_GUARDIAN)]
+        return []
 
     def environment(self, n_ranks: int, base: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the whole environment for `n_ranks` ranks, which then know how many they are.
@@ -111,6 +125,8 @@ def is_under_mpi(environ: Mapping[str, str] = os.environ) -> bool:
     False
     """
     names = environ.keys()
+    if is_shell_of_srun(environ):
+        return False
     by_slurm = "SLURM_PROCID" in names and any(name.startswith("PMI") for name in names)
     by_openmpi = names & {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK"}
     if by_slurm or by_openmpi or names >= {"PMI_RANK", "PMI_SIZE"}:
@@ -120,6 +136,21 @@ def is_under_mpi(environ: Mapping[str, str] = os.environ) -> bool:
             raise SystemExit(2)  # the first task says what is wrong
         raise lone_tasks(environ)
     return False
+
+
+def is_shell_of_srun(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether this process runs in an interactive shell that srun started.
+
+    srun prepares even a single shell as a rank, which it is not meant to be.
+
+    Examples
+    --------
+    >>> is_shell_of_srun({"SLURM_PTY_PORT": "7", "SLURM_STEP_NUM_TASKS": "1", "PMI_RANK": "0"})
+    True
+    """
+    in_shell = "SLURM_PTY_PORT" in environ and environ.get("SLURM_STEP_NUM_TASKS") == "1"
+    started_otherwise = (EXPECTED_RANKS, "OMPI_COMM_WORLD_SIZE", *OF_HYDRA)
+    return in_shell and not any(name in environ for name in started_otherwise)
 
 
 def slurm_tasks(environ: Mapping[str, str] = os.environ) -> int:
@@ -134,7 +165,7 @@ def slurm_tasks(environ: Mapping[str, str] = os.environ) -> int:
     >>> slurm_tasks({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"})  # a batch script
     0
     """
-    started_otherwise = (EXPECTED_RANKS, "OMPI_COMM_WORLD_SIZE", "HYDI_CONTROL_FD")
+    started_otherwise = (EXPECTED_RANKS, "OMPI_COMM_WORLD_SIZE", *OF_HYDRA)
     if "SLURM_PROCID" not in environ or any(name in environ for name in started_otherwise):
         return 0
     # A batch script has the job's number, too.
@@ -309,7 +340,8 @@ def launch_environment(family: str, n_ranks: int) -> dict[str, str]:
     >>> launch_environment("mpich", 10**6)["MPIR_CVAR_ENABLE_HEAVY_YIELD"]
     '1'
     """
-    crowded = n_ranks > n_cores()
+    job = current_job()
+    crowded = ranks_on_fullest(n_ranks, job) > n_cores()
     added: dict[str, str] = {}
     if family == "openmpi":
         if hasattr(os, "geteuid") and os.geteuid() == 0:
@@ -318,6 +350,11 @@ def launch_environment(family: str, n_ranks: int) -> dict[str, str]:
         # Open MPI 5 reads the first of these variables, Open MPI 4 the second.
         added["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
         added["OMPI_MCA_rmaps_base_oversubscribe"] = "1"
+        if job is not None and job.source == "PBS_NODEFILE":
+            # Built without PBS's library, as the wheel is, it does not know where the nodes are.
+            nodes = os.environ[job.source]
+            added["PRTE_MCA_prte_default_hostfile"] = nodes
+            added["OMPI_MCA_orte_default_hostfile"] = nodes
         # Where UCX has no network its windows complain; those of shared memory need none.
         added["OMPI_MCA_osc"] = "^ucx"
         if crowded:
@@ -342,8 +379,11 @@ def usable_environment() -> dict[str, str]:
 
     Launchers believe it, and look for srun until they are stopped.
     """
-    has_slurm = shutil.which("srun") is not None
-    return {k: v for k, v in os.environ.items() if has_slurm or not k.startswith("SLURM_")}
+    left_out: tuple[str, ...] = () if shutil.which("srun") is not None else ("SLURM_",)
+    if is_shell_of_srun():
+        # It is the shell's part as a rank, which ranks would take for theirs.
+        left_out += ("PMI_", "PMIX_RANK", "PMIX_NAMESPACE", "PMIX_SERVER")
+    return {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
 
 
 def path_launchers() -> list[Path]:
@@ -363,6 +403,26 @@ def _candidates(library: Library) -> list[Path]:
     near += [parent / "bin" / "mpiexec" for parent in list(Path(library.library).parents)[1:4]]
     usable = [path for path in near if shutil.which(path) is not None]
     return list(dict.fromkeys([*usable, *path_launchers()]))
+
+
+def current_job() -> Allocation | None:
+    """Return the batch system's job in which launchers start ranks, None outside of one.
+
+    Without srun, as in containers, launchers know nothing of Slurm's nodes.
+    """
+    return find_allocation(usable_environment())
+
+
+def ranks_on_fullest(n_ranks: int, job: Allocation | None) -> int:
+    """Return how many of some ranks are on the fullest node: of a job's, or of this one."""
+    n_nodes = 1 if job is None else len(job.nodes)
+    return -(-n_ranks // n_nodes)
+
+
+def usable_cores() -> int:
+    """Return how many cores ranks may use: on all nodes of a job, or on this one."""
+    job = current_job()
+    return n_cores() if job is None else job.n_cpus or n_cores() * len(job.nodes)
 
 
 def n_cores() -> int:

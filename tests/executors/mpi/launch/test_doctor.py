@@ -27,7 +27,7 @@ ASK = """
 import json
 from dataclasses import asdict
 from collplan.executors.mpi.launch.doctor import diagnose
-print(json.dumps([asdict(finding) for finding in diagnose()]))
+print(json.dumps([asdict(finding) for finding in diagnose(lambda: None)]))
 """
 
 
@@ -44,13 +44,56 @@ def test_healthy(mpi: str, name: str) -> None:
     assert all(finding["ok"] for key, finding in findings.items() if key != "mpiexec on PATH")
     assert str(findings["MPI library"]["found"]).startswith(name)
     assert findings["mpiexec"]["found"] == str(mpiexec_of(python))
-    assert findings["launch of 2 ranks"]["found"] == "a world of 2"
+    assert findings["launch of 2 ranks"]["found"] == "a world of 2; messages arrive"
     crowd = n_cores() + 1
     assert str(findings[f"launch of {crowd} ranks"]["found"]).startswith(f"a world of {crowd}")
     assert findings["MPI_MIN"]["found"] == "right for int64 and uint64"
     assert findings["shared memory"]["ok"]
     assert int(str(findings["largest tag"]["found"])) >= 32767
-    assert {"python", "numpy", "numba", "mpi4py", "graphviz", "cores"} <= set(findings)
+    assert findings["thread level"]["found"] == "MPI_THREAD_MULTIPLE"
+    assert str(findings["MPI ABI"]["found"]) == f"{mpi}, by mpi4py's wheel"
+    assert findings["launcher"]["found"] == str(mpiexec_of(python))
+    others = {"compiled code", "memory", "limits", "/dev/shm", "batch system"}
+    assert {"python", "numpy", "numba", "mpi4py", "graphviz", "cores"} | others <= set(findings)
+
+
+def test_limits_and_adapters(tmp_path: Path) -> None:
+    assert doctor.is_limited(1 << 20, doctor.LEAST_LOCKED)
+    assert not doctor.is_limited(-1, doctor.LEAST_LOCKED)
+    assert not doctor.has_infiniband(tmp_path / "gone")
+    assert not doctor.has_infiniband(tmp_path)
+    (tmp_path / "mlx5_0").mkdir()
+    assert doctor.has_infiniband(tmp_path)
+
+
+@pytest.mark.parametrize(("starter", "status"), [("mpich", 0), ("openmpi", 1)])
+def test_under_an_mpiexec_the_world_is_looked_at(starter: str, status: int) -> None:
+    mpiexec = str(mpiexec_of(mpi_python(starter)))
+    command = [mpiexec, "-n", "2", str(mpi_python("mpich")), "-m", "collplan", "doctor", "--json"]
+    done = run(command)
+    assert (done.returncode != 0) == (status != 0), done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    findings = {one["name"]: one for one in json.loads(line)["findings"]}
+    world = findings["world"]
+    assert world["ok"] == (status == 0)
+    expected = "a world of 2; messages arrive" if status == 0 else "where 2 were started"
+    assert expected in world["found"]
+    if status:
+        assert world["advice"] == f"use {mpiexec_of(mpi_python('mpich'))}"
+
+
+def test_a_job_that_cannot_be_read_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PBS_NODEFILE", "/nowhere/nodes")
+    findings = diagnose(mpi_python("mpich"))
+    assert not findings["batch system"]["ok"]
+    assert "/nowhere/nodes cannot be read" in str(findings["batch system"]["found"])
+
+
+def test_the_launcher_that_is_asked_for_is_tried() -> None:
+    """A launcher that starts nothing, by its path."""
+    findings = diagnose(mpi_python("mpich"), COLLPLAN_LAUNCHER="/bin/true")
+    assert findings["launcher"]["found"] == "/bin/true"
+    assert not findings["launch of 2 ranks"]["ok"]
 
 
 def test_foreign_mpiexec_first_on_path() -> None:
@@ -86,7 +129,7 @@ def test_no_terminal_is_too_narrow_for_the_verdict(
         doctor.Finding("python", True, "3.11.7 at /some/where/that/is/far/away/bin/python"),
         doctor.Finding("MPI library", False, "cannot be loaded " * 8, "install another one " * 6),
     ]
-    monkeypatch.setattr(doctor, "diagnose", lambda: findings)
+    monkeypatch.setattr(doctor, "diagnose", lambda _join: findings)
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setenv("TERM", "xterm")
@@ -112,7 +155,7 @@ def test_the_advice_fits_the_mpi_that_is_there(
     (tmp_path / "mpi4py.py").write_text("raise ImportError('libmpi.so: cannot open')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    findings = {finding.name: finding for finding in doctor.diagnose()}
+    findings = {finding.name: finding for finding in doctor.diagnose(lambda: None)}
     advice = findings["MPI library"].advice
     assert advice.startswith("pip install mpi4py mpich" if is_there else "install both: pip")
     assert (f"build mpi4py for the MPI of {mpiexec}" in advice) == is_there

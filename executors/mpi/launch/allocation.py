@@ -1,0 +1,227 @@
+"""The nodes that a batch system has given to this job, as its environment variables say it.
+
+Slurm, PBS (OpenPBS and Torque), LSF and Grid Engine are known. Nothing here asks their servers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Final
+
+from collplan.executors.mpi.errors import LaunchError
+
+MOST_NODES: Final = 2**20
+"""Nodes that a list of hosts may name; a longer one is a mistake."""
+_RANGES: Final = re.compile(r"\[([^\[\]]*)\]")
+_REPEATED: Final = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """The nodes that a batch system has given to a job.
+
+    Parameters
+    ----------
+    scheduler : str
+        "Slurm", "PBS", "LSF" or "Grid Engine".
+    nodes : tuple of str
+        Names of the nodes, each once.
+    tasks : tuple of int or None
+        Number of ranks that the job is for on each node, None where nothing says it.
+    cpus : tuple of int or None
+        Processors of each node that the job may use, None where nothing says it.
+    order : tuple of int or str
+        Node of every rank, or "block" or "cyclic".
+    source : str
+        Environment variable that names the nodes.
+    """
+
+    scheduler: str
+    nodes: tuple[str, ...]
+    tasks: tuple[int, ...] | None
+    cpus: tuple[int, ...] | None
+    order: tuple[int, ...] | str
+    source: str
+
+    @property
+    def n_cpus(self) -> int | None:
+        """Return the number of processors of all nodes, None where nothing says it."""
+        return None if self.cpus is None else sum(self.cpus)
+
+
+def find_allocation(environ: Mapping[str, str] = os.environ) -> Allocation | None:
+    """Return the nodes of this job; None outside of one.
+
+    Raises
+    ------
+    LaunchError
+        If a variable is there and cannot be understood, or its file cannot be read.
+
+    Examples
+    --------
+    >>> job = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "4(x2)"}
+    >>> found = find_allocation(job)
+    >>> found.nodes, found.tasks
+    (('n1', 'n2'), (4, 4))
+    """
+    for name, read in _READERS.items():
+        if environ.get(name):
+            return read(name, environ)
+    return None
+
+
+def expand_hosts(text: str) -> tuple[str, ...]:
+    """Return the hosts of Slurm's short form of a list.
+
+    Raises
+    ------
+    ValueError
+        If it has no such form.
+
+    Examples
+    --------
+    >>> expand_hosts("n[08-10,12],login"), expand_hosts("r[1-2]c[0-1]")
+    (('n08', 'n09', 'n10', 'n12', 'login'), ('r1c0', 'r1c1', 'r2c0', 'r2c1'))
+    """
+    # Commas inside of brackets separate ranges, others hosts.
+    parts = re.split(r",(?![^\[]*\])", text)
+    hosts = [host for part in parts for host in _expand_one(part.strip())]
+    if len(hosts) > MOST_NODES:
+        raise ValueError(f"more than {MOST_NODES} hosts")
+    return tuple(hosts)
+
+
+def _expand_one(part: str) -> Iterator[str]:
+    pieces = _RANGES.split(part)  # text, ranges, text, ...
+    if not part or any("[" in piece or "]" in piece for piece in pieces):
+        raise ValueError(f"{part!r} is no name of hosts")
+    choices = [
+        list(_expand_ranges(piece)) if position % 2 else [piece]
+        for position, piece in enumerate(pieces)
+    ]
+    return map("".join, product(*choices))
+
+
+def _expand_ranges(text: str) -> Iterator[str]:
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        last = last if dash else first
+        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+            raise ValueError(f"{part!r} is no range")
+        if int(last) - int(first) > MOST_NODES:
+            raise ValueError(f"more than {MOST_NODES} hosts")
+        yield from (str(number).zfill(len(first)) for number in range(int(first), int(last) + 1))
+
+
+def expand_counts(text: str) -> tuple[int, ...]:
+    """Return the numbers of Slurm's short form of a list of them.
+
+    Raises
+    ------
+    ValueError
+        If it has no such form.
+
+    Examples
+    --------
+    >>> expand_counts("4(x2),3")
+    (4, 4, 3)
+    """
+    counts: list[int] = []
+    for part in text.split(","):
+        match = _REPEATED.fullmatch(part.strip())
+        times = int(match[2] or 1) if match else 0
+        if match is None or times + len(counts) > MOST_NODES:
+            raise ValueError(f"{part!r} is no number of tasks")
+        counts += [int(match[1])] * times
+    return tuple(counts)
+
+
+def _read_slurm(name: str, environ: Mapping[str, str]) -> Allocation:
+    try:
+        nodes = expand_hosts(environ[name])
+    except ValueError as error:
+        raise _unreadable(name, f"{environ[name]!r} is not a list of nodes ({error})") from None
+
+    def counts(variable: str) -> tuple[int, ...] | None:
+        text = environ.get(variable)
+        if not text:
+            return None
+        try:
+            found = expand_counts(text)
+        except ValueError as error:
+            raise _unreadable(variable, f"{text!r} is not a list of numbers ({error})") from None
+        # A step inside of a job has numbers of its own, for fewer nodes.
+        return found if len(found) == len(nodes) else None
+
+    order = "cyclic" if environ.get("SLURM_DISTRIBUTION", "").startswith("cyclic") else "block"
+    tasks, cpus = counts("SLURM_TASKS_PER_NODE"), counts("SLURM_JOB_CPUS_PER_NODE")
+    return Allocation("Slurm", nodes, tasks, cpus, order, name)
+
+
+def _read_pbs(name: str, environ: Mapping[str, str]) -> Allocation:
+    """A file has a line per rank, or per processor where ranks were not asked for."""
+    hosts = [line.split()[0] for line in _lines(name, environ)]
+    return _of_ranks("PBS", hosts, None, name)
+
+
+def _read_lsf(name: str, environ: Mapping[str, str]) -> Allocation:
+    words = environ[name].split()
+    hosts, numbers = words[::2], words[1::2]
+    if len(hosts) != len(numbers) or not all(map(str.isdecimal, numbers)):
+        raise _unreadable(name, f"{environ[name]!r} is not a list of hosts with their slots")
+    slots = [int(number) for number in numbers]
+    return _of_slots("LSF", hosts, slots, name)
+
+
+def _read_grid_engine(name: str, environ: Mapping[str, str]) -> Allocation:
+    rows = [line.split() for line in _lines(name, environ)]
+    if not all(len(row) > 1 and row[1].isdecimal() for row in rows):
+        raise _unreadable(name, f"{environ[name]} has lines without a host and its slots")
+    return _of_slots("Grid Engine", [row[0] for row in rows], [int(row[1]) for row in rows], name)
+
+
+def _of_slots(scheduler: str, hosts: list[str], slots: list[int], source: str) -> Allocation:
+    ranks = [host for host, n in zip(hosts, slots, strict=True) for _ in range(n)]
+    cpus = tuple(Counter(ranks).values())
+    return _of_ranks(scheduler, ranks, cpus, source)
+
+
+def _of_ranks(
+    scheduler: str, hosts: list[str], cpus: tuple[int, ...] | None, source: str
+) -> Allocation:
+    nodes = tuple(dict.fromkeys(hosts))
+    if not nodes:
+        raise _unreadable(source, "it names no host")
+    numbers = {host: number for number, host in enumerate(nodes)}
+    order = tuple(numbers[host] for host in hosts)
+    used = Counter(order)
+    tasks = tuple(used[number] for number in range(len(nodes)))
+    return Allocation(scheduler, nodes, tasks, cpus, order, source)
+
+
+def _lines(name: str, environ: Mapping[str, str]) -> Iterable[str]:
+    path = Path(environ[name])
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise _unreadable(name, f"{path} cannot be read: {error.strerror}") from None
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def _unreadable(name: str, problem: str) -> LaunchError:
+    return LaunchError(f"{name}: {problem}; unset it to work without the batch system's nodes")
+
+
+_READERS: Final = {
+    "SLURM_JOB_NODELIST": _read_slurm,
+    "SLURM_NODELIST": _read_slurm,
+    "PBS_NODEFILE": _read_pbs,
+    "LSB_MCPU_HOSTS": _read_lsf,
+    "PE_HOSTFILE": _read_grid_engine,
+}

@@ -1,0 +1,75 @@
+"""The choice of what starts ranks: the MPI's own mpiexec, srun, or a program by its path."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from collplan.executors.mpi.errors import LaunchError
+from collplan.executors.mpi.launch.launcher import (
+    Launcher,
+    find_launcher,
+    is_compatible,
+    launcher_family,
+    probe_library,
+)
+from collplan.executors.mpi.launch.srun import srun_for, working_srun
+
+LAUNCHER: Final = "COLLPLAN_LAUNCHER"
+"""Environment variable with the choice; the option ``--launcher`` sets it."""
+AUTO: Final = "auto"
+CHOICES: Final = (AUTO, "srun", "mpiexec")
+
+
+def check_choice(text: str) -> str:
+    """Return a choice of launcher as it is remembered.
+
+    Raises
+    ------
+    LaunchError
+        If it is neither a known one nor a program.
+    """
+    if text in CHOICES:
+        return text
+    if shutil.which(text) is None:
+        raise LaunchError(
+            f"--launcher: {text} is not a program that can be started; give {', '.join(CHOICES)} "
+            "or the path of an mpiexec"
+        )
+    return text
+
+
+def select_launcher() -> Launcher:
+    """Return what starts ranks here, by the choice in ``COLLPLAN_LAUNCHER``.
+
+    ``auto`` is srun inside a Slurm allocation where a few ranks started by it meet, and else
+    the mpiexec that belongs to mpi4py's MPI.
+
+    Raises
+    ------
+    LaunchError
+        If nothing can start ranks, or what was chosen does not fit the MPI.
+    """
+    return _select(os.environ.get(LAUNCHER) or AUTO, "SLURM_JOB_ID" in os.environ)
+
+
+@cache
+def _select(choice: str, is_in_slurm: bool) -> Launcher:
+    library = probe_library()
+    if choice == "mpiexec":
+        return find_launcher()
+    if Path(choice).name == "srun":
+        return srun_for(library)
+    if choice == AUTO:
+        return (working_srun(library) if is_in_slurm else None) or find_launcher()
+    program = Path(shutil.which(check_choice(choice)) or choice)
+    family = launcher_family(program)
+    if family is not None and not is_compatible(family, library.family):
+        raise LaunchError(
+            f"--launcher: {program} is of {family}, and mpi4py loads {library.version}: each rank "
+            f"would be alone; give --launcher mpiexec"
+        )
+    return Launcher(program, library)

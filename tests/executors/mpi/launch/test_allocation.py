@@ -1,0 +1,92 @@
+"""Nodes of jobs, by the variables of batch systems."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from collplan.executors.mpi.errors import LaunchError
+from collplan.executors.mpi.launch.allocation import (
+    expand_counts,
+    expand_hosts,
+    find_allocation,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("n1", ("n1",)),
+        ("n[9-11]", ("n9", "n10", "n11")),
+        ("n[099-101],x", ("n099", "n100", "n101", "x")),
+        ("a[1,3]-ib,b", ("a1-ib", "a3-ib", "b")),
+        ("r[0-1]n[1-2]", ("r0n1", "r0n2", "r1n1", "r1n2")),
+    ],
+)
+def test_lists_of_hosts(text: str, hosts: tuple[str, ...]) -> None:
+    assert expand_hosts(text) == hosts
+
+
+@pytest.mark.parametrize(
+    "text", ["n[1", "n1]", "n[a-b]", "n[3-1]", "n[]", "n1,,n2", "n[0-9999999]"]
+)
+def test_what_is_no_list_of_hosts(text: str) -> None:
+    with pytest.raises(LaunchError, match=r"SLURM_JOB_NODELIST: .*; unset it"):
+        find_allocation({"SLURM_JOB_NODELIST": text})
+
+
+def test_numbers_of_tasks() -> None:
+    assert expand_counts("4(x2),3,2(x1)") == (4, 4, 3, 2)
+    with pytest.raises(LaunchError, match="SLURM_TASKS_PER_NODE: '4x2' is not a list"):
+        find_allocation({"SLURM_JOB_NODELIST": "n1", "SLURM_TASKS_PER_NODE": "4x2"})
+
+
+def test_slurm() -> None:
+    job = find_allocation(
+        {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "2,1",
+         "SLURM_JOB_CPUS_PER_NODE": "8(x2)", "SLURM_DISTRIBUTION": "cyclic:block"}
+    )  # fmt: skip
+    assert job is not None
+    assert (job.scheduler, job.nodes, job.tasks) == ("Slurm", ("n1", "n2"), (2, 1))
+    assert (job.cpus, job.n_cpus, job.order) == ((8, 8), 16, "cyclic")
+    # What a step inside has is no number of the job's.
+    job = find_allocation({"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "1"})
+    assert job is not None
+    assert (job.tasks, job.n_cpus) == (None, None)
+
+
+def test_pbs(tmp_path: Path) -> None:
+    (tmp_path / "nodes").write_text("a\na\nb\n\na\n")
+    job = find_allocation({"PBS_NODEFILE": str(tmp_path / "nodes")})
+    assert job is not None
+    assert (job.scheduler, job.nodes, job.tasks) == ("PBS", ("a", "b"), (3, 1))
+    assert (job.cpus, job.order) == (None, (0, 0, 1, 0))
+    with pytest.raises(LaunchError, match=r"PBS_NODEFILE: .*gone cannot be read: No such file"):
+        find_allocation({"PBS_NODEFILE": str(tmp_path / "gone")})
+    (tmp_path / "nodes").write_text("")
+    with pytest.raises(LaunchError, match="names no host"):
+        find_allocation({"PBS_NODEFILE": str(tmp_path / "nodes")})
+
+
+def test_lsf() -> None:
+    job = find_allocation({"LSB_MCPU_HOSTS": "a 2 b 1"})
+    assert job is not None
+    assert (job.scheduler, job.tasks, job.cpus, job.order) == ("LSF", (2, 1), (2, 1), (0, 0, 1))
+    with pytest.raises(LaunchError, match="LSB_MCPU_HOSTS"):
+        find_allocation({"LSB_MCPU_HOSTS": "a 2 b"})
+
+
+def test_grid_engine(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("a 2 all.q@a UNDEFINED\nb 1 all.q@b UNDEFINED\n")
+    job = find_allocation({"PE_HOSTFILE": str(tmp_path / "hosts")})
+    assert job is not None
+    assert (job.scheduler, job.nodes, job.cpus) == ("Grid Engine", ("a", "b"), (2, 1))
+    (tmp_path / "hosts").write_text("a\n")
+    with pytest.raises(LaunchError, match="PE_HOSTFILE"):
+        find_allocation({"PE_HOSTFILE": str(tmp_path / "hosts")})
+
+
+def test_no_job() -> None:
+    assert find_allocation({}) is None
+    assert find_allocation({"SLURM_JOB_NODELIST": ""}) is None
