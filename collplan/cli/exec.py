@@ -1,4 +1,4 @@
-"""``collplan exec``: an unchanged mpi4py program on what the table says."""
+"""``collplan exec``: an unchanged program on what the table says."""
 
 from __future__ import annotations
 
@@ -55,11 +55,16 @@ def command(options: ExecOptions) -> int:
     from collplan.executors.mpi.launch.jobs import take_input
     from collplan.executors.mpi.launch.launcher import is_under_mpi
 
+    from collplan.preload.running import become, native_program
+
     program, ranks, cores = options.program, options.ranks, parse_processors(options.cores)
-    if not options.module and not Path(program[0]).is_file():
-        raise CollplanError(f"{program[0]}: no such file; give a Python program, or -m MODULE")
+    native = None if options.module else native_program(program[0])
+    if native is None and not options.module and not Path(program[0]).is_file():
+        raise CollplanError(f"{program[0]}: no such file; give a program, or -m MODULE")
     if is_under_mpi() or ranks is None:
         take_input()
+        if native is not None:
+            become(native, program[1:], options.table, force=options.force)
         with one_voice():
             replace_world(
                 options.table, ranks, force=options.force, trials=options.trials, cores=cores

@@ -40,7 +40,7 @@ class ObjectFile:
     """
 
     def __init__(self, name: str) -> None:
-        folder = _folder()
+        folder = code_folder()
         self.symbol = f"collplan_{name}"
         self._path = folder and folder / f"{self.symbol}-{_target()}.o"
         self.code: bytes | None = None
@@ -87,11 +87,12 @@ def is_kept(name: str) -> bool:
 
     Also if nothing that is compiled can be kept. Needs no LLVM.
     """
-    folder = _folder()
+    folder = code_folder()
     return folder is None or any(folder.glob(f"collplan_{name}-{_PYTHON}-*.o"))
 
 
-def _folder() -> Path | None:
+def code_folder() -> Path | None:
+    """Return where machine code is kept, None if nowhere."""
     return cache_folder(SOURCES, os.environ.get("NUMBA_CACHE_DIR", ""))
 
 
