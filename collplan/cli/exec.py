@@ -54,7 +54,6 @@ def command(options: ExecOptions) -> int:
     """
     from collplan.executors.mpi.launch.jobs import take_input
     from collplan.executors.mpi.launch.launcher import is_under_mpi
-
     from collplan.preload.running import become, native_program
 
     program, ranks, cores = options.program, options.ranks, parse_processors(options.cores)

@@ -29,7 +29,7 @@ from collplan.dropin.vector_agreement import Backoff
 from collplan.dropin.vector_arguments import VectorArguments
 from collplan.measure.lanes import node_of_ranks
 from collplan.planner.plan.plan import Buffer, Plan
-from collplan.specs import COLLECTIVES, PlanSpec
+from collplan.specs import PlanSpec
 from collplan.tune.sweep import NATIVE_LABEL, Placement
 from collplan.tune.table import Decision, TuningTable
 

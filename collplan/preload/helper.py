@@ -57,7 +57,7 @@ _PATIENCE_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a rank says of itself, in the order in which it does."""
+    """A rank's words about itself, in their order."""
 
     pid: int
     rank: int
@@ -109,7 +109,7 @@ class Helper:
         digest = int.from_bytes(blake2b(text.encode(), digest_size=7).digest(), "little")
         native_calls = int(os.environ.get(NATIVE, NATIVE_CALLS))
         head = struct.pack("<4qQ", native_calls, MAX_PLANS, is_logged(), digest, bits)
-        return head + self._facts(hello.pid).tobytes()
+        return head + bytes(self._facts(hello.pid).data)
 
     def _read_table(self, library: str, n_nodes: int) -> TuningTable:
         if self._table is None:

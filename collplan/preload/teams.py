@@ -124,16 +124,8 @@ class Planner:
         if any(shares_memory(one) for one in plans.values()):
             ranks = team.node_of(rank)
             node = Node(ranks, [len(plans[one].foreign.awaited) for one in ranks])
-        crowding = team.crowding
-        body = portable(
-            plan,
-            program,
-            rank,
-            node,
-            ranks_per_core=crowding.ranks_per_core,
-            yields_help=crowding.yields_help,
-            skip_bytes=own_block_at(spec, rank) * plan.itemsize,
-        )
+        skip_bytes = own_block_at(spec, rank) * plan.itemsize
+        body = portable(plan, program, rank, node, team.crowding, skip_bytes)
         return _reduction(call, program) + body
 
     def _spec(self, team: Team, call: CollectiveCall) -> PlanSpec:

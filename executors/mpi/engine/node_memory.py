@@ -171,7 +171,7 @@ class NodeMemory:
 
     def _allocate(self, size: int, awaited: list[int], call: RollCall) -> None:
         """Make the window and say where things lie in it."""
-        flags, header = lay_out(awaited)
+        flags, header = layout_of(awaited)
         n_bytes = header + size
         mine = n_bytes + mmap.PAGESIZE if self._comm.rank == 0 else 0
         call.together(lambda: _require_room(mine))
@@ -200,7 +200,7 @@ class NodeMemory:
         window.Sync()
 
 
-def lay_out(awaited: Sequence[int]) -> tuple[Index, int]:
+def layout_of(awaited: Sequence[int]) -> tuple[Index, int]:
     """Return where ranks' flags lie, in bytes from the first counter, and where the buffer does.
 
     Parameters

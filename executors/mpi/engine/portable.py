@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.executors.mpi.engine.loop_memory import LoopMemory
-from collplan.executors.mpi.engine.node_memory import LINE_BYTES, WORD_BYTES, lay_out
+from collplan.executors.mpi.engine.node_memory import LINE_BYTES, WORD_BYTES, layout_of
 from collplan.executors.mpi.errors import UnsupportedPlanError
+from collplan.executors.mpi.host.cores import Crowding
 from collplan.executors.mpi.host.waiting import sleep_between_polls
 from collplan.executors.mpi.loop.records import STATE, TASK, words
 from collplan.executors.mpi.program.local_tasks import LEFT_STAGE, RIGHT_STAGE
@@ -52,7 +53,7 @@ _FIXED_FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a rank shares memory with, in one plan.
+    """The ranks with which one shares memory, in one plan.
 
     Parameters
     ----------
@@ -71,9 +72,7 @@ def portable(
     program: Program,
     rank: int,
     node: Node | None,
-    *,
-    ranks_per_core: float,
-    yields_help: bool,
+    crowding: Crowding,
     skip_bytes: int,
 ) -> bytes:
     """Return a rank's program in the form in which a process without Python takes it.
@@ -88,10 +87,8 @@ def portable(
         This rank.
     node : Node, optional
         With whom it shares memory, if ranks do.
-    ranks_per_core : float
-        How many ranks share a core.
-    yields_help : bool
-        Whether a core that a rank gives away goes to another one.
+    crowding : Crowding
+        How ranks share cores.
     skip_bytes : int
         Bytes before the rank's input where that lies in the receive buffer.
 
@@ -103,7 +100,7 @@ def portable(
     if (program.op == Op.CALL).any():
         raise UnsupportedPlanError("it calls MPI's own collectives")
     memory = LoopMemory(program)
-    memory.set_idling(sleep_between_polls(ranks_per_core), yields_help)
+    memory.set_idling(sleep_between_polls(crowding.ranks_per_core), crowding.yields_help)
     head = np.zeros(1, HEAD)
     sizes = plan.buffer_sizes[rank] * plan.itemsize
     head["sent_bytes"], head["received_bytes"], head["scratch_bytes"] = sizes.tolist()
@@ -154,7 +151,7 @@ def _share(
     memory: LoopMemory, head: Array, plan: Plan, program: Program, rank: int, node: Node
 ) -> Longs:
     """Lay out what the ranks of the node share; return where the flags lie that are waited for."""
-    flags_at, buffer_at = lay_out(node.awaited)
+    flags_at, buffer_at = layout_of(node.awaited)
     position = list(node.ranks).index(rank)
     own_node = plan.rank_node[rank]
     size = int(plan.shared_sizes[own_node]) * plan.itemsize
@@ -192,7 +189,7 @@ def _describe(memory: LoopMemory, program: Program) -> tuple[Array, Array]:
 
 
 def _parts_of(extents: Extents, task: int, patterns: Any, itemsize: int) -> list[tuple[int, ...]]:
-    found = []
+    found: list[tuple[int, ...]] = []
     for i in range(int(extents.indptr[task]), int(extents.indptr[task + 1])):
         if extents.count[i] > 0:
             stride0, repeat0, stride1, repeat1 = patterns[extents.pattern[i]].tolist()
@@ -206,5 +203,3 @@ def _refuse_large(parts: list[tuple[int, ...]]) -> None:
     most = max((max(part[2:5]) for part in parts), default=0)
     if most > LARGEST_COUNT:
         raise UnsupportedPlanError(f"a message has {most} elements, more than an int counts")
-
-
