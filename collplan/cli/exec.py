@@ -23,7 +23,7 @@ CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
 class ExecOptions(Options):
     """Options of ``collplan exec``."""
 
-    program: list[str] = argument("APP.py ARGS...", "The program and its arguments.")
+    program: list[str] = argument("APP ARGS...", "The program and its arguments.")
     table: Path = option("TABLE", "The tuning table, as collplan tune writes it.", default=...)
     ranks: int | None = n_ranks(
         "Number of ranks to start; under mpiexec it must match the world's."
@@ -44,9 +44,10 @@ class ExecOptions(Options):
 
 
 def command(options: ExecOptions) -> int:
-    """Run an mpi4py program with the collectives of a tuning table.
+    """Run an MPI program with the collectives of a tuning table.
 
-    MPI.COMM_WORLD is replaced by a drop-in before the program imports it, and
+    A program in C, C++ or Fortran gets a library that intercepts them. In one
+    of mpi4py, MPI.COMM_WORLD is replaced by a drop-in before the program imports it, and
     so is every communicator made from it. With -n the command starts the right
     mpiexec; under mpiexec it runs as a rank. With COLLPLAN_LOG=1 rank 0 prints
     statistics at the end. There is no --json: standard output and exit status

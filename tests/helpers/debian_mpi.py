@@ -25,6 +25,11 @@ LAUNCHERS: Final = {
     "debian-mpich": Path("/usr/bin/mpiexec.mpich"),
     "debian-openmpi": Path("/usr/bin/mpiexec.openmpi"),
 }
+PACKAGES: Final = (
+    *("mpich", "openmpi-bin"),
+    *("gcc", "libc6-dev", "gfortran", "libmpich-dev", "libopenmpi-dev"),  # for programs of tests
+)
+_COMPILERS: Final = ("mpicc.mpich", "mpicc.openmpi", "mpif90.mpich", "mpif90.openmpi", "gfortran")
 _APT: Final = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120"]
 _PATIENCE_S: Final = 600
 
@@ -36,9 +41,10 @@ def python_of(mpi: str) -> Path:
 
 def set_up() -> str | None:
     """Install what is missing, make the environments, and return why that failed, if it did."""
-    if not all(map(_library, LIBRARIES)) or not all(map(Path.exists, LAUNCHERS.values())):
+    has_all = all(map(_library, LIBRARIES)) and all(map(Path.exists, LAUNCHERS.values()))
+    if not has_all or not all(map(shutil.which, _COMPILERS)):
         reason = _install()
-        if reason is not None:
+        if reason is not None and not has_all:
             return reason
     for mpi in LIBRARIES:
         library = _library(mpi)
@@ -74,8 +80,8 @@ def _install() -> str | None:
     if os.geteuid() != 0:
         return "only root can install mpich and openmpi-bin: apt-get install mpich openmpi-bin"
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    packages = ["install", "-y", "--no-install-recommends", "mpich", "openmpi-bin"]
-    for command in ([*_APT, "update"], [*_APT, *packages]):
+    install = ["install", "-y", "--no-install-recommends", *PACKAGES]
+    for command in ([*_APT, "update"], [*_APT, *install]):
         try:
             subprocess.run(
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
