@@ -17,7 +17,7 @@ static void *find(const char *name) {
     abort();
 }
 
-static void count(const char *name, const char *why, MPI_Comm comm, int64_t begin) {
+static void note(const char *name, const char *why, MPI_Comm comm, int64_t begin) {
     int size = 0;
     /* Of an intercommunicator, this is the size of the rank's own group. */
     cp_real.Comm_size(comm, &size);
@@ -33,7 +33,7 @@ static void count(const char *name, const char *why, MPI_Comm comm, int64_t begi
         if (!cp_settings.is_on || !cp_settings.is_logged) return own arguments; \
         int64_t begin = cp_now_ns(); \
         int code = own arguments; \
-        count(shown, why, comm, begin); \
+        note(shown, why, comm, begin); \
         return code; \
     }
 
