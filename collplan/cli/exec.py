@@ -61,6 +61,8 @@ def command(options: ExecOptions) -> int:
     native = None if options.module else native_program(program[0])
     if native is None and not options.module and not Path(program[0]).is_file():
         raise CollplanError(f"{program[0]}: no such file; give a program, or -m MODULE")
+    if native is not None and (options.trials is not None or cores is not None):
+        raise CollplanError(f"--trials and --cores are for programs in Python, {native} is not one")
     if is_under_mpi() or ranks is None:
         take_input()
         if native is not None:

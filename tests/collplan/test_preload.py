@@ -88,6 +88,16 @@ def test_statistics_say_what_ran_and_why(mpi: str, tmp_path: Path) -> None:
     assert "a plan takes time to make: ring from call 3 on" in done.stderr
 
 
+@pytest.mark.parametrize("mpi", MPIS)
+def test_threads_call_at_the_same_time(mpi: str, tmp_path: Path) -> None:
+    line = exec_line(mpi, table_of(tmp_path), 2, built(mpi, "threads.c"))
+    done = run(line, COLLPLAN_LOG="1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 wrong" in done.stdout
+    planned = re.search(r"(\d+) collectives by plans", done.stderr)
+    assert "threads 0" in done.stdout or (planned is not None and int(planned[1]) > 1000)
+
+
 def test_another_table_leaves_all_native_and_says_so_once(tmp_path: Path) -> None:
     line = exec_line("mpich", table_of(tmp_path), 2, built("mpich", "calling.c"), "10")
     line.remove("--force")
@@ -226,6 +236,12 @@ def header_of(mpi: str) -> str:
     if not found:
         pytest.skip(f"{mpi} has no mpi.h here")
     return found[0].read_text()
+
+
+def test_options_for_python_are_refused(tmp_path: Path) -> None:
+    done = run([*exec_line("mpich", table_of(tmp_path), 2, "--trials", "0.1", "/bin/true")])
+    assert done.returncode == 2
+    assert "--trials and --cores are for programs in Python, /bin/true is not one" in done.stderr
 
 
 def test_programs_are_told_apart(tmp_path: Path) -> None:

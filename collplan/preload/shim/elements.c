@@ -1,4 +1,5 @@
 /* Datatypes and operations as plans see them. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,14 +116,13 @@ static bool repeats_plain(MPI_Datatype type) {
     return is_plain;
 }
 
-const struct cp_element *cp_element_of(MPI_Datatype type, struct cp_element *room) {
-    const struct cp_element *found = find_known(type);
-    if (found != NULL) return found;
+/* Look at a datatype for the first time, and keep what it is as long as it exists. */
+static const struct cp_element *look(MPI_Datatype type, struct cp_element *room) {
     int is_there = 0;
     void *kept = NULL;
     if (cp_real.Type_get_attr(type, cp_settings.type_keyval, &kept, &is_there) != MPI_SUCCESS)
         return NULL;
-    if (is_there) return kept;
+    if (is_there) return kept; /* by another thread */
     int size;
     MPI_Aint lower, extent;
     if (cp_real.Type_size(type, &size) != MPI_SUCCESS || size < 0) return NULL;
@@ -134,4 +134,19 @@ const struct cp_element *cp_element_of(MPI_Datatype type, struct cp_element *roo
     if (cp_real.Type_set_attr(type, cp_settings.type_keyval, own) == MPI_SUCCESS) return own;
     free(own);
     return room;
+}
+
+const struct cp_element *cp_element_of(MPI_Datatype type, struct cp_element *room) {
+    static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
+    const struct cp_element *found = find_known(type);
+    if (found != NULL) return found;
+    int is_there = 0;
+    void *kept = NULL;
+    if (cp_real.Type_get_attr(type, cp_settings.type_keyval, &kept, &is_there) != MPI_SUCCESS)
+        return NULL;
+    if (is_there) return kept;
+    pthread_mutex_lock(&looking);
+    found = look(type, room);
+    pthread_mutex_unlock(&looking);
+    return found;
 }
