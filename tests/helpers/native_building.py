@@ -21,7 +21,14 @@ def built(mpi: str, source: str) -> Path:
     """Return a program of `native_programs`, compiled; skip the test where nothing can do that."""
     python = mpi_python(mpi)
     made = Path(mkdtemp(prefix="collplan-native-")) / Path(source).stem
-    command = [*_compiler(mpi, python, source), "-O1", "-pthread", str(SOURCES / source), "-o", str(made)]
+    command = [
+        *_compiler(mpi, python, source),
+        "-O1",
+        "-pthread",
+        str(SOURCES / source),
+        "-o",
+        str(made),
+    ]
     if mpi not in DEBIAN:
         folder = python.parents[1]
         command += [f"-I{folder}/include", f"-L{folder}/lib", "-lmpi", f"-Wl,-rpath,{folder}/lib"]
