@@ -1,4 +1,4 @@
-"""``collplan exec``: an unchanged mpi4py program on what the table says."""
+"""``collplan exec``: an unchanged program on what the table says."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
 class ExecOptions(Options):
     """Options of ``collplan exec``."""
 
-    program: list[str] = argument("APP.py ARGS...", "The program and its arguments.")
+    program: list[str] = argument("APP ARGS...", "The program and its arguments.")
     table: Path = option("TABLE", "The tuning table, as collplan tune writes it.", default=...)
     ranks: int | None = n_ranks(
         "Number of ranks to start; under mpiexec it must match the world's."
@@ -53,9 +53,10 @@ class ExecOptions(Options):
 
 
 def command(options: ExecOptions) -> int:
-    """Run an mpi4py program with the collectives of a tuning table.
+    """Run an MPI program with the collectives of a tuning table.
 
-    MPI.COMM_WORLD is replaced by a drop-in before the program imports it, and
+    A program in C, C++ or Fortran gets a library that intercepts them. In one
+    of mpi4py, MPI.COMM_WORLD is replaced by a drop-in before the program imports it, and
     so is every communicator made from it. With -n the command starts the right
     mpiexec; under mpiexec it runs as a rank. With COLLPLAN_LOG=1 rank 0 prints
     statistics at the end. There is no --json: standard output and exit status
@@ -63,12 +64,18 @@ def command(options: ExecOptions) -> int:
     """
     from collplan.executors.mpi.launch.jobs import take_input
     from collplan.executors.mpi.launch.launcher import is_under_mpi
+    from collplan.preload.running import become, native_program
 
     program, ranks, cores = options.program, options.ranks, parse_processors(options.cores)
-    if not options.module and not Path(program[0]).is_file():
-        raise CollplanError(f"{program[0]}: no such file; give a Python program, or -m MODULE")
+    native = None if options.module else native_program(program[0])
+    if native is None and not options.module and not Path(program[0]).is_file():
+        raise CollplanError(f"{program[0]}: no such file; give a program, or -m MODULE")
+    if native is not None and (options.trials is not None or cores is not None):
+        raise CollplanError(f"--trials and --cores are for programs in Python, {native} is not one")
     if is_under_mpi() or ranks is None:
         take_input()
+        if native is not None:
+            become(native, program[1:], options.table, force=options.force)
         with one_voice():
             replace_world(
                 options.table, ranks, force=options.force, trials=options.trials, cores=cores

@@ -15,8 +15,9 @@ from collplan.dropin.agreement import Meetings
 from collplan.dropin.arguments import Arguments, Kind
 from collplan.dropin.calls import CollectiveCall, VectorCall
 from collplan.dropin.config import Config
+from collplan.dropin.decisions import native_decision
 from collplan.dropin.loading import as_loaded
-from collplan.dropin.plan_cache import PlanCache, Used, native_decision
+from collplan.dropin.plan_cache import PlanCache, Used
 from collplan.dropin.routes import ALIGNMENT, Route, aligned_memory
 from collplan.dropin.staging import stage
 from collplan.dropin.statistics import Row

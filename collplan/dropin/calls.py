@@ -50,6 +50,12 @@ class CollectiveCall:
             return np.dtype(np.uint8)
         return unit_of(self.n_bytes) if self.element is None else numpy_dtype(self.element)
 
+    def why_unplanned(self) -> str | None:
+        """Return why no plan can run such a call, whatever a table says; None if one can."""
+        if self.n_bytes == 0 and COLLECTIVES[self.kind].has_data:
+            return "nothing to move"
+        return self.why_not_reduced() if COLLECTIVES[self.kind].has_op else None
+
     def why_not_reduced(self) -> str | None:
         """Return why no plan can reduce so; None if one can."""
         if self.op is None:

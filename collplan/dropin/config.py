@@ -85,18 +85,17 @@ class Config:
 
     def log_at_exit(self, comm: MPI.Intracomm) -> None:
         """Let rank 0 print what ran when the program ends, where that is asked for."""
-        if os.environ.get(LOG, "") not in ("", "0") and comm.Get_rank() == 0:
+        if is_logged() and comm.Get_rank() == 0:
             atexit.register(self.log)
 
     def log(self) -> None:
         """Write to standard error what ran, if anything did."""
-        if not self.statistics.rows:
-            return
-        counts = self.statistics.as_dict()
-        sys.stderr.write(
-            f"collplan: rank 0: {counts['planned_calls']} collectives by plans, "
-            f"{counts['native_calls']} native\n{self.statistics}\n"
-        )
+        sys.stderr.write(self.statistics.report())
+
+
+def is_logged() -> bool:
+    """Return whether the environment asks for statistics at the end."""
+    return os.environ.get(LOG, "") not in ("", "0")
 
 
 def read_table(

@@ -21,9 +21,10 @@ from collplan.dropin.arguments import Arguments, Kind
 from collplan.dropin.blocking import BlockingPlans
 from collplan.dropin.calls import CollectiveCall, VectorCall
 from collplan.dropin.config import Config
+from collplan.dropin.decisions import native_decision
 from collplan.dropin.loading import as_loaded
 from collplan.dropin.observation import Observation
-from collplan.dropin.plan_cache import PlanCache, native_decision
+from collplan.dropin.plan_cache import PlanCache
 from collplan.dropin.routes import Route
 from collplan.dropin.shared_plans import Made, SharedPlans, load_program
 from collplan.dropin.staging import Staged, stage

@@ -14,6 +14,14 @@ from collplan.dropin.agreement import Different, run_different
 from collplan.dropin.arguments import KINDS, Arguments, Kind, read_arguments
 from collplan.dropin.calls import CollectiveCall
 from collplan.dropin.config import Config
+from collplan.dropin.decisions import (
+    decide,
+    native_decision,
+    own_block_at,
+    swept_kinds,
+    why_later,
+    why_no_sweep,
+)
 from collplan.dropin.routes import Route
 from collplan.dropin.statistics import Row
 from collplan.dropin.trials import Waiting
@@ -21,8 +29,8 @@ from collplan.dropin.vector_agreement import Backoff
 from collplan.dropin.vector_arguments import VectorArguments
 from collplan.measure.lanes import node_of_ranks
 from collplan.planner.plan.plan import Buffer, Plan
-from collplan.specs import COLLECTIVES, PlanSpec
-from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Placement
+from collplan.specs import PlanSpec
+from collplan.tune.sweep import NATIVE_LABEL, Placement
 from collplan.tune.table import Decision, TuningTable
 
 Found = tuple[Route, int | None, int | None, Arguments | None]
@@ -68,12 +76,7 @@ class PlanCache(ABC):
         self._placement: Placement | None = None
         self._decided: dict[CollectiveCall, Route] = {}
         self._backoffs: dict[str, Backoff] = defaultdict(Backoff)
-        sweeps = () if table is None else table.sweeps
-        self._kinds = {
-            sweep.collective
-            for sweep in sweeps
-            if sweep.complete and not (self.is_blocking and sweep.computation_s is not None)
-        }
+        self._kinds = swept_kinds(table, is_blocking=self.is_blocking)
 
     def find(
         self, key: Any, kind: Kind, sendbuf: Any, recvbuf: Any, op: MPI.Op | None, root: int
@@ -187,20 +190,14 @@ class PlanCache(ABC):
         if decision.choice.native:
             return self._native_route(call, decision)
         n_calls, native_s = self.config.native_calls, decision.native_s
-        why = f"a plan takes time to make: {decision.label} from call {n_calls + 1} on"
+        why = why_later(decision, n_calls)
         route = self._native_route(call, native_decision(why, native_s))
         route.wanted, route.n_left = decision, n_calls
         return route
 
     def why_native(self, call: CollectiveCall) -> str | None:
         """Return why a call runs natively whatever the table says; None if it need not."""
-        if self.table is None:
-            return "no table"
-        if reason := self.why_no_sweep(call.kind):
-            return reason
-        if call.n_bytes == 0 and COLLECTIVES[call.kind].has_data:
-            return "nothing to move"
-        return call.why_not_reduced() if COLLECTIVES[call.kind].has_op else None
+        return self.why_no_sweep(call.kind) or call.why_unplanned()
 
     def why_no_sweep(self, kind: str) -> str | None:
         """Return why no plan serves a kind; None if a sweep of its regular kind does.
@@ -209,22 +206,12 @@ class PlanCache(ABC):
         """
         if self.table is None:
             return "no table"
-        regular = COLLECTIVES[kind].regular or kind
-        return None if regular in self._kinds else f"no sweep of {regular}"
+        return why_no_sweep(self._kinds, kind)
 
     def decide(self, call: CollectiveCall) -> Decision:
         """Return what the table says of a call; the same on all ranks."""
         assert self.table is not None, "without a table there is a reason for native"
-        kind = COLLECTIVES[call.kind].regular or call.kind
-        found = self.table.decide(
-            kind,
-            call.n_bytes,
-            self.size,
-            self.placement,
-            call.commutes,
-            overlaps=not self.is_blocking,
-        )
-        return found if kind == call.kind else replace(found, why=f"{kind} {found.why}")
+        return decide(self.table, call, self.placement, overlaps=not self.is_blocking)
 
     # A cached_property would make the instance's dictionary, and every attribute slower.
     @property
@@ -277,9 +264,8 @@ class PlanCache(ABC):
 
     def _used_bytes(self, call: CollectiveCall, spec: PlanSpec, plan: Plan) -> Used:
         """Return how this rank's program uses its buffers."""
-        sizes, itemsize, skip = plan.buffer_sizes[self.rank], plan.itemsize, 0
-        if KINDS[call.kind].sends_own_block:
-            skip = int(spec.collective.block_layout(self.size)[1][self.rank])
+        sizes, itemsize = plan.buffer_sizes[self.rank], plan.itemsize
+        skip = own_block_at(spec, self.rank)
         sent, received = int(sizes[Buffer.SEND]), int(sizes[Buffer.RECV])
         return itemsize, sent * itemsize, received * itemsize, skip * itemsize
 
@@ -328,8 +314,3 @@ class PlanCache(ABC):
             planned=planned,
             **measured,
         )
-
-
-def native_decision(why: str, native_s: float | None = None) -> Decision:
-    """Return the decision to run natively, for a reason in words."""
-    return Decision(NATIVE, NATIVE_LABEL, why, native_s, native_s)

@@ -107,6 +107,16 @@ class Statistics:
             "rows": [row.as_dict() for row in rows],
         }
 
+    def report(self) -> str:
+        """Return what ran as lines of text, empty if nothing did."""
+        if not self.rows:
+            return ""
+        counts = self.as_dict()
+        return (
+            f"collplan: rank 0: {counts['planned_calls']} collectives by plans, "
+            f"{counts['native_calls']} native\n{self}\n"
+        )
+
     def _cells(self) -> list[tuple[str, ...]]:
         return [
             (

@@ -28,16 +28,20 @@ def take_fingerprint(comm: Any, lanes: int | None = None) -> Fingerprint:
         Lanes per node, if known.
     """
     n_nodes = len(set(node_of_ranks(comm)))
-    own = Fingerprint(
+    return everywhere(comm, fingerprint_of(library_name(), n_nodes, lanes))
+
+
+def fingerprint_of(library: str, n_nodes: int, lanes: int | None = None) -> Fingerprint:
+    """Return the fingerprint of this machine, given the MPI library's name and the nodes in use."""
+    return Fingerprint(
         cpu=cpu_model(),
         cores_per_node=os.cpu_count() or 1,
         nodes=n_nodes,
         lanes=lanes,
-        mpi=library_name(),
+        mpi=library,
         mpiexec=launcher_name(),
         **{package: _version(package) for package in ("mpi4py", "numpy", "collplan")},
     )
-    return everywhere(comm, own)
 
 
 def cpu_model() -> str:

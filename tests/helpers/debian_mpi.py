@@ -12,6 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,11 @@ LAUNCHERS: Final = {
     "debian-mpich": Path("/usr/bin/mpiexec.mpich"),
     "debian-openmpi": Path("/usr/bin/mpiexec.openmpi"),
 }
+PACKAGES: Final = (
+    *("mpich", "openmpi-bin"),
+    *("gcc", "libc6-dev", "gfortran", "libmpich-dev", "libopenmpi-dev"),  # for programs of tests
+)
+_COMPILERS: Final = ("mpicc.mpich", "mpicc.openmpi", "mpif90.mpich", "mpif90.openmpi", "gfortran")
 _APT: Final = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120"]
 _PATIENCE_S: Final = 600
 
@@ -36,9 +42,10 @@ def python_of(mpi: str) -> Path:
 
 def set_up() -> str | None:
     """Install what is missing, make the environments, and return why that failed, if it did."""
-    if not all(map(_library, LIBRARIES)) or not all(map(Path.exists, LAUNCHERS.values())):
-        reason = install(["mpich", "openmpi-bin"])
-        if reason is not None:
+    has_all = all(map(_library, LIBRARIES)) and all(map(Path.exists, LAUNCHERS.values()))
+    if not has_all or not all(map(shutil.which, _COMPILERS)):
+        reason = install(PACKAGES)
+        if reason is not None and not has_all:
             return reason
     for mpi in LIBRARIES:
         library = _library(mpi)
@@ -67,7 +74,7 @@ def _library(mpi: str) -> Path | None:
     return next(Path("/usr/lib").glob(f"*-linux-gnu/{LIBRARIES[mpi]}"), None)
 
 
-def install(packages: list[str]) -> str | None:
+def install(packages: Sequence[str]) -> str | None:
     """Install Debian's packages, and return why that failed, if it did."""
     names = " ".join(packages)
     if shutil.which("apt-get") is None:

@@ -34,7 +34,7 @@ NAMES = (
     "emulation", "benchmarks", "comparing", "calibrating", "overlap", "alltoall",
     "alltoall-model",
     "exporting", "tuning", "drop-in", "specs", "architecture", "scale", "irregular",
-    "networks", "synthesis", "gallery", "cluster",
+    "networks", "synthesis", "gallery", "cluster", "native-programs",
 )  # fmt: skip
 IMAGES = {
     "allreduce": ("allreduce_small", "auto"),

@@ -90,12 +90,13 @@ def test_functions_are_short_and_kernels_take_few_parameters() -> None:
 
 
 def test_only_what_runs_under_mpi_knows_mpi() -> None:
-    """Executors, compilation by all ranks, measurements and the drop-in; not commands."""
+    """Executors, compilation by all ranks, measurements, the drop-in, what is preloaded."""
     at_home = {
         ("executors", "mpi"),
         ("collplan", "compiling_together"),
         ("collplan", "dropin"),
         ("collplan", "measure"),
+        ("collplan", "preload"),
     }
     offences = [
         "/".join(place(path))

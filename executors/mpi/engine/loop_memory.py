@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from ctypes import c_int32
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from collplan.executors.mpi.engine.node_memory import NodeMemory
+from collplan.executors.mpi.engine.node_memory import LINE_BYTES, NodeMemory
 from collplan.executors.mpi.engine.progress_thread import Background, semaphore
 from collplan.executors.mpi.host.symbols import address_of
 from collplan.executors.mpi.loop.records import CURSOR, IDLING, N_CURSORS, STATE, TASK
 from collplan.executors.mpi.program.local_tasks import LEFT_STAGE, N_BASES, RIGHT_STAGE, local_tasks
 from collplan.executors.mpi.program.messages import HANDLE_BYTES, STATUS_BYTES
 from collplan.executors.mpi.program.program import Program, left_to_caller
+from collplan.planner.arrays import csr
 from collplan.planner.plan.plan import Stage
 
 Longs = npt.NDArray[np.int64]
@@ -117,6 +119,47 @@ class SharedRecord:
     def find(self, *functions: str, library: str | None = None) -> None:
         """Set fields to the addresses of the C functions that they are named after."""
         self.set(**{name: address_of(name, library) for name in functions})
+
+    def image(self, *fields: str) -> Image:
+        """Return a copy of the record and its arrays that another process can use.
+
+        Parameters
+        ----------
+        *fields : str
+            Names of fields that hold addresses in the record or its arrays.
+        """
+        arrays = [self._row, *self._kept]
+        starts = csr.running_total([-(-one.nbytes // LINE_BYTES) * LINE_BYTES for one in arrays])
+        everything = np.zeros(int(starts[-1]), dtype=np.uint8)
+        places: dict[int, int] = {}
+        for array, start in zip(arrays, starts[:-1].tolist(), strict=True):
+            flat = np.ascontiguousarray(array.reshape(-1)).view(np.uint8)
+            everything[start : start + array.nbytes] = flat
+            places.setdefault(array.ctypes.data, start)
+        inside = range(self.address, self.address + self._row.nbytes)
+        places |= {address: address - self.address for address in inside}
+        found = [(self.address_in(name), self.get(name)) for name in fields if self.get(name)]
+        relocations = [(place - self.address, places[target]) for place, target in found]
+        return Image(everything, places, np.array(relocations, dtype=np.int64).reshape(-1, 2))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Image:
+    """A record and its arrays in one piece of memory, for use at any address.
+
+    Parameters
+    ----------
+    memory : ndarray of uint8
+        The record first, then the arrays, each on a cache line of its own.
+    places : mapping of int to int
+        Where in `memory` lies what was at an address.
+    relocations : ndarray of int64, shape (n, 2)
+        Where in `memory` the address of what else in it belongs.
+    """
+
+    memory: Array
+    places: dict[int, int]
+    relocations: Longs
 
 
 class LoopMemory(SharedRecord):

@@ -16,6 +16,7 @@ import functools
 import mmap
 import os
 import weakref
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -170,9 +171,7 @@ class NodeMemory:
 
     def _allocate(self, size: int, awaited: list[int], call: RollCall) -> None:
         """Make the window and say where things lie in it."""
-        lines = [-(-n * WORD_BYTES // LINE_BYTES) for n in awaited]
-        firsts = self.n_ranks + csr.running_total(lines)
-        header = -(-int(firsts[-1]) * LINE_BYTES // mmap.PAGESIZE) * mmap.PAGESIZE
+        flags, header = layout_of(awaited)
         n_bytes = header + size
         mine = n_bytes + mmap.PAGESIZE if self._comm.rank == 0 else 0
         call.together(lambda: _require_room(mine))
@@ -195,10 +194,24 @@ class NodeMemory:
             window.Sync()
             self._bytes = pages[header:]
             self.counters = pages.ctypes.data
-            self._flags = self.counters + firsts[:-1] * LINE_BYTES
+            self._flags = self.counters + flags
 
         call.together(lay_out)
         window.Sync()
+
+
+def layout_of(awaited: Sequence[int]) -> tuple[Index, int]:
+    """Return where ranks' flags lie, in bytes from the first counter, and where the buffer does.
+
+    Parameters
+    ----------
+    awaited : sequence of int
+        For each rank of the node, how many of its tasks others wait for.
+    """
+    lines = [-(-n * WORD_BYTES // LINE_BYTES) for n in awaited]
+    firsts = len(awaited) + csr.running_total(lines)
+    header = -(-int(firsts[-1]) * LINE_BYTES // mmap.PAGESIZE) * mmap.PAGESIZE
+    return firsts[:-1] * LINE_BYTES, header
 
 
 def _require_room(n_bytes: int) -> None:

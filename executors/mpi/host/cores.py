@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -70,11 +70,15 @@ def _keyval() -> int:
 
 
 def _find_crowding(comm: MPI.Intracomm) -> Crowding:
-    ranks: Counter[str] = Counter()
-    cores: defaultdict[str, set[int]] = defaultdict(set)
-    groups: defaultdict[str, set[str]] = defaultdict(set)
-    own = host(), sorted(affinity()), scheduling_group()
-    for name, usable, group in comm.allgather(own):
+    return crowding_of(comm.allgather((host(), sorted(affinity()), scheduling_group())))
+
+
+def crowding_of(places: Iterable[tuple[Hashable, Iterable[int], Hashable]]) -> Crowding:
+    """Return how ranks share cores: given each one's host, processors and scheduling group."""
+    ranks: Counter[Hashable] = Counter()
+    cores: defaultdict[Hashable, set[int]] = defaultdict(set)
+    groups: defaultdict[Hashable, set[Hashable]] = defaultdict(set)
+    for name, usable, group in places:
         ranks[name] += 1
         cores[name].update(usable)
         groups[name].add(group)
@@ -84,25 +88,25 @@ def _find_crowding(comm: MPI.Intracomm) -> Crowding:
     )
 
 
-def scheduling_group(proc: Path = Path("/proc")) -> str:
+def scheduling_group(proc: Path = Path("/proc"), process: str = "self") -> str:
     """Name the group of processes that the system schedules as one; empty for the root group."""
     try:
-        return _cpu_cgroup(proc) or _automatic_group(proc)
+        return _cpu_cgroup(proc / process) or _automatic_group(proc, process)
     except OSError:
         return ""
 
 
-def _automatic_group(proc: Path) -> str:
-    """Return this process's part of the root group, empty if it is in none."""
+def _automatic_group(proc: Path, process: str) -> str:
+    """Return a process's part of the root group, empty if it is in none."""
     if not int((proc / "sys/kernel/sched_autogroup_enabled").read_text()):
         return ""
-    return (proc / "self/autogroup").read_text().partition(" ")[0].strip()
+    return (proc / process / "autogroup").read_text().partition(" ")[0].strip()
 
 
-def _cpu_cgroup(proc: Path) -> str:
-    """Return this process's path among control groups of processors, empty for the root."""
+def _cpu_cgroup(process: Path) -> str:
+    """Return a process's path among control groups of processors, empty for the root."""
     unified = ""
-    for line in (proc / "self/cgroup").read_text().splitlines():
+    for line in (process / "cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if "cpu" in controllers.split(","):
             return path.strip("/")

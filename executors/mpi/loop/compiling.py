@@ -9,7 +9,8 @@ import numba.core.cgutils
 import numba.core.compiler_lock
 import numba.core.sigutils
 import numba.types
-from llvmlite import ir  # type: ignore[import-untyped]
+from llvmlite import binding as llvm  # type: ignore[import-untyped]
+from llvmlite import ir
 
 from collplan.executors.mpi.loop.calls import emits
 from collplan.planner.arrays.machine_code import dispatcher_of
@@ -20,7 +21,9 @@ types: Any = numba.types
 
 
 @core.compiler_lock.global_compiler_lock
-def compile_object(symbol: str, function: Function, signature: str) -> bytes:
+def compile_object(
+    symbol: str, function: Function, signature: str, *, for_linking: bool = False
+) -> bytes:
     """Return an object file with a C function, which needs nothing of numba.
 
     Parameters
@@ -31,6 +34,8 @@ def compile_object(symbol: str, function: Function, signature: str) -> bytes:
         Must not raise: nothing looks whether it did.
     signature : str
         Types of the C function.
+    for_linking : bool
+        Whether the object becomes part of a shared library, instead of being loaded by LLVM.
     """
     arguments, result = core.sigutils.normalize_signature(signature)
     options = {"_nrt": False, "error_model": "numpy"}
@@ -47,7 +52,23 @@ def compile_object(symbol: str, function: Function, signature: str) -> bytes:
     builder.ret(found)
     compiled.library.add_ir_module(module)
     compiled.library.finalize()
+    if for_linking:
+        return _position_independent(compiled.library)
     code: bytes = compiled.library._get_compiled_object()
+    return code
+
+
+def _position_independent(library: Any) -> bytes:
+    """Return the code of one of numba's libraries for any address, for this processor."""
+    target = llvm.Target.from_default_triple()
+    machine = target.create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=3,
+        reloc="pic",
+        codemodel="small",
+    )
+    code: bytes = machine.emit_object(llvm.parse_bitcode(library._final_module.as_bitcode()))
     return code
 
 

@@ -97,15 +97,41 @@ def address_of_code(name: str, function: Callable[[], Function], signature: str)
         The C function's types, as numba writes them.
     """
     with _loading, getting_kernel():
-        file = ObjectFile(name)
-        if not file.read():
-            miss()
-            with file.alone():
-                if not file.read():
-                    from collplan.executors.mpi.loop.compiling import compile_object
+        return _kept(name, function, signature).load()
 
-                    file.keep(compile_object(file.symbol, function(), signature))
-        return file.load()
+
+def linkable_entry(name: str) -> tuple[str, bytes]:
+    """Return a function of compiled code for C, such as ``run_loop``, as `linkable_code` does."""
+    module, n_arguments, _ = _FOR_PYTHON[name]
+    signature = f"int64({', '.join(['int64'] * n_arguments)})"
+    return linkable_code(name, lambda: _function(module, name).py_func, signature)
+
+
+def linkable_code(name: str, function: Callable[[], Function], signature: str) -> tuple[str, bytes]:
+    """Return a C function's name, and an object file with it that can become part of a library.
+
+    Parameters are those of `address_of_code`.
+    """
+    with _loading, getting_kernel():
+        file = _kept(f"linked_{name}", function, signature, for_linking=True)
+    assert file.code is not None
+    return file.symbol, file.code
+
+
+def _kept(
+    name: str, function: Callable[[], Function], signature: str, *, for_linking: bool = False
+) -> ObjectFile:
+    """Return a function's object file, read, or compiled and kept for other processes."""
+    file = ObjectFile(name)
+    if not file.read():
+        miss()
+        with file.alone():
+            if not file.read():
+                from collplan.executors.mpi.loop.compiling import compile_object
+
+                code = compile_object(file.symbol, function(), signature, for_linking=for_linking)
+                file.keep(code)
+    return file
 
 
 def _function(module: str, name: str) -> Any:

@@ -92,7 +92,7 @@ def is_kept(name: str) -> bool:
 
 
 def code_folder() -> Path | None:
-    """Return where object files are kept, None if nowhere."""
+    """Return where machine code is kept, None if nowhere."""
     return cache_folder(SOURCES, os.environ.get("NUMBA_CACHE_DIR", ""))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
 import numpy as np
 
-from collplan.executors.mpi.loop.entries import address_of_code, entry
+from collplan.executors.mpi.loop.entries import address_of_code, entry, linkable_code
 from collplan.planner.collective.operations import BUILTIN_OPERATIONS, get_operation
 from collplan.specs.predefined import ARITHMETIC, BITWISE, LOCATING, LOGICAL
 
@@ -48,6 +49,17 @@ def reduction_address(name: str, dtype: np.dtype[Any]) -> int:
     number of rows, and how far rows of left, right and result are apart in
     bytes. The result may be left or right itself, row by row.
     """
+    return address_of_code(*_code(name, dtype))
+
+
+@cache
+def linkable_reduction(name: str, dtype: np.dtype[Any]) -> tuple[str, bytes]:
+    """Return such a function's name in C, and its object file, for a shared library."""
+    return linkable_code(*_code(name, dtype))
+
+
+def _code(name: str, dtype: np.dtype[Any]) -> tuple[str, Callable[[], Any], str]:
+    """Return the name, what makes the function, and its types."""
     stored = _stored(name, dtype)
     fields = [stored] if stored.names is None else [stored[field] for field in stored.names]
     # Logical or of booleans is stored as sum of bytes is, and halves are stored as words.
@@ -59,7 +71,7 @@ def reduction_address(name: str, dtype: np.dtype[Any]) -> int:
 
         return reduction_of(combine_of(name, dtype), stored)
 
-    return address_of_code("_".join(parts), function, SIGNATURE)
+    return "_".join(parts), function, SIGNATURE
 
 
 def _stored(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:

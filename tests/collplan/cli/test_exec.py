@@ -217,7 +217,7 @@ def test_bad_input_is_said_before_ranks_are_started(
     assert main(missing) == 2
     assert "none.yaml: no such file" in capsys.readouterr().err
     assert main(["exec", "--table", str(table), "-n", "2", "no.py"]) == 2
-    assert "no.py: no such file; give a Python program" in capsys.readouterr().err
+    assert "no.py: no such file; give a program" in capsys.readouterr().err
     table.write_text(table.read_text()[:500])
     assert main(["exec", "--table", str(table), "-n", "2", str(UNCHANGED)]) == 2
     assert "mend the JSON" in capsys.readouterr().err

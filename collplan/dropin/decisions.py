@@ -1,0 +1,57 @@
+"""Decisions of a table for calls: a plan, or MPI's own collective, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from collplan.dropin.calls import CollectiveCall
+from collplan.specs import COLLECTIVES, PlanSpec
+from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Placement
+from collplan.tune.table import Decision, TuningTable
+
+
+def native_decision(why: str, native_s: float | None = None) -> Decision:
+    """Return the decision to run natively, for a reason in words."""
+    return Decision(NATIVE, NATIVE_LABEL, why, native_s, native_s)
+
+
+def swept_kinds(table: TuningTable | None, *, is_blocking: bool) -> set[str]:
+    """Return the kinds of which a table has a complete sweep."""
+    return {
+        sweep.collective
+        for sweep in (() if table is None else table.sweeps)
+        if sweep.complete and not (is_blocking and sweep.computation_s is not None)
+    }
+
+
+def why_no_sweep(kinds: Collection[str], kind: str) -> str | None:
+    """Return why no plan serves a kind; None if a sweep of its regular kind does.
+
+    Sweeps of vector kinds are of their own counts alone, which calls hardly ever have.
+    """
+    regular = COLLECTIVES[kind].regular or kind
+    return None if regular in kinds else f"no sweep of {regular}"
+
+
+def decide(
+    table: TuningTable, call: CollectiveCall, placement: Placement, *, overlaps: bool = False
+) -> Decision:
+    """Return what a table says of a call; the same on all ranks."""
+    kind = COLLECTIVES[call.kind].regular or call.kind
+    n_ranks = placement.n_ranks
+    found = table.decide(kind, call.n_bytes, n_ranks, placement, call.commutes, overlaps=overlaps)
+    return found if kind == call.kind else replace(found, why=f"{kind} {found.why}")
+
+
+def why_later(decision: Decision, native_calls: int) -> str:
+    """Return why the first calls of a signature run natively."""
+    return f"a plan takes time to make: {decision.label} from call {native_calls + 1} on"
+
+
+def own_block_at(spec: PlanSpec, rank: int) -> int:
+    """Return where a rank's input lies in its receive buffer, if it is in place, in elements."""
+    collective = spec.collective
+    if collective.receives_blocks and not collective.sends_blocks:
+        return int(collective.block_layout(spec.machine.n_ranks)[1][rank])
+    return 0

@@ -1,0 +1,281 @@
+"""The helper process of a node: it answers ranks of programs that have no Python.
+
+It knows the table, decides, and makes plans. Ranks ask through a socket; when none is connected
+any more, the helper ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from collplan.dropin.calls import CollectiveCall
+from collplan.dropin.config import MAX_PLANS, NATIVE_CALLS, check_choices, is_logged
+from collplan.dropin.decisions import swept_kinds, why_later
+from collplan.dropin.statistics import Statistics
+from collplan.executors.mpi.errors import one_line
+from collplan.executors.mpi.host.cores import host, scheduling_group
+from collplan.executors.mpi.launch.launcher import short_version
+from collplan.executors.mpi.program.messages import HANDLE_BYTES, STATUS_BYTES
+from collplan.preload.settings import FORCE, NATIVE, TABLE
+from collplan.preload.teams import MASK_AT, N_FACTS, Planner, Team
+from collplan.specs import CollplanError
+from collplan.specs.loading import machine_at_hand
+from collplan.tune.fingerprint import fingerprint_of
+from collplan.tune.table import TuningTable, load_table
+
+LISTENER: Final = 3
+"""Descriptor of the socket that the helper is started with."""
+HELLO, COMM, DECIDE, PLAN, STATISTICS = range(1, 6)
+KINDS: Final = (
+    *("barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather"),
+    *("alltoall", "reduce_scatter_block", "scan", "exscan"),
+)
+"""Kinds in the order of the library's numbers."""
+_HEAD: Final = struct.Struct("<qq")
+_HELLO: Final = struct.Struct("<7q")
+_COMM: Final = struct.Struct("<qq")
+_LOOK_S: Final = 0.2
+_PATIENCE_S: Final = 120.0
+"""Time limit for the first rank to connect, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A rank's words about itself, in their order."""
+
+    pid: int
+    rank: int
+    size: int
+    n_nodes: int
+    handle_bytes: int
+    status_bytes: int
+    tag_ub: int
+
+
+class Helper:
+    """Answers to the ranks of a node."""
+
+    def __init__(self) -> None:
+        self._table: TuningTable | None = None
+        self._planner: Planner | None = None
+        self._node = int.from_bytes(os.urandom(8), "little")
+        self._teams: dict[bytes, Team] = {}
+        self._members: list[tuple[Team, int]] = []
+        self._numbers: dict[tuple[bytes, int], int] = {}
+        self._answers: dict[int, Callable[[bytes], bytes]] = {
+            HELLO: self._hello,
+            COMM: self._comm,
+            DECIDE: self._decide,
+            PLAN: self._plan,
+            STATISTICS: self._statistics,
+        }
+
+    def answer(self, request: int, message: bytes) -> tuple[int, bytes]:
+        """Return status and text of an answer; what goes wrong becomes the text."""
+        try:
+            return 0, self._answers[request](message)
+        except Exception as error:
+            return 1, one_line(error).encode()
+
+    def _hello(self, message: bytes) -> bytes:
+        hello = Hello(*_HELLO.unpack_from(message))
+        if (hello.handle_bytes, hello.status_bytes) != (HANDLE_BYTES, STATUS_BYTES):
+            raise CollplanError(
+                f"the program's MPI has handles of {hello.handle_bytes} bytes, that of mpi4py of "
+                f"{HANDLE_BYTES}: they are different libraries"
+            )
+        version = message[_HELLO.size :].decode(errors="replace")
+        table = self._read_table(short_version(version), hello.n_nodes)
+        kinds = swept_kinds(table, is_blocking=True)
+        self._planner = Planner(table, kinds)
+        bits = sum(1 << number for number, kind in enumerate(KINDS) if kind in kinds)
+        text = json.dumps(table.model_dump(mode="json"))
+        digest = int.from_bytes(blake2b(text.encode(), digest_size=7).digest(), "little")
+        native_calls = int(os.environ.get(NATIVE, NATIVE_CALLS))
+        head = struct.pack("<4qQ", native_calls, MAX_PLANS, is_logged(), digest, bits)
+        return head + bytes(self._facts(hello.pid).data)
+
+    def _read_table(self, library: str, n_nodes: int) -> TuningTable:
+        if self._table is None:
+            name = os.environ.get(TABLE)
+            if not name:
+                raise CollplanError(f"{TABLE} names no table")
+            table = load_table(Path(name))
+            check_choices(table)
+            if os.environ.get(FORCE) != "1":
+                machine = machine_at_hand()
+                lanes = None if machine is None else machine.n_lanes
+                table.check(fingerprint_of(library, n_nodes, lanes))
+            self._table = table
+        return self._table
+
+    def _facts(self, pid: int) -> Any:
+        facts = np.zeros(N_FACTS, np.uint64)
+        group = scheduling_group(process=str(pid))
+        facts[:MASK_AT] = self._node, _number(host()), _number(group)
+        bits = np.zeros(64 * (N_FACTS - MASK_AT), np.uint8)
+        processors = [one for one in os.sched_getaffinity(pid) if one < len(bits)]
+        bits[processors or [0]] = 1
+        facts[MASK_AT:] = np.packbits(bits, bitorder="little").view(np.uint64)
+        return facts
+
+    def _comm(self, message: bytes) -> bytes:
+        rank, size = _COMM.unpack_from(message)
+        facts = message[_COMM.size :]
+        if facts not in self._teams:
+            words = np.frombuffer(facts, np.uint64).reshape(size, N_FACTS)
+            self._teams[facts] = Team(words)
+        number = self._numbers.setdefault((facts, rank), len(self._members))
+        if number == len(self._members):
+            self._members.append((self._teams[facts], rank))
+        return struct.pack("<q", number)
+
+    def _decide(self, message: bytes) -> bytes:
+        team, _, call = self._question(message)
+        assert self._planner is not None
+        decision, digest = self._planner.decide(team, call)
+        times = (-1.0 if one is None else one for one in (decision.native_s, decision.chosen_s))
+        head = struct.pack("<qqdd", not decision.choice.native, digest, *times)
+        later = why_later(decision, int(os.environ.get(NATIVE, NATIVE_CALLS)))
+        return head + f"{decision.label}\0{decision.why}\0{later}\0".encode()
+
+    def _plan(self, message: bytes) -> bytes:
+        team, rank, call = self._question(message)
+        assert self._planner is not None
+        return self._planner.program(team, rank, call)
+
+    def _question(self, message: bytes) -> tuple[Team, int, CollectiveCall]:
+        number, kind, n_bytes, root, op, element = message.decode().split()
+        names = (None if one == "-" else one for one in (op, element))
+        return *self._members[int(number)], CollectiveCall(kind, int(n_bytes), int(root), *names)
+
+    def _statistics(self, message: bytes) -> bytes:
+        statistics = Statistics()
+        for line in message.decode().splitlines():
+            collective, ran, why, *numbers = line.split("\t")
+            ranks, planned, native_s, chosen_s, least, most, calls, ns = numbers
+            times = (None if float(one) < 0 else float(one) for one in (native_s, chosen_s))
+            row = statistics.row(collective, ran, why, int(ranks), int(least))
+            row.planned, row.most_bytes = planned == "1", max(row.most_bytes, int(most))
+            row.native_s, row.chosen_s = times
+            row.calls += int(calls)
+            row.seconds += int(ns) * 1e-9
+        sys.stderr.write(statistics.report())
+        sys.stderr.flush()
+        return b""
+
+
+def serve(listener: socket.socket, parent: int) -> None:
+    """Answer all who connect, until nobody is connected any more.
+
+    Parameters
+    ----------
+    listener : socket
+        Listens already.
+    parent : int
+        The process that started the helper.
+    """
+    helper, connected = Helper(), _Connected()
+    threading.Thread(target=connected.watch, args=(parent,), daemon=True).start()
+    while True:
+        ready, _, _ = select.select([listener, *connected.sockets], [], [])
+        for one in ready:
+            if one is listener:
+                connected.accept(listener)
+                continue
+            try:
+                request, n_bytes = _HEAD.unpack(_receive(one, _HEAD.size))
+                status, text = helper.answer(request, _receive(one, n_bytes))
+                one.sendall(_HEAD.pack(status, len(text)) + text)
+            except OSError:
+                connected.drop(one)
+
+
+class _Connected:
+    """Ranks that are connected; when there are none any more, this process ends."""
+
+    def __init__(self) -> None:
+        self.sockets: dict[socket.socket, int] = {}
+        """Sockets, and the processes behind them, as descriptors."""
+        self._has_begun = False
+
+    def accept(self, listener: socket.socket) -> None:
+        """Take the next rank that connects, if it is of the same user."""
+        one, _ = listener.accept()
+        where = one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        pid, user, _ = struct.unpack("3i", where)
+        if user != os.geteuid():
+            one.close()
+            return
+        descriptor = -1
+        with suppress(OSError):
+            descriptor = os.pidfd_open(pid)
+        self.sockets[one] = descriptor
+        self._has_begun = True
+
+    def drop(self, one: socket.socket) -> None:
+        """Forget a rank that has ended; end if it was the last."""
+        descriptor = self.sockets.pop(one)
+        one.close()
+        if descriptor >= 0:
+            os.close(descriptor)
+        if not self.sockets:
+            os._exit(0)
+
+    def watch(self, parent: int) -> None:
+        """End this process, whatever it does, when all ranks have ended, or none has come."""
+        begin = time.monotonic()
+        while True:
+            time.sleep(_LOOK_S)
+            is_late = time.monotonic() - begin > _PATIENCE_S or not Path(f"/proc/{parent}").exists()
+            if not self._has_begun and is_late:
+                os._exit(0)
+            poll = select.poll()
+            everybody = list(self.sockets.items())
+            for one, descriptor in everybody:
+                # A process that the rank has forked may hold its socket open.
+                poll.register(descriptor if descriptor >= 0 else one, select.POLLHUP)
+                if descriptor >= 0:
+                    poll.modify(descriptor, select.POLLIN)
+            with suppress(OSError, ValueError):  # the other thread may have closed some
+                if everybody and len(poll.poll(0)) == len(everybody):
+                    os._exit(0)
+
+
+def _receive(one: socket.socket, n_bytes: int) -> bytes:
+    """Return the next bytes; raise `OSError` if the rank has ended."""
+    parts: list[bytes] = []
+    while n_bytes > 0:
+        part = one.recv(min(n_bytes, 1 << 20))
+        if not part:
+            raise ConnectionError("the rank has ended")
+        parts.append(part)
+        n_bytes -= len(part)
+    return b"".join(parts)
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def main(arguments: list[str]) -> int:
+    """Serve the ranks of a node: their number, and the process that has started this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    serve(socket.socket(fileno=LISTENER), int(arguments[1]))
+    return 0

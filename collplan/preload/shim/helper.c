@@ -1,0 +1,207 @@
+/* The helper process of this node: one rank starts it, and all ranks ask it through a socket.
+ *
+ * The socket has an abstract name, so nothing is left in any folder. The helper ends when no rank
+ * is connected any more, however those ended. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "shim.h"
+
+#define HELPER_FD 3 /* of the listening socket in the helper */
+#define NAME_BYTES 16
+
+extern char **environ;
+
+static int connection = -1;
+static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
+
+/* Names of a socket are given by the system: a zero, and a few characters. */
+struct address {
+    struct sockaddr_un name;
+    socklen_t n_bytes;
+};
+
+static int listen_anywhere(struct address *address) {
+    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    memset(address, 0, sizeof *address);
+    address->name.sun_family = AF_UNIX;
+    address->n_bytes = sizeof address->name;
+    if (listener < 0) return -1;
+    if (bind(listener, (struct sockaddr *)&address->name, sizeof(sa_family_t)) != 0 ||
+        listen(listener, 4096) != 0 ||
+        getsockname(listener, (struct sockaddr *)&address->name, &address->n_bytes) != 0) {
+        close(listener);
+        return -1;
+    }
+    return listener;
+}
+
+/* Return the environment of the helper, which must not load this library. */
+static char **helper_environment(void) {
+    int n = 0;
+    while (environ[n] != NULL) n++;
+    char **found = calloc((size_t)n + 2, sizeof *found);
+    if (found == NULL) return NULL;
+    int kept = 0;
+    for (int i = 0; i < n; i++)
+        if (strncmp(environ[i], "LD_PRELOAD=", 11) != 0) found[kept++] = environ[i];
+    /* What was preloaded before. */
+    static char before[4096];
+    const char *preloaded = getenv("COLLPLAN_PRELOAD_BEFORE");
+    if (preloaded != NULL && preloaded[0] != '\0') {
+        snprintf(before, sizeof before, "LD_PRELOAD=%s", preloaded);
+        found[kept++] = before;
+    }
+    return found;
+}
+
+static bool spawn(int listener, int n_local) {
+    const char *python = getenv("COLLPLAN_PRELOAD_PYTHON");
+    const char *script = getenv("COLLPLAN_PRELOAD_HELPER");
+    if (python == NULL || script == NULL) return false;
+    char ranks[24], parent[24];
+    snprintf(ranks, sizeof ranks, "%d", n_local);
+    snprintf(parent, sizeof parent, "%d", (int)getpid());
+    /* A shell between makes the helper no child of the program, which may wait for its own. */
+    char *arguments[] = {"sh", "-c", "\"$@\" &", "sh", (char *)python, "-P", (char *)script,
+                         ranks, parent, NULL};
+    char **environment = helper_environment();
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none, child, before;
+    sigemptyset(&none);
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    if (environment == NULL) return false;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, listener, HELPER_FD);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    pthread_sigmask(SIG_BLOCK, &child, &before);
+    pid_t shell;
+    int status = -1;
+    bool is_started =
+        posix_spawn(&shell, "/bin/sh", &actions, &attributes, arguments, environment) == 0;
+    if (is_started) {
+        while (waitpid(shell, &status, 0) < 0 && errno == EINTR) continue;
+        /* The signal that the shell has ended must not reach the program. */
+        struct timespec now = {0, 0};
+        if (!sigismember(&before, SIGCHLD)) sigtimedwait(&child, NULL, &now);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    free(environment);
+    return is_started && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static int connect_to(const struct address *address) {
+    int found = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (found < 0) return -1;
+    int outcome;
+    do outcome = connect(found, (const struct sockaddr *)&address->name, address->n_bytes);
+    while (outcome != 0 && errno == EINTR);
+    struct ucred peer;
+    socklen_t n_bytes = sizeof peer;
+    if (outcome != 0 || getsockopt(found, SOL_SOCKET, SO_PEERCRED, &peer, &n_bytes) != 0 ||
+        peer.uid != geteuid()) {
+        close(found);
+        return -1;
+    }
+    return found;
+}
+
+/* Start the helper on one rank of each node, and connect all; count nodes. Collective. */
+bool cp_helper_start(int *n_nodes) {
+    MPI_Comm node;
+    MPI_Datatype type = CP_HANDLE(MPI_Datatype, 0x4c000405, ompi_mpi_int);
+    MPI_Op sum = CP_HANDLE(MPI_Op, 0x58000003, ompi_mpi_op_sum);
+    int rank, size, listener = -1;
+    struct address address = {.n_bytes = 0};
+    MPI_Datatype byte = CP_HANDLE(MPI_Datatype, 0x4c00010d, ompi_mpi_byte);
+    if (cp_real.Comm_split_type(cp_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, cp_INFO_NULL, &node) != 0)
+        return false;
+    cp_real.Comm_rank(node, &rank);
+    cp_real.Comm_size(node, &size);
+    if (rank == 0 && (listener = listen_anywhere(&address)) >= 0 && !spawn(listener, size))
+        address.n_bytes = 0;
+    if (listener < 0) address.n_bytes = rank == 0 ? 0 : address.n_bytes;
+    cp_real.Bcast(&address, sizeof address, byte, 0, node);
+    /* Those who connect wait in the socket until the helper, or nobody any more, listens. */
+    if (address.n_bytes > 0) connection = connect_to(&address);
+    cp_real.Barrier(node);
+    if (listener >= 0) close(listener);
+    cp_real.Comm_free(&node);
+    int is_first = rank == 0;
+    cp_real.Allreduce(&is_first, n_nodes, 1, type, sum, cp_COMM_WORLD);
+    return connection >= 0;
+}
+
+void cp_helper_stop(void) {
+    if (connection < 0) return;
+    /* A process that this one has forked may hold it open. */
+    shutdown(connection, SHUT_RDWR);
+    close(connection);
+    connection = -1;
+}
+
+static bool send_all(const void *bytes, int64_t n_bytes) {
+    const char *from = bytes;
+    while (n_bytes > 0) {
+        ssize_t sent = send(connection, from, (size_t)n_bytes, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent <= 0) return false;
+        from += sent;
+        n_bytes -= sent;
+    }
+    return true;
+}
+
+static bool receive_all(void *bytes, int64_t n_bytes) {
+    char *to = bytes;
+    while (n_bytes > 0) {
+        ssize_t received = recv(connection, to, (size_t)n_bytes, 0);
+        if (received < 0 && errno == EINTR) continue;
+        if (received <= 0) return false;
+        to += received;
+        n_bytes -= received;
+    }
+    return true;
+}
+
+struct cp_reply cp_ask(enum cp_request request, const void *bytes, int64_t n_bytes) {
+    struct cp_reply reply = {-1, 0, NULL};
+    int64_t head[2] = {request, n_bytes};
+    pthread_mutex_lock(&asking);
+    bool is_well = connection >= 0 && send_all(head, sizeof head) && send_all(bytes, n_bytes) &&
+                   receive_all(head, sizeof head);
+    if (is_well) {
+        reply.status = head[0];
+        reply.n_bytes = head[1];
+        reply.bytes = malloc((size_t)reply.n_bytes + 1);
+        is_well = reply.bytes != NULL && receive_all(reply.bytes, reply.n_bytes);
+        if (is_well) reply.bytes[reply.n_bytes] = '\0';
+    }
+    if (!is_well) {
+        /* Half an answer is no answer: nothing more is asked. */
+        cp_helper_stop();
+        free(reply.bytes);
+        reply = (struct cp_reply){-1, 0, strdup("the helper process has ended")};
+    }
+    pthread_mutex_unlock(&asking);
+    return reply;
+}

@@ -1,0 +1,118 @@
+/* From MPI_Init to MPI_Finalize. */
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shim.h"
+
+struct cp_settings cp_settings;
+
+/* What a rank tells the helper of itself, then the MPI library's words. */
+struct hello {
+    int64_t pid, rank, size, n_nodes, handle_bytes, status_bytes, tag_ub;
+};
+/* What the helper tells. */
+struct welcome {
+    int64_t native_calls, max_plans, is_logged, table_digest;
+    uint64_t kinds;
+    struct cp_facts facts;
+};
+
+void cp_say(const char *format, ...) {
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "collplan: %s\n", text);
+}
+
+static int copy_nothing(void *object, int keyval, void *extra, void *in, void *out, int *flag) {
+    (void)object, (void)keyval, (void)extra, (void)in, (void)out;
+    *flag = 0;
+    return MPI_SUCCESS;
+}
+
+static int delete_type(MPI_Datatype type, int keyval, void *attribute, void *extra) {
+    (void)type, (void)keyval, (void)extra;
+    free(attribute);
+    return MPI_SUCCESS;
+}
+
+static struct cp_reply greet(int n_nodes) {
+    char version[MPI_MAX_LIBRARY_VERSION_STRING + 1] = "";
+    char text[sizeof(struct hello) + sizeof version];
+    int length = 0, is_there = 0;
+    int *tag_ub = NULL;
+    struct hello hello = {.pid = getpid(), .rank = cp_settings.world_rank,
+                          .size = cp_settings.world_size};
+    hello.n_nodes = n_nodes;
+    hello.handle_bytes = sizeof(MPI_Request);
+    hello.status_bytes = CP_STATUS_BYTES;
+    cp_real.Comm_get_attr(cp_COMM_WORLD, MPI_TAG_UB, &tag_ub, &is_there);
+    hello.tag_ub = cp_settings.tag_ub = is_there ? *tag_ub : 32767;
+    cp_real.Get_library_version(version, &length);
+    memcpy(text, &hello, sizeof hello);
+    memcpy(text + sizeof hello, version, (size_t)length);
+    return cp_ask(CP_HELLO, text, (int64_t)sizeof hello + length);
+}
+
+/* Whether all ranks have a helper, and all helpers the same table; collective. */
+static bool agree(bool is_well, int64_t digest) {
+    MPI_Datatype type = CP_HANDLE(MPI_Datatype, 0x4c00083a, ompi_mpi_int64_t);
+    MPI_Op least = CP_HANDLE(MPI_Op, 0x58000002, ompi_mpi_op_min);
+    int64_t mine[3] = {is_well, digest, -digest}, all[3] = {0, 0, 0};
+    if (cp_real.Allreduce(mine, all, 3, type, least, cp_COMM_WORLD) != MPI_SUCCESS) return false;
+    return all[0] && all[1] == -all[2];
+}
+
+void cp_begin(void) {
+    if (getenv("COLLPLAN_PRELOAD_HELPER") == NULL) return;
+    struct cp_reply reply = {-1, 0, NULL};
+    struct welcome welcome = {0};
+    const char *expected = getenv("COLLPLAN_EXPECTED_RANKS");
+    cp_real.Comm_rank(cp_COMM_WORLD, &cp_settings.world_rank);
+    cp_real.Comm_size(cp_COMM_WORLD, &cp_settings.world_size);
+    if (expected != NULL && atoi(expected) != cp_settings.world_size) {
+        cp_say("the MPI world has %d ranks where %s were started: the program's MPI is not that of "
+               "the mpiexec; all collectives are native", cp_settings.world_size, expected);
+        return;
+    }
+    int n_nodes = 1;
+    if (cp_helper_start(&n_nodes)) reply = greet(n_nodes);
+    bool is_well = reply.status == 0 && reply.n_bytes == sizeof welcome;
+    if (is_well) memcpy(&welcome, reply.bytes, sizeof welcome);
+    if (is_well)
+        is_well = cp_real.Comm_create_keyval(copy_nothing, cp_delete_comm,
+                                             &cp_settings.comm_keyval, NULL) == MPI_SUCCESS &&
+                  cp_real.Type_create_keyval(copy_nothing, delete_type, &cp_settings.type_keyval,
+                                             NULL) == MPI_SUCCESS;
+    bool all_well = agree(is_well, welcome.table_digest);
+    const char *why = reply.bytes != NULL && !is_well ? reply.bytes : NULL;
+    if (!all_well && cp_settings.world_rank == 0)
+        cp_say("%s; all collectives are native",
+               why != NULL ? why : "not all nodes have a helper process with the same table");
+    if (all_well) {
+        cp_settings.native_calls = welcome.native_calls;
+        cp_settings.max_plans = welcome.max_plans;
+        cp_settings.is_logged = welcome.is_logged;
+        cp_settings.kinds = welcome.kinds;
+        cp_settings.facts = welcome.facts;
+        cp_know_elements();
+        __atomic_store_n(&cp_settings.is_on, true, __ATOMIC_RELEASE);
+    } else {
+        cp_helper_stop();
+    }
+    free(reply.bytes);
+}
+
+void cp_end(void) {
+    if (!cp_settings.is_on) return;
+    if (cp_settings.is_logged && cp_settings.world_rank == 0) cp_report();
+    cp_settings.is_on = false;
+    cp_free_all();
+    cp_helper_stop();
+}

@@ -1,0 +1,78 @@
+/* Rows of calls that ran the same for the same reason. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "shim.h"
+
+#define N_CHAINS 256
+
+static struct cp_row *chains[N_CHAINS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+int64_t cp_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+static unsigned chain_of(const char *collective, const char *ran, const char *why, int64_t ranks) {
+    unsigned found = (unsigned)ranks;
+    for (; *collective; collective++) found = found * 31 + (unsigned char)*collective;
+    for (; *ran; ran++) found = found * 31 + (unsigned char)*ran;
+    for (; *why; why++) found = found * 31 + (unsigned char)*why;
+    return found % N_CHAINS;
+}
+
+struct cp_row *cp_row(const char *collective, const char *ran, const char *why, int64_t ranks,
+                      int64_t n_bytes, bool planned, double native_s, double chosen_s) {
+    static struct cp_row lost;
+    unsigned chain = chain_of(collective, ran, why, ranks);
+    pthread_mutex_lock(&lock);
+    struct cp_row *row = chains[chain];
+    while (row != NULL && (row->ranks != ranks || strcmp(row->collective, collective) != 0 ||
+                           strcmp(row->ran, ran) != 0 || strcmp(row->why, why) != 0))
+        row = row->next;
+    if (row == NULL && (row = calloc(1, sizeof *row)) != NULL) {
+        row->collective = strdup(collective);
+        row->ran = strdup(ran);
+        row->why = strdup(why);
+        row->ranks = ranks;
+        row->least_bytes = row->most_bytes = n_bytes;
+        row->planned = planned;
+        row->native_s = native_s;
+        row->chosen_s = chosen_s;
+        row->next = chains[chain];
+        if (row->collective != NULL && row->ran != NULL && row->why != NULL) chains[chain] = row;
+        else row = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    return row != NULL ? row : &lost;
+}
+
+void cp_count(struct cp_row *row, int64_t n_bytes, int64_t ns) {
+    /* Threads may count in one row; only the numbers of calls and their time have to be exact. */
+    __atomic_fetch_add(&row->calls, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&row->ns, ns, __ATOMIC_RELAXED);
+    if (n_bytes < row->least_bytes) row->least_bytes = n_bytes;
+    if (n_bytes > row->most_bytes) row->most_bytes = n_bytes;
+}
+
+void cp_report(void) {
+    char *text = NULL;
+    size_t n_bytes = 0;
+    FILE *stream = open_memstream(&text, &n_bytes);
+    if (stream == NULL) return;
+    for (int chain = 0; chain < N_CHAINS; chain++)
+        for (struct cp_row *row = chains[chain]; row != NULL; row = row->next)
+            if (row->calls > 0)
+                fprintf(stream, "%s\t%s\t%s\t%lld\t%d\t%.17g\t%.17g\t%lld\t%lld\t%lld\t%lld\n",
+                        row->collective, row->ran, row->why, (long long)row->ranks, row->planned,
+                        row->native_s, row->chosen_s, (long long)row->least_bytes,
+                        (long long)row->most_bytes, (long long)row->calls, (long long)row->ns);
+    fclose(stream);
+    if (text != NULL) free(cp_ask(CP_STATISTICS, text, (int64_t)n_bytes).bytes);
+    free(text);
+}

@@ -1,0 +1,205 @@
+"""Programs for processes without Python: all that the compiled loop needs, at no fixed address.
+
+A process that receives such a program adds the addresses of its own memory and functions, and
+MPI's handles, which only it knows.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from collplan.executors.mpi.engine.loop_memory import LoopMemory
+from collplan.executors.mpi.engine.node_memory import LINE_BYTES, WORD_BYTES, layout_of
+from collplan.executors.mpi.errors import UnsupportedPlanError
+from collplan.executors.mpi.host.cores import Crowding
+from collplan.executors.mpi.host.waiting import sleep_between_polls
+from collplan.executors.mpi.loop.records import STATE, TASK, words
+from collplan.executors.mpi.program.local_tasks import LEFT_STAGE, RIGHT_STAGE
+from collplan.executors.mpi.program.messages import LARGEST_COUNT
+from collplan.executors.mpi.program.program import Program
+from collplan.planner.plan.plan import Extents, Op, Plan
+
+Array = npt.NDArray[Any]
+Longs = npt.NDArray[np.int64]
+
+MESSAGE: Final = words("task", "spans", "first_extent", "n_extents")
+"""A message that is not one run of elements: its task, and whether it lies in several buffers."""
+PART: Final = words(
+    *("buffer", "offset", "outer_repeat", "inner_repeat", "count", "outer_stride", "inner_stride")
+)
+"""An extent of such a message: elements in a row, their repeats, and everything else in bytes."""
+HEAD: Final = words(
+    *("image_bytes", "n_relocations", "n_messages", "n_parts"),
+    *("item_bytes", "sent_bytes", "received_bytes", "scratch_bytes"),
+    *("skip_bytes", "largest_tag", "shares"),
+    *("shared_bytes", "buffer_at", "own_counter", "own_flags", "n_sharing"),
+)
+"""The beginning of a portable program; the parts that it counts follow in that order."""
+_FIXED_FIELDS: Final = (
+    *("tasks", "before", "n_before", "on_start", "on_completion", "bases"),
+    *("messages", "local", "held", "first_messages", "first_local", "first_held"),
+    *("requests", "active", "finished", "statuses", "waiting", "first_waiting", "next_wait"),
+    *("probed", "locals", "reads", "writes", "cursors", "stage_extents", "now", "sleep"),
+    *("idling", "caller_idling", "thread_idling", "deadline", "hold_until", "waits"),
+)
+"""Fields of the loop's state that hold addresses in its own arrays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The ranks with which one shares memory, in one plan.
+
+    Parameters
+    ----------
+    ranks : sequence of int
+        The ranks of its node, ascending.
+    awaited : sequence of int
+        How many of each one's tasks others wait for.
+    """
+
+    ranks: Sequence[int]
+    awaited: Sequence[int]
+
+
+def portable(
+    plan: Plan,
+    program: Program,
+    rank: int,
+    node: Node | None,
+    crowding: Crowding,
+    skip_bytes: int,
+) -> bytes:
+    """Return a rank's program in the form in which a process without Python takes it.
+
+    Parameters
+    ----------
+    plan : Plan
+        The whole plan, or this rank's program.
+    program : Program
+        This rank's tasks.
+    rank : int
+        This rank.
+    node : Node, optional
+        With whom it shares memory, if ranks do.
+    crowding : Crowding
+        How ranks share cores.
+    skip_bytes : int
+        Bytes before the rank's input where that lies in the receive buffer.
+
+    Raises
+    ------
+    UnsupportedPlanError
+        If the plan needs what only Python does.
+    """
+    if (program.op == Op.CALL).any():
+        raise UnsupportedPlanError("it calls MPI's own collectives")
+    memory = LoopMemory(program)
+    memory.set_idling(sleep_between_polls(crowding.ranks_per_core), crowding.yields_help)
+    head = np.zeros(1, HEAD)
+    sizes = plan.buffer_sizes[rank] * plan.itemsize
+    head["sent_bytes"], head["received_bytes"], head["scratch_bytes"] = sizes.tolist()
+    head["item_bytes"], head["skip_bytes"] = plan.itemsize, skip_bytes
+    head["largest_tag"] = int(program.tag.max(initial=0))
+    flags: Longs = np.zeros(0, np.int64)
+    if node is not None:
+        flags = _share(memory, head, plan, program, rank, node)
+    messages, parts = _describe(memory, program)
+    image = memory.image(*_FIXED_FIELDS)
+    relocations = [image.relocations]
+    bases = image.places[memory.get("bases")]
+    for number in (LEFT_STAGE, RIGHT_STAGE):
+        relocations.append(
+            np.array([[bases + 8 * number, image.places[memory.bases[number]]]], np.int64)
+        )
+    # What is negative is a place in the memory that the node's ranks share.
+    waits = image.places[memory.get("waits")] if node is not None else 0
+    places = waits + WORD_BYTES * np.arange(len(flags))
+    relocations.append(np.stack([places, -1 - flags], axis=1))
+    everything = np.concatenate(relocations).astype(np.int64)
+    head["image_bytes"], head["n_relocations"] = len(image.memory), len(everything)
+    head["n_messages"], head["n_parts"] = len(messages), len(parts)
+    pieces = head, everything, messages, parts, image.memory
+    return b"".join(piece.tobytes() for piece in pieces)
+
+
+def header() -> str:
+    """Return the records that C and Python share, as declarations of C."""
+    structs = {
+        "cp_state": STATE,
+        "cp_task": TASK,
+        "cp_message": MESSAGE,
+        "cp_part": PART,
+        "cp_head": HEAD,
+    }
+    lines = ["#include <stdint.h>"]
+    for name, dtype in structs.items():
+        lines.append(f"struct {name} {{")
+        fields: Any = dtype.fields
+        lines += [f"    int{8 * fields[one][0].itemsize}_t {one};" for one in dtype.names or ()]
+        lines.append("};")
+        lines.append(f'_Static_assert(sizeof(struct {name}) == {dtype.itemsize}, "{name}");')
+    return "\n".join(lines) + "\n"
+
+
+def _share(
+    memory: LoopMemory, head: Array, plan: Plan, program: Program, rank: int, node: Node
+) -> Longs:
+    """Lay out what the ranks of the node share; return where the flags lie that are waited for."""
+    flags_at, buffer_at = layout_of(node.awaited)
+    position = list(node.ranks).index(rank)
+    own_node = plan.rank_node[rank]
+    size = int(plan.shared_sizes[own_node]) * plan.itemsize
+    head["shares"], head["n_sharing"] = 1, len(node.ranks)
+    head["buffer_at"] = buffer_at
+    head["shared_bytes"] = -(-(buffer_at + size) // mmap.PAGESIZE) * mmap.PAGESIZE
+    head["own_counter"], head["own_flags"] = position * LINE_BYTES, flags_at[position]
+    memory.set(n_sharing=len(node.ranks))
+    place = np.searchsorted(node.ranks, program.sharing.rank)
+    flags: Longs = flags_at[place] + program.sharing.flag * WORD_BYTES
+    memory.place(waits=np.zeros(len(flags), np.int64))
+    return flags
+
+
+def _describe(memory: LoopMemory, program: Program) -> tuple[Array, Array]:
+    """Fill in the messages that are one run of elements; return the others, and their parts."""
+    rows, itemsize = memory.tasks, program.itemsize
+    rows["peer"][:-1], rows["tag"][:-1] = program.peer, program.tag
+    messages: list[tuple[int, ...]] = []
+    parts: list[tuple[int, ...]] = []
+    for op, extents in ((Op.SEND, program.reads), (Op.RECV, program.writes)):
+        for task in np.flatnonzero(program.op == op).tolist():
+            own = _parts_of(extents, task, program.patterns, itemsize)
+            _refuse_large(own)
+            buffers = {part[0] for part in own}
+            first = own[0] if own else (0, 0, 1, 1, 0, 0, 0)
+            rows["buffer"][task], rows["offset"][task] = first[:2]
+            if len(own) <= 1 and first[2:4] == (1, 1):
+                rows["count"][task] = first[4]
+                continue
+            rows["count"][task] = 1
+            messages.append((task, int(len(buffers) > 1), len(parts), len(own)))
+            parts += own
+    return np.array(messages, MESSAGE), np.array(parts, PART)
+
+
+def _parts_of(extents: Extents, task: int, patterns: Any, itemsize: int) -> list[tuple[int, ...]]:
+    found: list[tuple[int, ...]] = []
+    for i in range(int(extents.indptr[task]), int(extents.indptr[task + 1])):
+        if extents.count[i] > 0:
+            stride0, repeat0, stride1, repeat1 = patterns[extents.pattern[i]].tolist()
+            place = int(extents.buffer[i]), int(extents.offset[i]) * itemsize
+            strides = stride1 * itemsize, stride0 * itemsize
+            found.append((*place, repeat1, repeat0, int(extents.count[i]), *strides))
+    return found
+
+
+def _refuse_large(parts: list[tuple[int, ...]]) -> None:
+    most = max((max(part[2:5]) for part in parts), default=0)
+    if most > LARGEST_COUNT:
+        raise UnsupportedPlanError(f"a message has {most} elements, more than an int counts")

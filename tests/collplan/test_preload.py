@@ -1,0 +1,280 @@
+"""Programs in C and Fortran on a table, with a library preloaded: results, and what is left."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collplan.preload.running import native_program
+from collplan.tune.table import load_table, save_table
+from folders import ROOT
+from mpi_launching import (
+    DEBIAN,
+    HANG_S,
+    MPIS,
+    mpi_environment,
+    mpi_python,
+    mpiexec_of,
+    run,
+)
+from native_building import built
+from tables_everywhere import planning_table
+
+pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install '.[mpich]'")
+if sys.platform != "linux":
+    pytest.skip("libraries are preloaded on Linux", allow_module_level=True)
+
+SHIM = ROOT / "collplan" / "preload" / "shim"
+HELPER = str(ROOT / "collplan" / "preload" / "__main__.py")
+TRANSPORTS = {"mpich": "shared", "openmpi": "messages", "debian-mpich": "messages"}
+FORTRAN = ("conformance_mpif.f90", "conformance_mpi.f90", "conformance_f08.f90")
+
+
+def table_of(folder: Path, transport: str = "messages") -> Path:
+    path = folder / f"{transport}.json"
+    save_table(planning_table(4, transport=transport), path)
+    return path
+
+
+def exec_line(mpi: str, table: Path, n_ranks: int, *program: object) -> list[str]:
+    command = [str(mpi_python(mpi)), "-m", "collplan", "exec", "--table", str(table)]
+    return [*command, "--force", "-n", str(n_ranks), *map(str, program)]
+
+
+@pytest.mark.parametrize("mpi", [*MPIS, *DEBIAN])
+def test_c_programs_have_mpis_own_results(mpi: str, tmp_path: Path) -> None:
+    program = built(mpi, "conformance.c")
+    table = table_of(tmp_path, TRANSPORTS.get(mpi, "shared"))
+    logged = {"COLLPLAN_LOG": "1", "COLLPLAN_NATIVE_CALLS": "1"}
+    done = run(exec_line(mpi, table, 3, program, "quick"), 2 * HANG_S, **logged)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"[1-9]\d+ cases, 0 wrong", done.stdout)
+    planned = re.search(r"(\d+) collectives by plans", done.stderr)
+    assert planned is not None
+    assert int(planned[1]) > 1000
+
+
+@pytest.mark.parametrize("source", FORTRAN)
+@pytest.mark.parametrize("mpi", DEBIAN)
+def test_fortran_programs_have_mpis_own_results(mpi: str, source: str, tmp_path: Path) -> None:
+    program = built(mpi, source)
+    launched = [str(mpiexec_of(mpi_python(mpi))), "-n", "3", str(program)]
+    native = run(launched)
+    done = run(exec_line(mpi, table_of(tmp_path), 3, program), COLLPLAN_LOG="1")
+    assert native.returncode == done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == native.stdout
+    assert "0 wrong" in done.stdout
+    planned = re.search(r"(\d+) collectives by plans", done.stderr)
+    assert planned is not None
+    assert int(planned[1]) >= 30
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_statistics_say_what_ran_and_why(mpi: str, tmp_path: Path) -> None:
+    line = exec_line(mpi, table_of(tmp_path), 2, built(mpi, "calling.c"), "10")
+    done = run(line, COLLPLAN_LOG="1")
+    assert done.returncode == 0, done.stderr
+    assert "total 20000.0" in done.stdout
+    assert "collplan: rank 0: 8 collectives by plans, 2 native" in done.stderr
+    assert re.search(r"allreduce +ring +2 +8000 +8 .* 4\.00x +won at 64 bytes", done.stderr)
+    assert "a plan takes time to make: ring from call 3 on" in done.stderr
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_threads_call_at_the_same_time(mpi: str, tmp_path: Path) -> None:
+    line = exec_line(mpi, table_of(tmp_path), 2, built(mpi, "threads.c"))
+    done = run(line, COLLPLAN_LOG="1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 wrong" in done.stdout
+    planned = re.search(r"(\d+) collectives by plans", done.stderr)
+    assert "threads 0" in done.stdout or (planned is not None and int(planned[1]) > 1000)
+
+
+def test_another_table_leaves_all_native_and_says_so_once(tmp_path: Path) -> None:
+    line = exec_line("mpich", table_of(tmp_path), 2, built("mpich", "calling.c"), "10")
+    line.remove("--force")
+    done = run(line)
+    assert done.returncode == 0, done.stderr
+    assert "total 20000.0" in done.stdout
+    (said,) = done.stderr.splitlines()
+    assert said.startswith("collplan: fingerprint.")
+    assert said.endswith("all collectives are native")
+
+
+def test_without_a_compiler_all_is_native(tmp_path: Path) -> None:
+    line = exec_line("mpich", table_of(tmp_path), 2, built("mpich", "calling.c"), "10")
+    done = run(line, CC="/nowhere/cc", NUMBA_CACHE_DIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "total 20000.0" in done.stdout
+    said = [text for text in done.stderr.splitlines() if "native" in text]
+    assert said == [
+        "collplan: the C compiler /nowhere/cc does not work: [Errno 2] No such file or directory: "
+        "'/nowhere/cc'; all collectives are native"
+    ]
+
+
+@pytest.mark.parametrize("how", ["abort", "kill", "leave", "exec"])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_job_that_is_ended_leaves_nothing_behind(mpi: str, how: str, tmp_path: Path) -> None:
+    program = built(mpi, "calling.c")
+    line = exec_line(mpi, table_of(tmp_path, "shared"), 3, program, how)
+    marked = {**mpi_environment(), "COLLPLAN_TEST_MARK": str(tmp_path)}
+    if how == "exec":
+        job = subprocess.Popen(line, env=marked, stdout=subprocess.DEVNULL, start_new_session=True)
+        wait_for(lambda: any(is_helper(pid) for pid in marked_processes(tmp_path)))
+        job.send_signal(signal.SIGKILL)
+        job.wait()
+    else:
+        done = run(line, COLLPLAN_TEST_MARK=str(tmp_path))
+        assert done.returncode != 0
+    wait_for(lambda: not marked_processes(tmp_path))
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_program_outlives_its_helper(mpi: str, tmp_path: Path) -> None:
+    program = built(mpi, "calling.c")
+    line = exec_line(mpi, table_of(tmp_path), 2, program, "wait")
+    marked = {**mpi_environment(), "COLLPLAN_TEST_MARK": str(tmp_path), "COLLPLAN_LOG": "1"}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        line, env=marked, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline().startswith("running")
+        (helper,) = (pid for pid in marked_processes(tmp_path) if is_helper(pid))
+        os.kill(helper, signal.SIGKILL)
+        out, err = job.communicate("go on\n", timeout=HANG_S)
+    assert job.returncode == 0, out + err
+    assert "total 160000.0" in out
+
+
+def marked_processes(folder: Path) -> list[int]:
+    """Return the processes that were started with this test's mark in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdecimal() and str(folder).encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:  # it has ended, or is another user's
+            continue
+    return found
+
+
+def is_helper(pid: int) -> bool:
+    try:
+        return HELPER.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def wait_for(holds: object) -> None:
+    end_s = time.monotonic() + 60
+    assert callable(holds)
+    while not holds():
+        assert time.monotonic() < end_s, "that did not happen within 60 s"
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("mpi", [*MPIS, *DEBIAN])
+def test_numbers_and_names_are_those_of_mpi_h(mpi: str) -> None:
+    header = header_of(mpi)
+    text = (SHIM / "mpi_abi.h").read_text()
+    is_openmpi = "openmpi" in mpi
+    rows = re.findall(r"X\((\w+), (?:\w+|'.'), (0x\w+), (\w+)\)", text)
+    assert len(rows) > 60
+    upper = dict(re.findall(r"X\((\w+), ([A-Z]+), 0x", text))
+    missing = set()
+    for name, number, symbol in rows:
+        name = f"MPI_{upper.get(name, name)}"
+        pattern = rf"#\s*define\s+{name}\s+(.*)"
+        found = re.search(pattern, header)
+        if found is None:
+            missing.add(name)
+        elif is_openmpi:
+            assert f"{symbol})" in found[1].replace(" ", ""), name
+        else:
+            assert number in found[1], name
+    # Pairs have numbers of their own in MPICH 4.
+    assert missing <= {"MPI_LONG_LONG_INT", "MPI_C_FLOAT_COMPLEX"}
+
+
+@pytest.mark.parametrize("mpi", [*MPIS, *DEBIAN])
+def test_constants_are_those_of_mpi_h(mpi: str, tmp_path: Path) -> None:
+    """Compile a comparison of all constants, and of the sizes of statuses."""
+    text = (SHIM / "mpi_abi.h").read_text()
+    common, other = text.partition("#ifdef COLLPLAN_OPENMPI")[::2]
+    ours, theirs = other.partition("#else")[::2]
+    part = ours if "openmpi" in mpi else theirs.partition("#endif")[0]
+    constants = re.findall(r"#define (MPI_\w+) (.*)", common + part)
+    assert len(constants) > 10
+    lines = ["#include <mpi.h>"]
+    lines += [
+        f'_Static_assert((long)({name}) == (long)({value}), "{name}");' for name, value in constants
+    ]
+    (size,) = re.findall(r"#define CP_STATUS_BYTES (\d+)", part)
+    lines.append(f'_Static_assert(sizeof(MPI_Status) == {size}, "status");')
+    source = tmp_path / "constants.c"
+    source.write_text("\n".join([*lines, "int main(void) { return 0; }"]))
+    built(mpi, str(source))
+
+
+def header_of(mpi: str) -> str:
+    python = mpi_python(mpi)
+    if mpi in DEBIAN:
+        family = mpi.removeprefix("debian-")
+        found = list(Path("/usr").glob(f"*/*-linux-gnu/{family}/**/mpi.h"))
+    else:
+        found = list((python.parents[1] / "include").glob("mpi.h"))
+    if not found:
+        pytest.skip(f"{mpi} has no mpi.h here")
+    return found[0].read_text()
+
+
+def test_options_for_python_are_refused(tmp_path: Path) -> None:
+    done = run([*exec_line("mpich", table_of(tmp_path), 2, "--trials", "0.1", "/bin/true")])
+    assert done.returncode == 2
+    assert "--trials and --cores are for programs in Python, /bin/true is not one" in done.stderr
+
+
+def test_programs_are_told_apart(tmp_path: Path) -> None:
+    script, other, module = (tmp_path / name for name in ("a", "b", "c.py"))
+    script.write_text("#!/usr/bin/env python3\n")
+    other.write_text("#!/bin/sh\ntrue\n")
+    module.write_text("print()\n")
+    for path in (script, other):
+        path.chmod(0o755)
+    assert native_program(str(script)) is None
+    assert native_program(str(module)) is None
+    assert native_program("no-such-program-anywhere") is None
+    assert native_program(str(other)) == other
+    found = native_program("sh")
+    assert found is not None
+    assert found.is_absolute()
+
+
+def test_a_helper_decides_and_plans_as_the_table_says(tmp_path: Path) -> None:
+    from collplan.dropin.calls import CollectiveCall
+    from collplan.preload.teams import MASK_AT, N_FACTS, Planner, Team
+
+    table = load_table(table_of(tmp_path, "shared"))
+    facts = np.ones((3, N_FACTS), np.uint64)
+    team, planner = Team(facts), Planner(table, {"allreduce"})
+    assert MASK_AT < N_FACTS
+    assert team.crowding.ranks_per_core == 3 / (N_FACTS - MASK_AT)
+    call = CollectiveCall("allreduce", 800, 0, "sum", "float64")
+    decision, digest = planner.decide(team, call)
+    assert decision.label == "ring"
+    assert planner.decide(team, CollectiveCall("bcast", 800)).digest != digest
+    programs = [planner.program(team, rank, call) for rank in range(3)]
+    path, symbol, _ = programs[0].split(b"\0", 2)
+    assert Path(path.decode()).exists()
+    assert symbol == b"collplan_linked_reduce_sum_float64"
+    assert len({len(program) for program in programs}) <= 3

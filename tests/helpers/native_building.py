@@ -1,0 +1,53 @@
+"""Programs in C and Fortran for tests, compiled for the MPIs that tests use."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from folders import HELPERS
+from mpi_launching import DEBIAN, mpi_python
+
+SOURCES = HELPERS / "native_programs"
+
+
+@cache
+def built(mpi: str, source: str) -> Path:
+    """Return a program of `native_programs`, compiled; skip the test where nothing can do that."""
+    python = mpi_python(mpi)
+    made = Path(mkdtemp(prefix="collplan-native-")) / Path(source).stem
+    command = [
+        *_compiler(mpi, python, source),
+        "-O1",
+        "-pthread",
+        str(SOURCES / source),
+        "-o",
+        str(made),
+    ]
+    if mpi not in DEBIAN:
+        folder = python.parents[1]
+        command += [f"-I{folder}/include", f"-L{folder}/lib", "-lmpi", f"-Wl,-rpath,{folder}/lib"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+def _compiler(mpi: str, python: Path, source: str) -> list[str]:
+    if mpi in DEBIAN:
+        family = mpi.removeprefix("debian-")
+        name = f"mpif90.{family}" if source.endswith(".f90") else f"mpicc.{family}"
+        compiler = shutil.which("gfortran" if source.endswith(".f90") else "cc")
+        if shutil.which(name) is None or compiler is None:
+            pytest.skip(f"{name} is not installed; make .venv-debian/.ready installs it")
+        return [name, *(["-fallow-argument-mismatch"] if source.endswith(".f90") else [])]
+    if not (python.parents[1] / "include" / "mpi.h").exists():
+        pytest.skip(f"the MPI of {python} has no mpi.h")
+    found = shutil.which("cc")
+    if found is None:
+        pytest.skip("there is no C compiler")
+    return [found]

@@ -1,0 +1,6 @@
+! The intercepted collectives beside MPI's own, as use mpi_f08 has them.
+program conformance
+  use mpi_f08
+  implicit none
+  include 'conformance_body.inc'
+end program

@@ -1,0 +1,6 @@
+! The intercepted collectives beside MPI's own, as use mpi has them.
+program conformance
+  use mpi
+  implicit none
+  include 'conformance_body.inc'
+end program

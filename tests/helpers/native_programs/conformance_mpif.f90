@@ -1,0 +1,6 @@
+! The intercepted collectives beside MPI's own, as include 'mpif.h' has them.
+program conformance
+  implicit none
+  include 'mpif.h'
+  include 'conformance_body.inc'
+end program
