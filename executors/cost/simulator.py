@@ -98,6 +98,10 @@ class Timeline:
     is_allocated: bool = False
     pcie_reads: Ints | None = None
 
+    def __repr__(self) -> str:
+        """Return its makespan and size in words: its arrays are too long to read."""
+        return f"<Timeline: {len(self.start_ns):,} tasks in {self.makespan_ns:,.1f} ns>"
+
     @cached_property
     def makespan_s(self) -> float:
         """Seconds from the start to the end of the last task."""

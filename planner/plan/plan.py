@@ -350,6 +350,14 @@ class Plan(Columns):
             stored[name] = type(part)(*columns)
         self._check_lengths()
 
+    def __repr__(self) -> str:
+        """Return its size in words: its columns are too long to read."""
+        of_rank = "" if self.only_rank is None else f" of rank {self.only_rank}"
+        of_node = "" if self.folding is None else " of one node, folded"
+        n_ranks, n_nodes = (n * self.n_copies for n in (self.n_ranks, self.n_nodes))
+        kept = f"{self.n_tasks:,} tasks{of_rank}{of_node}"
+        return f"<Plan: {kept}; ranks {n_ranks:,}, nodes {n_nodes:,}>"
+
     @property
     def n_tasks(self) -> int:
         """Return the number of tasks."""

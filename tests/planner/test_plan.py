@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from collplan.planner import compile_plan
+from collplan.planner.compiler import compile_folded
 from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Op
 from oracle import make_spec
 
@@ -15,6 +16,14 @@ from oracle import make_spec
 def test_plans_stay_within_96_bytes_a_task():
     plan = compile_plan(make_spec("allreduce", "ring", 64, count=640))
     assert plan.nbytes <= 96 * plan.n_tasks
+
+
+def test_a_plan_is_shown_by_its_size():
+    spec = make_spec("allgather", "ring", 0, {"nodes": 4, "ranks_per_node": 2}, count=8)
+    assert repr(compile_plan(spec)) == "<Plan: 120 tasks; ranks 8, nodes 4>"
+    assert repr(compile_plan(spec, rank=3)) == "<Plan: 15 tasks of rank 3; ranks 8, nodes 4>"
+    folded = "<Plan: 30 tasks of one node, folded; ranks 8, nodes 4>"
+    assert repr(compile_folded(spec)) == folded
 
 
 def test_columns_are_read_only():

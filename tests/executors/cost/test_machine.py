@@ -30,6 +30,7 @@ def test_ranks_of_a_node_share_its_lane() -> None:
     assert timeline.lane_busy_ns.tolist() == [[[240, 0]], [[0, 240]]]
     assert timeline.core_busy_ns.tolist() == [[10, 10], [110, 110]]
     assert critical_rows(timeline) == (0, 1, 3)
+    assert repr(timeline) == "<Timeline: 4 tasks in 340.0 ns>"
 
 
 def test_lanes_work_at_the_same_time() -> None:
