@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from collplan.cli.inputs import open_priced
+from collplan.cli.inputs import choose_network, open_priced
 from collplan.cli.options import Json, Options, argument, flag, option, trace_file
 from collplan.reports.output import format_seconds, print_line, print_result
 from collplan.reports.progress import spinner
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from collplan.planner.arrays.compile_time import Stopwatch
     from collplan.planner.formats.message_graph import MessageGraph
     from collplan.planner.plan.plan import Plan
-
-LOGGOPSIM: Final = "L=2500,o=1500,g=1000,G=6,O=0,S=65535"
-"""LogGOPSim's own parameters, for schedules that come without a machine."""
 
 
 class CostOptions(Options):
@@ -131,21 +128,3 @@ def _write_trace(path: Path, timeline: Timeline, network: Network) -> None:
         )
     with spinner(f"writing {path}"):
         write_trace(path, [simulated_layer(timeline, network)])
-
-
-def choose_network(plan: Plan, loggps: str | None) -> Network:
-    """Return the network to price `plan` on.
-
-    Parameters given as `loggps` hold for links; what copies and reductions
-    cost stays the machine's.
-    """
-    from collplan.executors.cost import Loggps
-
-    if plan.spec is None:
-        return Loggps.parse(loggps or LOGGOPSIM)
-    own = plan.spec.machine.network
-    if loggps is None:
-        return own
-    return Loggps.parse(loggps).replace(
-        copy_ns_per_byte=own.copy_ns_per_byte, reduce_ns_per_byte=own.reduce_ns_per_byte
-    )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from pathlib import Path
 
-from collplan.cli.inputs import open_plan
-from collplan.cli.options import Json, Options, Schedule, option, output_file
+from collplan.cli.inputs import choose_network, open_plan
+from collplan.cli.options import Json, Options, Schedule, flag, option, output_file
 from collplan.reports.output import print_result
 from collplan.reports.progress import spinner
+from collplan.specs.errors import CollplanError
 
 
 class By(StrEnum):
@@ -27,15 +28,51 @@ class DrawOptions(Options):
     source: Schedule
     output: Path = output_file("An SVG, PNG, PDF or dot file.", "-o", "--output", default=...)
     by: By = option(None, "What becomes a box; auto collapses large graphs.", default=By.auto)
+    timeline: bool = flag(
+        "--timeline",
+        "Draw when tasks run on the machine model: cores and lanes down, time across.",
+    )
+    beside: Path | None = option(
+        "SPEC|PLAN", "With --timeline: another plan, drawn below on the same time axis."
+    )
     as_json: Json = False
 
 
 def command(options: DrawOptions) -> None:
-    """Draw the task graph: ranks side by side, rounds top to bottom, width by bytes."""
+    """Draw the task graph: ranks side by side, rounds top to bottom, width by bytes.
+
+    With --timeline, draw its simulation instead.
+    """
     from collplan.planner.draw import draw
 
+    if options.timeline:
+        _draw_timelines(options)
+        return
+    if options.beside is not None:
+        raise CollplanError("--beside: draws a second timeline; give --timeline, too")
     plan = open_plan(options.source, folds=True)
     with spinner(f"drawing {plan.n_tasks} tasks"):
         path = draw(plan, options.output, by=options.by.value)
     document = {"output": str(path), "n_tasks": plan.n_tasks * plan.n_copies}
     print_result(document, f"wrote {path}", as_json=options.as_json)
+
+
+def _draw_timelines(options: DrawOptions) -> None:
+    from collplan.executors.cost import simulate
+    from collplan.reports.plots import check_plot_path
+    from collplan.reports.timelines import Simulated, plot_timelines
+
+    if options.by != By.auto:
+        raise CollplanError(f"--by: {options.by} is for graphs; leave it out with --timeline")
+    check_plot_path(options.output, "-o")
+    shown, n_tasks = [], 0
+    for source in filter(None, (options.source, options.beside)):
+        plan = open_plan(source)
+        network = choose_network(plan, None)
+        with spinner(f"simulating {plan.n_tasks} tasks"):
+            shown.append(Simulated(source.stem, simulate(plan, network), network))
+        n_tasks += plan.n_tasks
+    with spinner(f"drawing {n_tasks} tasks"):
+        plot_timelines(options.output, shown)
+    document = {"output": str(options.output), "n_tasks": n_tasks}
+    print_result(document, f"wrote {options.output}", as_json=options.as_json)

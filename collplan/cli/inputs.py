@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from collplan.planner.errors import AsymmetricError, PlanError
 from collplan.reports.output import warn
 from collplan.reports.progress import shows_progress, spinner
-from collplan.specs import PlanSpec
+from collplan.specs import Network, PlanSpec
 from collplan.specs.documents import require_regular
 from collplan.specs.errors import CollplanError, SpecError
 from collplan.specs.explaining import explaining
@@ -24,6 +24,8 @@ _KINDS = "spec, plan or GOAL"
 PLAN_SUFFIXES = (".plan", ".npz")
 
 
+LOGGOPSIM: Final = "L=2500,o=1500,g=1000,G=6,O=0,S=65535"
+"""LogGOPSim's own parameters, for schedules that come without a machine."""
 FOLDED_FROM: Final = 1_000_000
 """Messages from which plans are folded, where that can be done."""
 
@@ -225,3 +227,21 @@ def resize(spec: PlanSpec, ranks: int | None) -> PlanSpec:
     cores = max(ranks, machine.cores_per_node) if machine.cores is None else machine.cores
     with explaining(before=f"-n {ranks}: "):
         return spec.replace(machine=machine.replace(ranks_per_node=ranks, cores=cores))
+
+
+def choose_network(plan: Plan, loggps: str | None) -> Network:
+    """Return the network to price `plan` on.
+
+    Parameters given as `loggps` hold for links; what copies and reductions
+    cost stays the machine's.
+    """
+    from collplan.executors.cost import Loggps
+
+    if plan.spec is None:
+        return Loggps.parse(loggps or LOGGOPSIM)
+    own = plan.spec.machine.network
+    if loggps is None:
+        return own
+    return Loggps.parse(loggps).replace(
+        copy_ns_per_byte=own.copy_ns_per_byte, reduce_ns_per_byte=own.reduce_ns_per_byte
+    )

@@ -16,9 +16,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SUFFIXES: Final = (".svg", ".png")
+SUFFIXES: Final = (".svg", ".png", ".pdf")
 """The kinds of files plots are written as."""
 
+# What would tell when, and with which release, a file was drawn.
+_UNTOLD: Final = {
+    ".svg": ("Date", "Creator"),
+    ".png": ("Software",),
+    ".pdf": ("CreationDate", "Creator", "Producer"),
+}
 _SIZE_INCHES: Final = (7.0, 4.5)
 _DOTS_PER_INCH: Final = 150
 _MOST_TICKS: Final = 9
@@ -58,8 +64,14 @@ class Series:
     intervals: Sequence[tuple[float, float]] | None = None
 
 
-def check_plot_path(path: Path) -> None:
+def check_plot_path(path: Path, option: str = "--plot") -> None:
     """See that a plot can be written to `path`, before hours are spent on what it shows.
+
+    Parameters
+    ----------
+    path : Path
+    option : str
+        What names the path, for messages.
 
     Raises
     ------
@@ -68,10 +80,10 @@ def check_plot_path(path: Path) -> None:
     """
     if path.suffix.lower() not in SUFFIXES:
         raise CollplanError(
-            f"--plot: {path} ends with {path.suffix or 'nothing'}; "
+            f"{option}: {path} ends with {path.suffix or 'nothing'}; "
             f"plots are written as {' or '.join(SUFFIXES)}"
         )
-    require_folder("--plot", path)
+    require_folder(option, path)
 
 
 def plot_times(path: Path, series: Sequence[Series], *, title: str, size_label: str) -> None:
@@ -180,7 +192,7 @@ def new_figure(path: Path, size_inches: tuple[float, float] = _SIZE_INCHES) -> I
         "xtick.color": _GREY,
         "ytick.color": _GREY,
     }
-    is_svg = path.suffix.lower() == ".svg"
+    suffix = path.suffix.lower()
     with mpl.rc_context():
         mpl.rcdefaults()  # The reader's own settings would make another file.
         mpl.rcParams.update(settings)
@@ -189,10 +201,9 @@ def new_figure(path: Path, size_inches: tuple[float, float] = _SIZE_INCHES) -> I
         with replacing(path) as file:
             figure.savefig(
                 file,
-                format=path.suffix[1:].lower(),
+                format=suffix[1:],
                 dpi=_DOTS_PER_INCH,
-                # What would tell when, and with which release, it was drawn.
-                metadata={"Date": None, "Creator": None} if is_svg else {"Software": None},
+                metadata=dict.fromkeys(_UNTOLD[suffix]),
             )
 
 

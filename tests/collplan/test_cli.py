@@ -113,6 +113,22 @@ def test_draw_writes_a_picture(collplan: CommandLine, by: str) -> None:
     assert "<svg" in output.read_text()
 
 
+def test_draw_writes_timelines(collplan: CommandLine) -> None:
+    output, spec = collplan.folder / "both.svg", collplan.write_spec()
+    outcome = collplan("draw", spec, "--timeline", "--beside", spec, "-o", output, "--json")
+    assert outcome.status == 0
+    assert outcome.json()["output"] == str(output)
+    assert "critical path" in output.read_text()
+    for wrong, said in (
+        (("--beside", spec), "--beside: draws a second timeline; give --timeline, too"),
+        (("--timeline", "--by", "rank"), "--by: rank is for graphs"),
+        (("--timeline", "-o", "plot.dot"), "-o: plot.dot ends with .dot"),
+    ):
+        refused = collplan("draw", spec, "-o", output, *wrong)
+        assert refused.status == 2
+        assert said in refused.err
+
+
 def test_cost_reports_what_scripts_read(collplan: CommandLine) -> None:
     document = collplan("cost", collplan.write_spec(), "--json").json()
     assert document["makespan_s"] > 0

@@ -50,8 +50,12 @@ FOLDED = ("allreduce_8192",)
 MEASURED = ("bcast_guideline", "compare_hydra", "alltoall_ohio_a", "atlas_prices")
 """Images of times, which are measured or take long to simulate: no test draws them again."""
 MODELLED = {
-    "overlap_constant": ("overlap", "--machine", "knl64"),
-    "overlap_doubling": ("overlap", "--machine", "knl64", "--collective", "gather"),
+    "overlap_constant": ("overlap", "--machine", "knl64", "--plot"),
+    "overlap_doubling": ("overlap", "--machine", "knl64", "--collective", "gather", "--plot"),
+    "timelines": (
+        *("draw", "examples/bcast_hierarchical.yaml", "--timeline"),
+        *("--beside", "examples/bcast_full_lane.yaml", "-o"),
+    ),
 }
 """Images that a command plots."""
 MAX_IMAGE_BYTES = 150_000
@@ -209,7 +213,7 @@ def test_images_of_folded_plans_are_current(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", MODELLED)
 def test_plots_show_what_is_plotted_today(name: str, tmp_path: Path) -> None:
     path, fresh = DOCS / "images" / f"{name}.svg", tmp_path / "fresh.svg"
-    assert main([*MODELLED[name], "--plot", str(fresh)]) == 0
+    assert main([*MODELLED[name], str(fresh)]) == 0
     assert path.stat().st_size < MAX_IMAGE_BYTES
     # Coordinates depend on matplotlib's release; words don't.
     assert [words for _, words in words_of(path)] == [words for _, words in words_of(fresh)]

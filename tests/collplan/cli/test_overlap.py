@@ -128,7 +128,7 @@ def test_a_plot_has_a_line_for_every_level(
         (("--machine", "knl64", "--bytes", "2TiB"), ("collective.count", "too large")),
         (("--transport", "shared"), ("--transport: shared", "add --simulate")),
         (("--simulate", "--transport", "air"), ("'air' is not a transport", "shared, messages")),
-        (("--plot", "plot.pdf"), ("--plot: plot.pdf ends with .pdf", ".svg or .png")),
+        (("--plot", "plot.eps"), ("--plot: plot.eps ends with .eps", ".svg or .png")),
         (("--plot", "/no/where.svg"), ("--plot: there is no folder /no",)),
     ],
     ids=lambda value: " ".join(map(str, value)),

@@ -128,8 +128,8 @@ def test_other_plots_of_the_process_keep_their_settings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("plot.pdf", "ends with .pdf; plots are written as .svg or .png"),
-        ("plot", "ends with nothing; plots are written as .svg or .png"),
+        ("plot.eps", "ends with .eps; plots are written as .svg or .png or .pdf"),
+        ("plot", "ends with nothing; plots are written as .svg or .png or .pdf"),
         ("none/plot.svg", "there is no folder"),
         ("folder.svg", "is a folder; give a file in it"),
     ],

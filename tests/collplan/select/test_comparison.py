@@ -204,7 +204,7 @@ def test_operations_that_do_not_commute_are_compared(collplan: CommandLine) -> N
     ("options", "says"),
     [
         (["--candidates", "frob"], ("--candidates", "'frob' fits none", "ring")),
-        (["--plot", "times.pdf"], ("--plot", ".pdf", ".svg or .png")),
+        (["--plot", "times.eps"], ("--plot", ".eps", ".svg or .png or .pdf")),
         (["--max-tasks", "0"], ("--max-tasks", "greater than or equal to 1")),
         (["--sizes", "3"], ("--sizes", "3", "int32")),
     ],
