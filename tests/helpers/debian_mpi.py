@@ -56,8 +56,9 @@ def set_up() -> str | None:
         shared = sysconfig.get_path("purelib")
         (packages / "shared.pth").write_text(f"import site; site.addsitedir({shared!r})\n")
         _links(mpi).mkdir()
-        # The name for which mpi4py's wheel looks first; Debian's is of either MPI, or missing.
-        (_links(mpi) / "libmpi.so").symlink_to(library)
+        # Names by which mpi4py's wheel finds and loads an MPI; Debian's are of either, or missing.
+        for name in ("libmpi.so", f"libmpi.so.{library.suffix[1:]}"):
+            (_links(mpi) / name).symlink_to(library)
     return None
 
 
