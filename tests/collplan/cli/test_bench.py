@@ -244,7 +244,7 @@ def test_each_has_help(name: str, collplan: CommandLine) -> None:
         ("lane-pattern", "-n: is missing outside mpiexec; say how many ranks to start"),
         ("lane-pattern -n 4 --sizes 1XB", "--sizes: '1XB' is not a size"),
         ("lane-pattern -n 4 --repetitions 1", "--repetitions"),
-        ("lane-pattern -n 4 --plot lanes.pdf", "--plot: lanes.pdf ends with .pdf"),
+        ("lane-pattern -n 4 --plot lanes.eps", "--plot: lanes.eps ends with .eps"),
         ("lane-pattern -n 3 --nodes-from {spec}", "-n: 3 ranks, but the machine of {spec} has 4"),
         ("multi-collective -n 4 --sizes 6", "--sizes: 6 is not a multiple of the 4 bytes of int32"),
         ("multi-collective -n 4 --collective alltoal", "did you mean 'alltoall'?"),
