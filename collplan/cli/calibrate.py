@@ -42,7 +42,7 @@ class CalibrateOptions(MeasuringOptions):
     fit: Path | None = option(
         "FILE.json", "Fit these measurements instead of measuring; needs no MPI."
     )
-    plot: Path | None = plot_file("Draw ping-pongs and their fit into an SVG or PNG file.")
+    plot: Path | None = plot_file("Draw ping-pongs and their fit into an SVG, PNG or PDF file.")
 
     def known(self) -> Machine | None:
         """Return the machine to start from, if there is one; raise `SpecError` if it is none."""

@@ -48,7 +48,7 @@ class CompareOptions(Options):
     seconds: float | None = option(
         "SECONDS", "Time per processor for estimates and simulations; 60 by default.", min=0
     )
-    plot: Path | None = plot_file("Draw times against sizes into an SVG or PNG file.")
+    plot: Path | None = plot_file("Draw times against sizes into an SVG, PNG or PDF file.")
     metrics: bool = flag(
         "--metrics", "Alltoall: resources per node of each design, beside the published formulas."
     )

@@ -150,7 +150,7 @@ class BenchmarkOptions(MeasuringOptions):
     """Options of all commands of ``collplan bench``."""
 
     repetitions: Repetitions = 20
-    plot: Path | None = plot_file("Draw times against sizes into an SVG or PNG file.")
+    plot: Path | None = plot_file("Draw times against sizes into an SVG, PNG or PDF file.")
 
 
 def as_command(run: Callable[[Any], int | None]) -> Callable[..., int | None]:

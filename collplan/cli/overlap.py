@@ -43,7 +43,7 @@ class OverlapOptions(Options):
         "Transport between simulated ranks: shared or messages; by default the better "
         "one for the collective.",
     )
-    plot: Path | None = plot_file("Draw the times into an SVG or PNG file.")
+    plot: Path | None = plot_file("Draw the times into an SVG, PNG or PDF file.")
     as_json: Json = False
 
 

@@ -124,7 +124,7 @@ class TuneOptions(Options):
     timeout: float | None = option("SECONDS", "Stop after this long.", min=1)
     launcher: str | None = launcher()
     progress: Progress = None
-    plot: Path | None = plot_file("Draw speed-ups against sizes into an SVG or PNG file.")
+    plot: Path | None = plot_file("Draw speed-ups against sizes into an SVG, PNG or PDF file.")
     as_json: Json = False
 
     def ranks_to_start(self) -> int | None:

@@ -199,7 +199,7 @@ def test_measurements_are_read_within_bounds(text: str, tmp_path: Path) -> None:
         (["-o", "machine.yaml", "--fit", "none.json"], "none.json: cannot be read"),
         (["-o", "machine.yaml", "--fit", "README.md", "-n", 2], "-n: says what to measure"),
         (["-o", "machine.yaml", "--fit", "README.md"], "README.md: is not JSON"),
-        (["-o", "machine.yaml", "-n", 2, "--plot", "fit.pdf"], "--plot: fit.pdf ends with .pdf"),
+        (["-o", "machine.yaml", "-n", 2, "--plot", "fit.eps"], "--plot: fit.eps ends with .eps"),
     ],
 )
 def test_mistakes_are_one_line(

@@ -305,7 +305,7 @@ def test_computation_of_no_time_does_nothing() -> None:
         ("--bytes 1XB", "--bytes: '1XB' is not a size"),
         ("--bytes 1024TiB", "--bytes: collective.count: 281474976710656 is too large"),
         ("--transport tcp", "--transport: 'tcp' is not a transport; use messages or shared"),
-        ("--plot overlap.pdf", "--plot: overlap.pdf ends with .pdf"),
+        ("--plot overlap.eps", "--plot: overlap.eps ends with .eps"),
         ("--trace overlap.otf2", "trace: overlap.otf2 ends in .otf2"),
         ("--machine knl63", "'knl63' is not a preset"),
         ("--machine nowhere.yaml", "nowhere.yaml: no such file"),
