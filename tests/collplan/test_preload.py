@@ -30,7 +30,9 @@ from tables_everywhere import planning_table
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install '.[mpich]'")
 if sys.platform != "linux":
-    pytest.skip("libraries are preloaded on Linux", allow_module_level=True)
+    pytest.skip(
+        "LD_PRELOAD and /proc are Linux's: native programs run there", allow_module_level=True
+    )
 
 SHIM = ROOT / "collplan" / "preload" / "shim"
 HELPER = str(ROOT / "collplan" / "preload" / "__main__.py")
@@ -234,7 +236,7 @@ def header_of(mpi: str) -> str:
     else:
         found = list((python.parents[1] / "include").glob("mpi.h"))
     if not found:
-        pytest.skip(f"{mpi} has no mpi.h here")
+        pytest.skip(f"{mpi} has no mpi.h here to compare ours with")
     return found[0].read_text()
 
 

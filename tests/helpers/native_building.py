@@ -46,8 +46,8 @@ def _compiler(mpi: str, python: Path, source: str) -> list[str]:
             pytest.skip(f"{name} is not installed; make .venv-debian/.ready installs it")
         return [name, *(["-fallow-argument-mismatch"] if source.endswith(".f90") else [])]
     if not (python.parents[1] / "include" / "mpi.h").exists():
-        pytest.skip(f"the MPI of {python} has no mpi.h")
+        pytest.skip(f"the MPI of {python} has no mpi.h to compile a C program with")
     found = shutil.which("cc")
     if found is None:
-        pytest.skip("there is no C compiler")
+        pytest.skip("there is no C compiler for programs of tests: apt-get install gcc libc6-dev")
     return [found]
