@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Final
 
@@ -91,10 +91,11 @@ def expand_hosts(text: str) -> tuple[str, ...]:
     """
     # Commas inside of brackets separate ranges, others hosts.
     parts = re.split(r",(?![^\[]*\])", text)
-    hosts = [host for part in parts for host in _expand_one(part.strip())]
+    found = chain.from_iterable(_expand_one(part.strip()) for part in parts)
+    hosts = tuple(islice(found, MOST_NODES + 1))
     if len(hosts) > MOST_NODES:
         raise ValueError(f"more than {MOST_NODES} hosts")
-    return tuple(hosts)
+    return hosts
 
 
 def _expand_one(part: str) -> Iterator[str]:

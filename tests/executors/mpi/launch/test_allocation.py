@@ -29,7 +29,8 @@ def test_lists_of_hosts(text: str, hosts: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["n[1", "n1]", "n[a-b]", "n[3-1]", "n[]", "n1,,n2", "n[0-9999999]"]
+    "text",
+    ["n[1", "n1]", "n[a-b]", "n[3-1]", "n[]", "n1,,n2", "n[0-9999999]", "n[0-99999]m[0-99999]"],
 )
 def test_what_is_no_list_of_hosts(text: str) -> None:
     with pytest.raises(LaunchError, match=r"SLURM_JOB_NODELIST: .*; unset it"):
