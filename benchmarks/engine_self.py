@@ -20,7 +20,8 @@ from collplan.executors.mpi.loop.calls import call, ints, pointer
 from collplan.executors.mpi.program.messages import handle_of
 from collplan.measure.timing import Call, time_in_turns
 from collplan.planner.arrays.machine_code import compile_at_once
-from collplan.planner.plan.plan import NO_PATTERN, Buffer, Dependencies, Extents, Op, Plan
+from collplan.planner.plan.plan import NO_PATTERN, Buffer, Op, Plan
+from collplan.planner.plan.ragged import Dependencies, Extents
 
 ROUNDS = 9
 N_MESSAGES = 200

@@ -15,7 +15,8 @@ from pydantic import Field
 
 from collplan import Plan, compile, parse_spec, simulate
 from collplan.planner.passes.registry import register_pass
-from collplan.planner.plan.plan import INTENT, Dependencies, Op
+from collplan.planner.plan.plan import Op
+from collplan.planner.plan.ragged import INTENT, Dependencies
 
 
 @register_pass("window_sends", level="plan", locality="rank")

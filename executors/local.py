@@ -14,7 +14,8 @@ from collplan.planner.collective.operations import ReductionOperation, get_opera
 from collplan.planner.errors import DeadlockError
 from collplan.planner.plan.fold import require_unfolded
 from collplan.planner.plan.matching import match_messages
-from collplan.planner.plan.plan import ON_START, Buffer, Extents, Op, Plan
+from collplan.planner.plan.plan import Buffer, Op, Plan
+from collplan.planner.plan.ragged import ON_START, Extents
 from collplan.planner.verify.agreed_calls import without_calls
 from collplan.specs import numpy_dtype
 

@@ -14,7 +14,8 @@ import numpy as np
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.plan.matching import match_messages
-from collplan.planner.plan.plan import Op, Plan, Stored
+from collplan.planner.plan.plan import Op, Plan
+from collplan.planner.plan.ragged import Stored
 
 _SEND, _RECV = int(Op.SEND), int(Op.RECV)
 _PAIR: Final = np.dtype([("key", "i8"), ("first", "i4"), ("last", "i4")])

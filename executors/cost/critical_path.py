@@ -20,7 +20,8 @@ import numpy as np
 from collplan.executors.cost.simulator import Timeline
 from collplan.executors.cost.tables import Resource
 from collplan.executors.cost.task_durations import Holds, holds_of
-from collplan.planner.plan.plan import ON_START, Op
+from collplan.planner.plan.plan import Op
+from collplan.planner.plan.ragged import ON_START
 from collplan.specs import Network
 
 WaitedFor = Literal["nothing", "dependency", "message", "resource"]

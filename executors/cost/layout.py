@@ -14,7 +14,8 @@ from collplan.executors.cost.tables import TASK, Clocks, Places, Records
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.plan.matching import match_messages
-from collplan.planner.plan.plan import NONE, ON_START, Buffer, Op, Plan
+from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
+from collplan.planner.plan.ragged import ON_START
 
 _MOST_PRIORITIES: Final = 1 << 16
 """Priorities are counted one by one up to this range."""

@@ -23,7 +23,8 @@ from collplan.planner.draw.rendering import DrawError
 from collplan.planner.draw.sheet import Box, Sheet
 from collplan.planner.draw.task_view import draw_tasks
 from collplan.planner.formats.text import headline
-from collplan.planner.plan.plan import INTENT, Op, Plan
+from collplan.planner.plan.plan import Op, Plan
+from collplan.planner.plan.ragged import INTENT
 
 TITLE_HEIGHT: Final = 46.0
 _ROW_HEIGHT: Final = 22.0

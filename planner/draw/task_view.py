@@ -24,7 +24,8 @@ from collplan.planner.draw.sheet import Box, Point, Sheet
 from collplan.planner.errors import MatchError
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.phases import Phase
-from collplan.planner.plan.plan import INTENT, ON_START, Op, Plan, Task
+from collplan.planner.plan.plan import Op, Plan, Task
+from collplan.planner.plan.ragged import INTENT, ON_START
 
 Ends = list[tuple[int, int]]
 """Rows of the send and the receive of messages."""

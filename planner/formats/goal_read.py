@@ -18,17 +18,8 @@ import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.errors import PlanFormatError
-from collplan.planner.plan.plan import (
-    INTENT,
-    NO_PATTERN,
-    NONE,
-    ON_START,
-    Buffer,
-    Dependencies,
-    Extents,
-    Op,
-    Plan,
-)
+from collplan.planner.plan.plan import NO_PATTERN, NONE, Buffer, Op, Plan
+from collplan.planner.plan.ragged import INTENT, ON_START, Dependencies, Extents
 
 _N: Final = r"(\d{1,40})"
 """A number; Python refuses to read thousands of digits."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import networkx as nx
 
 from collplan.planner.plan.matching import match_messages
-from collplan.planner.plan.plan import INTENT, ON_START, Plan
+from collplan.planner.plan.plan import Plan
+from collplan.planner.plan.ragged import INTENT, ON_START
 
 _ATTRIBUTES = ("rank", "peer", "tag", "phase", "round", "node", "lane", "core")
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from collplan.planner.arrays import csr
-from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Op, Plan, Stage, Task
+from collplan.planner.plan.plan import Buffer, Op, Plan, Stage, Task
+from collplan.planner.plan.ragged import INTENT, ON_START
 
 
 def to_text(plan: Plan) -> str:

@@ -12,7 +12,8 @@ from collplan.planner.arrays import Ints, csr
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.plan.phases import Phase
-from collplan.planner.plan.plan import COLUMNS, INTENT, NONE, Dependencies, Op, Plan, Stage
+from collplan.planner.plan.plan import COLUMNS, NONE, Op, Plan, Stage
+from collplan.planner.plan.ragged import INTENT, Dependencies
 
 MAX_NS = 2**62
 """Longer computations would overflow clocks in ns."""

@@ -17,7 +17,8 @@ import numpy as np
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.memory import require_memory
 from collplan.planner.plan.pieces import Pieces, empty, one_each, pieces_of, stack, with_pieces
-from collplan.planner.plan.plan import COLUMNS, NONE, ON_START, Buffer, Dependencies, Op, Plan
+from collplan.planner.plan.plan import COLUMNS, NONE, Buffer, Op, Plan
+from collplan.planner.plan.ragged import ON_START, Dependencies
 
 BYTES_PER_ROW: Final = 600
 """Peak memory of writing calls out, in bytes per task."""

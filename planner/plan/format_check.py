@@ -10,7 +10,8 @@ import numpy.typing as npt
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.intervals import hull
 from collplan.planner.errors import PlanFormatError
-from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Extents, Op, Plan, Stage
+from collplan.planner.plan.plan import Buffer, Op, Plan, Stage
+from collplan.planner.plan.ragged import INTENT, ON_START, Extents
 from collplan.specs.predefined import numpy_dtype
 
 _MAX_REACH: Final = 2**48

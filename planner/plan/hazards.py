@@ -10,7 +10,8 @@ from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.plan.address_space import buffer_owner
 from collplan.planner.plan.pieces import Pieces, is_constant
-from collplan.planner.plan.plan import INTENT, Buffer, Dependencies, Plan
+from collplan.planner.plan.plan import Buffer, Plan
+from collplan.planner.plan.ragged import INTENT, Dependencies
 from collplan.planner.plan.tags import Edges
 
 

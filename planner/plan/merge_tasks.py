@@ -10,7 +10,8 @@ from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.pieces import Pieces, pieces_of, recompressed, replaced, with_pieces
-from collplan.planner.plan.plan import COLUMNS, Dependencies, Plan
+from collplan.planner.plan.plan import COLUMNS, Plan
+from collplan.planner.plan.ragged import Dependencies
 
 
 def join_tasks(plan: Plan, order: Ints, bounds: Ints, what: str) -> Plan:

@@ -11,7 +11,8 @@ import numpy as np
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.intervals import hull
 from collplan.planner.arrays.jit import compiled, inner
-from collplan.planner.plan.plan import NO_PATTERN, Extents, Plan
+from collplan.planner.plan.plan import NO_PATTERN, Plan
+from collplan.planner.plan.ragged import Extents
 
 _ZERO = np.zeros(1, dtype=np.int64)
 _ONE = np.ones(1, dtype=np.int64)

@@ -9,7 +9,8 @@ import numpy as np
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.fold import require_unfolded
-from collplan.planner.plan.plan import COLUMNS, ON_START, CrossRankWaits, Dependencies, Plan
+from collplan.planner.plan.plan import COLUMNS, Plan
+from collplan.planner.plan.ragged import ON_START, CrossRankWaits, Dependencies
 
 
 def restrict(plan: Plan, rank: int) -> Plan:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from collplan.planner.arrays import Ints, csr
-from collplan.planner.plan.plan import NONE, ON_START
+from collplan.planner.plan.plan import NONE
+from collplan.planner.plan.ragged import ON_START
 
 MAX_TAGS = 1 << 15
 """Tags a pair of ranks uses before it begins again: all that MPI promises to have."""

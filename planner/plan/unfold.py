@@ -8,7 +8,8 @@ import numpy as np
 
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.errors import AsymmetricError
-from collplan.planner.plan.plan import COLUMNS, INTENT, NONE, Plan
+from collplan.planner.plan.plan import COLUMNS, NONE, Plan
+from collplan.planner.plan.ragged import INTENT
 
 OF_ALL_NODES: Final = ("rank", "peer", "node", "priority")
 """Columns that differ between nodes, or that passes compute from the tasks of all nodes."""

@@ -15,7 +15,8 @@ from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.errors import DeadlockError, StageError
 from collplan.planner.plan.matching import Rows, match_messages
-from collplan.planner.plan.plan import NONE, ON_START, Op, Plan, Stage
+from collplan.planner.plan.plan import NONE, Op, Plan, Stage
+from collplan.planner.plan.ragged import ON_START
 
 Waits = Callable[[int], Iterator[int]]
 """A function from an event to the events it waits for."""

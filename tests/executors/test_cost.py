@@ -16,7 +16,8 @@ from collplan.executors.cost.critical_path import breakdown, critical_rows, legs
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.formats.goal import parse_goal
-from collplan.planner.plan.plan import ON_START, Op, Plan
+from collplan.planner.plan.plan import Op, Plan
+from collplan.planner.plan.ragged import ON_START
 from collplan.specs import Link, Network, Nic
 from collplan.specs.network import LINKS
 from cost_networks import PLAIN, cases, networks, plans, simulated

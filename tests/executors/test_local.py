@@ -11,7 +11,8 @@ from collplan.executors.local import run_local
 from collplan.planner import Plan
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.errors import DeadlockError, UnmatchedRecvError
-from collplan.planner.plan.plan import ON_START, Buffer, Op
+from collplan.planner.plan.plan import Buffer, Op
+from collplan.planner.plan.ragged import ON_START
 from mpi_plans import PlanWriter
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from collplan.planner.plan.plan import ON_START, Buffer, Extent, Op, Plan
+from collplan.planner.plan.plan import Buffer, Extent, Op, Plan
+from collplan.planner.plan.ragged import ON_START
 
 Place = tuple[str, int, int]
 """An element of memory: buffer, its rank (node, if shared) and its offset."""

@@ -12,7 +12,8 @@ import numpy as np
 
 from collplan.executors.cost import Loggps
 from collplan.planner.formats.goal import parse_goal
-from collplan.planner.plan.plan import ON_START, Op, Plan
+from collplan.planner.plan.plan import Op, Plan
+from collplan.planner.plan.ragged import ON_START
 from collplan.specs import Network
 
 PARAMETERS = (

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from collplan.planner.plan.plan import COLUMNS, Buffer, Dependencies, Extents, Op, Plan
+from collplan.planner.plan.plan import COLUMNS, Buffer, Op, Plan
+from collplan.planner.plan.ragged import Dependencies, Extents
 
 TYPES = {**COLUMNS, "apart": np.int32}
 """Columns of rows, with their types."""

@@ -8,16 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from collplan.planner.plan.phases import Phase
-from collplan.planner.plan.plan import (
-    COLUMNS,
-    INTENT,
-    ON_START,
-    Buffer,
-    Dependencies,
-    Extents,
-    Op,
-    Plan,
-)
+from collplan.planner.plan.plan import COLUMNS, Buffer, Op, Plan
+from collplan.planner.plan.ragged import INTENT, ON_START, Dependencies, Extents
 
 Interval = tuple[Buffer, int, int]
 

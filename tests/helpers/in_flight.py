@@ -10,7 +10,8 @@ import numpy as np
 
 from collplan.planner import Plan
 from collplan.planner.plan.matching import match_messages
-from collplan.planner.plan.plan import ON_START, Op
+from collplan.planner.plan.plan import Op
+from collplan.planner.plan.ragged import ON_START
 
 
 def most_in_flight(plan: Plan, rng: random.Random, *, by_node: bool = False) -> Counter[Hashable]:

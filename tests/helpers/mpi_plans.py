@@ -10,16 +10,8 @@ import numpy as np
 
 from collplan.executors.mpi.errors import BindError
 from collplan.planner.collective.operations import ReductionOperation, get_operation
-from collplan.planner.plan.plan import (
-    COLUMNS,
-    NO_PATTERN,
-    Buffer,
-    Dependencies,
-    Extents,
-    Op,
-    Plan,
-    Stage,
-)
+from collplan.planner.plan.plan import COLUMNS, NO_PATTERN, Buffer, Op, Plan, Stage
+from collplan.planner.plan.ragged import Dependencies, Extents
 from collplan.specs.errors import CollplanError
 
 Interval = tuple[int, ...]

@@ -11,7 +11,8 @@ import random
 from collections.abc import Callable
 from itertools import pairwise
 
-from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Op, Plan
+from collplan.planner.plan.plan import Buffer, Op, Plan
+from collplan.planner.plan.ragged import INTENT, ON_START
 from drafts import Draft, NotApplicableError, Piece, Row, pick, pick_pair
 
 Corruption = Callable[[Draft, random.Random], None]

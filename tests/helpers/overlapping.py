@@ -12,7 +12,8 @@ import numpy.typing as npt
 from collplan.planner import compile_plan
 from collplan.planner.passes.progress.split_tree import number_transfers
 from collplan.planner.plan.phases import DOWN, UP
-from collplan.planner.plan.plan import INTENT, Dependencies, Op, Plan
+from collplan.planner.plan.plan import Op, Plan
+from collplan.planner.plan.ragged import INTENT, Dependencies
 from collplan.specs import Link, Network, PlanSpec
 
 Ints = npt.NDArray[np.int64]

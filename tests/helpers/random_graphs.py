@@ -6,7 +6,8 @@ import random
 
 import numpy as np
 
-from collplan.planner.plan.plan import ON_START, Buffer, Op, Plan
+from collplan.planner.plan.plan import Buffer, Op, Plan
+from collplan.planner.plan.ragged import ON_START
 from handmade import Interval, PlanBook
 
 SIZE = 4

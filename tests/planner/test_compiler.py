@@ -12,7 +12,8 @@ from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.errors import AlgorithmError, PlanError
 from collplan.planner.passes import Pass, pass_registry
-from collplan.planner.plan.plan import COLUMNS, Dependencies
+from collplan.planner.plan.plan import COLUMNS
+from collplan.planner.plan.ragged import Dependencies
 from collplan.planner.verify import verify
 from collplan.specs import PlanSpec
 from collplan.specs.collective import COLLECTIVES

@@ -25,7 +25,8 @@ from collplan.planner.errors import (
     UnmatchedRecvError,
     UnmatchedSendError,
 )
-from collplan.planner.plan.plan import NO_PATTERN, ON_START, Buffer, Dependencies, Op
+from collplan.planner.plan.plan import NO_PATTERN, Buffer, Op
+from collplan.planner.plan.ragged import ON_START, Dependencies
 from collplan.planner.verify import verify
 from handmade import Interval, PlanBook
 from oracle import AFFINE, make_spec

@@ -23,7 +23,8 @@ from collplan.measure.calibration.measurements import (
 )
 from collplan.measure.timing import everywhere, sleep_until
 from collplan.planner.arrays import csr
-from collplan.planner.plan.plan import NONE, Buffer, Dependencies, Extents, Op, Plan, Stage
+from collplan.planner.plan.plan import NONE, Buffer, Op, Plan, Stage
+from collplan.planner.plan.ragged import Dependencies, Extents
 
 Ints = npt.NDArray[np.int64]
 _RANKS: Final = 2

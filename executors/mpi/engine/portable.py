@@ -23,7 +23,8 @@ from collplan.executors.mpi.loop.records import STATE, TASK, words
 from collplan.executors.mpi.program.local_tasks import LEFT_STAGE, RIGHT_STAGE
 from collplan.executors.mpi.program.messages import LARGEST_COUNT
 from collplan.executors.mpi.program.program import Program
-from collplan.planner.plan.plan import Extents, Op, Plan
+from collplan.planner.plan.plan import Op, Plan
+from collplan.planner.plan.ragged import Extents
 
 Array = npt.NDArray[Any]
 Longs = npt.NDArray[np.int64]

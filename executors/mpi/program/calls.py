@@ -21,7 +21,8 @@ from collplan.executors.mpi.program.messages import LARGEST_COUNT, handle_of
 from collplan.executors.mpi.program.program import Program
 from collplan.planner.plan.calls import COMBINING
 from collplan.planner.plan.phases import Call
-from collplan.planner.plan.plan import NONE, Extents, Op, Plan
+from collplan.planner.plan.plan import NONE, Op, Plan
+from collplan.planner.plan.ragged import Extents
 
 Array = npt.NDArray[Any]
 Argument = int | str

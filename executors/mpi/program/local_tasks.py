@@ -13,7 +13,8 @@ from collplan.executors.mpi.loop.records import EXTENT, LOCAL
 from collplan.executors.mpi.program.program import Program
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.intervals import hull
-from collplan.planner.plan.plan import Extents, Op
+from collplan.planner.plan.plan import Op
+from collplan.planner.plan.ragged import Extents
 
 Index = npt.NDArray[np.int64]
 Table = npt.NDArray[Any]

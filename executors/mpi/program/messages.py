@@ -10,7 +10,8 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.program.program import Program
-from collplan.planner.plan.plan import Extents, Op
+from collplan.planner.plan.plan import Op
+from collplan.planner.plan.ragged import Extents
 
 Array = npt.NDArray[Any]
 Index = npt.NDArray[np.int64]

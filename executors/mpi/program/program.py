@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from collplan.executors.mpi.errors import UnsupportedPlanError
 from collplan.planner.arrays import Ints, csr
-from collplan.planner.plan.plan import NONE, ON_START, Buffer, Extents, Op, Plan, Stage
+from collplan.planner.plan.plan import NONE, Buffer, Op, Plan, Stage
+from collplan.planner.plan.ragged import ON_START, Extents
 from collplan.planner.plan.rank_program import restrict
 
 Index = npt.NDArray[np.int64]

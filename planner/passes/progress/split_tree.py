@@ -18,7 +18,8 @@ from collplan.planner.passes.registry import is_number, register_pass
 from collplan.planner.passes.scheduling.message_graph import require_all_ranks
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.phases import DOWN, UP, Phase
-from collplan.planner.plan.plan import INTENT, NONE, ON_START, Buffer, Extents, Op, Plan, Stage
+from collplan.planner.plan.plan import NONE, Buffer, Op, Plan, Stage
+from collplan.planner.plan.ragged import INTENT, ON_START, Extents
 
 AUTO: Final = "auto"
 Levels = Annotated[

@@ -12,7 +12,8 @@ from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.passes.scheduling.message_graph import require_all_ranks
 from collplan.planner.passes.scheduling.prioritize import serial_order
-from collplan.planner.plan.plan import INTENT, ON_START, Dependencies, Op, Plan
+from collplan.planner.plan.plan import Op, Plan
+from collplan.planner.plan.ragged import INTENT, ON_START, Dependencies
 
 Limit = Annotated[int | None, Field(ge=0), "{} is not a number of at least 0; use 0 for no limit"]
 

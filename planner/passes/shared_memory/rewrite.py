@@ -21,7 +21,8 @@ from collplan.planner.passes.shared_memory.values import (
 )
 from collplan.planner.plan import pieces
 from collplan.planner.plan.pieces import Pieces
-from collplan.planner.plan.plan import COLUMNS, INTENT, NONE, Buffer, Op, Plan
+from collplan.planner.plan.plan import COLUMNS, NONE, Buffer, Op, Plan
+from collplan.planner.plan.ragged import INTENT
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges
 
 ROWS_AT_ONCE: Final = 1 << 14

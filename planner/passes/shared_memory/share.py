@@ -13,7 +13,8 @@ from collplan.planner.passes.registry import register_pass
 from collplan.planner.passes.shared_memory.program import Program, canonical_order
 from collplan.planner.passes.shared_memory.rewrite import share_messages
 from collplan.planner.plan.phases import is_inside
-from collplan.planner.plan.plan import INTENT, Op, Plan
+from collplan.planner.plan.plan import Op, Plan
+from collplan.planner.plan.ragged import INTENT
 
 Roles = Annotated[Sequence[str] | None, "{} is not a list of roles; give [node]"]
 

@@ -17,7 +17,8 @@ from collplan.measure import task_times
 from collplan.measure.task_times import TaskTimes, record_plan
 from collplan.measure.timing import Clocks
 from collplan.planner import compile_plan
-from collplan.planner.plan.plan import ON_START, Buffer, Op, Plan
+from collplan.planner.plan.plan import Buffer, Op, Plan
+from collplan.planner.plan.ragged import ON_START
 from collplan.reports.measured import prediction_report
 from collplan.specs import PlanSpec, parse_spec
 from mpi_plans import PlanWriter, refuses

@@ -12,7 +12,8 @@ from collplan.executors.cost.critical_path import breakdown, critical_rows, legs
 from collplan.planner import compile_plan
 from collplan.planner.collective.bounds import lower_bounds
 from collplan.planner.formats.goal import parse_goal
-from collplan.planner.plan.plan import ON_START, Buffer, Extents, Op, Plan
+from collplan.planner.plan.plan import Buffer, Op, Plan
+from collplan.planner.plan.ragged import ON_START, Extents
 from collplan.specs import Link, Network, Nic, PlanSpec, parse_spec
 from cost_schedules import network, on_machine, sending_to
 

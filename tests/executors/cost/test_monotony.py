@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from collplan.executors.cost import simulate
 from collplan.executors.cost.critical_path import critical_rows
 from collplan.planner import compile_plan
-from collplan.planner.plan.plan import ON_START, Op, Plan
+from collplan.planner.plan.plan import Op, Plan
+from collplan.planner.plan.ragged import ON_START
 from collplan.specs import Link, Network
 from cost_networks import MANY_BYTES, PLAIN, clustered, networks, plans, schedules, simulated
 from cost_schedules import network, on_machine

@@ -17,7 +17,8 @@ from collplan.executors.mpi.program.messages import Messages
 from collplan.planner import compile_plan
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.formats.npz import save
-from collplan.planner.plan.plan import NO_PATTERN, ON_START, Buffer, Op, Plan
+from collplan.planner.plan.plan import NO_PATTERN, Buffer, Op, Plan
+from collplan.planner.plan.ragged import ON_START
 from mpi_plans import InPython, Interval, PlanWriter, cells_of, refuses, ring_allreduce_max
 from oracle import make_spec
 

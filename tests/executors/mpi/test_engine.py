@@ -11,7 +11,8 @@ from mpi4py import MPI
 from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.engine.engine import this_thread
 from collplan.executors.mpi.errors import BindError
-from collplan.planner.plan.plan import ON_START, Buffer, Op, Stage
+from collplan.planner.plan.plan import Buffer, Op, Stage
+from collplan.planner.plan.ragged import ON_START
 from collplan.specs.errors import CollplanError
 from mpi_launching import MPIS, assert_passes, mpirun
 from mpi_plans import PlanWriter, reduction, refuses, ring_allreduce_max

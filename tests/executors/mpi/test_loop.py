@@ -27,7 +27,8 @@ from collplan.planner.collective.operations import (
     get_operation,
     register_operation,
 )
-from collplan.planner.plan.plan import ON_START, Buffer, Op, Plan, Stage
+from collplan.planner.plan.plan import Buffer, Op, Plan, Stage
+from collplan.planner.plan.ragged import ON_START
 from collplan.specs.predefined import LOCATING, PAIRS, numpy_dtype
 from mpi_plans import PlanWriter
 from random_extents import BUFFERS, PATTERNS, SIZE, Subtracting, elements, sides

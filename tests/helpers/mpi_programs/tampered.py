@@ -20,7 +20,8 @@ from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.engine import node_memory
 from collplan.planner.errors import PlanError
 from collplan.planner.formats.npz import load, save
-from collplan.planner.plan.plan import COLUMNS, ON_START, Buffer, Op, Plan
+from collplan.planner.plan.plan import COLUMNS, Buffer, Op, Plan
+from collplan.planner.plan.ragged import ON_START
 from collplan.specs.errors import CollplanError
 from mpi_plans import PlanWriter, reduction
 

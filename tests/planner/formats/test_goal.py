@@ -13,7 +13,8 @@ from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
 from collplan.planner.formats.goal import GoalError, parse_goal, read_goal, write_goal
 from collplan.planner.plan.format_check import check_format
-from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Dependencies, Op, Plan
+from collplan.planner.plan.plan import Buffer, Op, Plan
+from collplan.planner.plan.ragged import INTENT, ON_START, Dependencies
 from collplan.specs import Network, PlanSpec
 from handmade import PlanBook
 

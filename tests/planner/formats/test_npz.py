@@ -13,7 +13,8 @@ from collplan.planner import compile_plan
 from collplan.planner.errors import PlanFileError, PlanFormatError
 from collplan.planner.formats.npz import load, save
 from collplan.planner.plan.format_check import check_format
-from collplan.planner.plan.plan import COLUMNS, Buffer, Dependencies, Extents, Op
+from collplan.planner.plan.plan import COLUMNS, Buffer, Op
+from collplan.planner.plan.ragged import Dependencies, Extents
 from collplan.planner.plan.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.specs import parse_spec

@@ -8,7 +8,8 @@ import pytest
 
 from collplan.planner import compile_plan
 from collplan.planner.formats.text import headline, to_text
-from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Op
+from collplan.planner.plan.plan import Buffer, Op
+from collplan.planner.plan.ragged import INTENT, ON_START
 from collplan.specs import parse_spec
 from handmade import PlanBook, binomial_bcast, ring_allreduce
 

@@ -9,7 +9,8 @@ from collplan.planner import compile_plan
 from collplan.planner.compiler import compile_folded
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes import run_passes
-from collplan.planner.plan.plan import INTENT, Op, Stage
+from collplan.planner.plan.plan import Op, Stage
+from collplan.planner.plan.ragged import INTENT
 from collplan.planner.verify import verify
 from collplan.specs import PassChoice
 from oracle import check_result, make_spec

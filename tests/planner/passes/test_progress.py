@@ -23,7 +23,8 @@ from collplan.planner.passes.progress.tree_model import (
     transfers,
     tree_height,
 )
-from collplan.planner.plan.plan import INTENT, Dependencies, Op, Stage
+from collplan.planner.plan.plan import Op, Stage
+from collplan.planner.plan.ragged import INTENT, Dependencies
 from collplan.planner.verify import verify
 from collplan.specs import PassChoice, parse_spec
 from oracle import AFFINE, check_result, make_spec

@@ -26,7 +26,8 @@ from collplan.planner.formats.text import to_text
 from collplan.planner.metrics import measure
 from collplan.planner.passes.shared_memory.share import share
 from collplan.planner.plan.format_check import check_format
-from collplan.planner.plan.plan import INTENT, Buffer, Dependencies, Op
+from collplan.planner.plan.plan import Buffer, Op
+from collplan.planner.plan.ragged import INTENT, Dependencies
 from collplan.planner.plan.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.planner.verify.order import Execution

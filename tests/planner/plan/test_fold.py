@@ -20,7 +20,8 @@ from collplan.planner.formats.npz import save
 from collplan.planner.formats.text import to_text
 from collplan.planner.metrics import measure
 from collplan.planner.plan.fold import fold, require_copy
-from collplan.planner.plan.plan import COLUMNS, Dependencies, Plan
+from collplan.planner.plan.plan import COLUMNS, Plan
+from collplan.planner.plan.ragged import Dependencies
 from collplan.planner.plan.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.specs import CollplanError, PlanSpec

@@ -12,7 +12,8 @@ from collplan.planner.arrays.csr import running_total
 from collplan.planner.plan import hazards, pieces
 from collplan.planner.plan.hazards import derive_dependencies
 from collplan.planner.plan.pieces import Pieces
-from collplan.planner.plan.plan import INTENT, ON_START, Buffer
+from collplan.planner.plan.plan import Buffer
+from collplan.planner.plan.ragged import INTENT, ON_START
 from oracle import make_spec
 
 interval = st.tuples(st.integers(0, 1), st.integers(0, 9), st.integers(1, 5))

@@ -10,7 +10,8 @@ from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.format_check import check_format
-from collplan.planner.plan.plan import ON_START, Buffer, Op
+from collplan.planner.plan.plan import Buffer, Op
+from collplan.planner.plan.ragged import ON_START
 from collplan.planner.plan.rank_program import restrict
 from collplan.planner.plan.tags import MAX_TAGS
 from handmade import PlanBook

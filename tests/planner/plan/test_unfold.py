@@ -13,7 +13,8 @@ from collplan.planner.algorithms import registry
 from collplan.planner.compiler import compile_folded, compile_plan, unfold
 from collplan.planner.errors import AlgorithmError, AsymmetricError, MemoryLimitError
 from collplan.planner.metrics import measure
-from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Dependencies, Op, Plan
+from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Op, Plan
+from collplan.planner.plan.ragged import Dependencies
 from collplan.select.candidates import all_forms
 from collplan.specs import AlgorithmChoice, PlanSpec
 from folders import ROOT

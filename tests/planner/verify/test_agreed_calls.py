@@ -11,7 +11,8 @@ import pytest
 from collplan.planner import compile_plan
 from collplan.planner.errors import CallError, DeadlockError, PlanFormatError
 from collplan.planner.plan.phases import Call
-from collplan.planner.plan.plan import NONE, Dependencies, Op, Plan
+from collplan.planner.plan.plan import NONE, Op, Plan
+from collplan.planner.plan.ragged import Dependencies
 from collplan.planner.verify import verify
 from oracle import make_spec
 

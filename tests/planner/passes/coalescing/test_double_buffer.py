@@ -16,7 +16,8 @@ from collplan.planner.formats.text import to_text
 from collplan.planner.passes import registry as registry_of_passes
 from collplan.planner.passes.coalescing.coalesce_requests import coalesce_requests
 from collplan.planner.passes.coalescing.double_buffer import double_buffer
-from collplan.planner.plan.plan import Buffer, Dependencies, Op
+from collplan.planner.plan.plan import Buffer, Op
+from collplan.planner.plan.ragged import Dependencies
 from collplan.planner.plan.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.specs import SpecError, parse_spec

@@ -15,7 +15,8 @@ from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.scheduling.limit_requests import limit_requests
 from collplan.planner.passes.scheduling.prioritize import prioritize
 from collplan.planner.passes.segment import segment
-from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Op, Stage
+from collplan.planner.plan.plan import Buffer, Op, Stage
+from collplan.planner.plan.ragged import INTENT, ON_START
 from collplan.planner.verify import verify
 from collplan.specs import PassChoice
 from handmade import PlanBook, against_the_rows

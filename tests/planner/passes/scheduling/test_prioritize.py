@@ -14,7 +14,8 @@ from collplan.planner.passes.scheduling.message_graph import previous_on_link
 from collplan.planner.passes.scheduling.prioritize import prioritize
 from collplan.planner.passes.segment import segment
 from collplan.planner.plan.matching import match_messages
-from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Op
+from collplan.planner.plan.plan import Buffer, Op
+from collplan.planner.plan.ragged import INTENT, ON_START
 from collplan.planner.plan.tags import MAX_TAGS
 from collplan.planner.verify import verify
 from collplan.specs import Network
