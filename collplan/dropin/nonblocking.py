@@ -7,22 +7,22 @@ the communicator is, and what is run depends on what all ranks have asked for so
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from time import perf_counter
 from typing import Any, ClassVar, Final
 
-import numpy as np
 from mpi4py import MPI
 
-from collplan.compiling_together import compile_together, own_communicator
+from collplan.compiling_together import compile_together
 from collplan.dropin.arguments import Arguments, Kind
 from collplan.dropin.blocking import BlockingPlans
 from collplan.dropin.calls import CollectiveCall, VectorCall
 from collplan.dropin.config import Config
 from collplan.dropin.decisions import native_decision
 from collplan.dropin.loading import as_loaded
+from collplan.dropin.nonblocking_setup import NonBlockingSetup
 from collplan.dropin.observation import Observation
 from collplan.dropin.plan_cache import PlanCache
 from collplan.dropin.routes import Route
@@ -36,128 +36,29 @@ from collplan.executors.mpi.binding.instances import (
     LocalProgram,
     SharedProgram,
     SharedStart,
-    n_tag_spaces,
 )
 from collplan.executors.mpi.engine.in_flight import Board, Flight, board
 from collplan.executors.mpi.errors import one_line
-from collplan.executors.mpi.host.cores import ranks_per_core, share_cores_as
 from collplan.executors.mpi.loop.reductions import is_compiled
 from collplan.executors.mpi.stall.timed_collectives import RollCall
-from collplan.measure.lanes import node_of_ranks
 from collplan.planner import compile_plan
 from collplan.planner.collective.operations import get_operation
-from collplan.progress_places import ProgressPlaces, find_places, policy_of
+from collplan.progress_places import policy_of
 from collplan.rank_counts import RankCounts
 from collplan.specs import COLLECTIVES, CollplanError, PlanSpec
 from collplan.specs.request import MESSAGES
 from collplan.splitting import KINDS, program_of, split_for, split_levels, with_cores
-from collplan.tune.sweep import NATIVE_LABEL, Placement, Point, Sweep
-from collplan.tune.table import Decision, TuningTable
+from collplan.tune.sweep import Placement
+from collplan.tune.table import Decision
 
 LEAST_BYTES: Final = 1 << 20
 """From which size on plans are started without blocking, where nobody says another."""
 LEAST_GAIN_S: Final = 150e-6
 """Least gain per call, by the table, that pays for starting a plan without blocking. On two
 ranks of Open MPI, waiting for an allreduce of 1 MiB took 133 µs more than the blocking plan."""
-LEAST_TAG_SPACES: Final = 64
-"""Least number of concurrent collectives that tags must distinguish."""
-NO_THREADS: Final = "non-blocking: plans need MPI initialised with MPI_THREAD_MULTIPLE"
-FEW_TAGS: Final = "non-blocking: this MPI has too few tags to keep collectives apart"
 NOT_KNOWN: Final = "non-blocking: ranks would have to meet to know each other's counts"
 NOT_MADE: Final = "non-blocking: the communicator was made by a call that waits for nobody"
-
 NOT_PREPARED: Final = "shares memory, which the next blocking call or prepare() makes"
-
-
-@dataclass(eq=False)
-class NonBlockingSetup:
-    """A communicator for messages of plans in flight, and where its ranks are.
-
-    Parameters
-    ----------
-    comm : MPI.Intracomm
-        Nobody else uses it.
-    rank_to_node : list of int
-        Equal for ranks of one node.
-    table : TuningTable
-        Whose winners pass messages only: ranks cannot share memory without meeting for it.
-    n_tag_spaces : int
-        How many programs' messages tags keep apart, the same on all ranks.
-    places : ProgressPlaces
-        Where the thread that advances this rank's programs runs.
-    """
-
-    comm: MPI.Intracomm
-    rank_to_node: list[int]
-    table: TuningTable
-    n_tag_spaces: int
-    places: ProgressPlaces
-
-    def below(self, made: MPI.Intracomm) -> NonBlockingSetup:
-        """Return the same for a communicator of some of these ranks; collective over that."""
-        group, whole = made.Get_group(), self.comm.Get_group()
-        ranks = MPI.Group.Translate_ranks(group, None, whole)
-        nodes = [self.rank_to_node[rank] for rank in ranks]
-        whole.Free()
-        group.Free()
-        comm = own_communicator(made)
-        comm.Set_errhandler(MPI.ERRORS_RETURN)
-        share_cores_as(comm, self.comm)
-        return NonBlockingSetup(comm, nodes, self.table, self.n_tag_spaces, self.places)
-
-
-def set_up_nonblocking(
-    comm: MPI.Intracomm, table: TuningTable, cores: Sequence[int] | None = None
-) -> NonBlockingSetup | str:
-    """Make what non-blocking collectives need, or say why they cannot be planned; collective.
-
-    Parameters
-    ----------
-    comm : MPI.Intracomm
-        The ranks.
-    table : TuningTable
-        Where winners are.
-    cores : sequence of int, optional
-        The processor of each core of a node, the same on all ranks.
-
-    Raises
-    ------
-    CollplanError
-        On all ranks, if there are fewer cores than ranks, or ranks may not use them.
-    """
-    mine = np.array([MPI.Query_thread() == MPI.THREAD_MULTIPLE, n_tag_spaces(comm)])
-    comm.Allreduce(MPI.IN_PLACE, mine, MPI.MIN)
-    if not mine[0]:
-        return NO_THREADS
-    if mine[1] < LEAST_TAG_SPACES:
-        return FEW_TAGS
-    own = own_communicator(comm)
-    own.Set_errhandler(MPI.ERRORS_RETURN)
-    ranks_per_core(own)
-    nodes = node_of_ranks(own)
-    places = find_places(own, nodes, cores, table.numa_domains)
-    return NonBlockingSetup(own, nodes, passing_messages(table), int(mine[1]), places)
-
-
-def passing_messages(table: TuningTable) -> TuningTable:
-    """Return a table whose winners are the best of those that pass messages, and of native."""
-    return table.replace(sweeps=tuple(_passing(sweep) for sweep in table.sweeps))
-
-
-def _passing(sweep: Sweep) -> Sweep:
-    usable = {label for label, choice in sweep.choices.items() if choice.transport == MESSAGES}
-    return sweep.replace(points=tuple(_won_by(point, usable) for point in sweep.points))
-
-
-def _won_by(point: Point, usable: set[str]) -> Point:
-    if point.winner in usable:
-        return point
-    # Native first: it stays unless another is faster.
-    labels = sorted(usable & set(point.times), key=lambda label: label != NATIVE_LABEL)
-    if not labels:
-        return point
-    best: Any = min(labels, key=lambda label: point.times[label].median_s)
-    return point.replace(winner=best)
 
 
 def _advancing(name: str, advance: Callable[[Board, Flight], object]) -> Callable[..., Any]:
