@@ -30,7 +30,7 @@ FOLDED_FROM: Final = 1_000_000
 """Messages from which plans are folded, where that can be done."""
 
 
-def open_plan(path: Path, *, folds: bool = False) -> Plan:
+def open_plan(path: Path, *, folds: bool = False, rank: int | None = None) -> Plan:
     """Return the plan that a spec, a plan file or a GOAL file describes.
 
     Plan files are known by their first bytes, whatever they are called.
@@ -40,24 +40,39 @@ def open_plan(path: Path, *, folds: bool = False) -> Plan:
     path : Path
     folds : bool
         Whether a large plan may be folded, if it is the same on all nodes.
+    rank : int, optional
+        A rank that the plan must have.
 
     Raises
     ------
     CollplanError
-        If the file is none of these, or does not hold what it should.
+        If the file is none of these, does not hold what it should, or has no such rank.
     """
     announce_compiling()
-    if path.suffix == ".goal":
+    if path.suffix == ".goal" or is_plan_file(path):
+        plan = _read_schedule(path)
+        _require_rank(rank, plan.n_ranks)
+        return plan
+    spec = open_spec(path)
+    # Compiling may warn, which comes after what is refused.
+    _require_rank(rank, spec.machine.n_ranks)
+    return (_fold_large(spec) if folds else None) or compile_warning(spec)
+
+
+def _require_rank(rank: int | None, n_ranks: int) -> None:
+    if rank is not None and not 0 <= rank < n_ranks:
+        raise CollplanError(f"--rank: {rank} is not a rank; the plan's are 0 to {n_ranks - 1}")
+
+
+def _read_schedule(path: Path) -> Plan:
+    """Return the plan of a plan file or a GOAL file."""
+    with spinner(f"reading {path}"):
+        if path.suffix != ".goal":
+            return _read_plan(path)
         from collplan.planner.formats.goal import read_goal
 
         require_regular(path, _KINDS)
-        with spinner(f"reading {path}"):
-            return read_goal(path)
-    if is_plan_file(path):
-        with spinner(f"reading {path}"):
-            return _read_plan(path)
-    spec = open_spec(path)
-    return (_fold_large(spec) if folds else None) or compile_warning(spec)
+        return read_goal(path)
 
 
 def open_priced(path: Path, *, folds: bool) -> Plan | MessageGraph:

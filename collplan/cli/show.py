@@ -5,7 +5,6 @@ from __future__ import annotations
 from collplan.cli.inputs import open_plan
 from collplan.cli.options import Json, Options, Schedule, option
 from collplan.reports.output import print_line, print_result
-from collplan.specs.errors import CollplanError
 
 
 class ShowOptions(Options):
@@ -20,10 +19,8 @@ def command(options: ShowOptions) -> None:
     """Print a plan as text, a line per task, grouped by rank."""
     from collplan.planner.formats.text import to_text, where_and_when
 
-    plan = open_plan(options.source)
     rank = options.rank
-    if rank is not None and not 0 <= rank < plan.n_ranks:
-        raise CollplanError(f"--rank: {rank} is not a rank; the plan's are 0 to {plan.n_ranks - 1}")
+    plan = open_plan(options.source, rank=rank)
     if rank is None and not options.as_json:
         print_line(to_text(plan).rstrip("\n"))
         return

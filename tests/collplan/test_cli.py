@@ -104,6 +104,17 @@ def test_verify_says_no_with_a_counter_example(collplan: CommandLine) -> None:
     assert collplan("verify", path).status == 1
 
 
+def test_a_rank_that_is_none_is_refused_before_warnings(collplan: CommandLine) -> None:
+    spec = collplan.folder / "idle.yaml"
+    spec.write_text(
+        "collective: {kind: reduce, count: 4}\npasses: [{name: split_tree, levels: 1}]\n"
+    )
+    assert "warning: passes.split_tree" in collplan("show", spec, "--rank", "0").err
+    refused = collplan("show", spec, "--rank", "1")
+    assert refused.status == 2
+    assert refused.err == "collplan: error: --rank: 1 is not a rank; the plan's are 0 to 0\n"
+
+
 @pytest.mark.parametrize("by", ["auto", "task", "phase", "rank", "node"])
 def test_draw_writes_a_picture(collplan: CommandLine, by: str) -> None:
     output = collplan.folder / "ring.svg"
