@@ -1,0 +1,154 @@
+"""Views of a plan for a report: its graph, its timeline, its tasks and its costs, for JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from collplan.executors.cost import cost_report, simulate
+from collplan.executors.cost.simulator import Timeline
+from collplan.executors.cost.traces.layers import Tracks, simulated_layer, tracks_of
+from collplan.planner.arrays import Bools
+from collplan.planner.draw import picture, rendering
+from collplan.planner.draw.picture import MAX_READABLE_TASKS
+from collplan.planner.plan.plan import Op, Plan
+from collplan.reports.cost import path_rows
+from collplan.reports.timelines import choose_rows, mark_critical
+from collplan.select.sweep import compile_priced
+from collplan.specs import PlanSpec
+
+MOST_SLICES: Final = 4_000
+"""Bars of a timeline; of more, neighbors of a kind are put together."""
+_PIXELS: Final = 600
+"""Coarsest resolution of a timeline whose bars are put together."""
+_LANE_OP: Final = "lane"
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class View:
+    """What a report shows of one plan: JSON for the browser, and its cost report."""
+
+    document: Json
+    cost: Json
+
+
+def view_of(name: str, spec: PlanSpec) -> View:
+    """Return the view of a candidate at the size of its spec.
+
+    Raises
+    ------
+    CollplanError
+        If there is no such plan, or it cannot be drawn.
+    """
+    network = spec.machine.network
+    planned = compile_priced(spec)
+    timeline = simulate(planned)
+    plan, cost = timeline.plan, cost_report(planned, timeline, network)
+    tracks = tracks_of(simulated_layer(timeline, network))
+    is_critical = mark_critical(timeline)
+    document = {
+        "name": name,
+        "makespan_s": cost["makespan_s"],
+        "n_tasks": cost["n_tasks"],
+        "n_messages": int(np.count_nonzero(plan.op == Op.SEND)) * plan.n_copies,
+        "n_copies": plan.n_copies,
+        "svg": drawing(picture(plan, "auto", timeline)),
+        "timeline": timeline_of(plan, tracks, is_critical),
+        "tasks": list(_tasks(plan, timeline, is_critical)),
+        "breakdown": {kind: ns / 1e9 for kind, ns in cost["breakdown"].items() if ns > 0},
+        "queued_s": cost["queued_s"],
+        "lanes": list(_lanes(plan, cost)),
+        "path": path_rows(cost, 24),
+    }
+    return View(document, cost)
+
+
+def drawing(source: str) -> str:
+    """Return dot source as an SVG element without ids, as a page has several."""
+    svg = rendering.render(source, "svg").decode()
+    return re.sub(r' id="[^"]*"', "", svg[svg.index("<svg") :])
+
+
+def timeline_of(plan: Plan, tracks: Tracks, is_critical: Bools) -> Json:
+    """Return the bars of a timeline: columns of row, kind, begin, length, task and number."""
+    rows = choose_rows(plan, tracks, is_critical)
+    row = rows.row_of[tracks.track]
+    (chosen,) = np.nonzero((row >= 0) & (tracks.end > tracks.begin))
+    is_lane = np.array(tracks.is_lane, dtype=np.bool_)[tracks.track[chosen]]
+    task = tracks.row[chosen]
+    kind = np.where(is_lane, -1, plan.op[task])
+    on_path = is_critical[task] & ~is_lane
+    begin, end = tracks.begin[chosen], tracks.end[chosen]
+    first = np.ones(len(chosen), dtype=np.bool_)
+    if len(chosen) > MOST_SLICES:
+        gap = max(int(end.max()) // _PIXELS, 1)
+        same = (np.diff(row[chosen]) == 0) & (np.diff(kind) == 0) & (np.diff(on_path) == 0)
+        first[1:] = ~(same & (begin[1:] - end[:-1] < gap))
+    (starts,) = np.nonzero(first)
+    lasts = np.append(starts[1:], len(chosen))
+    n_bytes = np.append(0, np.cumsum(plan.elements[task] * plan.itemsize))
+    names = [op.name.lower() for op in Op]
+    return {
+        "labels": rows.labels,
+        "n_nodes": rows.n_nodes,
+        "of_nodes": plan.n_nodes * plan.n_copies,
+        "row": row[chosen][starts].tolist(),
+        "kind": [_LANE_OP if one < 0 else names[one] for one in kind[starts].tolist()],
+        "begin": begin[starts].tolist(),
+        "length": (end[lasts - 1] - begin[starts]).tolist() if len(starts) else [],
+        "task": task[starts].tolist(),
+        "n": (lasts - starts).tolist(),
+        "bytes": (n_bytes[lasts] - n_bytes[starts]).tolist(),
+        "critical": on_path[starts].astype(int).tolist(),
+    }
+
+
+def _tasks(plan: Plan, timeline: Timeline, is_critical: Bools) -> Iterator[Json]:
+    """Generate what a click on a task shows, where the graph has a box for each."""
+    if plan.n_tasks > MAX_READABLE_TASKS:
+        return
+    partner = timeline.partner.tolist()
+    for task in plan.tasks():
+        row = task.row
+        waits = plan.deps.task[plan.deps.indptr[row] : plan.deps.indptr[row + 1]].tolist()
+        is_recv = task.op is Op.RECV
+        yield {
+            "text": str(task),
+            "rank": task.rank,
+            "op": task.op.name.lower(),
+            "bytes": int(plan.elements[row]) * plan.itemsize,
+            "waits": [*waits, partner[row]] if is_recv and partner[row] >= 0 else waits,
+            "message_of": partner[row] if is_recv else None,
+            "start_ns": float(timeline.start_ns[row]),
+            "end_ns": float(timeline.end_ns[row]),
+            "lane": int(plan.lane[row]),
+            "phase": plan.phases[int(plan.phase[row])].name,
+            "critical": bool(is_critical[row]),
+        }
+
+
+def _lanes(plan: Plan, cost: Json) -> Iterator[Json]:
+    """Generate for every lane the bytes that leave nodes on it, and how busy it is."""
+    (sends,) = np.nonzero((plan.op == Op.SEND) & (plan.lane >= 0))
+    n_lanes = max((lane["lane"] for lane in cost["lanes"]), default=-1) + 1
+    place = plan.node[sends] * n_lanes + plan.lane[sends]
+    n_bytes = np.zeros(plan.n_nodes * max(n_lanes, 1), dtype=np.int64)
+    np.add.at(n_bytes, place, plan.elements[sends] * plan.itemsize)
+    of_lane = n_bytes.reshape(plan.n_nodes, -1)
+    if not of_lane.any():
+        return
+    for lane in range(n_lanes):
+        shares = [one["utilisation"] for one in cost["lanes"] if one["lane"] == lane]
+        yield {
+            "lane": lane,
+            "least": int(of_lane[:, lane].min()),
+            "most": int(of_lane[:, lane].max()),
+            "total": int(of_lane[:, lane].sum()) * plan.n_copies,
+            "busiest": max(shares, default=0.0),
+        }
