@@ -21,7 +21,7 @@ from collplan.specs.request import Method
 SECONDS: Final = 10.0
 """Default limit of the time that each processor works, in seconds."""
 _FACTORS: Final = (64, 8)
-"""How many times smaller than the spec's own size the others are by default."""
+"""Divisors of the spec's own size that give the smaller sizes by default."""
 _MOST_BYTES: Final = 1 << 25
 """Size of a recording that is read at most."""
 _NUMBERS: Final = (

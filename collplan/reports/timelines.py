@@ -79,8 +79,8 @@ def plot_timelines(path: Path, shown: Sequence[Simulated]) -> None:
     tracks = [tracks_of(simulated_layer(one.timeline, one.network)) for one in shown]
     critical = [mark_critical(one.timeline) for one in shown]
     rows = [
-        choose_rows(one.timeline.plan, *each)
-        for one, *each in zip(shown, tracks, critical, strict=True)
+        choose_rows(one.timeline.plan, of_one, marks)
+        for one, of_one, marks in zip(shown, tracks, critical, strict=True)
     ]
     heights = [max(2, len(one.labels)) for one in rows]
     inches = _TRACK_INCHES * sum(heights) + _MARGIN_INCHES * len(shown)

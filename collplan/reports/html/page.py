@@ -216,8 +216,9 @@ def _measured(measured: Json | None) -> str:
     return (
         '<section aria-labelledby="h-measured"><h2 id="h-measured">Predicted beside measured</h2>'
         f"<p>Recorded on {measured['ranks']} ranks with {library}, "
-        f"{format_bytes(measured['bytes'])}. Median of the plan {format_seconds(measured['median_s'])}"
-        f", of the native collective {format_seconds(measured['native_median_s'])}.</p>"
+        f"{format_bytes(measured['bytes'])}. Median of the plan "
+        f"{format_seconds(measured['median_s'])}, of the native collective "
+        f"{format_seconds(measured['native_median_s'])}.</p>"
         '<div class="wide" tabindex="0" role="region" aria-label="Predicted and measured times">'
         '<table><thead><tr><th scope="col">phase</th><th scope="col">predicted</th>'
         '<th scope="col">measured</th><th scope="col">error</th></tr></thead>'
@@ -240,11 +241,12 @@ def _reproduce(spec: PlanSpec, comparison: Comparison, size: int, sources: Seque
         f"collplan run best.yaml -n {spec.machine.n_ranks} --predict",
     ]
     blocks = (
-        ("Commands", "\n".join(commands)),
         (f"The spec, {sources[0]}", spec.to_yaml()),
         (f"best.yaml: {name} at {format_bytes(size)}", best.to_yaml()),
     )
-    return "".join(
-        f'<h3>{escape(title)}</h3><pre tabindex="0" aria-label="{escape(title)}">{escape(text)}</pre>'
+    text = escape("\n".join(commands))
+    return f'<pre tabindex="0" aria-label="Commands">{text}</pre>' + "".join(
+        f"<details><summary>{escape(title)}</summary>"
+        f'<pre tabindex="0" aria-label="{escape(title)}">{escape(text)}</pre></details>'
         for title, text in blocks
     )

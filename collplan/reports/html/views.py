@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any, Final
 
 import numpy as np
@@ -17,11 +18,12 @@ from collplan.planner.draw import picture, rendering
 from collplan.planner.draw.picture import MAX_READABLE_TASKS
 from collplan.planner.plan.plan import Op, Plan
 from collplan.reports.cost import path_rows
+from collplan.reports.output import format_bytes
 from collplan.reports.timelines import choose_rows, mark_critical
 from collplan.select.sweep import compile_priced
 from collplan.specs import PlanSpec
 
-MOST_SLICES: Final = 4_000
+MOST_SLICES: Final = 2_500
 """Bars of a timeline; of more, neighbors of a kind are put together."""
 _PIXELS: Final = 600
 """Coarsest resolution of a timeline whose bars are put together."""
@@ -32,7 +34,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class View:
-    """What a report shows of one plan: JSON for the browser, and its cost report."""
+    """Parts of a report on one plan: JSON for the browser, and its cost report."""
 
     document: Json
     cost: Json
@@ -63,8 +65,8 @@ def view_of(name: str, spec: PlanSpec) -> View:
         "tasks": list(_tasks(plan, timeline, is_critical)),
         "breakdown": {kind: ns / 1e9 for kind, ns in cost["breakdown"].items() if ns > 0},
         "queued_s": cost["queued_s"],
-        "lanes": list(_lanes(plan, cost)),
-        "path": path_rows(cost, 24),
+        "lanes": _lane_table(name, plan, cost),
+        "path": table(("from", "takes", "", "task", "on", "waited for"), path_rows(cost, 24)),
     }
     return View(document, cost)
 
@@ -133,22 +135,27 @@ def _tasks(plan: Plan, timeline: Timeline, is_critical: Bools) -> Iterator[Json]
         }
 
 
-def _lanes(plan: Plan, cost: Json) -> Iterator[Json]:
-    """Generate for every lane the bytes that leave nodes on it, and how busy it is."""
+def _lane_table(name: str, plan: Plan, cost: Json) -> str:
+    """Return, for every lane, the bytes that leave nodes on it, and how busy it is."""
     (sends,) = np.nonzero((plan.op == Op.SEND) & (plan.lane >= 0))
     n_lanes = max((lane["lane"] for lane in cost["lanes"]), default=-1) + 1
+    if not len(sends) or not n_lanes:
+        return f"<p>{escape(name)} uses no lane: its messages stay inside nodes.</p>"
+    n_bytes = np.zeros(plan.n_nodes * n_lanes, dtype=np.int64)
     place = plan.node[sends] * n_lanes + plan.lane[sends]
-    n_bytes = np.zeros(plan.n_nodes * max(n_lanes, 1), dtype=np.int64)
     np.add.at(n_bytes, place, plan.elements[sends] * plan.itemsize)
-    of_lane = n_bytes.reshape(plan.n_nodes, -1)
-    if not of_lane.any():
-        return
-    for lane in range(n_lanes):
-        shares = [one["utilisation"] for one in cost["lanes"] if one["lane"] == lane]
-        yield {
-            "lane": lane,
-            "least": int(of_lane[:, lane].min()),
-            "most": int(of_lane[:, lane].max()),
-            "total": int(of_lane[:, lane].sum()) * plan.n_copies,
-            "busiest": max(shares, default=0.0),
-        }
+    rows = []
+    for lane, of_lane in enumerate(n_bytes.reshape(plan.n_nodes, n_lanes).T):
+        busiest = max(one["utilisation"] for one in cost["lanes"] if one["lane"] == lane)
+        total = int(of_lane.sum()) * plan.n_copies
+        sizes = [format_bytes(int(one)) for one in (of_lane.min(), of_lane.max(), total)]
+        rows.append((str(lane), *sizes, f"{busiest:.0%}"))
+    head = ("lane", "sent per node, least", "most", "sent by all nodes", "busy at most")
+    return f"<h3>{escape(name)}</h3>{table(head, rows)}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table as HTML."""
+    titles = "".join(f'<th scope="col">{escape(one)}</th>' if one else "<td></td>" for one in head)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(one)}</td>' for one in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>"
