@@ -92,6 +92,21 @@ def _references(comparison: Comparison, size: int, name: str, time: float) -> It
             if other == NATIVE:
                 who = f"the MPI library's default ({NATIVE})"
             yield f"It is {theirs / time:.2f} times as fast as {who}, {format_seconds(theirs)}."
+        else:
+            yield _unknown(comparison, size, other)
+
+
+def _unknown(comparison: Comparison, size: int, name: str) -> str:
+    """Say what is known of a candidate that was not simulated."""
+    who = f"{_role(comparison, name)} ({name})"
+    for one in comparison.pruned:
+        if (one.candidate, one.bytes) == (name, size) and one.is_estimated:
+            return (
+                f"Not simulated at this size: {who}, about {format_seconds(one.price_s)} by its "
+                f"closed form; more --seconds may simulate its {one.n_tasks:,} tasks."
+            )
+    why = comparison.refused.get(name)
+    return f"Not simulated at this size: {who}{f', because {why}' if why else ''}."
 
 
 def _role(comparison: Comparison, name: str) -> str:

@@ -91,8 +91,8 @@ function drawSizes() {
   const times = decades.flatMap((one) => (spread > 1000 ? [one] : [one, 2 * one, 5 * one]));
   plot("sizes", traces, (axis) => ({
     height: 440, shapes, hovermode: "closest",
-    xaxis: { ...axis, type: "log", title: { text: "size" }, tickvals: ticks, ticktext: ticks.map((one) => data.labels[one]) },
-    yaxis: { ...axis, type: "log", title: { text: "time" }, tickvals: times, ticktext: times.map((one) => time(one * 1e9)) },
+    xaxis: { ...axis, type: "log", tickvals: ticks, ticktext: ticks.map((one) => data.labels[one]) },
+    yaxis: { ...axis, type: "log", tickvals: times, ticktext: times.map((one) => time(one * 1e9)) },
   }));
 }
 
@@ -101,7 +101,7 @@ function bars(one, yaxis, isFirst) {
   const kinds = [...new Set(line.kind)];
   const traces = kinds.map((kind) => {
     const rows = line.kind.flatMap((other, i) => (other === kind ? [i] : []));
-    const look = data.colors[kind] || { fillcolor: "#dfe4ea", color: "#8a94a3" };
+    const look = data.colors[kind] || (kind === "lane" ? { fillcolor: "#dfe4ea", color: "#8a94a3" } : { fillcolor: "#b9c6d6", color: "#5f6b7a" });
     const text = rows.map((i) => {
       const what = line.n[i] > 1 ? `${line.n[i]} × ${kind}` : `${kind} #${line.task[i]}`;
       return `${line.labels[line.row[i]]}: ${what}, ${bytes(line.bytes[i])}<br>` +
@@ -112,10 +112,10 @@ function bars(one, yaxis, isFirst) {
       base: rows.map((i) => line.begin[i]), x: rows.map((i) => line.length[i]), y: rows.map((i) => line.row[i]),
       marker: { color: look.fillcolor, line: { color: rows.map((i) => (line.critical[i] ? "#a50d25" : look.color)), width: rows.map((i) => (line.critical[i] ? 2 : 0.5)) } } };
   });
-  const path = line.critical.flatMap((is, i) => (is ? [i] : [])).sort((a, b) => line.begin[a] - line.begin[b]);
+  const [rows, begins, ends] = line.path;
   traces.push({ name: "critical path", legendgroup: "path", showlegend: isFirst, yaxis, mode: "lines", hoverinfo: "skip",
-    x: path.flatMap((i) => [line.begin[i], line.begin[i] + line.length[i]]), y: path.flatMap((i) => [line.row[i], line.row[i]]),
-    line: { color: "#c8102e", width: path.length > 200 ? 0.6 : 1.5 } });
+    x: rows.flatMap((_, i) => [begins[i], ends[i]]), y: rows.flatMap((row) => [row, row]),
+    line: { color: "#c8102e", width: rows.length > 200 ? 0.6 : 1.5 } });
   return traces;
 }
 
@@ -145,7 +145,7 @@ function drawTimeline() {
       return { text: `<b>${one.name}</b>: ${time(one.makespan_s * 1e9)}${of}`, showarrow: false, xref: "paper", yref: "paper", x: 0, xanchor: "left", y: domains[i][1], yanchor: "bottom" };
     });
     return { height, annotations, barmode: "overlay", hovermode: "closest", dragmode: "zoom",
-      margin: { l: 60, r: 16, t: 36, b: 48 }, legend: { orientation: "h", y: -0.08 },
+      margin: { l: 60, r: 16, t: 36, b: 48 }, legend: { orientation: "h", y: -0.06 },
       xaxis: { ...axis, range: [low, high], tickvals: ticks, ticktext: ticks.map(time), anchor: shown.length > 1 ? "y2" : "y" },
       yaxis: vertical[0], ...(shown.length > 1 ? { yaxis2: vertical[1] } : {}) };
   });
@@ -227,7 +227,7 @@ function drawCosts() {
     textposition: "none", hovertemplate: "%{text}<extra></extra>", marker: { color: colors[k] },
   })).filter((trace) => trace.x.some((one) => one > 0));
   plot("costs", traces, (axis) => ({ height: 300, barmode: "stack", xaxis: { ...axis, title: { text: "µs of the critical path" } },
-    yaxis: { ...axis, autorange: "reversed" }, legend: { orientation: "h", y: -0.3 } }));
+    yaxis: { ...axis, autorange: "reversed" }, legend: { orientation: "h", y: -0.35 } }));
   at("lanes").innerHTML = shown.map((one) => one.lanes).join("");
   at("path").innerHTML = view("plan").path;
 }

@@ -13,7 +13,7 @@ import numpy as np
 from collplan.executors.cost import cost_report, simulate
 from collplan.executors.cost.simulator import Timeline
 from collplan.executors.cost.traces.layers import Tracks, simulated_layer, tracks_of
-from collplan.planner.arrays import Bools
+from collplan.planner.arrays import Bools, Ints
 from collplan.planner.draw import picture, rendering
 from collplan.planner.draw.picture import MAX_READABLE_TASKS
 from collplan.planner.plan.plan import Op, Plan
@@ -28,6 +28,8 @@ MOST_SLICES: Final = 2_500
 _PIXELS: Final = 600
 """Coarsest resolution of a timeline whose bars are put together."""
 _LANE_OP: Final = "lane"
+_SEVERAL: Final = "several kinds"
+"""Kind of a bar of tasks that are too short to be seen one by one."""
 
 Json = dict[str, Any]
 
@@ -78,7 +80,7 @@ def drawing(source: str) -> str:
 
 
 def timeline_of(plan: Plan, tracks: Tracks, is_critical: Bools) -> Json:
-    """Return the bars of a timeline: columns of row, kind, begin, length, task and number."""
+    """Return the bars of a timeline: columns of rows, kinds, times and tasks."""
     rows = choose_rows(plan, tracks, is_critical)
     row = rows.row_of[tracks.track]
     (chosen,) = np.nonzero((row >= 0) & (tracks.end > tracks.begin))
@@ -87,28 +89,54 @@ def timeline_of(plan: Plan, tracks: Tracks, is_critical: Bools) -> Json:
     kind = np.where(is_lane, -1, plan.op[task])
     on_path = is_critical[task] & ~is_lane
     begin, end = tracks.begin[chosen], tracks.end[chosen]
-    first = np.ones(len(chosen), dtype=np.bool_)
-    if len(chosen) > MOST_SLICES:
-        gap = max(int(end.max()) // _PIXELS, 1)
-        same = (np.diff(row[chosen]) == 0) & (np.diff(kind) == 0) & (np.diff(on_path) == 0)
-        first[1:] = ~(same & (begin[1:] - end[:-1] < gap))
+    first = _first_of_bars(row[chosen], kind, begin, end)
     (starts,) = np.nonzero(first)
     lasts = np.append(starts[1:], len(chosen))
     n_bytes = np.append(0, np.cumsum(plan.elements[task] * plan.itemsize))
-    names = [op.name.lower() for op in Op]
+    names = [*(op.name.lower() for op in Op), _LANE_OP]
+    kinds = []
+    if len(starts):
+        ends = (each.reduceat(kind, starts).tolist() for each in (np.minimum, np.maximum))
+        kinds = [names[low] if low == high else _SEVERAL for low, high in zip(*ends, strict=True)]
     return {
         "labels": rows.labels,
         "n_nodes": rows.n_nodes,
         "of_nodes": plan.n_nodes * plan.n_copies,
         "row": row[chosen][starts].tolist(),
-        "kind": [_LANE_OP if one < 0 else names[one] for one in kind[starts].tolist()],
+        "kind": kinds,
         "begin": begin[starts].tolist(),
         "length": (end[lasts - 1] - begin[starts]).tolist() if len(starts) else [],
         "task": task[starts].tolist(),
         "n": (lasts - starts).tolist(),
         "bytes": (n_bytes[lasts] - n_bytes[starts]).tolist(),
-        "critical": on_path[starts].astype(int).tolist(),
+        # A bar of many tasks is on the path if all of them are; the line passes through it anyway.
+        "critical": np.logical_and.reduceat(on_path, starts).astype(int).tolist()
+        if len(starts)
+        else [],
+        "path": _path(row[chosen][on_path], begin[on_path], end[on_path]),
     }
+
+
+def _first_of_bars(row: Ints, kind: Ints, begin: Ints, end: Ints) -> Bools:
+    """Mark the slices with which bars begin: all, or as many as a browser draws in no time."""
+    first = np.ones(len(row), dtype=np.bool_)
+    pixels = _PIXELS
+    while np.count_nonzero(first) > MOST_SLICES and pixels >= 1:
+        gap = max(int(end.max()) // pixels, 1)
+        is_short = end - begin < gap
+        alike = (np.diff(kind) == 0) | (is_short[1:] & is_short[:-1] & (kind[1:] >= 0))
+        first[1:] = ~(alike & (np.diff(row) == 0) & (begin[1:] - end[:-1] < gap))
+        pixels //= 2
+    return first
+
+
+def _path(row: Ints, begin: Ints, end: Ints) -> list[list[int]]:
+    """Return the critical path as rows, begins and ends, as many as a screen resolves."""
+    order = np.argsort(begin, kind="stable")
+    if len(order) > _PIXELS:
+        place = begin[order] * _PIXELS // max(int(end.max()), 1)
+        order = order[np.append(True, np.diff(place) > 0)]
+    return [one[order].tolist() for one in (row, begin, end)]
 
 
 def _tasks(plan: Plan, timeline: Timeline, is_critical: Bools) -> Iterator[Json]:

@@ -18,11 +18,12 @@ import collplan
 from browser import SCREENSHOTS, browsing
 from collplan.executors.cost.traces.layers import simulated_layer, tracks_of
 from collplan.planner.compiler import compile_plan
-from collplan.reports.html.answer import explain
+from collplan.reports.html.answer import answer, explain
 from collplan.reports.html.machine_picture import describe, picture_of
 from collplan.reports.html.page import write_report
 from collplan.reports.html.views import MOST_SLICES, timeline_of, view_of
 from collplan.reports.timelines import mark_critical
+from collplan.select.compared import Pruned
 from collplan.select.comparison import compare
 from collplan.specs import Machine, PlanSpec
 from oracle import make_spec
@@ -106,10 +107,15 @@ def test_many_bars_are_put_together() -> None:
     assert plan.spec is not None
     tracks = tracks_of(simulated_layer(timeline, plan.spec.machine.network))
     found = timeline_of(plan, tracks, mark_critical(timeline))
-    assert 0 < len(found["row"]) < len(tracks.row)
+    assert 0 < len(found["row"]) <= MOST_SLICES
+    assert {"lane", "several kinds"} <= set(found["kind"])
     assert max(found["n"]) > 1
-    ends = np.array(found["begin"]) + np.array(found["length"])
-    assert ends.max() <= tracks.end.max()
+    assert sum(found["n"]) <= len(tracks.row)
+    rows, begins, ends = found["path"]
+    assert 0 < len(rows) == len(begins) == len(ends) <= 601
+    assert begins == sorted(begins)
+    until = np.array(found["begin"]) + np.array(found["length"])
+    assert until.max() <= tracks.end.max()
     assert found["n_nodes"] < found["of_nodes"] == 2
     assert len(tracks.row) > MOST_SLICES
 
@@ -130,6 +136,19 @@ def test_machines_are_drawn(machine: dict[str, Any]) -> None:
     assert all(f": rank {rank}" in source for rank in shown)
     assert (f"and {drawn.nodes - 3} more nodes" in source) == (drawn.nodes > 3)
     assert f"{drawn.nodes} node" in describe(drawn)
+
+
+def test_a_reference_that_was_not_simulated_is_named() -> None:
+    spec = PlanSpec.model_validate(SPEC)
+    found = compare([spec], patterns=["ring", "native"])
+    size = found.sizes[0]
+    found.leading[size] = "ring"
+    del found.makespans["native", size]
+    assert "Not simulated at this size: the MPI library's own default (native)." in answer(
+        found, size, None
+    )
+    found.pruned.append(Pruned("native", size, "time", 0.25, 0.0, 1234))
+    assert any("about 250 ms by its closed form" in line for line in answer(found, size, None))
 
 
 def test_names_are_explained() -> None:
