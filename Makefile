@@ -30,7 +30,7 @@ demo: $(MPICH)
 	$(COLLPLAN) compile examples/bcast_pipelined.yaml --passes
 
 test:
-	@$(MAKE) --no-print-directory -j4 $(MPICH) $(OPENMPI) $(INTEL) $(DEBIAN)
+	@$(MAKE) --no-print-directory -j4 $(MPICH) $(OPENMPI) $(INTEL) $(DEBIAN) $(BROWSER)
 	.venv/bin/python -m pytest -n 2 --dist worksteal
 
 lint: $(MPICH)
