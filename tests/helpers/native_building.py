@@ -31,7 +31,8 @@ def built(mpi: str, source: str) -> Path:
     ]
     if mpi not in DEBIAN:
         folder = python.parents[1]
-        command += [f"-I{folder}/include", f"-L{folder}/lib", "-lmpi", f"-Wl,-rpath,{folder}/lib"]
+        include = _includes(mpi, python)
+        command += [f"-I{include}", f"-L{folder}/lib", "-lmpi", f"-Wl,-rpath,{folder}/lib"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return made
@@ -45,9 +46,16 @@ def _compiler(mpi: str, python: Path, source: str) -> list[str]:
         if shutil.which(name) is None or compiler is None:
             pytest.skip(f"{name} is not installed; make .venv-debian/.ready installs it")
         return [name, *(["-fallow-argument-mismatch"] if source.endswith(".f90") else [])]
-    if not (python.parents[1] / "include" / "mpi.h").exists():
+    if source.endswith(".f90"):
+        pytest.skip("wheels of MPIs have no mpif.h to compile a Fortran program with")
+    if not (_includes(mpi, python) / "mpi.h").exists():
         pytest.skip(f"the MPI of {python} has no mpi.h to compile a C program with")
     found = shutil.which("cc")
     if found is None:
         pytest.skip("there is no C compiler for programs of tests: apt-get install gcc libc6-dev")
     return [found]
+
+
+def _includes(mpi: str, python: Path) -> Path:
+    """Return the folder of an ``mpi.h``; Intel MPI's wheel has none, and the ABI of MPICH."""
+    return (mpi_python("mpich") if mpi == "intel" else python).parents[1] / "include"
