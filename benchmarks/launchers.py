@@ -45,7 +45,7 @@ NAMES: Final = {
     "Debian Open MPI": "debian-openmpi",
     "Intel MPI wheel": "intel",
 }
-"""What tests call each MPI."""
+"""Names of the MPIs in tests."""
 MPIS: Final = {
     "MPICH wheel": (Path(sys.executable), "pmi2"),
     "Open MPI wheel": (OPENMPI_PYTHON, "pmix"),
