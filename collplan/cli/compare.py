@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from collplan.cli.inputs import open_spec
 from collplan.cli.options import (
@@ -16,18 +16,21 @@ from collplan.cli.options import (
     Spec,
     flag,
     option,
+    output_file,
     parse_counts,
     plot_file,
     split_list,
 )
 from collplan.own_algorithms import import_own
-from collplan.reports.output import print_json, print_result
-from collplan.reports.progress import progress_bar, shows_progress
+from collplan.reports.output import Document, print_json, print_result
+from collplan.reports.progress import progress_bar, shows_progress, spinner
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
+
+    from collplan.select.compared import Comparison
 
 WORTH_A_POOL: Final = 1_000
 """Ranks times sizes from which worker processes save more time than they take to start."""
@@ -49,6 +52,7 @@ class CompareOptions(Options):
         "SECONDS", "Time per processor for estimates and simulations; 60 by default.", min=0
     )
     plot: Path | None = plot_file("Draw times against sizes into an SVG, PNG or PDF file.")
+    html: Path | None = output_file("Also write a report for a browser into this HTML file.")
     metrics: bool = flag(
         "--metrics", "Alltoall: resources per node of each design, beside the published formulas."
     )
@@ -64,7 +68,7 @@ def command(options: CompareOptions) -> int:
     that were left out, with reasons.
     """
     from collplan.reports.comparison import plot_comparison, print_comparison, to_json
-    from collplan.select.comparison import SECONDS, compare
+    from collplan.select.comparison import SECONDS
 
     spec, plot = open_spec(options.source), options.plot
     counts = parse_counts(options.sizes, spec)
@@ -72,6 +76,30 @@ def command(options: CompareOptions) -> int:
     patterns = [] if options.candidates is None else split_list(options.candidates)
     if options.metrics:
         return _count_designs(specs, patterns, options)
+    comparison = compare_with_progress(
+        specs,
+        patterns=patterns,
+        prune=not options.is_all,
+        max_tasks=options.max_tasks,
+        seconds=SECONDS if options.seconds is None else options.seconds,
+    )
+    if options.as_json:
+        print_json(to_json(comparison))
+    else:
+        print_comparison(comparison, is_all=options.is_all)
+    # Files may fail, as on a full disk: the result is printed before.
+    if plot is not None:
+        plot_comparison(plot, spec, comparison)
+    if options.html is not None and comparison.makespans:
+        write_html(options.html, spec, comparison, [str(options.source)])
+    return 0 if comparison.makespans else 1
+
+
+def compare_with_progress(specs: list[PlanSpec], **options: Any) -> Comparison:
+    """Compare as `collplan.select.comparison.compare` does, and show progress on a terminal."""
+    from collplan.select.comparison import compare
+
+    spec = specs[-1]
     title = f"{spec.collective.kind} on {spec.machine.n_ranks} ranks"
     with (
         progress_bar(title, None, shows_progress()) as update,
@@ -81,23 +109,21 @@ def command(options: CompareOptions) -> int:
         def on_progress(what: str, n_done: int, n: int) -> None:
             update(description=f"{title}: {what}", completed=n_done, total=n)
 
-        comparison = compare(
-            specs,
-            executor,
-            patterns=patterns,
-            prune=not options.is_all,
-            max_tasks=options.max_tasks,
-            seconds=SECONDS if options.seconds is None else options.seconds,
-            on_progress=on_progress,
-        )
-    if options.as_json:
-        print_json(to_json(comparison))
-    else:
-        print_comparison(comparison, is_all=options.is_all)
-    # The plot may fail, as on a full disk: the result is printed before.
-    if plot is not None:
-        plot_comparison(plot, spec, comparison)
-    return 0 if comparison.makespans else 1
+        return compare(specs, executor, on_progress=on_progress, **options)
+
+
+def write_html(
+    path: Path,
+    spec: PlanSpec,
+    comparison: Comparison,
+    sources: list[str],
+    measured: Document | None = None,
+) -> None:
+    """Write a report, and say so on a terminal."""
+    from collplan.reports.html.page import write_report
+
+    with spinner(f"writing {path}"):
+        write_report(path, spec, comparison, sources, measured)
 
 
 def _count_designs(specs: list[PlanSpec], patterns: list[str], options: CompareOptions) -> int:
@@ -106,6 +132,8 @@ def _count_designs(specs: list[PlanSpec], patterns: list[str], options: CompareO
 
     if options.plot is not None:
         raise CollplanError("--metrics: there are no times to plot; leave --plot out")
+    if options.html is not None:
+        raise CollplanError("--metrics: there are no times to report; leave --html out")
     rows = count_designs(specs, options.max_tasks or MAX_TASKS, patterns)
     show = partial(print_designs, specs[0])
     print_result({"metrics": rows}, show, as_json=options.as_json)

@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "cost": "Price a plan or a GOAL schedule on a machine model.",
     "compare": "Compare all candidates of a collective over a range of sizes.",
     "synthesize": "Search an optimal schedule on a small machine; write it as an algorithm.",
+    "report": "Write which algorithm wins, by how much and why, as one HTML file.",
     "overlap": "Choose the split of a tree between computing and communicating cores.",
     "run": "Run a plan under MPI; check it against numpy, time it against the native collective.",
     "emulate": "Run a command on a multi-lane cluster emulated on this machine.",

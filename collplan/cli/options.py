@@ -177,7 +177,12 @@ def as_command(run: Callable[[Any], int | None]) -> Callable[..., int | None]:
     def command(**given: Any) -> int | None:
         outputs: dict[str, Path] = {}
         inputs: dict[str, Path] = {}
-        for name, value in given.items():
+        named = [
+            (name, one)
+            for name, value in given.items()
+            for one in (value if isinstance(value, list) else [value])
+        ]
+        for i, (name, value) in enumerate(named):
             if isinstance(value, str | Path):
                 parameter = declared[name]
                 # Of an annotation typer takes the default for the first name.
@@ -186,6 +191,8 @@ def as_command(run: Callable[[Any], int | None]) -> Callable[..., int | None]:
                 label = next(text for text in names if isinstance(text, str))
                 if isinstance(parameter, ArgumentInfo):
                     label = str(parameter.metavar)
+                if isinstance(given[name], list):
+                    label += f" ({i + 1})"
                 (outputs if parameter.writable else inputs)[label] = Path(value)
         _refuse_shared_files(outputs, inputs)
         keep_quiet(bool(given.get("as_json")))

@@ -274,7 +274,7 @@ def _gain_line(comparison: Comparison) -> list[str]:
 def plot_comparison(path: Path, spec: PlanSpec, comparison: Comparison) -> None:
     """Plot the winners, the best of each family, and the bound."""
     sizes, series = comparison.sizes, []
-    for name in _curves(comparison):
+    for name in curves_of(comparison):
         own = {size: time for (other, size), time in comparison.makespans.items() if other == name}
         series.append(_series(name + OWN * (name == comparison.own), sizes, own))
     bounds = {size: bound.time_s for size, bound in comparison.bounds.items()}
@@ -289,7 +289,7 @@ def _series(name: str, sizes: Sequence[int], times: dict[int, float]) -> Series:
     return Series(name, there, [times[size] for size in there])
 
 
-def _curves(comparison: Comparison) -> list[str]:
+def curves_of(comparison: Comparison) -> list[str]:
     """Return the winners, the spec's own, native, then the next of every family in turn."""
     ranked = _ranked(comparison)
     counts = Counter(comparison.leading.values())

@@ -47,7 +47,7 @@ class Simulated:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Rows:
+class Rows:
     """The tracks of a timeline that are drawn: the row of each, -1 if left out."""
 
     row_of: Ints
@@ -77,8 +77,11 @@ def plot_timelines(path: Path, shown: Sequence[Simulated]) -> None:
     for one in shown:
         _require_all_ranks(one.timeline.plan)
     tracks = [tracks_of(simulated_layer(one.timeline, one.network)) for one in shown]
-    critical = [_mark(one.timeline) for one in shown]
-    rows = [_choose(*each) for each in zip(shown, tracks, critical, strict=True)]
+    critical = [mark_critical(one.timeline) for one in shown]
+    rows = [
+        choose_rows(one.timeline.plan, of_one, marks)
+        for one, of_one, marks in zip(shown, tracks, critical, strict=True)
+    ]
     heights = [max(2, len(one.labels)) for one in rows]
     inches = _TRACK_INCHES * sum(heights) + _MARGIN_INCHES * len(shown)
     with new_figure(path, (_WIDTH_INCHES, inches)) as figure:
@@ -97,16 +100,15 @@ def _require_all_ranks(plan: Plan) -> None:
         raise PlanError("--timeline: the plan is one rank's program; give the plan of all ranks")
 
 
-def _mark(timeline: Timeline) -> Bools:
+def mark_critical(timeline: Timeline) -> Bools:
     """Mark the tasks of the critical path."""
     is_critical = np.zeros(timeline.plan.n_tasks, dtype=np.bool_)
     is_critical[list(critical_rows(timeline))] = True
     return is_critical
 
 
-def _choose(one: Simulated, tracks: Tracks, is_critical: Bools) -> _Rows:
+def choose_rows(plan: Plan, tracks: Tracks, is_critical: Bools) -> Rows:
     """Choose the tracks to draw: all that are used, or those of the critical path's nodes."""
-    plan = one.timeline.plan
     node = np.array(tracks.node, dtype=np.int64)
     is_used = np.zeros(len(node), dtype=np.bool_)
     is_used[tracks.track] = True
@@ -124,7 +126,7 @@ def _choose(one: Simulated, tracks: Tracks, is_critical: Bools) -> _Rows:
     row_of = np.full(len(node), -1)
     row_of[chosen] = np.arange(len(chosen))
     labels = [_label(plan, tracks, track) for track in chosen.tolist()]
-    return _Rows(row_of, labels, int(kept.sum()))
+    return Rows(row_of, labels, int(kept.sum()))
 
 
 def _label(plan: Plan, tracks: Tracks, track: int) -> str:
@@ -138,7 +140,7 @@ def _label(plan: Plan, tracks: Tracks, track: int) -> str:
     return name if plan.n_nodes == 1 else f"node {node} {name}"
 
 
-def _draw(axes: Axes, one: Simulated, tracks: Tracks, is_critical: Bools, rows: _Rows) -> None:
+def _draw(axes: Axes, one: Simulated, tracks: Tracks, is_critical: Bools, rows: Rows) -> None:
     """Draw the bars and messages of a timeline."""
     plan, row = one.timeline.plan, rows.row_of[tracks.track]
     is_lane = np.array(tracks.is_lane)[tracks.track]

@@ -98,6 +98,8 @@ class Comparison:
         Every candidate at the largest size it exists at, in order.
     own : str or None
         The candidate that the spec names itself.
+    others : tuple of str
+        Candidates that were given besides.
     makespans : dict of (str, int) to float
         Seconds by candidate and bytes, of all that were simulated.
     pcie_reads : dict of (str, int) to int
@@ -123,6 +125,7 @@ class Comparison:
     sizes: list[int]
     specs: dict[str, PlanSpec] = field(default_factory=dict)
     own: str | None = None
+    others: tuple[str, ...] = ()
     makespans: dict[tuple[str, int], float] = field(default_factory=dict)
     pcie_reads: dict[tuple[str, int], int] = field(default_factory=dict)
     pruned: list[Pruned] = field(default_factory=list)
@@ -136,8 +139,9 @@ class Comparison:
 
     @property
     def references(self) -> tuple[str, ...]:
-        """Return the candidates that others are compared with: the spec's own, and native."""
-        return (NATIVE,) if self.own in (None, NATIVE) else (str(self.own), NATIVE)
+        """Return the candidates to compare with: the spec's own, those given besides, native."""
+        own = () if self.own is None else (self.own,)
+        return tuple(dict.fromkeys((*own, *self.others, NATIVE)))
 
     @property
     def gains(self) -> dict[int, float]:

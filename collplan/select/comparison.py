@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from fnmatch import fnmatchcase
 from typing import Final
@@ -25,6 +25,7 @@ from collplan.select.sweep import price
 from collplan.select.waves import simulate_all
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
+from collplan.specs.request import Method
 
 SECONDS: Final = 60.0
 """Default limit of the time that each processor works, in seconds."""
@@ -39,6 +40,7 @@ def compare(
     max_tasks: int | None = None,
     seconds: float | None = SECONDS,
     on_progress: Progress | None = None,
+    others: Mapping[str, Method] | None = None,
 ) -> Comparison:
     """Find the best candidate of every size, and where the best changes.
 
@@ -61,6 +63,8 @@ def compare(
         form, is left out.
     on_progress : callable, optional
         Called as jobs are done.
+    others : mapping of str to Method, optional
+        Further candidates by name, which are simulated at every size.
 
     Returns
     -------
@@ -74,7 +78,9 @@ def compare(
     require_known_algorithms(specs[-1])
     comparison = Comparison([bytes_of(spec) for spec in specs])
     jobs = Jobs(executor, on_progress, seconds)
-    forms = _forms(specs[-1], comparison)
+    given = [Form(name, method) for name, method in (others or {}).items()]
+    comparison.others = tuple(form.name for form in given)
+    forms = [*given, *_forms(specs[-1], comparison)]
     entries = _list_entries(specs, forms, patterns, jobs, comparison)
     defaults = [] if patterns else estimate_defaults(specs, jobs, comparison)
     by_size = _within_limits(entries, comparison, max_tasks, jobs.most_effort())
@@ -183,7 +189,8 @@ def _list_entries(
     _require_all_used(patterns, forms)
     questions: list[Question] = []
     for form in forms:
-        is_own = comparison.own in {form.name_with(segment) for segment in _segments(form)}
+        names = {form.name_with(segment) for segment in _segments(form)}
+        is_own = bool(names & {comparison.own, *comparison.others})
         wanted = [size for size in _segments(form) if is_own or _takes(patterns, form, size)]
         cuts = tuple(size for size in wanted if size is not None)
         questions += [Question(form, spec, cuts) for spec in specs if wanted]
@@ -194,7 +201,10 @@ def _list_entries(
             comparison.specs[form.name] = form.of(spec)
             unknown = Pruned(form.name, bytes_of(spec), entry.by, 0.0, 0.0, 0)
             comparison.pruned.append(unknown)
-        elif _takes(patterns, entry.form, entry.segment) or entry.name == comparison.own:
+        elif _takes(patterns, entry.form, entry.segment) or entry.name in {
+            comparison.own,
+            *comparison.others,
+        }:
             comparison.specs[entry.name] = entry.spec
             entries.append(entry)
     return entries

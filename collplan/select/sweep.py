@@ -94,11 +94,9 @@ def sweep(
 def price(spec: PlanSpec) -> Price:
     """Compile and simulate one spec; a refusal is a result, not an exception."""
     from collplan.executors.cost.simulator import simulate
-    from collplan.planner.lowering.select import priced_spec
-    from collplan.select.auto import resolve
 
     try:
-        plan = _compile(priced_spec(resolve(spec)))
+        plan = compile_priced(spec)
         timeline = simulate(plan)
     except AlgorithmError as error:
         return Price(None, 0, str(error), isinstance(error, MemoryLimitError))
@@ -107,6 +105,20 @@ def price(spec: PlanSpec) -> Price:
     reads = timeline.pcie_reads
     total = None if reads is None else int(reads.sum())
     return Price(timeline.makespan_s, plan.n_tasks * plan.n_copies, pcie_reads=total)
+
+
+def compile_priced(spec: PlanSpec) -> Plan:
+    """Compile the plan that stands for a spec's in prices: what `price` simulates.
+
+    Raises
+    ------
+    AlgorithmError
+        If there is no such plan.
+    """
+    from collplan.planner.lowering.select import priced_spec
+    from collplan.select.auto import resolve
+
+    return _compile(priced_spec(resolve(spec)))
 
 
 def _compile(spec: PlanSpec) -> Plan:

@@ -35,6 +35,7 @@ NAMES = (
     "alltoall-model",
     "exporting", "tuning", "drop-in", "specs", "architecture", "scale", "irregular",
     "networks", "synthesis", "gallery", "cluster", "native-programs",
+    "report",
 )  # fmt: skip
 IMAGES = {
     "allreduce": ("allreduce_small", "auto"),

@@ -1,0 +1,137 @@
+"""Answer to "which algorithm, on this machine, and why?" in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from collplan.planner.draw.style import format_count
+from collplan.planner.plan.phases import NATIVE
+from collplan.reports.output import format_bytes, format_seconds
+from collplan.select.compared import Comparison
+from collplan.specs import PlanSpec
+from collplan.specs.request import AUTO, MESSAGES
+
+_DECOMPOSITIONS: Final = {
+    "flat": "one algorithm over all ranks, whatever node they are on",
+    "hierarchical": "one leader per node talks to other nodes",
+    "multi_leader": "several leaders per node talk to other nodes, each with a share",
+    "full_lane": "every rank of a node talks to other nodes, each with a share of the vector, "
+    "so that all lanes work at the same time",
+    "mesh": "the collective runs dimension by dimension over a mesh of ranks",
+    "guideline": "the collective is composed of others over all ranks",
+    "auto": "the planner chooses the decomposition",
+}
+_KINDS: Final = {
+    "latency": "latency of messages",
+    "bandwidth": "bytes on links",
+    "overhead": "overheads of messages on cores",
+    "copy": "copies",
+    "reduce": "reductions",
+    "compute": "computation",
+    "waiting": "waiting for shared resources",
+}
+
+
+def explain(name: str, spec: PlanSpec) -> str:
+    """Return a candidate's name in words."""
+    if name == NATIVE:
+        return "what MPICH chooses by default, as the model of the MPI library's own collective"
+    words = [_DECOMPOSITIONS.get(spec.decomposition.name, spec.decomposition.name)]
+    if spec.algorithms != AUTO:
+        words.append(f"algorithms: {spec.algorithms}")
+    if spec.transport != MESSAGES:
+        words.append("ranks of a node use shared memory")
+    if spec.passes:
+        words.append("passes: " + ", ".join(map(str, spec.passes)))
+    return "; ".join(words)
+
+
+def answer(comparison: Comparison, size: int, cost: dict[str, Any] | None) -> list[str]:
+    """Return the answer for one size, a sentence each.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    size : int
+        In bytes, one of the comparison's.
+    cost : dict or None
+        Cost report of the leading candidate; None where it was not simulated again.
+    """
+    if size not in comparison.leading:
+        return [f"Nothing was simulated at {format_bytes(size)}."]
+    name = comparison.leading[size]
+    time = comparison.makespans[name, size]
+    is_sure = size in comparison.best
+    verb = "wins" if is_sure else "is the best of those simulated"
+    lines = [f"{name} {verb} at {format_bytes(size)}: {format_seconds(time)}."]
+    lines += _references(comparison, size, name, time)
+    bound = comparison.bounds[size].time_s
+    if bound > 0:
+        lines.append(
+            f"That is {time / bound:.3g} times the lower bound of {format_seconds(bound)}, which "
+            "counts only bytes on the wire, no latency, no copies and no reductions."
+        )
+    else:
+        lines.append("No lower bound on the time is known here.")
+    if not is_sure:
+        rival = comparison.rivals[size][0].candidate
+        lines.append(f"{rival} may be better, but was not simulated.")
+    if cost is not None:
+        lines += _why(cost)
+    return lines
+
+
+def _references(comparison: Comparison, size: int, name: str, time: float) -> Iterator[str]:
+    for other in comparison.references:
+        if other == name:
+            yield f"It is {_role(comparison, other)}."
+        elif (other, size) in comparison.makespans and time > 0:
+            theirs = comparison.makespans[other, size]
+            who = f"{_role(comparison, other)} ({other})" if other != NATIVE else NATIVE
+            if other == NATIVE:
+                who = f"the MPI library's default ({NATIVE})"
+            yield f"It is {theirs / time:.2f} times as fast as {who}, {format_seconds(theirs)}."
+        else:
+            yield _unknown(comparison, size, other)
+
+
+def _unknown(comparison: Comparison, size: int, name: str) -> str:
+    """Say what is known of a candidate that was not simulated."""
+    who = f"{_role(comparison, name)} ({name})"
+    for one in comparison.pruned:
+        if (one.candidate, one.bytes) == (name, size) and one.is_estimated:
+            return (
+                f"Not simulated at this size: {who}, about {format_seconds(one.price_s)} by its "
+                f"closed form; more --seconds may simulate its {one.n_tasks:,} tasks."
+            )
+    why = comparison.refused.get(name)
+    return f"Not simulated at this size: {who}{f', because {why}' if why else ''}."
+
+
+def _role(comparison: Comparison, name: str) -> str:
+    if name == NATIVE:
+        return "the MPI library's own default"
+    return "the spec's own choice" if name == comparison.own else "a spec given besides"
+
+
+def _why(cost: dict[str, Any]) -> Iterator[str]:
+    """Generate where the time goes, and what is busy."""
+    total = cost["makespan_ns"]
+    if not total:
+        return
+    parts = sorted(cost["breakdown"].items(), key=lambda part: -part[1])
+    words = [f"{_KINDS[kind]} ({ns / total:.0%})" for kind, ns in parts if ns / total >= 0.05]
+    yield f"The time of its critical path goes to {', '.join(words[:4])}."
+    lanes = [lane for lane in cost["lanes"] if lane["utilisation"] > 0]
+    if lanes:
+        busiest = max(lanes, key=lambda lane: lane["utilisation"])
+        numbers = {lane["lane"] for lane in lanes}
+        yield (
+            f"{format_count(len(numbers), 'lane')} per node {'is' if len(numbers) == 1 else 'are'} "
+            f"used; the busiest, lane {busiest['lane']} of node {busiest['node']}, is busy "
+            f"{busiest['utilisation']:.0%} of the time."
+        )
+    cores = [core["utilisation"] for core in cost["cores"]]
+    if cores:
+        yield f"The busiest core is busy {max(cores):.0%} of the time."

@@ -1,0 +1,252 @@
+"""The page of a report: data, styles and scripts in one file."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from html import escape
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Any, Final
+
+from collplan.planner.draw.style import OP_LOOKS
+from collplan.planner.errors import PlanError
+from collplan.planner.formats.output_files import replacing
+from collplan.reports.comparison import OWN, curves_of, to_json
+from collplan.reports.html.answer import answer, explain
+from collplan.reports.html.machine_picture import describe, picture_of
+from collplan.reports.html.views import View, drawing, view_of
+from collplan.reports.output import format_bytes, format_seconds
+from collplan.select.compared import Comparison, bytes_of
+from collplan.specs import PlanSpec
+from collplan.specs.errors import CollplanError
+
+MOST_TASKS: Final = 3_000_000
+"""Tasks of all plans of a report together; those of least interest are left out."""
+_TASKS_OF_LARGE: Final = 1_000_000
+_RANKS_OF_ALL: Final = 64
+"""Most ranks for which every curve has views, not only the best and what it is compared with."""
+
+Views = dict[tuple[str, int], View]
+Json = dict[str, Any]
+
+
+def write_report(
+    path: Path,
+    spec: PlanSpec,
+    comparison: Comparison,
+    sources: Sequence[str],
+    measured: Json | None = None,
+) -> None:
+    """Write a comparison as one HTML file that loads nothing.
+
+    Parameters
+    ----------
+    path : Path
+        The file to write.
+    spec : PlanSpec
+        The first spec. If its size is not among those compared, the largest is shown first.
+    comparison : Comparison
+        At least one size was simulated.
+    sources : sequence of str
+        The files of all specs, for the commands to reproduce the report.
+    measured : dict, optional
+        JSON of ``collplan run --predict --json``.
+
+    Raises
+    ------
+    CollplanError
+        If nothing was simulated, or the file cannot be written.
+    """
+    if not comparison.leading:
+        raise CollplanError("report: nothing was simulated; give more time with --seconds")
+    text = page(spec, comparison, sources, measured)
+    with replacing(path, CollplanError) as file:
+        file.write(text.encode())
+
+
+def page(
+    spec: PlanSpec, comparison: Comparison, sources: Sequence[str], measured: Json | None = None
+) -> str:
+    """Return the text of a report, as of `write_report`."""
+    own = bytes_of(spec)
+    size = own if own in comparison.leading else max(comparison.leading)
+    views = _views(spec, comparison, size)
+    data = _document(comparison, views, size)
+    packed = base64.b64encode(gzip.compress(json.dumps(data).encode(), 9, mtime=0)).decode()
+    kind, machine = spec.collective.kind, spec.machine
+    title = f"{kind} on {machine.n_ranks:,} ranks"
+    parts = {
+        "title": escape(title),
+        "subtitle": escape(f"{describe(machine)}. Times are simulated on the machine's model."),
+        "answer": "".join(f"<p>{escape(line)}</p>" for line in _answer(comparison, views, size)),
+        "machine": drawing(picture_of(machine)),
+        "measured": _measured(measured),
+        "table": _table(comparison),
+        "explained": _explained(comparison),
+        "reproduce": _reproduce(spec, comparison, size, sources),
+        "css": _asset("report.css"),
+        "data": packed,
+        "plotly": _asset("vendor/plotly-basic.min.js").replace("</script", "<\\/script"),
+        "panzoom": _asset("vendor/svg-pan-zoom.min.js"),
+        "script": _asset("report.js"),
+    }
+    return Template(_asset("report.html")).substitute(parts)
+
+
+def _asset(name: str) -> str:
+    return resources.files(__package__ or "").joinpath(name).read_text(encoding="utf-8")
+
+
+def _answer(comparison: Comparison, views: Views, size: int) -> list[str]:
+    view = views.get((comparison.leading[size], size))
+    return answer(comparison, size, None if view is None else view.cost)
+
+
+def _views(spec: PlanSpec, comparison: Comparison, first: int) -> Views:
+    """Return views of the plans of most interest, as many as the file has room for."""
+    views: Views = {}
+    n_tasks = 0
+    for name, size in _wanted(spec, comparison, first):
+        if n_tasks > MOST_TASKS:
+            break
+        own = comparison.specs[name]
+        if bytes_of(own) != size:
+            own = own.with_count(size // own.collective.itemsize)
+        try:
+            view = view_of(name, own)
+        except (PlanError, MemoryError):
+            continue
+        n_tasks += view.document["n_tasks"]
+        views[name, size] = view
+    return views
+
+
+def _wanted(spec: PlanSpec, comparison: Comparison, first: int) -> Iterator[tuple[str, int]]:
+    sizes = sorted(comparison.leading, key=lambda size: size != first)
+    pairs = [
+        (name, size)
+        for size in sizes
+        for name in (comparison.leading[size], *comparison.references)
+    ]
+    if spec.machine.n_ranks <= _RANKS_OF_ALL:
+        pairs += [(name, size) for name in curves_of(comparison) for size in sizes]
+    for pair in dict.fromkeys(pairs):
+        if pair in comparison.makespans:
+            yield pair
+
+
+def _document(comparison: Comparison, views: Views, size: int) -> Json:
+    """Return the data that the page's script shows."""
+    names = {name for name, _ in views}
+    curves = list(dict.fromkeys([*curves_of(comparison), *sorted(names)]))
+    return {
+        "size": size,
+        "sizes": sorted(comparison.leading),
+        "labels": {str(one): format_bytes(one) for one in comparison.sizes},
+        "leading": {str(one): name for one, name in comparison.leading.items()},
+        "references": list(comparison.references),
+        "answers": {str(one): _answer(comparison, views, one) for one in comparison.leading},
+        "comparison": to_json(comparison),
+        "curves": curves,
+        "views": [{"size": size, **view.document} for (_, size), view in views.items()],
+        "colors": {op.name.lower(): look for op, look in OP_LOOKS.items()},
+    }
+
+
+def _table(comparison: Comparison) -> str:
+    """Return the times of the curves as a table."""
+    head = "".join(f'<th scope="col">{format_bytes(size)}</th>' for size in comparison.sizes)
+    rows = []
+    for name in curves_of(comparison):
+        cells = "".join(_cell(comparison, name, size) for size in comparison.sizes)
+        label = escape(name + OWN * (name == comparison.own))
+        rows.append(f'<tr><th scope="row">{label}</th>{cells}</tr>')
+    bounds = [comparison.bounds[size].time_s for size in comparison.sizes]
+    if any(bounds):
+        cells = "".join(f"<td>{format_seconds(one)}</td>" for one in bounds)
+        rows.append(f'<tr><th scope="row">lower bound</th>{cells}</tr>')
+    crossed = "".join(
+        f"<li>{escape(one.before)} up to {format_bytes(one.low_bytes)}, {escape(one.after)} from "
+        f"{format_bytes(one.high_bytes)}</li>"
+        for one in comparison.crossovers
+    )
+    return (
+        f'<table><thead><tr><th scope="col">candidate</th>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table>"
+        + (f"<p>The best changes:</p><ul>{crossed}</ul>" if crossed else "")
+    )
+
+
+def _cell(comparison: Comparison, name: str, size: int) -> str:
+    if (name, size) not in comparison.makespans:
+        return "<td></td>"
+    text = format_seconds(comparison.makespans[name, size])
+    is_best = comparison.leading.get(size) == name
+    return f"<td><strong>{text} (best)</strong></td>" if is_best else f"<td>{text}</td>"
+
+
+def _explained(comparison: Comparison) -> str:
+    return "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(explain(name, comparison.specs[name]))}</dd>"
+        for name in curves_of(comparison)
+    )
+
+
+def _measured(measured: Json | None) -> str:
+    """Return the section on a recorded run, empty without one."""
+    if measured is None:
+        return ""
+    rows = [*measured["phases"]]
+    whole = {"name": "whole", "error": measured["prediction_error"]}
+    rows.append(
+        whole | {"measured_s": measured["measured_s"], "simulated_s": measured["predicted_s"]}
+    )
+    body = "".join(
+        f'<tr><th scope="row">{escape(str(row["name"]))}</th>'
+        f"<td>{format_seconds(row['simulated_s'])}</td><td>{format_seconds(row['measured_s'])}</td>"
+        f"<td>{'' if row['error'] is None else format(row['error'], '+.1%')}</td></tr>"
+        for row in rows
+    )
+    library = escape(str(measured["library"]))
+    return (
+        '<section aria-labelledby="h-measured"><h2 id="h-measured">Predicted beside measured</h2>'
+        f"<p>Recorded on {measured['ranks']} ranks with {library}, "
+        f"{format_bytes(measured['bytes'])}. Median of the plan "
+        f"{format_seconds(measured['median_s'])}, of the native collective "
+        f"{format_seconds(measured['native_median_s'])}.</p>"
+        '<div class="wide" tabindex="0" role="region" aria-label="Predicted and measured times">'
+        '<table><thead><tr><th scope="col">phase</th><th scope="col">predicted</th>'
+        '<th scope="col">measured</th><th scope="col">error</th></tr></thead>'
+        f"<tbody>{body}</tbody></table></div></section>"
+    )
+
+
+def _reproduce(spec: PlanSpec, comparison: Comparison, size: int, sources: Sequence[str]) -> str:
+    """Return the specs and the commands that make this report."""
+    name = comparison.leading[size]
+    best = comparison.specs[name]
+    if bytes_of(best) != size:
+        best = best.with_count(size // best.collective.itemsize)
+    files = shlex.join(sources)
+    sizes = f" --sizes {','.join(map(str, comparison.sizes))}" if any(comparison.sizes) else ""
+    commands = [
+        f"collplan report {files}{sizes} -o report.html",
+        f"collplan compare {shlex.quote(sources[0])}{sizes}",
+        "collplan cost best.yaml",
+        f"collplan run best.yaml -n {spec.machine.n_ranks} --predict",
+    ]
+    blocks = (
+        (f"The spec, {sources[0]}", spec.to_yaml()),
+        (f"best.yaml: {name} at {format_bytes(size)}", best.to_yaml()),
+    )
+    text = escape("\n".join(commands))
+    return f'<pre tabindex="0" aria-label="Commands">{text}</pre>' + "".join(
+        f"<details><summary>{escape(title)}</summary>"
+        f'<pre tabindex="0" aria-label="{escape(title)}">{escape(text)}</pre></details>'
+        for title, text in blocks
+    )

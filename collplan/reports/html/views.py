@@ -1,0 +1,189 @@
+"""Views of a plan for a report: its graph, its timeline, its tasks and its costs, for JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Final
+
+import numpy as np
+
+from collplan.executors.cost import cost_report, simulate
+from collplan.executors.cost.simulator import Timeline
+from collplan.executors.cost.traces.layers import Tracks, simulated_layer, tracks_of
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.draw import picture, rendering
+from collplan.planner.draw.picture import MAX_READABLE_TASKS
+from collplan.planner.plan.plan import Op, Plan
+from collplan.reports.cost import path_rows
+from collplan.reports.output import format_bytes
+from collplan.reports.timelines import choose_rows, mark_critical
+from collplan.select.sweep import compile_priced
+from collplan.specs import PlanSpec
+
+MOST_SLICES: Final = 2_500
+"""Bars of a timeline; of more, neighbors of a kind are put together."""
+_PIXELS: Final = 600
+"""Coarsest resolution of a timeline whose bars are put together."""
+_LANE_OP: Final = "lane"
+_SEVERAL: Final = "several kinds"
+"""Kind of a bar of tasks that are too short to be seen one by one."""
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class View:
+    """Parts of a report on one plan: JSON for the browser, and its cost report."""
+
+    document: Json
+    cost: Json
+
+
+def view_of(name: str, spec: PlanSpec) -> View:
+    """Return the view of a candidate at the size of its spec.
+
+    Raises
+    ------
+    CollplanError
+        If there is no such plan, or it cannot be drawn.
+    """
+    network = spec.machine.network
+    planned = compile_priced(spec)
+    timeline = simulate(planned)
+    plan, cost = timeline.plan, cost_report(planned, timeline, network)
+    tracks = tracks_of(simulated_layer(timeline, network))
+    is_critical = mark_critical(timeline)
+    document = {
+        "name": name,
+        "makespan_s": cost["makespan_s"],
+        "n_tasks": cost["n_tasks"],
+        "n_messages": int(np.count_nonzero(plan.op == Op.SEND)) * plan.n_copies,
+        "n_copies": plan.n_copies,
+        "svg": drawing(picture(plan, "auto", timeline)),
+        "timeline": timeline_of(plan, tracks, is_critical),
+        "tasks": list(_tasks(plan, timeline, is_critical)),
+        "breakdown": {kind: ns / 1e9 for kind, ns in cost["breakdown"].items() if ns > 0},
+        "queued_s": cost["queued_s"],
+        "lanes": _lane_table(name, plan, cost),
+        "path": table(("from", "takes", "", "task", "on", "waited for"), path_rows(cost, 24)),
+    }
+    return View(document, cost)
+
+
+def drawing(source: str) -> str:
+    """Return dot source as an SVG element without ids, as a page has several."""
+    svg = rendering.render(source, "svg").decode()
+    return re.sub(r' id="[^"]*"', "", svg[svg.index("<svg") :])
+
+
+def timeline_of(plan: Plan, tracks: Tracks, is_critical: Bools) -> Json:
+    """Return the bars of a timeline: columns of rows, kinds, times and tasks."""
+    rows = choose_rows(plan, tracks, is_critical)
+    row = rows.row_of[tracks.track]
+    (chosen,) = np.nonzero((row >= 0) & (tracks.end > tracks.begin))
+    is_lane = np.array(tracks.is_lane, dtype=np.bool_)[tracks.track[chosen]]
+    task = tracks.row[chosen]
+    kind = np.where(is_lane, -1, plan.op[task])
+    on_path = is_critical[task] & ~is_lane
+    begin, end = tracks.begin[chosen], tracks.end[chosen]
+    first = _first_of_bars(row[chosen], kind, begin, end)
+    (starts,) = np.nonzero(first)
+    lasts = np.append(starts[1:], len(chosen))
+    n_bytes = np.append(0, np.cumsum(plan.elements[task] * plan.itemsize))
+    names = [*(op.name.lower() for op in Op), _LANE_OP]
+    kinds = []
+    if len(starts):
+        ends = (each.reduceat(kind, starts).tolist() for each in (np.minimum, np.maximum))
+        kinds = [names[low] if low == high else _SEVERAL for low, high in zip(*ends, strict=True)]
+    return {
+        "labels": rows.labels,
+        "n_nodes": rows.n_nodes,
+        "of_nodes": plan.n_nodes * plan.n_copies,
+        "row": row[chosen][starts].tolist(),
+        "kind": kinds,
+        "begin": begin[starts].tolist(),
+        "length": (end[lasts - 1] - begin[starts]).tolist() if len(starts) else [],
+        "task": task[starts].tolist(),
+        "n": (lasts - starts).tolist(),
+        "bytes": (n_bytes[lasts] - n_bytes[starts]).tolist(),
+        # A bar of many tasks is on the path if all of them are; the line passes through it anyway.
+        "critical": np.logical_and.reduceat(on_path, starts).astype(int).tolist()
+        if len(starts)
+        else [],
+        "path": _path(row[chosen][on_path], begin[on_path], end[on_path]),
+    }
+
+
+def _first_of_bars(row: Ints, kind: Ints, begin: Ints, end: Ints) -> Bools:
+    """Mark the slices with which bars begin: all, or as many as a browser draws in no time."""
+    first = np.ones(len(row), dtype=np.bool_)
+    pixels = _PIXELS
+    while np.count_nonzero(first) > MOST_SLICES and pixels >= 1:
+        gap = max(int(end.max()) // pixels, 1)
+        is_short = end - begin < gap
+        alike = (np.diff(kind) == 0) | (is_short[1:] & is_short[:-1] & (kind[1:] >= 0))
+        first[1:] = ~(alike & (np.diff(row) == 0) & (begin[1:] - end[:-1] < gap))
+        pixels //= 2
+    return first
+
+
+def _path(row: Ints, begin: Ints, end: Ints) -> list[list[int]]:
+    """Return the critical path as rows, begins and ends, as many as a screen resolves."""
+    order = np.argsort(begin, kind="stable")
+    if len(order) > _PIXELS:
+        place = begin[order] * _PIXELS // max(int(end.max()), 1)
+        order = order[np.append(True, np.diff(place) > 0)]
+    return [one[order].tolist() for one in (row, begin, end)]
+
+
+def _tasks(plan: Plan, timeline: Timeline, is_critical: Bools) -> Iterator[Json]:
+    """Generate what a click on a task shows, where the graph has a box for each."""
+    if plan.n_tasks > MAX_READABLE_TASKS:
+        return
+    partner = timeline.partner.tolist()
+    for task in plan.tasks():
+        row = task.row
+        waits = plan.deps.task[plan.deps.indptr[row] : plan.deps.indptr[row + 1]].tolist()
+        is_recv = task.op is Op.RECV
+        yield {
+            "text": str(task),
+            "rank": task.rank,
+            "op": task.op.name.lower(),
+            "bytes": int(plan.elements[row]) * plan.itemsize,
+            "waits": [*waits, partner[row]] if is_recv and partner[row] >= 0 else waits,
+            "message_of": partner[row] if is_recv else None,
+            "start_ns": float(timeline.start_ns[row]),
+            "end_ns": float(timeline.end_ns[row]),
+            "lane": int(plan.lane[row]),
+            "phase": plan.phases[int(plan.phase[row])].name,
+            "critical": bool(is_critical[row]),
+        }
+
+
+def _lane_table(name: str, plan: Plan, cost: Json) -> str:
+    """Return, for every lane, the bytes that leave nodes on it, and how busy it is."""
+    (sends,) = np.nonzero((plan.op == Op.SEND) & (plan.lane >= 0))
+    n_lanes = max((lane["lane"] for lane in cost["lanes"]), default=-1) + 1
+    if not len(sends) or not n_lanes:
+        return f"<p>{escape(name)} uses no lane: its messages stay inside nodes.</p>"
+    n_bytes = np.zeros(plan.n_nodes * n_lanes, dtype=np.int64)
+    place = plan.node[sends] * n_lanes + plan.lane[sends]
+    np.add.at(n_bytes, place, plan.elements[sends] * plan.itemsize)
+    rows = []
+    for lane, of_lane in enumerate(n_bytes.reshape(plan.n_nodes, n_lanes).T):
+        busiest = max(one["utilisation"] for one in cost["lanes"] if one["lane"] == lane)
+        total = int(of_lane.sum()) * plan.n_copies
+        sizes = [format_bytes(int(one)) for one in (of_lane.min(), of_lane.max(), total)]
+        rows.append((str(lane), *sizes, f"{busiest:.0%}"))
+    head = ("lane", "sent per node, least", "most", "sent by all nodes", "busy at most")
+    return f"<h3>{escape(name)}</h3>{table(head, rows)}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table as HTML."""
+    titles = "".join(f'<th scope="col">{escape(one)}</th>' if one else "<td></td>" for one in head)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(one)}</td>' for one in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>"

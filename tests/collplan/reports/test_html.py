@@ -1,0 +1,262 @@
+"""Reports as HTML: what is in the file, and what a browser makes of it."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import collplan
+from browser import SCREENSHOTS, browsing
+from collplan.executors.cost.traces.layers import simulated_layer, tracks_of
+from collplan.planner.compiler import compile_plan
+from collplan.reports.html.answer import answer, explain
+from collplan.reports.html.machine_picture import describe, picture_of
+from collplan.reports.html.page import write_report
+from collplan.reports.html.views import MOST_SLICES, timeline_of, view_of
+from collplan.reports.timelines import mark_critical
+from collplan.select.compared import Pruned
+from collplan.select.comparison import compare
+from collplan.specs import Machine, PlanSpec
+from oracle import make_spec
+
+SPEC = {
+    "machine": {"nodes": 2, "ranks_per_node": 4, "lanes": 2, "numa_domains": 2},
+    "collective": {"kind": "allreduce", "count": 65536, "datatype": "int32"},
+    "algorithms": "ring",
+}
+MEASURED = {
+    "ranks": 8, "bytes": 262144, "library": "MPICH <4>", "median_s": 1e-3, "native_median_s": 2e-3,
+    "predicted_s": 1e-3, "measured_s": 2e-3, "prediction_error": -0.5,
+    "phases": [{"name": "ring", "measured_s": 2e-3, "simulated_s": 1e-3, "error": -0.5}],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    spec = PlanSpec.model_validate(SPEC)
+    specs = [spec.with_count(count) for count in (1024, 65536)]
+    patterns = ["ring", "full_lane", "recursive_doubling", "native"]
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    write_report(path, spec, compare(specs, patterns=patterns), ["a b.yaml"], MEASURED)
+    return path
+
+
+def data_of(path: Path) -> dict[str, Any]:
+    found = re.search(r'id="data">([^<]*)<', path.read_text())
+    assert found is not None
+    return dict(json.loads(gzip.decompress(base64.b64decode(found[1]))))
+
+
+def test_the_file_has_all_and_loads_nothing(report: Path) -> None:
+    text = report.read_text()
+    assert report.stat().st_size < 5_000_000
+    assert not re.search(r"<(script|img|iframe|link)[^>]*\b(src|href)=", text)
+    assert not re.search(r"@import|url\(\s*['\"]?https?:", text[: text.index("<script>")])
+    assert "default-src 'none'" in text
+    assert "collplan report 'a b.yaml' --sizes 4096,262144" in unescape(text)
+    assert "MPICH &lt;4&gt;" in text
+    assert "-50.0%" in text
+
+
+def test_the_answer_agrees_with_the_comparison(report: Path) -> None:
+    data = data_of(report)
+    assert data["sizes"] == [4096, 262144]
+    times = {(r["candidate"], r["bytes"]): r["makespan_s"] for r in data["comparison"]["rows"]}
+    for size in data["sizes"]:
+        best, lines = data["leading"][str(size)], data["answers"][str(size)]
+        assert times[best, size] == min(time for (_, at), time in times.items() if at == size)
+        assert lines[0].startswith(f"{best} wins at ")
+        native = times["native", size] / times[best, size]
+        assert any(f"{native:.2f} times as fast as the MPI library's" in line for line in lines)
+        bound = data["comparison"]["bounds"][str(size)]["time_s"]
+        assert any(f"{times[best, size] / bound:.3g} times the lower bound" in x for x in lines)
+    shown = {(view["name"], view["size"]) for view in data["views"]}
+    assert {("ring", 4096), ("native", 262144)} < shown
+    for view in data["views"]:
+        assert view["makespan_s"] == pytest.approx(times[view["name"], view["size"]])
+        assert sum(view["breakdown"].values()) == pytest.approx(view["makespan_s"])
+
+
+def test_tasks_say_what_they_wait_for() -> None:
+    spec = PlanSpec.model_validate(SPEC)
+    plan, view = collplan.compile(spec), view_of("ring", spec).document
+    assert len(view["tasks"]) == plan.n_tasks
+    timeline = collplan.simulate(plan)
+    for row, task in enumerate(view["tasks"]):
+        known = plan.deps.task[plan.deps.indptr[row] : plan.deps.indptr[row + 1]].tolist()
+        is_recv = task["op"] == "recv"
+        assert task["waits"] == [*known, *[timeline.partner[row]] * is_recv]
+        assert task["end_ns"] == timeline.end_ns[row]
+    assert 'class="node"' in view["svg"]
+    assert " id=" not in view["svg"]
+
+
+def test_many_bars_are_put_together() -> None:
+    machine = {"nodes": 2, "ranks_per_node": 48, "lanes": 2}
+    plan = compile_plan(make_spec("allreduce", "ring", 0, machine, count=96_000))
+    timeline = collplan.simulate(plan)
+    assert plan.spec is not None
+    tracks = tracks_of(simulated_layer(timeline, plan.spec.machine.network))
+    found = timeline_of(plan, tracks, mark_critical(timeline))
+    assert 0 < len(found["row"]) <= MOST_SLICES
+    assert {"lane", "several kinds"} <= set(found["kind"])
+    assert max(found["n"]) > 1
+    assert sum(found["n"]) <= len(tracks.row)
+    rows, begins, ends = found["path"]
+    assert 0 < len(rows) == len(begins) == len(ends) <= 601
+    assert begins == sorted(begins)
+    until = np.array(found["begin"]) + np.array(found["length"])
+    assert until.max() <= tracks.end.max()
+    assert found["n_nodes"] < found["of_nodes"] == 2
+    assert len(tracks.row) > MOST_SLICES
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        {},
+        {"ranks_per_node": [3, 1], "nodes": 2},
+        {"nodes": 64, "ranks_per_node": 48, "lanes": 2},
+        {"nodes": 2, "ranks_per_node": 5, "cores": 7, "numa_domains": 3},
+    ],
+)
+def test_machines_are_drawn(machine: dict[str, Any]) -> None:
+    drawn = Machine.model_validate(machine)
+    source = picture_of(drawn)
+    shown = [r for r, node in enumerate(drawn.rank_to_node) if node < 3]
+    assert all(f": rank {rank}" in source for rank in shown)
+    assert (f"and {drawn.nodes - 3} more nodes" in source) == (drawn.nodes > 3)
+    assert f"{drawn.nodes} node" in describe(drawn)
+
+
+def test_a_reference_that_was_not_simulated_is_named() -> None:
+    spec = PlanSpec.model_validate(SPEC)
+    found = compare([spec], patterns=["ring", "native"])
+    size = found.sizes[0]
+    found.leading[size] = "ring"
+    del found.makespans["native", size]
+    assert "Not simulated at this size: the MPI library's own default (native)." in answer(
+        found, size, None
+    )
+    found.pruned.append(Pruned("native", size, "time", 0.25, 0.0, 1234))
+    assert any("about 250 ms by its closed form" in line for line in answer(found, size, None))
+
+
+def test_names_are_explained() -> None:
+    spec = PlanSpec.model_validate(SPEC | {"decomposition": "full_lane", "transport": "shared"})
+    assert "all lanes work" in explain("full_lane", spec)
+    assert "shared memory" in explain("full_lane", spec)
+    assert "MPICH" in explain("native", spec)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with browsing() as found:
+        yield found
+
+
+@pytest.fixture
+def tab(browser: Any, report: Path) -> Iterator[Any]:
+    page = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme="light")
+    problems: list[str] = []
+    page.on("console", lambda said: problems.append(said.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda request: problems.append(request.url))
+    page.goto(report.as_uri())
+    page.wait_for_selector("body[data-ready]")
+    yield page
+    assert problems == [report.as_uri()], "messages on the console, or requests"
+    page.close()
+
+
+def shown(tab: Any, name: str) -> str:
+    return str(tab.eval_on_selector(name, "e => e.selectedOptions[0].textContent"))
+
+
+def test_sizes_and_plans_are_switched(tab: Any) -> None:
+    answer = tab.inner_text("#answer")
+    tab.select_option("#size", label="4 KiB")
+    assert "at 4 KiB" in tab.inner_text("#answer") != answer
+    tab.select_option("#plan", label="ring")
+    assert "ring" in tab.inner_text("#lanes")
+    assert "<b>ring</b>" in tab.evaluate(
+        "document.getElementById('timeline').layout.annotations[0].text"
+    )
+    tab.evaluate(
+        "document.getElementById('sizes').emit('plotly_click',"
+        " {points: [{x: 262144, data: {name: 'native'}}]})"
+    )
+    assert shown(tab, "#size") == "256 KiB"
+    assert shown(tab, "#plan").startswith("native")
+
+
+def test_the_timeline_zooms(tab: Any) -> None:
+    ends = "document.getElementById('timeline').layout.xaxis.range"
+    low, high = tab.evaluate(ends)
+    tab.click("#time-in")
+    inner = tab.evaluate(ends)
+    assert inner[1] - inner[0] == pytest.approx((high - low) / 2)
+    tab.click("#time-later")
+    assert tab.evaluate(ends)[0] > inner[0]
+    tab.click("#time-all")
+    assert tab.evaluate(ends) == [low, high]
+
+
+def test_ranks_and_tasks_are_found(tab: Any) -> None:
+    tab.select_option("#plan", label="ring")
+    transform = "document.querySelector('#graph .svg-pan-zoom_viewport').getAttribute('style')"
+    before = tab.evaluate(transform)
+    tab.click("#graph-in")
+    tab.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert tab.evaluate(transform) != before
+    tab.fill("#search", "rank 3")
+    tab.press("#search", "Enter")
+    assert tab.inner_text("#task") == "rank 3"
+    assert tab.locator("#graph .found").count() == 1
+    tab.fill("#search", "99")
+    tab.press("#search", "Enter")
+    assert "not in this picture" in tab.inner_text("#task")
+    tab.fill("#search", "#16")
+    tab.press("#search", "Enter")
+    assert tab.inner_text("#task").startswith("#16 rank ")
+    waited = tab.inner_text("#task button >> nth=0")
+    tab.click("#task button >> nth=0")
+    assert tab.inner_text("#task").startswith(waited.split()[0])
+    tab.click("#graph-all")
+    box = tab.locator("#graph g.node", has=tab.locator("title", has_text=re.compile("^t5$")))
+    box.dispatch_event("click")
+    assert tab.inner_text("#task").startswith("#5 rank ")
+
+
+def test_colors_follow_the_switch(tab: Any) -> None:
+    color = "getComputedStyle(document.body).backgroundColor"
+    light = tab.evaluate(color)
+    tab.click("#theme")
+    assert tab.evaluate(color) != light
+    assert "light" in tab.inner_text("#theme")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (1400, "dark"), (400, "light")])
+def test_pages_are_accessible(browser: Any, report: Path, width: int, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.goto(report.as_uri())
+    page.wait_for_selector("body[data-ready]")
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"report-{width}-{scheme}.png", full_page=True)
+    overflow = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    found = axe.run(page).response["violations"]
+    page.close()
+    assert overflow <= 0
+    serious = [(one["id"], one["nodes"][0]["html"][:200]) for one in found
+               if one["impact"] in ("serious", "critical")]  # fmt: skip
+    assert serious == []

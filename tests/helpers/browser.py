@@ -1,0 +1,47 @@
+"""The browser that opens reports in tests; `make test` runs this file to install it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import debian_mpi
+
+NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
+SCREENSHOTS: Final = Path("build/screenshots")
+
+
+def chromium() -> str | None:
+    """Return the path of a Chromium, None where there is none."""
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+@contextmanager
+def browsing() -> Iterator[Any]:
+    """Give a headless browser; skip the test where there is none."""
+    path = chromium()
+    if path is None:
+        pytest.skip(f"none of {', '.join(NAMES)} is here; install Debian's chromium")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as engine:
+        # Root cannot have Chromium's sandbox in a container.
+        browser = engine.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def set_up() -> str | None:
+    """Install Debian's Chromium if there is none; return why that failed, if it did."""
+    return None if chromium() else debian_mpi.install(("chromium",))
+
+
+if __name__ == "__main__":
+    reason = set_up()
+    if reason is not None:
+        sys.stderr.write(f"no Chromium, tests of reports in it are skipped: {reason}\n")
