@@ -31,7 +31,7 @@ class SpecModel(BaseModel):
         for form in (schema, *schema.get("anyOf", ())):
             for name, field in form.get("properties", {}).items():
                 if name in texts:
-                    field.setdefault("description", texts[name])
+                    field["description"] = texts[name]
         return reference
 
     def replace(self, **changes: Any) -> Self:
