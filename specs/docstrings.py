@@ -6,7 +6,9 @@ import inspect
 import re
 from typing import Final
 
-_SECTION: Final = re.compile(r"(?m)^Parameters\n-{3,}\n(?P<body>.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", re.DOTALL)
+_SECTION: Final = re.compile(
+    r"(?m)^Parameters\n-{3,}\n(?P<body>.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", re.DOTALL
+)
 _NAMES: Final = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: :.*)?$")
 
 

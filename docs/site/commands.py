@@ -11,7 +11,11 @@ import typer
 
 from collplan.cli.group import COMMANDS, group
 
-_TYPES: Final = ((r" <(?:path|str|list\[\w+\])>", ""), (r"<int range>", "N"), (r"<float range>", "X"))
+_TYPES: Final = (
+    (r" <(?:path|str|list\[\w+\])>", ""),
+    (r"<int range>", "N"),
+    (r"<float range>", "X"),
+)
 """Names of types that help texts have in place of a value's name, and what a reader expects."""
 
 
@@ -55,7 +59,9 @@ def _prose(text: str) -> str:
     r"""Return a help text as Markdown; paragraphs after \b keep their lines."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
     shown = (
-        f"```text\n{part.removeprefix(chr(8)).strip(chr(10))}\n```" if part.startswith("\b") else part
+        f"```text\n{part.removeprefix(chr(8)).strip(chr(10))}\n```"
+        if part.startswith("\b")
+        else part
         for part in paragraphs
     )
     return "\n\n".join(shown) + "\n"

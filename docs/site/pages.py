@@ -18,6 +18,7 @@ from fields import fields_page
 DOCS: Final = ROOT / "docs"
 LOOSE: Final = ("CHANGELOG.md", "CONTRIBUTING.md")
 """Pages that lie in the root of the repository, and on the site beside those of docs/."""
+SCRIPTS: Final = Path(__file__).with_name("vendor")
 EXAMPLES: Final = "reference/examples.md"
 _FENCE: Final = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK: Final = re.compile(r"(?P<text>!?\[[^\]]*\])\((?P<target>[^)\s]+)\)")
@@ -33,6 +34,8 @@ def write_pages(folder: Path) -> None:
         _write(folder / name, adapted((ROOT / name).read_text(), ROOT / name, ROOT, folder))
     for notebook in sorted((DOCS / "notebooks").glob("*.ipynb")):
         write_notebook(notebook, folder / "notebooks")
+    for script in SCRIPTS.glob("*.js"):
+        _write(folder / "javascripts" / script.name, script.read_text())
     _write(folder / EXAMPLES, examples_page())
     _write(folder / "reference/spec-fields.md", fields_page())
     _write(folder / "reference/passes.md", passes_page())
