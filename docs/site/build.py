@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-
 from links import problems
 from pages import ROOT, completed, write_pages
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pygraphviz
-
 from api import ROOT, passes_page, python_pages
 from commands import command_pages
 from fields import fields_page
