@@ -35,7 +35,7 @@ test:
 	.venv/bin/python -m pytest -n 2 --dist worksteal
 
 docs: $(MPICH)
-	@.venv/bin/python docs/site/build.py
+	@PYTHONPATH=. .venv/bin/python docs/site/build.py
 
 lint: $(MPICH)
 	.venv/bin/ruff check .

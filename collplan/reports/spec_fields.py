@@ -129,4 +129,4 @@ def value_of(schema: Mapping[str, Any]) -> str:
         return f"mapping to {value_of(inner)}" if isinstance(inner, dict) else "mapping"
     least, most = schema.get("minimum"), schema.get("maximum")
     limits = "" if least is None or most is None else f" from {least} to {most}"
-    return _TYPES.get(kind, kind) + limits
+    return f"{_TYPES.get(kind, kind)}{limits}"

@@ -42,7 +42,8 @@ def _command(context: Any, level: int) -> Iterator[str]:
     command = context.command
     yield f"{'#' * level} {context.command_path}\n"
     yield _prose(command.help or "")
-    yield f"```text\n{context.command_path} {' '.join(command.collect_usage_pieces(context))}\n```\n"
+    usage = " ".join(command.collect_usage_pieces(context))
+    yield f"```text\n{context.command_path} {usage}\n```\n"
     for kind in ("argument", "option"):
         rows = [one for one in command.params if one.param_type_name == kind]
         records = filter(None, (one.get_help_record(context) for one in rows))

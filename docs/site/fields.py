@@ -9,8 +9,8 @@ from collplan.reports.spec_fields import Field, definitions
 
 HEAD = """# Fields of spec files
 
-This page is generated from the [JSON Schema](../spec.schema.json) of specs. `collplan schema` writes
-the schema, and `collplan help spec` prints these tables. Another page explains
+This page is generated from the [JSON Schema](../spec.schema.json) of specs. `collplan schema`
+writes the schema, and `collplan help spec` prints these tables. Another page explains
 [how spec files are read](../specs.md). A field without a default must be given, unless another
 field stands for it.
 """

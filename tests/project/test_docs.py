@@ -237,9 +237,7 @@ def test_pages_are_there() -> None:
     assert {name_of(page) for page in PAGES} == set(NAMES)
 
 
-@pytest.mark.parametrize(
-    "page", [*PAGES, *LOOSE, ROOT / "CHANGELOG.md"], ids=name_of
-)
+@pytest.mark.parametrize("page", [*PAGES, *LOOSE, ROOT / "CHANGELOG.md"], ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in _LINK.findall(page.read_text()):
         if "://" in target:

@@ -90,7 +90,9 @@ def test_the_wheel_works_where_there_is_no_compiler(wheel: Path, tmp_path: Path)
     """Installed beside the packages of this environment, as the one above finds them."""
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
     python = tmp_path / "venv" / "bin" / "python"
-    packages = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    packages = Path(
+        run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+    )
     run(*PIP, "--python", python, "install", "-q", "--no-deps", wheel)
     (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
     environment = {"PATH": str(tmp_path / "venv" / "bin"), "HOME": str(tmp_path)}
@@ -113,7 +115,9 @@ def test_the_citation_and_the_package_state_the_same() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert citation["version"] == project["version"] == collplan.__version__
     assert citation["license"] == project["license"]
-    assert {one["name"] for one in citation["authors"]} == {one["name"] for one in project["authors"]}
+    assert {one["name"] for one in citation["authors"]} == {
+        one["name"] for one in project["authors"]
+    }
     assert citation["cff-version"] == "1.2.0"
     assert {"message", "title", "abstract", "type"} <= citation.keys()
 
