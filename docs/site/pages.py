@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
-from os.path import relpath
+from os.path import normpath, relpath
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,8 +27,9 @@ def write_pages(folder: Path) -> None:
     """Write all pages of the site, and the files that they show, into a folder."""
     ignored = shutil.ignore_patterns("*.py", "site", "__pycache__", "*.ipynb", ".ipynb_checkpoints")
     shutil.copytree(DOCS, folder, ignore=ignored)
-    for page in sorted(DOCS.rglob("*.md")):
-        _write(folder / page.relative_to(DOCS), adapted(page.read_text(), page, DOCS, folder))
+    for page in sorted(folder.rglob("*.md")):
+        source = DOCS / page.relative_to(folder)
+        _write(page, adapted(source.read_text(), source, DOCS, folder))
     for name in LOOSE:
         _write(folder / name, adapted((ROOT / name).read_text(), ROOT / name, ROOT, folder))
     for notebook in sorted((DOCS / "notebooks").glob("*.ipynb")):
@@ -87,7 +88,7 @@ def relinked(match: re.Match[str], page: Path, own: Path) -> str:
     path, _, anchor = target.partition("#")
     if "://" in target or not path:
         return match[0]
-    file = (page.parent / path).resolve()
+    file = Path(normpath(page.parent / path))
     if file.is_relative_to(DOCS):
         new = relpath(file.relative_to(DOCS), own.parent)
     elif file.name in LOOSE or file == ROOT / "README.md":
