@@ -35,7 +35,7 @@ def test_columns_are_read_only():
 
 
 @pytest.mark.parametrize(
-    ("part", "column"), [("reads", "count"), ("writes", "buffer"), ("deps", "kind")]
+    ("part", "column"), [("reads", "count"), ("writes", "pattern"), ("deps", "kind")]
 )
 def test_columns_of_other_lengths_are_refused(part, column):
     plan = compile_plan(make_spec("allreduce", "ring", 4, count=8))
