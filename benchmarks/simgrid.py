@@ -93,7 +93,7 @@ def cases(n_hosts: int) -> Iterator[tuple[str, str, list[Message]]]:
     torus = f"torus {side} {n_hosts // side} 0 0"
     groups = 1 << (n_hosts.bit_length() // 2 - 1)
     dragonfly = f"dragonfly {groups} 1 {n_hosts // groups // 4} 4"
-    n_rounds = min(n_hosts - 1, 128)
+    n_rounds = min(n_hosts - 1, 32_768 // n_hosts)
     yield star, "ring", ring(n_hosts)
     yield fat_tree, "ring", ring(n_hosts)
     yield fat_tree, "binomial bcast", binomial(n_hosts)
