@@ -19,29 +19,40 @@ def compile_spec(
     idle: list[str] | None = None,
     fold: bool = False,
 ) -> Plan:
-    """Compile a spec, choosing a decomposition where it leaves that to the planner.
-
-    Parameters, result and errors are those of `collplan.planner.compile_plan`, and:
+    """Compile a spec into a plan; choose the decomposition if the spec says ``auto``.
 
     Parameters
     ----------
+    spec : PlanSpec
+        Any spec.
+    rank : int, optional
+        Compile the program of this rank only: its rows of the whole plan. The whole plan
+        is not held in memory, unless a pass must see it.
     comm : mpi4py.MPI.Intracomm, optional
         Compile the program of this rank of `comm`; collective. Rank 0 resolves ``auto``
-        for all ranks. Where a pass must see all ranks, rank 0 alone compiles the plan, and
-        sends the others their programs. Do not give `rank` then.
+        for all ranks. If a pass must see all ranks, only rank 0 compiles the plan, and
+        sends the others their programs. Do not give `rank` as well.
     idle : list of str, optional
-        Takes the lines that are warnings otherwise.
+        A list to which the texts of warnings are appended; nothing is then warned of.
     fold : bool
-        Compile one node's programs, which stand for those of all nodes. Such a plan can be
-        priced, proved and counted, in a fraction of the time and memory, but not run or
-        saved.
+        Compile the programs of one node, which stand for those of all nodes. Such a plan
+        takes a fraction of the time and memory. It can be priced, proved and counted, but
+        not run or saved.
+
+    Returns
+    -------
+    Plan
+        The same spec gives the same bytes, on any machine.
 
     Raises
     ------
+    AlgorithmError
+        If an algorithm is unknown or does not support these ranks or this operation, or
+        if a decomposition or pass refuses. The message names alternatives.
     CollplanError
         On all ranks of `comm`, if one of them has no program.
     AsymmetricError
-        With `fold`, if nodes do not do the same.
+        With `fold`, if the nodes do not all do the same.
 
     Warns
     -----

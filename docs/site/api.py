@@ -21,6 +21,21 @@ FRONT: Final = """# The package collplan
 These names are all that most programs need. `import collplan` imports none of their modules; a
 module is imported when its first name is used. Only `bind`, `Comm` and what they return need MPI.
 """
+RETURNED: Final = """# Objects that functions return
+
+Functions of the package return these objects, and take some of them. Programs need not import their
+classes.
+"""
+RETURNED_CLASSES: Final = (
+    "collplan.executors.mpi.binding.bound_plan.BoundPlan",
+    "collplan.executors.cost.simulator.Timeline",
+    "collplan.planner.plan.plan.Task",
+    "collplan.planner.plan.plan.Extent",
+    "collplan.planner.plan.plan.Op",
+    "collplan.planner.plan.plan.Stage",
+    "collplan.planner.plan.phases.Phase",
+    "collplan.tune.table.TuningTable",
+)
 EXTENDING: Final = """# Extending collplan
 
 Algorithms, collectives and passes of your own use these names. The
@@ -80,9 +95,10 @@ def block_sources() -> Iterator[str]:
 
 def python_pages() -> Iterator[tuple[str, str]]:
     """Generate the name and the text of each page of the reference for Python."""
-    extending = imported_names(example_sources())
-    more = imported_names(block_sources()) - extending
+    extending = imported_names(example_sources()) - {*RETURNED_CLASSES}
+    more = imported_names(block_sources()) - {*RETURNED_CLASSES, *extending}
     yield "collplan", FRONT + "".join(entry(home, name) for name, home in public_names().items())
+    yield "returned", RETURNED + "".join(map(entry, RETURNED_CLASSES))
     yield "extending", EXTENDING + "".join(map(entry, sorted(extending)))
     yield "more", MORE + "".join(map(entry, sorted(more)))
 

@@ -93,7 +93,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task, for people: a view of row `row`."""
+    """One task of a plan, as an object: a copy of row `row` that prints well."""
 
     row: int
     op: Op

@@ -70,21 +70,25 @@ def build(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    "broken",
     [
-        ("[a page](nowhere.md)", "nowhere.md"),
-        ("[a heading](plan.md#nowhere)", "plan.md#nowhere"),
-        ('<a href="nowhere.html">raw HTML</a>', "nowhere.html leads to no file"),
-        ('<img src="https://example.org/x.png">', "is loaded from another host"),
+        {"[a page](nowhere.md)": "nowhere.md", "[a heading](plan.md#nowhere)": "plan.md#nowhere"},
+        {
+            '<a href="nowhere.html">raw HTML</a>': "nowhere.html leads to no file",
+            '<a href="plan.html#nowhere">raw HTML</a>': "plan.html#nowhere leads to no anchor",
+            '<img src="https://example.org/x.png">': "x.png is loaded from another host",
+        },
     ],
+    ids=["Markdown", "HTML"],
 )
-def test_a_broken_link_fails(text: str, complaint: str, tmp_path: Path) -> None:
+def test_broken_links_fail(broken: dict[str, str], tmp_path: Path) -> None:
     folder = copied(tmp_path)
     page = folder / "docs" / "specs.md"
-    page.write_text(f"{page.read_text()}\n{text}\n")
+    page.write_text("\n\n".join([page.read_text(), *broken, ""]))
     done = build(folder)
     assert done.returncode != 0
-    assert complaint in re.sub(r"\x1b\[[\d;]*m", "", done.stdout + done.stderr)
+    said = re.sub(r"\x1b\[[\d;]*m", "", done.stdout + done.stderr)
+    assert all(complaint in said for complaint in broken.values()), said
 
 
 def test_every_public_name_has_an_entry(html: Path, modules: Any) -> None:
@@ -98,12 +102,11 @@ def test_every_public_name_has_an_entry(html: Path, modules: Any) -> None:
         for name, home in api.public_names().items()
         if name not in re.split(r"[\s<>]+", headings.get(home, ""))
     ]
-    extending = (folder / "extending.html").read_text()
-    for name in api.imported_names(api.example_sources()):
-        missing += [name] if f'id="{name}"' not in extending else []
-    more = (folder / "more.html").read_text()
-    for name in api.imported_names(api.block_sources()):
-        missing += [name] if f'id="{name}"' not in more + extending else []
+    others = "".join(
+        (folder / f"{name}.html").read_text() for name in ("returned", "extending", "more")
+    )
+    for source in (api.example_sources(), api.block_sources()):
+        missing += [name for name in api.imported_names(source) if f'id="{name}"' not in others]
     assert not missing
     assert 'id="collplan.planner.plan.plan.Plan.n_ranks"' in front, "members have entries, too"
 
