@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Iterator
 from os.path import normpath, relpath
 from pathlib import Path
 from typing import Any, Final
@@ -27,13 +27,13 @@ def write_pages(folder: Path) -> None:
     """Write all pages of the site, and the files that they show, into a folder."""
     ignored = shutil.ignore_patterns("*.py", "site", "__pycache__", "*.ipynb", ".ipynb_checkpoints")
     shutil.copytree(DOCS, folder, ignore=ignored)
-    for page in sorted(folder.rglob("*.md")):
-        source = DOCS / page.relative_to(folder)
-        _write(page, adapted(source.read_text(), source, DOCS, folder))
-    for name in LOOSE:
-        _write(folder / name, adapted((ROOT / name).read_text(), ROOT / name, ROOT, folder))
     for notebook in sorted((DOCS / "notebooks").glob("*.ipynb")):
         write_notebook(notebook, folder / "notebooks")
+    for page in sorted(folder.rglob("*.md")):
+        source = DOCS / page.relative_to(folder)
+        _write(page, adapted(page.read_text(), source, DOCS, folder))
+    for name in LOOSE:
+        _write(folder / name, adapted((ROOT / name).read_text(), ROOT / name, ROOT, folder))
     for script in SCRIPTS.glob("*.js"):
         _write(folder / "javascripts" / script.name, script.read_text())
     _write(folder / EXAMPLES, examples_page())
@@ -136,37 +136,48 @@ def examples_page() -> str:
 
 
 def write_notebook(path: Path, folder: Path) -> None:
-    """Write an executed notebook as a page, with its pictures beside it."""
+    """Write an executed notebook as a page of the same name, with its pictures beside it."""
     from nbconvert import MarkdownExporter
 
-    text, resources = MarkdownExporter().from_filename(str(path))
+    names = {"unique_key": path.stem, "output_files_dir": f"{path.stem}_files"}
+    text, resources = MarkdownExporter().from_filename(str(path), resources=names)
     _write(folder / f"{path.stem}.md", text)
-    for name, content in resources.get("outputs", {}).items():
+    for name, content in resources["outputs"].items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
 
 
 def completed(nav: list[Any], folder: Path) -> list[Any]:
-    """Return the navigation with every "..." replaced by the pages of its folder.
+    """Return the navigation with every "..." replaced by pages.
 
-    Sections without pages are left out.
+    After the name of a folder, it stands for the pages of the folder; alone, for pages of the root
+    that are not listed elsewhere. Sections without pages are left out.
     """
-    found: list[Any] = []
-    for entry in nav:
-        if isinstance(entry, str) and entry.endswith("..."):
-            pages = sorted((folder / entry.removesuffix("...")).glob("*.md"), key=_rank(folder))
-            found += [str(page.relative_to(folder)) for page in pages]
-        elif isinstance(entry, dict):
-            parts = {
-                title: completed(part, folder) if isinstance(part, list) else part
-                for title, part in entry.items()
-            }
-            found += [{title: part} for title, part in parts.items() if part]
-        else:
-            found.append(entry)
-    return found
+    listed = set(_pages_of(nav))
+    loose = [page.name for page in sorted(folder.glob("*.md")) if page.name not in listed]
+
+    def complete(part: Any) -> list[Any]:
+        if isinstance(part, list):
+            return [one for entry in part for one in complete(entry)]
+        if isinstance(part, dict):
+            ((title, inner),) = part.items()
+            pages = complete(inner) if isinstance(inner, list) else inner
+            return [{title: pages}] if pages else []
+        if not part.endswith("..."):
+            return [part]
+        inside = part.removesuffix("...")
+        pages = sorted(
+            (folder / inside).glob("*.md"), key=lambda page: (page.stem != "collplan", page)
+        )
+        return [str(page.relative_to(folder)) for page in pages] if inside else loose
+
+    return complete(nav)
 
 
-def _rank(folder: Path) -> Callable[[Path], tuple[bool, str]]:
-    """Return a key that sorts a folder's page on the program or package itself first."""
-    return lambda page: (page.stem != "collplan", page.stem)
+def _pages_of(part: Any) -> Iterator[str]:
+    """Generate the pages that a part of the navigation lists."""
+    if isinstance(part, str):
+        yield part
+    else:
+        for inner in part.values() if isinstance(part, dict) else part:
+            yield from _pages_of(inner)

@@ -134,8 +134,14 @@ def test_every_page_is_in_the_navigation(html: Path) -> None:
 
 
 def test_notebooks_become_pages(tmp_path: Path, modules: Any) -> None:
-    output = {"output_type": "stream", "name": "stdout", "text": "twelve\n"}
-    cell = {"execution_count": 1, "metadata": {}, "outputs": [output], "source": "print('twelve')"}
+    said = {"output_type": "stream", "name": "stdout", "text": "twelve\n"}
+    shown = {
+        "output_type": "display_data",
+        "metadata": {},
+        "data": {"image/svg+xml": "<svg xmlns='http://www.w3.org/2000/svg'/>", "text/plain": "x"},
+    }
+    outputs = [said, shown]
+    cell = {"execution_count": 1, "metadata": {}, "outputs": outputs, "source": "print('twelve')"}
     cells = [
         {"cell_type": "markdown", "metadata": {}, "source": "# A notebook"},
         {"cell_type": "code", **cell},
@@ -148,11 +154,29 @@ def test_notebooks_become_pages(tmp_path: Path, modules: Any) -> None:
     text = (tmp_path / "notebooks" / "one.md").read_text()
     assert text.startswith("# A notebook")
     assert "print('twelve')" in text
-    nav = [{"Notebooks": ["notebooks/..."]}, {"Empty": ["nothing/..."]}, "index.md"]
-    assert modules["pages"].completed(nav, tmp_path) == [
-        {"Notebooks": ["notebooks/one.md"]},
-        "index.md",
+    (picture,) = re.findall(r"!\[svg\]\((one_files/[^)]*)\)", text)
+    assert (tmp_path / "notebooks" / picture).read_text().startswith("<svg")
+
+
+def test_the_navigation_is_completed(tmp_path: Path, modules: Any) -> None:
+    for name in ("index", "new", "notebooks/b", "notebooks/a", "commands/run", "commands/collplan"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.md").write_text("# A page")
+    nav = [
+        {"Home": "index.md"},
+        {"Notebooks": ["notebooks/..."]},
+        {"Empty": ["nothing/..."]},
+        {"Reference": [{"Commands": ["commands/..."]}, {"More": ["..."]}]},
     ]
+    commands = ["commands/collplan.md", "commands/run.md"]
+    assert modules["pages"].completed(nav, tmp_path) == [
+        {"Home": "index.md"},
+        {"Notebooks": ["notebooks/a.md", "notebooks/b.md"]},
+        {"Reference": [{"Commands": commands}, {"More": ["new.md"]}]},
+    ]
+    assert modules["pages"].completed([*nav, "new.md"], tmp_path)[2] == {
+        "Reference": [{"Commands": commands}]
+    }
 
 
 def test_links_are_those_of_the_site(modules: Any) -> None:
