@@ -32,6 +32,8 @@ class SpecModel(BaseModel):
             for name, field in form.get("properties", {}).items():
                 if name in texts:
                     field["description"] = texts[name]
+                elif "const" in field:
+                    field.setdefault("description", "The name of this kind.")
         return reference
 
     def replace(self, **changes: Any) -> Self:

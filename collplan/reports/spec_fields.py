@@ -87,7 +87,7 @@ def _short(form: Mapping[str, Any]) -> str:
 def _fields(form: Mapping[str, Any]) -> Iterator[Field]:
     for name, schema in form.get("properties", {}).items():
         default = "" if name in form.get("required", ()) else _default(schema)
-        yield Field(name, value_of(schema), default, schema["description"])
+        yield Field(name, value_of(schema), default, schema.get("description", ""))
 
 
 def _default(schema: Mapping[str, Any]) -> str:
