@@ -190,7 +190,7 @@ def check_command(block: Block, line: str, shown: str, capfd: pytest.CaptureFixt
     if block.about == "not run:":
         check_words(words, place)
         return
-    if words[0] == "collplan":
+    if words[0] == "collplan" and words[1] != "--import":
         with pytest.MonkeyPatch.context() as patch:
             for name, value in settings.items():
                 patch.setenv(name, value)
@@ -217,8 +217,13 @@ def check_words(words: list[str], place: str) -> None:
 
 
 def program(words: list[str], place: str) -> list[str]:
-    """Return the words that run a script, under MPICH where the command names mpiexec."""
+    """Return the words that run a script, under MPICH where the command names mpiexec.
+
+    A command that imports an algorithm has a process of its own, and this one does not keep it.
+    """
     python = mpi_python("mpich")
+    if words[0] == "collplan":
+        return [str(python), "-m", *words]
     if words[0] == "mpiexec":
         words = [str(mpiexec_of(python)), *words[1:]]
     assert "python" in words, f"{place}: neither collplan nor a script"
