@@ -62,22 +62,29 @@ def compile_spec(
         because a pass that changes nothing there may change another rank's program.
     """
     lines: list[str] = []
-    if fold and (comm is not None or rank is not None):
-        raise CollplanError("fold: a folded plan is of all ranks; leave rank and comm out")
-    if comm is not None:
-        from collplan.compiling_together import compile_together
-
-        if rank is not None:
-            raise CollplanError("rank: with comm, it is this process' rank there; leave rank out")
-        plan = compile_together(spec, comm, lines)
-    elif fold:
-        plan = compile_folded(resolve(spec), lines if spec.passes else None)
-    else:
-        # Only of passes that the spec names: the user cannot change what `auto` chooses.
-        plan = compile_plan(resolve(spec), rank=rank, idle=lines if spec.passes else None)
+    plan = _compile(spec, rank, comm, lines, is_folded=fold)
     if idle is not None:
         idle += lines
     elif rank is None and (comm is None or comm.rank == 0):
         for line in lines:
             warnings.warn(line, stacklevel=2)
     return plan
+
+
+def _compile(
+    spec: PlanSpec, rank: int | None, comm: Any, lines: list[str], *, is_folded: bool
+) -> Plan:
+    """Compile a spec in the way that the arguments ask for; add the lines about idle passes."""
+    if is_folded and (comm is not None or rank is not None):
+        raise CollplanError("fold: a folded plan is of all ranks; leave rank and comm out")
+    if comm is not None:
+        from collplan.compiling_together import compile_together
+
+        if rank is not None:
+            raise CollplanError("rank: with comm, it is this process' rank there; leave rank out")
+        return compile_together(spec, comm, lines)
+    # Only of passes that the spec names: the user cannot change what `auto` chooses.
+    idle = lines if spec.passes else None
+    if is_folded:
+        return compile_folded(resolve(spec), idle)
+    return compile_plan(resolve(spec), rank=rank, idle=idle)

@@ -102,7 +102,8 @@ def test_the_wheel_works_where_there_is_no_compiler(wheel: Path, tmp_path: Path)
     def collplan_says(*arguments: object) -> str:
         return run(python.with_name("collplan"), *arguments, cwd=tmp_path, env=environment)
 
-    where = run(python, "-c", "import collplan; print(collplan.__file__)", env=environment)
+    code = "import collplan; print(collplan.__file__)"
+    where = run(python, "-c", code, cwd=tmp_path, env=environment)
     assert Path(where.strip()).is_relative_to(packages)
     assert "wrote report.html" in collplan_says("report", spec, "-o", "report.html")
     assert "tasks" in collplan_says("compile", spec, "-o", "a.plan")
