@@ -77,6 +77,7 @@ _BLOCK = re.compile(
     r"^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
+_INDENTED = re.compile(r"^[ \t]+```(\w*)\n.*?^[ \t]+```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _WALL_CLOCK = re.compile(r"\bin \d[\d.]* (?:ns|µs|ms|s)\b")
 _KERNELS = re.compile(
@@ -157,6 +158,10 @@ def test_blocks_that_are_not_run_say_why() -> None:
         and block.language != "console"
         and block.about != "not run:"
     ]
+    indented = {one for page in [*PAGES, *LOOSE] for one in _INDENTED.findall(page.read_text())}
+    assert indented <= {"text"}, (
+        "blocks of commands begin in the first column: tests see them there"
+    )
     assert not silent, "put '<!-- not run: REASON -->' before, or make it a console block"
 
 
