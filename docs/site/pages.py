@@ -18,6 +18,7 @@ DOCS: Final = ROOT / "docs"
 LOOSE: Final = ("CHANGELOG.md", "CONTRIBUTING.md")
 """Pages that lie in the root of the repository, and on the site beside those of docs/."""
 SCRIPTS: Final = Path(__file__).with_name("vendor")
+STYLE: Final = Path(__file__).with_name("style.css")
 EXAMPLES: Final = "reference/examples.md"
 _FENCE: Final = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK: Final = re.compile(r"(?P<text>!?\[[^\]]*\])\((?P<target>[^)\s]+)\)")
@@ -34,6 +35,7 @@ def write_pages(folder: Path) -> None:
         _write(page, adapted(page.read_text(), source, DOCS, folder))
     for name in LOOSE:
         _write(folder / name, adapted((ROOT / name).read_text(), ROOT / name, ROOT, folder))
+    _write(folder / "stylesheets" / STYLE.name, STYLE.read_text())
     for script in SCRIPTS.glob("*.js"):
         _write(folder / "javascripts" / script.name, script.read_text())
     _write(folder / EXAMPLES, examples_page())

@@ -214,6 +214,26 @@ def address(html: Path) -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everybody_can_read_it(scheme: str, html: Path) -> None:
+    """Names and contrasts, as axe-core checks them, in light and dark mode."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    pages = ("index", "tutorials/first-plan", "reference/python/collplan", "reference/spec-fields")
+    with browsing() as browser:
+        page = browser.new_page(color_scheme=scheme, viewport={"width": 1400, "height": 900})
+        for name in pages:
+            page.goto(f"{html.as_uri()}/{name}.html")
+            page.wait_for_load_state("networkidle")
+            found = axe.run(page).response["violations"]
+            serious = [one for one in found if one["impact"] in ("serious", "critical")]
+            assert not serious, (
+                f"{name}: {[(one['id'], one['nodes'][0]['html']) for one in serious]}"
+            )
+        assert page.evaluate("document.body.dataset.mdColorScheme") == (
+            "slate" if scheme == "dark" else "default"
+        )
+
+
 @pytest.mark.parametrize("way", ["folder", "server"])
 def test_the_search_works_and_nothing_is_loaded_from_away(
     way: str, html: Path, address: str
