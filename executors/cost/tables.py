@@ -132,6 +132,8 @@ class Simulation(NamedTuple):
         The event queue, as of `make_event_queue`.
     counters : ndarray of int64, shape (2,)
         Stamps given, and tasks done.
+    recent : ndarray of int32, shape (N_RECENT,)
+        The sends that ran last, in turns.
     layout : Clocks
         Where each kind of resource begins among the clocks.
     links, costs : ndarray of records
@@ -147,6 +149,7 @@ class Simulation(NamedTuple):
     runs: Records
     entries: Records
     counters: Ints
+    recent: Ints
     layout: Clocks
     links: Records
     costs: Records
