@@ -59,6 +59,7 @@ CLOCK: Final = np.dtype(
         ("candidate", "i4"),  # of the line: the queue whose event it has
         ("holder", "i4"),
         ("rank", "i4"),  # of the last task of a core, where changing it costs anything
+        ("unused", "i8", 2),
     ],
     align=True,
 )
@@ -80,6 +81,7 @@ QUEUE: Final = np.dtype(
         ("stamp", "i4"),  # of the first task
         ("next", "i4"),  # in the line of the lane
         ("previous", "i4"),
+        ("unused", "i8", 2),
     ],
     align=True,
 )
@@ -244,7 +246,7 @@ class Clocks(NamedTuple):
 
     def make(self) -> Records:
         """Return all clocks at 0."""
-        clocks = np.zeros(self.unused + 1, dtype=CLOCK)
+        clocks = table_of(self.unused + 1, CLOCK)
         clocks["holder"] = clocks["first"] = clocks["rank"] = -1
         clocks["event_time"] = np.inf
         return clocks
@@ -287,7 +289,7 @@ class Clocks(NamedTuple):
             )
         )
         core = np.repeat((node * self.n_cores + core)[:, None], lane.shape[1], axis=1)
-        queues = np.empty(lane.size, dtype=QUEUE)
+        queues = table_of(lane.size, QUEUE)
         queues["lane"] = lane.ravel()
         queues["pace"] = self.pace(plan)[queues["lane"]]
         queues["core"] = core.ravel()
