@@ -14,6 +14,7 @@ from collplan.executors.cost.occupancy import (
     charge_send,
     is_continued,
 )
+from collplan.executors.cost.prefetching import prefetch
 from collplan.executors.cost.queues import advance, busier, call, enqueue, free_at
 from collplan.executors.cost.tables import Simulation, inlined, inner
 from collplan.planner.arrays import Ints
@@ -128,6 +129,8 @@ def _execute(sim: Simulation, row: int, now: float) -> None:
         advance(sim, queue, following, now)
         sim.counters[_STAMP] += 1
         task.stamp = sim.counters[_STAMP]
+        prefetch(tasks, task.partner)
+        prefetch(sim.queues, task.far_queue)
         push(sim.runs, sim.entries, arrives, task.stamp, -1 - row)
         ends = not _is_rendezvous(sim, row)
         if not ends:

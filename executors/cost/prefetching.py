@@ -59,7 +59,9 @@ class _Instruction(Kernel):
     def _numba_type_(self) -> Any:
         from numba.core.registry import cpu_target
 
-        return cpu_target.typing_context.resolve_value_type(self.dispatcher)
+        function, context = self.dispatcher, cpu_target.typing_context
+        context.refresh()  # it looks for new functions when asked only
+        return context.resolve_value_type(function)
 
 
 prefetch: Final = _Instruction(_prefetch, {}, is_inner=True)
