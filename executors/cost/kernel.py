@@ -14,6 +14,7 @@ from collplan.executors.cost.occupancy import (
     charge_send,
     is_continued,
 )
+from collplan.executors.cost.prefetching import prefetch
 from collplan.executors.cost.queues import advance, busier, call, enqueue, free_at
 from collplan.executors.cost.tables import Simulation, inlined, inner
 from collplan.planner.arrays import Ints
@@ -85,7 +86,7 @@ def _arrive(sim: Simulation, row: int, now: float, stamp: int, has_waited: bool)
     """Take in the message of send `row`, or queue it where its receiver is busy."""
     tasks, queues = sim.tasks, sim.queues
     recv = tasks[row].partner
-    queue = tasks[recv].queue
+    queue = tasks[row].far_queue
     if not has_waited and (queues[queue].first >= 0 or free_at(sim.clocks, queues, queue) > now):
         enqueue(sim, queue, row, now)
         return
@@ -128,6 +129,8 @@ def _execute(sim: Simulation, row: int, now: float) -> None:
         advance(sim, queue, following, now)
         sim.counters[_STAMP] += 1
         task.stamp = sim.counters[_STAMP]
+        prefetch(tasks, task.partner)
+        prefetch(sim.queues, task.far_queue)
         push(sim.runs, sim.entries, arrives, task.stamp, -1 - row)
         ends = not _is_rendezvous(sim, row)
         if not ends:
@@ -178,8 +181,7 @@ def _release(sim: Simulation, row: int, starts: bool, ends: bool) -> None:
     Another rank, of the same node, sees it after the latency of the link between them.
     """
     tasks, successors = sim.tasks, sim.successors
-    begin = tasks[row - 1].successors if row > 0 else 0
-    for i in range(begin, tasks[row].successors):
+    for i in range(tasks[row].successors, tasks[row].end_successors):
         successor = tasks[successors[i] >> 3]
         if successors[i] & 1:
             if not starts:

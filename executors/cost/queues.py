@@ -16,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from collplan.executors.cost.event_queue import push
+from collplan.executors.cost.prefetching import prefetch
 from collplan.executors.cost.tables import Records, Simulation, inlined, inner
 
 
@@ -64,7 +65,10 @@ def advance(sim: Simulation, queue: int, row: int, now: float) -> None:
             _announce(sim, queue, now)
         return
     if row >= 0:
-        queues[queue].stamp = sim.tasks[row].stamp
+        task = sim.tasks[row]
+        prefetch(sim.tasks, task.partner)
+        prefetch(sim.tasks, task.following)
+        queues[queue].stamp = task.stamp
         _line_up(clocks, queues, queue)
     _, first, time = _first_served(clocks, queues, lane, now)
     if first >= 0:
