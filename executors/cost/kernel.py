@@ -11,11 +11,11 @@ from typing import Any
 from collplan.executors.cost.event_queue import earliest, pop, push
 from collplan.executors.cost.flows import begin_flow, has_come, keep_send, next_flow
 from collplan.executors.cost.occupancy import (
+    IS_CONTINUED,
     IS_LONG,
     charge_arrival,
     charge_local,
     charge_send,
-    is_continued,
 )
 from collplan.executors.cost.prefetching import prefetch
 from collplan.executors.cost.queues import advance, busier, call, enqueue, free_at
@@ -132,7 +132,7 @@ def _execute(sim: Simulation, row: int, now: float, flows: Any) -> None:
         arrives = charge_send(sim, row, now)
         if flows is not None:
             arrives = begin_flow(sim, flows, row, arrives)
-        if is_continued(tasks, row):
+        if task.state & IS_CONTINUED:
             # The rest of its message goes on, behind what other pairs of ranks have for the lane.
             rest = tasks[row + 1]
             sim.counters[_STAMP] += 1
@@ -257,7 +257,7 @@ def _make_ready(sim: Simulation, row: int) -> None:
         if task.state & (ARRIVED | HAS_ON_START):
             task.state |= QUEUED
             push(sim.runs, sim.entries, task.start, task.stamp, len(queues) + row)
-        if tasks[task.partner].state & ASKING:
+        if sim.costs[0].handshake > 0 and tasks[task.partner].state & ASKING:
             _allow(sim, task.partner)
         return
     if task.state & IS_LONG and sim.costs[0].handshake > 0:

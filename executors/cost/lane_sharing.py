@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collplan.executors.cost.occupancy import IS_LONG
+from collplan.executors.cost.occupancy import IS_CONTINUED, IS_LONG
 from collplan.executors.cost.parameters import CONTINUATION, NETWORK
 from collplan.executors.cost.tables import Places, Records, table_of
 from collplan.planner.arrays import Bools, Ints, csr
@@ -58,7 +58,7 @@ class Pieces:
         matched, left = tasks["end"], rows["end"][self.last]
         tasks["end"] = np.where(matched < 0, matched, np.maximum(matched, left))
         if not handshake:
-            tasks["state"][matched < left] &= ~IS_LONG
+            tasks["state"][matched < left] &= ~np.uint8(IS_LONG)
         n_more = self.last - self.first
         tasks["work"] = np.add.reduceat(rows["work"], self.first) - n_more
         tasks["pending"] = np.maximum.reduceat(rows["pending"], self.first)
@@ -101,7 +101,8 @@ def take_turns(
     # In LogGP the first byte of a message is free; of a piece that follows it is not.
     cut["work"][follows] += 1
     cut["link"][follows] = CONTINUATION
-    cut["state"][follows] &= ~IS_LONG
+    cut["state"][follows] &= ~np.uint8(IS_LONG)
+    cut["state"][np.flatnonzero(follows & is_send) - 1] |= IS_CONTINUED
     cut["partner"] = pieces.first[cut["partner"]] + number
     before, after = _edges(plan, pieces, tasks, successors)
     cut["pending"] = np.bincount(after >> 3, minlength=len(cut))

@@ -56,6 +56,7 @@ CLOCK: Final = np.dtype(
         ("event_stamp", "i4"),
         ("first", "i4"),  # the line: queues that wait for this lane, by stamp
         ("last", "i4"),
+        ("candidate", "i4"),  # of the line: the queue whose event it has
         ("holder", "i4"),
         ("rank", "i4"),  # of the last task of a core, where changing it costs anything
     ],
@@ -78,6 +79,7 @@ QUEUE: Final = np.dtype(
         ("last", "i4"),
         ("stamp", "i4"),  # of the first task
         ("next", "i4"),  # in the line of the lane
+        ("previous", "i4"),
     ],
     align=True,
 )
