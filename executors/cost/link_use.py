@@ -13,7 +13,7 @@ from collplan.planner.arrays import Floats, Ints, csr
 from collplan.planner.topology.links import GLOBAL, LINK_CLASSES
 
 REACHES: Final = ("switch", "group", "global")
-"""How far messages between nodes go: they stay behind one switch, in a group, or leave it."""
+"""Reaches of messages between nodes: they stay behind one switch, in a group, or leave it."""
 _SAME: Final = 1 - 1e-9
 
 
