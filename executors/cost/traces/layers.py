@@ -107,10 +107,15 @@ def _arrivals(timeline: Timeline, holds: Holds) -> Floats:
     recvs = np.flatnonzero(plan.op == Op.RECV)
     complete = np.maximum(holds.core_ns, holds.overhead_ns + holds.wire_ns)
     arrival = np.full(plan.n_tasks, np.nan)
-    arrival[recvs] = np.where(end[recvs] > start[recvs], (end - complete)[recvs], np.nan)
+    tells = end[recvs] > start[recvs]
+    flight = holds.overhead_ns + holds.latency_ns
+    if timeline.alone_ns is not None and timeline.delays_ns is not None:
+        # Bytes that share links end later than the lane lets them.
+        tells &= timeline.alone_ns[recvs] == 0
+        flight = flight + timeline.delays_ns
+    arrival[recvs] = np.where(tells, (end - complete)[recvs], np.nan)
     send = timeline.partner.astype(np.int64)
     core, lane = timeline.places.core, timeline.places.lane
-    flight = holds.overhead_ns + holds.latency_ns
     open_rows = recvs[np.isnan(arrival[recvs])]
     for _ in range(_ROUNDS):
         if not len(open_rows):
