@@ -183,7 +183,8 @@ def _draw_vertices(axes: Axes, places: Places) -> None:
     for kind, marker, color in ((True, "o", "#1f2933"), (False, "s", "#616e7c")):
         chosen = np.array([places[name] for name in places if is_host[name] == kind])
         if len(chosen):
-            axes.scatter(*chosen.T, s=12, marker=marker, color=color, zorder=2)
+            x, y = chosen.T
+            axes.scatter(x, y, s=12, marker=marker, color=color, zorder=2)
     if len(places) <= _LABELLED:
         for name, place in places.items():
             axes.annotate(name, place, (2, 3), textcoords="offset points", fontsize=6)

@@ -94,6 +94,11 @@ class LinkUse:
         found = csr.row_numbers(self.routes.begin)[self.routes.links == link]
         return np.asarray(found[self.routes.n_bytes[found] > 0])
 
+    def busiest(self, most: int) -> list[int]:
+        """Return the busiest links that carry bytes, the busiest first; no more than `most`."""
+        order = np.argsort(-self.busy_ns, kind="stable")[:most]
+        return [link for link in order.tolist() if self.n_bytes[link] > 0]
+
     def report(self, makespan_ns: float) -> dict[str, Any]:
         """Return the use of links, ready for JSON.
 
