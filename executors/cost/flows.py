@@ -139,12 +139,15 @@ def find_routes(places: Places, fabric: Fabric) -> Routes:
         "simulate",
         "use fewer ranks or a smaller count",
     )
-    rows = tasks[sends]
-    here, there = queues[rows["queue"]], queues[rows["far_queue"]]
-    lane = (here["lane"] - clocks.lane_out) % clocks.n_lanes
+    # Column by column: copies of whole rows would take several times as long.
+    ends = [tasks[field][sends] for field in ("queue", "far_queue")]
+    (source, target), (sender, receiver), (out_lane, in_lane) = (
+        [queues[field][end] for end in ends] for field in ("node", "rank", "lane")
+    )
     # The first byte of a piece that follows is not free, and counted twice.
-    n_bytes = rows["work"] - (rows["link"] == CONTINUATION)
-    begin, links = fabric.node_routes(here["node"], there["node"], lane)
+    n_bytes = tasks["work"][sends] - (tasks["link"][sends] == CONTINUATION)
+    lane = (out_lane - clocks.lane_out) % clocks.n_lanes
+    begin, links = fabric.node_routes(source, target, lane)
     require_memory(
         len(links) * _HOP_BYTES,
         "messages over a topology",
@@ -157,12 +160,12 @@ def find_routes(places: Places, fabric: Fabric) -> Routes:
         n_bytes,
         begin,
         links,
-        here["node"],
-        there["node"],
-        here["rank"],
-        there["rank"],
-        here["lane"],
-        there["lane"],
+        source,
+        target,
+        sender,
+        receiver,
+        out_lane,
+        in_lane,
         len(tasks),
     )
 
@@ -173,8 +176,8 @@ def make_flows(routes: Routes, places: Places, network: Network) -> Flows:
     With lanes in order, links that these cannot fill are left out: those of hosts that are as
     fast as their lanes, and those as fast as all lanes together that send over them.
     """
-    rows = places.tasks[routes.sends]
-    pace = network.network.G_ns_per_byte * places.queues["pace"][rows["queue"]]
+    queue = places.tasks["queue"][routes.sends]
+    pace = network.network.G_ns_per_byte * places.queues["pace"][queue]
     bandwidth = routes.fabric.bandwidth / 1e9
     is_kept = np.ones(len(bandwidth), dtype=np.bool_)
     if network.contention == "hybrid":
@@ -184,25 +187,25 @@ def make_flows(routes: Routes, places: Places, network: Network) -> Flows:
         of_fabric, shared = (bandwidth, is_own, is_kept), (routes.begin, routes.links)
         # A lane that passes bursts is faster than its rate.
         _find_shared(senders, shared, of_fabric, network.burst_bytes > 0)
-    limit = _limits(routes, rows, pace, network)
-    begin = np.zeros(len(rows) + 1, dtype=np.int64)
+    limit = _limits(routes, places.tasks["work"][routes.sends], pace, network)
+    begin = np.zeros(len(queue) + 1, dtype=np.int64)
     _take_shared((routes.begin, routes.links), routes.n_bytes, limit, bandwidth, is_kept, begin)
     begin = np.cumsum(begin)
     links = np.empty(begin[-1], dtype=np.int64)
     own = _fill_shared((routes.begin, routes.links), limit, is_kept, begin, links, len(bandwidth))
     bandwidth = np.concatenate((bandwidth, limit[own]))
-    traffic = allocate(len(rows), len(links), 0, bandwidth)
+    traffic = allocate(len(queue), len(links), 0, bandwidth)
     messages, hops = traffic.messages, traffic.hops
     messages["left"], messages["hops"] = routes.n_bytes, begin[1:]
     messages["delay"] = routes.delays[routes.sends]
     hops["link"], hops["message"] = links, csr.row_numbers(begin)
     hops["before"] = hops["next"] = -1
-    states = np.zeros(len(rows), dtype=FLOW)
+    states = np.zeros(len(queue), dtype=FLOW)
     states["ends"] = states["held"] = -1
     states["send"] = routes.sends
     flow_of = np.full(len(places.tasks), -1, dtype=np.int32)
-    flow_of[routes.sends] = np.arange(len(rows))
-    ended = np.empty(len(rows), dtype=np.int32)
+    flow_of[routes.sends] = np.arange(len(queue))
+    ended = np.empty(len(queue), dtype=np.int32)
     return Flows(traffic, states, flow_of, ended, np.zeros(2, dtype=np.int64))
 
 
@@ -294,19 +297,19 @@ def _fill_shared(
     return own[:n_own]
 
 
-def _limits(routes: Routes, rows: Records, pace: Floats, network: Network) -> Floats:
+def _limits(routes: Routes, work: Floats, pace: Floats, network: Network) -> Floats:
     """Return the rate that each message cannot exceed, in bytes per ns.
 
     In order, a message of s bytes takes its lane (s - 1)·G. A lane that passes bursts limits
     none, nor does one without order, but inside a host.
     """
     n_bytes = routes.n_bytes
-    none = np.full(len(rows), np.inf)
+    none = np.full(len(work), np.inf)
     is_inside = csr.lengths_of(routes.begin) == 0
     if network.contention == "fluid":
         limits = is_inside & (n_bytes > 0) & (pace > 0)
         return np.asarray(np.divide(1.0, pace, out=none, where=limits))
-    takes = np.maximum(rows["work"] - 1, 0) * pace
+    takes = np.maximum(work - 1, 0) * pace
     limits = (takes > 0) & ~is_inside & (network.burst_bytes == 0)
     return np.asarray(np.divide(n_bytes, takes, out=none, where=limits))
 
