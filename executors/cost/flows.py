@@ -34,6 +34,7 @@ FLOW: Final = np.dtype(
         ("flight", "f8"),  # from there to the receiver
         ("held", "f8"),  # when its send's core is done, if that ends with the flow; else -1
         ("send", "i4"),
+        ("last", "i4"),  # the same, or the last of the pieces that the send was cut into
         ("has_matched", "i1"),
     ],
     align=True,
@@ -58,7 +59,7 @@ class Flows(NamedTuple):
     states : ndarray of FLOW
         A row per message.
     flow_of : ndarray of int32
-        The message of every send between nodes, -1 for other tasks.
+        The message of every send between nodes, and of its pieces; -1 for other tasks.
     ended : ndarray of int32
         Messages that ended together.
     counters : ndarray of int64, shape (2,)
@@ -80,8 +81,8 @@ class Routes:
     ----------
     fabric : Fabric
         The links.
-    sends : ndarray of int64
-        The send of every message, as a row of the simulator's table.
+    sends, last : ndarray of int64
+        The send of every message, as a row of the simulator's table, and its last piece.
     n_bytes : ndarray of float64
         Its size.
     begin, links : ndarray of int64
@@ -94,6 +95,7 @@ class Routes:
 
     fabric: Fabric
     sends: Ints
+    last: Ints
     n_bytes: Floats
     begin: Ints
     links: Ints
@@ -131,8 +133,13 @@ def find_routes(places: Places, fabric: Fabric) -> Routes:
         If their tables take more memory than there is.
     """
     tasks, queues, clocks = places.tasks, places.queues, places.clocks
-    is_send = (tasks["op"] == Op.SEND) & (tasks["link"] >= NETWORK)
-    sends = np.flatnonzero(is_send)
+    pieces = np.flatnonzero((tasks["op"] == Op.SEND) & (tasks["link"] >= NETWORK))
+    # Pieces of a message follow its first one; the first byte of each is counted twice.
+    is_more = tasks["link"][pieces] == CONTINUATION
+    first = np.flatnonzero(~is_more)
+    sends, last = pieces[first], pieces[np.append(first, len(pieces))[1:] - 1]
+    sizes = tasks["work"][pieces] - is_more
+    n_bytes = np.add.reduceat(sizes, first) if len(first) else sizes
     require_memory(
         len(sends) * _FLOW_BYTES,
         "messages over a topology",
@@ -144,8 +151,6 @@ def find_routes(places: Places, fabric: Fabric) -> Routes:
     (source, target), (sender, receiver), (out_lane, in_lane) = (
         [queues[field][end] for end in ends] for field in ("node", "rank", "lane")
     )
-    # The first byte of a piece that follows is not free, and counted twice.
-    n_bytes = tasks["work"][sends] - (tasks["link"][sends] == CONTINUATION)
     lane = (out_lane - clocks.lane_out) % clocks.n_lanes
     begin, links = fabric.node_routes(source, target, lane)
     require_memory(
@@ -157,6 +162,7 @@ def find_routes(places: Places, fabric: Fabric) -> Routes:
     return Routes(
         fabric,
         sends,
+        last,
         n_bytes,
         begin,
         links,
@@ -187,7 +193,7 @@ def make_flows(routes: Routes, places: Places, network: Network) -> Flows:
         of_fabric, shared = (bandwidth, is_own, is_kept), (routes.begin, routes.links)
         # A lane that passes bursts is faster than its rate.
         _find_shared(senders, shared, of_fabric, network.burst_bytes > 0)
-    limit = _limits(routes, places.tasks["work"][routes.sends], pace, network)
+    limit = _limits(routes, pace, network)
     begin = np.zeros(len(queue) + 1, dtype=np.int64)
     _take_shared((routes.begin, routes.links), routes.n_bytes, limit, bandwidth, is_kept, begin)
     begin = np.cumsum(begin)
@@ -202,9 +208,10 @@ def make_flows(routes: Routes, places: Places, network: Network) -> Flows:
     hops["before"] = hops["next"] = -1
     states = np.zeros(len(queue), dtype=FLOW)
     states["ends"] = states["held"] = -1
-    states["send"] = routes.sends
+    states["send"], states["last"] = routes.sends, routes.last
     flow_of = np.full(len(places.tasks), -1, dtype=np.int32)
-    flow_of[routes.sends] = np.arange(len(queue))
+    which, piece = csr.expand(routes.last - routes.sends + 1)
+    flow_of[routes.sends[which] + piece] = which
     ended = np.empty(len(queue), dtype=np.int32)
     return Flows(traffic, states, flow_of, ended, np.zeros(2, dtype=np.int64))
 
@@ -297,19 +304,19 @@ def _fill_shared(
     return own[:n_own]
 
 
-def _limits(routes: Routes, work: Floats, pace: Floats, network: Network) -> Floats:
+def _limits(routes: Routes, pace: Floats, network: Network) -> Floats:
     """Return the rate that each message cannot exceed, in bytes per ns.
 
     In order, a message of s bytes takes its lane (s - 1)·G. A lane that passes bursts limits
     none, nor does one without order, but inside a host.
     """
     n_bytes = routes.n_bytes
-    none = np.full(len(work), np.inf)
+    none = np.full(len(n_bytes), np.inf)
     is_inside = csr.lengths_of(routes.begin) == 0
     if network.contention == "fluid":
         limits = is_inside & (n_bytes > 0) & (pace > 0)
         return np.asarray(np.divide(1.0, pace, out=none, where=limits))
-    takes = np.maximum(work - 1, 0) * pace
+    takes = np.maximum(n_bytes - 1, 0) * pace
     limits = (takes > 0) & ~is_inside & (network.burst_bytes == 0)
     return np.asarray(np.divide(n_bytes, takes, out=none, where=limits))
 
@@ -323,7 +330,7 @@ def begin_flow(sim: Simulation, flows: Flows, row: int, arrives: float) -> float
     messages = flows.traffic.messages
     delay = messages[flow].delay
     begin = messages[flow - 1].hops if flow > 0 else 0
-    if begin < messages[flow].hops:
+    if begin < messages[flow].hops and row == flows.states[flow].send:
         link = sim.links[sim.tasks[row].link]
         flows.states[flow].flight = link.o + link.L
         add(flows.traffic, flow, arrives - (link.o + link.L) + delay)
@@ -334,7 +341,7 @@ def begin_flow(sim: Simulation, flows: Flows, row: int, arrives: float) -> float
 def keep_send(sim: Simulation, flows: Flows, row: int) -> bool:
     """Tell whether a send that asked first ends when its last byte has flowed; remember it."""
     flow = flows.flow_of[row]
-    if flow < 0 or sim.costs[0].handshake == 0:
+    if flow < 0 or sim.costs[0].handshake == 0 or row != flows.states[flow].last:
         return False
     task, messages = sim.tasks[row], flows.traffic.messages
     begin = messages[flow - 1].hops if flow > 0 else 0
@@ -346,9 +353,12 @@ def keep_send(sim: Simulation, flows: Flows, row: int) -> bool:
 
 @inlined
 def has_come(sim: Simulation, flows: Flows, row: int) -> bool:
-    """Tell whether the last byte of a message that matched has flowed; its receive ends then."""
+    """Tell whether the last byte of a message that matched has flowed; its receive ends then.
+
+    Of the pieces of a message, only the last waits for that.
+    """
     flow = flows.flow_of[row]
-    if flow < 0:
+    if flow < 0 or row != flows.states[flow].last:
         return True
     messages, state = flows.traffic.messages, flows.states[flow]
     begin = messages[flow - 1].hops if flow > 0 else 0
