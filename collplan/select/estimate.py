@@ -217,11 +217,21 @@ def estimate(
         price_ns, bound_ns = 0.0, 0.0
         if max_tasks is None or n_tasks <= max_tasks:
             price_ns, bound_ns = _price_ns(costs, least_costs, size, rough_ns)
-            bound_ns *= min(1.0, wanted.collective.count / max(1, spec.collective.count))
+            bound_ns *= _sure_part(wanted, spec)
         effort = (max(n_tasks, least) + parts) // (1 if segment else alike) + spec.machine.n_ranks
         seconds, name = (price_ns * 1e-9, bound_ns * 1e-9 * SLACK), f"{identity} {segment or ''}"
         found.append(Estimate(segment, *seconds, n_tasks, effort, name))
     return tuple(found)
+
+
+def _sure_part(wanted: PlanSpec, spec: PlanSpec) -> float:
+    """Return the part of the bound of a spec with an even count that holds for the one wanted.
+
+    Where lanes have no order, none does: a host may have more links than lanes.
+    """
+    if spec.machine.network.contention == "fluid":
+        return 0.0
+    return min(1.0, wanted.collective.count / max(1, spec.collective.count))
 
 
 def _program_of(
@@ -286,8 +296,8 @@ def with_even_count(spec: PlanSpec) -> PlanSpec:
     only. Where the change would be larger than `EVEN`, the spec stays as it is.
     """
     collective, machine = spec.collective, spec.machine
-    is_special = machine.network.nic is not None or machine.network.processors is not None
-    if machine.n_ranks <= FEW_RANKS or collective.has_blocks or is_special:
+    is_alike = not machine.network.joins_nodes
+    if machine.n_ranks <= FEW_RANKS or collective.has_blocks or not is_alike:
         return spec
     count = round(collective.count / machine.n_ranks) * machine.n_ranks
     is_near = abs(count - collective.count) <= EVEN * collective.count
@@ -312,7 +322,7 @@ def _n_copies(program: Program, ranks: tuple[int, ...] | None) -> int:
     In segments it does not: nodes pass them on in orders of their own.
     """
     machine = program.blueprint.spec.machine
-    if ranks is None or machine.network.nic or machine.network.processors:
+    if ranks is None or machine.network.joins_nodes:
         return 1
     if any(part.n_pairs > MOST_FOLDED for part in program.parts):
         return 1  # one node's programs alone are large
