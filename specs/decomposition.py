@@ -10,7 +10,7 @@ from pydantic_core import to_jsonable_python
 
 from collplan.specs.base import ShortModel, described
 from collplan.specs.errors import show_value
-from collplan.specs.levels import Level
+from collplan.specs.levels import Level, LevelName
 from collplan.specs.numbers import NumberOfRanks
 
 DECOMPOSITIONS: Final = (
@@ -79,9 +79,9 @@ class Decomposition(ShortModel):
     shape : tuple of int
         Extents of the mesh, the last dimension consecutive ranks.
     by : str
-        What counts as a node: ``node``, ``numa`` for NUMA domains, or, in a topology of the
-        network, ``switch``, ``group`` or ``rack``. Of a mesh without a shape: the ranks of
-        which place are a row.
+        What counts as a node: ``node``, ``numa`` for NUMA domains, or, where the network has a
+        topology, ``switch`` (or ``rack``), the nodes of a switch, or ``group``, those of a
+        group. Of a mesh without a shape: the ranks of what are a row.
     node, lane : Decomposition
         How to split in turn what runs inside nodes, and what runs across.
     form : str
@@ -150,7 +150,7 @@ class Decomposition(ShortModel):
             raise ValueError(f"mesh has a shape, and by says {self.by}; leave one of them out")
 
     @property
-    def levels(self) -> frozenset[Level]:
+    def levels(self) -> frozenset[LevelName]:
         """Return what counts as a node, here and in the decompositions inside."""
         nested = (part.levels for part in (self.node, self.lane) if part is not None)
         return frozenset({self.by}).union(*nested)

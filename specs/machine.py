@@ -12,7 +12,6 @@ from pydantic import BeforeValidator
 
 from collplan.specs.base import ShortModel, described, raise_together
 from collplan.specs.errors import show_value
-from collplan.specs.levels import Level
 from collplan.specs.network import Network
 from collplan.specs.numbers import (
     MAX_LANES,
@@ -330,23 +329,6 @@ class Machine(ShortModel):
         Where passes have spread the ranks, those of the plan's ``rank_core`` may be others.
         """
         return tuple(core * self.numa_domains // self.cores_per_node for core in self.rank_to_core)
-
-    def rank_places(self, level: Level) -> Ints:
-        """Return the place of every rank on a level, as its node or switch; numbers may have gaps.
-
-        Raises
-        ------
-        ValueError
-            If the machine has no such level.
-        """
-        node = self.rank_to_node
-        if level == "node":
-            return node
-        if level == "numa":
-            pairs = zip(node, self.rank_to_numa, strict=True)
-            return tuple(one * self.numa_domains + domain for one, domain in pairs)
-        of_node = self.network_places(level)
-        return tuple(of_node[one] for one in node)
 
 
 def place_ranks(rank_to_node: Ints) -> tuple[Ints, Literal["block", "cyclic"] | Ints]:

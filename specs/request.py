@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, Final, Self
@@ -14,7 +13,7 @@ from collplan.specs.base import SpecModel, raise_together
 from collplan.specs.collective import Collective
 from collplan.specs.decomposition import Decomposition
 from collplan.specs.documents import write_json, write_yaml
-from collplan.specs.levels import noun_of
+from collplan.specs.levels import NETWORK_LEVELS
 from collplan.specs.machine import Machine
 from collplan.specs.named_option import (
     AlgorithmChoice,
@@ -157,31 +156,19 @@ class PlanSpec(SpecModel):
                     f"decomposition.shape: {shape} is {size} ranks, the machine has "
                     f"{machine.n_ranks}; use extents whose product is {machine.n_ranks}"
                 )
-        missing = list(self._missing_levels())
-        yield from missing
-        if chosen.leaders is None or missing:
-            return
-        fullest = max(Counter(machine.rank_places(chosen.by)).values())
-        if chosen.leaders > fullest:
+        fullest = max(machine.node_to_n_ranks)
+        is_inside = chosen.by not in NETWORK_LEVELS
+        if chosen.leaders is not None and chosen.leaders > fullest and is_inside:
             yield (
-                f"decomposition.leaders: {chosen.leaders} leaders, no {noun_of(chosen.by)} has "
-                f"more than {fullest} ranks; use 1 to {fullest}"
+                f"decomposition.leaders: {chosen.leaders} leaders, no node has more than "
+                f"{fullest} ranks; use 1 to {fullest}"
             )
-
-    def _missing_levels(self) -> Iterator[str]:
-        """Return which levels of the decomposition the machine does not have."""
-        there = self.machine.levels
-        for level in sorted(self.decomposition.levels - {*there}):
-            if self.machine.network.topology is None:
-                yield (
-                    f"decomposition.by: {level}, and machine.network has no topology; give one, "
-                    f"or use {' or '.join(there)}"
-                )
-            else:
-                yield (
-                    f"decomposition.by: {level}, and machine.network.topology has none; "
-                    f"use {' or '.join(there)}"
-                )
+        levels = [level for level in NETWORK_LEVELS if level in chosen.levels]
+        if levels and machine.network.topology is None:
+            yield (
+                f"decomposition.by: {levels[0]}, but machine.network has no topology; give one, "
+                f"or use node or numa"
+            )
 
     def to_json(self) -> str:
         """Return the spec as one line of JSON: keys sorted, defaults included.

@@ -26,9 +26,10 @@ from collplan.planner.decompose.balanced import BalancedGrid, BalancedParts
 from collplan.planner.decompose.grid import Grid
 from collplan.planner.decompose.leaders import Parts
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.topology.levels import rank_places
 from collplan.specs import Decomposition, Machine, PlanSpec
 from collplan.specs.collective import traits_of
-from collplan.specs.levels import noun_of
+from collplan.specs.levels import NETWORK_LEVELS, noun_of
 
 FLAT = Decomposition(name="flat")
 _SECOND_FORMS = {"transpose": transpose.FORMS, "gather": gathered.FORMS}
@@ -180,6 +181,11 @@ class _Expansion:
     def _expand_leaders(self, path: Path, task: Task, chosen: Decomposition) -> None:
         rows = self._rows(task, chosen)
         n_leaders = count_leaders(chosen, rows)
+        if chosen.by in NETWORK_LEVELS and n_leaders < (chosen.leaders or 0):
+            raise AlgorithmError(
+                f"decomposition.leaders: {chosen.leaders} leaders, no {chosen.by} has more than "
+                f"{n_leaders} of the ranks; use 1 to {n_leaders}"
+            )
         grid = Grid(rows, n_leaders, task.root)
         if chosen.shares == "balanced" and len(rows) > 1:
             lane = np.array(self.machine.rank_to_lane)[task.ranks]
@@ -236,7 +242,7 @@ class _Expansion:
 
     def _rows(self, task: Task, chosen: Decomposition) -> Rows:
         """Return what counts as nodes: all ranks of a place, or runs where order matters."""
-        place = np.array(self.machine.rank_places(chosen.by))[task.ranks]
+        place = rank_places(self.machine, chosen.by)[task.ranks]
         keeps_order = task.traits.has_op and not self.is_commutative
         if not task.traits.is_prefix and not keeps_order:
             return rows_by(place)
@@ -248,4 +254,3 @@ class _Expansion:
                 f"{noun_of(chosen.by)}, and this rank order has none; use flat, a mesh or auto"
             )
         return runs
-
