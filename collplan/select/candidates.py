@@ -158,8 +158,7 @@ def _likely_algorithms(
     )
     yield chosen, AUTO
     parts = components_of(spec, chosen)
-    there = [f"{c.role}/{c.kind}" for c in parts] or by_role.roles
-    yield chosen, AlgorithmsByRole(roles={key: by_role.roles[key] for key in there})
+    yield chosen, _pipelining(parts) if parts else by_role
     vectors = [c for c in parts if _is_across(c) and not c.traits.has_blocks]
     if vectors and spec.machine.nodes >= MANY_NODES:
         quick = {f"{c.role}/{c.kind}": registry.quick(c.kind) for c in vectors}
@@ -332,14 +331,8 @@ def with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool)
     name, components = name_of(chosen), components_of(spec, chosen)
     method = Method(decomposition=chosen)
     forms = [Form(name, method)]
-    pipelined = {
-        f"{c.role}/{c.kind}": AlgorithmChoice(
-            name=registry.pipelining(c.kind, "across" if _is_across(c) else "inside")
-        )
-        for c in components
-    }
-    if pipelined:
-        roles = AlgorithmsByRole(roles=pipelined)
+    if components:
+        roles = _pipelining(components)
         forms.append(Form(f"{name} {PIPELINE}", method.replace(algorithms=roles), True))
     for role in dict.fromkeys(c.role for c in components if is_thorough):
         kinds = [c.kind for c in components if c.role == role]
@@ -347,9 +340,21 @@ def with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool)
         for one in dict.fromkeys(tried):
             roles = AlgorithmsByRole(roles={role: AlgorithmChoice(name=one)})
             forms.append(Form(f"{name} {role}={one}", method.replace(algorithms=roles)))
-    if pipelined:
+    if components:
         forms.append(Form(f"{name} {NATIVE}", method.replace(algorithms=NATIVELY)))
     return forms
+
+
+def _pipelining(components: Sequence[Component]) -> AlgorithmsByRole:
+    """Return the algorithms of components whose segments follow each other closely."""
+    return AlgorithmsByRole(
+        roles={
+            f"{c.role}/{c.kind}": AlgorithmChoice(
+                name=registry.pipelining(c.kind, "across" if _is_across(c) else "inside")
+            )
+            for c in components
+        }
+    )
 
 
 def alltoall_forms(spec: PlanSpec) -> list[Form]:
