@@ -16,6 +16,7 @@ import numpy as np
 
 from collplan.executors.cost.connections import make_connections
 from collplan.executors.cost.event_queue import make_event_queue
+from collplan.executors.cost.flows import find_routes, make_flows
 from collplan.executors.cost.kernel import run
 from collplan.executors.cost.lane_sharing import take_turns
 from collplan.executors.cost.layout import (
@@ -26,7 +27,7 @@ from collplan.executors.cost.layout import (
 )
 from collplan.executors.cost.occupancy import IS_LONG, IS_UNCACHED
 from collplan.executors.cost.parameters import cost_table, link_table
-from collplan.executors.cost.tables import Clocks, Places, Records, Simulation
+from collplan.executors.cost.tables import Clocks, Places, Records, Simulation, copy_of
 from collplan.executors.cost.working_sets import is_uncached
 from collplan.planner.arrays import Bools, Floats, Ints
 from collplan.planner.arrays.compile_time import Stopwatch
@@ -34,7 +35,9 @@ from collplan.planner.compiler import without_native
 from collplan.planner.errors import AsymmetricError, DeadlockError
 from collplan.planner.plan.format_check import check_ranges
 from collplan.planner.plan.plan import Op, Plan
-from collplan.specs import Network
+from collplan.planner.topology import Fabric, fabric_of
+from collplan.specs import Machine, Network
+from collplan.specs.explaining import explaining
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +220,7 @@ def simulate_each(
     prepared = _Prepared.of(plan, allocated)
     for network in networks:
         watch = Stopwatch()
-        yield _simulate(plan, network, replace(prepared, tasks=prepared.tasks.copy()), watch)
+        yield _simulate(plan, network, replace(prepared, tasks=copy_of(prepared.tasks)), watch)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -240,11 +243,23 @@ class _Prepared:
 
 def _require_own_resources(plan: Plan, network: Network) -> None:
     """Raise where the nodes of a folded plan would have more in common than messages."""
-    for field in ("nic", "processors"):
+    for field in ("nic", "processors", "topology"):
         if plan.folding is not None and getattr(network, field) is not None:
             raise AsymmetricError(
                 f"fold: network.{field} depends on more than one node; price the plan of all ranks"
             )
+
+
+def _fabric(plan: Plan, network: Network, n_lanes: int) -> Fabric | None:
+    """Return the links between the plan's nodes, None where the network has no topology."""
+    if network.topology is None:
+        return None
+    machine = Machine(nodes=plan.n_nodes) if plan.spec is None else plan.spec.machine
+    if machine.network != network or machine.n_lanes < n_lanes:
+        lanes = machine.lanes if machine.n_lanes >= n_lanes else n_lanes
+        with explaining(Machine, before="machine: "):
+            machine = machine.replace(network=network, lanes=lanes)
+    return fabric_of(machine)
 
 
 def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatch) -> Timeline:
@@ -284,7 +299,10 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
         connections=connections,
         adapters=adapters,
     )
-    n_done = run(sim, initial)
+    fabric = _fabric(plan, network, layout.n_lanes)
+    routes = None if fabric is None else find_routes(places, fabric)
+    flows = None if routes is None else make_flows(routes, places, network)
+    n_done = run(sim, initial, flows)
     n_left = len(tasks) - n_done
     if pieces is not None:
         tasks = pieces.join(tasks, handshake=network.handshake)

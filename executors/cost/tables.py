@@ -34,17 +34,20 @@ TASK: Final = np.dtype(
         ("end", "f8"),
         ("queue", "i4"),
         ("partner", "i4"),  # the other end of a message
+        ("far_queue", "i4"),  # the queue of the other end
         ("pending", "i4"),  # predecessors it waits for
-        ("successors", "i4"),  # where its successors end; they begin where the row before ends
+        ("successors", "i4"),  # where its successors begin
+        ("end_successors", "i4"),
         ("stamp", "i4"),  # order of readiness; of a send that has run: of its message
         ("following", "i4"),  # next in the queue; of a message taken in: what it waited for
         ("cause", "i4"),
         ("op", "i1"),
         ("link", "i1"),
-        ("state", "i1"),
+        ("state", "u1"),
     ],
     align=True,
 )
+"""A task: one line of a processor's cache."""
 CLOCK: Final = np.dtype(
     [
         ("time", "f8"),
@@ -53,6 +56,7 @@ CLOCK: Final = np.dtype(
         ("event_stamp", "i4"),
         ("first", "i4"),  # the line: queues that wait for this lane, by stamp
         ("last", "i4"),
+        ("candidate", "i4"),  # of the line: the queue whose event it has
         ("holder", "i4"),
         ("rank", "i4"),  # of the last task of a core, where changing it costs anything
     ],
@@ -75,6 +79,7 @@ QUEUE: Final = np.dtype(
         ("last", "i4"),
         ("stamp", "i4"),  # of the first task
         ("next", "i4"),  # in the line of the lane
+        ("previous", "i4"),
     ],
     align=True,
 )
@@ -92,6 +97,24 @@ RUN: Final = np.dtype(
     ],
     align=True,
 )
+
+
+_LINE: Final = 64
+"""Bytes of a line of a processor's cache."""
+
+
+def table_of(n_rows: int, dtype: np.dtype[Any]) -> Records:
+    """Return a table of zeros that begins where a line of the cache does."""
+    space = np.zeros(n_rows * dtype.itemsize + _LINE, dtype=np.uint8)
+    begin = -space.ctypes.data % _LINE
+    return space[begin : begin + n_rows * dtype.itemsize].view(dtype)
+
+
+def copy_of(rows: Records) -> Records:
+    """Return the same rows in a table of their own, which begins where a line does."""
+    table = table_of(len(rows), rows.dtype)
+    table[:] = rows
+    return table
 
 
 class Simulation(NamedTuple):

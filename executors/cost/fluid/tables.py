@@ -107,10 +107,8 @@ def make_tables(graph: MessageGraph, platform: Platform) -> Traffic:
         "use fewer messages or shorter routes",
     )
     ends, link_of_hop = csr.take_rows(platform.route_begin, routes)
-    messages = np.zeros(n_messages, dtype=MESSAGE)
-    hops = np.full(n_hops, -1, dtype=HOP)
-    messages["left"] = graph.n_bytes
-    messages["hops"] = ends[1:]
+    traffic = traffic_of(graph.n_bytes, ends, platform.route_links[link_of_hop], platform.bandwidth)
+    messages = traffic.messages
     messages["pending"] = csr.lengths_of(graph.after_begin)
     messages["delay"] = np.where(
         graph.is_local,
@@ -121,20 +119,42 @@ def make_tables(graph: MessageGraph, platform: Platform) -> Traffic:
             minlength=n_messages,
         ),
     )
-    hops["link"] = platform.route_links[link_of_hop]
-    hops["message"] = csr.row_numbers(ends)
-    links = np.zeros(len(platform.bandwidth), dtype=LINK)
-    links["bandwidth"] = platform.bandwidth
-    links["first"] = -1
     order, successors = csr.group_by(graph.after, n_messages)
     messages["successors"] = successors[1:]
+    after = csr.row_numbers(graph.after_begin)[order].astype(np.int32)
+    return traffic._replace(successors=after)
+
+
+def traffic_of(n_bytes: Floats, begin: Ints, route_links: Ints, bandwidth: Floats) -> Traffic:
+    """Return the tables of messages that wait for nothing and have no latency.
+
+    Parameters
+    ----------
+    n_bytes : ndarray of float64
+        Of every message.
+    begin : ndarray of int64
+        Where the links of each route begin in `route_links`.
+    route_links : ndarray of int64
+        Links of all routes.
+    bandwidth : ndarray of float64
+        Of every link, in bytes per unit of time.
+    """
+    messages = np.zeros(len(n_bytes), dtype=MESSAGE)
+    messages["left"] = n_bytes
+    messages["hops"] = begin[1:]
+    hops = np.full(len(route_links), -1, dtype=HOP)
+    hops["link"] = route_links
+    hops["message"] = csr.row_numbers(begin)
+    links = np.zeros(len(bandwidth), dtype=LINK)
+    links["bandwidth"] = bandwidth
+    links["first"] = -1
     return Traffic(
         messages,
         hops,
         links,
-        csr.row_numbers(graph.after_begin)[order].astype(np.int32),
-        np.empty(n_messages, dtype=EVENT),
-        np.empty(n_messages, dtype=np.int32),
+        np.zeros(0, dtype=np.int32),
+        np.empty(len(messages), dtype=EVENT),
+        np.empty(len(messages), dtype=np.int32),
         np.empty(len(links), dtype=np.int32),
         np.zeros(4, dtype=np.int64),
         np.zeros(1),
