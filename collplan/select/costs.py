@@ -77,12 +77,8 @@ class Costs:
         links = _links(network)[:, np.where(self.crosses, 2, near)]
         self.slowness = np.array(machine.lane_slowness)
         links[3] *= np.where(self.crosses, self.slowness[lane], 1.0)
-        fabric = fabric_of(machine) if self.ranks is None else None
-        self.loads = None
-        if fabric is not None:
-            # Of some ranks' messages, nobody knows what else their links carry.
-            self.loads = LinkLoads.of(fabric, node[self.source], node[self.dest], lane)
-            links[0] += self.loads.latency_ns
+        self.loads = self._link_loads(node, lane)
+        links[0] += 0.0 if self.loads is None else self.loads.latency_ns
         self.latency, self.overhead, self.gap, self.per_byte, self.core_per_byte, offload = links
         # A copy is read by its receiver in memory that it shares with the sender.
         self.is_copy = ~self.crosses & self.shared_phases[self.phase]
@@ -119,6 +115,13 @@ class Costs:
         ]
         self.ports = [Places.of(self.n_phases, end) for end in (sent, taken)]
         self.held: dict[int | None, tuple[Floats, Floats]] = {}
+
+    def _link_loads(self, node: Ints, lane: Ints) -> LinkLoads | None:
+        """Return what links of a topology carry; None without one, or of some ranks' messages."""
+        fabric = fabric_of(self.machine) if self.ranks is None else None
+        if fabric is None:
+            return None
+        return LinkLoads.of(fabric, node[self.source], node[self.dest], lane)
 
     def scaled(self, factor: float) -> Costs:
         """Return the costs of the same messages and steps with `factor` times the bytes."""

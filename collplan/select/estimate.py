@@ -178,8 +178,7 @@ def estimate(
     Parameters
     ----------
     spec : PlanSpec
-        With its decomposition named. With passes that rewrite plans, its plan is estimated as they
-        leave it, only.
+        With its decomposition named. With passes of plans, it is estimated as they leave it, only.
     segments : sequence of int
         Sizes of segments in bytes; those that cut nothing are left out.
     max_tasks : int, optional

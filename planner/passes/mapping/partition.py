@@ -134,7 +134,7 @@ def _best_of_all(traffic: Traffic, sizes: Sequence[int], bound: Ints) -> Ints:
     for one, other, n_bytes in zip(traffic.owner, traffic.other, traffic.n_bytes, strict=True):
         if one < other:
             cuts += n_bytes * (tried[:, one] != tried[:, other])
-    return tried[cuts.argmin()].astype(np.int64)
+    return np.asarray(tried[cuts.argmin()], dtype=np.int64)
 
 
 def _all_partitions(positions: tuple[int, ...], sizes: Sequence[int]) -> Iterator[Ints]:
@@ -171,7 +171,8 @@ def _bisected(traffic: Traffic, sizes: Sequence[int], bound: Ints) -> Ints:
 
 def _halves(traffic: Traffic, n_first: int, bound: Ints) -> Ints:
     """Return the side, 0 or 1, of every position, `n_first` of them on side 0."""
-    best, fewest = np.zeros(0, dtype=np.int64), -1
+    best: Ints = np.zeros(0, dtype=np.int64)
+    fewest = -1
     for order in _orders(traffic, bound):
         side = np.ones(len(traffic), dtype=np.int64)
         side[_first_of(order, n_first, bound)] = 0
