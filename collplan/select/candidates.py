@@ -209,7 +209,7 @@ def mapped_forms(spec: PlanSpec, forms: Sequence[Form]) -> list[Form]:
 
     Simple are flat ones, and those through the leaders of nodes with the planner's algorithms.
     """
-    if spec.machine.network.topology is None or spec.passes:
+    if spec.machine.network.topology is None:
         return []
     return [
         Form(f"{form.name} {MAPPED}", form.method.replace(passes=(MAP_RANKS,)), form.has_segments)

@@ -39,7 +39,8 @@ class LinkLoads:
         """Return the loads of messages between nodes; those within a node have no route."""
         begin, link = fabric.node_routes(source, dest, lane)
         message = csr.row_numbers(begin)
-        latency = np.bincount(message, fabric.latency_ns[link], len(source))
+        latency: Floats = np.zeros(len(source))
+        np.add.at(latency, message, fabric.latency_ns[link])
         link = link.astype(np.int64)
         return cls(message, link, 1e9 / fabric.bandwidth[link], latency)
 

@@ -174,7 +174,7 @@ def _halves(traffic: Traffic, n_first: int, bound: Ints) -> Ints:
     best: Ints = np.zeros(0, dtype=np.int64)
     fewest = -1
     for order in _orders(traffic, bound):
-        side = np.ones(len(traffic), dtype=np.int64)
+        side: Ints = np.ones(len(traffic), dtype=np.int64)
         side[_first_of(order, n_first, bound)] = 0
         side = _swapped(traffic, side, bound != FREE)
         n_bytes = traffic.cut(side)
