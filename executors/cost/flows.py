@@ -8,6 +8,7 @@ both its receiver's lane has taken it in and its last byte has flowed.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from collplan.executors.cost.occupancy import IS_LONG
 from collplan.executors.cost.parameters import CONTINUATION, NETWORK
 from collplan.executors.cost.tables import Places, Records, Simulation, inlined
 from collplan.planner.arrays import Bools, Floats, Ints, csr
+from collplan.planner.arrays.jit import compiled
 from collplan.planner.memory import require_memory
 from collplan.planner.plan.plan import Op
 from collplan.planner.topology import Fabric
@@ -83,6 +85,8 @@ class Routes:
         Its size.
     begin, links : ndarray of int64
         The links of every route, in CSR form; none inside a host.
+    n_rows : int
+        Rows of the table.
     """
 
     fabric: Fabric
@@ -90,6 +94,16 @@ class Routes:
     n_bytes: Floats
     begin: Ints
     links: Ints
+    n_rows: int
+
+    @cached_property
+    def delays(self) -> Floats:
+        """Latency of the route of every row of the table, in ns."""
+        message = csr.row_numbers(self.begin)
+        latency = self.fabric.latency_ns[self.links]
+        delays = np.zeros(self.n_rows)
+        delays[self.sends] = np.bincount(message, latency, minlength=len(self.sends))
+        return delays
 
 
 def find_routes(places: Places, fabric: Fabric) -> Routes:
@@ -122,30 +136,34 @@ def find_routes(places: Places, fabric: Fabric) -> Routes:
         "simulate",
         "use fewer ranks or a smaller count",
     )
-    return Routes(fabric, sends, n_bytes, begin, links)
+    return Routes(fabric, sends, n_bytes, begin, links, len(tasks))
 
 
 def make_flows(routes: Routes, places: Places, network: Network) -> Flows:
-    """Return the tables of flows before anything has begun."""
-    rows, fabric = places.tasks[routes.sends], routes.fabric
-    bandwidth = fabric.bandwidth / 1e9
-    message = csr.row_numbers(routes.begin)
-    delay = np.bincount(message, fabric.latency_ns[routes.links], minlength=len(rows))
+    """Return the tables of flows before anything has begun.
+
+    With lanes in order, links that these cannot fill are left out: those of hosts that are as
+    fast as their lanes, and those as fast as all lanes together that send over them.
+    """
+    rows = places.tasks[routes.sends]
+    lane = places.queues["lane"][rows["queue"]] - places.clocks.lane_out
     pace = network.network.G_ns_per_byte * places.queues["pace"][rows["queue"]]
-    is_shared = _is_shared(routes, bandwidth, pace, network)
+    bandwidth = routes.fabric.bandwidth / 1e9
+    is_kept = np.ones(len(bandwidth), dtype=np.bool_)
+    if network.contention == "hybrid":
+        order = np.argsort(lane, kind="stable")
+        is_own = routes.fabric.link_class == HOST
+        senders, links = (order, lane, pace, routes.n_bytes), (bandwidth, is_own, is_kept)
+        # A lane that passes bursts is faster than its rate.
+        _find_shared(senders, (routes.begin, routes.links), links, network.burst_bytes > 0)
     limit = _limits(routes, rows, pace, network)
-    slowest = np.full(len(rows), np.inf)
-    np.minimum.at(slowest, message[is_shared], bandwidth[routes.links[is_shared]])
-    has_own = limit < slowest * _SLOWER
-    # A link of its own begins the route.
-    own = np.flatnonzero(has_own)
-    links = np.concatenate((len(bandwidth) + np.arange(len(own)), routes.links[is_shared]))
-    of = np.concatenate((own, message[is_shared]))
-    order = np.argsort(of, kind="stable")
-    begin = csr.indptr_of(of[order], len(rows))
-    bandwidth = np.concatenate((bandwidth, limit[own]))
-    traffic = traffic_of(routes.n_bytes, begin, links[order], bandwidth)
-    traffic.messages["delay"] = delay
+    begin = np.zeros(len(rows) + 1, dtype=np.int64)
+    _take_shared((routes.begin, routes.links), routes.n_bytes, limit, bandwidth, is_kept, begin)
+    begin = np.cumsum(begin)
+    links = np.empty(begin[-1], dtype=np.int64)
+    own = _fill_shared((routes.begin, routes.links), limit, is_kept, begin, links, len(bandwidth))
+    traffic = traffic_of(routes.n_bytes, begin, links, np.concatenate((bandwidth, limit[own])))
+    traffic.messages["delay"] = routes.delays[routes.sends]
     states = np.zeros(len(rows), dtype=FLOW)
     states["ends"] = states["held"] = -1
     states["send"] = routes.sends
@@ -155,15 +173,92 @@ def make_flows(routes: Routes, places: Places, network: Network) -> Flows:
     return Flows(traffic, states, flow_of, ended, np.zeros(2, dtype=np.int64))
 
 
-def _is_shared(routes: Routes, bandwidth: Floats, pace: Floats, network: Network) -> Bools:
-    """Mark the links of routes that messages share: not those that serve them as lanes do."""
-    message = csr.row_numbers(routes.begin)
-    has_bytes = routes.n_bytes[message] > 0
-    if network.contention == "fluid":
-        return np.asarray(has_bytes)
-    is_own = routes.fabric.link_class[routes.links] == HOST
-    is_slower = bandwidth[routes.links] * pace[message] < _SLOWER
-    return np.asarray(has_bytes & (~is_own | is_slower))
+@compiled
+def _find_shared(
+    senders: tuple[Ints, Ints, Floats, Floats],
+    routes: tuple[Ints, Ints],
+    fabric: tuple[Floats, Bools, Bools],
+    has_bursts: bool,
+) -> None:
+    """Unmark links that lanes cannot fill; messages are visited lane by lane, in `order`."""
+    order, lane, pace, n_bytes = senders
+    begin, links = routes
+    bandwidth, is_own, is_kept = fabric
+    load = np.zeros(len(bandwidth))
+    last = np.full(len(bandwidth), -1, np.int64)
+    for link in range(len(bandwidth)):
+        is_kept[link] = False
+    for i in range(len(order)):
+        message = order[i]
+        if n_bytes[message] == 0:
+            continue
+        for hop in range(begin[message], begin[message + 1]):
+            link = links[hop]
+            if is_own[link]:
+                if bandwidth[link] * pace[message] < _SLOWER:
+                    is_kept[link] = True
+            elif has_bursts or pace[message] == 0:
+                is_kept[link] = True
+            elif last[link] != lane[message]:
+                last[link] = lane[message]
+                load[link] += 1 / pace[message]
+    for link in range(len(bandwidth)):
+        is_kept[link] |= load[link] * _SLOWER > bandwidth[link]
+
+
+@compiled
+def _take_shared(
+    routes: tuple[Ints, Ints],
+    n_bytes: Floats,
+    limit: Floats,
+    bandwidth: Floats,
+    is_kept: Bools,
+    lengths: Ints,
+) -> None:
+    """Count the links of flows behind ``lengths[0]``; remove limits that links have already."""
+    begin, links = routes
+    for message in range(len(n_bytes)):
+        n, slowest = 0, np.inf
+        if n_bytes[message] > 0:
+            for hop in range(begin[message], begin[message + 1]):
+                if is_kept[links[hop]]:
+                    n += 1
+                    slowest = min(slowest, bandwidth[links[hop]])
+        is_inside = begin[message] == begin[message + 1]
+        if limit[message] < slowest * _SLOWER and (n > 0 or is_inside):
+            n += 1
+        else:
+            limit[message] = np.inf
+        lengths[message + 1] = n
+
+
+@compiled
+def _fill_shared(
+    routes: tuple[Ints, Ints],
+    limit: Floats,
+    is_kept: Bools,
+    begin: Ints,
+    links: Ints,
+    n_links: int,
+) -> Ints:
+    """Fill in the links of flows; return the messages that begin with a link of their own."""
+    route_begin, route_links = routes
+    own = np.empty(len(limit), np.int64)
+    n_own = 0
+    for message in range(len(limit)):
+        place = begin[message]
+        if place == begin[message + 1]:
+            continue
+        if limit[message] < np.inf:
+            own[n_own] = message
+            links[place] = n_links + n_own
+            n_own += 1
+            place += 1
+        for hop in range(route_begin[message], route_begin[message + 1]):
+            if is_kept[route_links[hop]]:
+                links[place] = route_links[hop]
+                place += 1
+    return own[:n_own]
 
 
 def _limits(routes: Routes, rows: Records, pace: Floats, network: Network) -> Floats:
@@ -174,12 +269,11 @@ def _limits(routes: Routes, rows: Records, pace: Floats, network: Network) -> Fl
     """
     n_bytes = routes.n_bytes
     none = np.full(len(rows), np.inf)
+    is_inside = csr.lengths_of(routes.begin) == 0
     if network.contention == "fluid":
-        is_inside = csr.lengths_of(routes.begin) == 0
         return np.divide(1.0, pace, out=none, where=is_inside & (n_bytes > 0) & (pace > 0))
     takes = np.maximum(rows["work"] - 1, 0) * pace
-    # Where nothing is shared there is nothing to limit.
-    limits = (takes > 0) & (csr.lengths_of(routes.begin) > 0) & (network.burst_bytes == 0)
+    limits = (takes > 0) & ~is_inside & (network.burst_bytes == 0)
     return np.divide(n_bytes, takes, out=none, where=limits)
 
 
@@ -226,8 +320,9 @@ def has_come(sim: Simulation, flows: Flows, row: int) -> bool:
     state.has_matched = 1
     if state.ends < 0:
         return False
-    recv = sim.tasks[sim.tasks[row].partner]
-    recv.end = max(recv.end, state.ends + state.flight + sim.links[sim.tasks[row].link].last)
+    recv, link = sim.tasks[sim.tasks[row].partner], sim.links[sim.tasks[row].link]
+    last = link.last if link.offload > 0 else link.o
+    recv.end = max(recv.end, state.ends + state.flight + last)
     return True
 
 

@@ -200,7 +200,7 @@ def _match(sim: Simulation, row: int, now: float, starts: bool, flows: Any) -> N
 
 @inlined
 def _end_flow(sim: Simulation, flows: Any, flow: int) -> None:
-    """Complete the send of a flow that has ended, if it was kept, and its receive, if it matched."""
+    """Complete the send of a flow that ended, if it was kept, and its receive, if it matched."""
     row = flows.states[flow].send
     for of_send in (True, False):
         ending = row if of_send else sim.tasks[row].partner
@@ -280,6 +280,8 @@ def _allow(sim: Simulation, row: int) -> None:
     send = sim.tasks[row]
     recv = sim.tasks[send.partner]
     delay = sim.links[send.link].o + sim.links[send.link].L
+    if len(sim.request_delays) > 0:
+        delay += sim.request_delays[row]
     # Codes below -1 are no holders here: with handshakes no send holds clocks until it matches.
     send.cause = -2 - send.cause
     if recv.start > send.start + delay:

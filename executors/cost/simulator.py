@@ -285,6 +285,9 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
     clocks["time"][lanes] = -costs["burst"] * layout.pace(plan)[lanes]
     # At most all tasks wait to become ready, and as many messages are on their way.
     runs, entries = make_event_queue(len(queues), 2 * len(queues) + 2 * len(tasks))
+    fabric = _fabric(plan, network, layout.n_lanes)
+    routes = None if fabric is None else find_routes(places, fabric)
+    flows = None if routes is None else make_flows(routes, places, network)
     sim = Simulation(
         tasks=tasks,
         successors=successors,
@@ -298,10 +301,10 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
         costs=costs,
         connections=connections,
         adapters=adapters,
+        request_delays=np.zeros(0)
+        if routes is None or network.contention == "fluid"
+        else routes.delays,
     )
-    fabric = _fabric(plan, network, layout.n_lanes)
-    routes = None if fabric is None else find_routes(places, fabric)
-    flows = None if routes is None else make_flows(routes, places, network)
     n_done = run(sim, initial, flows)
     n_left = len(tasks) - n_done
     if pieces is not None:

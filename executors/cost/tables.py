@@ -138,6 +138,9 @@ class Simulation(NamedTuple):
         As of `link_table` and `cost_table`.
     connections, adapters : ndarray of CONNECTION and ADAPTER
         As of `make_connections`.
+    request_delays : ndarray of float64
+        Time that a send's request, and its answer, take over a topology besides L, in ns;
+        empty where they take none.
     """
 
     tasks: Records
@@ -152,6 +155,7 @@ class Simulation(NamedTuple):
     costs: Records
     connections: Records
     adapters: Records
+    request_delays: Floats
 
 
 @dataclass(frozen=True, slots=True)

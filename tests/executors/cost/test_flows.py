@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -152,8 +151,6 @@ def test_a_star_changes_nothing_but_the_latency(case: Any, latency: float) -> No
     before = priced(spec, slow, None)
     after = priced(spec, network, star)
     assert after.end_ns.tolist() == pytest.approx(before.end_ns.tolist(), rel=1e-12)
-    if latency == 0:
-        assert after.end_ns.tolist() == before.end_ns.tolist()
 
 
 def busiest_ns(timeline: Timeline, network: Network) -> tuple[float, float]:
@@ -249,12 +246,13 @@ def test_contention_is_felt_and_lanes_keep_their_order() -> None:
     """Two nodes behind one link: half the rate; a lane serves one message after another."""
     tree = {"kind": "fat_tree", "down": [2, 2], "up": [1, 1]}
     spec = {
-        "machine": {"nodes": 4, "rank_order": [0, 2, 1, 3]},
-        "collective": {"kind": "alltoall", "count": 10**6, "datatype": "uint8"},
-        "algorithms": "pairwise",
+        "machine": {"nodes": 4},
+        "collective": {"kind": "allreduce", "count": 10**6, "datatype": "uint8", "op": "max"},
+        "algorithms": "recursive_doubling",
     }
-    alone, shared = priced(spec, {}, None), priced(spec, {}, tree)
-    assert shared.makespan_ns > 1.3 * alone.makespan_ns
+    free = {"reduce_ns_per_byte": 0}
+    alone, shared = priced(spec, free, None), priced(spec, free, tree)
+    assert shared.makespan_ns - alone.makespan_ns == pytest.approx(8e4, rel=1e-4)
     bcast = {
         "machine": {"nodes": 4},
         "collective": {"kind": "bcast", "count": 10**6, "datatype": "uint8"},
