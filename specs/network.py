@@ -173,6 +173,11 @@ class Network(ShortModel):
         }
         return {**fields, **completed}
 
+    @property
+    def joins_nodes(self) -> bool:
+        """Return whether nodes have more in common than messages, so that none is like another."""
+        return bool(self.nic or self.processors or self.topology)
+
     def _check(self) -> None:
         if self.contention == "fluid" and self.topology is None:
             raise ValueError("contention is fluid, but there is no topology; give one")

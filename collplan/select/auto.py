@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -45,6 +46,10 @@ WHOLE_PLAN_RANKS: Final = 4096
 """Number of ranks from which no candidate is cut into segments. Their passes must see all ranks:
 for a bcast on 7168 ranks that took 26 s and 3.5 GiB, and by the estimate saves nothing. For other
 vectors of 16 MiB there it saves up to 40 %."""
+SIMULATED: Final = 6
+"""Candidates that are simulated over a topology: closed forms do not know when links are shared."""
+MOST_TASKS: Final = 400_000
+"""Tasks of the largest plan that is simulated for this."""
 ROOM: Final = 1.03
 """Factor by which a plan must be faster that needs room in its nodes' memory."""
 
@@ -59,15 +64,19 @@ class Candidate:
         With decomposition, algorithms, transport and passes named.
     cost_s : float
         About how long it takes, in seconds: it ranks candidates, no more.
+    n_tasks : int
+        About the tasks of its plan, 0 where that is not known.
     """
 
     spec: PlanSpec
     cost_s: float
+    n_tasks: int = 0
 
 
 def resolve(spec: PlanSpec) -> PlanSpec:
     """Return `spec` with ``auto`` replaced by the cheapest decomposition.
 
+    Over a topology the cheapest candidates are simulated, where their plans are small.
     What the spec says of passes stays; where it says nothing, segments and
     windows come with the decomposition, and with designs of alltoall what they
     need of passes and transport. Equal costs go to the simpler.
@@ -84,7 +93,33 @@ def resolve(spec: PlanSpec) -> PlanSpec:
             f"algorithms: {spec.algorithms} with decomposition auto, which chooses algorithms "
             "itself; leave algorithms out, or name the decomposition"
         )
+    if spec.machine.network.topology is not None:
+        return _best_simulated(spec)
     return candidates(spec)[0].spec
+
+
+@lru_cache(maxsize=64)
+def _best_simulated(spec: PlanSpec) -> PlanSpec:
+    """Return the candidate with the least makespan of those that closed forms find cheapest.
+
+    These know how busy links are, but not when. Where no candidate's plan is small, they alone
+    decide.
+    """
+    from collplan.executors.cost.simulator import simulate
+    from collplan.planner.compiler import compile_plan
+
+    found = candidates(spec)
+    best, best_s = found[0].spec, math.inf
+    for candidate in found[:SIMULATED]:
+        try:
+            if max(candidate.n_tasks, spec.machine.n_ranks**2) > MOST_TASKS:
+                continue
+            makespan_s = simulate(compile_plan(candidate.spec, is_proved=False)).makespan_s
+        except AlgorithmError:
+            continue
+        if makespan_s < best_s:
+            best, best_s = candidate.spec, makespan_s
+    return best
 
 
 @lru_cache(maxsize=64)
@@ -120,12 +155,12 @@ def _through_leaders(
         for one in found:
             price_s = (UNLIKE_SHARES if is_unlike else 1) * one.price_s
             if one.segment is None or spec.passes:
-                yield Candidate(plain, CONGESTION * price_s)
+                yield Candidate(plain, CONGESTION * price_s, one.n_tasks)
             else:
                 asks = network.handshake and one.segment > network.eager_limit_bytes
                 price_s *= RENDEZVOUS if asks else 1
                 passes = (*plain.passes, *segmented(one.segment))
-                yield Candidate(plain.replace(passes=passes), price_s)
+                yield Candidate(plain.replace(passes=passes), price_s, one.n_tasks)
 
 
 def _plain_and_mapped(

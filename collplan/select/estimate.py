@@ -222,6 +222,8 @@ def estimate(
             price_ns, bound_ns = _price_ns(costs, least_costs, size, rough_ns)
             bound_ns *= min(1.0, wanted.collective.count / max(1, spec.collective.count))
         effort = (max(n_tasks, least) + parts) // (1 if segment else alike) + spec.machine.n_ranks
+        if spec.machine.network.contention == "fluid":
+            bound_ns = 0.0  # a lane without order limits nothing where links are several
         seconds, name = (price_ns * 1e-9, bound_ns * 1e-9 * SLACK), f"{identity} {segment or ''}"
         found.append(Estimate(segment, *seconds, n_tasks, effort, name))
     return tuple(found)
@@ -289,8 +291,8 @@ def with_even_count(spec: PlanSpec) -> PlanSpec:
     only. Where the change would be larger than `EVEN`, the spec stays as it is.
     """
     collective, machine = spec.collective, spec.machine
-    is_special = machine.network.nic is not None or machine.network.processors is not None
-    if machine.n_ranks <= FEW_RANKS or collective.has_blocks or is_special:
+    is_alike = not machine.network.joins_nodes
+    if machine.n_ranks <= FEW_RANKS or collective.has_blocks or not is_alike:
         return spec
     count = round(collective.count / machine.n_ranks) * machine.n_ranks
     is_near = abs(count - collective.count) <= EVEN * collective.count
@@ -316,7 +318,7 @@ def _n_copies(program: Program, ranks: tuple[int, ...] | None) -> int:
     In segments it does not: nodes pass them on in orders of their own.
     """
     machine = program.blueprint.spec.machine
-    if ranks is None or machine.network.nic or machine.network.processors:
+    if ranks is None or machine.network.joins_nodes:
         return 1
     if any(part.n_pairs > MOST_FOLDED for part in program.parts):
         return 1  # one node's programs alone are large

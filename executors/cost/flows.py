@@ -85,6 +85,8 @@ class Routes:
         Its size.
     begin, links : ndarray of int64
         The links of every route, in CSR form; none inside a host.
+    source, target, sender, receiver, out_lane, in_lane : ndarray of int
+        Nodes, ranks, and clocks of lanes at both ends of every message.
     n_rows : int
         Rows of the table.
     """
@@ -94,7 +96,20 @@ class Routes:
     n_bytes: Floats
     begin: Ints
     links: Ints
+    source: Ints
+    target: Ints
+    sender: Ints
+    receiver: Ints
+    out_lane: Ints
+    in_lane: Ints
     n_rows: int
+
+    @cached_property
+    def alone_ns(self) -> Floats:
+        """Time that the bytes of every message take over the slowest link of its route."""
+        slowest = np.full(len(self.sends), np.inf)
+        np.minimum.at(slowest, csr.row_numbers(self.begin), self.fabric.bandwidth[self.links])
+        return np.asarray(self.n_bytes / slowest * 1e9)
 
     @cached_property
     def delays(self) -> Floats:
@@ -124,19 +139,26 @@ def find_routes(places: Places, fabric: Fabric) -> Routes:
         "use fewer ranks or a smaller count",
     )
     rows = tasks[sends]
-    queue = rows["queue"]
-    source, target = queues["node"][queue], queues["node"][rows["far_queue"]]
-    lane = (queues["lane"][queue] - clocks.lane_out) % clocks.n_lanes
+    here, there = queues[rows["queue"]], queues[rows["far_queue"]]
+    lane = (here["lane"] - clocks.lane_out) % clocks.n_lanes
     # The first byte of a piece that follows is not free, and counted twice.
     n_bytes = rows["work"] - (rows["link"] == CONTINUATION)
-    begin, links = fabric.node_routes(source, target, lane)
+    begin, links = fabric.node_routes(here["node"], there["node"], lane)
     require_memory(
         len(links) * _HOP_BYTES,
         "messages over a topology",
         "simulate",
         "use fewer ranks or a smaller count",
     )
-    return Routes(fabric, sends, n_bytes, begin, links, len(tasks))
+    return Routes(
+        fabric,
+        sends,
+        n_bytes,
+        begin,
+        links,
+        *(end[field].copy() for field in ("node", "rank", "lane") for end in (here, there)),
+        n_rows=len(tasks),
+    )
 
 
 def make_flows(routes: Routes, places: Places, network: Network) -> Flows:
@@ -146,14 +168,16 @@ def make_flows(routes: Routes, places: Places, network: Network) -> Flows:
     fast as their lanes, and those as fast as all lanes together that send over them.
     """
     rows = places.tasks[routes.sends]
-    lane = places.queues["lane"][rows["queue"]] - places.clocks.lane_out
     pace = network.network.G_ns_per_byte * places.queues["pace"][rows["queue"]]
     bandwidth = routes.fabric.bandwidth / 1e9
     is_kept = np.ones(len(bandwidth), dtype=np.bool_)
     if network.contention == "hybrid":
-        order = np.argsort(lane, kind="stable")
+        order = np.argsort(routes.out_lane, kind="stable")
         is_own = routes.fabric.link_class == HOST
-        senders, links = (order, lane, pace, routes.n_bytes), (bandwidth, is_own, is_kept)
+        senders, links = (
+            (order, routes.out_lane, pace, routes.n_bytes),
+            (bandwidth, is_own, is_kept),
+        )
         # A lane that passes bursts is faster than its rate.
         _find_shared(senders, (routes.begin, routes.links), links, network.burst_bytes > 0)
     limit = _limits(routes, rows, pace, network)

@@ -8,6 +8,7 @@ import numpy as np
 
 from collplan.executors.cost.critical_path import Leg, breakdown, legs
 from collplan.executors.cost.layout import core_to_numa
+from collplan.executors.cost.link_use import LinkUse
 from collplan.executors.cost.simulator import Timeline
 from collplan.planner.collective.bounds import fastest_lane_bytes, lower_bounds
 from collplan.planner.plan.plan import Op, Plan
@@ -40,7 +41,8 @@ def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) 
         pcie_reads}``, the utilisation being the busier direction's share of the
         makespan; `pcie_reads` of all lanes, None where adapters hold all queue
         pairs; `cores`, a list of ``{node,
-        core, busy_s, utilisation}`` of all that do anything; `simulate_s`;
+        core, busy_s, utilisation}`` of all that do anything; `links`, as of
+        `LinkUse.report`, None without a topology; `simulate_s`;
         `n_tasks`; `n_ranks`; `n_copies`, the nodes of a folded plan, of which the first
         is reported, or 1; `priced_as`, the phases that stand for calls of MPI's own collectives.
     """
@@ -62,6 +64,9 @@ def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) 
         "pcie_reads": None if timeline.pcie_reads is None else int(timeline.pcie_reads.sum()),
         "lanes": _lanes(timeline),
         "cores": _cores(timeline),
+        "links": None
+        if timeline.routes is None
+        else LinkUse(timeline.routes).report(timeline.makespan_ns),
         "simulate_s": timeline.simulate_s,
         "n_tasks": plan.n_tasks * plan.n_copies,
         "n_ranks": plan.n_ranks * plan.n_copies,
@@ -136,8 +141,11 @@ def _cores(timeline: Timeline) -> list[dict[str, Any]]:
 
 
 def _bound(plan: Plan, network: Network) -> tuple[float | None, str | None]:
-    """Return the least time bytes take, and where: the busiest lane, or rank of one node."""
-    if plan.spec is None:
+    """Return the least time bytes take, and where: the busiest lane, or rank of one node.
+
+    Without order in lanes, a node may have more links than lanes.
+    """
+    if plan.spec is None or network.contention == "fluid":
         return None, None
     machine, bounds = plan.spec.machine, lower_bounds(plan.spec)
     per_byte = network.network.G_ns_per_byte

@@ -16,9 +16,9 @@ import numpy as np
 
 from collplan.executors.cost.connections import make_connections
 from collplan.executors.cost.event_queue import make_event_queue
-from collplan.executors.cost.flows import find_routes, make_flows
+from collplan.executors.cost.flows import Routes, find_routes, make_flows
 from collplan.executors.cost.kernel import run
-from collplan.executors.cost.lane_sharing import take_turns
+from collplan.executors.cost.lane_sharing import Pieces, take_turns
 from collplan.executors.cost.layout import (
     core_to_numa,
     link_dependencies,
@@ -83,6 +83,11 @@ class Timeline:
         How often each adapter read a queue pair over PCIe: for those not in its
         cache, and for those connected to another peer. None where the network
         has no `nic`: adapters hold all.
+    routes : Routes or None
+        Messages between nodes and the links that they take; None without a topology.
+    delays_ns, alone_ns : ndarray of float64, shape (n_tasks,), or None
+        The latency of every message's route, and the time that its bytes take over the
+        slowest link of it; 0 for other tasks. None without a topology.
     """
 
     start_ns: Floats
@@ -100,6 +105,9 @@ class Timeline:
     flags_ns: tuple[float, float, float] = (0.0, 0.0, 0.0)
     is_allocated: bool = False
     pcie_reads: Ints | None = None
+    routes: Routes | None = None
+    delays_ns: Floats | None = None
+    alone_ns: Floats | None = None
 
     def __repr__(self) -> str:
         """Return its makespan and size in words: its arrays are too long to read."""
@@ -312,7 +320,32 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
     if n_left:
         _raise_deadlock(plan, tasks)
     timeline = _timeline(plan, network, Places(layout, tasks, queues), sim, watch)
-    return replace(timeline, is_allocated=prepared.is_allocated)
+    timeline = replace(timeline, is_allocated=prepared.is_allocated)
+    return timeline if routes is None else _with_routes(timeline, network, routes, pieces)
+
+
+def _with_routes(
+    timeline: Timeline, network: Network, routes: Routes, pieces: Pieces | None
+) -> Timeline:
+    """Return a timeline with what is known of messages over a topology."""
+    task = routes.sends if pieces is None else pieces.task[routes.sends]
+    delays, alone = (np.zeros(len(timeline.end_ns)) for _ in range(2))
+    np.add.at(alone, task, routes.alone_ns)
+    delays[task] = routes.delays[routes.sends]
+    for column in (delays, alone):
+        column[timeline.partner[task]] = column[task]
+    lanes = timeline.lane_busy_ns
+    if network.contention == "fluid":
+        # Lanes are links, which are as busy as their bytes make them.
+        layout = timeline.places.clocks
+        busy = np.zeros(layout.unused + 1)
+        takes = routes.n_bytes * network.network.G_ns_per_byte
+        takes *= timeline.places.queues["pace"][timeline.places.tasks["queue"][task]]
+        for lane in (routes.out_lane, routes.in_lane):
+            np.add.at(busy, lane, takes)
+        shape = (2, layout.n_nodes, layout.n_lanes)
+        lanes = np.moveaxis(busy[layout.lane_out : layout.port_out].reshape(shape), 0, 2)
+    return replace(timeline, routes=routes, delays_ns=delays, alone_ns=alone, lane_busy_ns=lanes)
 
 
 def _timeline(
