@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from collplan.executors.cost import simulate
+from collplan.executors.cost.link_use import LinkUse
 from collplan.planner.compiler import compile_plan
-from collplan.planner.topology.link_use import link_use
 from collplan.specs import PlanSpec, parse_spec
 
 ALGORITHMS = {
@@ -60,10 +60,11 @@ def main() -> None:
     print(f"{'':38}", *(f"{name:>11}" for name in columns))
     for name, specs in cases(options):
         plans = [compile_plan(spec, is_proved=False) for spec in specs]
-        uses = [use for plan in plans if (use := link_use(plan)) is not None]
-        spans = [simulate(plan).makespan_s for plan in plans]
-        cells = [use.global_bytes / 2**20 for use in uses]
-        cells += [use.busiest_s * 1e6 for use in uses] + [1e6 * span for span in spans]
+        timelines = [simulate(plan) for plan in plans]
+        spans = [timeline.makespan_s for timeline in timelines]
+        uses = [LinkUse(one.routes) for one in timelines if one.routes is not None]
+        cells = [use.bytes_by_reach["global"] / 2**20 for use in uses]
+        cells += [use.busy_ns.max() / 1e3 for use in uses] + [1e6 * span for span in spans]
         cells.append(spans[0] / spans[1])
         print(f"{name:38}", *(f"{cell:11.2f}" for cell in cells), flush=True)
 

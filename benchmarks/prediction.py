@@ -31,7 +31,7 @@ from collplan.emulate.cluster import Cluster, parse_rate, parse_topology
 from collplan.emulate.machine import emulated_machine
 from collplan.emulate.running import run_emulated
 from collplan.executors.cost import simulate
-from collplan.planner.topology.link_use import link_use
+from collplan.executors.cost.link_use import LinkUse
 from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
 from collplan.specs import Machine, parse_bytes
 from collplan.specs.errors import CollplanError
@@ -76,9 +76,10 @@ def predict(rows: list[Found], planned: Machine, model: Machine, names: str) -> 
         candidates = CANDIDATES[names](spec)
         if row["candidate"] in candidates:
             plan = compile_spec(candidates[row["candidate"]], idle=[])
-            row["predicted_s"] = simulate(plan, model.network).makespan_s
-            use = link_use(plan)
-            row["link_s"] = None if use is None else use.busiest_s
+            timeline = simulate(plan, model.network)
+            row["predicted_s"] = timeline.makespan_s
+            if timeline.routes is not None:
+                row["link_s"] = float(LinkUse(timeline.routes).busy_ns.max()) / 1e9
 
 
 def print_rows(rows: list[Found]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from collplan.cli.inputs import compile_warning, open_spec
 from collplan.cli.options import Json, Options, Spec, flag, output_file
@@ -18,9 +18,6 @@ from collplan.reports.output import (
 )
 from collplan.reports.progress import spinner
 from collplan.specs import PlanSpec
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
 
 
 class CompileOptions(Options):
@@ -73,25 +70,22 @@ def trace_passes(spec: PlanSpec) -> list[dict[str, Any]]:
             {
                 "after": str(spec.passes[n_passes - 1]) if n_passes else None,
                 **pick(metrics, "n_tasks n_messages bytes_sent_per_lane n_rounds"),
-                **_network_use(plan),
+                **_network_use(report["links"]),
                 "makespan_s": report["makespan_s"],
             }
         )
     return steps
 
 
-def _network_use(plan: Plan) -> dict[str, Any]:
+def _network_use(links: dict[str, Any] | None) -> dict[str, Any]:
     """Return what a plan sends over the links of its topology; nothing without one."""
-    from collplan.planner.topology.link_use import link_use
-
-    use = link_use(plan)
-    if use is None:
+    if links is None:
         return {}
-    name = use.fabric.link_name(use.busiest)
+    busiest = links["busiest"] or {"link": None, "busy_s": 0.0}
     return {
-        "global_bytes": use.global_bytes,
-        "busiest_link": name,
-        "busiest_link_s": use.busiest_s,
+        "global_bytes": int(links["bytes_by_reach"]["global"]),
+        "busiest_link": busiest["link"],
+        "busiest_link_s": busiest["busy_s"],
     }
 
 
