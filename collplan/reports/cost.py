@@ -51,7 +51,7 @@ def print_cost(report: Report) -> None:
     )
     if report["pcie_reads"] is not None:
         print_line(_adapters(report))
-    if report["links"] is not None:
+    if "links" in report:
         for line in link_lines(report["links"]):
             print_line(line)
     print_line(f"critical path: {len(steps)} tasks, each waiting for the one above")

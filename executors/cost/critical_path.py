@@ -138,10 +138,10 @@ def _holder(timeline: Timeline, cause: int) -> tuple[int, Event, WaitedFor]:
     return cause, Event.ARRIVAL if is_recv else Event.START, "resource"
 
 
-KINDS: Final = (
-    "latency", "bandwidth", "contention", "overhead", "copy", "reduce", "compute", "waiting"
-)  # fmt: skip
+KINDS: Final = ("latency", "bandwidth", "overhead", "copy", "reduce", "compute", "waiting")
 """Kinds of time on the critical path."""
+CONTENTION: Final = "contention"
+"""One more over a topology: time that messages take longer as they share links."""
 _WORK: Final = {Op.COPY: "copy", Op.REDUCE: "reduce", Op.COMPUTE: "compute"}
 _NOISE: Final = 1e-9
 """A remainder smaller than this share of the time is rounding, not waiting."""
@@ -207,11 +207,14 @@ def legs(timeline: Timeline, network: Network) -> tuple[Leg, ...]:
 
 
 def breakdown(path: Sequence[Leg]) -> dict[str, float]:
-    """Return the ns of a critical path by kind; they add up to the makespan."""
-    return {
-        kind: math.fsum(ns for leg in path for name, ns in leg.parts if name == kind)
-        for kind in KINDS
-    }
+    """Return the ns of a critical path by kind; they add up to the makespan.
+
+    Those of contention are left out where there is none.
+    """
+    parts = [part for leg in path for part in leg.parts]
+    found = {kind: math.fsum(ns for name, ns in parts if name == kind) for kind in KINDS}
+    shared = [ns for name, ns in parts if name == CONTENTION]
+    return found | {CONTENTION: math.fsum(shared)} if shared else found
 
 
 def _fill(span: float, explained: list[Part], end: float, rest: str) -> tuple[Part, ...]:
@@ -299,7 +302,7 @@ class _View:
     def rest(self, i: int) -> str:
         """Return the kind of time that formulas do not explain: messages share links, or wait."""
         is_arrival = self.path[i].event is Event.ARRIVAL
-        return "contention" if is_arrival and self.is_shared[i] else "waiting"
+        return CONTENTION if is_arrival and self.is_shared[i] else "waiting"
 
     def _flight(self, i: int) -> list[Part]:
         holds = self.holds

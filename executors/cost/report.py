@@ -41,10 +41,10 @@ def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) 
         pcie_reads}``, the utilisation being the busier direction's share of the
         makespan; `pcie_reads` of all lanes, None where adapters hold all queue
         pairs; `cores`, a list of ``{node,
-        core, busy_s, utilisation}`` of all that do anything; `links`, as of
-        `LinkUse.report`, None without a topology; `simulate_s`;
+        core, busy_s, utilisation}`` of all that do anything; `simulate_s`;
         `n_tasks`; `n_ranks`; `n_copies`, the nodes of a folded plan, of which the first
-        is reported, or 1; `priced_as`, the phases that stand for calls of MPI's own collectives.
+        is reported, or 1; `priced_as`, the phases that stand for calls of MPI's own collectives;
+        over a topology `links`, as of `LinkUse.report`.
     """
     if network is None:
         network = Network() if plan.spec is None else plan.spec.machine.network
@@ -64,15 +64,20 @@ def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) 
         "pcie_reads": None if timeline.pcie_reads is None else int(timeline.pcie_reads.sum()),
         "lanes": _lanes(timeline),
         "cores": _cores(timeline),
-        "links": None
-        if timeline.routes is None
-        else LinkUse(timeline.routes).report(timeline.makespan_ns),
         "simulate_s": timeline.simulate_s,
         "n_tasks": plan.n_tasks * plan.n_copies,
         "n_ranks": plan.n_ranks * plan.n_copies,
         "n_copies": plan.n_copies,
         "priced_as": priced_as,
+        **_links(timeline),
     }
+
+
+def _links(timeline: Timeline) -> dict[str, Any]:
+    """Return the use of links, where there is a topology."""
+    if timeline.routes is None:
+        return {}
+    return {"links": LinkUse(timeline.routes).report(timeline.makespan_ns)}
 
 
 def _steps(plan: Plan, timeline: Timeline, path: tuple[Leg, ...]) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ _DECOMPOSITIONS: Final = {
 _KINDS: Final = {
     "latency": "latency of messages",
     "bandwidth": "bytes on links",
+    "contention": "links that messages share",
     "overhead": "overheads of messages on cores",
     "copy": "copies",
     "reduce": "reductions",
