@@ -15,7 +15,7 @@ import numpy as np
 
 from collplan.executors.cost.fluid.events import add, take
 from collplan.executors.cost.fluid.sharing import enter, leave, share
-from collplan.executors.cost.fluid.tables import EPOCH, EVENTS, LINKS, Traffic, traffic_of
+from collplan.executors.cost.fluid.tables import EPOCH, EVENTS, LINKS, Traffic, allocate
 from collplan.executors.cost.occupancy import IS_LONG
 from collplan.executors.cost.parameters import CONTINUATION, NETWORK
 from collplan.executors.cost.tables import Places, Records, Simulation, inlined
@@ -186,8 +186,13 @@ def make_flows(routes: Routes, places: Places, network: Network) -> Flows:
     begin = np.cumsum(begin)
     links = np.empty(begin[-1], dtype=np.int64)
     own = _fill_shared((routes.begin, routes.links), limit, is_kept, begin, links, len(bandwidth))
-    traffic = traffic_of(routes.n_bytes, begin, links, np.concatenate((bandwidth, limit[own])))
-    traffic.messages["delay"] = routes.delays[routes.sends]
+    bandwidth = np.concatenate((bandwidth, limit[own]))
+    traffic = allocate(len(rows), len(links), 0, bandwidth)
+    messages, hops = traffic.messages, traffic.hops
+    messages["left"], messages["hops"] = routes.n_bytes, begin[1:]
+    messages["delay"] = routes.delays[routes.sends]
+    hops["link"], hops["message"] = links, csr.row_numbers(begin)
+    hops["before"] = hops["next"] = -1
     states = np.zeros(len(rows), dtype=FLOW)
     states["ends"] = states["held"] = -1
     states["send"] = routes.sends

@@ -17,7 +17,7 @@ from collplan.executors.cost.occupancy import (
     charge_local,
     charge_send,
 )
-from collplan.executors.cost.prefetching import prefetch
+from collplan.executors.cost.prefetching import N_RECENT, prefetch
 from collplan.executors.cost.queues import advance, busier, call, enqueue, free_at
 from collplan.executors.cost.tables import Simulation, inlined, inner
 from collplan.planner.arrays import Ints
@@ -145,8 +145,7 @@ def _execute(sim: Simulation, row: int, now: float, flows: Any) -> None:
         advance(sim, queue, following, now)
         sim.counters[_STAMP] += 1
         task.stamp = sim.counters[_STAMP]
-        prefetch(tasks, task.partner)
-        prefetch(sim.queues, task.far_queue)
+        _look_ahead(sim, row)
         push(sim.runs, sim.entries, arrives, task.stamp, -1 - row)
         ends = not _is_rendezvous(sim, row)
         if flows is not None:
@@ -158,6 +157,22 @@ def _execute(sim: Simulation, row: int, now: float, flows: Any) -> None:
         advance(sim, queue, following, now)
     sim.counters[_DONE] += ends
     _release(sim, row, True, ends)
+
+
+@inlined
+def _look_ahead(sim: Simulation, row: int) -> None:
+    """Prefetch what the message of a send will touch, and what an earlier one's will change."""
+    tasks, queues = sim.tasks, sim.queues
+    prefetch(tasks, tasks[row].partner)
+    prefetch(queues, tasks[row].far_queue)
+    turn = tasks[row].stamp % N_RECENT
+    earlier = tasks[sim.recent[turn]]
+    sim.recent[turn] = row
+    recv = tasks[earlier.partner]
+    prefetch(sim.clocks, queues[earlier.far_queue].core)
+    prefetch(sim.clocks, queues[earlier.far_queue].lane)
+    if recv.successors < recv.end_successors:
+        prefetch(tasks, sim.successors[recv.successors] >> 3)
 
 
 @inlined

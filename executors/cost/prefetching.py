@@ -11,6 +11,9 @@ from typing import Any, Final
 
 from collplan.planner.arrays.jit import Kernel
 
+N_RECENT: Final = 8
+"""How many sends later the rows are prefetched that depend on what was prefetched for a send."""
+
 
 def _prefetch(records: Any, place: int) -> None:
     """Ask the processor for the first bytes of a row; nothing else changes.

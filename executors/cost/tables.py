@@ -59,6 +59,7 @@ CLOCK: Final = np.dtype(
         ("candidate", "i4"),  # of the line: the queue whose event it has
         ("holder", "i4"),
         ("rank", "i4"),  # of the last task of a core, where changing it costs anything
+        ("unused", "i8", 2),
     ],
     align=True,
 )
@@ -80,6 +81,7 @@ QUEUE: Final = np.dtype(
         ("stamp", "i4"),  # of the first task
         ("next", "i4"),  # in the line of the lane
         ("previous", "i4"),
+        ("unused", "i8", 2),
     ],
     align=True,
 )
@@ -132,6 +134,8 @@ class Simulation(NamedTuple):
         The event queue, as of `make_event_queue`.
     counters : ndarray of int64, shape (2,)
         Stamps given, and tasks done.
+    recent : ndarray of int32, shape (N_RECENT,)
+        The sends that ran last, in turns.
     layout : Clocks
         Where each kind of resource begins among the clocks.
     links, costs : ndarray of records
@@ -150,6 +154,7 @@ class Simulation(NamedTuple):
     runs: Records
     entries: Records
     counters: Ints
+    recent: Ints
     layout: Clocks
     links: Records
     costs: Records
@@ -245,7 +250,7 @@ class Clocks(NamedTuple):
 
     def make(self) -> Records:
         """Return all clocks at 0."""
-        clocks = np.zeros(self.unused + 1, dtype=CLOCK)
+        clocks = table_of(self.unused + 1, CLOCK)
         clocks["holder"] = clocks["first"] = clocks["rank"] = -1
         clocks["event_time"] = np.inf
         return clocks
@@ -288,7 +293,7 @@ class Clocks(NamedTuple):
             )
         )
         core = np.repeat((node * self.n_cores + core)[:, None], lane.shape[1], axis=1)
-        queues = np.empty(lane.size, dtype=QUEUE)
+        queues = table_of(lane.size, QUEUE)
         queues["lane"] = lane.ravel()
         queues["pace"] = self.pace(plan)[queues["lane"]]
         queues["core"] = core.ravel()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -64,19 +63,8 @@ class Platform:
     route_begin: Ints
     route_links: Ints
 
-    @cached_property
-    def lengths(self) -> Ints:
-        """Return the number of links of every route; 0 where there is none."""
-        return np.asarray(csr.lengths_of(self.route_begin))
-
-    def routes_of(self, graph: MessageGraph) -> Ints:
-        """Return the number of the route of every message.
-
-        Raises
-        ------
-        GraphError
-            If a message has a host that is not there, or no route.
-        """
+    def refuse(self, graph: MessageGraph) -> NoReturn:
+        """Raise `GraphError`, naming the first message without hosts or a route."""
         for column, what in ((graph.source, "source"), (graph.target, "target")):
             row = csr.first_true(column >= self.n_hosts)
             if row >= 0:
@@ -85,15 +73,13 @@ class Platform:
                     f"{what} host {column[row]} of {self.n_hosts}",
                     f"give 0 to {self.n_hosts - 1}, or another platform than {self.name}",
                 )
-        routes = graph.source * self.n_hosts + graph.target
-        row = csr.first_true((self.lengths[routes] == 0) & ~graph.is_local)
-        if row >= 0:
-            _fail(
-                f"{graph.name}: messages[{row}]",
-                f"there is no route from host {graph.source[row]} to host {graph.target[row]}",
-                f"add it to the routes of {self.name}",
-            )
-        return routes
+        lengths = csr.lengths_of(self.route_begin)[graph.source * self.n_hosts + graph.target]
+        row = int(np.argmax((lengths == 0) & (graph.source != graph.target)))
+        _fail(
+            f"{graph.name}: messages[{row}]",
+            f"there is no route from host {graph.source[row]} to host {graph.target[row]}",
+            f"add it to the routes of {self.name}",
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,11 +112,6 @@ class MessageGraph:
     after_begin: Ints
     after: Ints
     local_s: Floats
-
-    @cached_property
-    def is_local(self) -> Bools:
-        """Mark the messages inside a host, which use no link."""
-        return np.asarray(self.source == self.target)
 
     def refuse_circle(self, is_left: Bools) -> NoReturn:
         """Raise `GraphError`, naming messages that wait for each other.

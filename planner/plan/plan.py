@@ -331,6 +331,12 @@ class Plan(Columns):
                     f"{name}.indptr must have n_tasks + 1 = {n + 1} entries from 0 to "
                     f"{len(part)}, not {len(indptr)} from {indptr[:1]} to {indptr[-1:]}"
                 )
+            for column in part.TYPES:
+                length = len(getattr(part, column))
+                if column != "indptr" and length != len(part):
+                    raise PlanFormatError(
+                        f"{name}.{column} has {length} entries, the other columns {len(part)}"
+                    )
         if self.patterns[:1].tolist() != NO_PATTERN.tolist():
             raise PlanFormatError("patterns must begin with the row (0, 1, 0, 1)")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
 from collplan.planner import compile_plan
 from collplan.planner.compiler import compile_folded
+from collplan.planner.errors import PlanFormatError
 from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Op
 from oracle import make_spec
 
@@ -31,6 +32,17 @@ def test_columns_are_read_only():
     for array in (plan.op, plan.reads.offset, plan.deps.task, plan.buffer_sizes):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0
+
+
+@pytest.mark.parametrize(
+    ("part", "column"), [("reads", "count"), ("writes", "pattern"), ("deps", "kind")]
+)
+def test_columns_of_other_lengths_are_refused(part, column):
+    plan = compile_plan(make_spec("allreduce", "ring", 4, count=8))
+    columns = getattr(plan, part)
+    short = replace(columns, **{column: getattr(columns, column)[:-1]})
+    with pytest.raises(PlanFormatError, match=rf"^{part}\.{column} has \d+ entries, the other "):
+        plan.replace(**{part: short})
 
 
 def test_replace_keeps_the_plan_as_it_was():

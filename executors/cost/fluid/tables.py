@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from collplan.executors.cost.tables import Records
-from collplan.planner.arrays import Floats, Ints, csr
+from collplan.planner.arrays import Floats, Ints
+from collplan.planner.arrays.jit import compile_with
 from collplan.planner.formats.message_graph import MessageGraph, Platform
 from collplan.planner.memory import require_memory
 
@@ -85,6 +86,20 @@ class Traffic(NamedTuple):
     floor: Floats
 
 
+class _Given(NamedTuple):
+    """What tables are made of: columns of a message graph and of a platform."""
+
+    source: Ints
+    target: Ints
+    n_bytes: Floats
+    after_begin: Ints
+    after: Ints
+    local_s: Floats
+    latency_s: Floats
+    route_begin: Ints
+    route_links: Ints
+
+
 def make_tables(graph: MessageGraph, platform: Platform) -> Traffic:
     """Return the tables of a message graph on a platform, before anything has begun.
 
@@ -95,9 +110,21 @@ def make_tables(graph: MessageGraph, platform: Platform) -> Traffic:
     MemoryLimitError
         If they take more memory than there is.
     """
+    given = _Given(
+        graph.source,
+        graph.target,
+        graph.n_bytes,
+        graph.after_begin,
+        graph.after,
+        graph.local_s,
+        platform.latency_s,
+        platform.route_begin,
+        platform.route_links,
+    )
     n_messages, n_after = len(graph.source), len(graph.after)
-    routes = platform.routes_of(graph)
-    n_hops = int(platform.lengths[routes].sum())
+    n_hops = _count_hops(given, platform.n_hosts)
+    if n_hops < 0:
+        platform.refuse(graph)
     n_bytes = n_messages * _MESSAGE_BYTES + n_hops * _HOP_BYTES + n_after * _AFTER_BYTES
     is_countable = max(n_messages, n_hops, n_after) <= _MOST_ROWS
     require_memory(
@@ -106,56 +133,86 @@ def make_tables(graph: MessageGraph, platform: Platform) -> Traffic:
         "simulate",
         "use fewer messages or shorter routes",
     )
-    ends, link_of_hop = csr.take_rows(platform.route_begin, routes)
-    traffic = traffic_of(graph.n_bytes, ends, platform.route_links[link_of_hop], platform.bandwidth)
-    messages = traffic.messages
-    messages["pending"] = csr.lengths_of(graph.after_begin)
-    messages["delay"] = np.where(
-        graph.is_local,
-        graph.local_s,
-        np.bincount(
-            csr.row_numbers(ends),
-            platform.latency_s[platform.route_links[link_of_hop]],
-            minlength=n_messages,
-        ),
-    )
-    order, successors = csr.group_by(graph.after, n_messages)
-    messages["successors"] = successors[1:]
-    after = csr.row_numbers(graph.after_begin)[order].astype(np.int32)
-    return traffic._replace(successors=after)
+    traffic = allocate(n_messages, n_hops, n_after, platform.bandwidth)
+    _fill(traffic, given, platform.n_hosts)
+    return traffic
 
 
-def traffic_of(n_bytes: Floats, begin: Ints, route_links: Ints, bandwidth: Floats) -> Traffic:
-    """Return the tables of messages that wait for nothing and have no latency.
+def allocate(n_messages: int, n_hops: int, n_after: int, bandwidth: Floats) -> Traffic:
+    """Return tables of links that nothing uses, with room for messages.
 
     Parameters
     ----------
-    n_bytes : ndarray of float64
-        Of every message.
-    begin : ndarray of int64
-        Where the links of each route begin in `route_links`.
-    route_links : ndarray of int64
-        Links of all routes.
+    n_messages, n_hops, n_after : int
+        Messages, links of all their routes, and messages that others wait for.
     bandwidth : ndarray of float64
         Of every link, in bytes per unit of time.
     """
-    messages = np.zeros(len(n_bytes), dtype=MESSAGE)
-    messages["left"] = n_bytes
-    messages["hops"] = begin[1:]
-    hops = np.full(len(route_links), -1, dtype=HOP)
-    hops["link"] = route_links
-    hops["message"] = csr.row_numbers(begin)
     links = np.zeros(len(bandwidth), dtype=LINK)
     links["bandwidth"] = bandwidth
     links["first"] = -1
     return Traffic(
-        messages,
-        hops,
+        np.zeros(n_messages, dtype=MESSAGE),
+        np.empty(n_hops, dtype=HOP),
         links,
-        np.zeros(0, dtype=np.int32),
-        np.empty(len(messages), dtype=EVENT),
-        np.empty(len(messages), dtype=np.int32),
+        np.empty(n_after, dtype=np.int32),
+        np.empty(n_messages, dtype=EVENT),
+        np.empty(n_messages, dtype=np.int32),
         np.empty(len(links), dtype=np.int32),
         np.zeros(4, dtype=np.int64),
         np.zeros(1),
     )
+
+
+@compile_with(_nrt=False)
+def _count_hops(given: _Given, n_hosts: int) -> int:
+    """Return the number of links of all routes together; -1 if a message has no route."""
+    n_hops = 0
+    for row in range(len(given.source)):
+        source, target = given.source[row], given.target[row]
+        if source >= n_hosts or target >= n_hosts:
+            return -1
+        if source != target:
+            route = source * n_hosts + target
+            length = given.route_begin[route + 1] - given.route_begin[route]
+            if length == 0:
+                return -1
+            n_hops += length
+    return int(n_hops)
+
+
+@compile_with(_nrt=False)
+def _fill(traffic: Traffic, given: _Given, n_hosts: int) -> None:
+    """Fill in messages, the hops of their routes, and the messages that wait for each."""
+    messages, hops = traffic.messages, traffic.hops
+    n_messages, n_hops = len(messages), 0
+    for row in range(n_messages):
+        message = messages[row]
+        message.left = given.n_bytes[row]
+        message.delay = given.local_s[row]
+        message.pending = given.after_begin[row + 1] - given.after_begin[row]
+        source, target = given.source[row], given.target[row]
+        if source != target:
+            route = source * n_hosts + target
+            for i in range(given.route_begin[route], given.route_begin[route + 1]):
+                hop = hops[n_hops]
+                hop.link = given.route_links[i]
+                hop.message = row
+                hop.before = -1
+                hop.next = -1
+                message.delay += given.latency_s[hop.link]
+                n_hops += 1
+        message.hops = n_hops
+    for i in range(given.after_begin[n_messages]):
+        messages[given.after[i]].successors += 1
+    n_successors = 0
+    for row in range(n_messages):
+        number = messages[row].successors
+        messages[row].successors = n_successors
+        n_successors += number
+    # Each list grows from its begin to its end.
+    for row in range(n_messages):
+        for i in range(given.after_begin[row], given.after_begin[row + 1]):
+            before = messages[given.after[i]]
+            traffic.successors[before.successors] = row
+            before.successors += 1

@@ -161,6 +161,20 @@ def test_patterns_on_fat_trees_are_as_by_the_textbook(pattern: Any) -> None:
     assert found == simulated(messages, platform)
 
 
+def test_messages_without_a_route_are_refused() -> None:
+    graph = parse_message_graph({"messages": [[0, 1, 5, []], [2, 1, 5, [0]]]}, "graph")
+    document = {
+        "hosts": 3,
+        "links": [link(1e9, 0.0)],
+        "routes": [[None, [0], None]] + 2 * [[None] * 3],
+    }
+    with pytest.raises(GraphError, match=r"messages\[1\]: there is no route from host 2 to host 1"):
+        make_tables(graph, parse_platform(document, "platform"))
+    document["hosts"], document["routes"] = 2, [[None, [0]], [None, None]]
+    with pytest.raises(GraphError, match=r"messages\[1\]: source host 2 of 2"):
+        make_tables(graph, parse_platform(document, "platform"))
+
+
 def test_python_and_machine_code_agree_to_the_last_bit() -> None:
     messages = scattered(pairwise(16, 1000, 5), 16)
     graph = parse_message_graph({"messages": messages}, "graph")

@@ -52,9 +52,8 @@ def test_graphs_have_columns() -> None:
 
 def test_platforms_have_routes() -> None:
     platform = parse_platform(PLATFORM, "platform")
-    assert platform.lengths.tolist() == [0, 1, 2, 1, 0, 0, 0, 1, 0]
+    assert platform.route_begin.tolist() == [0, 0, 1, 3, 4, 4, 4, 4, 5, 5]
     assert platform.route_links.tolist() == [0, 0, 1, 1, 1]
-    assert platform.routes_of(parse_message_graph(GRAPH, "graph")).tolist() == [1, 8, 3]
 
 
 BAD_GRAPHS: dict[str, tuple[Document, str]] = {
@@ -164,7 +163,7 @@ def test_bad_platforms_are_refused_in_one_line(case: str) -> None:
 def test_messages_that_do_not_fit_the_platform(message: list[Any], words: str) -> None:
     graph = parse_message_graph({"messages": [[0, 1, 5, []], message]}, "graph")
     with pytest.raises(GraphError, match=rf"^graph: messages\[1\]: {words}"):
-        parse_platform(PLATFORM, "platform").routes_of(graph)
+        parse_platform(PLATFORM, "platform").refuse(graph)
 
 
 def write(path: Path, document: Any) -> Path:
