@@ -70,7 +70,7 @@ def trace_passes(spec: PlanSpec) -> list[dict[str, Any]]:
             {
                 "after": str(spec.passes[n_passes - 1]) if n_passes else None,
                 **pick(metrics, "n_tasks n_messages bytes_sent_per_lane n_rounds"),
-                **_network_use(report["links"]),
+                **_network_use(report.get("links")),
                 "makespan_s": report["makespan_s"],
             }
         )
