@@ -222,8 +222,6 @@ def estimate(
             price_ns, bound_ns = _price_ns(costs, least_costs, size, rough_ns)
             bound_ns *= min(1.0, wanted.collective.count / max(1, spec.collective.count))
         effort = (max(n_tasks, least) + parts) // (1 if segment else alike) + spec.machine.n_ranks
-        if spec.machine.network.contention == "fluid":
-            bound_ns = 0.0  # a lane without order limits nothing where links are several
         seconds, name = (price_ns * 1e-9, bound_ns * 1e-9 * SLACK), f"{identity} {segment or ''}"
         found.append(Estimate(segment, *seconds, n_tasks, effort, name))
     return tuple(found)
@@ -244,6 +242,9 @@ def _price_ns(
     busiest_ns = least_costs.busiest_ns(segment)
     bound_ns = max(float(rough_ns[:, 0].max()), busiest_ns)
     price_ns = float(rough_ns[:, 1].sum()) + costs.estimate_ns(segment, busiest_ns)
+    if costs.machine.network.contention == "fluid":
+        # Lanes without order limit nothing where links are several.
+        return max(bound_ns, price_ns), 0.0
     return max(bound_ns, price_ns), bound_ns
 
 

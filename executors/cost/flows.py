@@ -156,8 +156,13 @@ def find_routes(places: Places, fabric: Fabric) -> Routes:
         n_bytes,
         begin,
         links,
-        *(end[field].copy() for field in ("node", "rank", "lane") for end in (here, there)),
-        n_rows=len(tasks),
+        here["node"],
+        there["node"],
+        here["rank"],
+        there["rank"],
+        here["lane"],
+        there["lane"],
+        len(tasks),
     )
 
 
@@ -174,12 +179,10 @@ def make_flows(routes: Routes, places: Places, network: Network) -> Flows:
     if network.contention == "hybrid":
         order = np.argsort(routes.out_lane, kind="stable")
         is_own = routes.fabric.link_class == HOST
-        senders, links = (
-            (order, routes.out_lane, pace, routes.n_bytes),
-            (bandwidth, is_own, is_kept),
-        )
+        senders = (order, routes.out_lane, pace, routes.n_bytes)
+        of_fabric, shared = (bandwidth, is_own, is_kept), (routes.begin, routes.links)
         # A lane that passes bursts is faster than its rate.
-        _find_shared(senders, (routes.begin, routes.links), links, network.burst_bytes > 0)
+        _find_shared(senders, shared, of_fabric, network.burst_bytes > 0)
     limit = _limits(routes, rows, pace, network)
     begin = np.zeros(len(rows) + 1, dtype=np.int64)
     _take_shared((routes.begin, routes.links), routes.n_bytes, limit, bandwidth, is_kept, begin)
@@ -300,10 +303,11 @@ def _limits(routes: Routes, rows: Records, pace: Floats, network: Network) -> Fl
     none = np.full(len(rows), np.inf)
     is_inside = csr.lengths_of(routes.begin) == 0
     if network.contention == "fluid":
-        return np.divide(1.0, pace, out=none, where=is_inside & (n_bytes > 0) & (pace > 0))
+        limits = is_inside & (n_bytes > 0) & (pace > 0)
+        return np.asarray(np.divide(1.0, pace, out=none, where=limits))
     takes = np.maximum(rows["work"] - 1, 0) * pace
     limits = (takes > 0) & ~is_inside & (network.burst_bytes == 0)
-    return np.divide(n_bytes, takes, out=none, where=limits)
+    return np.asarray(np.divide(n_bytes, takes, out=none, where=limits))
 
 
 @inlined

@@ -34,7 +34,8 @@ class LinkUse:
         """Bytes over every link."""
         routes = self.routes
         sizes = np.repeat(routes.n_bytes, csr.lengths_of(routes.begin))
-        return np.bincount(routes.links, sizes, minlength=routes.fabric.n_links)
+        n_bytes = np.bincount(routes.links, sizes, minlength=routes.fabric.n_links)
+        return n_bytes.astype(np.float64)
 
     @cached_property
     def busy_ns(self) -> Floats:
@@ -91,7 +92,7 @@ class LinkUse:
     def messages_over(self, link: int) -> Ints:
         """Return the messages that a link carries."""
         found = csr.row_numbers(self.routes.begin)[self.routes.links == link]
-        return found[self.routes.n_bytes[found] > 0]
+        return np.asarray(found[self.routes.n_bytes[found] > 0])
 
     def report(self, makespan_ns: float) -> dict[str, Any]:
         """Return the use of links, ready for JSON.

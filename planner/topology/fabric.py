@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final
 
 import numpy as np
@@ -41,6 +41,8 @@ class Fabric:
         Links of one lane.
     rule : Routes
         Routes over these.
+    lane_slowness : tuple of float
+        How many times as long as on the fastest lane a byte takes on each.
 
     Notes
     -----
@@ -160,6 +162,7 @@ class Fabric:
         return self.routes(self.node_host[source], self.node_host[target], lane)
 
 
+@lru_cache(maxsize=8)
 def fabric_of(machine: Machine) -> Fabric | None:
     """Return the links between the adapters of a machine, None where it has no topology.
 

@@ -57,8 +57,8 @@ MODELLED = {
         *("draw", "examples/bcast_hierarchical.yaml", "--timeline"),
         *("--beside", "examples/bcast_full_lane.yaml", "-o"),
     ),
-    "dragonfly_job": (
-        *("compare", "examples/networks/dragonfly_job.yaml", "--sizes", "16KiB,256KiB,1MiB,16MiB"),
+    "shuffled_job": (
+        *("compare", "examples/networks/shuffled_job.yaml", "--sizes", "16KiB,256KiB,1MiB,16MiB"),
         *("--candidates", "rabenseifner,rabenseifner mapped,bine,bine mapped,ring,ring mapped"),
         "--plot",
     ),
