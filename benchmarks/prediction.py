@@ -156,16 +156,22 @@ def print_links(rows: list[Found]) -> None:
         cells.setdefault((row["collective"], row["bytes"]), []).append(row)
     for (kind, n_bytes), plans in cells.items():
         by_switch = [row for row in plans if "switch" in row["candidate"]]
-        flat = [row for row in plans if row["candidate"] in NETWORK_FLAT[kind]]
+        flat = [
+            row
+            for row in plans
+            if row["candidate"].split()[0] in NETWORK_FLAT[kind]
+            if "mapped" not in row["candidate"]
+        ]
         if not by_switch or not flat:
             continue
         best, other = (
             min(some, key=lambda row: float(row["median_s"])) for some in (by_switch, flat)
         )
-        measured, by_links = (other[key] / best[key] for key in ("median_s", "link_s"))
+        keys = ("median_s", "predicted_s", "link_s")
+        measured, predicted, by_links = (other[key] / best[key] for key in keys)
         print_line(
             f"{kind}, {format_bytes(n_bytes)}: {best['candidate']} beats {other['candidate']} by "
-            f"{measured:.2f}, and their busiest links say {by_links:.2f}"
+            f"{measured:.2f}; the model says {predicted:.2f}, and the busiest links {by_links:.2f}"
         )
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from collplan.measure.guideline import OURS, standard_candidates
 from collplan.planner.algorithms import registry
-from collplan.select.candidates import MAP_RANKS, name_of, segmented
+from collplan.select.candidates import MAP_RANKS, name_of, segmented, with_algorithms
 from collplan.specs import AlgorithmChoice, Decomposition, PlanSpec
 from collplan.specs.request import AUTO, FLAT
 
@@ -36,20 +36,33 @@ def flat_candidates_of(spec: PlanSpec) -> dict[str, PlanSpec]:
 
 
 def network_candidates_of(spec: PlanSpec) -> dict[str, PlanSpec]:
-    """Return flat algorithms in rank order and mapped, and decompositions by node and by switch."""
-    found = {}
-    for name in NETWORK_FLAT[spec.collective.planned_kind]:
+    """Return flat algorithms in rank order and mapped, and decompositions by node and by switch.
+
+    Those that stream come in segments, too.
+    """
+    found, kind = {}, spec.collective.planned_kind
+    for name in NETWORK_FLAT[kind]:
         plain = spec.replace(decomposition=FLAT, algorithms=AlgorithmChoice(name=name), passes=())
         found[name] = plain
         found[f"{name} mapped"] = plain.replace(passes=(MAP_RANKS,))
+        if registry.find(kind, name).streams:
+            found[f"{name} {NETWORK_SEGMENT // 1024}KiB"] = plain.replace(
+                passes=segmented(NETWORK_SEGMENT)
+            )
     for name in ("hierarchical", "full_lane"):
         by_node = Decomposition(name=name)
         by_switch = Decomposition(name=name, by="switch")
         nested = by_switch.replace(node=by_node)
         for one in (by_node, by_switch, nested):
-            plan = spec.replace(decomposition=one, algorithms=AUTO, passes=())
-            found[name_of(one)] = plan
+            found[name_of(one)] = spec.replace(decomposition=one, algorithms=AUTO, passes=())
+        for form in with_algorithms(spec, nested, is_thorough=False):
+            if form.has_segments:
+                found[form.name_with(NETWORK_SEGMENT)] = form.of(spec, NETWORK_SEGMENT)
     return found
+
+
+NETWORK_SEGMENT: Final = 16 * 1024
+"""Bytes of their segments: the eager limit."""
 
 
 NETWORK_FLAT: Final = {
