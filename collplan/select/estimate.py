@@ -220,11 +220,21 @@ def estimate(
         price_ns, bound_ns = 0.0, 0.0
         if max_tasks is None or n_tasks <= max_tasks:
             price_ns, bound_ns = _price_ns(costs, least_costs, size, rough_ns)
-            bound_ns *= min(1.0, wanted.collective.count / max(1, spec.collective.count))
+            bound_ns *= _sure_part(wanted, spec)
         effort = (max(n_tasks, least) + parts) // (1 if segment else alike) + spec.machine.n_ranks
         seconds, name = (price_ns * 1e-9, bound_ns * 1e-9 * SLACK), f"{identity} {segment or ''}"
         found.append(Estimate(segment, *seconds, n_tasks, effort, name))
     return tuple(found)
+
+
+def _sure_part(wanted: PlanSpec, spec: PlanSpec) -> float:
+    """Return the part of the bound of a spec with an even count that holds for the one wanted.
+
+    Where lanes have no order, none does: a host may have more links than lanes.
+    """
+    if spec.machine.network.contention == "fluid":
+        return 0.0
+    return min(1.0, wanted.collective.count / max(1, spec.collective.count))
 
 
 def _program_of(

@@ -29,6 +29,7 @@ from collplan.specs import Network
 
 FLOW: Final = np.dtype(
     [
+        ("begins", "f8"),
         ("ends", "f8"),  # when its last byte has left the last link; -1 before
         ("flight", "f8"),  # from there to the receiver
         ("held", "f8"),  # when its send's core is done, if that ends with the flow; else -1
@@ -383,6 +384,7 @@ def next_flow(runs: Records, flows: Flows, place: int) -> int:
             else:
                 messages[flow].is_flowing = 1
                 messages[flow].since = now
+                flows.states[flow].begins = now
                 enter(traffic, flow)
                 add(traffic, flow, np.inf)
         share(traffic, now)

@@ -13,7 +13,7 @@ from collplan.planner.arrays import Floats, Ints, csr
 from collplan.planner.topology.links import GLOBAL, LINK_CLASSES
 
 REACHES: Final = ("switch", "group", "global")
-"""How far messages between nodes go: they stay behind one switch, in a group, or leave it."""
+"""Reaches of messages between nodes: they stay behind one switch, in a group, or leave it."""
 _SAME: Final = 1 - 1e-9
 
 
@@ -93,6 +93,11 @@ class LinkUse:
         """Return the messages that a link carries."""
         found = csr.row_numbers(self.routes.begin)[self.routes.links == link]
         return np.asarray(found[self.routes.n_bytes[found] > 0])
+
+    def busiest(self, most: int) -> list[int]:
+        """Return the busiest links that carry bytes, the busiest first; no more than `most`."""
+        order = np.argsort(-self.busy_ns, kind="stable")[:most]
+        return [link for link in order.tolist() if self.n_bytes[link] > 0]
 
     def report(self, makespan_ns: float) -> dict[str, Any]:
         """Return the use of links, ready for JSON.

@@ -16,7 +16,7 @@ import numpy as np
 
 from collplan.executors.cost.connections import make_connections
 from collplan.executors.cost.event_queue import make_event_queue
-from collplan.executors.cost.flows import Routes, find_routes, make_flows
+from collplan.executors.cost.flows import Flows, Routes, find_routes, make_flows
 from collplan.executors.cost.kernel import run
 from collplan.executors.cost.lane_sharing import Pieces, take_turns
 from collplan.executors.cost.layout import (
@@ -89,6 +89,8 @@ class Timeline:
     delays_ns, alone_ns : ndarray of float64, shape (n_tasks,), or None
         The latency of every message's route, and the time that its bytes take over the
         slowest link of it; 0 for other tasks. None without a topology.
+    flows_ns : tuple of two ndarray of float64, or None
+        When the bytes of each message of `routes` begin and end to flow over links.
     """
 
     start_ns: Floats
@@ -109,6 +111,7 @@ class Timeline:
     routes: Routes | None = None
     delays_ns: Floats | None = None
     alone_ns: Floats | None = None
+    flows_ns: tuple[Floats, Floats] | None = None
 
     def __repr__(self) -> str:
         """Return its makespan and size in words: its arrays are too long to read."""
@@ -323,31 +326,45 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
         _raise_deadlock(plan, tasks)
     timeline = _timeline(plan, network, Places(layout, tasks, queues), sim, watch)
     timeline = replace(timeline, is_allocated=prepared.is_allocated)
-    return timeline if routes is None else _with_routes(timeline, network, routes, pieces)
+    if routes is None or flows is None:
+        return timeline
+    return _with_routes(timeline, network, (routes, flows), pieces)
 
 
 def _with_routes(
-    timeline: Timeline, network: Network, routes: Routes, pieces: Pieces | None
+    timeline: Timeline, network: Network, found: tuple[Routes, Flows], pieces: Pieces | None
 ) -> Timeline:
     """Return a timeline with what is known of messages over a topology."""
+    routes, flows = found
     task = routes.sends if pieces is None else pieces.task[routes.sends]
     delays, alone = (np.zeros(len(timeline.end_ns)) for _ in range(2))
     np.add.at(alone, task, routes.alone_ns)
     delays[task] = routes.delays[routes.sends]
     for column in (delays, alone):
         column[timeline.partner[task]] = column[task]
+    pace = timeline.places.queues["pace"][timeline.places.tasks["queue"][task]]
+    takes = routes.n_bytes * network.network.G_ns_per_byte * pace
+    # What shares no link flows as fast as its lane sends it.
+    has_flowed = flows.states["ends"] >= 0
+    begins = np.where(has_flowed, flows.states["begins"], timeline.start_ns[task] + delays[task])
+    ends = np.where(has_flowed, flows.states["ends"], begins + takes)
     lanes = timeline.lane_busy_ns
     if network.contention == "fluid":
         # Lanes are links, which are as busy as their bytes make them.
         layout = timeline.places.clocks
         busy = np.zeros(layout.unused + 1)
-        takes = routes.n_bytes * network.network.G_ns_per_byte
-        takes *= timeline.places.queues["pace"][timeline.places.tasks["queue"][task]]
         for lane in (routes.out_lane, routes.in_lane):
             np.add.at(busy, lane, takes)
         shape = (2, layout.n_nodes, layout.n_lanes)
         lanes = np.moveaxis(busy[layout.lane_out : layout.port_out].reshape(shape), 0, 2)
-    return replace(timeline, routes=routes, delays_ns=delays, alone_ns=alone, lane_busy_ns=lanes)
+    return replace(
+        timeline,
+        routes=routes,
+        delays_ns=delays,
+        alone_ns=alone,
+        flows_ns=(begins, ends),
+        lane_busy_ns=lanes,
+    )
 
 
 def _timeline(

@@ -43,31 +43,35 @@ class DragonflyRoutes:
             np.repeat(shape.level_latencies, sizes),
             np.repeat(np.array([HOST, GROUP, GLOBAL], dtype=np.int8), sizes),
             self._name,
+            self._ends,
         )
 
     def _name(self, link: int) -> str:
+        shape, name = self.shape, " to ".join(self._ends(link))
+        place = link - 2 * shape.n_hosts - shape.n_inner_links
+        return f"{name} ({place % shape.links})" if place >= 0 and shape.links > 1 else name
+
+    def _ends(self, link: int) -> tuple[str, str]:
         shape = self.shape
         if link < 2 * shape.n_hosts:
             side, host = divmod(link, shape.n_hosts)
-            switch = self._router(host // shape.hosts)
-            return f"{switch} to host {host}" if side else f"host {host} to {switch}"
+            ends = (f"host {host}", self._router(host // shape.hosts))
+            return ends[::-1] if side else ends
         place = link - 2 * shape.n_hosts
         if place >= shape.n_inner_links:
             place, turn = divmod(place - shape.n_inner_links, shape.links)
             one, other = divmod(place, shape.groups - 1)
             other += other >= one
-            name = f"{self._port(one, other, turn)} to {self._port(other, one, turn)}"
-            return f"{name} ({turn})" if shape.links > 1 else name
+            return self._port(one, other, turn), self._port(other, one, turn)
         if shape.spines == 0:
             router, other = divmod(place, shape.routers - 1)
             group, own = divmod(router, shape.routers)
             there = group * shape.routers + other + (other >= own)
-            return f"{self._router(router)} to {self._router(there)}"
+            return self._router(router), self._router(there)
         side, place = divmod(place, shape.n_inner_links // 2)
         router, spine = divmod(place, shape.spines)
-        upper = f"spine {router // shape.routers}.{spine}"
-        lower = self._router(router)
-        return f"{upper} to {lower}" if side else f"{lower} to {upper}"
+        ends = (self._router(router), f"spine {router // shape.routers}.{spine}")
+        return ends[::-1] if side else ends
 
     def _port(self, group: int, other: int, turn: int) -> str:
         """Return the router or spine of a group at a link to another one."""

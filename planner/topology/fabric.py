@@ -16,7 +16,7 @@ from collplan.planner.topology.graph import GivenRoutes, ShortestRoutes
 from collplan.planner.topology.links import HOST, LinkList
 from collplan.planner.topology.torus import TorusRoutes
 from collplan.specs.machine import Machine
-from collplan.specs.topology import Dragonfly, FatTree, Graph, Torus
+from collplan.specs.topology import Dragonfly, FatTree, Graph, Topology, Torus
 
 _FASTEST: Final = 2.0**57
 """Bytes per second of a lane whose bytes take no time."""
@@ -30,6 +30,8 @@ class Fabric:
 
     Parameters
     ----------
+    topology : Topology
+        What they are made of.
     n_lanes : int
         Lanes of a node.
     is_shared : bool
@@ -49,6 +51,7 @@ class Fabric:
     No table holds routes of all pairs: those of a batch are computed when they are asked for.
     """
 
+    topology: Topology
     n_lanes: int
     is_shared: bool
     node_host: Ints
@@ -133,6 +136,11 @@ class Fabric:
         is_alone = self.n_lanes == 1 or (self.is_shared and self.link_class[link] != HOST)
         return name if is_alone else f"{name}, lane {lane}"
 
+    def link_ends(self, link: int) -> tuple[str, str] | None:
+        """Return the hosts or switches at the ends of a link; None where routes are given."""
+        place = int(self._origin[1][link])
+        return None if self.plane.ends is None else self.plane.ends(place)
+
     def routes(self, source: Ints, target: Ints, lane: Ints | int = 0) -> tuple[Ints, Ints]:
         """Return the links of routes between hosts.
 
@@ -189,6 +197,7 @@ def fabric_of(machine: Machine) -> Fabric | None:
     n_bytes = _LINK_BYTES * machine.n_lanes * len(plane.bandwidth)
     require_memory(n_bytes, "the topology", "price", "use a smaller topology or fewer lanes")
     return Fabric(
+        topology,
         machine.n_lanes,
         topology.lanes == "shared",
         np.array(hosts, dtype=np.int64),

@@ -15,7 +15,7 @@ import numpy as np
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.topology.hashing import spread
-from collplan.planner.topology.links import GLOBAL, GROUP, HOST, SWITCH, LinkList, fill
+from collplan.planner.topology.links import GLOBAL, GROUP, HOST, SWITCH, LinkList, fill, named
 from collplan.specs.topology import FatTree
 
 
@@ -46,22 +46,28 @@ class FatTreeRoutes:
         ups = [True, False, *(True,) * (n - 1), *(False,) * (n - 1)]
         sizes = [self._edges[level] for level in order]
         rates, latencies = self.tree.level_rates(lane), self.tree.level_latencies
+        last = np.cumsum(sizes)
+
+        def ends(link: int) -> tuple[str, str]:
+            return self._ends(link, last, order, ups)
+
         return LinkList(
             np.repeat([rates[level] for level in order], sizes),
             np.repeat([latencies[level] for level in order], sizes),
             np.repeat(np.array([classes[level] for level in order], dtype=np.int8), sizes),
-            lambda link: self._name(link, np.cumsum(sizes), order, ups),
+            named(ends),
+            ends,
         )
 
-    def _name(self, link: int, ends: Ints, order: list[int], ups: list[bool]) -> str:
-        """Return a name: the level and the number of the lower end, and the number of its port."""
-        block = int(np.searchsorted(ends, link, side="right"))
-        level, place = order[block], link - int(ends[block - 1] if block else 0)
+    def _ends(self, link: int, last: Ints, order: list[int], ups: list[bool]) -> tuple[str, str]:
+        """Return the names of both ends: a host's number, or a switch's level and number."""
+        block = int(np.searchsorted(last, link, side="right"))
+        level, place = order[block], link - int(last[block - 1] if block else 0)
         child, port = divmod(place, self.tree.parents[level])
         lower = f"host {child}" if level == 0 else f"switch {level}.{child}"
         parent = self._parent(level, child, port)
         upper = f"switch {level + 1}.{parent}"
-        return f"{lower} to {upper}" if ups[block] else f"{upper} to {lower}"
+        return (lower, upper) if ups[block] else (upper, lower)
 
     def _parent(self, level: int, child: int, port: int) -> int:
         """Return the number of a parent among the switches of its level."""

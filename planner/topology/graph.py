@@ -9,7 +9,7 @@ import numpy as np
 from collplan.planner.arrays import Floats, Ints, csr
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.topology.hashing import spread
-from collplan.planner.topology.links import GLOBAL, HOST, LinkList
+from collplan.planner.topology.links import GLOBAL, HOST, LinkList, named
 from collplan.specs.topology import Graph
 
 
@@ -103,11 +103,17 @@ class ShortestRoutes:
         is_leaf = np.bincount(self._ends[:, 0], minlength=len(names)) == 1
         is_leaf[graph.n_hosts :] = False
         own = is_leaf[self._ends].any(axis=1)
+
+        def ends(link: int) -> tuple[str, str]:
+            one, other = self._ends[link]
+            return names[one], names[other]
+
         return LinkList(
             _rates(graph, lane)[self._edges],
             latency[self._edges],
             np.where(own, HOST, self._inner_classes()).astype(np.int8),
-            lambda link: " to ".join(names[end] for end in self._ends[link]),
+            named(ends),
+            ends,
         )
 
     def _inner_classes(self) -> Ints:

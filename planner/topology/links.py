@@ -15,6 +15,11 @@ HOST, SWITCH, GROUP, GLOBAL = range(4)
 LINK_CLASSES: Final = ("host", "switch", "group", "global")
 
 
+def named(ends: Callable[[int], tuple[str, str]]) -> Callable[[int], str]:
+    """Return the names of links by their ends."""
+    return lambda link: " to ".join(ends(link))
+
+
 @dataclass(frozen=True, eq=False)
 class LinkList:
     """Links of one direction each.
@@ -28,12 +33,15 @@ class LinkList:
         As named above.
     name : function
         From a link's number to its name.
+    ends : function or None
+        From a link's number to the hosts or switches at its ends; None where these are unknown.
     """
 
     bandwidth: Floats
     latency_ns: Floats
     link_class: Ints
     name: Callable[[int], str]
+    ends: Callable[[int], tuple[str, str]] | None = None
 
 
 def fill(

@@ -6,7 +6,7 @@ import numpy as np
 
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.jit import compiled
-from collplan.planner.topology.links import GLOBAL, GROUP, LinkList, fill
+from collplan.planner.topology.links import GLOBAL, GROUP, LinkList, fill, named
 from collplan.specs.topology import Torus
 
 
@@ -41,16 +41,17 @@ class TorusRoutes:
             np.array(torus.level_rates(lane))[dimension],
             np.array(torus.level_latencies)[dimension],
             classes.astype(np.int8),
-            self._name,
+            named(self._ends),
+            self._ends,
         )
 
-    def _name(self, link: int) -> str:
+    def _ends(self, link: int) -> tuple[str, str]:
         slot = int(self._slots[link])
         host, dimension = slot // 2 // self.torus.n_levels, slot // 2 % self.torus.n_levels
         size, step = (int(row[dimension]) for row in self._table[:2])
         place = host // step % size
         there = (place + (-1 if slot % 2 else 1)) % size
-        return f"host {host} to host {host + (there - place) * step}"
+        return f"host {host}", f"host {host + (there - place) * step}"
 
     @property
     def host_switch(self) -> Ints:

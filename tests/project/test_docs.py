@@ -51,6 +51,7 @@ FOLDED = ("allreduce_8192",)
 MEASURED = ("bcast_guideline", "compare_hydra", "alltoall_ohio_a", "atlas_prices")
 """Images of times, which are measured or take long to simulate: no test draws them again."""
 MODELLED = {
+    "dragonfly_job": ("draw", "examples/networks/dragonfly_job.yaml", "--by", "network", "-o"),
     "overlap_constant": ("overlap", "--machine", "knl64", "--plot"),
     "overlap_doubling": ("overlap", "--machine", "knl64", "--collective", "gather", "--plot"),
     "timelines": (

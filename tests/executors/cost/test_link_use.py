@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 
 from collplan.executors.cost import cost_report, simulate
 from collplan.executors.cost.link_use import LinkUse
+from collplan.executors.cost.traces import simulated_layer, write_trace
 from collplan.planner.compiler import compile_plan
 from collplan.planner.plan.plan import Op
 from collplan.specs import parse_spec
@@ -94,3 +97,31 @@ def test_reports_say_where_time_goes(contention: str) -> None:
     sends = plan.op == Op.SEND
     assert timeline.alone_ns is not None
     assert timeline.alone_ns[sends] == pytest.approx(80e3)
+
+
+@pytest.mark.parametrize("down", [[2, 2], [4]])
+def test_traces_count_messages_over_links(down: list[int], tmp_path: Path) -> None:
+    fields = {
+        "machine": {
+            "nodes": 4,
+            "network": {"topology": {"kind": "fat_tree", "down": down, "up": [1] * len(down)}},
+        },
+        "collective": {"kind": "alltoall", "count": 10**5, "datatype": "uint8"},
+        "algorithms": "linear",
+    }
+    plan = compile_plan(parse_spec(fields))
+    timeline = simulate(plan)
+    write_trace(tmp_path / "trace.json", [simulated_layer(timeline, plan.spec.machine.network)])
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    counters: dict[str, list[int]] = {}
+    for event in events:
+        if event["ph"] == "C" and "messages" in event["args"]:
+            counters.setdefault(event["name"], []).append(event["args"]["messages"])
+            assert 0 <= event["ts"] <= timeline.makespan_ns / 1000
+    assert len(counters) == (12 if len(down) == 2 else 8)
+    assert all(counts[-1] == 0 and min(counts) == 0 for counts in counters.values())
+    # Lanes send one message after another; two of them share the link between switches.
+    upward = "simulated: messages, switch 1.0 to switch 2.0"
+    if len(down) == 2:
+        assert max(counters[upward]) >= 2
+    assert max(counters["simulated: messages, host 0 to switch 1.0"]) >= 1
