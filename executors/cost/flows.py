@@ -34,6 +34,7 @@ FLOW: Final = np.dtype(
         ("flight", "f8"),  # from there to the receiver
         ("held", "f8"),  # when its send's core is done, if that ends with the flow; else -1
         ("send", "i4"),
+        ("last", "i4"),  # the same, or the last of the pieces that the send was cut into
         ("has_matched", "i1"),
     ],
     align=True,
@@ -58,7 +59,7 @@ class Flows(NamedTuple):
     states : ndarray of FLOW
         A row per message.
     flow_of : ndarray of int32
-        The message of every send between nodes, -1 for other tasks.
+        The message of every send between nodes, and of its pieces; -1 for other tasks.
     ended : ndarray of int32
         Messages that ended together.
     counters : ndarray of int64, shape (2,)
@@ -80,8 +81,8 @@ class Routes:
     ----------
     fabric : Fabric
         The links.
-    sends : ndarray of int64
-        The send of every message, as a row of the simulator's table.
+    sends, last : ndarray of int64
+        The send of every message, as a row of the simulator's table, and its last piece.
     n_bytes : ndarray of float64
         Its size.
     begin, links : ndarray of int64
@@ -94,6 +95,7 @@ class Routes:
 
     fabric: Fabric
     sends: Ints
+    last: Ints
     n_bytes: Floats
     begin: Ints
     links: Ints
@@ -131,20 +133,26 @@ def find_routes(places: Places, fabric: Fabric) -> Routes:
         If their tables take more memory than there is.
     """
     tasks, queues, clocks = places.tasks, places.queues, places.clocks
-    is_send = (tasks["op"] == Op.SEND) & (tasks["link"] >= NETWORK)
-    sends = np.flatnonzero(is_send)
+    pieces = np.flatnonzero((tasks["op"] == Op.SEND) & (tasks["link"] >= NETWORK))
+    # Pieces of a message follow its first one; the first byte of each is counted twice.
+    is_more = tasks["link"][pieces] == CONTINUATION
+    first = np.flatnonzero(~is_more)
+    sends, last = pieces[first], pieces[np.append(first, len(pieces))[1:] - 1]
+    sizes = tasks["work"][pieces] - is_more
+    n_bytes = np.add.reduceat(sizes, first) if len(first) else sizes
     require_memory(
         len(sends) * _FLOW_BYTES,
         "messages over a topology",
         "simulate",
         "use fewer ranks or a smaller count",
     )
-    rows = tasks[sends]
-    here, there = queues[rows["queue"]], queues[rows["far_queue"]]
-    lane = (here["lane"] - clocks.lane_out) % clocks.n_lanes
-    # The first byte of a piece that follows is not free, and counted twice.
-    n_bytes = rows["work"] - (rows["link"] == CONTINUATION)
-    begin, links = fabric.node_routes(here["node"], there["node"], lane)
+    # Column by column: copies of whole rows would take several times as long.
+    ends = [tasks[field][sends] for field in ("queue", "far_queue")]
+    (source, target), (sender, receiver), (out_lane, in_lane) = (
+        [queues[field][end] for end in ends] for field in ("node", "rank", "lane")
+    )
+    lane = (out_lane - clocks.lane_out) % clocks.n_lanes
+    begin, links = fabric.node_routes(source, target, lane)
     require_memory(
         len(links) * _HOP_BYTES,
         "messages over a topology",
@@ -154,15 +162,16 @@ def find_routes(places: Places, fabric: Fabric) -> Routes:
     return Routes(
         fabric,
         sends,
+        last,
         n_bytes,
         begin,
         links,
-        here["node"],
-        there["node"],
-        here["rank"],
-        there["rank"],
-        here["lane"],
-        there["lane"],
+        source,
+        target,
+        sender,
+        receiver,
+        out_lane,
+        in_lane,
         len(tasks),
     )
 
@@ -173,8 +182,8 @@ def make_flows(routes: Routes, places: Places, network: Network) -> Flows:
     With lanes in order, links that these cannot fill are left out: those of hosts that are as
     fast as their lanes, and those as fast as all lanes together that send over them.
     """
-    rows = places.tasks[routes.sends]
-    pace = network.network.G_ns_per_byte * places.queues["pace"][rows["queue"]]
+    queue = places.tasks["queue"][routes.sends]
+    pace = network.network.G_ns_per_byte * places.queues["pace"][queue]
     bandwidth = routes.fabric.bandwidth / 1e9
     is_kept = np.ones(len(bandwidth), dtype=np.bool_)
     if network.contention == "hybrid":
@@ -184,25 +193,26 @@ def make_flows(routes: Routes, places: Places, network: Network) -> Flows:
         of_fabric, shared = (bandwidth, is_own, is_kept), (routes.begin, routes.links)
         # A lane that passes bursts is faster than its rate.
         _find_shared(senders, shared, of_fabric, network.burst_bytes > 0)
-    limit = _limits(routes, rows, pace, network)
-    begin = np.zeros(len(rows) + 1, dtype=np.int64)
+    limit = _limits(routes, pace, network)
+    begin = np.zeros(len(queue) + 1, dtype=np.int64)
     _take_shared((routes.begin, routes.links), routes.n_bytes, limit, bandwidth, is_kept, begin)
     begin = np.cumsum(begin)
     links = np.empty(begin[-1], dtype=np.int64)
     own = _fill_shared((routes.begin, routes.links), limit, is_kept, begin, links, len(bandwidth))
     bandwidth = np.concatenate((bandwidth, limit[own]))
-    traffic = allocate(len(rows), len(links), 0, bandwidth)
+    traffic = allocate(len(queue), len(links), 0, bandwidth)
     messages, hops = traffic.messages, traffic.hops
     messages["left"], messages["hops"] = routes.n_bytes, begin[1:]
     messages["delay"] = routes.delays[routes.sends]
     hops["link"], hops["message"] = links, csr.row_numbers(begin)
     hops["before"] = hops["next"] = -1
-    states = np.zeros(len(rows), dtype=FLOW)
+    states = np.zeros(len(queue), dtype=FLOW)
     states["ends"] = states["held"] = -1
-    states["send"] = routes.sends
+    states["send"], states["last"] = routes.sends, routes.last
     flow_of = np.full(len(places.tasks), -1, dtype=np.int32)
-    flow_of[routes.sends] = np.arange(len(rows))
-    ended = np.empty(len(rows), dtype=np.int32)
+    which, piece = csr.expand(routes.last - routes.sends + 1)
+    flow_of[routes.sends[which] + piece] = which
+    ended = np.empty(len(queue), dtype=np.int32)
     return Flows(traffic, states, flow_of, ended, np.zeros(2, dtype=np.int64))
 
 
@@ -294,19 +304,19 @@ def _fill_shared(
     return own[:n_own]
 
 
-def _limits(routes: Routes, rows: Records, pace: Floats, network: Network) -> Floats:
+def _limits(routes: Routes, pace: Floats, network: Network) -> Floats:
     """Return the rate that each message cannot exceed, in bytes per ns.
 
     In order, a message of s bytes takes its lane (s - 1)·G. A lane that passes bursts limits
     none, nor does one without order, but inside a host.
     """
     n_bytes = routes.n_bytes
-    none = np.full(len(rows), np.inf)
+    none = np.full(len(n_bytes), np.inf)
     is_inside = csr.lengths_of(routes.begin) == 0
     if network.contention == "fluid":
         limits = is_inside & (n_bytes > 0) & (pace > 0)
         return np.asarray(np.divide(1.0, pace, out=none, where=limits))
-    takes = np.maximum(rows["work"] - 1, 0) * pace
+    takes = np.maximum(n_bytes - 1, 0) * pace
     limits = (takes > 0) & ~is_inside & (network.burst_bytes == 0)
     return np.asarray(np.divide(n_bytes, takes, out=none, where=limits))
 
@@ -320,7 +330,7 @@ def begin_flow(sim: Simulation, flows: Flows, row: int, arrives: float) -> float
     messages = flows.traffic.messages
     delay = messages[flow].delay
     begin = messages[flow - 1].hops if flow > 0 else 0
-    if begin < messages[flow].hops:
+    if begin < messages[flow].hops and row == flows.states[flow].send:
         link = sim.links[sim.tasks[row].link]
         flows.states[flow].flight = link.o + link.L
         add(flows.traffic, flow, arrives - (link.o + link.L) + delay)
@@ -331,11 +341,15 @@ def begin_flow(sim: Simulation, flows: Flows, row: int, arrives: float) -> float
 def keep_send(sim: Simulation, flows: Flows, row: int) -> bool:
     """Tell whether a send that asked first ends when its last byte has flowed; remember it."""
     flow = flows.flow_of[row]
-    if flow < 0 or sim.costs[0].handshake == 0:
+    if flow < 0 or sim.costs[0].handshake == 0 or row != flows.states[flow].last:
         return False
     task, messages = sim.tasks[row], flows.traffic.messages
     begin = messages[flow - 1].hops if flow > 0 else 0
     if begin == messages[flow].hops or not (task.state & IS_LONG or task.link == CONTINUATION):
+        return False
+    if flows.states[flow].ends >= 0:
+        # The lane had other turns before the last piece's.
+        task.end = max(task.end, flows.states[flow].ends)
         return False
     flows.states[flow].held = task.end
     return True
@@ -343,9 +357,12 @@ def keep_send(sim: Simulation, flows: Flows, row: int) -> bool:
 
 @inlined
 def has_come(sim: Simulation, flows: Flows, row: int) -> bool:
-    """Tell whether the last byte of a message that matched has flowed; its receive ends then."""
+    """Tell whether the last byte of a message that matched has flowed; its receive ends then.
+
+    Of the pieces of a message, only the last waits for that.
+    """
     flow = flows.flow_of[row]
-    if flow < 0:
+    if flow < 0 or row != flows.states[flow].last:
         return True
     messages, state = flows.traffic.messages, flows.states[flow]
     begin = messages[flow - 1].hops if flow > 0 else 0

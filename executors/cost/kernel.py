@@ -216,7 +216,7 @@ def _match(sim: Simulation, row: int, now: float, starts: bool, flows: Any) -> N
 @inlined
 def _end_flow(sim: Simulation, flows: Any, flow: int) -> None:
     """Complete the send of a flow that ended, if it was kept, and its receive, if it matched."""
-    row = flows.states[flow].send
+    row = flows.states[flow].last
     for of_send in (True, False):
         ending = row if of_send else sim.tasks[row].partner
         if of_send and flows.states[flow].held < 0:
