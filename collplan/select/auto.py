@@ -18,6 +18,7 @@ from collplan.planner.plan.phases import is_inside
 from collplan.select import estimate as estimates
 from collplan.select.alltoall_cost import exchange_ns, flat_ns
 from collplan.select.candidates import (
+    MAP_RANKS,
     SEGMENTS,
     SHARED,
     Form,
@@ -46,7 +47,7 @@ WHOLE_PLAN_RANKS: Final = 4096
 for a bcast on 7168 ranks that took 26 s and 3.5 GiB, and by the estimate saves nothing. For other
 vectors of 16 MiB there it saves up to 40 %."""
 SIMULATED: Final = 6
-"""Candidates that are simulated over a topology: closed forms know no links that nodes share."""
+"""Candidates that are simulated over a topology: closed forms do not know when links are shared."""
 MOST_TASKS: Final = 400_000
 """Tasks of the largest plan that is simulated for this."""
 ROOM: Final = 1.03
@@ -101,7 +102,8 @@ def resolve(spec: PlanSpec) -> PlanSpec:
 def _best_simulated(spec: PlanSpec) -> PlanSpec:
     """Return the candidate with the least makespan of those that closed forms find cheapest.
 
-    These know no links between adapters. Where no candidate's plan is small, they alone decide.
+    These know how busy links are, but not when. Where no candidate's plan is small, they alone
+    decide.
     """
     from collplan.executors.cost.simulator import simulate
     from collplan.planner.compiler import compile_plan
@@ -141,10 +143,10 @@ def _through_leaders(
     """Yield decompositions with algorithms, whole and in segments."""
     machine, network = spec.machine, spec.machine.network
     structures = estimates.Structures()
-    for decomposition, algorithms in forms:
-        plain = spec.replace(decomposition=decomposition, algorithms=algorithms)
-        is_whole = spec.passes or algorithms == AUTO or spec.machine.n_ranks >= WHOLE_PLAN_RANKS
-        segments = () if is_whole else SEGMENTS
+    for plain in _plain_and_mapped(spec, forms):
+        decomposition = plain.decomposition
+        is_whole = plain.algorithms == AUTO or machine.n_ranks >= WHOLE_PLAN_RANKS
+        segments = () if is_whole or spec.passes else SEGMENTS
         try:
             found = estimates.estimate(plain, segments, structures=structures, may_fold=False)
         except AlgorithmError:
@@ -157,8 +159,19 @@ def _through_leaders(
             else:
                 asks = network.handshake and one.segment > network.eager_limit_bytes
                 price_s *= RENDEZVOUS if asks else 1
-                in_segments = plain.replace(passes=segmented(one.segment))
-                yield Candidate(in_segments, price_s, one.n_tasks)
+                passes = (*plain.passes, *segmented(one.segment))
+                yield Candidate(plain.replace(passes=passes), price_s, one.n_tasks)
+
+
+def _plain_and_mapped(
+    spec: PlanSpec, forms: Iterable[tuple[Decomposition, Algorithms]]
+) -> Iterator[PlanSpec]:
+    """Yield decompositions with algorithms; in a topology also with ranks mapped to it."""
+    for decomposition, algorithms in forms:
+        plain = spec.replace(decomposition=decomposition, algorithms=algorithms)
+        yield plain
+        if spec.machine.network.topology is not None and not spec.passes:
+            yield plain.replace(passes=(MAP_RANKS,))
 
 
 def _has_designs(spec: PlanSpec) -> bool:
@@ -209,7 +222,14 @@ def _simple_first(spec: PlanSpec) -> list[Form]:
 
 
 def _design_ns(spec: PlanSpec) -> float:
-    """Return about how long a design of alltoall takes."""
+    """Return about how long a design of alltoall takes, and at least what links are busy for."""
+    if spec.machine.network.topology is None:
+        return _design_on_lanes_ns(spec)
+    return max(_design_on_lanes_ns(spec), 1e9 * estimates.estimate(spec)[0].bound_s)
+
+
+def _design_on_lanes_ns(spec: PlanSpec) -> float:
+    """Return about how long a design of alltoall takes, if messages share nothing but lanes."""
     machine, collective, choice = spec.machine, spec.collective, spec.algorithms
     blueprint, passes = run_blueprint_passes(draft(spec), spec.passes)
     _require_roles(spec, program_of(blueprint).roles)

@@ -29,6 +29,9 @@ from collplan.specs import Link, Machine, PassChoice, PlanSpec, parse_bytes
 SLACK: Final = 1 - 1e-9
 """Sums of the same floats in another order may differ in their last digits."""
 
+MOST_ON_LINKS: Final = 1024
+"""Number of ranks up to which an estimate counts what the links of a topology carry. On more,
+a few nodes stand for the machine, and its links beyond adapters are left out."""
 FEW_RANKS: Final = 512
 """Number of ranks above which a few nodes stand for the whole machine."""
 EVEN: Final = 0.005
@@ -175,7 +178,7 @@ def estimate(
     Parameters
     ----------
     spec : PlanSpec
-        With its decomposition named. With passes, its plan is estimated as they leave it, only.
+        With its decomposition named. With passes of plans, it is estimated as they leave it, only.
     segments : sequence of int
         Sizes of segments in bytes; those that cut nothing are left out.
     max_tasks : int, optional
@@ -209,7 +212,7 @@ def estimate(
     structure = structures.find(program, ranks, remaining)
     costs, least_costs = structure.costs_at(spec, _shared_phases(spec, program), ranks)
     itemsize, parts, longest = spec.collective.itemsize, costs.effort_of_parts, costs.longest
-    sizes = [_own_segment(spec)] if spec.passes else [None, *(n for n in segments if n < longest)]
+    sizes = [_own_segment(spec)] if remaining else [None, *(n for n in segments if n < longest)]
     found = []
     for segment in sizes:
         size = segment and max(1, segment // itemsize) * itemsize
@@ -249,6 +252,9 @@ def _price_ns(
     busiest_ns = least_costs.busiest_ns(segment)
     bound_ns = max(float(rough_ns[:, 0].max()), busiest_ns)
     price_ns = float(rough_ns[:, 1].sum()) + costs.estimate_ns(segment, busiest_ns)
+    if costs.machine.network.contention == "fluid":
+        # Lanes without order limit nothing where links are several.
+        return max(bound_ns, price_ns), 0.0
     return max(bound_ns, price_ns), bound_ns
 
 
@@ -307,7 +313,8 @@ def with_even_count(spec: PlanSpec) -> PlanSpec:
 def _sample(spec: PlanSpec) -> tuple[int, ...] | None:
     """Return the ranks of some nodes that stand for all of a large machine, None for all."""
     machine = spec.machine
-    if machine.n_ranks <= FEW_RANKS or machine.nodes == 1:
+    few = FEW_RANKS if machine.network.topology is None else MOST_ON_LINKS
+    if machine.n_ranks <= few or machine.nodes == 1:
         return None
     place, sizes = Placement.of(machine).node, machine.node_to_n_ranks
     first = int(place[spec.collective.root or 0])

@@ -347,6 +347,10 @@ def keep_send(sim: Simulation, flows: Flows, row: int) -> bool:
     begin = messages[flow - 1].hops if flow > 0 else 0
     if begin == messages[flow].hops or not (task.state & IS_LONG or task.link == CONTINUATION):
         return False
+    if flows.states[flow].ends >= 0:
+        # The lane had other turns before the last piece's.
+        task.end = max(task.end, flows.states[flow].ends)
+        return False
     flows.states[flow].held = task.end
     return True
 

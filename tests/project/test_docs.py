@@ -68,6 +68,11 @@ MODELLED = {
         *("draw", "examples/bcast_hierarchical.yaml", "--timeline"),
         *("--beside", "examples/bcast_full_lane.yaml", "-o"),
     ),
+    "shuffled_job": (
+        *("compare", "examples/networks/shuffled_job.yaml", "--sizes", "16KiB,256KiB,1MiB,16MiB"),
+        *("--candidates", "rabenseifner,rabenseifner mapped,bine,bine mapped,ring,ring mapped"),
+        "--plot",
+    ),
 }
 """Images that a command plots."""
 MAX_IMAGE_BYTES = 150_000
