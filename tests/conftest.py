@@ -96,7 +96,7 @@ def dask_client() -> Iterator[Any]:
     """Return a client of a local cluster of dask: two processes of one thread each."""
     from distributed import Client, LocalCluster
 
-    place = {"processes": True, "dashboard_address": None, "silence_logs": logging.ERROR}
+    place = {"processes": True, "dashboard_address": ":0", "silence_logs": logging.ERROR}
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, **place) as cluster,
         Client(cluster) as client,

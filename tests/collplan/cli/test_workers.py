@@ -84,6 +84,6 @@ def test_a_scheduler_without_workers_is_said(collplan: CommandLine) -> None:
     from distributed import LocalCluster
 
     spec = str(collplan.write_spec(machine={"nodes": 2}))
-    with LocalCluster(n_workers=0, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=0, dashboard_address=":0") as cluster:
         error = collplan("compare", spec, "--dask", cluster.scheduler_address).error()
     assert "has no workers; start some, as with 'dask worker tcp://" in error

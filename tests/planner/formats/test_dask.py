@@ -23,7 +23,7 @@ from mpi_plans import PlanWriter
 from oracle import filled_buffers, make_spec, with_counts
 from structures import flavours, structures, thinned
 
-FEW = 4
+FEW = 3
 """Up to how many ranks all structures are computed."""
 KINDS = registry.kinds()
 
