@@ -95,6 +95,8 @@ class _Reader:
         except expat.ExpatError as error:
             reason = expat.ErrorString(error.code)
             self._fail(f"is no XML ({reason})", "give the file as MSCCL reads it", error.lineno)
+        except (LookupError, ValueError) as error:
+            self._fail(f"is in an encoding that is not read ({error})", "give it in UTF-8")
         if self.schedule is None:
             self._fail("has no element 'algo'", "give a schedule of MSCCL")
         schedule = self.schedule
