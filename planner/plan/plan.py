@@ -32,6 +32,7 @@ from collplan.planner.plan.ragged import (
     Int64s,
     Stored,
 )
+from collplan.planner.plan.views import view
 
 if TYPE_CHECKING:
     from collplan.specs.request import PlanSpec
@@ -378,6 +379,11 @@ class Plan(Columns):
             )
             for i in range(extents.indptr[row], extents.indptr[row + 1])
         )
+
+    def _repr_svg_(self) -> str | None:
+        """Return the graph for notebooks; of large plans, a box stands for more than one task."""
+        drawn: str | None = view("plan_svg", self)
+        return drawn
 
     def to_dask(self, sendbufs: Sequence[Any], recvbufs: Sequence[Any], **options: Any) -> Any:
         """Return a dask graph that computes the collective; see `collplan.to_dask`."""

@@ -35,7 +35,7 @@ NAMES = (
     "alltoall-model",
     "exporting", "tuning", "drop-in", "specs", "architecture", "scale", "irregular",
     "networks", "synthesis", "gallery", "cluster", "native-programs",
-    "report", "dask", "interchange",
+    "report", "dask", "interchange", "notebooks",
 )  # fmt: skip
 IMAGES = {
     "allreduce": ("allreduce_small", "auto"),
