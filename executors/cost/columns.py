@@ -11,8 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from collplan.executors.cost.prefetching import prefetch
 from collplan.planner.arrays import Ints
-from collplan.planner.arrays.jit import compiled
+from collplan.executors.cost.tables import inner
+from collplan.planner.arrays.jit import compile_with
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import Op, Plan
 from collplan.planner.plan.ragged import Stored
@@ -20,6 +22,8 @@ from collplan.planner.plan.ragged import Stored
 _SEND, _RECV = int(Op.SEND), int(Op.RECV)
 _PAIR: Final = np.dtype([("key", "i8"), ("first", "i4"), ("last", "i4")])
 """A slot of the hash table: the pair of ranks plus 1, and its ends that wait for the other end."""
+_AHEAD: Final = 12
+"""How many rows ahead slots are prefetched."""
 _DIRECT: Final = 4
 """Largest ratio of rank pairs to messages at which every pair has a slot of its own."""
 
@@ -85,7 +89,23 @@ def partners(plan: Plan) -> Ints:
     return partner
 
 
-@compiled
+@inner
+def _key(op: Ints, rank: Ints, peer: Ints, row: int, n_ranks: int, n_copies: int) -> int:
+    """Return the pair of ranks of a message, plus 1."""
+    source, dest = (rank[row], peer[row]) if op[row] == _SEND else (peer[row], rank[row])
+    return (np.int64(source) * n_ranks + dest) * n_copies + 1
+
+
+@inner
+def _slot(key: int, mask: int, is_direct: bool) -> int:
+    """Return where the slot of a pair is, if no other pair has taken it."""
+    if is_direct:
+        return key - 1
+    # Fibonacci hashing, in 63 bits: neighboring pairs of ranks land far apart.
+    return ((key ^ key >> 31) & 0x7FFFFFFF) * 0x9E3779B9 >> 12 & mask
+
+
+@compile_with(_nrt=False)
 def _pair_up(
     ends: tuple[Any, ...],
     n_ranks: int,
@@ -102,15 +122,13 @@ def _pair_up(
     mask = len(pairs) - 1
     n_slots, n_matched = 0, 0
     for row in range(len(op)):
+        later = min(row + _AHEAD, len(op) - 1)
+        prefetch(pairs, _slot(_key(op, rank, peer, later, n_ranks, n_copies), mask, is_direct))
         if op[row] > _RECV:
             continue
-        source, dest = (rank[row], peer[row]) if op[row] == _SEND else (peer[row], rank[row])
-        key = (np.int64(source) * n_ranks + dest) * n_copies + apart[row * step] + 1
-        if is_direct:
-            slot = key - 1
-        else:
-            # Fibonacci hashing, in 63 bits: neighboring pairs of ranks land far apart.
-            slot = ((key ^ key >> 31) & 0x7FFFFFFF) * 0x9E3779B9 >> 12 & mask
+        key = _key(op, rank, peer, row, n_ranks, n_copies) + apart[row * step]
+        slot = _slot(key, mask, is_direct)
+        if not is_direct:
             while pairs[slot].key != key and pairs[slot].key != 0:
                 slot = (slot + 1) & mask
         pair = pairs[slot]

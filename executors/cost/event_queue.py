@@ -121,22 +121,19 @@ def _put(entries: Records, i: int, time: float, stamp: int, event: int) -> None:
 def _sift_up(runs: Records, entries: Records, time: float, stamp: int, event: int) -> None:
     heap = runs[-1]
     begin = (len(runs) - 1) * heap.capacity
-    i = heap.length
     heap.length += 1
-    while i > 0:
-        above = (i - 1) // _ARITY
-        parent = entries[begin + above]
-        if not _precedes(time, stamp, parent):
-            break
-        _put(entries, begin + i, parent.time, parent.stamp, parent.event)
-        i = above
-    _put(entries, begin + i, time, stamp, event)
+    _rise(entries, begin, heap.length - 1, time, stamp, event)
     heap.head_time = entries[begin].time
     heap.head_stamp = entries[begin].stamp
 
 
 @inner
 def _sift_down(runs: Records, entries: Records) -> int:
+    """Remove the first entry of the heap: move up the least children, down to a leaf.
+
+    Which child is the least is computed, not branched on: no processor can predict it. The
+    last entry then fills the gap, from which it seldom has to rise.
+    """
     heap = runs[-1]
     begin = (len(runs) - 1) * heap.capacity
     first_event = entries[begin].event
@@ -149,20 +146,34 @@ def _sift_down(runs: Records, entries: Records) -> int:
         entries[begin + child].time = np.inf
     i = 0
     while _ARITY * i + 1 < n:
-        child = _ARITY * i + 1
-        least = entries[begin + child].time
-        least_stamp = entries[begin + child].stamp
-        for other in range(child + 1, child + _ARITY):
-            below = entries[begin + other]
-            is_less = (below.time < least) | ((below.time == least) & (below.stamp < least_stamp))
-            child = other if is_less else child
-            least = below.time if is_less else least
-            least_stamp = below.stamp if is_less else least_stamp
-        if time < least or (time == least and stamp < least_stamp):
-            break
-        _put(entries, begin + i, least, least_stamp, entries[begin + child].event)
-        i = child
-    _put(entries, begin + i, time, stamp, event)
+        child = begin + _ARITY * i + 1
+        one = child + _is_less(entries, child + 1, child)
+        other = child + 2 + _is_less(entries, child + 3, child + 2)
+        place = one + (other - one) * _is_less(entries, other, one)
+        least = entries[place]
+        _put(entries, begin + i, least.time, least.stamp, least.event)
+        i = place - begin
+    _rise(entries, begin, i, time, stamp, event)
     heap.head_time = entries[begin].time if n else np.inf
     heap.head_stamp = entries[begin].stamp
     return int(first_event)
+
+
+@inlined
+def _is_less(entries: Records, one: int, other: int) -> int:
+    """Return 1 where an entry comes before another one, else 0."""
+    a, b = entries[one], entries[other]
+    return int((a.time < b.time) | ((a.time == b.time) & (a.stamp < b.stamp)))
+
+
+@inner
+def _rise(entries: Records, begin: int, i: int, time: float, stamp: int, event: int) -> None:
+    """Put an entry at place `i` of the heap, or above where it comes before its parents."""
+    while i > 0:
+        above = (i - 1) // _ARITY
+        parent = entries[begin + above]
+        if not _precedes(time, stamp, parent):
+            break
+        _put(entries, begin + i, parent.time, parent.stamp, parent.event)
+        i = above
+    _put(entries, begin + i, time, stamp, event)

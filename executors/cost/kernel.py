@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collplan.executors.cost.event_queue import earliest, pop, push
 from collplan.executors.cost.occupancy import (
+    IS_CONTINUED,
     IS_LONG,
     charge_arrival,
     charge_local,
     charge_send,
-    is_continued,
 )
+from collplan.executors.cost.prefetching import N_RECENT, prefetch
 from collplan.executors.cost.queues import advance, busier, call, enqueue, free_at
 from collplan.executors.cost.tables import Simulation, inlined, inner
 from collplan.planner.arrays import Ints
@@ -85,7 +86,7 @@ def _arrive(sim: Simulation, row: int, now: float, stamp: int, has_waited: bool)
     """Take in the message of send `row`, or queue it where its receiver is busy."""
     tasks, queues = sim.tasks, sim.queues
     recv = tasks[row].partner
-    queue = tasks[recv].queue
+    queue = tasks[row].far_queue
     if not has_waited and (queues[queue].first >= 0 or free_at(sim.clocks, queues, queue) > now):
         enqueue(sim, queue, row, now)
         return
@@ -115,7 +116,7 @@ def _execute(sim: Simulation, row: int, now: float) -> None:
     ends = True
     if task.op == _SEND:
         arrives = charge_send(sim, row, now)
-        if is_continued(tasks, row):
+        if task.state & IS_CONTINUED:
             # The rest of its message goes on, behind what other pairs of ranks have for the lane.
             rest = tasks[row + 1]
             sim.counters[_STAMP] += 1
@@ -128,6 +129,7 @@ def _execute(sim: Simulation, row: int, now: float) -> None:
         advance(sim, queue, following, now)
         sim.counters[_STAMP] += 1
         task.stamp = sim.counters[_STAMP]
+        _look_ahead(sim, row)
         push(sim.runs, sim.entries, arrives, task.stamp, -1 - row)
         ends = not _is_rendezvous(sim, row)
         if not ends:
@@ -137,6 +139,22 @@ def _execute(sim: Simulation, row: int, now: float) -> None:
         advance(sim, queue, following, now)
     sim.counters[_DONE] += ends
     _release(sim, row, True, ends)
+
+
+@inlined
+def _look_ahead(sim: Simulation, row: int) -> None:
+    """Prefetch what the message of a send will touch, and what an earlier one's will change."""
+    tasks, queues = sim.tasks, sim.queues
+    prefetch(tasks, tasks[row].partner)
+    prefetch(queues, tasks[row].far_queue)
+    turn = tasks[row].stamp % N_RECENT
+    earlier = tasks[sim.recent[turn]]
+    sim.recent[turn] = row
+    recv = tasks[earlier.partner]
+    prefetch(sim.clocks, queues[earlier.far_queue].core)
+    prefetch(sim.clocks, queues[earlier.far_queue].lane)
+    if recv.successors < recv.end_successors:
+        prefetch(tasks, sim.successors[recv.successors] >> 3)
 
 
 @inlined
@@ -178,8 +196,7 @@ def _release(sim: Simulation, row: int, starts: bool, ends: bool) -> None:
     Another rank, of the same node, sees it after the latency of the link between them.
     """
     tasks, successors = sim.tasks, sim.successors
-    begin = tasks[row - 1].successors if row > 0 else 0
-    for i in range(begin, tasks[row].successors):
+    for i in range(tasks[row].successors, tasks[row].end_successors):
         successor = tasks[successors[i] >> 3]
         if successors[i] & 1:
             if not starts:
@@ -215,7 +232,7 @@ def _make_ready(sim: Simulation, row: int) -> None:
         if task.state & (ARRIVED | HAS_ON_START):
             task.state |= QUEUED
             push(sim.runs, sim.entries, task.start, task.stamp, len(queues) + row)
-        if tasks[task.partner].state & ASKING:
+        if sim.costs[0].handshake > 0 and tasks[task.partner].state & ASKING:
             _allow(sim, task.partner)
         return
     if task.state & IS_LONG and sim.costs[0].handshake > 0:

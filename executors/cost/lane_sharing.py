@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collplan.executors.cost.occupancy import IS_LONG
+from collplan.executors.cost.occupancy import IS_CONTINUED, IS_LONG
 from collplan.executors.cost.parameters import CONTINUATION, NETWORK
-from collplan.executors.cost.tables import Places, Records
+from collplan.executors.cost.tables import Places, Records, table_of
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.plan.plan import Op, Plan
 
@@ -58,7 +58,7 @@ class Pieces:
         matched, left = tasks["end"], rows["end"][self.last]
         tasks["end"] = np.where(matched < 0, matched, np.maximum(matched, left))
         if not handshake:
-            tasks["state"][matched < left] &= ~IS_LONG
+            tasks["state"][matched < left] &= ~np.uint8(IS_LONG)
         n_more = self.last - self.first
         tasks["work"] = np.add.reduceat(rows["work"], self.first) - n_more
         tasks["pending"] = np.maximum.reduceat(rows["pending"], self.first)
@@ -93,19 +93,23 @@ def take_turns(
     is_remote = (tasks["op"] <= Op.RECV) & (tasks["link"] == NETWORK)
     pieces = Pieces.of(tasks, is_remote, n_bytes)
     number, is_send = pieces.number, plan.op[pieces.task] == Op.SEND
-    cut = tasks[pieces.task]
+    cut = table_of(len(pieces.task), tasks.dtype)
+    cut[:] = tasks[pieces.task]
     rest = cut["work"] - number * n_bytes
     follows = number > 0
     cut["work"] = np.where(is_remote[pieces.task], np.minimum(rest, n_bytes), cut["work"])
     # In LogGP the first byte of a message is free; of a piece that follows it is not.
     cut["work"][follows] += 1
     cut["link"][follows] = CONTINUATION
-    cut["state"][follows] &= ~IS_LONG
+    cut["state"][follows] &= ~np.uint8(IS_LONG)
+    cut["state"][np.flatnonzero(follows & is_send) - 1] |= IS_CONTINUED
     cut["partner"] = pieces.first[cut["partner"]] + number
     before, after = _edges(plan, pieces, tasks, successors)
     cut["pending"] = np.bincount(after >> 3, minlength=len(cut))
     cut["pending"][follows & is_send] = 1
-    cut["successors"] = np.cumsum(np.bincount(before, minlength=len(cut)))
+    n_successors = np.bincount(before, minlength=len(cut))
+    cut["end_successors"] = np.cumsum(n_successors)
+    cut["successors"] = cut["end_successors"] - n_successors
     order = np.argsort(before, kind="stable")
     posted, _ = _targets(plan, pieces, initial)
     sends = np.flatnonzero(is_send & is_remote[pieces.task])
@@ -114,6 +118,8 @@ def take_turns(
     _, some, own = np.unique(pair, return_index=True, return_inverse=True)
     queues = np.concatenate((queues, queues[cut["queue"][sends[some]]]))
     cut["queue"][sends] = len(queues) - len(some) + own
+    is_message = cut["op"] <= Op.RECV
+    cut["far_queue"][is_message] = cut["queue"][cut["partner"][is_message]]
     if len(connections):
         grown = np.zeros(len(cut), dtype=connections.dtype)
         grown[: len(connections)] = connections
@@ -129,9 +135,8 @@ def _edges(plan: Plan, pieces: Pieces, tasks: Records, successors: Ints) -> tupl
     What depends on a long message's end waits for its last piece to leave, and for
     its match, which is its first piece's.
     """
-    ends = tasks["successors"]
-    n_successors = np.diff(ends, prepend=0)
-    source = np.repeat(np.arange(len(ends)), n_successors)
+    n_successors = tasks["end_successors"] - tasks["successors"]
+    source = np.repeat(np.arange(len(tasks)), n_successors)
     on_start = successors & 1
     dest, edge = _targets(plan, pieces, successors >> 3)
     before = np.where(on_start, pieces.first[source], pieces.last[source])[edge]

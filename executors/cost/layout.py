@@ -10,7 +10,7 @@ from collplan.executors.cost.columns import dense, partners, thin
 from collplan.executors.cost.kernel import HAS_ON_START
 from collplan.executors.cost.occupancy import IS_STRIDED
 from collplan.executors.cost.parameters import NETWORK
-from collplan.executors.cost.tables import TASK, Clocks, Places, Records
+from collplan.executors.cost.tables import TASK, Clocks, Places, Records, table_of
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.plan.matching import match_messages
@@ -57,7 +57,7 @@ def place(plan: Plan, clocks: Clocks, *, allocated: bool = False) -> tuple[Recor
         Where sends and receives do not pair up.
     """
     partner = partners(plan)
-    tasks = np.zeros(plan.n_tasks, dtype=TASK)
+    tasks = table_of(plan.n_tasks, TASK)
     n_on_node = np.bincount(plan.rank_node, minlength=plan.n_nodes)
     slots = _place(
         (*dense(plan, "op", "rank", "peer"), *thin(plan, "lane", "core", "apart")),
@@ -206,6 +206,7 @@ def _weigh(
             tasks[row].state |= IS_STRIDED
         if op[row] <= _RECV:
             tasks[row].partner = partner[row]
+            tasks[row].far_queue = tasks[partner[row]].queue
             if partner[row] < row:
                 same_sizes &= tasks[partner[row]].work == n_bytes
     return same_sizes
@@ -246,9 +247,8 @@ def link_dependencies(plan: Plan, order: Ints, tasks: Records) -> tuple[Ints, In
     Returns
     -------
     successors : ndarray of int32, shape (n_deps,)
-        Those of task i end at ``tasks[i].successors`` and begin where those of the
-        row before end, in serving order. An entry is eight times the successor's row,
-        plus one where it waits for the start only, plus two, four or six where it
+        Those of task i are ``tasks[i].successors`` to ``tasks[i].end_successors``, in
+        serving order. An entry is eight times the successor's row, plus one where it waits for the start only, plus two, four or six where it
         is another rank's, on the same core, in the same NUMA domain or on the same node.
     initial : ndarray of int32
         The tasks that wait for nothing, rank by rank, each rank's in serving order.
@@ -267,32 +267,35 @@ def _link_dependencies(
     """Return successors, and initial tasks; those of each rank begin at its entry of `first`."""
     indptr, task, kind = deps
     rank, (cores, step), core_numa = places
+    # Where the list of each task ends; filling a list moves it there from where it begins.
+    ends = np.zeros(len(tasks) + 1, np.int32)
     for before in task:
-        tasks[before].successors += 1
-    begin = 0
+        ends[before + 1] += 1
     for row in range(len(tasks)):
-        n = tasks[row].successors
-        tasks[row].successors = begin
-        begin += n
+        ends[row + 1] += ends[row]
         if indptr[row] == indptr[row + 1]:
             first[rank[row] + 1] += 1
     first = np.cumsum(first)
     successors, initial = np.empty(len(task), np.int32), np.empty(first[-1], np.int32)
-    # Filling a list moves its begin to its end.
     for row in order:
-        tasks[row].pending = indptr[row + 1] - indptr[row]
-        if tasks[row].pending == 0:
+        if indptr[row] == indptr[row + 1]:
             initial[first[rank[row]]] = row
             first[rank[row]] += 1
         for i in range(indptr[row], indptr[row + 1]):
-            before = tasks[task[i]]
-            on_start = kind[i] & ON_START
+            before = task[i]
             link = 0
-            if rank[row] != rank[task[i]]:
-                here, there = cores[row * step], cores[task[i] * step]
+            if rank[row] != rank[before]:
+                here, there = cores[row * step], cores[before * step]
                 link = 1 + _link_inside(core_numa, here, there)
-            successors[before.successors] = 8 * row + 2 * link + on_start
-            before.successors += 1
-            if on_start:
-                before.state |= HAS_ON_START
+            successors[ends[before]] = 8 * row + 2 * link + (kind[i] & ON_START)
+            ends[before] += 1
+    begin = 0
+    for row in range(len(tasks)):
+        entry = tasks[row]
+        entry.pending = indptr[row + 1] - indptr[row]
+        entry.successors, entry.end_successors = begin, ends[row]
+        for i in range(begin, ends[row]):
+            if successors[i] & ON_START:
+                entry.state |= HAS_ON_START
+        begin = ends[row]
     return successors, initial

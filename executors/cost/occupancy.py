@@ -18,9 +18,9 @@ from collplan.executors.cost.queues import busier, hold
 from collplan.executors.cost.tables import Records, Simulation, inlined, inner
 
 _COPY, _REDUCE = 2, 3
-IS_STRIDED, IS_UNCACHED, IS_LONG = 4, 8, 64
+IS_STRIDED, IS_UNCACHED, IS_LONG, IS_CONTINUED = 4, 8, 64, 128
 """Bits of a task's state: bytes in several pieces; buffers larger than the cache; a send above
-the eager limit."""
+the eager limit; a piece of a message that another one follows."""
 NOBODY = -(1 << 31)
 
 
@@ -78,17 +78,9 @@ def _bucket(sim: Simulation, queue: Any, link: int, now: float) -> float:
 
 
 @inlined
-def _gap(sim: Simulation, row: int) -> float:
+def _gap(send: Any, link: Any) -> float:
     """Return the g of a message, which comes behind its last turn."""
-    if is_continued(sim.tasks, row):
-        return 0.0
-    return float(sim.links[sim.tasks[row].link].g)
-
-
-@inlined
-def is_continued(tasks: Records, row: int) -> bool:
-    """Tell whether another piece of the same message follows."""
-    return bool(row + 1 < len(tasks) and tasks[row + 1].link == CONTINUATION)
+    return 0.0 if send.state & IS_CONTINUED else float(link.g)
 
 
 @inlined
@@ -120,14 +112,14 @@ def charge_send(sim: Simulation, row: int, now: float) -> float:
     reads = waits = 0.0
     if len(sim.connections) > 0 and send.link == NETWORK:
         adapter = sim.adapters[queue.lane - sim.layout.lane_out]
-        peer = queues[tasks[send.partner].queue].rank
+        peer = queues[send.far_queue].rank
         reads, waits = fetch(
             sim.connections, adapter, row, peer, turned, costs.miss, costs.reconnect
         )
     elif len(sim.connections) > 0 and send.link == CONTINUATION:
         # The rest of a message does not overtake its first turn, which may have been fetched for.
         waits = max(0.0, sim.connections[sim.connections[row].slot].ready - turned)
-    passes = _gap(sim, row) + more * (link.G * queue.pace)
+    passes = _gap(send, link) + more * (link.G * queue.pace)
     leaves = _bucket(sim, queue, send.link, turned)
     if waits > 0:
         # A burst saves no fetching: what comes next must not overtake this message.
@@ -149,10 +141,10 @@ def charge_arrival(sim: Simulation, row: int, now: float, has_waited: bool) -> N
     clocks, queues, costs = sim.clocks, sim.queues, sim.costs[0]
     send = sim.tasks[row]
     recv = sim.tasks[send.partner]
-    queue = queues[recv.queue]
+    queue = queues[send.far_queue]
     link = sim.links[send.link]
     if has_waited:
-        send.following = busier(clocks, queues, recv.queue, now)
+        send.following = busier(clocks, queues, send.far_queue, now)
     more = max(send.work - 1.0, 0.0)
     works = link.o + more * link.O + _packets(costs, send)
     moves = 0.0
@@ -160,7 +152,7 @@ def charge_arrival(sim: Simulation, row: int, now: float, has_waited: bool) -> N
         moves = send.work * costs.memory
     if recv.state & IS_STRIDED:
         works += send.work * costs.strided
-    gap, passes = _gap(sim, row), more * (link.G * queue.pace)
+    gap, passes = _gap(send, link), more * (link.G * queue.pace)
     begins = _bucket(sim, queue, send.link, now)
     taken = hold(clocks, queue.lane, send.partner, begins, gap + passes)
     if link.offload > 0:

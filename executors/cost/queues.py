@@ -16,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from collplan.executors.cost.event_queue import push
+from collplan.executors.cost.prefetching import prefetch
 from collplan.executors.cost.tables import Records, Simulation, inlined, inner
 
 
@@ -64,11 +65,14 @@ def advance(sim: Simulation, queue: int, row: int, now: float) -> None:
             _announce(sim, queue, now)
         return
     if row >= 0:
-        queues[queue].stamp = sim.tasks[row].stamp
+        task = sim.tasks[row]
+        prefetch(sim.tasks, task.partner)
+        prefetch(sim.tasks, task.following)
+        queues[queue].stamp = task.stamp
         _line_up(clocks, queues, queue)
-    _, first, time = _first_served(clocks, queues, lane, now)
+    first, time = _first_served(clocks, queues, lane, now)
     if first >= 0:
-        _claim(sim, lane, time, queues[first].stamp)
+        _claim(sim, lane, time, first)
 
 
 @inlined
@@ -79,18 +83,21 @@ def call(sim: Simulation, lane: int, now: float, stamp: int) -> int:
     if clock.event_time != now or clock.event_stamp != stamp:
         return -1
     clock.event_time = np.inf
-    before, queue, time = _first_served(clocks, queues, lane, now)
-    if queue < 0:
-        return -1
-    if time > now or queues[queue].stamp != stamp:
-        _claim(sim, lane, time, queues[queue].stamp)
-        return -1
-    after = queues[queue].next
+    queue = clock.candidate
+    # Clocks only move on: what was to be served later than the candidate still is.
+    if clock.time > now or clocks[queues[queue].awaits].time > now:
+        queue, time = _first_served(clocks, queues, lane, now)
+        if time > now or queues[queue].stamp != stamp:
+            _claim(sim, lane, time, queue)
+            return -1
+    before, after = queues[queue].previous, queues[queue].next
     if before >= 0:
         queues[before].next = after
     else:
         clock.first = after
-    if after < 0:
+    if after >= 0:
+        queues[after].previous = before
+    else:
         clock.last = before
     return int(queue)
 
@@ -107,7 +114,7 @@ def _announce(sim: Simulation, queue: int, now: float) -> None:
         push(sim.runs, sim.entries, time, stamp, queue)
     else:
         _line_up(clocks, queues, queue)
-        _claim(sim, lane, time, stamp)
+        _claim(sim, lane, time, queue)
 
 
 @inlined
@@ -121,38 +128,40 @@ def _line_up(clocks: Records, queues: Records, queue: int) -> None:
     while after >= 0 and queues[after].stamp < stamp:
         before, after = after, queues[after].next
     queues[queue].next = after
+    queues[queue].previous = before
     if before >= 0:
         queues[before].next = queue
     else:
         lane.first = queue
-    if after < 0:
+    if after >= 0:
+        queues[after].previous = queue
+    else:
         lane.last = queue
 
 
 @inlined
-def _first_served(
-    clocks: Records, queues: Records, lane: int, now: float
-) -> tuple[int, int, float]:
-    """Return the queue of a line that can be served first, the one before it, and when."""
+def _first_served(clocks: Records, queues: Records, lane: int, now: float) -> tuple[int, float]:
+    """Return the queue of a line that can be served first, and when."""
     free = max(now, clocks[lane].time)
-    before, first, time = -1, -1, np.inf
-    previous, queue = -1, clocks[lane].first
+    first, time = -1, np.inf
+    queue = clocks[lane].first
     while queue >= 0 and time > free:
         core = clocks[queues[queue].awaits]
         if core.time < time:
-            before, first, time = previous, queue, max(free, core.time)
-        previous, queue = queue, queues[queue].next
-    return before, first, time
+            first, time = queue, max(free, core.time)
+        queue = queues[queue].next
+    return first, time
 
 
 @inlined
-def _claim(sim: Simulation, lane: int, time: float, stamp: int) -> None:
-    """Give the line of a lane an event, unless it has one early enough.
+def _claim(sim: Simulation, lane: int, time: float, queue: int) -> None:
+    """Give the line of a lane an event for a queue, unless it has one early enough.
 
     One that comes too early is harmless, and one that is no longer the line's is stale.
     """
-    clock = sim.clocks[lane]
+    clock, stamp = sim.clocks[lane], sim.queues[queue].stamp
     if time < clock.event_time or (time == clock.event_time and stamp < clock.event_stamp):
         clock.event_time = time
         clock.event_stamp = stamp
+        clock.candidate = queue
         push(sim.runs, sim.entries, time, stamp, len(sim.queues) + len(sim.tasks) + lane)

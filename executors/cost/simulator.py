@@ -26,7 +26,8 @@ from collplan.executors.cost.layout import (
 )
 from collplan.executors.cost.occupancy import IS_LONG, IS_UNCACHED
 from collplan.executors.cost.parameters import cost_table, link_table
-from collplan.executors.cost.tables import Clocks, Places, Records, Simulation
+from collplan.executors.cost.prefetching import N_RECENT
+from collplan.executors.cost.tables import Clocks, Places, Records, Simulation, copy_of
 from collplan.executors.cost.working_sets import is_uncached
 from collplan.planner.arrays import Bools, Floats, Ints
 from collplan.planner.arrays.compile_time import Stopwatch
@@ -223,7 +224,7 @@ def simulate_each(
     prepared = _Prepared.of(plan, allocated)
     for network in networks:
         watch = Stopwatch()
-        yield _simulate(plan, network, replace(prepared, tasks=prepared.tasks.copy()), watch)
+        yield _simulate(plan, network, replace(prepared, tasks=copy_of(prepared.tasks)), watch)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -284,6 +285,7 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
         runs=runs,
         entries=entries,
         counters=np.zeros(2, dtype=np.int64),
+        recent=np.zeros(N_RECENT, dtype=np.int32),
         layout=layout,
         links=link_table(network),
         costs=costs,

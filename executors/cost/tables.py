@@ -34,17 +34,20 @@ TASK: Final = np.dtype(
         ("end", "f8"),
         ("queue", "i4"),
         ("partner", "i4"),  # the other end of a message
+        ("far_queue", "i4"),  # the queue of the other end
         ("pending", "i4"),  # predecessors it waits for
-        ("successors", "i4"),  # where its successors end; they begin where the row before ends
+        ("successors", "i4"),  # where its successors begin
+        ("end_successors", "i4"),
         ("stamp", "i4"),  # order of readiness; of a send that has run: of its message
         ("following", "i4"),  # next in the queue; of a message taken in: what it waited for
         ("cause", "i4"),
         ("op", "i1"),
         ("link", "i1"),
-        ("state", "i1"),
+        ("state", "u1"),
     ],
     align=True,
 )
+"""A task: one line of a processor's cache."""
 CLOCK: Final = np.dtype(
     [
         ("time", "f8"),
@@ -53,8 +56,10 @@ CLOCK: Final = np.dtype(
         ("event_stamp", "i4"),
         ("first", "i4"),  # the line: queues that wait for this lane, by stamp
         ("last", "i4"),
+        ("candidate", "i4"),  # of the line: the queue whose event it has
         ("holder", "i4"),
         ("rank", "i4"),  # of the last task of a core, where changing it costs anything
+        ("unused", "i8", 2),
     ],
     align=True,
 )
@@ -75,6 +80,8 @@ QUEUE: Final = np.dtype(
         ("last", "i4"),
         ("stamp", "i4"),  # of the first task
         ("next", "i4"),  # in the line of the lane
+        ("previous", "i4"),
+        ("unused", "i8", 2),
     ],
     align=True,
 )
@@ -94,6 +101,24 @@ RUN: Final = np.dtype(
 )
 
 
+_LINE: Final = 64
+"""Bytes of a line of a processor's cache."""
+
+
+def table_of(n_rows: int, dtype: np.dtype[Any]) -> Records:
+    """Return a table of zeros that begins where a line of the cache does."""
+    space = np.zeros(n_rows * dtype.itemsize + _LINE, dtype=np.uint8)
+    begin = -space.ctypes.data % _LINE
+    return space[begin : begin + n_rows * dtype.itemsize].view(dtype)
+
+
+def copy_of(rows: Records) -> Records:
+    """Return the same rows in a table of their own, which begins where a line does."""
+    table = table_of(len(rows), rows.dtype)
+    table[:] = rows
+    return table
+
+
 class Simulation(NamedTuple):
     """The tables of one simulation.
 
@@ -109,6 +134,8 @@ class Simulation(NamedTuple):
         The event queue, as of `make_event_queue`.
     counters : ndarray of int64, shape (2,)
         Stamps given, and tasks done.
+    recent : ndarray of int32, shape (N_RECENT,)
+        The sends that ran last, in turns.
     layout : Clocks
         Where each kind of resource begins among the clocks.
     links, costs : ndarray of records
@@ -124,6 +151,7 @@ class Simulation(NamedTuple):
     runs: Records
     entries: Records
     counters: Ints
+    recent: Ints
     layout: Clocks
     links: Records
     costs: Records
@@ -218,7 +246,7 @@ class Clocks(NamedTuple):
 
     def make(self) -> Records:
         """Return all clocks at 0."""
-        clocks = np.zeros(self.unused + 1, dtype=CLOCK)
+        clocks = table_of(self.unused + 1, CLOCK)
         clocks["holder"] = clocks["first"] = clocks["rank"] = -1
         clocks["event_time"] = np.inf
         return clocks
@@ -261,7 +289,7 @@ class Clocks(NamedTuple):
             )
         )
         core = np.repeat((node * self.n_cores + core)[:, None], lane.shape[1], axis=1)
-        queues = np.empty(lane.size, dtype=QUEUE)
+        queues = table_of(lane.size, QUEUE)
         queues["lane"] = lane.ravel()
         queues["pace"] = self.pace(plan)[queues["lane"]]
         queues["core"] = core.ravel()
