@@ -54,7 +54,7 @@ check-python:
 $(MPICH): pyproject.toml | check-python
 	@echo "setting up .venv with MPICH; the first time takes a minute or two"
 	@$(PYTHON) -m venv .venv
-	@.venv/bin/python -m pip install $(PIP_FLAGS) -e '.[mpich,synthesize,test,docs,lint]'
+	@.venv/bin/python -m pip install $(PIP_FLAGS) -e '.[mpich,synthesize,dask,test,docs,lint]'
 	@touch $@
 
 $(OPENMPI): pyproject.toml | check-python

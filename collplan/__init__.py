@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collplan.planner.compiler import unfold as unfold
     from collplan.planner.draw import draw as draw
     from collplan.planner.errors import PlanError as PlanError
+    from collplan.planner.formats.dask import to_dask as to_dask
     from collplan.planner.formats.networkx import to_networkx as to_networkx
     from collplan.planner.formats.npz import load, save
     from collplan.planner.formats.text import to_text as to_text
@@ -74,6 +75,7 @@ _HOMES: Final = {
     "run_local": "collplan.executors.local.run_local",
     "save_plan": "collplan.planner.formats.npz.save",
     "simulate": "collplan.executors.cost.simulate",
+    "to_dask": "collplan.planner.formats.dask.to_dask",
     "to_networkx": "collplan.planner.formats.networkx.to_networkx",
     "to_text": "collplan.planner.formats.text.to_text",
     "unfold": "collplan.planner.compiler.unfold",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import resource
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -87,6 +89,19 @@ def comm(request: pytest.FixtureRequest, pools: Pools) -> Place:
     """Return where a case runs: its ranks get a communicator under this name."""
     mpi, n_ranks = request.param
     return Place(pools.of(mpi), n_ranks)
+
+
+@pytest.fixture(scope="module")
+def dask_client() -> Iterator[Any]:
+    """Return a client of a local cluster of dask: two processes of one thread each."""
+    from distributed import Client, LocalCluster
+
+    place = {"processes": True, "dashboard_address": ":0", "silence_logs": logging.ERROR}
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, **place) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
 
 
 @pytest.hookimpl(tryfirst=True)

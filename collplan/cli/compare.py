@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from collplan.cli.inputs import open_spec
 from collplan.cli.options import (
     CountSizes,
+    DaskScheduler,
     Json,
     Options,
     Spec,
@@ -21,21 +20,14 @@ from collplan.cli.options import (
     plot_file,
     split_list,
 )
-from collplan.own_algorithms import import_own
+from collplan.cli.workers import workers
 from collplan.reports.output import Document, print_json, print_result
 from collplan.reports.progress import progress_bar, shows_progress, spinner
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     from collplan.select.compared import Comparison
-
-WORTH_A_POOL: Final = 1_000
-"""Ranks times sizes from which worker processes save more time than they take to start."""
-INTERPRETED: Final = 100
-"""Factor by which simulations take longer that are not compiled yet."""
 
 
 class CompareOptions(Options):
@@ -56,6 +48,7 @@ class CompareOptions(Options):
     metrics: bool = flag(
         "--metrics", "Alltoall: resources per node of each design, beside the published formulas."
     )
+    dask: DaskScheduler = None
     as_json: Json = False
 
 
@@ -81,6 +74,7 @@ def command(options: CompareOptions) -> int:
         patterns=patterns,
         prune=not options.is_all,
         max_tasks=options.max_tasks,
+        scheduler=options.dask,
         seconds=SECONDS if options.seconds is None else options.seconds,
     )
     if options.as_json:
@@ -95,15 +89,20 @@ def command(options: CompareOptions) -> int:
     return 0 if comparison.makespans else 1
 
 
-def compare_with_progress(specs: list[PlanSpec], **options: Any) -> Comparison:
-    """Compare as `collplan.select.comparison.compare` does, and show progress on a terminal."""
+def compare_with_progress(
+    specs: list[PlanSpec], *, scheduler: str | None = None, **options: Any
+) -> Comparison:
+    """Compare as `collplan.select.comparison.compare` does, and show progress on a terminal.
+
+    The workers of a scheduler of dask do it, if one is given.
+    """
     from collplan.select.comparison import compare
 
     spec = specs[-1]
     title = f"{spec.collective.kind} on {spec.machine.n_ranks} ranks"
     with (
         progress_bar(title, None, shows_progress()) as update,
-        _executor(spec, len(specs)) as executor,
+        workers(spec.machine.n_ranks * len(specs), scheduler) as executor,
     ):
 
         def on_progress(what: str, n_done: int, n: int) -> None:
@@ -138,28 +137,3 @@ def _count_designs(specs: list[PlanSpec], patterns: list[str], options: CompareO
     show = partial(print_designs, specs[0])
     print_result({"metrics": rows}, show, as_json=options.as_json)
     return 0
-
-
-@contextmanager
-def _executor(spec: PlanSpec, n_sizes: int) -> Iterator[Executor | None]:
-    """Give the ranks of ``mpi4py.futures`` if it has started us, else processes if they pay."""
-    from concurrent.futures import BrokenExecutor
-
-    from collplan.executors.cost.kernel import run
-    from collplan.executors.mpi.launch.jobs import is_under_futures, mpi_executor
-    from collplan.select.sweep import processes
-
-    work = spec.machine.n_ranks * n_sizes * (1 if run.has_code else INTERPRETED)
-    try:
-        if is_under_futures():
-            with mpi_executor(import_own) as executor:
-                yield executor
-        elif work < WORTH_A_POOL:
-            yield None
-        else:
-            with processes(initializer=import_own) as pool:
-                yield pool
-    except BrokenExecutor:
-        raise CollplanError(
-            "a process that simulated was killed, as where memory runs out; lower --max-tasks"
-        ) from None

@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from collplan.cli.inputs import open_plan
-from collplan.cli.options import Json, Options, argument, flag, option, output_file
+from collplan.cli.options import (
+    Json,
+    Options,
+    argument,
+    flag,
+    option,
+    output_file,
+    parse_size,
+    split_list,
+)
 from collplan.planner.formats.output_files import write_text
 from collplan.reports.output import print_result
 from collplan.specs.errors import CollplanError, printable
@@ -25,22 +34,34 @@ class To(StrEnum):
     """The formats."""
 
     goal = "goal"
+    msccl = "msccl"
+    programs = "programs"
     ompi = "ompi"
     ompi_json = "ompi-json"
     mpich = "mpich"
     ucc = "ucc"
 
 
+class Protocol(StrEnum):
+    """MSCCL's protocols."""
+
+    simple = "Simple"
+    ll = "LL"
+    ll128 = "LL128"
+
+
 class ExportOptions(Options):
     """Options of ``collplan export``."""
 
     source: Path = argument(
-        "SPEC|PLAN|TABLE", "For goal a spec or a plan file, else a tuning table."
+        "SPEC|PLAN|TABLE",
+        "A spec or a plan file for goal, msccl and programs, else a table.",
     )
     output: Path = output_file("Write here.", "-o", "--output", default=...)
     to: To = option(
         None,
-        "goal: LogGOPSim's and ATLAHS's schedules. For tables: "
+        "goal: LogGOPSim's and ATLAHS's schedules; msccl: MSCCL's XML; programs: the program of "
+        "each rank as JSON. For tables: "
         "ompi, ompi-json: Open MPI's dynamic rules, classic (5.0.7 on) and JSON (6); "
         "mpich: MPICH's selection; ucc: UCC's tune string.",
         "--to",
@@ -55,20 +76,29 @@ class ExportOptions(Options):
         "--assume-commuting",
         "For ompi: include algorithms that are wrong for non-commutative operations.",
     )
+    between: str | None = option(
+        "MIN,MAX", "For msccl: sizes between which MSCCL uses it; the plan's own by default."
+    )
+    protocol: Protocol = option(None, "For msccl: its protocol.", default=Protocol.simple)
     as_json: Json = False
 
 
 def command(options: ExportOptions) -> None:
     """Write a plan or a tuning table in another project's format."""
     from collplan.planner.formats.goal import write_goal
+    from collplan.planner.formats.programs import write_programs
 
     output, to = options.output, options.to
     found: dict[str, Any] = {"output": str(output), "to": to.value}
     text = f"wrote {output}"
-    if to is To.goal:
+    if to in (To.goal, To.programs):
         plan = open_plan(options.source)
-        write_goal(plan, output)
+        (write_goal if to is To.goal else write_programs)(plan, output)
         found["n_tasks"] = plan.n_tasks
+    elif to is To.msccl:
+        notes = _write_msccl(options, found)
+        for note in notes:
+            sys.stderr.write(f"collplan: {printable(note)}\n")
     else:
         export = _export(load_table(options.source), options)
         write_text(output, export.text)
@@ -79,6 +109,24 @@ def command(options: ExportOptions) -> None:
         rules = f"{export.n_rules} rules; use them by: {use} ..." if export.n_rules else NO_RULES
         text += f"\n{rules}"
     print_result(found, text, as_json=options.as_json)
+
+
+def _write_msccl(options: ExportOptions, found: dict[str, Any]) -> tuple[str, ...]:
+    """Write a plan as MSCCL's XML; return notes, and add to what is found."""
+    from collplan.planner.formats.msccl_write import write_msccl
+
+    between = None
+    if options.between is not None:
+        sizes = [parse_size("--between", word) for word in split_list(options.between)]
+        if len(sizes) != 2 or sizes[0] > sizes[1]:
+            raise CollplanError(
+                f"--between: {options.between!r} is not two sizes; give them as 1MiB,4MiB"
+            )
+        between = sizes[0], sizes[1]
+    plan = open_plan(options.source)
+    written = write_msccl(plan, options.output, protocol=options.protocol.value, between=between)
+    found |= {"n_tasks": plan.n_tasks, "n_chunks": written.n_chunks, "notes": written.notes}
+    return written.notes
 
 
 def _export(table: Any, options: ExportOptions) -> Export:

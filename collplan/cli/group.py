@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "exec": "Run an unmodified mpi4py program with a tuning table.",
     "bench": "Measure lanes, performance guidelines, and overlap with computation.",
     "export": "Write a plan or a tuning table in another project's format.",
+    "convert": "Make a plan of a schedule in MSCCL's XML, proved.",
     "algorithms": "List the algorithms with their requirements.",
     "schema": "Write the JSON Schema of specs, for editors.",
     "doctor": "Check MPI and graphviz, and report problems.",

@@ -119,6 +119,14 @@ CountSizes = Annotated[
         "1KiB,64KiB; the spec's own by default.",
     ),
 ]
+DaskScheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--dask",
+        metavar="ADDRESS|FILE",
+        help="Work on the workers of a dask.distributed scheduler: its address, or its file.",
+    ),
+]
 Repetitions = Annotated[int, typer.Option(min=2, help="Timed repetitions, after two warm-ups.")]
 Progress = Annotated[
     bool | None,

@@ -10,7 +10,15 @@ import typer
 
 from collplan.cli.compare import compare_with_progress, write_html
 from collplan.cli.inputs import open_spec
-from collplan.cli.options import CountSizes, Json, Options, option, output_file, parse_counts
+from collplan.cli.options import (
+    CountSizes,
+    DaskScheduler,
+    Json,
+    Options,
+    option,
+    output_file,
+    parse_counts,
+)
 from collplan.cli.options import split_list as split
 from collplan.reports.output import Document, print_result, require_folder
 from collplan.specs import PlanSpec
@@ -47,6 +55,7 @@ class ReportOptions(Options):
     measured: Path | None = option(
         "FILE", "What 'collplan run --predict --json' printed, to show beside the prediction."
     )
+    dask: DaskScheduler = None
     as_json: Json = False
 
 
@@ -66,6 +75,7 @@ def command(options: ReportOptions) -> int:
         [spec.with_count(count) for count in counts],
         patterns=patterns,
         seconds=options.seconds,
+        scheduler=options.dask,
         others=others,
     )
     sources = list(map(str, options.sources))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from collplan.cli.inputs import open_spec, resize
 from collplan.cli.options import (
+    DaskScheduler,
     Json,
     Options,
     Progress,
@@ -121,6 +122,7 @@ class TuneOptions(Options):
     again: bool = flag("--again", "Measure again what the table already has.")
     restart: bool = flag("--restart", "Start over; replace the whole table when all is measured.")
     lists: bool = flag("--list", "Print the candidates and measure nothing; needs no MPI.")
+    dask: DaskScheduler = None
     timeout: float | None = option("SECONDS", "Stop after this long.", min=1)
     launcher: str | None = launcher()
     progress: Progress = None
@@ -258,11 +260,17 @@ def command(options: TuneOptions) -> int:
     extended. Exit status 1 if a candidate's result is wrong, or if it crashes or
     hangs; it is then left out.
     """
+    from collplan.cli.workers import workers
     from collplan.reports.tuning import candidates_to_json, print_candidates
 
     if not options.lists:
+        if options.dask is not None:
+            raise CollplanError("--dask: measures nothing; give it with --list")
         return _tune(options)
-    document = candidates_to_json(options.specs_to_list())
+    specs = options.specs_to_list()
+    # Names alone pay for no processes of our own.
+    with workers(0, options.dask) as executor:
+        document = candidates_to_json(specs, executor)
     print_result(document, print_candidates, as_json=options.as_json)
     return 0
 

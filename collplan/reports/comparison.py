@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from collplan.reports.output import format_bytes, format_seconds, pick, print_line, print_table
 from collplan.reports.plots import Series, plot_times
+from collplan.reports.words import winners
 from collplan.select.compared import TOLERANCE, Comparison, Default, Pruned
 from collplan.specs import PlanSpec
 
@@ -98,6 +99,19 @@ def _default_rows(
 
 def print_comparison(comparison: Comparison, *, is_all: bool) -> None:
     """Print the best candidates of every size, or all, and what there is to say of the rest."""
+    columns, rows, n_hidden = comparison_table(comparison, is_all=is_all)
+    print_table(columns, rows)
+    for line in (*_remarks(comparison, n_hidden), *winners(comparison)):
+        print_line(line)
+
+
+def comparison_table(
+    comparison: Comparison, *, is_all: bool
+) -> tuple[list[str], list[list[str]], int]:
+    """Return the columns and rows of the best candidates, or of all, and how many are left out.
+
+    A row has the times of a candidate by size; the best of a size is marked by ``*``.
+    """
     sizes, times = comparison.sizes, comparison.makespans
     ranked = _ranked(comparison)
     references = [name for name in comparison.references if name in ranked]
@@ -130,9 +144,7 @@ def print_comparison(comparison: Comparison, *, is_all: bool) -> None:
     bounds = [comparison.bounds[size].time_s for size in sizes]
     if any(bounds):
         rows.append(["at least", *map(format_seconds, bounds)])
-    print_table(["candidate", *map(format_bytes, sizes)], rows)
-    for line in _remarks(comparison, len(set(ranked) - set(shown))):
-        print_line(line)
+    return ["candidate", *map(format_bytes, sizes)], rows, len(set(ranked) - set(shown))
 
 
 def _default_cell(one: Default | None) -> str:

@@ -10,9 +10,12 @@ import numpy as np
 
 from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
 from collplan.reports.plots import COLOURS, finish, furnish_sizes, new_figure
+from collplan.select.sweep import run_jobs
 from collplan.tune.sweep import NATIVE_LABEL, Point, Sweep
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from matplotlib.axes import Axes
 
     from collplan.specs import PlanSpec
@@ -242,11 +245,14 @@ def _listed(spec: PlanSpec) -> list[dict[str, Any]]:
     ]
 
 
-def candidates_to_json(specs: Sequence[PlanSpec]) -> dict[str, Any]:
-    """Return all candidates as what JSON can hold."""
+def candidates_to_json(
+    specs: Sequence[PlanSpec], executor: Executor | None = None
+) -> dict[str, Any]:
+    """Return all candidates as what JSON can hold; an executor may list them."""
+    kinds = [spec.collective.kind for spec in specs]
     return {
         "ranks": specs[0].machine.n_ranks,
-        "candidates": {spec.collective.kind: _listed(spec) for spec in specs},
+        "candidates": dict(zip(kinds, run_jobs(_listed, specs, executor), strict=True)),
     }
 
 

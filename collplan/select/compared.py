@@ -7,6 +7,7 @@ from typing import Final
 
 from collplan.planner.collective.bounds import Bounds
 from collplan.planner.plan.phases import NATIVE
+from collplan.planner.plan.views import view
 from collplan.select.crossovers import Crossover
 from collplan.select.entries import Entry
 from collplan.specs import Method, PlanSpec
@@ -136,6 +137,15 @@ class Comparison:
     crossovers: list[Crossover] = field(default_factory=list)
     bounds: dict[int, Bounds] = field(default_factory=dict)
     defaults: dict[str, dict[int, Default]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Return its size in words: its tables are too long to read."""
+        return f"<Comparison: {len(self.specs)} candidates at {len(self.sizes)} sizes>"
+
+    def _repr_html_(self) -> str:
+        """Return the best candidates of every size for notebooks."""
+        table: str = view("comparison_html", self)
+        return table
 
     @property
     def references(self) -> tuple[str, ...]:

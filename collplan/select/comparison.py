@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Any, Final
 
 from collplan.planner.collective.bounds import lower_bounds
 from collplan.select.candidates import (
@@ -21,7 +21,7 @@ from collplan.select.crossovers import Crossover, choose_best, find_crossovers
 from collplan.select.entries import Entry, NotEstimated, Question, estimate_all
 from collplan.select.jobs import Jobs, Progress
 from collplan.select.library_defaults import estimate_defaults, price_defaults
-from collplan.select.sweep import price
+from collplan.select.sweep import executor_on, price
 from collplan.select.waves import simulate_all
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
@@ -33,7 +33,7 @@ SECONDS: Final = 60.0
 
 def compare(
     specs: Sequence[PlanSpec],
-    executor: Executor | None = None,
+    executor: Executor | Any | None = None,
     *,
     patterns: Sequence[str] = (),
     prune: bool = True,
@@ -48,7 +48,7 @@ def compare(
     ----------
     specs : sequence of PlanSpec
         One spec with several counts, ascending.
-    executor : concurrent.futures.Executor, optional
+    executor : concurrent.futures.Executor or distributed.Client, optional
         Where to estimate and simulate; the result does not depend on it.
     patterns : sequence of str
         Names or families of candidates, with wildcards; all where empty, and beside them
@@ -77,7 +77,7 @@ def compare(
     """
     require_known_algorithms(specs[-1])
     comparison = Comparison([bytes_of(spec) for spec in specs])
-    jobs = Jobs(executor, on_progress, seconds)
+    jobs = Jobs(executor_on(executor), on_progress, seconds)
     given = [Form(name, method) for name, method in (others or {}).items()]
     comparison.others = tuple(form.name for form in given)
     forms = [*given, *_forms(specs[-1], comparison)]

@@ -11,7 +11,7 @@ from time import thread_time
 from typing import Final, TypeVar
 
 from collplan.planner.memory import free_bytes
-from collplan.select.sweep import AT_ONCE, run_jobs
+from collplan.select.sweep import AT_ONCE, number_of_workers, run_jobs
 
 ESTIMATING: Final = 0.6
 """Part of the time after which no more candidates are estimated."""
@@ -37,11 +37,13 @@ class Jobs:
     seconds: float | None
     used_s: float = 0.0
 
+    def __post_init__(self) -> None:
+        self._n_workers = number_of_workers(self.executor)
+
     @property
     def n_workers(self) -> int:
         """Return how many jobs run at once."""
-        names = ("num_workers", "_max_workers")
-        return max(1, *(int(getattr(self.executor, name, None) or 1) for name in names))
+        return self._n_workers
 
     @property
     def left_s(self) -> float:

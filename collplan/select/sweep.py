@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from collplan.planner.errors import AlgorithmError, AsymmetricError, MemoryLimitError
 from collplan.planner.memory import free_machine_bytes, limit_memory
@@ -59,7 +59,7 @@ class Price:
 
 def sweep(
     specs: Sequence[PlanSpec],
-    executor: Executor | None = None,
+    executor: Executor | Any | None = None,
     *,
     on_done: Callable[[int, Price], None] | None = None,
 ) -> tuple[Price, ...]:
@@ -68,9 +68,10 @@ def sweep(
     Parameters
     ----------
     specs : sequence of PlanSpec, shape (n,)
-    executor : concurrent.futures.Executor, optional
-        Threads, processes, or ``mpi4py.futures.MPIPoolExecutor``; by default
-        one after another, here. Specs go there, numbers come back.
+    executor : concurrent.futures.Executor or distributed.Client, optional
+        Threads, processes, ``mpi4py.futures.MPIPoolExecutor``, or the workers of
+        dask.distributed; by default one after another, here. Specs go there, numbers
+        come back.
     on_done : callable, optional
         Called with a spec's place and price as soon as it is priced, in
         whatever order that happens.
@@ -140,7 +141,7 @@ def _compile(spec: PlanSpec) -> Plan:
 def run_jobs(
     function: Callable[[Item], Result],
     items: Iterable[Item],
-    executor: Executor | None = None,
+    executor: Executor | Any | None = None,
     *,
     n_at_once: int = AT_ONCE,
     on_done: Callable[[int, Result], None] | None = None,
@@ -152,7 +153,7 @@ def run_jobs(
     `n_at_once` items are taken before one of them is done.
     """
     done: dict[int, Result] = {}
-    for i, result in _as_done(function, items, executor, n_at_once):
+    for i, result in _as_done(function, items, executor_on(executor), n_at_once):
         done[i] = result
         if on_done is not None:
             on_done(i, result)
@@ -182,6 +183,23 @@ def _as_done(
     finally:
         for future in place:
             future.cancel()
+
+
+def executor_on(workers: Executor | Any | None) -> Executor | None:
+    """Return an executor on a client of dask.distributed; an executor, or None, as it is."""
+    if workers is None or isinstance(workers, Executor):
+        return workers
+    executor: Executor = workers.get_executor(pure=False)
+    return executor
+
+
+def number_of_workers(executor: Executor | None) -> int:
+    """Return how many jobs an executor runs at once."""
+    client = getattr(executor, "_client", None)
+    if client is not None:
+        return max(1, int(sum(client.nthreads().values())))
+    names = ("num_workers", "_max_workers")
+    return max(1, *(int(getattr(executor, name, None) or 1) for name in names))
 
 
 @contextmanager

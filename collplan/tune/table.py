@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from collplan.planner.formats.output_files import write_text
+from collplan.planner.plan.views import view
 from collplan.specs.base import SpecModel
 from collplan.specs.documents import read_document, write_yaml
 from collplan.specs.errors import CollplanError, SpecError, show_value
@@ -155,6 +156,16 @@ class TuningTable(SpecModel):
                 kind, _, counts, placement, _ = key
                 name = name_with_counts(kind, counts)
                 raise ValueError(f"{name} on {placement} is there twice; keep one sweep")
+
+    def __repr__(self) -> str:
+        """Return its size in words: its sweeps are too long to read."""
+        n_points = sum(len(sweep.points) for sweep in self.sweeps)
+        return f"<TuningTable: {len(self.sweeps)} sweeps, {n_points} points>"
+
+    def _repr_html_(self) -> str:
+        """Return the winners for notebooks."""
+        table: str = view("table_html", self)
+        return table
 
     def machine(self, placement: Placement) -> Machine:
         """Return the machine that plans for a placement are made for.

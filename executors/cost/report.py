@@ -12,10 +12,24 @@ from collplan.executors.cost.link_use import LinkUse
 from collplan.executors.cost.simulator import Timeline
 from collplan.planner.collective.bounds import fastest_lane_bytes, lower_bounds
 from collplan.planner.plan.plan import Op, Plan
+from collplan.planner.plan.views import view
 from collplan.specs import Network
 
 
-def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) -> dict[str, Any]:
+class Cost(dict[str, Any]):
+    """A cost report: a mapping that is short to print, and a table in notebooks."""
+
+    def __repr__(self) -> str:
+        """Return its makespan and size in words: its lists are too long to read."""
+        return f"<Cost: {self['n_tasks']:,} tasks in {self['makespan_ns']:,.1f} ns>"
+
+    def _repr_html_(self) -> str:
+        """Return where the time goes for notebooks."""
+        table: str = view("cost_html", self)
+        return table
+
+
+def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) -> Cost:
     """Return what a simulation found, ready for JSON.
 
     Parameters
@@ -29,8 +43,8 @@ def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) 
 
     Returns
     -------
-    dict
-        `makespan_s`; `makespan_ns`, exact where parameters are whole;
+    Cost
+        A dict: `makespan_s`; `makespan_ns`, exact where parameters are whole;
         `breakdown`, the ns of the critical path by kind, adding up to that;
         `queued_s`, how much of it passed while the path's next task was ready
         but its core, lane or port was not; `bound_s` and `bound`, what no plan
@@ -53,24 +67,26 @@ def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) 
     plan = timeline.plan
     path = legs(timeline, network)
     bound_s, bound = _bound(plan, network)
-    return {
-        "makespan_s": timeline.makespan_s,
-        "makespan_ns": timeline.makespan_ns,
-        "breakdown": breakdown(path),
-        "queued_s": sum(leg.queued_ns for leg in path) / 1e9,
-        "bound_s": bound_s,
-        "bound": bound,
-        "critical_path": _steps(plan, timeline, path),
-        "pcie_reads": None if timeline.pcie_reads is None else int(timeline.pcie_reads.sum()),
-        "lanes": _lanes(timeline),
-        "cores": _cores(timeline),
-        "simulate_s": timeline.simulate_s,
-        "n_tasks": plan.n_tasks * plan.n_copies,
-        "n_ranks": plan.n_ranks * plan.n_copies,
-        "n_copies": plan.n_copies,
-        "priced_as": priced_as,
-        **_links(timeline),
-    }
+    return Cost(
+        {
+            "makespan_s": timeline.makespan_s,
+            "makespan_ns": timeline.makespan_ns,
+            "breakdown": breakdown(path),
+            "queued_s": sum(leg.queued_ns for leg in path) / 1e9,
+            "bound_s": bound_s,
+            "bound": bound,
+            "critical_path": _steps(plan, timeline, path),
+            "pcie_reads": None if timeline.pcie_reads is None else int(timeline.pcie_reads.sum()),
+            "lanes": _lanes(timeline),
+            "cores": _cores(timeline),
+            "simulate_s": timeline.simulate_s,
+            "n_tasks": plan.n_tasks * plan.n_copies,
+            "n_ranks": plan.n_ranks * plan.n_copies,
+            "n_copies": plan.n_copies,
+            "priced_as": priced_as,
+            **_links(timeline),
+        }
+    )
 
 
 def _links(timeline: Timeline) -> dict[str, Any]:

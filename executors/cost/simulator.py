@@ -36,6 +36,7 @@ from collplan.planner.compiler import without_native
 from collplan.planner.errors import AsymmetricError, DeadlockError
 from collplan.planner.plan.format_check import check_ranges
 from collplan.planner.plan.plan import Op, Plan
+from collplan.planner.plan.views import view
 from collplan.planner.topology import Fabric, fabric_of
 from collplan.specs import Machine, Network
 from collplan.specs.explaining import explaining
@@ -116,6 +117,11 @@ class Timeline:
     def __repr__(self) -> str:
         """Return its makespan and size in words: its arrays are too long to read."""
         return f"<Timeline: {len(self.start_ns):,} tasks in {self.makespan_ns:,.1f} ns>"
+
+    def _repr_svg_(self) -> str | None:
+        """Return cores, lanes, messages and the critical path for notebooks."""
+        drawn: str | None = view("timeline_svg", self)
+        return drawn
 
     @cached_property
     def makespan_s(self) -> float:

@@ -7,10 +7,11 @@ program order; dependencies and extents hang on the rows in CSR form. Objects
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -31,6 +32,7 @@ from collplan.planner.plan.ragged import (
     Int64s,
     Stored,
 )
+from collplan.planner.plan.views import view
 
 if TYPE_CHECKING:
     from collplan.specs.request import PlanSpec
@@ -379,6 +381,15 @@ class Plan(Columns):
             for i in range(extents.indptr[row], extents.indptr[row + 1])
         )
 
+    def _repr_svg_(self) -> str | None:
+        """Return the graph for notebooks; of large plans, a box stands for more than one task."""
+        drawn: str | None = view("plan_svg", self)
+        return drawn
+
+    def to_dask(self, sendbufs: Sequence[Any], recvbufs: Sequence[Any], **options: Any) -> Any:
+        """Return a dask graph that computes the collective; see `collplan.to_dask`."""
+        return _front_door().to_dask(self, sendbufs, recvbufs, **options)
+
     def replace(self, **changes: Any) -> Plan:
         """Return a plan with some columns or the spec exchanged; the plan itself stays as it is."""
         if "spec" in changes:
@@ -401,6 +412,11 @@ CSR_PARTS: Final[dict[str, Any]] = {
     "foreign": CrossRankWaits,
 }
 """The ragged parts of a plan, rows of which belong to tasks."""
+
+
+def _front_door() -> Any:
+    """Return the package that users import, whose functions a plan offers as methods."""
+    return import_module(__name__.partition(".")[0])
 
 
 def _freeze(column: npt.ArrayLike, dtype: np.dtype[Any], constant: bool = True) -> Ints:

@@ -73,16 +73,9 @@ def check_result(plan: Plan, spec: PlanSpec | None = None, order: random.Random 
     spec = spec or plan.spec
     assert spec is not None
     collective, p = spec.collective, plan.n_ranks
-    dtype = numpy_dtype(collective.datatype)
-    padding = np.full(PADDING, 77, dtype)
-    inputs, truths = truth_of(collective, p, seed)
-    sendbufs = [np.zeros(n, dtype) for n in plan.buffer_sizes[:, Buffer.SEND]]
-    recvbufs = [np.full(n + PADDING, 77, dtype) for n in plan.buffer_sizes[:, Buffer.RECV]]
-    held = precondition(collective, p)
-    for i in range(len(held)):
-        rank, offset, count = held.rank[i], held.offset[i], held.count[i]
-        buffers = sendbufs if held.buffer[i] == Buffer.SEND else recvbufs
-        buffers[rank][offset : offset + count] = inputs[rank]
+    padding = np.full(PADDING, 77, numpy_dtype(collective.datatype))
+    _, truths = truth_of(collective, p, seed)
+    sendbufs, recvbufs = filled_buffers(plan, spec, seed)
     sent, before = ([buffer.copy() for buffer in side] for side in (sendbufs, recvbufs))
     run_local(plan.replace(spec=spec), sendbufs, recvbufs, order=order)
     for rank, truth in enumerate(truths):
@@ -93,6 +86,21 @@ def check_result(plan: Plan, spec: PlanSpec | None = None, order: random.Random 
         behind = got[len(got) - PADDING :]
         assert np.array_equal(behind, padding), f"rank {rank}: padding was touched"
         assert np.array_equal(sendbufs[rank], sent[rank]), f"rank {rank}: sendbuf was changed"
+
+
+def filled_buffers(plan: Plan, spec: PlanSpec, seed: int = 0) -> tuple[list[Any], list[Any]]:
+    """Return all ranks' buffers with what they contribute, and padding behind what they receive."""
+    collective, p = spec.collective, plan.n_ranks
+    dtype = numpy_dtype(collective.datatype)
+    inputs, _ = truth_of(collective, p, seed)
+    sendbufs = [np.zeros(n, dtype) for n in plan.buffer_sizes[:, Buffer.SEND]]
+    recvbufs = [np.full(n + PADDING, 77, dtype) for n in plan.buffer_sizes[:, Buffer.RECV]]
+    held = precondition(collective, p)
+    for i in range(len(held)):
+        rank, offset, count = held.rank[i], held.offset[i], held.count[i]
+        buffers = sendbufs if held.buffer[i] == Buffer.SEND else recvbufs
+        buffers[rank][offset : offset + count] = inputs[rank]
+    return sendbufs, recvbufs
 
 
 @lru_cache(maxsize=4096)

@@ -9,19 +9,7 @@ from collplan.planner.draw.style import format_count
 from collplan.planner.plan.phases import NATIVE
 from collplan.reports.output import format_bytes, format_seconds
 from collplan.select.compared import Comparison
-from collplan.specs import PlanSpec
-from collplan.specs.request import AUTO, MESSAGES
 
-_DECOMPOSITIONS: Final = {
-    "flat": "one algorithm over all ranks, whatever node they are on",
-    "hierarchical": "one leader per node talks to other nodes",
-    "multi_leader": "several leaders per node talk to other nodes, each with a share",
-    "full_lane": "every rank of a node talks to other nodes, each with a share of the vector, "
-    "so that all lanes work at the same time",
-    "mesh": "the collective runs dimension by dimension over a mesh of ranks",
-    "guideline": "the collective is composed of others over all ranks",
-    "auto": "the planner chooses the decomposition",
-}
 _KINDS: Final = {
     "latency": "latency of messages",
     "bandwidth": "bytes on links",
@@ -32,20 +20,6 @@ _KINDS: Final = {
     "compute": "computation",
     "waiting": "waiting for shared resources",
 }
-
-
-def explain(name: str, spec: PlanSpec) -> str:
-    """Return a candidate's name in words."""
-    if name == NATIVE:
-        return "what MPICH chooses by default, as the model of the MPI library's own collective"
-    words = [_DECOMPOSITIONS.get(spec.decomposition.name, spec.decomposition.name)]
-    if spec.algorithms != AUTO:
-        words.append(f"algorithms: {spec.algorithms}")
-    if spec.transport != MESSAGES:
-        words.append("ranks of a node use shared memory")
-    if spec.passes:
-        words.append("passes: " + ", ".join(map(str, spec.passes)))
-    return "; ".join(words)
 
 
 def answer(comparison: Comparison, size: int, cost: dict[str, Any] | None) -> list[str]:

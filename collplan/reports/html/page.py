@@ -17,10 +17,11 @@ from collplan.planner.draw.style import OP_LOOKS
 from collplan.planner.errors import PlanError
 from collplan.planner.formats.output_files import replacing
 from collplan.reports.comparison import OWN, curves_of, to_json
-from collplan.reports.html.answer import answer, explain
+from collplan.reports.html.answer import answer
 from collplan.reports.html.machine_picture import describe, picture_of
 from collplan.reports.html.views import View, drawing, view_of
 from collplan.reports.output import format_bytes, format_seconds
+from collplan.reports.words import explain
 from collplan.select.compared import Comparison, bytes_of
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError

@@ -18,11 +18,12 @@ import collplan
 from browser import SCREENSHOTS, browsing
 from collplan.executors.cost.traces.layers import simulated_layer, tracks_of
 from collplan.planner.compiler import compile_plan
-from collplan.reports.html.answer import answer, explain
+from collplan.reports.html.answer import answer
 from collplan.reports.html.machine_picture import describe, picture_of
 from collplan.reports.html.page import write_report
 from collplan.reports.html.views import MOST_SLICES, timeline_of, view_of
 from collplan.reports.timelines import mark_critical
+from collplan.reports.words import explain
 from collplan.select.compared import Pruned
 from collplan.select.comparison import compare
 from collplan.specs import Machine, PlanSpec

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan, compiler
 from collplan.planner.memory import free_machine_bytes
-from collplan.select.sweep import processes, run_jobs, sweep
+from collplan.select.sweep import executor_on, number_of_workers, processes, run_jobs, sweep
 from collplan.specs import PlanSpec
 from command_line import CommandLine
 from mpi_launching import mpi_python, mpiexec_of, run
@@ -157,3 +158,29 @@ def test_ranks_give_what_one_gives(tmp_path: Path, capsys: pytest.CaptureFixture
     wrong = run([*launcher, "-m", "collplan", "compare", str(spec), "--candidates", "frob"])
     assert wrong.returncode == 2
     assert "'frob' fits none" in wrong.stderr
+
+
+def test_workers_of_dask_give_what_one_gives(dask_client: Any) -> None:
+    """A dask_client itself, or its executor."""
+    check_same_as_serial(dask_client)
+    check_same_as_serial(dask_client.get_executor())
+    assert number_of_workers(executor_on(dask_client)) == 2
+
+
+def fail_on_two(item: int) -> int:
+    """Fail for one item."""
+    if item == 2:
+        raise ZeroDivisionError
+    return item
+
+
+def test_a_job_that_fails_on_a_worker_of_dask_fails_here(dask_client: Any) -> None:
+    assert run_jobs(fail_on_two, [0, 1], dask_client) == (0, 1)
+    with pytest.raises(ZeroDivisionError):
+        run_jobs(fail_on_two, range(5), dask_client)
+
+
+def test_numbers_of_workers() -> None:
+    assert number_of_workers(None) == 1
+    with ThreadPoolExecutor(3) as pool:
+        assert number_of_workers(pool) == 3

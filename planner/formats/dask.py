@@ -1,0 +1,391 @@
+"""A plan as a dask graph, whose tasks compute the collective on arrays."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+from uuid import uuid4
+
+import numpy as np
+import numpy.typing as npt
+
+from collplan.planner.collective.operations import (
+    BUILTIN_OPERATIONS,
+    ReductionOperation,
+    get_operation,
+)
+from collplan.planner.errors import PlanError
+from collplan.planner.memory import require_memory
+from collplan.planner.plan.fold import require_unfolded
+from collplan.planner.plan.plan import Buffer, Extent, Op, Plan
+from collplan.planner.plan.ragged import ON_START
+from collplan.planner.verify.agreed_calls import without_calls
+from collplan.planner.verify.order import Execution
+from collplan.specs import numpy_dtype
+
+Array = npt.NDArray[Any]
+Buffers = Sequence[Array | None]
+Key = tuple[str, int]
+"""A key of the graph: a word with the graph's token, and a row of the plan or a rank."""
+
+BYTES_PER_ROW: Final = 4000
+"""Peak memory of making a graph, in bytes per task."""
+
+
+class TaskGraph(dict[Hashable, Any]):
+    """A dask graph that is a dask collection, too.
+
+    It is a plain dict for ``dask.get`` and ``Client.get``. `dask.compute` returns the receive
+    buffers of all ranks, as a list, and `dask.visualize` draws the graph.
+
+    Parameters
+    ----------
+    tasks : dict
+        The graph.
+    results : list of tuple
+        The keys of the receive buffers after the collective, in the order of ranks.
+    """
+
+    __dask_optimize__ = None  # dask's own: leave out what no result needs
+
+    def __init__(self, tasks: dict[Hashable, Any], results: list[Key]) -> None:
+        super().__init__(tasks)
+        self.results = results
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how to copy it: dict's own way knows no results."""
+        return TaskGraph, (dict(self), self.results)
+
+    def __dask_graph__(self) -> dict[Hashable, Any]:
+        """Return the graph."""
+        return dict(self)
+
+    def __dask_keys__(self) -> list[Key]:
+        """Return the keys of the results, in the order of ranks."""
+        return list(self.results)
+
+    @staticmethod
+    def __dask_scheduler__(graph: Any, keys: Any, **options: Any) -> Any:
+        """Compute keys by threads, dask's choice for tasks in numpy."""
+        from dask.threaded import get
+
+        return get(graph, keys, **options)
+
+    def __dask_postcompute__(self) -> tuple[Callable[..., list[Array]], tuple[()]]:
+        """Return what makes a list of the computed results."""
+        return list, ()
+
+    def __dask_postpersist__(self) -> tuple[Callable[..., TaskGraph], tuple[list[Key]]]:
+        """Return what makes a collection of results that have been computed."""
+        return TaskGraph, (self.results,)
+
+
+def to_dask(
+    plan: Plan,
+    sendbufs: Buffers,
+    recvbufs: Buffers,
+    *,
+    operation: ReductionOperation | None = None,
+) -> TaskGraph:
+    """Return a dask graph that computes the collective.
+
+    A task of the graph returns what the task of the plan moves or computes, and changes no
+    buffer: the graph can be computed on any scheduler, in one process or many, and again.
+    It depends on the tasks whose elements it reads, and on all those whose completion the plan
+    makes it wait for.
+
+    Parameters
+    ----------
+    plan : Plan
+        A plan of all ranks.
+    sendbufs, recvbufs : sequence of ndarray or None, shape (n_ranks,)
+        Every rank's buffers, at least as long as the plan says; None where they have no
+        elements. Receive buffers are inputs of bcast and of collectives in place.
+    operation : ReductionOperation, optional
+        The spec's own if not given.
+
+    Returns
+    -------
+    TaskGraph
+        A dict from keys to tasks. The keys in its attribute ``results`` are the receive buffers
+        after the collective, as new arrays. The other keys are the buffers before it, and
+        a word and a row for each task of the plan, such as ``("reduce-TOKEN", 12)``. The token
+        differs from graph to graph, so that a cluster can compute several at once.
+
+    Raises
+    ------
+    PlanError
+        If the plan does not have the tasks of all ranks, a buffer is too short, or messages
+        do not match.
+    DeadlockError
+        If the plan has tasks that can never start.
+    MemoryLimitError
+        If the graph takes more memory than there is.
+    """
+    require_unfolded(plan, "computed by dask")
+    if plan.only_rank is not None:
+        raise PlanError(
+            f"this is rank {plan.only_rank}'s program alone; dask computes plans of all ranks"
+        )
+    _check_buffers(plan, sendbufs, recvbufs)
+    plan = without_calls(plan)
+    require_memory(plan.n_tasks * BYTES_PER_ROW, "the dask graph", "make", "use fewer ranks")
+    return _Tracing(plan, operation).graph(sendbufs, recvbufs)
+
+
+def _check_buffers(plan: Plan, sendbufs: Buffers, recvbufs: Buffers) -> None:
+    for name, buffers, which in (
+        ("sendbufs", sendbufs, Buffer.SEND),
+        ("recvbufs", recvbufs, Buffer.RECV),
+    ):
+        if len(buffers) != plan.n_ranks:
+            raise PlanError(f"{name}: {len(buffers)} buffers for {plan.n_ranks} ranks; give each")
+        for rank, buffer in enumerate(buffers):
+            n, needed = 0 if buffer is None else len(buffer), int(plan.buffer_sizes[rank, which])
+            if n < needed:
+                raise PlanError(
+                    f"{name}[{rank}] has {n} elements, the plan needs {needed}; give a longer one"
+                )
+
+
+class Part(NamedTuple):
+    """Elements ``low:high`` of a value; without a key, as many zeros."""
+
+    key: Key | None
+    low: int
+    high: int
+
+
+class _Memory:
+    """Contents of a buffer: stretches of values, in order of their places."""
+
+    def __init__(self, size: int, key: Key | None) -> None:
+        self.starts = [0, size]
+        self.parts: list[Part | None] = [Part(key, 0, size), None]
+
+    def _cut(self, at: int) -> int:
+        """Let a stretch begin at a place; return its number."""
+        i = bisect_right(self.starts, at) - 1
+        if self.starts[i] == at:
+            # Of empty stretches at one place the last one is meant, which is the end.
+            return i
+        part, done = self.parts[i], at - self.starts[i]
+        assert part is not None, "places lie inside the buffer"
+        self.starts.insert(i + 1, at)
+        self.parts[i] = part._replace(high=part.low + done)
+        self.parts.insert(i + 1, part._replace(low=part.low + done))
+        return i + 1
+
+    def read(self, low: int, high: int) -> list[Part]:
+        """Return the parts that lie at ``low:high``."""
+        if low == high:
+            return []
+        first = self._cut(low)
+        return [part for part in self.parts[first : self._cut(high)] if part is not None]
+
+    def write(self, low: int, high: int, key: Key, start: int) -> None:
+        """Put elements of a value, from its element `start` on, at ``low:high``."""
+        if low == high:
+            return
+        first = self._cut(low)
+        last = self._cut(high)
+        self.starts[first:last] = [low]
+        self.parts[first:last] = [Part(key, start, start + high - low)]
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """A task that joins parts of other tasks' values.
+
+    Parameters
+    ----------
+    parts : tuple of (int, int, int)
+        Number of the argument, first element, and the one past the last; -1 for zeros.
+    dtype : dtype
+    """
+
+    parts: tuple[tuple[int, int, int], ...]
+    dtype: np.dtype[Any]
+
+    def __call__(self, *values: Any) -> Array:
+        """Return the elements; further arguments only make it wait."""
+        found = [
+            np.zeros(high - low, self.dtype) if which < 0 else values[which][low:high]
+            for which, low, high in self.parts
+        ]
+        return np.concatenate(found) if found else np.zeros(0, self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Combine:
+    """A task that combines two operands, which parts of other tasks' values make up."""
+
+    operands: Gather
+    operation: ReductionOperation | str
+
+    def __call__(self, *values: Any) -> Array:
+        """Return ``left op right``."""
+        left, right = np.split(self.operands(*values), 2)
+        out = np.empty_like(left)
+        one = self.operation
+        (get_operation(one) if isinstance(one, str) else one).apply(left, right, out)
+        return out
+
+
+def receive(sent: Array, *_before: Any) -> Array:
+    """Return what a send has sent."""
+    return sent
+
+
+def compute(*_before: Any) -> None:
+    """Stand for computation, which moves nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """A task that returns a receive buffer after the collective, as a new array.
+
+    Parameters
+    ----------
+    written : tuple of (int, int, Gather)
+        Where in the buffer elements lie that have been written, and they.
+    dtype : dtype
+    """
+
+    written: tuple[tuple[int, int, Gather], ...]
+    dtype: np.dtype[Any]
+
+    def __call__(self, before: Array | None, *values: Any) -> Array:
+        """Return the buffer."""
+        result = np.zeros(0, self.dtype) if before is None else np.array(before)
+        for low, high, gather in self.written:
+            result[low:high] = gather(*values)
+        return result
+
+
+class _Tracing:
+    """Follows values through the buffers of a plan, in an order in which it can run."""
+
+    def __init__(self, plan: Plan, operation: ReductionOperation | None) -> None:
+        self.plan = plan
+        collective = plan.spec.collective if plan.spec else None
+        self.dtype = numpy_dtype(collective.datatype if collective else "uint8")
+        if operation is None and collective is not None and collective.op is not None:
+            operation = get_operation(collective.op.name)
+        self.operation = operation
+        self.execution = Execution.of(plan)
+        # Two graphs on one cluster must not have tasks of one name.
+        self.token = uuid4().hex
+        self.keys = [self._key(Op(op).name.lower(), i) for i, op in enumerate(plan.op.tolist())]
+        shared = [_Memory(int(n), None) for n in plan.shared_sizes]
+        self.memory = [
+            (
+                _Memory(int(sizes[Buffer.SEND]), self._key("sendbuf", rank)),
+                _Memory(int(sizes[Buffer.RECV]), self._key("recvbuf", rank)),
+                _Memory(int(sizes[Buffer.SCRATCH]), None),
+                shared[plan.rank_node[rank]],
+            )
+            for rank, sizes in enumerate(plan.buffer_sizes)
+        ]
+
+    def _key(self, word: str, number: int) -> Key:
+        return f"{word}-{self.token}", number
+
+    def graph(self, sendbufs: Buffers, recvbufs: Buffers) -> TaskGraph:
+        """Return the graph on some buffers."""
+        made: dict[Hashable, Any] = {}
+        for rank in range(self.plan.n_ranks):
+            made[self._key("sendbuf", rank)] = sendbufs[rank]
+            made[self._key("recvbuf", rank)] = recvbufs[rank]
+        n, is_recv = self.plan.n_tasks, (self.plan.op == Op.RECV).tolist()
+        for event in self.execution.events().tolist():
+            # A receive puts its message into memory in the end, others do all when they start.
+            row = event % n
+            if (event >= n) == is_recv[row]:
+                made[self.keys[row]] = self._task(row)
+        results = [self._key("result", rank) for rank in range(self.plan.n_ranks)]
+        return TaskGraph(made | {key: self._result(key[1]) for key in results}, results)
+
+    def _task(self, row: int) -> tuple[Any, ...]:
+        task = self.plan.task(row)
+        memory = self.memory[task.rank]
+        if task.op == Op.RECV:
+            parts: list[Part] = []
+            function: Callable[..., Any] = receive
+            needed: dict[Key, int] = {self.keys[int(self.execution.sender[row])]: 0}
+        else:
+            parts = [
+                part
+                for extent in task.reads
+                for low, high in _blocks(extent)
+                for part in memory[extent.buffer].read(low, high)
+            ]
+            needed = {}
+            gather = self._gather(parts, needed)
+            function = gather
+            if task.op == Op.COMPUTE:
+                function = compute
+            elif task.op == Op.REDUCE:
+                function = self._combine(row, gather)
+        start = 0
+        for extent in task.writes:
+            for low, high in _blocks(extent):
+                memory[extent.buffer].write(low, high, self.keys[row], start)
+                start += high - low
+        return function, *dict.fromkeys((*needed, *self._waits(row)))
+
+    def _combine(self, row: int, operands: Gather) -> Combine:
+        if self.operation is None:
+            raise PlanError(f"{self.plan.task(row)} reduces, but there is no operation; give one")
+        # Operations of MPI travel by name; others as they are, as workers may not know them.
+        name = self.operation.name
+        return Combine(operands, name if name in BUILTIN_OPERATIONS else self.operation)
+
+    def _waits(self, row: int) -> Iterable[Key]:
+        """Yield the tasks whose completion a task waits for."""
+        deps = self.plan.deps
+        own = slice(deps.indptr[row], deps.indptr[row + 1])
+        for before, kind in zip(deps.task[own].tolist(), deps.kind[own].tolist(), strict=True):
+            if not kind & ON_START:
+                yield self.keys[before]
+
+    def _gather(self, parts: Iterable[Part], needed: dict[Key, int]) -> Gather:
+        """Return the task that joins parts; number the values it needs in `needed`."""
+        places: list[tuple[int, int, int]] = []
+        for key, low, high in parts:
+            place = -1 if key is None else needed.setdefault(key, len(needed))
+            if places and places[-1][0] == place >= 0 and places[-1][2] == low:
+                places[-1] = (place, places[-1][1], high)
+            else:
+                places.append((place, low, high))
+        return Gather(tuple(places), self.dtype)
+
+    def _result(self, rank: int) -> tuple[Any, ...]:
+        memory, own = self.memory[rank][Buffer.RECV], self._key("recvbuf", rank)
+        needed: dict[Key, int] = {}
+        written = []
+        for low, part in zip(memory.starts, memory.parts, strict=True):
+            if part is None or part.low == part.high or part[:2] == (own, low):
+                continue
+            written.append((low, low + part.high - part.low, self._gather([part], needed)))
+        # Nothing that a rank must do is left out because its buffer does not show it.
+        last = [self.keys[row] for row in self._last_tasks(rank)]
+        return Finish(tuple(written), self.dtype), own, *dict.fromkeys((*needed, *last))
+
+    def _last_tasks(self, rank: int) -> list[int]:
+        """Return the tasks of a rank for whose completion no task of the plan waits."""
+        plan = self.plan
+        is_last = plan.rank == rank
+        is_last[plan.deps.task[plan.deps.kind & ON_START == 0]] = False
+        return np.flatnonzero(is_last).tolist()
+
+
+def _blocks(extent: Extent) -> Iterable[tuple[int, int]]:
+    """Yield the first element of every block of an extent, and the one past the last."""
+    stride, repeat, stride2, repeat2 = extent.pattern
+    for outer in range(repeat2):
+        for inner in range(repeat):
+            low = extent.offset + outer * stride2 + inner * stride
+            yield low, low + extent.count

@@ -1,0 +1,89 @@
+"""Commands on the workers of dask.distributed: the same answers, and mistakes in a line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collplan.own_algorithms import FILES
+from command_line import CommandLine
+
+OWN = """
+import os, pathlib
+
+pathlib.Path({folder!r}, str(os.getpid())).touch()
+"""
+
+
+@pytest.fixture
+def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(tmp_path, capsys)
+
+
+def test_compare_gives_what_it_gives_here(collplan: CommandLine, dask_client: Any) -> None:
+    """By the scheduler's address, and by its file."""
+    spec = collplan.write_spec(machine={"nodes": 2, "ranks_per_node": 4})
+    command = ["compare", str(spec), "--sizes", "64B,64KiB", "--candidates", "flat", "--json"]
+    here = collplan(*command).json()
+    assert collplan(*command, "--dask", dask_client.scheduler.address).json() == here
+    file = collplan.folder / "scheduler.json"
+    file.write_text(json.dumps({"address": dask_client.scheduler.address}))
+    assert collplan(*command, "--dask", str(file)).json() == here
+
+
+def test_workers_import_own_algorithms(
+    collplan: CommandLine,
+    dask_client: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The files of ``--import``, which workers that ran before do not inherit."""
+    own, seen = collplan.folder / "own.py", collplan.folder / "seen"
+    seen.mkdir()
+    own.write_text(OWN.format(folder=str(seen)))
+    monkeypatch.setenv(FILES, str(own))
+    spec = collplan.write_spec()
+    done = collplan(
+        "compare", spec, "--candidates", "ring", "--dask", dask_client.scheduler.address
+    )
+    assert done.status == 0, done
+    pids = {str(pid) for pid in dask_client.run(os.getpid).values()}
+    assert len(pids) == 2
+    assert pids <= {path.name for path in seen.iterdir()}
+
+
+def test_tune_lists_what_it_lists_here(collplan: CommandLine, dask_client: Any) -> None:
+    spec = collplan.write_spec(machine={"nodes": 2, "ranks_per_node": 4})
+    command = ["tune", str(spec), "--list", "--collectives", "all", "--json"]
+    here = collplan(*command).json()
+    assert collplan(*command, "--dask", dask_client.scheduler.address).json() == here
+
+
+def test_mistakes(collplan: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collplan.cli.workers.CONNECT_S", 1)
+    spec = str(collplan.write_spec(machine={"nodes": 2}))
+    for address in ("tcp://127.0.0.1:1", "frob://x", "not an address"):
+        error = collplan("compare", spec, "--dask", address).error()
+        assert f"--dask: no scheduler of dask.distributed at '{address}'" in error
+    broken = collplan.folder / "scheduler.json"
+    for text in ("{}", "[" * 100_000, "\ufeff", '{"address": 3}', " " * (1 << 20) + "{}"):
+        broken.write_text(text)
+        error = collplan("compare", spec, "--dask", str(broken)).error()
+        assert f"--dask: {broken} is no file that 'dask scheduler" in error
+    error = collplan("tune", spec, "-o", str(collplan.folder / "t"), "--dask", "x").error()
+    assert "--dask: measures nothing; give it with --list" in error
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert "pip install 'collplan[dask]'" in collplan("compare", spec, "--dask", "x").error()
+
+
+def test_a_scheduler_without_workers_is_said(collplan: CommandLine) -> None:
+    from distributed import LocalCluster
+
+    spec = str(collplan.write_spec(machine={"nodes": 2}))
+    with LocalCluster(n_workers=0, dashboard_address=":0") as cluster:
+        error = collplan("compare", spec, "--dask", cluster.scheduler_address).error()
+    assert "has no workers; start some, as with 'dask worker tcp://" in error

@@ -1,0 +1,65 @@
+"""Winners in sentences: sizes that one candidate leads together, by how much, and why."""
+
+from __future__ import annotations
+
+from collplan.reports.words import explain, winners
+from collplan.select.compared import Comparison, Pruned
+from collplan.select.comparison import compare
+from collplan.specs import PlanSpec
+
+
+def spec(count: int = 64, **method: object) -> PlanSpec:
+    return PlanSpec.model_validate(
+        {
+            "machine": {"nodes": 2, "ranks_per_node": 4, "lanes": 2},
+            "collective": {"kind": "allreduce", "count": count, "datatype": "int32"},
+            **method,
+        }
+    )
+
+
+def compared(counts: tuple[int, ...]) -> Comparison:
+    patterns = ["flat", "full_lane*", "native"]
+    return compare([spec(count) for count in counts], patterns=patterns)
+
+
+def test_each_run_of_sizes_is_a_sentence() -> None:
+    comparison = compared((16, 64, 1 << 20, 1 << 21))
+    lines = list(winners(comparison))
+    names = list(dict.fromkeys(comparison.leading.values()))
+    assert [line.partition(" wins ")[0] for line in lines] == names
+    last, size = lines[-1], 1 << 23
+    name = comparison.leading[size]
+    time = comparison.makespans[name, size]
+    native = comparison.makespans["native", size] / time
+    assert "8 MiB" in last
+    assert f"{time / comparison.bounds[size].time_s:.3g} times the bound" in last
+    assert f"{native:.2f} times as fast as native" in last
+    assert explain(name, comparison.specs[name]) in last
+
+
+def test_times_that_do_not_differ_are_not_called_faster() -> None:
+    comparison = compared((1 << 20,))
+    (size,) = comparison.sizes
+    comparison.makespans["other", size] = comparison.makespans[comparison.leading[size], size]
+    (line,) = winners(comparison)
+    assert ", as fast as other" in line
+    assert "1.00 times" not in line
+
+
+def test_a_leader_that_may_be_beaten_is_no_winner() -> None:
+    comparison = compared((16,))
+    (size,) = comparison.sizes
+    del comparison.best[size]
+    comparison.rivals[size] = [Pruned("other", size, "time", 0.0, 0.0, 0)]
+    (line,) = winners(comparison)
+    assert "is the best of those simulated at 64 B" in line
+
+
+def test_names_are_explained() -> None:
+    one = spec(decomposition="full_lane", algorithms={"lane": "ring"}, transport={"node": "shared"})
+    text = explain("full_lane lane=ring", one)
+    assert "every rank of a node talks to other nodes" in text
+    assert "lane: ring" in text
+    assert "shared memory" in text
+    assert explain("native", one).startswith("what MPICH chooses")

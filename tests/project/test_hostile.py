@@ -1,0 +1,179 @@
+"""Hostile files: each is refused by one line and exit status 2, within 1 GiB of address space."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import resource
+import subprocess
+import sys
+import tarfile
+import zipfile
+import zlib
+from pathlib import Path
+
+import pytest
+
+from folders import ROOT
+
+GIBIBYTE = 1 << 30
+SECONDS = 120
+ARCHIVE = ROOT / "tests/planner/formats/msccl/examples.tar.xz"
+ALGO = '<algo name="x" nchannels="1" nchunksperloop="2" ngpus="2" coll="allreduce" inplace="0">'
+GPU = '<gpu id="0" i_chunks="2" o_chunks="2" s_chunks="0">'
+MANY = [f"a{i}='1'" for i in range(400_000)]
+LAUGHS = '<!ENTITY l0 "lol">' + "".join(
+    f"<!ENTITY l{i} '" + f"&l{i - 1};" * 10 + "'>" for i in range(1, 12)
+)
+STEP = '<step s="0" type="s" srcbuf="i" srcoff="0" dstbuf="o" dstoff="0" cnt="1"/>'
+BCAST = "machine: {ranks_per_node: 4}\ncollective: {kind: bcast, count: 4}\n"
+RUN = {
+    "ranks": 4, "bytes": 16, "library": "x", "median_s": 1.0, "native_median_s": 1.0,
+    "predicted_s": 1.0, "measured_s": 1.0, "prediction_error": 0.0, "phases": [],
+}  # fmt: skip
+
+
+def example() -> str:
+    with tarfile.open(ARCHIVE) as archive:
+        file = archive.extractfile("ndv4_r48ll.xml")
+        assert file is not None
+        return file.read().decode()
+
+
+def zip_bomb() -> bytes:
+    """Return an archive whose member unpacks to 4 GiB."""
+    packed, n = io.BytesIO(), 1 << 22
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        with archive.open("plan.json", "w", force_zip64=True) as member:
+            for _ in range(64):
+                member.write(b" " * n)
+        archive.writestr("op.npy", b"\x93NUMPY")
+    return packed.getvalue()
+
+
+def npy_of_a_huge_shape() -> bytes:
+    """Return an archive whose column says that it has 2**60 rows."""
+    header = b"{'descr': '|i1', 'fortran_order': False, 'shape': (1152921504606846976,), }"
+    header += b" " * (117 - len(header)) + b"\n"
+    column = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("plan.json", "{}")
+        archive.writestr("op.npy", column)
+    return packed.getvalue()
+
+
+def aliases() -> str:
+    """Return YAML in which each line holds the line before it ten times."""
+    lines = ["a0: &a0 [x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
+    return "\n".join(lines)
+
+
+def convert(text: str | bytes) -> tuple[str, str | bytes, list[str]]:
+    return "x.xml", text, ["convert", "x.xml", "-o", "out.plan"]
+
+
+def compile_(text: str | bytes, name: str = "x.yaml") -> tuple[str, str | bytes, list[str]]:
+    return name, text, ["compile", name, "-o", "out.plan"]
+
+
+def verify(content: bytes) -> tuple[str, str | bytes, list[str]]:
+    return "x.plan", content, ["verify", "x.plan"]
+
+
+def measured(text: str | bytes) -> tuple[str, str | bytes, list[str]]:
+    arguments = ["report", "good.yaml", "-o", "out.html", "--seconds", "0", "--measured", "x.json"]
+    return "x.json", text, arguments
+
+
+def table(text: str | bytes, name: str = "x.yaml") -> tuple[str, str | bytes, list[str]]:
+    return name, text, ["export", name, "--to", "ompi", "-o", "out.rules"]
+
+
+HOSTILE = {
+    "entities that expand": convert(f"<!DOCTYPE algo [{LAUGHS}]>{ALGO}&l11;</algo>"),
+    "entities in attributes": convert(f'<!DOCTYPE a [{LAUGHS}]><algo name="&l11;"/>'),
+    "an external entity": convert(
+        '<!DOCTYPE algo [<!ENTITY x SYSTEM "file:///etc/passwd">]><algo name="&x;"/>'
+    ),
+    "an external document type": convert('<!DOCTYPE algo SYSTEM "http://192.0.2.1/x"><algo/>'),
+    "an undeclared entity": convert(ALGO + "&x;</algo>"),
+    "a huge attribute": convert(f'<algo coll="{"x" * (60 << 20)}"/>'),
+    "a huge attribute of a step": convert(
+        ALGO + GPU + f'<tb id="0" send="1" recv="-1" chan="0"><step type="{"x" * (50 << 20)}"/>'
+    ),
+    "a huge file": convert(b" " * ((1 << 26) + 1)),
+    "deep elements": convert("<algo>" * 1_000_000),
+    "many attributes": convert("<algo " + " ".join(MANY) + "/>"),
+    "many steps": convert(
+        ALGO
+        + GPU
+        + '<tb id="0" send="1" recv="-1" chan="0">'
+        + "".join(STEP.replace('s="0"', f's="{i}"', 1) for i in range(270_000))
+    ),
+    "many GPUs": convert(ALGO.replace('ngpus="2"', 'ngpus="99999999"') + "</algo>"),
+    "digits": convert(ALGO.replace('ngpus="2"', f'ngpus="{"9" * 5_000_000}"') + "</algo>"),
+    "chunks without end": convert(
+        ALGO + GPU.replace('s_chunks="0"', 's_chunks="999999999999"') + "</gpu></algo>"
+    ),
+    "a cut schedule": convert(example()[:100_000]),
+    "a schedule of another encoding": convert('<?xml version="1.0" encoding="EBCDIC"?><algo/>'),
+    "control characters": convert(ALGO.replace("allreduce", "all\x1b[31mreduce")),
+    "bytes that are no text": convert(b"<algo \xff\xfe\x00/>"),
+    "nothing": convert(""),
+    "a plan for a schedule": convert(zip_bomb()),
+    "aliases of aliases": compile_(aliases()),
+    "deep YAML": compile_("[" * 200_000),
+    "deep mappings": compile_("{a: " * 100_000),
+    "a huge scalar": compile_("machine: " + "9" * (40 << 20)),
+    "a tag of Python": compile_("machine: !!python/object/apply:os.system ['true']"),
+    "deep JSON": compile_("[" * 200_000, "x.json"),
+    "a zip bomb": verify(zip_bomb()),
+    "a column of a huge shape": verify(npy_of_a_huge_shape()),
+    "a cut plan": verify(zip_bomb()[:200]),
+    "deep JSON as recording": measured("[" * 1_000_000),
+    "a huge recording": measured(b" " * ((1 << 25) + 1)),
+    "a cut recording": measured(json.dumps(RUN)[:-30]),
+    "a recording of numbers beyond numbers": measured(json.dumps(RUN).replace("1.0", "1e999")),
+    "a recording of digits": measured(json.dumps(RUN).replace("16", "9" * 10_000)),
+    "a recording of other ranks": measured(json.dumps(RUN | {"ranks": 1 << 60})),
+    "a deep table": table("[" * 200_000),
+    "a table of aliases": table(aliases()),
+    "a table that is a bomb": table(zlib.compress(b"x" * 1000), "x.json"),
+}
+"""Files by what is hostile in them: a name, contents, and the command that reads them."""
+
+
+def limit() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (GIBIBYTE, GIBIBYTE))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits are Linux's")
+@pytest.mark.parametrize("name", HOSTILE)
+def test_one_line_and_no_memory(name: str, tmp_path: Path) -> None:
+    file, content, arguments = HOSTILE[name]
+    (tmp_path / file).write_bytes(content.encode() if isinstance(content, str) else content)
+    (tmp_path / "good.yaml").write_text(BCAST)
+    before = set(os.listdir(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-m", "collplan", *arguments],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        timeout=SECONDS,
+        preexec_fn=limit,
+    )
+    said = done.stderr.decode()
+    assert done.returncode == 2, said[-2000:]
+    assert done.stdout == b""
+    assert said.startswith("collplan: error: ")
+    assert said.count("\n") == 1
+    assert len(said) < 2000
+    assert said[:-1].isprintable()
+    assert set(os.listdir(tmp_path)) == before
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(HOSTILE) >= 30
