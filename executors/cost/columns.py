@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from collplan.executors.cost.prefetching import prefetch
-from collplan.planner.arrays import Ints
 from collplan.executors.cost.tables import inner
+from collplan.planner.arrays import Ints
 from collplan.planner.arrays.jit import compile_with
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import Op, Plan
@@ -23,7 +23,7 @@ _SEND, _RECV = int(Op.SEND), int(Op.RECV)
 _PAIR: Final = np.dtype([("key", "i8"), ("first", "i4"), ("last", "i4")])
 """A slot of the hash table: the pair of ranks plus 1, and its ends that wait for the other end."""
 _AHEAD: Final = 12
-"""How many rows ahead slots are prefetched."""
+"""Number of rows ahead of which slots are prefetched."""
 _DIRECT: Final = 4
 """Largest ratio of rank pairs to messages at which every pair has a slot of its own."""
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from collplan.planner.arrays.jit import Kernel
 
 N_RECENT: Final = 8
-"""How many sends later the rows are prefetched that depend on what was prefetched for a send."""
+"""Number of sends after which rows are prefetched that depend on what a send prefetched."""
 
 
 def _prefetch(records: Any, place: int) -> None:
