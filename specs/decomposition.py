@@ -68,8 +68,8 @@ class Decomposition(ShortModel):
     Parameters
     ----------
     name : str
-        One of `DECOMPOSITIONS`. ``flat`` runs one algorithm over all ranks;
-        ``hierarchical`` talks across nodes through one leader per node,
+        The decomposition. ``flat`` runs one algorithm over all ranks;
+        ``hierarchical`` communicates between nodes through one leader per node,
         ``multi_leader`` through `leaders` of them, ``full_lane`` through all
         ranks; ``mesh`` goes dimension by dimension over `shape`;
         ``guideline`` composes the collective of others over all ranks;
@@ -83,10 +83,10 @@ class Decomposition(ShortModel):
         topology, ``switch`` (or ``rack``), the nodes of a switch, or ``group``, those of a
         group. Of a mesh without a shape: the ranks of what are a row.
     node, lane : Decomposition
-        How to split in turn what runs inside nodes, and what runs across.
+        Decomposition of the collectives inside nodes (`node`) and between nodes (`lane`).
     form : str
-        Which composition, for ``guideline``: as ``reduce+bcast``; for the
-        others how a collective runs through leaders, where there is a choice.
+        For ``guideline``, the composition, as ``reduce+bcast``; for the others,
+        the way in which leaders run the collective, if there are several.
     shares : str
         How much each leader carries, for ``multi_leader`` and ``full_lane``: ``equal``
         shares of a vector and whole blocks, or ``balanced``, what its lane can carry of
