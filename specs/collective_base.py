@@ -42,6 +42,13 @@ Count = Annotated[
 class CollectiveModel(SpecModel):
     """The base of all collectives.
 
+    Parameters
+    ----------
+    kind : str
+        The collective's name.
+
+    Notes
+    -----
     Class variables are the traits of a kind. Only its semantics, reference, algorithms
     and native call know more of it. A field that a kind does not have reads as None,
     False, or 0 elements of uint8.
@@ -217,14 +224,28 @@ class ByKind(dict[str, Function]):
 
 
 class Moving(CollectiveModel):
-    """The base of collectives that move elements."""
+    """The base of collectives that move elements.
+
+    Parameters
+    ----------
+    count : int
+        Elements: MPI's count of the collective.
+    datatype : str
+        Type of the elements, by numpy's name.
+    """
 
     count: Count
     datatype: Datatype = "float64"
 
 
 class Combining(CollectiveModel):
-    """The base of collectives that combine elements."""
+    """The base of collectives that combine elements.
+
+    Parameters
+    ----------
+    op : Operation
+        Operation that combines elements.
+    """
 
     op: Operation = SUM
 

@@ -67,8 +67,8 @@ class Decomposition(ShortModel):
     Parameters
     ----------
     name : str
-        One of `DECOMPOSITIONS`. ``flat`` runs one algorithm over all ranks;
-        ``hierarchical`` talks across nodes through one leader per node,
+        The decomposition. ``flat`` runs one algorithm over all ranks;
+        ``hierarchical`` communicates between nodes through one leader per node,
         ``multi_leader`` through `leaders` of them, ``full_lane`` through all
         ranks; ``mesh`` goes dimension by dimension over `shape`;
         ``guideline`` composes the collective of others over all ranks;
@@ -80,10 +80,10 @@ class Decomposition(ShortModel):
     by : str
         What counts as a node: ``node``, or ``numa`` for NUMA domains.
     node, lane : Decomposition
-        How to split in turn what runs inside nodes, and what runs across.
+        Decomposition of the collectives inside nodes (`node`) and between nodes (`lane`).
     form : str
-        Which composition, for ``guideline``: as ``reduce+bcast``; for the
-        others how a collective runs through leaders, where there is a choice.
+        For ``guideline``, the composition, as ``reduce+bcast``; for the others,
+        the way in which leaders run the collective, if there are several.
     shares : str
         How much each leader carries, for ``multi_leader`` and ``full_lane``: ``equal``
         shares of a vector and whole blocks, or ``balanced``, what its lane can carry of

@@ -28,7 +28,7 @@ class Operation(ShortModel):
     Parameters
     ----------
     name : str
-        One of `BUILTIN`, or the name of a registered operation.
+        A predefined operation, or the name of a registered one.
     commutative : bool
         Whether operands may be combined in another order than that of the
         ranks. True for predefined operations unless said otherwise (False

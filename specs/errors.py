@@ -9,7 +9,7 @@ from typing import Any, Final
 
 
 class CollplanError(Exception):
-    """A mistake that the user can mend; one line for each: subject, problem, way out."""
+    """An error that the user can correct; its message has subject, problem and a way out."""
 
 
 class SpecError(CollplanError):

@@ -132,8 +132,8 @@ class Machine(ShortModel):
         of each, as ``[100Gbit, 25Gbit]``. The network's `G_ns_per_byte` is that of the fastest;
         others take longer in proportion.
     rank_order : "block", "cyclic" or tuple of int
-        Fill node after node, deal ranks around the nodes that have room, or
-        say the node of every rank.
+        ``block`` fills node after node, ``cyclic`` deals ranks around the nodes that have
+        room; a list states the node of every rank.
     network : Network
         What communication costs.
     placement : Placement or None

@@ -49,7 +49,7 @@ class NamedOption(ShortModel):
     Parameters
     ----------
     name : str
-        What is chosen.
+        Name of the algorithm or pass.
     options : dict
         Its options by name.
 
@@ -186,7 +186,7 @@ class Transport(ShortModel):
     Parameters
     ----------
     name : str
-        What ranks of one node use: ``messages``, or ``shared`` memory.
+        Transport between ranks of one node: ``messages``, or ``shared`` memory.
     roles : dict
         Instead, a transport for the phases of each role, as ``{node: shared}``;
         the others use messages.

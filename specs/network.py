@@ -21,13 +21,13 @@ class Link(SpecModel):
     L_ns : float
         Latency: from the end of the sender's overhead to the message's arrival.
     o_ns : float
-        Overhead: the time a core is busy with sending or receiving one message.
+        Overhead: the time for which a core is busy with sending or receiving one message.
     g_ns : float
         Gap: the least time between two messages on one lane and direction.
     G_ns_per_byte : float
-        Gap a byte: the inverse of the lane's bandwidth.
+        Gap per byte: the inverse of the lane's bandwidth.
     O_ns_per_byte : float
-        Overhead a byte: the time a core is busy with each byte of a message.
+        Overhead per byte: the time for which a core is busy with each byte of a message.
     offload : bool
         The adapter writes incoming bytes to memory by itself: G keeps the lane
         only. Otherwise it keeps the receiver's core too, as in LogGOPSim.
@@ -95,39 +95,41 @@ class Network(ShortModel):
     Parameters
     ----------
     core : Link
-        Both ends on one core. A link stated in part has the defaults for the rest.
+        Link between two ranks on one core. Parameters that are left out have their defaults.
     numa : Link
-        Different cores of one NUMA domain.
+        Link between two cores of one NUMA domain.
     node : Link
-        Different NUMA domains of one node.
+        Link between two NUMA domains of one node.
     network : Link
-        Different nodes.
+        Link between two nodes.
     eager_limit_bytes : int
-        Messages above this many bytes wait for their receive (rendezvous): LogGPS's S.
+        Size of the largest eager message, S of LogGPS. Longer ones wait for their receive
+        (rendezvous).
     handshake : bool
-        A rendezvous asks the receiver first: its bytes set out one o + L after
-        the receive is posted and the request, o + L long too, is there.
+        Whether a rendezvous asks the receiver first. Its bytes then leave o + L after the
+        receive is posted and the request, which takes o + L too, has arrived.
     turn_bytes : int or None
-        Messages that leave a node by one lane take turns of this number of bytes, as
-        connections of TCP share an adapter; None for one after another.
+        Number of bytes after which messages that leave a node by the same lane take turns,
+        as TCP connections share an adapter. None sends one message after another.
     burst_bytes : int
-        What passes at once over a lane that has been idle, as a token bucket lets it.
+        Number of bytes that pass at once over a lane that has been idle, as a token bucket
+        permits.
     copy_ns_per_byte : float
-        Time a core takes to copy a byte within memory.
+        Time that a core takes to copy a byte within memory.
     reduce_ns_per_byte : float
-        Time a core takes to combine a byte of two operands.
+        Time that a core takes to combine a byte of two operands.
     strided_ns_per_byte : float
-        What a byte costs a core more where it is not in one piece: in a copy, a
-        reduction, or at the end of a message that a derived datatype describes.
+        Additional time of a core per byte of data that is not contiguous: in a copy, a
+        reduction, or at the end of a message with a derived datatype.
     cache_bytes : int or None
-        A core's share of the caches; None for one that holds everything.
+        Share of the caches per core. None is a cache that holds everything.
     uncached_ns_per_byte : float
-        What a byte of a copy or reduction costs more where what it works on is
-        larger than that: the rank's buffers it touches, whole, and of shared
-        memory what the rank's copies and reductions of its phase touch.
+        Additional time per byte of a copy or reduction whose working set is larger than
+        `cache_bytes`. The working set has all of the rank's buffers that the task touches,
+        and the shared memory that the rank's tasks of the same phase touch.
     memory_ns_per_byte : float
-        Time a node's memory is busy with a byte that its cores copy, reduce, or
-        send each other; 0 leaves the memory out.
+        Time per byte for which a node's memory is busy when its cores copy, reduce, or send
+        each other data. With 0, the memory limits nothing.
     processors : int or None
         Processors that the cores of all nodes together really are, as on an
         emulated cluster; None for as many as there are cores.

@@ -89,17 +89,17 @@ class PlanSpec(SpecModel):
     Parameters
     ----------
     machine : Machine
-        Where the ranks live; one rank on one node unless said otherwise.
+        The machine on which ranks run; by default one node with one rank.
     collective : Collective
-        What to compute.
+        The collective to compute.
     decomposition : Decomposition
-        How to split the collective over the machine.
+        Division of the collective over nodes and lanes, a mesh, or other collectives.
     algorithms : AlgorithmChoice or AlgorithmsByRole
-        Which algorithm, with options; ``auto`` leaves it to the planner. What
-        decompositions compose takes one per role, as ``{node: ring, lane: chain}``.
+        The algorithm, with options; ``auto`` leaves the choice to the planner. The
+        components of a decomposition have one per role, as ``{node: ring, lane: chain}``.
     transport : Transport
-        How ranks of one node pass each other data: ``messages``, or ``shared``
-        memory, for all phases or by role, as ``{node: shared}``.
+        Transport between ranks of one node: ``messages``, or ``shared`` memory, for all
+        phases or by role, as ``{node: shared}``.
     passes : tuple of PassChoice
         Rewrites of the plan, in order.
 

@@ -30,6 +30,13 @@ class Vector(CollectiveModel):
     """The base of collectives whose counts differ per rank.
 
     `count` is the total of all blocks.
+
+    Parameters
+    ----------
+    counts : Counts
+        Elements per rank, or how they are drawn.
+    datatype : str
+        Type of the elements, by numpy's name.
     """
 
     counts: Annotated[Counts, Field(description="Elements per rank, or how they are drawn.")]

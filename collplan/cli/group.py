@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "algorithms": "List the algorithms with their requirements.",
     "schema": "Write the JSON Schema of specs, for editors.",
     "doctor": "Check MPI and graphviz, and report problems.",
+    "help": "Explain a command, a pass, or the fields of specs.",
 }
 """Every command with its line of help; the module of the same name holds it."""
 
@@ -69,7 +70,7 @@ class LazyGroup(TyperGroup):
 def group() -> Any:
     """Return the root command."""
     app = typer.Typer(
-        cls=LazyGroup, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+        cls=LazyGroup, add_completion=True, rich_markup_mode=None, pretty_exceptions_enable=False
     )
     app.callback()(_root)
     return typer.main.get_command(app)

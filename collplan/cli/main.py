@@ -21,6 +21,9 @@ INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
 """Exit status after a write into a pipe without a reader: 128 + SIGPIPE, as shells report it."""
 
+COMPLETING: Final = "_COLLPLAN_COMPLETE"
+"""Environment variable by which the script of a shell asks for completions."""
+
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _GIBIBYTE: Final = 1 << 30
@@ -43,6 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 good, 1 the answer is no or the output cannot be written, 2 bad input,
         130 interrupted, 141 the reader of the output has left.
     """
+    if argv is None and COMPLETING in os.environ:
+        return complete()
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
         keep_freed_memory()
@@ -58,6 +63,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, OutputError) as error:
         return _fail(error)
     return status
+
+
+def complete() -> int:
+    """Print what the words of an unfinished command line can go on with, for a shell."""
+    try:
+        group().main(args=[], prog_name="collplan")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else FAILED
+    return 0
 
 
 def _fail(error: OSError | OutputError) -> int:

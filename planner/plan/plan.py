@@ -93,7 +93,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task, for people: a view of row `row`."""
+    """One task of a plan, as an object: a copy of row `row` that prints well."""
 
     row: int
     op: Op
@@ -333,7 +333,8 @@ class Plan(Columns):
                 )
             for column in part.TYPES:
                 length = len(getattr(part, column))
-                if column != "indptr" and length != len(part):
+                # Of waits for other ranks, `awaited` has rows of its own.
+                if column not in ("indptr", "awaited") and length != len(part):
                     raise PlanFormatError(
                         f"{name}.{column} has {length} entries, the other columns {len(part)}"
                     )

@@ -406,10 +406,10 @@ REDUCTIONS = ("reduce", "allreduce", "reduce_scatter_block")
 
 @pytest.mark.parametrize("name", ["hierarchical", "full_lane", "guideline", "mesh", "auto"])
 @pytest.mark.parametrize("kind", [*REDUCTIONS, "scan", "exscan", "bcast", "allgather", "alltoall"])
-def test_what_the_readme_says_of_rank_orders(kind: str, name: str) -> None:
+def test_what_the_first_page_says_of_rank_orders(kind: str, name: str) -> None:
     """Any number of ranks per node and any order, but for operands in order without runs."""
-    readme = " ".join((ROOT / "README.md").read_text().split())
-    assert "any number of ranks per node and any rank order, with one exception:" in readme
+    page = " ".join((ROOT / "docs" / "index.md").read_text().split())
+    assert "any number of ranks per node and any rank order, with one exception:" in page
     decomposition: Any = name
     for machine in ORDERS:
         n_ranks = 8 if machine["nodes"] == 2 else 6

@@ -10,6 +10,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,15 +28,24 @@ from folders import ROOT
 from mpi_launching import MPIS, mpi_python, mpiexec_of, run
 
 DOCS = ROOT / "docs"
-PAGES = sorted(DOCS.glob("*.md"))
+PAGES = sorted(page for page in DOCS.rglob("*.md") if DOCS / "site" not in page.parents)
 README = ROOT / "README.md"
+LOOSE = (README, ROOT / "CONTRIBUTING.md")
 NAMES = (
     "plan", "proof", "cost-model", "cost-report", "algorithms", "decompositions", "executing",
     "emulation", "benchmarks", "comparing", "calibrating", "overlap", "alltoall",
     "alltoall-model",
     "exporting", "tuning", "drop-in", "specs", "architecture", "scale", "irregular",
     "networks", "synthesis", "gallery", "cluster", "native-programs",
-    "report",
+    "report", "index", "measurements",
+    *(f"tutorials/{name}" for name in ("first-plan", "first-program", "first-table")),
+    *(
+        f"how-to/{name}"
+        for name in (
+            "which-allreduce", "mpi4py-program", "job-script", "write-an-algorithm", "shell",
+            *("paper-a", "paper-b", "paper-c", "paper-d"),
+        )
+    ),
 )  # fmt: skip
 IMAGES = {
     "allreduce": ("allreduce_small", "auto"),
@@ -61,38 +71,51 @@ MODELLED = {
 }
 """Images that a command plots."""
 MAX_IMAGE_BYTES = 150_000
-MPI_COMMANDS = ("run", "doctor")
-"""Commands that start ranks: the README's are run, elsewhere their arguments are parsed."""
-
+SHELLS = ("", "bash", "sh")
+"""Languages of blocks that no test can run as they are: they say why, or are `console`."""
 _BLOCK = re.compile(
-    r"(?:<!-- from (?P<source>\S+) -->\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$",
+    r"(?:<!-- (?P<about>from|file|not run:|output varies:) (?P<told>[^\n]+) -->\n)?"
+    r"^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
+_INDENTED = re.compile(r"^[ \t]+```(\w*)\n.*?^[ \t]+```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _WALL_CLOCK = re.compile(r"\bin \d[\d.]* (?:ns|µs|ms|s)\b")
 _KERNELS = re.compile(
     r" \(and [^)]* to compile kernels, once\)|^collplan: compiling kernels.*\n", re.M
 )
 """Lines that only the first run prints."""
+_SETTING = re.compile(r"[A-Z_]+=")
 _STATUS = re.compile(r"\s+# exit status (\d)$")
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a page, and the file it says it is from."""
+    """A fenced block of a page, and what the comment before it says.
+
+    ``from FILE``: the text is a part of the file. ``file FILE``: commands of the page find a file
+    of this name and text. ``not run: REASON``: it needs what a test does not have. ``output varies:
+    REASON``: commands are run, and what they print is not compared.
+    """
 
     page: Path
     line: int
     language: str
     text: str
-    source: str | None
+    about: str | None
+    told: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
 
 
 def blocks(page: Path) -> Iterator[Block]:
     text = page.read_text()
     for match in _BLOCK.finditer(text):
         line = text.count("\n", 0, match.start("text"))
-        yield Block(page, line, match["language"], match["text"], match["source"])
+        about, told = match["about"], match["told"] or ""
+        yield Block(page, line, match["language"], match["text"], about, told)
 
 
 @pytest.fixture
@@ -104,20 +127,43 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def name_of(page: Path) -> str:
+    return str(page.relative_to(DOCS if page.is_relative_to(DOCS) else ROOT).with_suffix(""))
+
+
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("page", [*PAGES, README], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, *LOOSE], ids=name_of)
 def test_pages_do_what_they_say(page: Path, capfd: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {"__name__": page.stem}
     for block in blocks(page):
-        if block.source is not None:
-            assert block.text in (ROOT / block.source).read_text(), f"{page}:{block.line}"
-        elif block.language == "python":
+        if block.about == "from":
+            assert block.text in (ROOT / block.told).read_text(), block.place
+        elif block.about == "file":
+            Path(block.told).write_text(block.text)
+        elif block.language == "python" and block.about != "not run:":
             check_python(block, names)
         elif block.language == "console":
             for command, shown in commands(block):
                 check_command(block, command, shown, capfd)
         elif block.language == "yaml":
             parse_spec(yaml.safe_load(block.text))
+
+
+def test_blocks_that_are_not_run_say_why() -> None:
+    """Every command of a page is in a block that tests run, or that says why they do not."""
+    silent = [
+        block.place
+        for page in [*PAGES, *LOOSE]
+        for block in blocks(page)
+        if (block.language in SHELLS or re.search(r"^\$ ", block.text, re.MULTILINE))
+        and block.language != "console"
+        and block.about != "not run:"
+    ]
+    indented = {one for page in [*PAGES, *LOOSE] for one in _INDENTED.findall(page.read_text())}
+    assert indented <= {"text"}, (
+        "blocks of commands begin in the first column: tests see them there"
+    )
+    assert not silent, "put '<!-- not run: REASON -->' before, or make it a console block"
 
 
 def check_python(block: Block, names: dict[str, Any]) -> None:
@@ -141,26 +187,54 @@ def commands(block: Block) -> Iterator[tuple[str, str]]:
 
 
 def check_command(block: Block, line: str, shown: str, capfd: pytest.CaptureFixture[str]) -> None:
-    place = f"{block.page}:{block.line}: {line}"
+    place = f"{block.place}: {line}"
     stated = _STATUS.search(line)
     words = shlex.split(line[: stated.start()] if stated else line)
-    if words[0] != "collplan":
-        scripts = [word for word in words if word.endswith(".py")]
-        assert scripts, f"{place}: neither collplan nor a script"
-        assert all((ROOT / script).is_file() for script in scripts), place
-        return
+    settings = dict(word.split("=", 1) for word in takewhile(_SETTING.match, words))
+    words = words[len(settings) :]
     capfd.readouterr()
-    if words[1] in MPI_COMMANDS and block.page != README:
-        assert main([*words[1:], "--help"]) == 0, place
+    if block.about == "not run:":
+        check_words(words, place)
         return
-    status = main(words[1:])
-    output = capfd.readouterr()
-    text = output.out + output.err
+    if words[0] == "collplan" and words[1] != "--import":
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in settings.items():
+                patch.setenv(name, value)
+            status = main(words[1:])
+        output = capfd.readouterr()
+        text = output.out + output.err
+    else:
+        done = run(program(words, place))
+        status, text = done.returncode, done.stdout + done.stderr
     assert status == (int(stated[1]) if stated else 0), f"{place}\n{text}"
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    if shown.strip():
+    if shown.strip() and block.about != "output varies:":
         matches = doctest.OutputChecker().check_output(plain(shown), plain(text), flags)
         assert matches, f"{place} printed\n{text}"
+
+
+def check_words(words: list[str], place: str) -> None:
+    """Check what can be checked of a command that is not run: its options, and its script."""
+    if words[0] == "collplan":
+        assert main([*words[1:], "--help"]) == 0, place
+    scripts = [word for word in words if word.endswith(".py") and "/" in word]
+    assert all((ROOT / script).is_file() for script in scripts), place
+    assert words[0] == "collplan" or scripts, f"{place}: neither collplan nor a script"
+
+
+def program(words: list[str], place: str) -> list[str]:
+    """Return the words that run a script, under MPICH where the command names mpiexec.
+
+    A command that imports an algorithm has a process of its own, and this one does not keep it.
+    """
+    python = mpi_python("mpich")
+    if words[0] == "collplan":
+        return [str(python), "-m", *words]
+    if words[0] == "mpiexec":
+        words = [str(mpiexec_of(python)), *words[1:]]
+    assert "python" in words, f"{place}: neither collplan nor a script"
+    at = words.index("python")
+    return [*words[:at], str(python), *words[at + 1 :]]
 
 
 def plain(text: str) -> str:
@@ -171,18 +245,18 @@ def plain(text: str) -> str:
 
 
 def test_pages_are_there() -> None:
-    assert {page.stem for page in PAGES} == set(NAMES)
+    assert {name_of(page) for page in PAGES} == set(NAMES)
 
 
-@pytest.mark.parametrize(
-    "page", [*PAGES, README, ROOT / "CHANGELOG.md"], ids=lambda page: page.stem
-)
+@pytest.mark.parametrize("page", [*PAGES, *LOOSE, ROOT / "CHANGELOG.md"], ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in _LINK.findall(page.read_text()):
         if "://" in target:
             continue
         path, _, anchor = target.partition("#")
         file = page.parent / path if path else page
+        if file.resolve().is_relative_to(DOCS / "reference"):
+            continue  # generated pages, whose links `make docs` checks
         assert file.exists(), f"{page.name} links to {target}"
         if anchor:
             assert anchor in anchors(file), f"{page.name} links to {target}"

@@ -87,7 +87,7 @@ class Traffic(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """What tables are made of: columns of a message graph and of a platform."""
+    """Columns of a message graph and of a platform, of which tables are made."""
 
     source: Ints
     target: Ints

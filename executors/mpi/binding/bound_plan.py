@@ -126,20 +126,20 @@ class _NoEngine:
 
 
 class BoundPlan:
-    """A plan bound to a communicator and buffers; made by `bind`.
+    """A plan that is bound to a communicator and buffers, as `bind` returns it.
 
-    Like a persistent collective: `start`, then `test` or `wait`; a call does
-    both. Between `start` and completion the buffers belong to the plan. As a
-    context manager it frees itself.
+    Use it like a persistent collective of MPI: call `start`, then `test` until it returns
+    True, or `wait`. Calling the object starts and waits. Do not access the buffers between
+    `start` and completion. At the end of a ``with`` block it is freed.
 
     Attributes
     ----------
     why_callback : str or None
-        Why Python reduces; None where machine code does, or nothing is reduced.
+        Why Python executes reductions; None if machine code does, or nothing is reduced.
     progress : {"thread", "caller"}
-        What runs background tasks: a thread on communication cores, or the thread that calls.
+        Runner of background tasks: a thread on communication cores, or the calling thread.
     why_caller : str or None
-        Why no thread does; None if one does.
+        Why no thread runs them; None if one does.
     lacks_thread : bool
         Whether the plan has communication cores for this rank, and no thread uses them.
     """

@@ -1,0 +1,123 @@
+"""`collplan help`, and completion in shells."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collplan.cli.group import COMMANDS
+from collplan.planner.passes.registry import pass_registry
+from collplan.reports.spec_fields import definitions
+from command_line import CommandLine
+from folders import ROOT
+
+
+@pytest.fixture
+def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(tmp_path, capsys)
+
+
+def test_all_topics_are_listed(collplan: CommandLine) -> None:
+    topics = collplan("help", "--json").json()["topics"]
+    specs = {"spec" if name == "Spec" else f"spec {name}" for name in definitions()}
+    assert set(topics) == {*COMMANDS, *specs, *pass_registry}
+    assert all(topics.values())
+    assert "limit_requests" in collplan("help").out
+
+
+def test_every_topic_has_its_text(collplan: CommandLine) -> None:
+    for topic in collplan("help", "--json").json()["topics"]:
+        outcome = collplan("help", *topic.split())
+        assert outcome.status == 0, topic
+        assert len(outcome.out) > 40, topic
+        document = collplan("help", *topic.split(), "--json").json()
+        assert document.get("text") or document["about"]
+
+
+def test_help_of_a_command_is_its_own(collplan: CommandLine) -> None:
+    assert collplan("help", "tune").out == collplan("tune", "--help").out
+    assert collplan("help", "bench", "overlap").out == collplan("bench", "overlap", "--help").out
+
+
+def test_fields_are_found_in_any_case(collplan: CommandLine) -> None:
+    shown = collplan("help", "spec", "machine").out
+    assert "numa_domains: whole number from 1 to 1024; default 1" in shown
+    assert collplan("help", "spec", "Machine").out == shown
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("compaer",), "did you mean 'compare'?"),
+        (("nothing", "like", "it"), "'collplan help' lists all topics"),
+        (("tune", "x"), "collplan tune has no command 'x'; it has no commands of its own"),
+        (("bench", "x"), "valid: lane-pattern, multi-collective, guideline, overlap"),
+        (("spec", "x"), "'x' is not a type of fields in specs; valid: Spec,"),
+        (("segment", "x"), "'segment x' is not a topic"),
+    ],
+)
+def test_unknown_topics_are_one_line(
+    collplan: CommandLine, words: tuple[str, ...], hint: str
+) -> None:
+    outcome = collplan("help", *words)
+    assert outcome.status == 2
+    assert hint in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+def complete(shell: str, words: str, **variables: str) -> list[str]:
+    """Return the lines that a shell gets for an unfinished command line."""
+    asked = {
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+        "_TYPER_COMPLETE_ARGS": words,
+        "_COLLPLAN_COMPLETE": f"complete_{shell}",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "collplan"],
+        env={**os.environ, **asked, **variables},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [line for line in done.stdout.splitlines() if line]
+
+
+def test_bash_completes_commands_and_options() -> None:
+    assert complete("bash", "collplan co") == ["compile", "cost", "compare"]
+    assert set(complete("bash", "collplan ")) == set(COMMANDS)
+    assert complete("bash", "collplan compare --siz") == ["--sizes"]
+    assert complete("bash", "collplan bench lan") == ["lane-pattern"]
+    assert complete("bash", "collplan algorithms --like mpi") == ["mpich"]
+    assert complete("bash", "collplan compile exam") == []  # files are the shell's own business
+
+
+def test_zsh_and_fish_complete_with_help() -> None:
+    assert '"compile":"Compile a spec' in "".join(complete("zsh", "collplan com"))
+    fish = complete("fish", "collplan com", _TYPER_COMPLETE_FISH_ACTION="get-args")
+    assert [line.split("\t")[0] for line in fish] == ["compile", "compare"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_scripts_for_shells_are_printed_and_installed(shell: str, tmp_path: Path) -> None:
+    chosen = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1", "HOME": str(tmp_path)}
+
+    def run(option: str) -> str:
+        command = [sys.executable, "-m", "collplan", option, shell]
+        environment = {**os.environ, **chosen}
+        done = subprocess.run(
+            command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    script = run("--show-completion")
+    assert f"_COLLPLAN_COMPLETE=complete_{shell}" in script
+    installed = run("--install-completion").split(" installed in ")[1].splitlines()[0]
+    assert installed.startswith(str(tmp_path))
+    assert f"_COLLPLAN_COMPLETE=complete_{shell}" in Path(installed).read_text()
