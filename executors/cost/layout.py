@@ -248,8 +248,9 @@ def link_dependencies(plan: Plan, order: Ints, tasks: Records) -> tuple[Ints, In
     -------
     successors : ndarray of int32, shape (n_deps,)
         Those of task i are ``tasks[i].successors`` to ``tasks[i].end_successors``, in
-        serving order. An entry is eight times the successor's row, plus one where it waits for the start only, plus two, four or six where it
-        is another rank's, on the same core, in the same NUMA domain or on the same node.
+        serving order. An entry is eight times the successor's row, plus one where it
+        waits for the start only, plus two, four or six where it is another rank's, on the
+        same core, in the same NUMA domain or on the same node.
     initial : ndarray of int32
         The tasks that wait for nothing, rank by rank, each rank's in serving order.
     """
