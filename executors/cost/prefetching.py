@@ -40,7 +40,7 @@ class _Instruction(Kernel):
 
         cgutils: Any = numba.core.cgutils
 
-        @intrinsic  # type: ignore[untyped-decorator]
+        @intrinsic
         def prefetch(typing_context: Any, records: Any, place: Any) -> Any:
             def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
                 table = context.make_array(records)(context, builder, arguments[0])
