@@ -2,7 +2,8 @@
 
 Ring allreduce and linear alltoall on a flat machine, one rank per node, and with the ranks on
 nodes of 32 with two lanes, so that ranks compete for them; then full-lane plans of rings on the
-preset hydra, 36 nodes of 32 ranks, with all that its model has.
+preset hydra, 36 nodes of 32 ranks, with all that its model has; then three allreduces on many
+ranks or nodes, whose tables do not fit in a processor's caches.
 Run on an idle core: ``python benchmarks/simulator.py [--ranks 1024] [--repetitions 5]``
 """
 
@@ -64,6 +65,29 @@ def full_lane_cases() -> list[Case]:
     ]
 
 
+MANY_RANKS: Final = {
+    "recursive_doubling, 65536 ranks": (65536, 1, 64, {"algorithms": "recursive_doubling"}),
+    "rabenseifner, 16384 ranks": (16384, 1, 65536, {"algorithms": "rabenseifner"}),
+    "hierarchical, 2048 x 8 ranks": (2048, 8, 65536, {"decomposition": "hierarchical"}),
+}
+"""Nodes, ranks of each, elements, and how, by name."""
+
+
+def many_ranks_cases() -> list[Case]:
+    """Return the names and specs of allreduces on many ranks."""
+    return [
+        (
+            f"allreduce/{name}",
+            {
+                "machine": {"nodes": nodes, "ranks_per_node": per_node},
+                "collective": {"kind": "allreduce", "count": count, "datatype": "int32"},
+                **how,
+            },
+        )
+        for name, (nodes, per_node, count, how) in MANY_RANKS.items()
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=1024, help="a multiple of 32")
@@ -71,7 +95,8 @@ def main() -> None:
     arguments = parser.parse_args()
     # As the command line does.
     keep_freed_memory()
-    for name, spec in (*flat_cases(arguments.ranks), *full_lane_cases()):
+    cases = flat_cases(arguments.ranks) + full_lane_cases() + many_ranks_cases()
+    for name, spec in cases:
         plan = compile_plan(PlanSpec.model_validate(spec))
         simulate(plan)
         times = [simulate(plan).simulate_s for _ in range(arguments.repetitions)]

@@ -93,7 +93,7 @@ def partners(plan: Plan) -> Ints:
 def _key(op: Ints, rank: Ints, peer: Ints, row: int, n_ranks: int, n_copies: int) -> int:
     """Return the pair of ranks of a message, plus 1."""
     source, dest = (rank[row], peer[row]) if op[row] == _SEND else (peer[row], rank[row])
-    return (np.int64(source) * n_ranks + dest) * n_copies + 1
+    return int((np.int64(source) * n_ranks + dest) * n_copies + 1)
 
 
 @inner

@@ -33,9 +33,12 @@ class _Instruction(Kernel):
     @cached_property
     def dispatcher(self) -> Any:
         """The function that numba puts in place of a call."""
-        from llvmlite import ir
-        from numba.core import cgutils, types
+        import numba.core.cgutils
+        from llvmlite import ir  # type: ignore[import-untyped]
+        from numba.core import types
         from numba.extending import intrinsic
+
+        cgutils: Any = numba.core.cgutils
 
         @intrinsic
         def prefetch(typing_context: Any, records: Any, place: Any) -> Any:

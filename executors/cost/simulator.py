@@ -199,8 +199,8 @@ def simulate(plan: Plan, network: Network | None = None, allocated: bool = False
     run on. A core that runs a task of another rank than before turns to it first,
     for `Network.switch_s`; what takes no time by itself needs no turning.
 
-    A task takes 64 bytes of memory, or 60 and 4 for each of its dependencies where
-    that is more; a heap is reserved besides, of which irregular plans use some pages.
+    A task takes 64 bytes of memory, and each of its dependencies 4; a heap is reserved
+    besides, of which irregular plans use some pages.
 
     References
     ----------
