@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -20,7 +20,7 @@ SOURCES = HELPERS / "native_programs"
 def built(mpi: str, source: str) -> Path:
     """Return a program of `native_programs`, compiled; skip the test where nothing can do that."""
     python = mpi_python(mpi)
-    made = Path(mkdtemp(prefix="collplan-native-")) / Path(source).stem
+    made = Path(_folder().name) / f"{mpi}-{Path(source).stem}"
     command = [
         *_compiler(mpi, python, source),
         "-O1",
@@ -36,6 +36,12 @@ def built(mpi: str, source: str) -> Path:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return made
+
+
+@cache
+def _folder() -> TemporaryDirectory[str]:
+    """Return a folder that is removed when this process ends."""
+    return TemporaryDirectory(prefix="collplan-native-")
 
 
 def _compiler(mpi: str, python: Path, source: str) -> list[str]:
