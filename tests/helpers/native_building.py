@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 
 import pytest
 
@@ -20,7 +22,8 @@ SOURCES = HELPERS / "native_programs"
 def built(mpi: str, source: str) -> Path:
     """Return a program of `native_programs`, compiled; skip the test where nothing can do that."""
     python = mpi_python(mpi)
-    made = Path(_folder().name) / f"{mpi}-{Path(source).stem}"
+    made = _folder() / mpi / Path(source).stem
+    made.parent.mkdir(exist_ok=True)
     command = [
         *_compiler(mpi, python, source),
         "-O1",
@@ -39,9 +42,16 @@ def built(mpi: str, source: str) -> Path:
 
 
 @cache
-def _folder() -> TemporaryDirectory[str]:
+def _folder() -> Path:
     """Return a folder that is removed when this process ends."""
-    return TemporaryDirectory(prefix="collplan-native-")
+    folder, owner = Path(mkdtemp(prefix="collplan-native-")), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # processes that it has forked end earlier
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
 
 
 def _compiler(mpi: str, python: Path, source: str) -> list[str]:
