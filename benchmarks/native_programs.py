@@ -37,12 +37,13 @@ MPI: Final = "debian-openmpi"
 EMULATE: Final = ("emulate", "--nodes", "4", "--per-node", "4", "--lanes", "2", "--rate", "100Mbit")
 RANKS: Final = {"node": 4, "cluster": 16}
 TUNED: Final = (
-    *("--collectives", "barrier,bcast,reduce,allreduce,alltoall,allgather"),
-    *("--sizes", "8B,512B,8KiB,64KiB", "--at-most", "10", "--seconds", "3", "--most", "40"),
+    *("--collectives", "alltoall", "--sizes", "512B,1600B,4KiB"),
+    *("--at-most", "12", "--seconds", "4", "--most", "40"),
 )
-"""Collectives and sizes that the programs use."""
+"""The collective that matters most here, and sizes of its blocks in the transforms of pw.x."""
 LIMIT_S: Final = 900.0
 SILICON: Final = Path("/usr/share/doc/quantum-espresso/examples/EPW/sic/pp/Si.pz-vbc.UPF.gz")
+PW_CLOCK: Final = r"PWSCF .*CPU +(\d+m)? *([\d.]+)s WALL"
 HPCC: Final = Path("/usr/share/doc/hpcc/examples/_hpccinf.txt")
 
 MELT: Final = """\
@@ -67,18 +68,24 @@ PW: Final = """\
  calculation='scf', prefix='si', pseudo_dir='.', outdir='./out', disk_io='none'
 /
 &system
- ibrav=2, celldm(1)=10.20, nat=2, ntyp=1, ecutwfc=18.0
+ ibrav=1, celldm(1)=10.20, nat=8, ntyp=1, ecutwfc=24.0, nbnd=24
 /
 &electrons
- conv_thr=1.0d-10
+ conv_thr=1.0d-8
 /
 ATOMIC_SPECIES
  Si 28.086 Si.pz-vbc.UPF
-ATOMIC_POSITIONS alat
+ATOMIC_POSITIONS crystal
  Si 0.00 0.00 0.00
+ Si 0.50 0.50 0.00
+ Si 0.50 0.00 0.50
+ Si 0.00 0.50 0.50
  Si 0.25 0.25 0.25
+ Si 0.75 0.75 0.25
+ Si 0.75 0.25 0.75
+ Si 0.25 0.75 0.75
 K_POINTS automatic
- 4 4 4 1 1 1
+ 2 2 2 0 0 0
 """
 WATER: Final = """\
 &GLOBAL
@@ -155,12 +162,15 @@ class Program:
         Regular expression of lines that must be equal to those of a native run.
     output : str
         File that has these lines, empty for standard output.
+    own : str
+        Regular expression of minutes and seconds that the program says it took, if it does.
     """
 
     command: Sequence[str]
     prepare: Callable[[Path, int], None]
     results: str
     output: str = ""
+    own: str = ""
 
 
 def write(name: str, text: str) -> Callable[[Path, int], None]:
@@ -180,7 +190,7 @@ def prepare_hpcc(folder: Path, n_ranks: int) -> None:
 
 
 def prepare_pw(folder: Path, _n_ranks: int) -> None:
-    """Write a cell of two atoms of silicon, and the package's pseudopotential for it."""
+    """Write a cell of eight atoms of silicon, and the package's pseudopotential for it."""
     (folder / "si.in").write_text(PW)
     (folder / "Si.pz-vbc.UPF").write_bytes(gzip.decompress(SILICON.read_bytes()))
 
@@ -190,10 +200,17 @@ PROGRAMS: Final = {
         ("hpcc",), prepare_hpcc,
         r"^(Success=|\|\|Ax-b|.*_ErrorsFraction=|.*PASSED|.*FAILED)", "hpccoutf.txt",
     ),
-    "lammps": Program(("lmp", "-in", "melt.in"), write("melt.in", MELT), r"^ +\d+ .*\.\d+"),
-    "pw.x": Program(("pw.x", "-in", "si.in"), prepare_pw, r"^!? +total energy +=| Fermi|bands \("),
+    "lammps": Program(("lmp", "-in", "melt.in"), write("melt.in", MELT), r"^ +\d+ .*\.\d+",
+                      own=r"Loop time of (\d+m)?([\d.]+)"),
+    "pw.x": Program(
+        ("pw.x", "-ndiag", "1", "-in", "si.in"), prepare_pw,
+        r"^!? +total energy +=|highest occupied|bands \(",
+        own=PW_CLOCK,
+    ),
     "pw.x -ntg 4": Program(
-        ("pw.x", "-ntg", "4", "-in", "si.in"), prepare_pw, r"^!? +total energy +=| Fermi|bands \("
+        ("pw.x", "-ndiag", "1", "-ntg", "4", "-in", "si.in"), prepare_pw,
+        r"^!? +total energy +=|highest occupied|bands \(",
+        own=PW_CLOCK,
     ),
     "cp2k": Program(
         ("cp2k.psmp", "-i", "water.inp"), write("water.inp", WATER), r"ENERGY\| Total|Convergence"
@@ -206,9 +223,10 @@ PROGRAMS: Final = {
 
 @dataclass
 class Run:
-    """One run: its time from start to end in s, its results, and what collplan says."""
+    """One run: its time, the program's own word of that, its results, and what collplan says."""
 
     seconds: float
+    own: float
     results: list[str]
     statistics: list[str]
 
@@ -246,14 +264,20 @@ def run(place: str, program: Program, table: Path | None) -> Run:
         if done.returncode:
             raise SystemExit(f"{program.command}: exit {done.returncode}\n{done.stderr[-2000:]}")
         text = (folder / program.output).read_text() if program.output else done.stdout
+    found = re.search(program.own, done.stdout) if program.own else None
+    own = 60 * int((found[1] or "0m")[:-1]) + float(found[2]) if found else seconds
     results = [line.strip() for line in text.splitlines() if re.search(program.results, line)]
     _, _, said = done.stderr.partition("collplan: ")
     statistics = [line for line in said.splitlines() if "Note: " not in line and line.strip()]
-    return Run(seconds, [without_times(one) for one in results], statistics)
+    return Run(seconds, own, [without_times(one) for one in results], statistics)
 
 
 def without_times(line: str) -> str:
-    """Return a line of results without the times that some programs put into it."""
+    """Return a line of results without times, and without digits that vary in native runs.
+
+    nwchem adds up integrals in the order in which ranks fetch tasks.
+    """
+    line = re.sub(r"(Total (?:SCF|MP2) energy +-?\d+\.\d{9})\d+", r"\1", line)
     return re.sub(r"^(\d+ OT/DIIS|\d+ \S+Diag\.|\d+ P_Mix/Diag\.) +(\S+) +\S+", r"\1 \2", line)
 
 
@@ -280,11 +304,15 @@ def compare(place: str, name: str, table: Path, turns: int) -> bool:
         planned.append(run(place, PROGRAMS[name], table))
     expected = native[0].results
     same = bool(expected) and all(one.results == expected for one in [*native, *planned])
-    times = [[one.seconds for one in runs] for runs in (native, planned)]
-    words = [f"{median(one):.1f} ({min(one):.1f} to {max(one):.1f})" for one in times]
-    gain = 1 - median(times[1]) / median(times[0])
-    verdict = f"{len(expected)} lines equal" if same else "DIFFERENT"
-    print(f"| {name} | {words[0]} | {words[1]} | {gain:+.0%} | {verdict} |", flush=True)
+    cells = []
+    for times in (
+        [[getattr(one, what) for one in runs] for runs in (native, planned)]
+        for what in ("seconds", "own")
+    ):
+        cells += [f"{median(one):.1f} ({min(one):.1f} to {max(one):.1f})" for one in times]
+        cells.append(f"{1 - median(times[1]) / median(times[0]):+.0%}")
+    cells.append(f"{len(expected)} lines equal" if same else "DIFFERENT")
+    print(f"| {name} | {' | '.join(cells)} |", flush=True)
     print("\n".join(planned[-1].statistics), file=sys.stderr, flush=True)
     if not same:
         for one in [*native, *planned]:
@@ -307,7 +335,10 @@ def main() -> int:
     os.chdir(ROOT)
     table = (options.table or Path(f"native-programs-{options.on}.yaml")).absolute()
     tune(options.on, table)
-    print("| program | native, s | with the table, s | gain | results |\n|---|---|---|---|---|")
+    print(
+        "| program | job, native, s | with the table | gain | its own time, native "
+        "| with the table | gain | results |\n|" + "---|" * 8
+    )
     equal = [compare(options.on, name, table, options.turns) for name in names]
     return 0 if all(equal) else 1
 

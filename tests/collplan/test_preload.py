@@ -77,6 +77,9 @@ def test_fortran_programs_have_mpis_own_results(mpi: str, source: str, tmp_path:
     planned = re.search(r"(\d+) collectives by plans", done.stderr)
     assert planned is not None
     assert int(planned[1]) >= 30
+    kinds = set(re.findall(r"^(\w+) +(?!native)\S.* won at", done.stderr, re.MULTILINE))
+    assert kinds >= {"gatherv", "scatterv", "allgatherv", "alltoallv", "reduce_scatter"}
+    assert re.search(r"Iallreduce +native +3 .* calls that do not block are native", done.stderr)
 
 
 @pytest.mark.parametrize("mpi", MPIS)
