@@ -5,8 +5,8 @@ usage: python benchmarks/native_kills.py [--kills N] [--aborts N] [--mpi NAME,..
 Each run has 3 ranks of a program that calls collectives by plans through shared memory. In turn, a
 rank, the mpiexec and the helper process are killed by SIGKILL, where the job goes on after the last
 one and is then ended by SIGTERM. Then runs end by MPI_Abort. The same ends are brought about in
-native runs. What counts are processes of the job, files in /dev/shm, and sockets in /tmp, 20 s
-later. Exit status 1 if runs under ``exec`` leave more than native ones.
+native runs. What counts are processes of the job, files in /dev/shm, and sockets in the job's
+TMPDIR, at most 20 s later. Exit status 1 if runs under ``exec`` leave more than native ones.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from native_building import built  # noqa: E402
 from tables_everywhere import planning_table  # noqa: E402
 
 HELPER: Final = str(Path(running).with_name("__main__.py"))
+MPIEXECS: Final = ("mpiexec", "mpiexec.hydra", "prterun", "mpirun", "orterun")
 TARGETS: Final = ("rank", "mpiexec", "helper")
 PATIENCE_S: Final = 60.0
 LEFT_S: Final = 20.0
@@ -62,17 +63,15 @@ def wait_until(holds: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def files() -> set[str]:
-    """Return shared memory and sockets that have names."""
-    sockets = {str(path) for path in Path("/tmp").rglob("*") if _is_socket(path)}
-    return {str(path) for path in Path("/dev/shm").iterdir()} | sockets
-
-
-def _is_socket(path: Path) -> bool:
-    try:
-        return path.is_socket()
-    except OSError:
-        return False
+def shared_memory() -> set[str]:
+    """Return the files of /dev/shm that no process uses."""
+    used = ""
+    for entry in Path("/proc").iterdir():
+        try:
+            used += (entry / "maps").read_text() if entry.name.isdecimal() else ""
+        except OSError:  # it has ended
+            continue
+    return {str(path) for path in Path("/dev/shm").iterdir() if str(path) not in used}
 
 
 def chosen(mark: str, program: Path, target: str) -> int | None:
@@ -85,15 +84,15 @@ def chosen(mark: str, program: Path, target: str) -> int | None:
         return ranks[-1]
     if target == "helper":
         return next((pid for pid, words in running.items() if HELPER in words), None)
-    found = (pid for pid, words in running.items() if Path(words[0]).name.startswith("mpiexec"))
-    wrapped = (pid for pid, words in running.items() if "mpiexec" in " ".join(words[:2]))
-    return next(found, None) or next(wrapped, None)
+    names = {pid: Path(words[0]).name for pid, words in running.items()}
+    return next((pid for pid, name in names.items() if name in MPIEXECS), None)
 
 
 def run(line: list[str], program: Path, target: str, mark: str) -> Counter[str]:
     """Run a job to its end, and count what it leaves by kind."""
-    before = files()
-    environment = {**mpi_environment(), "COLLPLAN_TEST_MARK": mark}
+    before, folder = shared_memory(), Path(mark)
+    folder.mkdir()
+    environment = {**mpi_environment(), "TMPDIR": mark}
     quiet = subprocess.DEVNULL
     job = subprocess.Popen(
         line, env=environment, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
@@ -114,10 +113,8 @@ def run(line: list[str], program: Path, target: str, mark: str) -> Counter[str]:
                 time.sleep(0.5)
                 job.terminate()
         wait_until(lambda: not processes(mark), LEFT_S)
-        left = processes(mark)
-        named = Counter("socket" if one.startswith("/tmp") else "shared memory"
-                        for one in files() - before)  # fmt: skip
-        return named + Counter({"process": len(left)})
+        left = {"process": len(processes(mark)), "shared memory": len(shared_memory() - before)}
+        return Counter({**left, "socket": sum(path.is_socket() for path in folder.rglob("*"))})
     finally:
         for pid in processes(mark):
             try:
