@@ -167,11 +167,12 @@ class Helper:
 
     def _question(self, message: bytes) -> tuple[Team, int, CollectiveCall]:
         number, kind, n_bytes, root, op, element, digest = message.decode().split()
-        names = (None if one == "-" else one for one in (op, element))
-        fields = kind, int(n_bytes), int(root), *names
-        call = CollectiveCall(*fields)
+        op_name, element_name = (None if one == "-" else one for one in (op, element))
+        call = CollectiveCall(kind, int(n_bytes), int(root), op_name, element_name)
         if COLLECTIVES[kind].regular is not None:
-            call = VectorCall(*fields, bytes.fromhex(digest))
+            call = VectorCall(
+                kind, int(n_bytes), int(root), op_name, element_name, bytes.fromhex(digest)
+            )
         return *self._members[int(number)], call
 
     def _statistics(self, message: bytes) -> bytes:
