@@ -15,7 +15,7 @@ from collplan.dropin.agreement import Meetings
 from collplan.dropin.arguments import Arguments, Kind
 from collplan.dropin.calls import CollectiveCall, VectorCall
 from collplan.dropin.config import Config
-from collplan.dropin.decisions import native_decision
+from collplan.dropin.decisions import if_paid, native_decision
 from collplan.dropin.loading import as_loaded
 from collplan.dropin.plan_cache import PlanCache, Used
 from collplan.dropin.routes import ALIGNMENT, Route, aligned_memory
@@ -32,9 +32,6 @@ from collplan.rank_counts import counts_of_all
 from collplan.tune.predictions import predict
 from collplan.tune.sweep import Choice
 from collplan.tune.table import Decision
-
-LEAST_VECTOR_GAIN_S: Final = 150e-6
-"""Least gain per call, by the table, that pays for agreeing on counts that differ per rank."""
 
 TRIED: Final = "tried here beside others"
 FASTER: Final = "was faster when tried here"
@@ -133,13 +130,7 @@ class BlockingPlans(PlanCache):
 
     def decide(self, call: CollectiveCall) -> Decision:
         """Return what the table says of a call, and whether that pays for agreeing on counts."""
-        decision = super().decide(call)
-        gain_s = decision.gain_s
-        is_paid = gain_s is None or gain_s > LEAST_VECTOR_GAIN_S
-        if isinstance(call, VectorCall) and not decision.choice.native and not is_paid:
-            why = f"{decision.label} gains less than agreeing on counts costs"
-            return native_decision(why, decision.native_s)
-        return decision
+        return if_paid(call, super().decide(call))
 
     def free(self) -> None:
         """Free all plans; collective."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Final
 
 from collplan.dropin.calls import CollectiveCall
 from collplan.specs import COLLECTIVES, PlanSpec
 from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Placement
 from collplan.tune.table import Decision, TuningTable
+
+LEAST_VECTOR_GAIN_S: Final = 150e-6
+"""Least gain per call, by the table, that pays for agreeing on counts that differ per rank."""
 
 
 def native_decision(why: str, native_s: float | None = None) -> Decision:
@@ -42,6 +46,16 @@ def decide(
     n_ranks = placement.n_ranks
     found = table.decide(kind, call.n_bytes, n_ranks, placement, call.commutes, overlaps=overlaps)
     return found if kind == call.kind else replace(found, why=f"{kind} {found.why}")
+
+
+def if_paid(call: CollectiveCall, decision: Decision) -> Decision:
+    """Return a decision for blocking calls, or the native one if agreeing on counts costs more."""
+    gain_s = decision.gain_s
+    is_paid = gain_s is None or gain_s > LEAST_VECTOR_GAIN_S
+    if COLLECTIVES[call.kind].regular is None or decision.choice.native or is_paid:
+        return decision
+    why = f"{decision.label} gains less than agreeing on counts costs"
+    return native_decision(why, decision.native_s)
 
 
 def why_later(decision: Decision, native_calls: int) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from collplan.emulate.cluster import EmulationError
 from collplan.emulate.nodes import ENTER, SCRIPTS, lane_name, node_name
-from collplan.executors.mpi.launch.launcher import Launcher
+from collplan.executors.mpi.launch.launcher import Launcher, short_version
 from collplan.specs.machine import Machine
 
 FAMILIES: Final = ("mpich", "openmpi")
@@ -74,40 +75,62 @@ def prepare_launch(
     files = {"rank": _rank_script(machine, striped)}
     environment: dict[str, str] = {}
     if launcher.library.family == "openmpi":
+        local = "vader" if _is_openmpi_4(launcher) else "sm"
         files["ranks"] = "".join(f"{node_name(node)}\n" for node in machine.rank_to_node)
         environment = {
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "OMPI_MCA_pml": "ob1",
-            "OMPI_MCA_btl": "self,sm,tcp",
+            "OMPI_MCA_btl": f"self,{local},tcp",
         }
-        options = _openmpi_options()
+        options = _openmpi_options(launcher)
     else:
         if striped:
             # By itself the library takes UCX, and that no more than two interfaces per message.
             environment = {"UCX_MAX_RNDV_RAILS": str(machine.n_lanes)}
         else:
             environment = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
-        options = _mpich_options(machine)
+        options = _mpich_options(launcher, machine)
     command = [str(launcher.mpiexec), *options, "-n", str(machine.n_ranks), *wrapped]
     return command, environment, files
 
 
-def _mpich_options(machine: Machine) -> list[str]:
+def _mpich_options(launcher: Launcher, machine: Machine) -> list[str]:
     # Hydra wants hosts in the order in which the ranks' map first names them.
     nodes = list(dict.fromkeys(machine.rank_to_node))
     hosts = ",".join(f"{node_name(node)}:{machine.node_to_n_ranks[node]}" for node in nodes)
+    options = ["-launcher", "ssh", "-launcher-exec", ENTER, "-hosts", hosts]
     place = {node: i for i, node in enumerate(nodes)}
-    ranks = ",".join(str(place[node]) for node in machine.rank_to_node)
-    return ["-launcher", "ssh", "-launcher-exec", ENTER, "-hosts", hosts, "-rankmap", ranks]
+    ranks = [place[node] for node in machine.rank_to_node]
+    if ranks == sorted(ranks):
+        return options
+    version = short_version(launcher.library.version)
+    if version.startswith(("MPICH 3.", "MPICH 4.0")):
+        raise EmulationError(
+            f"order: the mpiexec of {version} fills one node after the other; say --order block, "
+            "or use the mpich of pip install mpich"
+        )
+    return [*options, "-rankmap", ",".join(map(str, ranks))]
 
 
-def _openmpi_options() -> list[str]:
-    options = ["--hostfile", f"{SCRIPTS}/ranks", "--map-by", "seq:OVERSUBSCRIBE"]
-    options += ["--bind-to", "none", "--prtemca", "plm_ssh_agent", ENTER]
-    options += ["--prtemca", "prte_if_include", lane_name(0)]
+def _openmpi_options(launcher: Launcher) -> list[str]:
+    options = ["--hostfile", f"{SCRIPTS}/ranks", "--bind-to", "none"]
     # Names of its folders come from process ids, which are the same in every sandbox.
-    return [*options, "--prtemca", "prte_tmpdir_base", SCRIPTS]
+    if _is_openmpi_4(launcher):
+        options += ["--map-by", "seq", "--oversubscribe"]
+        own = ("plm_rsh_agent", "oob_tcp_if_include", "orte_tmpdir_base")
+        given = "--mca"
+    else:
+        options += ["--map-by", "seq:OVERSUBSCRIBE"]
+        own = ("plm_ssh_agent", "prte_if_include", "prte_tmpdir_base")
+        given = "--prtemca"
+    for name, value in zip(own, (ENTER, lane_name(0), SCRIPTS), strict=True):
+        options += [given, name, value]
+    return options
+
+
+def _is_openmpi_4(launcher: Launcher) -> bool:
+    return short_version(launcher.library.version).startswith("Open MPI v4")
 
 
 def _rank_script(machine: Machine, striped: bool) -> str:

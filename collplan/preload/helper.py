@@ -24,9 +24,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from collplan.dropin.calls import CollectiveCall
+from collplan.dropin.calls import CollectiveCall, VectorCall
 from collplan.dropin.config import MAX_PLANS, NATIVE_CALLS, check_choices, is_logged
-from collplan.dropin.decisions import swept_kinds, why_later
+from collplan.dropin.decisions import swept_kinds, why_later, why_no_sweep
 from collplan.dropin.statistics import Statistics
 from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.host.cores import host, scheduling_group
@@ -34,7 +34,8 @@ from collplan.executors.mpi.launch.launcher import short_version
 from collplan.executors.mpi.program.messages import HANDLE_BYTES, STATUS_BYTES
 from collplan.preload.settings import FORCE, NATIVE, TABLE
 from collplan.preload.teams import MASK_AT, N_FACTS, Planner, Team
-from collplan.specs import CollplanError
+from collplan.rank_counts import RankCounts
+from collplan.specs import COLLECTIVES, CollplanError
 from collplan.specs.loading import machine_at_hand
 from collplan.tune.fingerprint import fingerprint_of
 from collplan.tune.table import TuningTable, load_table
@@ -45,6 +46,7 @@ HELLO, COMM, DECIDE, PLAN, STATISTICS = range(1, 6)
 KINDS: Final = (
     *("barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather"),
     *("alltoall", "reduce_scatter_block", "scan", "exscan"),
+    *("gatherv", "scatterv", "allgatherv", "alltoallv", "reduce_scatter"),
 )
 """Kinds in the order of the library's numbers."""
 _HEAD: Final = struct.Struct("<qq")
@@ -104,7 +106,8 @@ class Helper:
         table = self._read_table(short_version(version), hello.n_nodes)
         kinds = swept_kinds(table, is_blocking=True)
         self._planner = Planner(table, kinds)
-        bits = sum(1 << number for number, kind in enumerate(KINDS) if kind in kinds)
+        swept = (why_no_sweep(kinds, kind) is None for kind in KINDS)
+        bits = sum(is_swept << number for number, is_swept in enumerate(swept))
         text = json.dumps(table.model_dump(mode="json"))
         digest = int.from_bytes(blake2b(text.encode(), digest_size=7).digest(), "little")
         native_calls = int(os.environ.get(NATIVE, NATIVE_CALLS))
@@ -156,14 +159,21 @@ class Helper:
         return head + f"{decision.label}\0{decision.why}\0{later}\0".encode()
 
     def _plan(self, message: bytes) -> bytes:
-        team, rank, call = self._question(message)
+        question, _, words = message.partition(b"\0")
+        team, rank, call = self._question(question)
         assert self._planner is not None
-        return self._planner.program(team, rank, call)
+        told = counts_told(words, call, len(team.facts)) if isinstance(call, VectorCall) else ()
+        return self._planner.program(team, rank, call, told)
 
     def _question(self, message: bytes) -> tuple[Team, int, CollectiveCall]:
-        number, kind, n_bytes, root, op, element = message.decode().split()
-        names = (None if one == "-" else one for one in (op, element))
-        return *self._members[int(number)], CollectiveCall(kind, int(n_bytes), int(root), *names)
+        number, kind, n_bytes, root, op, element, digest = message.decode().split()
+        op_name, element_name = (None if one == "-" else one for one in (op, element))
+        call = CollectiveCall(kind, int(n_bytes), int(root), op_name, element_name)
+        if COLLECTIVES[kind].regular is not None:
+            call = VectorCall(
+                kind, int(n_bytes), int(root), op_name, element_name, bytes.fromhex(digest)
+            )
+        return *self._members[int(number)], call
 
     def _statistics(self, message: bytes) -> bytes:
         statistics = Statistics()
@@ -179,6 +189,22 @@ class Helper:
         sys.stderr.write(statistics.report())
         sys.stderr.flush()
         return b""
+
+
+def counts_told(words: bytes, call: CollectiveCall, n_ranks: int) -> list[RankCounts]:
+    """Return what all ranks know of counts: flags, their own block's, and both lists of each."""
+    table = np.frombuffer(words, np.int64).reshape(n_ranks, -1)
+    counts, received = table[:, 3 : 3 + n_ranks], table[:, 3 + n_ranks :]
+    return [
+        RankCounts(
+            call.kind,
+            counts[rank] if has_counts else None,
+            own if own >= 0 else None,
+            received[rank] if has_received else None,
+            call.root,
+        )
+        for rank, (has_counts, has_received, own) in enumerate(table[:, :3].tolist())
+    ]
 
 
 def serve(listener: socket.socket, parent: int) -> None:

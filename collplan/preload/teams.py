@@ -12,8 +12,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collplan.dropin.calls import CollectiveCall
-from collplan.dropin.decisions import decide, native_decision, own_block_at, why_no_sweep
+from collplan.dropin.calls import CollectiveCall, VectorCall
+from collplan.dropin.decisions import (
+    decide,
+    if_paid,
+    native_decision,
+    own_block_at,
+    why_no_sweep,
+)
 from collplan.executors.mpi.engine.portable import Node, portable
 from collplan.executors.mpi.engine.reduction import Reduction
 from collplan.executors.mpi.errors import UnsupportedPlanError
@@ -24,6 +30,7 @@ from collplan.planner.compiler import compile_plan, needs_all_ranks
 from collplan.planner.plan.plan import Plan
 from collplan.planner.plan.rank_program import restrict
 from collplan.preload.library import reduction_library
+from collplan.rank_counts import RankCounts, counts_of_all
 from collplan.select.auto import resolve
 from collplan.specs import PlanSpec, numpy_dtype
 from collplan.tune.sweep import Placement
@@ -95,22 +102,32 @@ class Planner:
         """Return what the table says of a call."""
         reason = why_no_sweep(self._kinds, call.kind) or call.why_unplanned()
         if reason is None:
-            decision = decide(self._table, call, team.placement)
+            decision = if_paid(call, decide(self._table, call, team.placement))
         else:
             decision = native_decision(reason)
         choice = decision.choice.model_dump_json()
         digest = hashlib.blake2b(f"{decision.label} {choice}".encode(), digest_size=7).digest()
         return Verdict(decision, int.from_bytes(digest, "little"))
 
-    def program(self, team: Team, rank: int, call: CollectiveCall) -> bytes:
+    def program(
+        self, team: Team, rank: int, call: CollectiveCall, told: Sequence[RankCounts] = ()
+    ) -> bytes:
         """Return what a rank runs for a call: the library and name of its reduction, its program.
+
+        Parameters
+        ----------
+        team : Team
+        rank : int
+        call : CollectiveCall
+        told : sequence of RankCounts
+            What all ranks know of counts, if these differ per rank.
 
         Raises
         ------
         Exception
             If there is no such program.
         """
-        spec = self._spec(team, call)
+        spec = self._spec(team, call, told)
         key = team.facts.tobytes(), call
         if key not in self._plans:
             # Ranks of a node ask for the same, one after the other.
@@ -128,10 +145,14 @@ class Planner:
         body = portable(plan, program, rank, node, team.crowding, skip_bytes)
         return _reduction(call, program) + body
 
-    def _spec(self, team: Team, call: CollectiveCall) -> PlanSpec:
+    def _spec(self, team: Team, call: CollectiveCall, told: Sequence[RankCounts]) -> PlanSpec:
         decision = decide(self._table, call, team.placement)
         machine = self._table.machine(team.placement)
-        return resolve(decision.choice.plan_spec(machine, call.collective()))
+        if isinstance(call, VectorCall):
+            collective = call.collective_of(counts_of_all(told, "bytes"))
+        else:
+            collective = call.collective()
+        return resolve(decision.choice.plan_spec(machine, collective))
 
 
 def _plans_of(spec: PlanSpec, ranks: Sequence[int]) -> dict[int, Plan]:

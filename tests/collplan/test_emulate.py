@@ -117,7 +117,12 @@ def assert_counted(n_bytes: int, used: bool) -> None:
 
 @pytest.mark.parametrize(
     ("mpi", "order"),
-    [("mpich", "cyclic"), ("mpich", "2,1,0,1,0,0"), ("openmpi", "cyclic")],
+    [
+        ("mpich", "cyclic"),
+        ("mpich", "2,1,0,1,0,0"),
+        ("openmpi", "cyclic"),
+        ("debian-openmpi", "2,1,0,1,0,0"),
+    ],
 )
 def test_uneven_nodes_in_any_order(mpi: str, order: str) -> None:
     options = ("--nodes", "3", "--per-node", "3,2,1", "--lanes", "2", "--order", order)
@@ -129,6 +134,18 @@ def test_uneven_nodes_in_any_order(mpi: str, order: str) -> None:
         rank_order=tuple(map(int, order.split(","))) if "," in order else order,
     )
     assert_ranks_see(look(mpi, *options), cluster)
+
+
+def test_an_old_mpich_fills_one_node_after_the_other() -> None:
+    options = ("--nodes", "3", "--per-node", "3,2,1")
+    cluster = Cluster(nodes=3, ranks_per_node=(3, 2, 1), lanes=1, rate_bits_per_s=10**8)
+    assert_ranks_see(look("debian-mpich", *options), cluster)
+    done = run([*emulate("debian-mpich"), *options, "--order", "cyclic", "--", "true"])
+    assert done.returncode == 2
+    assert done.stderr == (
+        "collplan: error: order: the mpiexec of MPICH 4.0.2 fills one node after the other; say "
+        "--order block, or use the mpich of pip install mpich\n"
+    )
 
 
 @pytest.mark.parametrize("mpi", MPIS)

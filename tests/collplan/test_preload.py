@@ -17,6 +17,7 @@ from collplan.preload.running import native_program
 from collplan.tune.table import load_table, save_table
 from folders import ROOT
 from mpi_launching import (
+    ALL,
     DEBIAN,
     HANG_S,
     MPIS,
@@ -51,7 +52,7 @@ def exec_line(mpi: str, table: Path, n_ranks: int, *program: object) -> list[str
     return [*command, "--force", "-n", str(n_ranks), *map(str, program)]
 
 
-@pytest.mark.parametrize("mpi", [*MPIS, *DEBIAN])
+@pytest.mark.parametrize("mpi", ALL)
 def test_c_programs_have_mpis_own_results(mpi: str, tmp_path: Path) -> None:
     program = built(mpi, "conformance.c")
     table = table_of(tmp_path, TRANSPORTS.get(mpi, "shared"))
@@ -77,6 +78,9 @@ def test_fortran_programs_have_mpis_own_results(mpi: str, source: str, tmp_path:
     planned = re.search(r"(\d+) collectives by plans", done.stderr)
     assert planned is not None
     assert int(planned[1]) >= 30
+    kinds = set(re.findall(r"^(\w+) +(?!native)\S.* won at", done.stderr, re.MULTILINE))
+    assert kinds >= {"gatherv", "scatterv", "allgatherv", "alltoallv", "reduce_scatter"}
+    assert re.search(r"Iallreduce +native +3 .* calls that do not block are native", done.stderr)
 
 
 @pytest.mark.parametrize("mpi", MPIS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import shutil
 import subprocess
 from functools import cache
@@ -20,7 +22,8 @@ SOURCES = HELPERS / "native_programs"
 def built(mpi: str, source: str) -> Path:
     """Return a program of `native_programs`, compiled; skip the test where nothing can do that."""
     python = mpi_python(mpi)
-    made = Path(mkdtemp(prefix="collplan-native-")) / Path(source).stem
+    made = _folder() / mpi / Path(source).stem
+    made.parent.mkdir(exist_ok=True)
     command = [
         *_compiler(mpi, python, source),
         "-O1",
@@ -36,6 +39,19 @@ def built(mpi: str, source: str) -> Path:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return made
+
+
+@cache
+def _folder() -> Path:
+    """Return a folder that is removed when this process ends."""
+    folder, owner = Path(mkdtemp(prefix="collplan-native-")), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # processes that it has forked end earlier
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
 
 
 def _compiler(mpi: str, python: Path, source: str) -> list[str]:

@@ -6,6 +6,10 @@
 const char *const cp_kind_names[CP_N_KINDS] = {
     "barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather",
     "alltoall", "reduce_scatter_block", "scan", "exscan",
+    "gatherv", "scatterv", "allgatherv", "alltoallv", "reduce_scatter",
+};
+const char *const cp_regular_names[CP_N_VECTORS] = {
+    "gather", "scatter", "allgather", "alltoall", "reduce_scatter_block",
 };
 
 /* Who sends and who receives: everybody, or the root alone. */
@@ -13,7 +17,7 @@ enum who { NOBODY, ROOT, EVERYBODY };
 static const struct {
     enum who sends, receives;
     bool sends_blocks, receives_blocks, reduces;
-} traits[CP_N_KINDS] = {
+} traits[CP_GATHERV] = {
     [CP_BARRIER] = {NOBODY, NOBODY, false, false, false},
     [CP_BCAST] = {NOBODY, EVERYBODY, false, false, false},
     [CP_REDUCE] = {EVERYBODY, ROOT, false, false, true},
@@ -112,7 +116,7 @@ static bool read_call(const struct cp_call *call, const struct cp_comm *comm, st
 }
 
 static struct cp_signature signature_of(const struct cp_call *call, const struct cp_use *use) {
-    struct cp_signature found = {call->kind, call->root, 0, NULL, NULL};
+    struct cp_signature found = {.kind = call->kind, .root = call->root};
     const struct cp_side *one = use->has_sent ? &use->sent : &use->received;
     if (use->has_sent || use->has_received) found.n_bytes = one->count * one->element.size;
     if (traits[call->kind].reduces) {
@@ -130,7 +134,7 @@ int cp_run(const struct cp_call *call) {
     if (comm == NULL || comm->is_inter || !read_call(call, comm, &use)) return cp_native(call);
     struct cp_signature signature = signature_of(call, &use);
     int64_t begin = is_logged ? cp_now_ns() : 0;
-    struct cp_route *route = cp_route_of(comm, &signature);
+    struct cp_route *route = cp_route_of(comm, &signature, NULL);
     struct cp_row *row = route->row;
     int code = route->way == CP_PLANNED ? cp_run_plan(route->plan, call, &use) : cp_native(call);
     if (is_logged) cp_count(row, signature.n_bytes, cp_now_ns() - begin);

@@ -112,18 +112,22 @@ static uint64_t hash_of(const struct cp_signature *signature) {
     found = found * 0x9e3779b97f4a7c15u + (uint64_t)signature->n_bytes;
     found = found * 0x9e3779b97f4a7c15u + (uintptr_t)signature->op;
     found = found * 0x9e3779b97f4a7c15u + (uintptr_t)signature->element;
+    found += signature->digest[0];
     return found ^ found >> 29;
 }
 
 static bool are_equal(const struct cp_signature *one, const struct cp_signature *other) {
     return one->kind == other->kind && one->n_bytes == other->n_bytes &&
-           one->root == other->root && one->op == other->op && one->element == other->element;
+           one->root == other->root && one->op == other->op && one->element == other->element &&
+           one->digest[0] == other->digest[0] && one->digest[1] == other->digest[1];
 }
 
 static void write_signature(const struct cp_signature *signature, char *text, size_t n_bytes) {
-    snprintf(text, n_bytes, "%s %" PRId64 " %" PRId64 " %s %s", cp_kind_names[signature->kind],
-             signature->n_bytes, signature->root, signature->op != NULL ? signature->op : "-",
-             signature->element != NULL ? signature->element : "-");
+    snprintf(text, n_bytes, "%s %" PRId64 " %" PRId64 " %s %s %016" PRIx64 "%016" PRIx64,
+             cp_kind_names[signature->kind], signature->n_bytes, signature->root,
+             signature->op != NULL ? signature->op : "-",
+             signature->element != NULL ? signature->element : "-", signature->digest[0],
+             signature->digest[1]);
 }
 
 int cp_write_question(const struct cp_comm *comm, const struct cp_signature *signature,
@@ -183,7 +187,7 @@ static void forget_natives(struct cp_comm *comm) {
 static const char *why_never(const struct cp_signature *signature, char *text, size_t n_bytes) {
     bool reduces = signature->kind == CP_REDUCE || signature->kind == CP_ALLREDUCE ||
                    signature->kind == CP_REDUCE_SCATTER_BLOCK || signature->kind == CP_SCAN ||
-                   signature->kind == CP_EXSCAN;
+                   signature->kind == CP_EXSCAN || signature->kind == CP_REDUCE_SCATTER;
     if (!(cp_settings.kinds >> signature->kind & 1)) {
         snprintf(text, n_bytes, "no sweep of %s", cp_kind_names[signature->kind]);
         return text;
@@ -345,10 +349,10 @@ static bool make_private(struct cp_comm *comm) {
     return code == MPI_SUCCESS;
 }
 
-static void make(struct cp_comm *comm, struct cp_route *route) {
+static void make(struct cp_comm *comm, struct cp_route *route, const int64_t *counts) {
     char *why = NULL, text[1024];
     if (comm->n_plans >= cp_settings.max_plans) make_room(comm);
-    if (make_private(comm)) route->plan = cp_make_plan(comm, route, &why);
+    if (make_private(comm)) route->plan = cp_make_plan(comm, route, counts, &why);
     if (route->plan == NULL) {
         snprintf(text, sizeof text, "%s cannot run here: %s", route->label,
                  why != NULL ? why : "plans cannot have a communicator");
@@ -363,7 +367,12 @@ static void make(struct cp_comm *comm, struct cp_route *route) {
     free(why);
 }
 
-struct cp_route *cp_route_of(struct cp_comm *comm, const struct cp_signature *signature) {
+bool cp_is_known(const struct cp_comm *comm, const struct cp_signature *signature) {
+    return *place_of(comm->routes, comm->n_places, signature) != NULL;
+}
+
+struct cp_route *cp_route_of(struct cp_comm *comm, const struct cp_signature *signature,
+                             const int64_t *counts) {
     struct cp_route *route = comm->latest;
     if (route == NULL || !are_equal(&route->signature, signature)) {
         route = *place_of(comm->routes, comm->n_places, signature);
@@ -374,7 +383,7 @@ struct cp_route *cp_route_of(struct cp_comm *comm, const struct cp_signature *si
         if (!route->is_decided && route->n_calls + 1 >= cp_settings.native_calls)
             decide(comm, route);
         if (route->way == CP_COUNTING && route->n_calls++ >= cp_settings.native_calls) {
-            make(comm, route);
+            make(comm, route, counts);
             comm->latest = route;
         }
     }

@@ -170,4 +170,182 @@ MOVE(alltoall, ALLTOALL, CP_ALLTOALL)
           MPI_Fint *, MPI_Fint *, MPI_Fint *)
 ROOTED_MOVE(gather, GATHER, CP_GATHER)
 ROOTED_MOVE(scatter, SCATTER, CP_SCATTER)
+
+static void run_vector(const struct cp_vector_call *call, MPI_Fint *error) {
+    int code = cp_settings.is_on ? cp_run_vector(call) : cp_native_vector(call);
+    if (error != NULL) *error = code;
+}
+
+EXPORT void ompi_gatherv_f(void *sent, MPI_Fint *n_sent, MPI_Fint *sent_type, void *received,
+                           MPI_Fint *n_received, MPI_Fint *received_at, MPI_Fint *received_type,
+                           MPI_Fint *root, MPI_Fint *comm, MPI_Fint *error) {
+    resolve();
+    struct cp_vector_call call = {
+        .kind = CP_GATHERV, .sent = buffer_of(sent), .n_sent = n_sent,
+        .sent_type = type_f2c(*sent_type), .received = buffer_of(received),
+        .n_received = n_received, .received_at = received_at,
+        .received_type = type_f2c(*received_type), .root = *root, .comm = comm_f2c(*comm)};
+    run_vector(&call, error);
+}
+NAMES(gatherv, GATHERV, void *, MPI_Fint *, MPI_Fint *, void *, MPI_Fint *, MPI_Fint *, MPI_Fint *,
+      MPI_Fint *, MPI_Fint *, MPI_Fint *)
+
+EXPORT void ompi_scatterv_f(void *sent, MPI_Fint *n_sent, MPI_Fint *sent_at, MPI_Fint *sent_type,
+                            void *received, MPI_Fint *n_received, MPI_Fint *received_type,
+                            MPI_Fint *root, MPI_Fint *comm, MPI_Fint *error) {
+    resolve();
+    struct cp_vector_call call = {
+        .kind = CP_SCATTERV, .sent = buffer_of(sent), .n_sent = n_sent, .sent_at = sent_at,
+        .sent_type = type_f2c(*sent_type), .received = buffer_of(received),
+        .n_received = n_received, .received_type = type_f2c(*received_type), .root = *root,
+        .comm = comm_f2c(*comm)};
+    run_vector(&call, error);
+}
+NAMES(scatterv, SCATTERV, void *, MPI_Fint *, MPI_Fint *, MPI_Fint *, void *, MPI_Fint *,
+      MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *)
+
+EXPORT void ompi_allgatherv_f(void *sent, MPI_Fint *n_sent, MPI_Fint *sent_type, void *received,
+                              MPI_Fint *n_received, MPI_Fint *received_at,
+                              MPI_Fint *received_type, MPI_Fint *comm, MPI_Fint *error) {
+    resolve();
+    struct cp_vector_call call = {
+        .kind = CP_ALLGATHERV, .sent = buffer_of(sent), .n_sent = n_sent,
+        .sent_type = type_f2c(*sent_type), .received = buffer_of(received),
+        .n_received = n_received, .received_at = received_at,
+        .received_type = type_f2c(*received_type), .comm = comm_f2c(*comm)};
+    run_vector(&call, error);
+}
+NAMES(allgatherv, ALLGATHERV, void *, MPI_Fint *, MPI_Fint *, void *, MPI_Fint *, MPI_Fint *,
+      MPI_Fint *, MPI_Fint *, MPI_Fint *)
+
+EXPORT void ompi_alltoallv_f(void *sent, MPI_Fint *n_sent, MPI_Fint *sent_at, MPI_Fint *sent_type,
+                             void *received, MPI_Fint *n_received, MPI_Fint *received_at,
+                             MPI_Fint *received_type, MPI_Fint *comm, MPI_Fint *error) {
+    resolve();
+    struct cp_vector_call call = {
+        .kind = CP_ALLTOALLV, .sent = buffer_of(sent), .n_sent = n_sent, .sent_at = sent_at,
+        .sent_type = type_f2c(*sent_type), .received = buffer_of(received),
+        .n_received = n_received, .received_at = received_at,
+        .received_type = type_f2c(*received_type), .comm = comm_f2c(*comm)};
+    run_vector(&call, error);
+}
+NAMES(alltoallv, ALLTOALLV, void *, MPI_Fint *, MPI_Fint *, MPI_Fint *, void *, MPI_Fint *,
+      MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *)
+
+EXPORT void ompi_reduce_scatter_f(void *sent, void *received, MPI_Fint *counts, MPI_Fint *type,
+                                  MPI_Fint *op, MPI_Fint *comm, MPI_Fint *error) {
+    resolve();
+    struct cp_vector_call call = {
+        .kind = CP_REDUCE_SCATTER, .sent = buffer_of(sent), .n_sent = counts,
+        .sent_type = type_f2c(*type), .received = buffer_of(received),
+        .received_type = type_f2c(*type), .op = op_f2c(*op), .comm = comm_f2c(*comm)};
+    run_vector(&call, error);
+}
+NAMES(reduce_scatter, REDUCE_SCATTER, void *, void *, MPI_Fint *, MPI_Fint *, MPI_Fint *,
+      MPI_Fint *, MPI_Fint *)
+
+/* Define a routine that calls MPI's own and is counted: its names, why it is native, parameters,
+ * arguments, and which of them is the communicator. All are addresses. */
+#define PASS_ON(lower, upper, shown, why, comm, parameters, arguments) \
+    EXPORT void ompi_##lower##_f parameters { \
+        static void(*own) parameters; \
+        resolve(); \
+        if (own == NULL) *(void **)&own = cp_needed("pmpi_" #lower "_"); \
+        if (!cp_settings.is_on || !cp_settings.is_logged) { \
+            own arguments; \
+            return; \
+        } \
+        int64_t begin = cp_now_ns(); \
+        own arguments; \
+        cp_note(shown, why, comm_f2c(*(MPI_Fint *)comm), begin); \
+    } \
+    EXPORT void mpi_##lower parameters __attribute__((alias("ompi_" #lower "_f"))); \
+    EXPORT void mpi_##lower##_ parameters __attribute__((alias("ompi_" #lower "_f"))); \
+    EXPORT void mpi_##lower##__ parameters __attribute__((alias("ompi_" #lower "_f"))); \
+    EXPORT void MPI_##upper parameters __attribute__((alias("ompi_" #lower "_f")));
+
+#define P3 (void *a1, void *a2, void *a3)
+#define A3 (a1, a2, a3)
+#define P4 (void *a1, void *a2, void *a3, void *a4)
+#define A4 (a1, a2, a3, a4)
+#define P5 (void *a1, void *a2, void *a3, void *a4, void *a5)
+#define A5 (a1, a2, a3, a4, a5)
+#define P6 (void *a1, void *a2, void *a3, void *a4, void *a5, void *a6)
+#define A6 (a1, a2, a3, a4, a5, a6)
+#define P7 (void *a1, void *a2, void *a3, void *a4, void *a5, void *a6, void *a7)
+#define A7 (a1, a2, a3, a4, a5, a6, a7)
+#define P8 (void *a1, void *a2, void *a3, void *a4, void *a5, void *a6, void *a7, void *a8)
+#define A8 (a1, a2, a3, a4, a5, a6, a7, a8)
+#define P9 \
+    (void *a1, void *a2, void *a3, void *a4, void *a5, void *a6, void *a7, \
+     void *a8, void *a9)
+#define A9 (a1, a2, a3, a4, a5, a6, a7, a8, a9)
+#define P10 \
+    (void *a1, void *a2, void *a3, void *a4, void *a5, void *a6, void *a7, \
+     void *a8, void *a9, void *a10)
+#define A10 (a1, a2, a3, a4, a5, a6, a7, a8, a9, a10)
+#define P11 \
+    (void *a1, void *a2, void *a3, void *a4, void *a5, void *a6, void *a7, \
+     void *a8, void *a9, void *a10, void *a11)
+#define A11 (a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11)
+#define P12 \
+    (void *a1, void *a2, void *a3, void *a4, void *a5, void *a6, void *a7, \
+     void *a8, void *a9, void *a10, void *a11, void *a12)
+#define A12 (a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12)
+
+PASS_ON(ibarrier, IBARRIER, "Ibarrier", CP_NONBLOCKING, a1, P3, A3)
+PASS_ON(ibcast, IBCAST, "Ibcast", CP_NONBLOCKING, a5, P7, A7)
+PASS_ON(ireduce, IREDUCE, "Ireduce", CP_NONBLOCKING, a7, P9, A9)
+PASS_ON(iallreduce, IALLREDUCE, "Iallreduce", CP_NONBLOCKING, a6, P8, A8)
+PASS_ON(iscan, ISCAN, "Iscan", CP_NONBLOCKING, a6, P8, A8)
+PASS_ON(iexscan, IEXSCAN, "Iexscan", CP_NONBLOCKING, a6, P8, A8)
+PASS_ON(ireduce_scatter_block, IREDUCE_SCATTER_BLOCK, "Ireduce_scatter_block", CP_NONBLOCKING,
+        a6, P8, A8)
+PASS_ON(ireduce_scatter, IREDUCE_SCATTER, "Ireduce_scatter", CP_NONBLOCKING, a6, P8, A8)
+PASS_ON(igather, IGATHER, "Igather", CP_NONBLOCKING, a8, P10, A10)
+PASS_ON(iscatter, ISCATTER, "Iscatter", CP_NONBLOCKING, a8, P10, A10)
+PASS_ON(iallgather, IALLGATHER, "Iallgather", CP_NONBLOCKING, a7, P9, A9)
+PASS_ON(ialltoall, IALLTOALL, "Ialltoall", CP_NONBLOCKING, a7, P9, A9)
+PASS_ON(igatherv, IGATHERV, "Igatherv", CP_NONBLOCKING, a9, P11, A11)
+PASS_ON(iscatterv, ISCATTERV, "Iscatterv", CP_NONBLOCKING, a9, P11, A11)
+PASS_ON(iallgatherv, IALLGATHERV, "Iallgatherv", CP_NONBLOCKING, a8, P10, A10)
+PASS_ON(ialltoallv, IALLTOALLV, "Ialltoallv", CP_NONBLOCKING, a9, P11, A11)
+PASS_ON(ialltoallw, IALLTOALLW, "Ialltoallw", CP_NONBLOCKING, a9, P11, A11)
+PASS_ON(alltoallw, ALLTOALLW, "alltoallw", CP_TYPES, a9, P10, A10)
+PASS_ON(neighbor_allgather, NEIGHBOR_ALLGATHER, "Neighbor_allgather", CP_NEIGHBORHOOD, a7, P8, A8)
+PASS_ON(neighbor_alltoall, NEIGHBOR_ALLTOALL, "Neighbor_alltoall", CP_NEIGHBORHOOD, a7, P8, A8)
+PASS_ON(neighbor_allgatherv, NEIGHBOR_ALLGATHERV, "Neighbor_allgatherv", CP_NEIGHBORHOOD,
+        a8, P9, A9)
+PASS_ON(neighbor_alltoallv, NEIGHBOR_ALLTOALLV, "Neighbor_alltoallv", CP_NEIGHBORHOOD,
+        a9, P10, A10)
+PASS_ON(neighbor_alltoallw, NEIGHBOR_ALLTOALLW, "Neighbor_alltoallw", CP_NEIGHBORHOOD,
+        a9, P10, A10)
+PASS_ON(barrier_init, BARRIER_INIT, "Barrier_init", CP_PERSISTENT, a1, P4, A4)
+PASS_ON(bcast_init, BCAST_INIT, "Bcast_init", CP_PERSISTENT, a5, P8, A8)
+PASS_ON(reduce_init, REDUCE_INIT, "Reduce_init", CP_PERSISTENT, a7, P10, A10)
+PASS_ON(allreduce_init, ALLREDUCE_INIT, "Allreduce_init", CP_PERSISTENT, a6, P9, A9)
+PASS_ON(scan_init, SCAN_INIT, "Scan_init", CP_PERSISTENT, a6, P9, A9)
+PASS_ON(exscan_init, EXSCAN_INIT, "Exscan_init", CP_PERSISTENT, a6, P9, A9)
+PASS_ON(reduce_scatter_block_init, REDUCE_SCATTER_BLOCK_INIT, "Reduce_scatter_block_init", CP_PERSISTENT,
+        a6, P9, A9)
+PASS_ON(reduce_scatter_init, REDUCE_SCATTER_INIT, "Reduce_scatter_init", CP_PERSISTENT, a6, P9, A9)
+PASS_ON(gather_init, GATHER_INIT, "Gather_init", CP_PERSISTENT, a8, P11, A11)
+PASS_ON(scatter_init, SCATTER_INIT, "Scatter_init", CP_PERSISTENT, a8, P11, A11)
+PASS_ON(allgather_init, ALLGATHER_INIT, "Allgather_init", CP_PERSISTENT, a7, P10, A10)
+PASS_ON(alltoall_init, ALLTOALL_INIT, "Alltoall_init", CP_PERSISTENT, a7, P10, A10)
+PASS_ON(gatherv_init, GATHERV_INIT, "Gatherv_init", CP_PERSISTENT, a9, P12, A12)
+PASS_ON(scatterv_init, SCATTERV_INIT, "Scatterv_init", CP_PERSISTENT, a9, P12, A12)
+PASS_ON(allgatherv_init, ALLGATHERV_INIT, "Allgatherv_init", CP_PERSISTENT, a8, P11, A11)
+PASS_ON(alltoallv_init, ALLTOALLV_INIT, "Alltoallv_init", CP_PERSISTENT, a9, P12, A12)
+PASS_ON(alltoallw_init, ALLTOALLW_INIT, "Alltoallw_init", CP_PERSISTENT, a9, P12, A12)
+PASS_ON(neighbor_allgather_init, NEIGHBOR_ALLGATHER_INIT, "Neighbor_allgather_init", CP_PERSISTENT,
+        a7, P10, A10)
+PASS_ON(neighbor_alltoall_init, NEIGHBOR_ALLTOALL_INIT, "Neighbor_alltoall_init", CP_PERSISTENT,
+        a7, P10, A10)
+PASS_ON(neighbor_allgatherv_init, NEIGHBOR_ALLGATHERV_INIT, "Neighbor_allgatherv_init", CP_PERSISTENT,
+        a8, P11, A11)
+PASS_ON(neighbor_alltoallv_init, NEIGHBOR_ALLTOALLV_INIT, "Neighbor_alltoallv_init", CP_PERSISTENT,
+        a9, P12, A12)
+PASS_ON(neighbor_alltoallw_init, NEIGHBOR_ALLTOALLW_INIT, "Neighbor_alltoallw_init", CP_PERSISTENT,
+        a9, P12, A12)
 #endif

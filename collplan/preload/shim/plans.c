@@ -334,13 +334,36 @@ static char *share(struct cp_plan *plan, struct cp_comm *comm,
     return NULL;
 }
 
-struct cp_plan *cp_make_plan(struct cp_comm *comm, struct cp_route *route, char **why) {
+/* Ask for a plan; where counts differ per rank, ranks tell each other theirs. Collective. */
+static struct cp_reply ask_for_plan(struct cp_comm *comm, struct cp_route *route,
+                                    const int64_t *counts) {
     char text[256];
+    MPI_Datatype type = CP_HANDLE(MPI_Datatype, 0x4c00083a, ompi_mpi_int64_t);
+    int n = cp_write_question(comm, &route->signature, text, sizeof text) + 1;
+    if (counts == NULL) return cp_ask(CP_PLAN, text, n);
+    int n_words = (int)CP_COUNT_WORDS(comm->size);
+    size_t n_bytes = sizeof(int64_t) * (size_t)n_words * (size_t)comm->size;
+    char *message = malloc((size_t)n + n_bytes);
+    int64_t *all = malloc(n_bytes);
+    if (message == NULL || all == NULL) abort(); /* as other ranks would wait for this one */
+    struct cp_reply reply = {-1, 0, NULL};
+    if (cp_real.Allgather(counts, n_words, type, all, n_words, type, comm->private_comm) ==
+        MPI_SUCCESS) {
+        memcpy(message, text, (size_t)n);
+        memcpy(message + n, all, n_bytes);
+        reply = cp_ask(CP_PLAN, message, n + (int64_t)n_bytes);
+    }
+    free(message);
+    free(all);
+    return reply;
+}
+
+struct cp_plan *cp_make_plan(struct cp_comm *comm, struct cp_route *route, const int64_t *counts,
+                             char **why) {
     int64_t (*relocations)[2] = NULL;
     struct cp_plan *plan = calloc(1, sizeof *plan);
     if (plan == NULL) abort();
-    int n = cp_write_question(comm, &route->signature, text, sizeof text);
-    struct cp_reply reply = cp_ask(CP_PLAN, text, n);
+    struct cp_reply reply = ask_for_plan(comm, route, counts);
     if (reply.status == 0)
         *why = unpack(plan, reply.bytes, reply.n_bytes, comm->private_comm, &relocations);
     else *why = strdup(reply.bytes != NULL ? reply.bytes : "the helper process has ended");
@@ -360,9 +383,8 @@ struct cp_plan *cp_make_plan(struct cp_comm *comm, struct cp_route *route, char 
     return NULL;
 }
 
-/* Copy between a buffer and elements without gaps, in the order of the signature. */
-static int move_side(const struct cp_side *side, int64_t first, int64_t n, char *packed,
-                     bool is_into_buffer, MPI_Comm comm) {
+int cp_move_side(const struct cp_side *side, int64_t first, int64_t n, char *packed,
+                 bool is_into_buffer, MPI_Comm comm) {
     const struct cp_element *element = &side->element;
     char *at = side->at + first * element->extent;
     if (element->is_plain) {
@@ -384,7 +406,9 @@ static int move_side(const struct cp_side *side, int64_t first, int64_t n, char 
     return code;
 }
 
-static char *stage(char **kept, int64_t n_bytes) {
+char *cp_stage(struct cp_plan *plan, bool is_received) {
+    char **kept = is_received ? &plan->received_stage : &plan->sent_stage;
+    int64_t n_bytes = is_received ? plan->head.received_bytes : plan->head.sent_bytes;
     if (*kept == NULL) *kept = aligned_memory(n_bytes);
     if (*kept == NULL) {
         cp_say("error: there is no memory for %" PRId64 " bytes of a collective", n_bytes);
@@ -402,7 +426,7 @@ static int give_back(struct cp_plan *plan, const struct cp_use *use, const struc
     int64_t n = side->count < there ? side->count : there;
     int code = MPI_SUCCESS;
     for (int64_t i = 0; i < side->blocks && code == MPI_SUCCESS; i++)
-        code = move_side(side, i * side->count, n, plan->received_stage + i * block, true,
+        code = cp_move_side(side, i * side->count, n, plan->received_stage + i * block, true,
                          call->comm);
     if (code == MPI_SUCCESS && side->count < there) {
         code = MPI_ERR_TRUNCATE;
@@ -411,9 +435,17 @@ static int give_back(struct cp_plan *plan, const struct cp_use *use, const struc
     return code;
 }
 
+bool cp_plan_takes(const struct cp_plan *plan, const void *at) {
+    return (intptr_t)at % plan->head.item_bytes == 0;
+}
+
 static bool is_usable(const struct cp_plan *plan, const struct cp_side *side, int64_t n_bytes) {
-    return n_bytes == 0 || (side->element.is_plain &&
-                            (intptr_t)side->at % plan->head.item_bytes == 0);
+    return n_bytes == 0 || (side->element.is_plain && cp_plan_takes(plan, side->at));
+}
+
+bool cp_plan_overlaps(const struct cp_plan *plan, const char *sent_at, const char *received_at) {
+    intptr_t between = (intptr_t)sent_at - (intptr_t)received_at;
+    return -plan->head.sent_bytes < between && between < plan->head.received_bytes;
 }
 
 static int run_loop(struct cp_plan *plan, MPI_Comm comm) {
@@ -427,37 +459,8 @@ static int run_loop(struct cp_plan *plan, MPI_Comm comm) {
     return code;
 }
 
-int cp_run_plan(struct cp_plan *plan, const struct cp_call *call, const struct cp_use *use) {
-    const struct cp_head *head = &plan->head;
-    char *sent_at = use->sent.at, *received_at = use->received.at;
-    bool gives_back = false;
-    int64_t block = use->received.count * use->received.element.size;
-    bool is_short = use->has_sent && use->has_received &&
-                    block != use->sent.count * use->sent.element.size;
-    if (use->gives_in_place) {
-        /* The input lies in the receive buffer, behind the blocks of other ranks. */
-        sent_at = stage(&plan->sent_stage, head->sent_bytes);
-        int64_t size = use->received.element.is_plain ? use->received.element.extent
-                                                      : use->received.element.size;
-        move_side(&use->received, size > 0 ? head->skip_bytes / size : 0,
-                  size > 0 ? head->sent_bytes / size : 0, sent_at, false, call->comm);
-    } else if (use->has_sent && !is_usable(plan, &use->sent, head->sent_bytes)) {
-        sent_at = stage(&plan->sent_stage, head->sent_bytes);
-        move_side(&use->sent, 0, use->sent.count * use->sent.blocks, sent_at, false, call->comm);
-    }
-    bool overlaps = -head->sent_bytes < sent_at - received_at &&
-                    sent_at - received_at < head->received_bytes && use->has_sent;
-    if (use->takes_in_place) {
-        received_at = stage(&plan->received_stage, head->received_bytes);
-    } else if (use->has_received && (is_short || overlaps ||
-               !is_usable(plan, &use->received, head->received_bytes))) {
-        received_at = stage(&plan->received_stage, head->received_bytes);
-        gives_back = head->received_bytes > 0;
-        if (call->kind == CP_BCAST) {
-            gives_back = !use->is_root;
-            move_side(&use->received, 0, use->received.count, received_at, false, call->comm);
-        }
-    }
+int cp_start_plan(struct cp_plan *plan, const char *sent_at, const char *received_at,
+                  MPI_Comm comm) {
     if (sent_at != plan->sent_at || received_at != plan->received_at) {
         bases_of(plan)[SEND_BASE] = (int64_t)(intptr_t)sent_at;
         bases_of(plan)[RECV_BASE] = (int64_t)(intptr_t)received_at;
@@ -469,7 +472,40 @@ int cp_run_plan(struct cp_plan *plan, const struct cp_call *call, const struct c
         plan->sent_at = sent_at;
         plan->received_at = received_at;
     }
-    int code = run_loop(plan, call->comm);
+    return run_loop(plan, comm);
+}
+
+int cp_run_plan(struct cp_plan *plan, const struct cp_call *call, const struct cp_use *use) {
+    const struct cp_head *head = &plan->head;
+    char *sent_at = use->sent.at, *received_at = use->received.at;
+    bool gives_back = false;
+    int64_t block = use->received.count * use->received.element.size;
+    bool is_short = use->has_sent && use->has_received &&
+                    block != use->sent.count * use->sent.element.size;
+    if (use->gives_in_place) {
+        /* The input lies in the receive buffer, behind the blocks of other ranks. */
+        sent_at = cp_stage(plan, false);
+        int64_t size = use->received.element.is_plain ? use->received.element.extent
+                                                      : use->received.element.size;
+        cp_move_side(&use->received, size > 0 ? head->skip_bytes / size : 0,
+                  size > 0 ? head->sent_bytes / size : 0, sent_at, false, call->comm);
+    } else if (use->has_sent && !is_usable(plan, &use->sent, head->sent_bytes)) {
+        sent_at = cp_stage(plan, false);
+        cp_move_side(&use->sent, 0, use->sent.count * use->sent.blocks, sent_at, false, call->comm);
+    }
+    bool overlaps = use->has_sent && cp_plan_overlaps(plan, sent_at, received_at);
+    if (use->takes_in_place) {
+        received_at = cp_stage(plan, true);
+    } else if (use->has_received && (is_short || overlaps ||
+               !is_usable(plan, &use->received, head->received_bytes))) {
+        received_at = cp_stage(plan, true);
+        gives_back = head->received_bytes > 0;
+        if (call->kind == CP_BCAST) {
+            gives_back = !use->is_root;
+            cp_move_side(&use->received, 0, use->received.count, received_at, false, call->comm);
+        }
+    }
+    int code = cp_start_plan(plan, sent_at, received_at, call->comm);
     if (code == MPI_SUCCESS && gives_back) code = give_back(plan, use, call);
     return code;
 }

@@ -65,7 +65,21 @@ typedef int cp_type_delete(MPI_Datatype, int, void *, void *);
     X(int, Scatter, \
       (const void *, int, MPI_Datatype, void *, int, MPI_Datatype, int, MPI_Comm)) \
     X(int, Allgather, (const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm)) \
-    X(int, Alltoall, (const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm))
+    X(int, Alltoall, (const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm)) \
+    X(int, Gatherv, \
+      (const void *, int, MPI_Datatype, void *, const int *, const int *, MPI_Datatype, int, \
+       MPI_Comm)) \
+    X(int, Scatterv, \
+      (const void *, const int *, const int *, MPI_Datatype, void *, int, MPI_Datatype, int, \
+       MPI_Comm)) \
+    X(int, Allgatherv, \
+      (const void *, int, MPI_Datatype, void *, const int *, const int *, MPI_Datatype, \
+       MPI_Comm)) \
+    X(int, Alltoallv, \
+      (const void *, const int *, const int *, MPI_Datatype, void *, const int *, const int *, \
+       MPI_Datatype, MPI_Comm)) \
+    X(int, Reduce_scatter, \
+      (const void *, void *, const int *, MPI_Datatype, MPI_Op, MPI_Comm))
 
 #define X(result, name, parameters) result(*name) parameters;
 struct cp_real {
@@ -100,9 +114,14 @@ const char *cp_operation_name(MPI_Op op);
 /* calls.c: collectives as they are called. */
 enum cp_kind {
     CP_BARRIER, CP_BCAST, CP_REDUCE, CP_ALLREDUCE, CP_GATHER, CP_SCATTER, CP_ALLGATHER,
-    CP_ALLTOALL, CP_REDUCE_SCATTER_BLOCK, CP_SCAN, CP_EXSCAN, CP_N_KINDS
+    CP_ALLTOALL, CP_REDUCE_SCATTER_BLOCK, CP_SCAN, CP_EXSCAN,
+    /* Those whose counts differ per rank. */
+    CP_GATHERV, CP_SCATTERV, CP_ALLGATHERV, CP_ALLTOALLV, CP_REDUCE_SCATTER, CP_N_KINDS
 };
+#define CP_N_VECTORS (CP_N_KINDS - CP_GATHERV)
 extern const char *const cp_kind_names[CP_N_KINDS];
+/* The kinds of equal counts whose sweeps decide for the last ones. */
+extern const char *const cp_regular_names[CP_N_VECTORS];
 
 struct cp_call {
     enum cp_kind kind;
@@ -119,6 +138,34 @@ struct cp_call {
 /* Run a call natively, or by a plan. */
 int cp_native(const struct cp_call *call);
 int cp_run(const struct cp_call *call);
+
+/* vectors.c: collectives whose counts differ per rank; a single count is an array of one.
+ * Of reduce_scatter, `n_sent` has the counts, and `sent_type` the type. */
+struct cp_vector_call {
+    enum cp_kind kind;
+    const void *sent;
+    const int *n_sent, *sent_at;
+    MPI_Datatype sent_type;
+    void *received;
+    const int *n_received, *received_at;
+    MPI_Datatype received_type;
+    MPI_Op op;
+    int root;
+    MPI_Comm comm;
+};
+int cp_native_vector(const struct cp_vector_call *call);
+int cp_run_vector(const struct cp_vector_call *call);
+/* What a rank knows of counts: whether it has those of all blocks, and of what alltoallv receives;
+ * the bytes of its own block or -1; both lists. */
+#define CP_COUNT_WORDS(size) (3 + 2 * (int64_t)(size))
+
+/* uncovered.c: calls that no plan runs, and why. */
+#define CP_NONBLOCKING "calls that do not block are native in programs without Python"
+#define CP_NEIGHBORHOOD "neighborhood collectives are native"
+#define CP_TYPES "calls with a datatype per rank are native"
+#define CP_PERSISTENT "MPI starts persistent collectives by their handles"
+void *cp_needed(const char *name);
+void cp_note(const char *name, const char *why, MPI_Comm comm, int64_t begin);
 
 /* statistics.c: rows of calls, which outlive communicators. */
 struct cp_row {
@@ -169,6 +216,7 @@ void cp_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 struct cp_signature {
     int64_t kind, root, n_bytes;
     const char *op, *element; /* NULL where there are none; equal texts are the same pointer */
+    uint64_t digest[2];       /* of the counts of all ranks, where these differ */
 };
 struct cp_plan;
 enum cp_way { CP_COUNTING, CP_NATIVE, CP_PLANNED };
@@ -184,6 +232,12 @@ struct cp_route {
     int64_t digest;
     bool is_wanted;
 };
+/* Meetings about calls whose counts differ per rank, and whether they were worth it. */
+struct cp_backoff {
+    bool has_met;
+    int64_t n_in_vain, n_left;
+    const char *why;
+};
 struct cp_comm {
     struct cp_comm *next, *before;
     MPI_Comm comm, private_comm;
@@ -195,10 +249,14 @@ struct cp_comm {
     struct cp_route **routes; /* hash table */
     int64_t n_places, n_routes, n_plans;
     struct cp_route *latest;
+    struct cp_backoff backoffs[CP_N_VECTORS];
 };
 struct cp_comm *cp_comm_of(MPI_Comm comm);
-/* Return what a signature runs now; collective where ranks decide or make a plan. */
-struct cp_route *cp_route_of(struct cp_comm *comm, const struct cp_signature *signature);
+/* Return what a signature runs now; collective where ranks decide or make a plan. `counts` is what
+ * this rank knows of counts that differ, or NULL. */
+struct cp_route *cp_route_of(struct cp_comm *comm, const struct cp_signature *signature,
+                             const int64_t *counts);
+bool cp_is_known(const struct cp_comm *comm, const struct cp_signature *signature);
 /* Write what the helper is asked about a signature; return how long that is. */
 int cp_write_question(const struct cp_comm *comm, const struct cp_signature *signature,
                       char *text, size_t n_bytes);
@@ -206,7 +264,8 @@ void cp_free_all(void);
 int cp_delete_comm(MPI_Comm comm, int keyval, void *attribute, void *extra);
 
 /* plans.c: bound plans. */
-struct cp_plan *cp_make_plan(struct cp_comm *comm, struct cp_route *route, char **why);
+struct cp_plan *cp_make_plan(struct cp_comm *comm, struct cp_route *route, const int64_t *counts,
+                             char **why);
 void cp_free_plan(struct cp_plan *plan);
 /* A buffer of one rank in one call. */
 struct cp_side {
@@ -222,5 +281,16 @@ struct cp_use {
     bool gives_in_place, takes_in_place; /* input in the receive buffer; the root's own block */
 };
 int cp_run_plan(struct cp_plan *plan, const struct cp_call *call, const struct cp_use *use);
+/* Copy between elements of a buffer and memory without gaps, in the order of the signature. */
+int cp_move_side(const struct cp_side *side, int64_t first, int64_t n, char *packed,
+                 bool is_into_buffer, MPI_Comm comm);
+/* Whether a plan can use memory that begins there, and whether its buffers would overlap. */
+bool cp_plan_takes(const struct cp_plan *plan, const void *at);
+bool cp_plan_overlaps(const struct cp_plan *plan, const char *sent_at, const char *received_at);
+/* Return memory of the plan for its input or its result. */
+char *cp_stage(struct cp_plan *plan, bool is_received);
+/* Run a plan on memory that it can use. */
+int cp_start_plan(struct cp_plan *plan, const char *sent_at, const char *received_at,
+                  MPI_Comm comm);
 
 #endif

@@ -154,6 +154,69 @@ static void moves(const struct type *type, int count) {
     }
 }
 
+/* Counts that differ per rank, some of them 0, with gaps between blocks and in reversed order. */
+static void vectors(const struct type *type, int most, int is_apart) {
+    MPI_Aint lower, extent;
+    int bytes, own = (rank * 5 + most) % (most + 1), *counts = calloc(4 * (size_t)size, sizeof(int));
+    int *places = counts + size, *rows = counts + 2 * size, *columns = counts + 3 * size, at = 0;
+    PMPI_Type_get_extent(type->type, &lower, &extent);
+    PMPI_Type_size(type->type, &bytes);
+    for (int i = 0; i < size; i++) {
+        int block = is_apart ? size - 1 - i : i;
+        counts[block] = (block * 5 + most) % (most + 1);
+        rows[block] = (rank * 3 + block + most) % (most + 1);
+        columns[block] = (block * 3 + rank + most) % (most + 1);
+        places[block] = at;
+        at += is_apart ? most + 2 : counts[block];
+    }
+    if ((at + size * (most + 2)) * extent > MOST) {
+        free(counts);
+        return;
+    }
+    fill(type, at + size * (most + 2));
+    size_t all = (size_t)(extent * (at + most));
+    const char *how = is_apart ? "apart" : "packed";
+    char what[64];
+#define WHAT(text) (snprintf(what, sizeof what, "%s %s%s", text, how, in_place ? " in place" : ""), what)
+    for (int in_place = 0; in_place < 2; in_place++) {
+        const void *given = in_place ? MPI_IN_PLACE : sent;
+        for (int root = 0; root < size; root += size > 1 ? size - 1 : 1) {
+            int is_own = in_place && rank == root;
+            const void *mine = is_own ? MPI_IN_PLACE : sent;
+#define GV(F) F##Gatherv(mine, own, type->type, into, counts, places, type->type, root, comm)
+            CASE(WHAT("gatherv"), most, type, in_place, if (is_own) memcpy(into, sent, all), GV);
+#define SV(F) F##Scatterv(sent, counts, places, type->type, is_own ? MPI_IN_PLACE : into, own, \
+                          type->type, root, comm)
+            CASE(WHAT("scatterv"), most, type, in_place, , SV);
+        }
+#define AGV(F) F##Allgatherv(given, own, type->type, into, counts, places, type->type, comm)
+        CASE(WHAT("allgatherv"), most, type, in_place, if (in_place) memcpy(into, sent, all), AGV);
+        /* Blocks of most + 1 elements have room for all that ranks send to each other. */
+        int *spots = calloc((size_t)size, sizeof(int)), next = 0;
+        for (int i = 0; i < size; i++) {
+            spots[i] = next;
+            next += is_apart ? most + 1 : in_place ? (rank + i) % (most + 1) : columns[i];
+        }
+        int *into_counts = columns, *from_counts = rows, *from_at = calloc((size_t)size, sizeof(int));
+        for (int i = 0, before = 0; i < size; before += rows[i++]) from_at[i] = before;
+        if (in_place)
+            for (int i = 0; i < size; i++) into_counts[i] = (rank + i) % (most + 1);
+#define AAV(F) F##Alltoallv(given, from_counts, from_at, type->type, into, into_counts, spots, \
+                            type->type, comm)
+        CASE(WHAT("alltoallv"), most, type, in_place,
+             if (in_place) memcpy(into, sent, (size_t)(extent * (next + most))), AAV);
+        free(spots);
+        free(from_at);
+        if (strchr("ifc", type->kind) == NULL) continue;
+        /* In place, only the first block is defined afterwards. */
+#define RS(F) F##Reduce_scatter(given, into, counts, type->type, MPI_SUM, comm); \
+              if (in_place) memset(into + extent * own, 0, MOST - (size_t)(extent * own))
+        CASE(WHAT("reduce_scatter"), most, type, in_place,
+             if (in_place) memcpy(into, sent, all), RS);
+    }
+    free(counts);
+}
+
 static void least(void *in, void *inout, int *n, MPI_Datatype *type) {
     (void)type;
     for (int i = 0; i < *n; i++)
@@ -194,6 +257,8 @@ static void on_communicator(MPI_Comm which, int is_whole) {
             if (!is_whole && (t % 3 != 1 || c < 1)) continue;
             if (is_quick && (t % 2 || c == 1) && t < n_types - 1) continue;
             moves(&types[t], counts[c]);
+            vectors(&types[t], counts[c], 0);
+            if (!is_quick || t % 4 == 0 || t == n_types - 1) vectors(&types[t], counts[c], 1);
             for (size_t o = 0; o < sizeof ops / sizeof *ops; o++)
                 if (strchr(ops[o].kinds, types[t].kind) != NULL && (is_whole || o < 3) &&
                     (!is_quick || (t + (int)o) % 3 == 0))

@@ -2,5 +2,6 @@
 program conformance
   use mpi_f08
   implicit none
+  type(MPI_Request) :: request
   include 'conformance_body.inc'
 end program

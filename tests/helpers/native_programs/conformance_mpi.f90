@@ -2,5 +2,6 @@
 program conformance
   use mpi
   implicit none
+  integer :: request
   include 'conformance_body.inc'
 end program

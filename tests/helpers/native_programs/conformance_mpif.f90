@@ -2,5 +2,6 @@
 program conformance
   implicit none
   include 'mpif.h'
+  integer :: request
   include 'conformance_body.inc'
 end program

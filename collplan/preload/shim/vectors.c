@@ -1,0 +1,370 @@
+/* Collectives whose counts differ per rank.
+ *
+ * No rank sees the counts of all others, nor whether those of another rank have changed. So ranks
+ * add up digests of what each knows in every call that may run by a plan. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim.h"
+
+#define FREE_MEETINGS 8 /* in a row that may be in vain before ranks meet in fewer calls */
+#define MOST_LEFT 256   /* calls that run natively between two meetings */
+#define CHANGING "counts change from call to call"
+#define UNREADABLE "a rank's arguments are not such as plans know"
+#define ELSEWHERE "the operation or datatype of another rank is not one that plans know"
+
+/* A buffer of one or more blocks. */
+struct blocks {
+    char *at;
+    int n;
+    const int *counts, *places; /* in elements; without places, one block follows another */
+    MPI_Datatype type;
+    struct cp_element element;
+};
+
+/* The buffers of a call as this rank uses them, and what it knows of counts, in bytes. */
+struct use {
+    struct blocks sent, received;
+    bool has_sent, has_received, is_in_place;
+    int64_t n_bytes;
+    int64_t *counts; /* flags and counts, as the helper reads them */
+};
+
+int cp_native_vector(const struct cp_vector_call *c) {
+    switch (c->kind) {
+    case CP_GATHERV:
+        return cp_real.Gatherv(c->sent, *c->n_sent, c->sent_type, c->received, c->n_received,
+                               c->received_at, c->received_type, c->root, c->comm);
+    case CP_SCATTERV:
+        return cp_real.Scatterv(c->sent, c->n_sent, c->sent_at, c->sent_type, c->received,
+                                *c->n_received, c->received_type, c->root, c->comm);
+    case CP_ALLGATHERV:
+        return cp_real.Allgatherv(c->sent, *c->n_sent, c->sent_type, c->received, c->n_received,
+                                  c->received_at, c->received_type, c->comm);
+    case CP_ALLTOALLV:
+        return cp_real.Alltoallv(c->sent, c->n_sent, c->sent_at, c->sent_type, c->received,
+                                 c->n_received, c->received_at, c->received_type, c->comm);
+    default:
+        return cp_real.Reduce_scatter(c->sent, c->received, c->n_sent, c->sent_type, c->op,
+                                      c->comm);
+    }
+}
+
+static bool read_blocks(struct blocks *blocks, const void *at, int n, const int *counts,
+                        const int *places, MPI_Datatype type, bool is_reduced) {
+    struct cp_element room;
+    const struct cp_element *element = cp_element_of(type, &room);
+    if (element == NULL || counts == NULL || at == MPI_IN_PLACE) return false;
+    for (int i = 0; i < n; i++)
+        if (counts[i] < 0) return false;
+    *blocks = (struct blocks){(char *)at, n, counts, places, type, *element};
+    if (is_reduced && element->is_pair) {
+        /* Operands are whole structs, with their gaps. */
+        blocks->element.size = element->extent;
+        blocks->element.is_plain = true;
+    }
+    return true;
+}
+
+static int64_t total_of(const struct blocks *blocks) {
+    int64_t total = 0;
+    for (int i = 0; i < blocks->n; i++) total += blocks->counts[i];
+    return total * blocks->element.size;
+}
+
+/* Note the bytes of every block in a part of the counts: 0 for counts, 1 for what alltoallv
+ * receives. */
+static void note_counts(struct use *use, int size, int part, const struct blocks *blocks) {
+    use->counts[part] = 1;
+    for (int i = 0; i < size; i++)
+        use->counts[3 + part * size + i] = blocks->counts[i] * blocks->element.size;
+}
+
+/* Read the buffers of a call; return false where MPI would complain. */
+static bool read_call(const struct cp_vector_call *c, const struct cp_comm *comm,
+                      struct use *use) {
+    bool is_root = c->root == comm->rank, is_gather = c->kind == CP_GATHERV;
+    bool is_scatter = c->kind == CP_SCATTERV, reduces = c->kind == CP_REDUCE_SCATTER;
+    bool sends_blocks = is_scatter || c->kind == CP_ALLTOALLV || reduces;
+    bool receives_blocks = is_gather || c->kind == CP_ALLGATHERV || c->kind == CP_ALLTOALLV;
+    use->is_in_place = (!is_scatter && (!is_gather || is_root) && c->sent == MPI_IN_PLACE) ||
+                       (is_scatter && is_root && c->received == MPI_IN_PLACE);
+    use->has_sent = is_scatter ? is_root : !use->is_in_place;
+    use->has_received = is_scatter ? !use->is_in_place : (is_root || !is_gather);
+    if (c->root < 0 || c->root >= comm->size || (reduces && c->n_sent == NULL)) return false;
+    if (use->has_sent && !read_blocks(&use->sent, c->sent, sends_blocks ? comm->size : 1,
+                                      c->n_sent, c->sent_at, c->sent_type, reduces))
+        return false;
+    const int *n_received = reduces ? c->n_sent + comm->rank : c->n_received;
+    if (use->has_received &&
+        !read_blocks(&use->received, c->received, receives_blocks ? comm->size : 1, n_received,
+                     c->received_at, c->received_type, reduces))
+        return false;
+    if (c->kind == CP_ALLTOALLV) {
+        if (use->has_sent) note_counts(use, comm->size, 0, &use->sent);
+        note_counts(use, comm->size, 1, &use->received);
+        use->n_bytes = total_of(use->has_sent ? &use->sent : &use->received);
+        return true;
+    }
+    struct blocks all = receives_blocks ? use->received : use->sent;
+    if (reduces) {
+        /* In place, only the receive buffer says what an element is. */
+        all = use->received;
+        all.counts = c->n_sent;
+        all.n = comm->size;
+        for (int i = 0; i < comm->size; i++)
+            if (all.counts[i] < 0) return false;
+    }
+    bool knows_all = reduces || c->kind == CP_ALLGATHERV || is_root;
+    bool has_own = receives_blocks ? use->has_sent : use->has_received;
+    if (knows_all) note_counts(use, comm->size, 0, &all);
+    if (has_own) use->counts[2] = total_of(receives_blocks ? &use->sent : &use->received);
+    use->n_bytes = has_own ? use->counts[2] : use->counts[3 + comm->rank];
+    return true;
+}
+
+static uint64_t mix(uint64_t found, uint64_t value) {
+    found = (found ^ value) * 0x9e3779b97f4a7c15u;
+    return found ^ found >> 29;
+}
+
+/* Return a number that differs where what this rank knows differs. */
+static uint64_t digest_of(const struct cp_signature *signature, const struct cp_comm *comm,
+                          const struct use *use, uint64_t seed) {
+    uint64_t found = mix(mix(seed, (uint64_t)comm->rank), (uint64_t)signature->kind);
+    found = mix(found, (uint64_t)signature->root);
+    for (const char *at = signature->op; at != NULL && *at; at++) found = mix(found, (uint64_t)*at);
+    for (const char *at = signature->element; at != NULL && *at; at++)
+        found = mix(found, (uint64_t)*at + 256);
+    for (int64_t i = 0; i < CP_COUNT_WORDS(comm->size); i++)
+        found = mix(found, (uint64_t)use->counts[i]);
+    return found;
+}
+
+/* Meet about a call, which all ranks then see alike; return why it is native, or NULL. */
+static const char *meet(const struct cp_vector_call *call, struct cp_comm *comm, struct use *use,
+                        struct cp_signature *signature) {
+    MPI_Datatype type = CP_HANDLE(MPI_Datatype, 0x4c00083e, ompi_mpi_uint64_t);
+    MPI_Op sum = CP_HANDLE(MPI_Op, 0x58000003, ompi_mpi_op_sum);
+    const char *why = NULL;
+    *signature = (struct cp_signature){.kind = call->kind, .root = call->root};
+    memset(use->counts, 0, sizeof(int64_t) * (size_t)CP_COUNT_WORDS(comm->size));
+    use->counts[2] = -1;
+    if (!read_call(call, comm, use)) why = UNREADABLE;
+    if (why == NULL && call->kind == CP_REDUCE_SCATTER) {
+        signature->op = cp_operation_name(call->op);
+        signature->element = use->received.element.name;
+        if (signature->op == NULL) why = "the operation is not one that plans know";
+        else if (signature->element == NULL) why = "the datatype is not one that plans reduce";
+    }
+    uint64_t mine[4] = {0, 0, 0, 1}, found[4] = {0, 0, 0, 0};
+    if (why == NULL) {
+        mine[0] = digest_of(signature, comm, use, 1);
+        mine[1] = digest_of(signature, comm, use, 2);
+        mine[2] = (uint64_t)use->n_bytes;
+        mine[3] = 0;
+    }
+    if (cp_real.Allreduce(mine, found, 4, type, sum, comm->comm) != MPI_SUCCESS)
+        return "ranks cannot meet";
+    if (found[3] > 0) return why != NULL ? why : ELSEWHERE;
+    uint64_t n_blocks = (uint64_t)comm->size;
+    if (call->kind == CP_ALLTOALLV) n_blocks *= n_blocks;
+    signature->n_bytes = (int64_t)((found[2] + n_blocks - 1) / n_blocks);
+    signature->digest[0] = found[0];
+    signature->digest[1] = found[1];
+    return NULL;
+}
+
+static struct cp_row *native_row(const struct cp_comm *comm, enum cp_kind kind, const char *why,
+                                 int64_t n_bytes) {
+    return cp_row(cp_kind_names[kind], "native", why, comm->size, n_bytes, false, -1, -1);
+}
+
+static void note_in_vain(struct cp_backoff *backoff, const char *why) {
+    int64_t more = ++backoff->n_in_vain - FREE_MEETINGS;
+    backoff->why = why;
+    if (more < 2 || more % 2 == 1) return;
+    backoff->n_left = more / 2 < 8 ? 1 << more / 2 : MOST_LEFT;
+}
+
+/* Return what a call runs, NULL if it is native, and where it is counted; collective. */
+static struct cp_route *find(const struct cp_vector_call *call, struct cp_comm *comm,
+                             struct use *use, struct cp_row **row) {
+    struct cp_backoff *backoff = &comm->backoffs[call->kind - CP_GATHERV];
+    struct cp_signature signature;
+    if (backoff->n_left > 0) {
+        backoff->n_left--;
+        *row = cp_settings.is_logged ? native_row(comm, call->kind, backoff->why, 0) : NULL;
+        return NULL;
+    }
+    const char *why = meet(call, comm, use, &signature);
+    if (why != NULL) {
+        note_in_vain(backoff, why);
+        backoff->has_met = true;
+        *row = native_row(comm, call->kind, why, use->n_bytes);
+        return NULL;
+    }
+    bool is_new = !cp_is_known(comm, &signature);
+    struct cp_route *route = cp_route_of(comm, &signature, use->counts);
+    *row = route->row;
+    if (route->way == CP_COUNTING && is_new && backoff->has_met)
+        *row = native_row(comm, call->kind, CHANGING, signature.n_bytes);
+    bool is_vain = route->way == CP_NATIVE || (is_new && backoff->has_met);
+    if (route->way != CP_PLANNED && is_vain)
+        note_in_vain(backoff, (*row)->why != NULL ? (*row)->why : CHANGING);
+    else backoff->n_in_vain = 0;
+    backoff->has_met = true;
+    use->n_bytes = signature.n_bytes;
+    return route->way == CP_PLANNED ? route : NULL;
+}
+
+static int64_t place_of(const struct blocks *blocks, int block, int64_t before) {
+    return blocks->places != NULL ? blocks->places[block] : before;
+}
+
+/* Copy between blocks and memory where one follows another. */
+static int move_blocks(const struct blocks *blocks, char *packed, bool is_into_blocks,
+                       MPI_Comm comm) {
+    struct cp_side side = {.at = blocks->at, .type = blocks->type, .element = blocks->element};
+    int64_t before = 0;
+    int code = MPI_SUCCESS;
+    for (int i = 0; i < blocks->n && code == MPI_SUCCESS; i++) {
+        code = cp_move_side(&side, place_of(blocks, i, before), blocks->counts[i], packed,
+                            is_into_blocks, comm);
+        before += blocks->counts[i];
+        packed += blocks->counts[i] * blocks->element.size;
+    }
+    return code;
+}
+
+/* Return where blocks begin if a plan can use them as they are, otherwise NULL. */
+static char *whole_of(const struct cp_plan *plan, const struct blocks *blocks) {
+    int64_t before = 0, first = 0;
+    bool is_first = true;
+    for (int i = 0; i < blocks->n; i++) {
+        if (blocks->counts[i] == 0) continue;
+        int64_t place = place_of(blocks, i, before);
+        if (is_first) first = place;
+        else if (place - before != first) return NULL;
+        is_first = false;
+        before += blocks->counts[i];
+    }
+    char *at = blocks->at + first * blocks->element.extent;
+    return blocks->element.is_plain && cp_plan_takes(plan, at) ? at : NULL;
+}
+
+/* Return the input of a call that lies in its receive buffer. */
+static struct blocks input_in_place(const struct cp_vector_call *call, const struct cp_comm *comm,
+                                    const struct blocks *received) {
+    struct blocks found = *received;
+    if (call->kind == CP_REDUCE_SCATTER) {
+        found.counts = call->n_sent;
+        found.n = comm->size;
+    } else if (call->kind != CP_ALLTOALLV) {
+        found.at += (int64_t)(received->places != NULL ? received->places[comm->rank] : 0) *
+                    received->element.extent;
+        found.counts += comm->rank;
+        found.places = NULL;
+        found.n = 1;
+    }
+    return found;
+}
+
+static int run_plan(struct cp_plan *plan, const struct cp_vector_call *call,
+                    const struct cp_comm *comm, const struct use *use) {
+    char *sent_at = NULL, *received_at = NULL;
+    bool gives_back = false, reads_place = use->is_in_place && call->kind != CP_SCATTERV;
+    if (use->has_sent && !reads_place) sent_at = whole_of(plan, &use->sent);
+    if (reads_place || (use->has_sent && sent_at == NULL)) {
+        struct blocks input =
+            reads_place ? input_in_place(call, comm, &use->received) : use->sent;
+        sent_at = cp_stage(plan, false);
+        int code = move_blocks(&input, sent_at, false, call->comm);
+        if (code != MPI_SUCCESS) return code;
+    }
+    if (use->has_received) received_at = whole_of(plan, &use->received);
+    if (call->kind == CP_SCATTERV && use->is_in_place) {
+        received_at = cp_stage(plan, true);
+    } else if (use->has_received &&
+               (received_at == NULL || cp_plan_overlaps(plan, sent_at, received_at))) {
+        received_at = cp_stage(plan, true);
+        gives_back = true;
+    }
+    int code = cp_start_plan(plan, sent_at, received_at, call->comm);
+    if (code == MPI_SUCCESS && gives_back)
+        code = move_blocks(&use->received, received_at, true, call->comm);
+    return code;
+}
+
+int cp_run_vector(const struct cp_vector_call *call) {
+    bool is_logged = cp_settings.is_logged, is_swept = cp_settings.kinds >> call->kind & 1;
+    if (!is_logged && !is_swept) return cp_native_vector(call);
+    struct cp_comm *comm = cp_comm_of(call->comm);
+    if (comm == NULL || comm->is_inter) return cp_native_vector(call);
+    int64_t begin = is_logged ? cp_now_ns() : 0;
+    struct use use = {.n_bytes = 0};
+    struct cp_route *route = NULL;
+    struct cp_row *row = NULL;
+    if (is_swept) {
+        use.counts = malloc(sizeof(int64_t) * (size_t)CP_COUNT_WORDS(comm->size));
+        if (use.counts == NULL) abort(); /* as other ranks would wait for this one */
+        route = find(call, comm, &use, &row);
+    } else {
+        char why[64];
+        snprintf(why, sizeof why, "no sweep of %s", cp_regular_names[call->kind - CP_GATHERV]);
+        row = native_row(comm, call->kind, why, 0);
+    }
+    int code = route != NULL ? run_plan(route->plan, call, comm, &use) : cp_native_vector(call);
+    if (is_logged && row != NULL) cp_count(row, use.n_bytes, cp_now_ns() - begin);
+    free(use.counts);
+    return code;
+}
+
+#define EXPORT __attribute__((visibility("default")))
+#define RUN(...) \
+    struct cp_vector_call call = {__VA_ARGS__}; \
+    if (!cp_settings.is_on) { \
+        cp_resolve(); \
+        return cp_native_vector(&call); \
+    } \
+    return cp_run_vector(&call)
+
+EXPORT int MPI_Gatherv(const void *sent, int n_sent, MPI_Datatype sent_type, void *received,
+                       const int *n_received, const int *received_at, MPI_Datatype received_type,
+                       int root, MPI_Comm comm) {
+    RUN(.kind = CP_GATHERV, .sent = sent, .n_sent = &n_sent, .sent_type = sent_type,
+        .received = received, .n_received = n_received, .received_at = received_at,
+        .received_type = received_type, .root = root, .comm = comm);
+}
+
+EXPORT int MPI_Scatterv(const void *sent, const int *n_sent, const int *sent_at,
+                        MPI_Datatype sent_type, void *received, int n_received,
+                        MPI_Datatype received_type, int root, MPI_Comm comm) {
+    RUN(.kind = CP_SCATTERV, .sent = sent, .n_sent = n_sent, .sent_at = sent_at,
+        .sent_type = sent_type, .received = received, .n_received = &n_received,
+        .received_type = received_type, .root = root, .comm = comm);
+}
+
+EXPORT int MPI_Allgatherv(const void *sent, int n_sent, MPI_Datatype sent_type, void *received,
+                          const int *n_received, const int *received_at,
+                          MPI_Datatype received_type, MPI_Comm comm) {
+    RUN(.kind = CP_ALLGATHERV, .sent = sent, .n_sent = &n_sent, .sent_type = sent_type,
+        .received = received, .n_received = n_received, .received_at = received_at,
+        .received_type = received_type, .comm = comm);
+}
+
+EXPORT int MPI_Alltoallv(const void *sent, const int *n_sent, const int *sent_at,
+                         MPI_Datatype sent_type, void *received, const int *n_received,
+                         const int *received_at, MPI_Datatype received_type, MPI_Comm comm) {
+    RUN(.kind = CP_ALLTOALLV, .sent = sent, .n_sent = n_sent, .sent_at = sent_at,
+        .sent_type = sent_type, .received = received, .n_received = n_received,
+        .received_at = received_at, .received_type = received_type, .comm = comm);
+}
+
+EXPORT int MPI_Reduce_scatter(const void *sent, void *received, const int *counts,
+                              MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+    RUN(.kind = CP_REDUCE_SCATTER, .sent = sent, .n_sent = counts, .sent_type = type,
+        .received = received, .received_type = type, .op = op, .comm = comm);
+}
