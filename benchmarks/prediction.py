@@ -24,13 +24,14 @@ import numpy as np
 import yaml
 from atlas import TEXTBOOK
 from cluster_cases import spec_of
-from prediction_cases import CANDIDATES
+from prediction_cases import CANDIDATES, NETWORK_FLAT
 
 from collplan.compiling import compile_spec
-from collplan.emulate.cluster import Cluster, parse_rate
+from collplan.emulate.cluster import Cluster, parse_rate, parse_topology
 from collplan.emulate.machine import emulated_machine
 from collplan.emulate.running import run_emulated
 from collplan.executors.cost import simulate
+from collplan.executors.cost.link_use import LinkUse
 from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
 from collplan.specs import Machine, parse_bytes
 from collplan.specs.errors import CollplanError
@@ -74,8 +75,11 @@ def predict(rows: list[Found], planned: Machine, model: Machine, names: str) -> 
         spec = spec_of(row["collective"], planned, row["bytes"])
         candidates = CANDIDATES[names](spec)
         if row["candidate"] in candidates:
-            plan = compile_spec(candidates[row["candidate"]])
-            row["predicted_s"] = simulate(plan, model.network).makespan_s
+            plan = compile_spec(candidates[row["candidate"]], idle=[])
+            timeline = simulate(plan, model.network)
+            row["predicted_s"] = timeline.makespan_s
+            if timeline.routes is not None:
+                row["link_s"] = float(LinkUse(timeline.routes).busy_ns.max()) / 1e9
 
 
 def print_rows(rows: list[Found]) -> None:
@@ -145,6 +149,32 @@ def print_textbook(rows: list[Found]) -> None:
         print_line(f"| {' | '.join(cells_of_row)} |")
 
 
+def print_links(rows: list[Found]) -> None:
+    """Print by how much plans by switch beat flat ones, measured and by their busiest links."""
+    cells: dict[tuple[str, int], list[Found]] = {}
+    for row in rows:
+        cells.setdefault((row["collective"], row["bytes"]), []).append(row)
+    for (kind, n_bytes), plans in cells.items():
+        by_switch = [row for row in plans if "switch" in row["candidate"]]
+        flat = [
+            row
+            for row in plans
+            if row["candidate"].split()[0] in NETWORK_FLAT[kind]
+            if "mapped" not in row["candidate"]
+        ]
+        if not by_switch or not flat:
+            continue
+        best, other = (
+            min(some, key=lambda row: float(row["median_s"])) for some in (by_switch, flat)
+        )
+        keys = ("median_s", "predicted_s", "link_s")
+        measured, predicted, by_links = (other[key] / best[key] for key in keys)
+        print_line(
+            f"{kind}, {format_bytes(n_bytes)}: {best['candidate']} beats {other['candidate']} by "
+            f"{measured:.2f}; the model says {predicted:.2f}, and the busiest links {by_links:.2f}"
+        )
+
+
 def read_machine(path: Path) -> Machine:
     """Return the machine of a file."""
     return Machine.model_validate(yaml.safe_load(path.read_text()))
@@ -172,8 +202,11 @@ def parse_options() -> argparse.Namespace:
         "--candidates",
         choices=CANDIDATES,
         default="plans",
-        help="flat and decomposed plans, or all flat algorithms beside those of the textbook",
+        help="flat and decomposed plans; all flat algorithms beside those of the textbook; or, "
+        "with a topology, plans in rank order, mapped, by node and by switch",
     )
+    parser.add_argument("--topology", type=parse_topology, help="as of collplan emulate")
+    parser.add_argument("--order", default="block", choices=("block", "cyclic"))
     parser.add_argument("--timeout", type=float, default=1800, help="seconds")
     parser.add_argument("--json", type=Path, help="a file to write everything into")
     parser.add_argument("--measured", type=Path, help="such a file, to predict again")
@@ -183,7 +216,14 @@ def parse_options() -> argparse.Namespace:
 def main() -> int:
     """Print the tables."""
     options = parse_options()
-    cluster = Cluster(options.nodes, options.per_node, options.lanes, parse_rate(options.rate))
+    cluster = Cluster(
+        options.nodes,
+        options.per_node,
+        options.lanes,
+        parse_rate(options.rate),
+        rank_order=options.order,
+        topology=options.topology,
+    )
     estimate = emulated_machine(cluster)
     model = estimate if options.machine is None else read_machine(options.machine)
     if options.measured is not None:
@@ -198,6 +238,8 @@ def main() -> int:
     print_summary(rows)
     if options.candidates == "flat":
         print_textbook(rows)
+    if options.topology is not None:
+        print_links(rows)
     if options.json is not None:
         document = {"machine": planned.model_dump(mode="json"), "rows": rows}
         options.json.write_text(json.dumps(document, indent=1) + "\n")

@@ -6,8 +6,8 @@ from typing import Final
 
 from collplan.measure.guideline import OURS, standard_candidates
 from collplan.planner.algorithms import registry
-from collplan.select.candidates import segmented
-from collplan.specs import AlgorithmChoice, PlanSpec
+from collplan.select.candidates import MAP_RANKS, name_of, segmented, with_algorithms
+from collplan.specs import AlgorithmChoice, Decomposition, PlanSpec
 from collplan.specs.request import AUTO, FLAT
 
 SEGMENT: Final = 32 * 1024
@@ -35,5 +35,45 @@ def flat_candidates_of(spec: PlanSpec) -> dict[str, PlanSpec]:
     return found
 
 
-CANDIDATES: Final = {"plans": candidates_of, "flat": flat_candidates_of}
+def network_candidates_of(spec: PlanSpec) -> dict[str, PlanSpec]:
+    """Return flat algorithms in rank order and mapped, and decompositions by node and by switch.
+
+    Those that stream come in segments, too.
+    """
+    found, kind = {}, spec.collective.planned_kind
+    for name in NETWORK_FLAT[kind]:
+        plain = spec.replace(decomposition=FLAT, algorithms=AlgorithmChoice(name=name), passes=())
+        found[name] = plain
+        found[f"{name} mapped"] = plain.replace(passes=(MAP_RANKS,))
+        if registry.find(kind, name).streams:
+            found[f"{name} {NETWORK_SEGMENT // 1024}KiB"] = plain.replace(
+                passes=segmented(NETWORK_SEGMENT)
+            )
+    for name in ("hierarchical", "full_lane"):
+        by_node = Decomposition(name=name)
+        by_switch = Decomposition(name=name, by="switch")
+        nested = by_switch.replace(node=by_node)
+        for one in (by_node, by_switch, nested):
+            found[name_of(one)] = spec.replace(decomposition=one, algorithms=AUTO, passes=())
+        for form in with_algorithms(spec, nested, is_thorough=False):
+            if form.has_segments:
+                found[form.name_with(NETWORK_SEGMENT)] = form.of(spec, NETWORK_SEGMENT)
+    return found
+
+
+NETWORK_SEGMENT: Final = 16 * 1024
+"""Bytes of their segments: the eager limit."""
+
+
+NETWORK_FLAT: Final = {
+    "allreduce": ("recursive_doubling", "rabenseifner", "ring"),
+    "allgather": ("recursive_doubling", "bruck", "ring"),
+    "bcast": ("binomial", "chain", "scatter_allgather"),
+}
+"""The flat algorithms of the candidates on a topology, by kind."""
+CANDIDATES: Final = {
+    "plans": candidates_of,
+    "flat": flat_candidates_of,
+    "network": network_candidates_of,
+}
 """Sets of candidates by name."""

@@ -10,6 +10,7 @@ from pydantic_core import to_jsonable_python
 
 from collplan.specs.base import ShortModel, described
 from collplan.specs.errors import show_value
+from collplan.specs.levels import Level, LevelName
 from collplan.specs.numbers import NumberOfRanks
 
 DECOMPOSITIONS: Final = (
@@ -32,7 +33,7 @@ _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "hierarchical": _NESTING,
     "full_lane": (*_NESTING, "shares"),
     "multi_leader": ("leaders", *_NESTING, "shares"),
-    "mesh": ("shape",),
+    "mesh": ("shape", "by"),
     "guideline": ("form",),
 }
 
@@ -78,7 +79,9 @@ class Decomposition(ShortModel):
     shape : tuple of int
         Extents of the mesh, the last dimension consecutive ranks.
     by : str
-        What counts as a node: ``node``, or ``numa`` for NUMA domains.
+        What counts as a node: ``node``, ``numa`` for NUMA domains, or, where the network has a
+        topology, ``switch`` (or ``rack``), the nodes of a switch, or ``group``, those of a
+        group. Of a mesh without a shape: the ranks of what are a row.
     node, lane : Decomposition
         Decomposition of the collectives inside nodes (`node`) and between nodes (`lane`).
     form : str
@@ -103,7 +106,7 @@ class Decomposition(ShortModel):
     name: str
     leaders: NumberOfRanks | None = None
     shape: Shape | None = None
-    by: Literal["node", "numa"] = "node"
+    by: Level = "node"
     node: Decomposition | None = None
     lane: Decomposition | None = None
     form: str | None = None
@@ -128,18 +131,37 @@ class Decomposition(ShortModel):
             raise ValueError(f"{self.name} has no {field}; it {takes}")
         if self.name == "multi_leader" and self.leaders is None:
             raise ValueError("multi_leader needs leaders, as {name: multi_leader, leaders: 2}")
-        if self.name == "mesh" and (self.shape is None or len(self.shape) < 2):
-            raise ValueError("mesh needs a shape of two or more, as {name: mesh, shape: [4, 2]}")
+        self._check_mesh()
         for nested in (self.node, self.lane):
             if nested is not None and nested.name == "auto":
                 raise ValueError("auto inside a decomposition; name it, or use auto for the whole")
 
+    def _check_mesh(self) -> None:
+        if self.name != "mesh":
+            return
+        if self.shape is None and "by" not in self.model_fields_set:
+            raise ValueError(
+                "mesh needs a shape of two or more, as {name: mesh, shape: [4, 2]}, or by, as "
+                "{name: mesh, by: node}"
+            )
+        if self.shape is not None and len(self.shape) < 2:
+            raise ValueError("mesh needs a shape of two or more, as {name: mesh, shape: [4, 2]}")
+        if self.shape is not None and self.by != "node":
+            raise ValueError(f"mesh has a shape, and by says {self.by}; leave one of them out")
+
+    @property
+    def levels(self) -> frozenset[LevelName]:
+        """Return what counts as a node, here and in the decompositions inside."""
+        nested = (part.levels for part in (self.node, self.lane) if part is not None)
+        return frozenset({self.by}).union(*nested)
+
     @property
     def _given(self) -> dict[str, Any]:
-        """The options that are not as by default."""
+        """The options that are not as by default, and what the rows of a mesh are."""
         fields = type(self).model_fields
         values = {name: getattr(self, name) for name in fields if name != "name"}
-        return {name: one for name, one in values.items() if one != fields[name].default}
+        given = {name: one for name, one in values.items() if one != fields[name].default}
+        return given | ({"by": self.by} if self.name == "mesh" and self.shape is None else {})
 
     @model_serializer
     def _write_short(self) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -14,6 +14,7 @@ from collplan.specs.counts import DISTRIBUTION_TAG, TABLE_TAG
 from collplan.specs.errors import CollplanError, SpecError, printable, show_value, suggest
 from collplan.specs.named_option import CHOICE_TAG, ROLES_TAG
 from collplan.specs.request import PlanSpec
+from collplan.specs.topology import TOPOLOGIES
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -103,9 +104,9 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> Iterable[str]:
     elif kind == "extra_forbidden":
         messages = [_explain_unknown_key(where, model)]
     elif kind == "union_tag_not_found":
-        shown, messages = f"{shown}.kind", [f"is missing; valid: {', '.join(COLLECTIVES)}"]
+        shown, messages = f"{shown}.kind", [f"is missing; valid: {', '.join(_kinds(where)[1])}"]
     elif kind == "union_tag_invalid":
-        shown, messages = f"{shown}.kind", [_explain_unknown_kind(str(context["tag"]))]
+        shown, messages = f"{shown}.kind", [_explain_unknown_kind(where, str(context["tag"]))]
     else:
         messages = [_explain_value(kind, detail["input"], context, detail["msg"])]
     return [f"{shown}: {message}" if shown else message for message in messages]
@@ -152,6 +153,7 @@ def _without_tags(where: Where) -> Where:
     for i, part in enumerate(where):
         before = where[:i]
         is_kind = before[-1:] == ("collective",) and part in COLLECTIVES
+        is_kind |= before[-1:] == ("topology",) and part in TOPOLOGIES
         is_tag = before[-1:] == ("algorithms",) and part in (CHOICE_TAG, ROLES_TAG)
         is_field = before[-2:] == ("algorithms", ROLES_TAG) and part == ROLES_TAG
         is_counts = before[-1:] == ("counts",) and part in (TABLE_TAG, DISTRIBUTION_TAG)
@@ -161,9 +163,17 @@ def _without_tags(where: Where) -> Where:
     return tuple(found)
 
 
-def _explain_unknown_kind(kind: str) -> str:
-    hint = suggest(kind, COLLECTIVES)
-    return f"{show_value(kind)} is not a collective; {hint}valid: {', '.join(COLLECTIVES)}"
+def _kinds(where: Where) -> tuple[str, Mapping[str, type[BaseModel]]]:
+    """Return what a field with a kind is, and the models of all kinds."""
+    if where[-1:] == ("topology",):
+        return "topology", TOPOLOGIES
+    return "collective", COLLECTIVES
+
+
+def _explain_unknown_kind(where: Where, kind: str) -> str:
+    name, kinds = _kinds(where)
+    hint = suggest(kind, kinds)
+    return f"{show_value(kind)} is not a {name}; {hint}valid: {', '.join(kinds)}"
 
 
 def _explain_unknown_key(where: Where, model: type[BaseModel]) -> str:
@@ -176,6 +186,8 @@ def _valid_keys(where: Iterable[int | str], model: type[BaseModel]) -> list[str]
     for part in where:
         if part in COLLECTIVES:
             model = COLLECTIVES[str(part)]
+        elif part in TOPOLOGIES:
+            model = TOPOLOGIES[str(part)]
         elif (field := model.model_fields.get(str(part))) is not None:
             # Of a list or a mapping of models, the one below it.
             for annotation in (field.annotation, *get_args(field.annotation)):

@@ -12,6 +12,7 @@ from collplan.specs.errors import SpecError
 from collplan.specs.explaining import explaining
 from collplan.specs.machine import Machine
 from collplan.specs.request import PlanSpec
+from collplan.specs.topology_files import open_topology
 
 MACHINE: Final = "COLLPLAN_MACHINE"
 """Environment variable that describes the machine at hand, as JSON."""
@@ -145,7 +146,7 @@ def machine_at_hand() -> Machine | None:
 def _open_machine(spec: Path, machine: Any) -> Any:
     """Return the machine of a spec, read from its file where it names one."""
     if not isinstance(machine, str) or Path(machine).suffix not in _SUFFIXES:
-        return machine
+        return open_topology(spec, machine)
     return _read_machine(spec.parent / machine)
 
 
@@ -165,4 +166,4 @@ def _read_machine(path: Path) -> Any:
     document = read_document(path, "machine")
     if not isinstance(document, Mapping):
         raise SpecError(f"{path}: is not a mapping; give a machine's fields, as nodes: 4")
-    return document
+    return open_topology(path, document)

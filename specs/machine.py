@@ -26,6 +26,7 @@ from collplan.specs.numbers import (
     parse_rate,
     read_whole,
 )
+from collplan.specs.placement import Placement
 from collplan.specs.presets import load_preset, preset_names
 
 MAX_CORES: Final = 2**24
@@ -87,6 +88,10 @@ def _check_rank_order(value: Any) -> Any:
     return value
 
 
+def _read_placement(value: Any) -> Any:
+    return {"hosts": value} if isinstance(value, list | tuple) else value
+
+
 RankOrder = Annotated[
     Literal["block", "cyclic"] | tuple[Node, ...], BeforeValidator(_check_rank_order)
 ]
@@ -131,6 +136,8 @@ class Machine(ShortModel):
         room; a list states the node of every rank.
     network : Network
         What communication costs.
+    placement : Placement or None
+        The hosts of the network's topology that the nodes are; None for the first ones.
 
     Examples
     --------
@@ -153,6 +160,7 @@ class Machine(ShortModel):
     lanes: Annotated[NumberOfLanes | tuple[Rate, ...], BeforeValidator(_read_lanes)] = 1
     rank_order: RankOrder = "block"
     network: Network = Network()
+    placement: Annotated[Placement, BeforeValidator(_read_placement)] | None = None
 
     @classmethod
     def complete(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -199,6 +207,24 @@ class Machine(ShortModel):
                     f"{self.nodes} nodes of {number} {name}; all nodes together can have {most}, "
                     f"lower {name} or nodes"
                 )
+        yield from self._placement_problems()
+
+    def _placement_problems(self) -> Iterator[str]:
+        """Return where nodes are not hosts of the topology."""
+        topology = self.network.topology
+        if topology is None:
+            if self.placement is not None:
+                yield "placement needs hosts; give network.topology as well, or leave it out"
+        elif self.nodes > topology.n_hosts:
+            yield (
+                f"more nodes than hosts: nodes is {self.nodes}, network.topology has "
+                f"{topology.n_hosts}; use fewer nodes or a larger topology"
+            )
+        elif self.placement is not None:
+            try:
+                self.placement.hosts_of(self.nodes, topology)
+            except ValueError as error:
+                yield f"placement: {error}"
 
     def _check_order(self, order: Ints) -> None:
         if len(order) != self.n_ranks:
@@ -231,6 +257,16 @@ class Machine(ShortModel):
     def n_ranks(self) -> int:
         """Number of ranks."""
         return sum(self.node_to_n_ranks)
+
+    @cached_property
+    def node_to_host(self) -> Ints | None:
+        """Host of every node in the network's topology; None without one."""
+        topology = self.network.topology
+        if topology is None:
+            return None
+        if self.placement is None:
+            return tuple(range(self.nodes))
+        return self.placement.hosts_of(self.nodes, topology)
 
     @property
     def cores_per_node(self) -> int:
@@ -322,6 +358,8 @@ def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
     for key, value in changes.items():
         old = merged.get(key)
         if isinstance(old, Mapping) and isinstance(value, Mapping):
-            value = _merge(old, value)
+            # What is of another kind has other fields.
+            is_same = value.get("kind", old.get("kind")) == old.get("kind")
+            value = _merge(old, value) if is_same else value
         merged[key] = value
     return merged

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 from collplan.specs.base import ShortModel, SpecModel, described
 from collplan.specs.numbers import Bytes, Flag, Nanoseconds, Positive, PositiveBytes, Seconds
+from collplan.specs.topology import Topology
 
 LINKS: Final = ("core", "numa", "node", "network")
 """The classes of links, nearest first."""
@@ -137,6 +138,11 @@ class Network(ShortModel):
     switch_s : float
         Seconds a core takes to change from one rank's tasks to another's, as
         where progress threads share it. (Seconds, not ns: a context switch.)
+    topology : FatTree, Dragonfly, Torus, Graph or None
+        Links between adapters; None where these share none.
+    contention : "hybrid" or "fluid"
+        With a topology: whether lanes serve messages in order and only links beyond them
+        are shared, or messages share lanes as they do all links.
     """
 
     core: Link = Link(L_ns=100, o_ns=100, g_ns=0, G_ns_per_byte=0.08)
@@ -156,6 +162,8 @@ class Network(ShortModel):
     processors: Positive | None = None
     nic: Nic | None = None
     switch_s: Seconds = 0.0
+    topology: Topology | None = None
+    contention: Literal["hybrid", "fluid"] = "hybrid"
 
     @classmethod
     def complete(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,3 +174,12 @@ class Network(ShortModel):
             if isinstance(fields.get(name), Mapping)
         }
         return {**fields, **completed}
+
+    @property
+    def joins_nodes(self) -> bool:
+        """Return whether nodes have more in common than messages, so that none is like another."""
+        return bool(self.nic or self.processors or self.topology)
+
+    def _check(self) -> None:
+        if self.contention == "fluid" and self.topology is None:
+            raise ValueError("contention is fluid, but there is no topology; give one")

@@ -13,6 +13,7 @@ from collplan.specs.base import SpecModel, raise_together
 from collplan.specs.collective import Collective
 from collplan.specs.decomposition import Decomposition
 from collplan.specs.documents import write_json, write_yaml
+from collplan.specs.levels import NETWORK_LEVELS
 from collplan.specs.machine import Machine
 from collplan.specs.named_option import (
     AlgorithmChoice,
@@ -156,10 +157,17 @@ class PlanSpec(SpecModel):
                     f"{machine.n_ranks}; use extents whose product is {machine.n_ranks}"
                 )
         fullest = max(machine.node_to_n_ranks)
-        if chosen.leaders is not None and chosen.leaders > fullest:
+        is_inside = chosen.by not in NETWORK_LEVELS
+        if chosen.leaders is not None and chosen.leaders > fullest and is_inside:
             yield (
                 f"decomposition.leaders: {chosen.leaders} leaders, no node has more than "
                 f"{fullest} ranks; use 1 to {fullest}"
+            )
+        levels = [level for level in NETWORK_LEVELS if level in chosen.levels]
+        if levels and machine.network.topology is None:
+            yield (
+                f"decomposition.by: {levels[0]}, but machine.network has no topology; give one, "
+                f"or use node or numa"
             )
 
     def to_json(self) -> str:

@@ -70,10 +70,23 @@ def trace_passes(spec: PlanSpec) -> list[dict[str, Any]]:
             {
                 "after": str(spec.passes[n_passes - 1]) if n_passes else None,
                 **pick(metrics, "n_tasks n_messages bytes_sent_per_lane n_rounds"),
+                **_network_use(report.get("links")),
                 "makespan_s": report["makespan_s"],
             }
         )
     return steps
+
+
+def _network_use(links: dict[str, Any] | None) -> dict[str, Any]:
+    """Return what a plan sends over the links of its topology; nothing without one."""
+    if links is None:
+        return {}
+    busiest = links["busiest"] or {"link": None, "busy_s": 0.0}
+    return {
+        "global_bytes": int(links["bytes_by_reach"]["global"]),
+        "busiest_link": busiest["link"],
+        "busiest_link_s": busiest["busy_s"],
+    }
 
 
 def _print_report(document: dict[str, Any]) -> None:
@@ -93,20 +106,23 @@ def _print_report(document: dict[str, Any]) -> None:
     if bounds.get("lane_bytes"):
         print_line(f"the busiest lane's wire takes at least {format_seconds(bounds['time_s'])}")
     if "passes" in document:
-        print_table(
-            ["after", "tasks", "messages", "bytes per lane", "rounds", "makespan"],
-            [
-                [
-                    step["after"] or "(no pass)",
-                    step["n_tasks"],
-                    step["n_messages"],
-                    format_bytes(step["bytes_sent_per_lane"]),
-                    step["n_rounds"],
-                    format_seconds(step["makespan_s"]),
-                ]
-                for step in document["passes"]
-            ],
-        )
+        _print_passes(document["passes"])
     where = f", wrote {document['output']}" if "output" in document else ""
     took = format_seconds(document["compile_s"], document["kernels_s"])
     print_line(f"compiled in {took}{where}")
+
+
+def _print_passes(steps: list[dict[str, Any]]) -> None:
+    """Print what each pass changes; in a topology also what goes over its global links."""
+    has_topology = "global_bytes" in steps[0]
+    names = ["global bytes", "busiest link"] if has_topology else []
+    rows = []
+    for step in steps:
+        row = [step["after"] or "(no pass)", step["n_tasks"], step["n_messages"]]
+        row += [format_bytes(step["bytes_sent_per_lane"])]
+        if has_topology:
+            row += [format_bytes(step["global_bytes"]), format_seconds(step["busiest_link_s"])]
+        rows.append([*row, step["n_rounds"], format_seconds(step["makespan_s"])])
+    print_table(
+        ["after", "tasks", "messages", "bytes per lane", *names, "rounds", "makespan"], rows
+    )

@@ -20,6 +20,7 @@ class By(StrEnum):
     phase = "phase"
     rank = "rank"
     node = "node"
+    network = "network"
 
 
 class DrawOptions(Options):
@@ -41,7 +42,8 @@ class DrawOptions(Options):
 def command(options: DrawOptions) -> None:
     """Draw the task graph: ranks side by side, rounds top to bottom, width by bytes.
 
-    With --timeline, draw its simulation instead.
+    With --timeline, draw its simulation instead; with --by network, the links between nodes and
+    how busy they are, where the machine has a topology.
     """
     from collplan.planner.draw import draw
 
@@ -50,11 +52,34 @@ def command(options: DrawOptions) -> None:
         return
     if options.beside is not None:
         raise CollplanError("--beside: draws a second timeline; give --timeline, too")
+    if options.by == By.network:
+        _draw_network(options)
+        return
     plan = open_plan(options.source, folds=True)
     with spinner(f"drawing {plan.n_tasks} tasks"):
         path = draw(plan, options.output, by=options.by.value)
     document = {"output": str(path), "n_tasks": plan.n_tasks * plan.n_copies}
     print_result(document, f"wrote {path}", as_json=options.as_json)
+
+
+def _draw_network(options: DrawOptions) -> None:
+    from collplan.executors.cost import simulate
+    from collplan.executors.cost.link_use import LinkUse
+    from collplan.planner.formats.text import headline
+    from collplan.reports.networks import plot_network
+    from collplan.reports.plots import check_plot_path
+
+    check_plot_path(options.output, "-o")
+    plan = open_plan(options.source)
+    with spinner(f"simulating {plan.n_tasks} tasks"):
+        timeline = simulate(plan, choose_network(plan, None))
+    if timeline.routes is None:
+        raise CollplanError(
+            f"--by network: {options.source} has no machine.network.topology; state one"
+        )
+    plot_network(options.output, LinkUse(timeline.routes), timeline.makespan_ns, headline(plan))
+    document = {"output": str(options.output), "n_tasks": plan.n_tasks}
+    print_result(document, f"wrote {options.output}", as_json=options.as_json)
 
 
 def _draw_timelines(options: DrawOptions) -> None:

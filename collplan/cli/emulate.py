@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from collplan.cli.options import Options, argument, flag, option
-from collplan.emulate.cluster import Cluster, EmulationError, parse_rates
+from collplan.emulate.cluster import Cluster, EmulationError, parse_rates, parse_topology
 from collplan.reports.progress import PROGRESS, shows_progress
 
 
@@ -26,6 +26,11 @@ class EmulateOptions(Options):
     )
     order: str = option(
         "ORDER", "block, cyclic, or the node of every rank, as 0,1,1,0.", default="block"
+    )
+    topology: str | None = option(
+        "TREE",
+        "Leaf switches, each with one link to a switch above, as in a spec: '{kind: fat_tree, "
+        "down: [NODES, LEAVES], up: [1, 1], oversubscription: RATIO}', or a file with that.",
     )
     mpi: str | None = option("mpich|openmpi", "Require this MPI in the environment.")
     stripe: bool = flag("--stripe", "Let the MPI use all lanes, instead of one per rank.")
@@ -50,6 +55,7 @@ def command(options: EmulateOptions) -> int:
         rate_bits_per_s=parse_rates(options.rate),
         rank_order=order if order in ("block", "cyclic") else _numbers("order", order),
         striped=options.stripe,
+        topology=None if options.topology is None else parse_topology(options.topology),
     )
     shown = shows_progress()
     if shown:

@@ -105,7 +105,7 @@ def _fold_large(spec: PlanSpec) -> Plan | None:
     from collplan.planner.compiler import count_messages
 
     network = spec.machine.network
-    if spec.decomposition.name == "auto" or network.nic or network.processors:
+    if spec.decomposition.name == "auto" or network.joins_nodes:
         return None
     if count_messages(spec) < FOLDED_FROM:
         return None

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from collplan.specs import numbers
+from collplan.specs.documents import parse_yaml, read_document
 from collplan.specs.errors import CollplanError
+from collplan.specs.explaining import explaining
+from collplan.specs.topology import FatTree
 
 
 class EmulationError(CollplanError):
@@ -40,6 +45,9 @@ class Cluster:
         As `collplan.specs.Machine` has it.
     striped : bool
         Leave the choice of lanes to the MPI, instead of one lane per rank.
+    topology : FatTree or None
+        Two levels of switches on every lane: leaf switches, of which each has one link to a
+        switch that joins them. Nodes are its first hosts. None for one switch per lane.
 
     Raises
     ------
@@ -53,6 +61,7 @@ class Cluster:
     rate_bits_per_s: int | tuple[int, ...]
     rank_order: str | tuple[int, ...] = "block"
     striped: bool = False
+    topology: FatTree | None = None
 
     def __post_init__(self) -> None:
         for field, value, least, most in (
@@ -70,6 +79,47 @@ class Cluster:
                 f"rate: {len(self.lane_rates)} rates for {self.lanes} lanes; give one rate, or one "
                 f"for each lane"
             )
+        for problem in self._misfits():
+            raise EmulationError(f"topology: {problem}")
+
+    def _misfits(self) -> Iterator[str]:
+        """Return what of the topology cannot be emulated."""
+        tree = self.topology
+        if tree is None:
+            return
+        if tree.n_levels != 2 or tree.parents != (1, 1):
+            yield (
+                "only two levels with one link up from each leaf switch are emulated; give "
+                "{kind: fat_tree, down: [NODES, LEAVES], up: [1, 1], oversubscription: RATIO}"
+            )
+            return
+        if tree.bandwidth is not None or tree.lanes != "planes" or any(tree.level_latencies):
+            yield (
+                "links have the rates of lanes, divided by oversubscription, no latency, and a "
+                "network per lane; leave out bandwidth, latency_ns and lanes"
+            )
+        if self.nodes > tree.n_hosts:
+            yield f"has {tree.n_hosts} hosts for {self.nodes} nodes; give more hosts"
+        for rate in self.uplink_rates:
+            if not MIN_RATE <= rate <= MAX_RATE:
+                yield (
+                    f"a leaf's link of {rate} bit/s cannot be emulated; give {MIN_RATE} to "
+                    f"{MAX_RATE} bit/s by oversubscription"
+                )
+
+    @property
+    def leaf_of(self) -> tuple[int, ...]:
+        """Return the leaf switch of every node; empty without a topology."""
+        if self.topology is None:
+            return ()
+        return tuple(node // self.topology.down[0] for node in range(self.nodes))
+
+    @property
+    def uplink_rates(self) -> tuple[int, ...]:
+        """Return the rate of a leaf's link, of every lane; empty without a topology."""
+        if self.topology is None:
+            return ()
+        return tuple(round(self.topology.level_rates(rate)[1]) for rate in self.lane_rates)
 
     @property
     def lane_rates(self) -> tuple[int, ...]:
@@ -107,3 +157,23 @@ def parse_rates(text: str) -> int | tuple[int, ...]:
     """
     rates = tuple(parse_rate(word) for word in text.split(","))
     return rates if len(rates) > 1 else rates[0]
+
+
+def parse_topology(text: str) -> FatTree:
+    """Turn a topology as specs have it, or the name of a file with one, into a fat tree.
+
+    Raises
+    ------
+    CollplanError
+        If it is not a fat tree.
+
+    Examples
+    --------
+    >>> parse_topology("{kind: fat_tree, down: [2, 2], oversubscription: 2}").parents
+    (1, 1)
+    """
+    fields = parse_yaml(text, "--topology")
+    if isinstance(fields, str):
+        fields = read_document(Path(fields), "topology")
+    with explaining(FatTree, error=EmulationError, before="--topology: "):
+        return FatTree.model_validate(fields)

@@ -69,6 +69,7 @@ def emulated_machine(cluster: Cluster) -> Machine:
         processors=n_cores(),
         copy_ns_per_byte=0.2,
         reduce_ns_per_byte=0.4,
+        topology=cluster.topology,
     )
     names = ("nodes", "ranks_per_node", "rank_order")
     fields = {name: getattr(cluster, name) for name in names}

@@ -48,19 +48,49 @@ def hosts_file(n_nodes: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def switch_links(pids: Sequence[int], lanes: int) -> list[str]:
-    """Return ip's commands for bridges, and for cables to the nodes whose processes are `pids`."""
+def switch_links(pids: Sequence[int], lanes: int, leaf_of: Sequence[int] = ()) -> list[str]:
+    """Return ip's commands for bridges, and for cables to the nodes whose processes are `pids`.
+
+    Each lane has a switch, and, where `leaf_of` says the leaf of every node, a switch of each
+    leaf, with a cable to that one.
+    """
     commands = []
     for lane in range(lanes):
         commands += [f"link add switch{lane} type bridge", f"link set switch{lane} up"]
+        for leaf in sorted(set(leaf_of)):
+            name, (up, down) = leaf_name(leaf, lane), uplink_ports(leaf, lane)
+            commands += [
+                f"link add {name} type bridge",
+                f"link set {name} up",
+                f"link add {up} type veth peer name {down}",
+                f"link set {up} master {name} up",
+                f"link set {down} master switch{lane} up",
+            ]
     for node, pid in enumerate(pids):
         for lane in range(lanes):
             port = switch_port(node, lane)
+            switch = leaf_name(leaf_of[node], lane) if leaf_of else f"switch{lane}"
             commands += [
                 f"link add {port} type veth peer name {lane_name(lane)} netns {pid}",
-                f"link set {port} master switch{lane} up",
+                f"link set {port} master {switch} up",
             ]
     return commands
+
+
+def leaf_name(leaf: int, lane: int) -> str:
+    """Return the switch of a lane to which the nodes of a leaf are linked."""
+    return f"leaf{leaf}l{lane}"
+
+
+def uplink_ports(leaf: int, lane: int) -> tuple[str, str]:
+    """Return the interfaces at both ends of a leaf's link to its lane's switch, the leaf's first.
+
+    Examples
+    --------
+    >>> uplink_ports(1, 0)
+    ('up1l0', 'down1l0')
+    """
+    return f"up{leaf}l{lane}", f"down{leaf}l{lane}"
 
 
 def node_links(node: int, lanes: int) -> list[str]:
@@ -131,6 +161,8 @@ def build(
     *,
     nodes: int,
     lane_rates: Sequence[int],
+    leaf_of: Sequence[int],
+    uplink_rates: Sequence[int],
     ip: str,
     tc: str,
     nsenter: str,
@@ -144,6 +176,10 @@ def build(
         How many nodes.
     lane_rates : sequence of int
         What each lane carries each way, in bits per second.
+    leaf_of : sequence of int
+        The leaf switch of every node; empty where one switch joins all.
+    uplink_rates : sequence of int
+        What the link of a leaf carries each way, of each lane.
     ip, tc, nsenter : str
         Paths of the programs.
     files : mapping of str to str
@@ -162,8 +198,11 @@ def build(
     _set_up_protocols()
     pids, lanes = _start_nodes(nodes), len(lane_rates)
     ports = [switch_port(node, lane) for node in range(nodes) for lane in range(lanes)]
-    _batch(ip, switch_links(pids, lanes))
+    _batch(ip, switch_links(pids, lanes, leaf_of))
     _batch(tc, queues(ports, [*lane_rates] * nodes))
+    for leaf in sorted(set(leaf_of)):
+        for lane, rate in enumerate(uplink_rates):
+            _batch(tc, queues(uplink_ports(leaf, lane), [rate, rate]))
     for node, pid in enumerate(pids):
         enter = [nsenter, "--target", str(pid), "--net", "--"]
         _batch(ip, node_links(node, lanes), enter)

@@ -112,6 +112,8 @@ def run_emulated(
     request = {
         "nodes": cluster.nodes,
         "lane_rates": cluster.lane_rates,
+        "leaf_of": cluster.leaf_of,
+        "uplink_rates": cluster.uplink_rates,
         **tools,
         "files": files,
         "directory": directory,

@@ -11,6 +11,8 @@ from collplan.reports.output import format_bytes, format_seconds, print_line, pr
 
 _MOST_LINES: Final = 40
 """Lines of the critical path to show; of a longer one, as many from both its ends."""
+_NAMED: Final = 8
+"""Ranks that are named."""
 _TOWARDS: Final = {"send": "to", "recv": "from"}
 
 Report = dict[str, Any]
@@ -49,6 +51,9 @@ def print_cost(report: Report) -> None:
     )
     if report["pcie_reads"] is not None:
         print_line(_adapters(report))
+    if "links" in report:
+        for line in link_lines(report["links"]):
+            print_line(line)
     print_line(f"critical path: {len(steps)} tasks, each waiting for the one above")
     print_table(("from", "takes", "", "task", "on", "waited for"), path_rows(report))
 
@@ -95,6 +100,49 @@ def _adapters(report: Report) -> str:
         f"adapters: {report['pcie_reads']:,} PCIe reads of queue pairs, {each} on each of "
         f"{len(reads)} lanes"
     )
+
+
+def link_lines(links: Report) -> Iterator[str]:
+    """Generate what is to say of links between adapters: bytes, the bottleneck, who shares it.
+
+    Parameters
+    ----------
+    links : dict
+        As of `LinkUse.report`.
+    """
+    reach = links["bytes_by_reach"]
+    total = sum(reach.values())
+    if total == 0 or links["busiest"] is None:
+        return
+    yield (
+        f"links: {links['n_used']:,} of {links['n_links']:,} used; of {_bytes(total)} between "
+        f"nodes {reach['switch'] / total:.0%} stay behind a switch, {reach['group'] / total:.0%} "
+        f"in a group, {reach['global'] / total:.0%} ({_bytes(reach['global'])}) go between groups"
+    )
+    busiest, halves = links["busiest"], links["halves"]
+    others = f", and {busiest['alike'] - 1} more" if busiest["alike"] > 1 else ""
+    yield (
+        f"busiest link: {busiest['link']} ({busiest['class']}){others}: "
+        f"{_bytes(busiest['bytes'])} take {format_seconds(busiest['busy_s'])}, "
+        f"{busiest['utilisation']:.0%} of the makespan; {busiest['messages']} messages of "
+        f"{_ranks(busiest['senders'])} to {_ranks(busiest['receivers'])}"
+    )
+    if halves["bound_s"] > 0:
+        yield (
+            f"bisection: {_bytes(halves['bytes'])} from one half of the nodes to the other take "
+            f"{format_seconds(halves['bound_s'])} over the links between groups that they use"
+        )
+
+
+def _bytes(n_bytes: float) -> str:
+    return format_bytes(round(n_bytes))
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """Return ranks in a few words."""
+    named = ", ".join(map(str, ranks[:_NAMED]))
+    more = f" and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {named}{more}"
 
 
 def path_rows(report: Report, most: int = _MOST_LINES) -> list[Row]:

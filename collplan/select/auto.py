@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +18,7 @@ from collplan.planner.plan.phases import is_inside
 from collplan.select import estimate as estimates
 from collplan.select.alltoall_cost import exchange_ns, flat_ns
 from collplan.select.candidates import (
+    MAP_RANKS,
     SEGMENTS,
     SHARED,
     Form,
@@ -44,6 +46,10 @@ WHOLE_PLAN_RANKS: Final = 4096
 """Number of ranks from which no candidate is cut into segments. Their passes must see all ranks:
 for a bcast on 7168 ranks that took 26 s and 3.5 GiB, and by the estimate saves nothing. For other
 vectors of 16 MiB there it saves up to 40 %."""
+SIMULATED: Final = 6
+"""Candidates that are simulated over a topology: closed forms do not know when links are shared."""
+MOST_TASKS: Final = 400_000
+"""Tasks of the largest plan that is simulated for this."""
 ROOM: Final = 1.03
 """Factor by which a plan must be faster that needs room in its nodes' memory."""
 
@@ -58,15 +64,19 @@ class Candidate:
         With decomposition, algorithms, transport and passes named.
     cost_s : float
         About how long it takes, in seconds: it ranks candidates, no more.
+    n_tasks : int
+        About the tasks of its plan, 0 where that is not known.
     """
 
     spec: PlanSpec
     cost_s: float
+    n_tasks: int = 0
 
 
 def resolve(spec: PlanSpec) -> PlanSpec:
     """Return `spec` with ``auto`` replaced by the cheapest decomposition.
 
+    Over a topology the cheapest candidates are simulated, where their plans are small.
     What the spec says of passes stays; where it says nothing, segments and
     windows come with the decomposition, and with designs of alltoall what they
     need of passes and transport. Equal costs go to the simpler.
@@ -83,7 +93,33 @@ def resolve(spec: PlanSpec) -> PlanSpec:
             f"algorithms: {spec.algorithms} with decomposition auto, which chooses algorithms "
             "itself; leave algorithms out, or name the decomposition"
         )
+    if spec.machine.network.topology is not None:
+        return _best_simulated(spec)
     return candidates(spec)[0].spec
+
+
+@lru_cache(maxsize=64)
+def _best_simulated(spec: PlanSpec) -> PlanSpec:
+    """Return the candidate with the least makespan of those that closed forms find cheapest.
+
+    These know how busy links are, but not when. Where no candidate's plan is small, they alone
+    decide.
+    """
+    from collplan.executors.cost.simulator import simulate
+    from collplan.planner.compiler import compile_plan
+
+    found = candidates(spec)
+    best, best_s = found[0].spec, math.inf
+    for candidate in found[:SIMULATED]:
+        try:
+            if max(candidate.n_tasks, spec.machine.n_ranks**2) > MOST_TASKS:
+                continue
+            makespan_s = simulate(compile_plan(candidate.spec, is_proved=False)).makespan_s
+        except AlgorithmError:
+            continue
+        if makespan_s < best_s:
+            best, best_s = candidate.spec, makespan_s
+    return best
 
 
 @lru_cache(maxsize=64)
@@ -107,10 +143,10 @@ def _through_leaders(
     """Yield decompositions with algorithms, whole and in segments."""
     machine, network = spec.machine, spec.machine.network
     structures = estimates.Structures()
-    for decomposition, algorithms in forms:
-        plain = spec.replace(decomposition=decomposition, algorithms=algorithms)
-        is_whole = spec.passes or algorithms == AUTO or spec.machine.n_ranks >= WHOLE_PLAN_RANKS
-        segments = () if is_whole else SEGMENTS
+    for plain in _plain_and_mapped(spec, forms):
+        decomposition = plain.decomposition
+        is_whole = plain.algorithms == AUTO or machine.n_ranks >= WHOLE_PLAN_RANKS
+        segments = () if is_whole or spec.passes else SEGMENTS
         try:
             found = estimates.estimate(plain, segments, structures=structures, may_fold=False)
         except AlgorithmError:
@@ -119,11 +155,23 @@ def _through_leaders(
         for one in found:
             price_s = (UNLIKE_SHARES if is_unlike else 1) * one.price_s
             if one.segment is None or spec.passes:
-                yield Candidate(plain, CONGESTION * price_s)
+                yield Candidate(plain, CONGESTION * price_s, one.n_tasks)
             else:
                 asks = network.handshake and one.segment > network.eager_limit_bytes
                 price_s *= RENDEZVOUS if asks else 1
-                yield Candidate(plain.replace(passes=segmented(one.segment)), price_s)
+                passes = (*plain.passes, *segmented(one.segment))
+                yield Candidate(plain.replace(passes=passes), price_s, one.n_tasks)
+
+
+def _plain_and_mapped(
+    spec: PlanSpec, forms: Iterable[tuple[Decomposition, Algorithms]]
+) -> Iterator[PlanSpec]:
+    """Yield decompositions with algorithms; in a topology also with ranks mapped to it."""
+    for decomposition, algorithms in forms:
+        plain = spec.replace(decomposition=decomposition, algorithms=algorithms)
+        yield plain
+        if spec.machine.network.topology is not None and not spec.passes:
+            yield plain.replace(passes=(MAP_RANKS,))
 
 
 def _has_designs(spec: PlanSpec) -> bool:
@@ -174,7 +222,14 @@ def _simple_first(spec: PlanSpec) -> list[Form]:
 
 
 def _design_ns(spec: PlanSpec) -> float:
-    """Return about how long a design of alltoall takes."""
+    """Return about how long a design of alltoall takes, and at least what links are busy for."""
+    if spec.machine.network.topology is None:
+        return _design_on_lanes_ns(spec)
+    return max(_design_on_lanes_ns(spec), 1e9 * estimates.estimate(spec)[0].bound_s)
+
+
+def _design_on_lanes_ns(spec: PlanSpec) -> float:
+    """Return about how long a design of alltoall takes, if messages share nothing but lanes."""
     machine, collective, choice = spec.machine, spec.collective, spec.algorithms
     blueprint, passes = run_blueprint_passes(draft(spec), spec.passes)
     _require_roles(spec, program_of(blueprint).roles)

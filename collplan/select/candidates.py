@@ -18,6 +18,7 @@ from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.select import ANYWHERE, NATIVELY
 from collplan.planner.plan.calls import CALLED
 from collplan.planner.plan.phases import NATIVE
+from collplan.planner.topology.levels import rank_places
 from collplan.select.alltoall_designs import DESIGNS
 from collplan.select.estimate import known_draft
 from collplan.specs import (
@@ -30,6 +31,7 @@ from collplan.specs import (
     PlanSpec,
     Transport,
 )
+from collplan.specs.levels import NETWORK_LEVELS, LevelName
 from collplan.specs.named_option import Algorithms
 from collplan.specs.request import AUTO, MESSAGES
 
@@ -46,6 +48,9 @@ MANY_NODES: Final = 64
 """Number of nodes from which vectors may take few rounds between nodes, whatever their length."""
 WINDOWS: Final = (PassChoice(name="prioritize"), PassChoice(name="limit_requests"))
 """Passes that segments need: an order, and few requests in flight."""
+MAP_RANKS: Final = PassChoice(name="map_ranks")
+MAPPED: Final = "mapped"
+"""Word in names of candidates for that pass."""
 FAMILIES: Final = ("flat", "hierarchical", "multi_leader", "full_lane", "mesh", "guideline")
 """The kinds of candidates, by the decomposition's name."""
 PIPELINE: Final = "pipelined"
@@ -82,7 +87,7 @@ class Form:
         """Return a spec in this form, cut into segments if a size is given."""
         changes: dict[str, Any] = {}
         if segment is not None:
-            changes["passes"] = segmented(segment)
+            changes["passes"] = (*self.method.passes, *segmented(segment))
         if self.method.transport == MESSAGES and not self.is_native:
             changes["transport"] = spec.transport
         return spec.with_method(self.method.replace(**changes))
@@ -110,10 +115,10 @@ def likely_forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
         for name in dict.fromkeys((across, inside)):
             yield Decomposition(name="flat"), AlgorithmChoice(name=name)
     fullest, size = max(machine.node_to_n_ranks), machine.n_ranks
-    if machine.nodes == 1 or fullest == 1:
-        return
-    shapes: list[dict[str, Any]] = [{"name": "hierarchical"}, {"name": "full_lane"}]
-    shapes += _leaders_on_all_lanes(machine) + _balanced(spec)
+    shapes = _network_shapes(machine)
+    if machine.nodes > 1 and fullest > 1:
+        shapes += [{"name": "hierarchical"}, {"name": "full_lane"}]
+        shapes += _leaders_on_all_lanes(machine) + _balanced(spec)
     if kind in transpose.FORMS:
         shapes += [shape | {"form": "transpose"} for shape in shapes]
     for shape in shapes:
@@ -153,8 +158,7 @@ def _likely_algorithms(
     )
     yield chosen, AUTO
     parts = components_of(spec, chosen)
-    there = [f"{c.role}/{c.kind}" for c in parts] or by_role.roles
-    yield chosen, AlgorithmsByRole(roles={key: by_role.roles[key] for key in there})
+    yield chosen, _pipelining(parts) if parts else by_role
     vectors = [c for c in parts if _is_across(c) and not c.traits.has_blocks]
     if vectors and spec.machine.nodes >= MANY_NODES:
         quick = {f"{c.role}/{c.kind}": registry.quick(c.kind) for c in vectors}
@@ -179,7 +183,7 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
     if kind in CALLED:
         forms.append(Form(NATIVE, Method(algorithms=NATIVELY)))
     if kind not in guideline.FORMS or spec.machine.n_ranks == 1:
-        return tuple(forms)
+        return (*forms, *mapped_forms(spec, forms))
     machine = spec.machine
     for chosen in _through_leaders(spec):
         # The others differ from these in degree: there the planner's algorithms will do.
@@ -190,6 +194,7 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
     for shape in _mesh_shapes(spec):
         chosen = Decomposition(name="mesh", shape=shape)
         forms += with_algorithms(spec, chosen, is_thorough=False)
+    forms += mapped_forms(spec, forms)
     forms += _designs(spec)
     for form in guideline.FORMS[kind]:
         chosen = Decomposition(name="guideline", form=form)
@@ -197,6 +202,27 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
         forms.append(Form(name, method))
         forms.append(Form(f"{name} {NATIVE}", method.replace(algorithms=NATIVELY)))
     return tuple(forms)
+
+
+def mapped_forms(spec: PlanSpec, forms: Sequence[Form]) -> list[Form]:
+    """Return the simple ones of the forms with ranks mapped to the network's topology, if any.
+
+    Simple are flat ones, and those through the leaders of nodes with the planner's algorithms.
+    """
+    if spec.machine.network.topology is None:
+        return []
+    return [
+        Form(f"{form.name} {MAPPED}", form.method.replace(passes=(MAP_RANKS,)), form.has_segments)
+        for form in forms
+        if not form.is_native and (form.method.decomposition.name == "flat" or _is_plain(form))
+    ]
+
+
+def _is_plain(form: Form) -> bool:
+    chosen = form.method.decomposition
+    is_by_node = chosen.name in ("hierarchical", "full_lane", "multi_leader")
+    is_by_node &= chosen.by == "node" and chosen.shares == "equal"
+    return is_by_node and form.method.algorithms == AUTO
 
 
 def shared_forms(spec: PlanSpec, forms: Sequence[Form]) -> list[Form]:
@@ -305,14 +331,8 @@ def with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool)
     name, components = name_of(chosen), components_of(spec, chosen)
     method = Method(decomposition=chosen)
     forms = [Form(name, method)]
-    pipelined = {
-        f"{c.role}/{c.kind}": AlgorithmChoice(
-            name=registry.pipelining(c.kind, "across" if _is_across(c) else "inside")
-        )
-        for c in components
-    }
-    if pipelined:
-        roles = AlgorithmsByRole(roles=pipelined)
+    if components:
+        roles = _pipelining(components)
         forms.append(Form(f"{name} {PIPELINE}", method.replace(algorithms=roles), True))
     for role in dict.fromkeys(c.role for c in components if is_thorough):
         kinds = [c.kind for c in components if c.role == role]
@@ -320,9 +340,21 @@ def with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool)
         for one in dict.fromkeys(tried):
             roles = AlgorithmsByRole(roles={role: AlgorithmChoice(name=one)})
             forms.append(Form(f"{name} {role}={one}", method.replace(algorithms=roles)))
-    if pipelined:
+    if components:
         forms.append(Form(f"{name} {NATIVE}", method.replace(algorithms=NATIVELY)))
     return forms
+
+
+def _pipelining(components: Sequence[Component]) -> AlgorithmsByRole:
+    """Return the algorithms of components whose segments follow each other closely."""
+    return AlgorithmsByRole(
+        roles={
+            f"{c.role}/{c.kind}": AlgorithmChoice(
+                name=registry.pipelining(c.kind, "across" if _is_across(c) else "inside")
+            )
+            for c in components
+        }
+    )
 
 
 def alltoall_forms(spec: PlanSpec) -> list[Form]:
@@ -374,9 +406,37 @@ def _through_leaders(spec: PlanSpec) -> Iterator[Decomposition]:
         shapes += _balanced(spec)
     if machine.numa_domains > 1 and fullest > machine.numa_domains:
         shapes += [{"name": name, "by": "numa"} for name in ("hierarchical", "full_lane")]
+    shapes += _network_shapes(machine)
     for form in (None, *second_forms(spec.collective.planned_kind)):
         for shape in shapes:
             yield Decomposition.model_validate(shape | {"form": form})
+
+
+def _network_shapes(machine: Machine) -> list[dict[str, Any]]:
+    """Return decompositions by the groups and switches of the network, the nodes inside in turn.
+
+    Levels whose places are the same as those of a level above, or the nodes, are left out.
+    """
+    if machine.network.topology is None:
+        return []
+    levels: list[LevelName] = []
+    seen = [1, len(np.unique(rank_places(machine, "node")))]
+    for level in NETWORK_LEVELS:
+        n_places = len(np.unique(rank_places(machine, level)))
+        if n_places not in seen:
+            levels.append(level)
+            seen.append(n_places)
+    if max(machine.node_to_n_ranks) > 1:
+        levels.append("node")
+    shapes: list[dict[str, Any]] = []
+    for name in ("hierarchical", "full_lane"):
+        inner: dict[str, Any] = {}
+        for level in reversed(levels):
+            whole: dict[str, Any] = {"name": name, "by": level}
+            if level != "node":
+                shapes += [whole, *([whole | {"node": inner}] if inner else [])]
+            inner = whole | ({"node": inner} if inner else {})
+    return shapes
 
 
 def _leaders(lanes: int, fullest: int) -> list[int]:

@@ -15,6 +15,8 @@ from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.tables import LocalTable, MessageTable, Tables
 from collplan.planner.plan.pieces import Pieces, is_constant
 from collplan.planner.plan.plan import Buffer, Op
+from collplan.planner.topology import fabric_of
+from collplan.select.link_loads import LinkLoads
 from collplan.specs import Machine, Network
 
 Floats = npt.NDArray[np.float64]
@@ -75,6 +77,8 @@ class Costs:
         links = _links(network)[:, np.where(self.crosses, 2, near)]
         self.slowness = np.array(machine.lane_slowness)
         links[3] *= np.where(self.crosses, self.slowness[lane], 1.0)
+        self.loads = self._link_loads(node, lane)
+        links[0] += 0.0 if self.loads is None else self.loads.latency_ns
         self.latency, self.overhead, self.gap, self.per_byte, self.core_per_byte, offload = links
         # A copy is read by its receiver in memory that it shares with the sender.
         self.is_copy = ~self.crosses & self.shared_phases[self.phase]
@@ -111,6 +115,13 @@ class Costs:
         ]
         self.ports = [Places.of(self.n_phases, end) for end in (sent, taken)]
         self.held: dict[int | None, tuple[Floats, Floats]] = {}
+
+    def _link_loads(self, node: Ints, lane: Ints) -> LinkLoads | None:
+        """Return what links of a topology carry; None without one, or of some ranks' messages."""
+        fabric = fabric_of(self.machine) if self.ranks is None else None
+        if fabric is None:
+            return None
+        return LinkLoads.of(fabric, node[self.source], node[self.dest], lane)
 
     def scaled(self, factor: float) -> Costs:
         """Return the costs of the same messages and steps with `factor` times the bytes."""
@@ -176,6 +187,9 @@ class Costs:
         both += (self.combined_bytes > 0) * network.reduce_ns_per_byte
         both += (self.copied_bytes > 0) * network.copy_ns_per_byte
         np.maximum.at(through, self.round, latency + longest * both)
+        if self.loads is not None:
+            busy_ns = self.loads.most_ns(self.round, self.n_rounds, longest)[:-1]
+            np.maximum(through, waits + busy_ns, out=through)
         phase_of = np.zeros(self.n_rounds, dtype=np.int64)
         phase_of[self.round] = self.phase
         if self.ranks is not None:
@@ -197,13 +211,14 @@ class Costs:
         return float(together_ns + n_more * WINDOW * latency.max(initial=0))
 
     def busiest_ns(self, segment: int | None) -> float:
-        """Return how long the busiest lane, port, core or memory is held, whatever the order."""
+        """Return how long the busiest lane, link, port, core or memory is held, in any order."""
         return float(self._held_ns(segment)[0][-1])
 
     def _held_ns(self, segment: int | None) -> tuple[Floats, Floats]:
         """Return how long the busiest is held in every phase, and, last, in all together.
 
-        First what it is held for at least, then about. Of a message of s bytes a lane takes
+        First what it is held for at least, then about. Of a message of s bytes a link of a
+        topology takes (s - 1) over its bandwidth, a lane
         g + (s - 1)·G at either end, inside a node a port of either rank as much; a core
         o + (s - 1)·O where it is sent and, for O the greater of O and G unless an adapter writes
         to memory itself, where it comes; besides what copies and reductions take, less than a
@@ -218,6 +233,8 @@ class Costs:
                 self._memories_ns(),
                 *self._lanes_ns(n_segments * self.gap + moved * self.per_byte),
             ]
+            if self.loads is not None:
+                held.append(self.loads.most_ns(self.phase, self.n_phases, moved)[:, None])
             at_least = self._cores_ns(n_segments, moved, pieces(self.step_bytes, segment))
             bound, about = (
                 np.max([busy.max(axis=1, initial=0.0) for busy in (*held, *cores)], axis=0)

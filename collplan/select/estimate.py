@@ -29,6 +29,9 @@ from collplan.specs import Link, Machine, PassChoice, PlanSpec, parse_bytes
 SLACK: Final = 1 - 1e-9
 """Sums of the same floats in another order may differ in their last digits."""
 
+MOST_ON_LINKS: Final = 1024
+"""Number of ranks up to which an estimate counts what the links of a topology carry. On more,
+a few nodes stand for the machine, and its links beyond adapters are left out."""
 FEW_RANKS: Final = 512
 """Number of ranks above which a few nodes stand for the whole machine."""
 EVEN: Final = 0.005
@@ -175,7 +178,7 @@ def estimate(
     Parameters
     ----------
     spec : PlanSpec
-        With its decomposition named. With passes, its plan is estimated as they leave it, only.
+        With its decomposition named. With passes of plans, it is estimated as they leave it, only.
     segments : sequence of int
         Sizes of segments in bytes; those that cut nothing are left out.
     max_tasks : int, optional
@@ -209,7 +212,7 @@ def estimate(
     structure = structures.find(program, ranks, remaining)
     costs, least_costs = structure.costs_at(spec, _shared_phases(spec, program), ranks)
     itemsize, parts, longest = spec.collective.itemsize, costs.effort_of_parts, costs.longest
-    sizes = [_own_segment(spec)] if spec.passes else [None, *(n for n in segments if n < longest)]
+    sizes = [_own_segment(spec)] if remaining else [None, *(n for n in segments if n < longest)]
     found = []
     for segment in sizes:
         size = segment and max(1, segment // itemsize) * itemsize
@@ -217,11 +220,21 @@ def estimate(
         price_ns, bound_ns = 0.0, 0.0
         if max_tasks is None or n_tasks <= max_tasks:
             price_ns, bound_ns = _price_ns(costs, least_costs, size, rough_ns)
-            bound_ns *= min(1.0, wanted.collective.count / max(1, spec.collective.count))
+            bound_ns *= _sure_part(wanted, spec)
         effort = (max(n_tasks, least) + parts) // (1 if segment else alike) + spec.machine.n_ranks
         seconds, name = (price_ns * 1e-9, bound_ns * 1e-9 * SLACK), f"{identity} {segment or ''}"
         found.append(Estimate(segment, *seconds, n_tasks, effort, name))
     return tuple(found)
+
+
+def _sure_part(wanted: PlanSpec, spec: PlanSpec) -> float:
+    """Return the part of the bound of a spec with an even count that holds for the one wanted.
+
+    Where lanes have no order, none does: a host may have more links than lanes.
+    """
+    if spec.machine.network.contention == "fluid":
+        return 0.0
+    return min(1.0, wanted.collective.count / max(1, spec.collective.count))
 
 
 def _program_of(
@@ -239,6 +252,9 @@ def _price_ns(
     busiest_ns = least_costs.busiest_ns(segment)
     bound_ns = max(float(rough_ns[:, 0].max()), busiest_ns)
     price_ns = float(rough_ns[:, 1].sum()) + costs.estimate_ns(segment, busiest_ns)
+    if costs.machine.network.contention == "fluid":
+        # Lanes without order limit nothing where links are several.
+        return max(bound_ns, price_ns), 0.0
     return max(bound_ns, price_ns), bound_ns
 
 
@@ -286,8 +302,8 @@ def with_even_count(spec: PlanSpec) -> PlanSpec:
     only. Where the change would be larger than `EVEN`, the spec stays as it is.
     """
     collective, machine = spec.collective, spec.machine
-    is_special = machine.network.nic is not None or machine.network.processors is not None
-    if machine.n_ranks <= FEW_RANKS or collective.has_blocks or is_special:
+    is_alike = not machine.network.joins_nodes
+    if machine.n_ranks <= FEW_RANKS or collective.has_blocks or not is_alike:
         return spec
     count = round(collective.count / machine.n_ranks) * machine.n_ranks
     is_near = abs(count - collective.count) <= EVEN * collective.count
@@ -297,7 +313,8 @@ def with_even_count(spec: PlanSpec) -> PlanSpec:
 def _sample(spec: PlanSpec) -> tuple[int, ...] | None:
     """Return the ranks of some nodes that stand for all of a large machine, None for all."""
     machine = spec.machine
-    if machine.n_ranks <= FEW_RANKS or machine.nodes == 1:
+    few = FEW_RANKS if machine.network.topology is None else MOST_ON_LINKS
+    if machine.n_ranks <= few or machine.nodes == 1:
         return None
     place, sizes = Placement.of(machine).node, machine.node_to_n_ranks
     first = int(place[spec.collective.root or 0])
@@ -312,7 +329,7 @@ def _n_copies(program: Program, ranks: tuple[int, ...] | None) -> int:
     In segments it does not: nodes pass them on in orders of their own.
     """
     machine = program.blueprint.spec.machine
-    if ranks is None or machine.network.nic or machine.network.processors:
+    if ranks is None or machine.network.joins_nodes:
         return 1
     if any(part.n_pairs > MOST_FOLDED for part in program.parts):
         return 1  # one node's programs alone are large

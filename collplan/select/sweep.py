@@ -128,7 +128,7 @@ def _compile(spec: PlanSpec) -> Plan:
     from collplan.select.estimate import FEW_RANKS, with_even_count
 
     network, even = spec.machine.network, with_even_count(spec)
-    if spec.machine.n_ranks > FEW_RANKS and not (network.nic or network.processors):
+    if spec.machine.n_ranks > FEW_RANKS and not network.joins_nodes:
         try:
             return compile_folded(even)
         except AsymmetricError:

@@ -182,7 +182,14 @@ class _Ratios:
         return self.of_class.get(wanted) or of_decomposition or every
 
     def least(self, entry: Entry) -> float:
-        """Return a factor to the closed form below which the makespan is not expected."""
+        """Return a factor to the closed form below which the makespan is not expected.
+
+        Over a topology candidates share links to different degrees, which closed forms do not
+        know. So none says anything of others, and without order in lanes nothing is known.
+        """
+        network = entry.spec.machine.network
+        if network.topology is not None:
+            return 0.0 if network.contention == "fluid" else 1 / SAFETY
         certainty = next(part for most, part in CAUTION if entry.estimate.effort <= most)
         least = certainty * min(self.alike(entry), default=0.0)
         return max(least, 1 / SAFETY, STEADY * self.own.get(entry.name, 0.0))

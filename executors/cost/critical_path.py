@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import groupby
 from typing import Final, Literal
@@ -140,6 +140,8 @@ def _holder(timeline: Timeline, cause: int) -> tuple[int, Event, WaitedFor]:
 
 KINDS: Final = ("latency", "bandwidth", "overhead", "copy", "reduce", "compute", "waiting")
 """Kinds of time on the critical path."""
+CONTENTION: Final = "contention"
+"""One more over a topology: time that messages take longer as they share links."""
 _WORK: Final = {Op.COPY: "copy", Op.REDUCE: "reduce", Op.COMPUTE: "compute"}
 _NOISE: Final = 1e-9
 """A remainder smaller than this share of the time is rounding, not waiting."""
@@ -198,22 +200,25 @@ def legs(timeline: Timeline, network: Network) -> tuple[Leg, ...]:
         if visit.waited_for == "resource" and i > 0:
             resource = view.clocks.resource(view.shared(i - 1, i))
             queued = min(max(begin - view.ready_ns(i), 0.0), begin - found[-1].begin_ns)
-        parts = _fill(end - begin, [*explained, *view.turns(i)], end)
+        parts = _fill(end - begin, [*explained, *view.turns(i)], end, view.rest(i))
         found.append(Leg(visit.row, visit.waited_for, resource, begin, end, queued, parts))
         begin = end
     return tuple(found)
 
 
 def breakdown(path: Sequence[Leg]) -> dict[str, float]:
-    """Return the ns of a critical path by kind; they add up to the makespan."""
-    return {
-        kind: math.fsum(ns for leg in path for name, ns in leg.parts if name == kind)
-        for kind in KINDS
-    }
+    """Return the ns of a critical path by kind; they add up to the makespan.
+
+    Those of contention are left out where there is none.
+    """
+    parts = [part for leg in path for part in leg.parts]
+    found = {kind: math.fsum(ns for name, ns in parts if name == kind) for kind in KINDS}
+    shared = [ns for name, ns in parts if name == CONTENTION]
+    return found | {CONTENTION: math.fsum(shared)} if shared else found
 
 
-def _fill(span: float, explained: list[Part], end: float) -> tuple[Part, ...]:
-    """Fill a span of time with what is explained, in order; the rest is waiting."""
+def _fill(span: float, explained: list[Part], end: float, rest: str) -> tuple[Part, ...]:
+    """Fill a span of time with what is explained, in order; what is left has its own kind."""
     parts: list[Part] = []
     left = span
     for kind, ns in explained:
@@ -222,7 +227,7 @@ def _fill(span: float, explained: list[Part], end: float) -> tuple[Part, ...]:
             parts.append((kind, taken))
             left -= taken
     if left > end * _NOISE or not parts:
-        return (*parts, ("waiting", left)) if left > 0 else tuple(parts)
+        return (*parts, (rest, left)) if left > 0 else tuple(parts)
     kind, ns = parts[-1]
     return (*parts[:-1], (kind, ns + left))
 
@@ -237,6 +242,15 @@ class _View:
         self.is_asking: list[bool] = timeline.is_asking[rows].tolist()
         held = timeline.places.take(rows)
         self.holds: Holds = holds_of(held, network)
+        self.is_shared = [False] * len(rows)
+        if timeline.alone_ns is not None and timeline.delays_ns is not None:
+            alone = timeline.alone_ns[rows]
+            self.is_shared = (alone > 0).tolist()
+            self.holds = replace(
+                self.holds,
+                latency_ns=self.holds.latency_ns + timeline.delays_ns[rows],
+                wire_ns=np.maximum(self.holds.wire_ns, alone),
+            )
         # A send waits for its match where its message arrives.
         is_match = np.array([visit.event is Event.MATCH for visit in path])
         wanted = timeline.places.take(np.where(is_match, timeline.partner[rows], rows))
@@ -284,6 +298,11 @@ class _View:
         busy_ns = np.moveaxis(self.timeline.lane_busy_ns, 2, 0).ravel()
         ends = np.array((self.lane[i], self.other_lane[i])) - self.clocks.lane_out
         return [("bandwidth", max(0.0, float(busy_ns[ends].sum() - 2 * self.holds.lane_ns[i])))]
+
+    def rest(self, i: int) -> str:
+        """Return the kind of time that formulas do not explain: messages share links, or wait."""
+        is_arrival = self.path[i].event is Event.ARRIVAL
+        return CONTENTION if is_arrival and self.is_shared[i] else "waiting"
 
     def _flight(self, i: int) -> list[Part]:
         holds = self.holds

@@ -6,7 +6,10 @@ arrival compares itself with the time and stamp of the posting.
 
 from __future__ import annotations
 
+from typing import Any
+
 from collplan.executors.cost.event_queue import earliest, pop, push
+from collplan.executors.cost.flows import begin_flow, has_come, keep_send, next_flow
 from collplan.executors.cost.occupancy import (
     IS_CONTINUED,
     IS_LONG,
@@ -28,8 +31,11 @@ an event; it has asked its receiver whether it may send."""
 
 
 @compile_with(_nrt=False)
-def run(sim: Simulation, initial: Ints) -> int:
+def run(sim: Simulation, initial: Ints, flows: Any) -> int:
     """Simulate from the `initial` tasks until no event is left; return how many tasks are done.
+
+    Messages share the links of a topology where there are `flows` (`Flows`). For None, numba
+    compiles nothing that asks for them.
 
     Event ids: ``0 <= id < n_queues`` is a queue's first task, ``n_queues +
     row`` a task that becomes ready (or a receive that is posted) later,
@@ -42,6 +48,11 @@ def run(sim: Simulation, initial: Ints) -> int:
         _make_ready(sim, row)
     while True:
         place = earliest(sim.runs)
+        if flows is not None:
+            flow = next_flow(sim.runs, flows, place)
+            if flow >= 0:
+                _end_flow(sim, flows, flow)
+                continue
         if place < 0:
             return int(sim.counters[_DONE])
         now = sim.runs[place].head_time
@@ -52,7 +63,7 @@ def run(sim: Simulation, initial: Ints) -> int:
             if event < 0:
                 continue
         elif event >= n_queues:
-            _begin_later(sim, event - n_queues, now)
+            _begin_later(sim, event - n_queues, now, flows)
             continue
         row = -1 - event
         if event >= 0:
@@ -62,13 +73,13 @@ def run(sim: Simulation, initial: Ints) -> int:
                 continue
             row = queues[event].first
             if tasks[row].queue == event:
-                _execute(sim, row, now)
+                _execute(sim, row, now, flows)
                 continue
-        _arrive(sim, row, now, stamp, event >= 0)
+        _arrive(sim, row, (now, stamp), event >= 0, flows)
 
 
 @inlined
-def _begin_later(sim: Simulation, row: int, now: float) -> None:
+def _begin_later(sim: Simulation, row: int, now: float, flows: Any) -> None:
     """Queue a task whose predecessors ended later than its core was free; or post a receive."""
     task = sim.tasks[row]
     if task.op != _RECV:
@@ -76,14 +87,17 @@ def _begin_later(sim: Simulation, row: int, now: float) -> None:
         task.stamp = sim.counters[_STAMP]
         enqueue(sim, task.queue, row, now)
     elif task.state & ARRIVED:
-        _match(sim, row, now, True)
+        _match(sim, row, now, True, flows)
     else:
         _release(sim, row, True, False)
 
 
 @inlined
-def _arrive(sim: Simulation, row: int, now: float, stamp: int, has_waited: bool) -> None:
+def _arrive(
+    sim: Simulation, row: int, event: tuple[float, int], has_waited: bool, flows: Any
+) -> None:
     """Take in the message of send `row`, or queue it where its receiver is busy."""
+    now, stamp = event
     tasks, queues = sim.tasks, sim.queues
     recv = tasks[row].partner
     queue = tasks[row].far_queue
@@ -99,14 +113,14 @@ def _arrive(sim: Simulation, row: int, now: float, stamp: int, has_waited: bool)
         return
     posted = tasks[recv].start
     if posted < now or (posted == now and tasks[recv].stamp < stamp):
-        _match(sim, recv, now, False)
+        _match(sim, recv, now, False, flows)
     elif not tasks[recv].state & QUEUED:
         tasks[recv].state |= QUEUED
         push(sim.runs, sim.entries, posted, tasks[recv].stamp, len(queues) + recv)
 
 
 @inlined
-def _execute(sim: Simulation, row: int, now: float) -> None:
+def _execute(sim: Simulation, row: int, now: float, flows: Any) -> None:
     """Run a send, a copy, a reduction or a computation: the first of its queue."""
     tasks = sim.tasks
     task = tasks[row]
@@ -116,6 +130,8 @@ def _execute(sim: Simulation, row: int, now: float) -> None:
     ends = True
     if task.op == _SEND:
         arrives = charge_send(sim, row, now)
+        if flows is not None:
+            arrives = begin_flow(sim, flows, row, arrives)
         if task.state & IS_CONTINUED:
             # The rest of its message goes on, behind what other pairs of ranks have for the lane.
             rest = tasks[row + 1]
@@ -132,6 +148,8 @@ def _execute(sim: Simulation, row: int, now: float) -> None:
         _look_ahead(sim, row)
         push(sim.runs, sim.entries, arrives, task.stamp, -1 - row)
         ends = not _is_rendezvous(sim, row)
+        if flows is not None:
+            ends &= not keep_send(sim, flows, row)
         if not ends:
             task.end = -1.0
     else:
@@ -164,12 +182,18 @@ def _is_rendezvous(sim: Simulation, row: int) -> bool:
 
 
 @inlined
-def _match(sim: Simulation, row: int, now: float, starts: bool) -> None:
-    """Complete receive `row`, and its send where that waited for the match."""
+def _match(sim: Simulation, row: int, now: float, starts: bool, flows: Any) -> None:
+    """Complete receive `row`, and its send where that waited for the match.
+
+    A receive whose message still flows is complete when the flow ends.
+    """
     tasks, clocks, queues = sim.tasks, sim.clocks, sim.queues
     recv = tasks[row]
     recv.end = max(recv.end, now)
-    sim.counters[_DONE] += 1
+    ends = True
+    if flows is not None:
+        ends = has_come(sim, flows, recv.partner)
+    sim.counters[_DONE] += ends
     send = tasks[recv.partner]
     sender = queues[send.queue]
     waits = _is_rendezvous(sim, recv.partner)
@@ -186,7 +210,23 @@ def _match(sim: Simulation, row: int, now: float, starts: bool) -> None:
         of_send = (turn == 0) == sends_first
         if waits or not of_send:
             ending = recv.partner if of_send else row
-            _release(sim, ending, starts and not of_send, True)
+            _release(sim, ending, starts and not of_send, ends or of_send)
+
+
+@inlined
+def _end_flow(sim: Simulation, flows: Any, flow: int) -> None:
+    """Complete the send of a flow that ended, if it was kept, and its receive, if it matched."""
+    row = flows.states[flow].last
+    for of_send in (True, False):
+        ending = row if of_send else sim.tasks[row].partner
+        if of_send and flows.states[flow].held < 0:
+            continue
+        if of_send:
+            sim.tasks[row].end = max(flows.states[flow].held, flows.states[flow].ends)
+        elif flows.states[flow].has_matched == 0 or not has_come(sim, flows, row):
+            continue
+        sim.counters[_DONE] += 1
+        _release(sim, ending, False, True)
 
 
 @inlined
@@ -255,6 +295,8 @@ def _allow(sim: Simulation, row: int) -> None:
     send = sim.tasks[row]
     recv = sim.tasks[send.partner]
     delay = sim.links[send.link].o + sim.links[send.link].L
+    if len(sim.request_delays) > 0:
+        delay += sim.request_delays[row]
     # Codes below -1 are no holders here: with handshakes no send holds clocks until it matches.
     send.cause = -2 - send.cause
     if recv.start > send.start + delay:

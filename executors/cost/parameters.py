@@ -23,14 +23,17 @@ def link_table(network: Network) -> Records:
 
     Fields are L, o, g, G, O (ns), 1 where adapters write memory, and o again:
     what is left to do when a message's last byte is there. Between nodes o includes
-    a message's first packet.
+    a message's first packet. Where contention is fluid, g and G between nodes are 0: bytes
+    flow over the links of a route instead, those of lanes among them.
     """
     rows: list[tuple[float, ...]] = []
     for name in LINKS:
         link: Link = getattr(network, name)
         overhead = link.o_ns + (packet_cost(network) if name == "network" else 0.0)
-        costs = link.L_ns, overhead, link.g_ns, link.G_ns_per_byte, link.O_ns_per_byte
-        rows.append((*costs, link.offload, overhead))
+        passing = (link.g_ns, link.G_ns_per_byte)
+        if name == "network" and network.contention == "fluid":
+            passing = (0.0, 0.0)
+        rows.append((link.L_ns, overhead, *passing, link.O_ns_per_byte, link.offload, overhead))
     latency, overhead, *rest = rows[-1]
     return np.array([*rows, (latency + overhead, 0, *rest)], dtype=LINK)
 
@@ -49,7 +52,9 @@ def cost_table(network: Network) -> Records:
     nic = network.nic or _NO_NIC
     costs = {
         "handshake": network.handshake,
-        "burst": network.burst_bytes * network.network.G_ns_per_byte,
+        "burst": 0.0
+        if network.contention == "fluid"
+        else network.burst_bytes * network.network.G_ns_per_byte,
         "copy": network.copy_ns_per_byte,
         "reduce": network.reduce_ns_per_byte,
         "strided": network.strided_ns_per_byte,

@@ -8,6 +8,7 @@ import numpy as np
 
 from collplan.executors.cost.critical_path import Leg, breakdown, legs
 from collplan.executors.cost.layout import core_to_numa
+from collplan.executors.cost.link_use import LinkUse
 from collplan.executors.cost.simulator import Timeline
 from collplan.planner.collective.bounds import fastest_lane_bytes, lower_bounds
 from collplan.planner.plan.plan import Op, Plan
@@ -56,7 +57,8 @@ def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) 
         pairs; `cores`, a list of ``{node,
         core, busy_s, utilisation}`` of all that do anything; `simulate_s`;
         `n_tasks`; `n_ranks`; `n_copies`, the nodes of a folded plan, of which the first
-        is reported, or 1; `priced_as`, the phases that stand for calls of MPI's own collectives.
+        is reported, or 1; `priced_as`, the phases that stand for calls of MPI's own collectives;
+        over a topology `links`, as of `LinkUse.report`.
     """
     if network is None:
         network = Network() if plan.spec is None else plan.spec.machine.network
@@ -82,8 +84,16 @@ def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) 
             "n_ranks": plan.n_ranks * plan.n_copies,
             "n_copies": plan.n_copies,
             "priced_as": priced_as,
+            **_links(timeline),
         }
     )
+
+
+def _links(timeline: Timeline) -> dict[str, Any]:
+    """Return the use of links, where there is a topology."""
+    if timeline.routes is None:
+        return {}
+    return {"links": LinkUse(timeline.routes).report(timeline.makespan_ns)}
 
 
 def _steps(plan: Plan, timeline: Timeline, path: tuple[Leg, ...]) -> list[dict[str, Any]]:
@@ -152,8 +162,11 @@ def _cores(timeline: Timeline) -> list[dict[str, Any]]:
 
 
 def _bound(plan: Plan, network: Network) -> tuple[float | None, str | None]:
-    """Return the least time bytes take, and where: the busiest lane, or rank of one node."""
-    if plan.spec is None:
+    """Return the least time bytes take, and where: the busiest lane, or rank of one node.
+
+    Without order in lanes, a node may have more links than lanes.
+    """
+    if plan.spec is None or network.contention == "fluid":
         return None, None
     machine, bounds = plan.spec.machine, lower_bounds(plan.spec)
     per_byte = network.network.G_ns_per_byte

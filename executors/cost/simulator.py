@@ -16,8 +16,9 @@ import numpy as np
 
 from collplan.executors.cost.connections import make_connections
 from collplan.executors.cost.event_queue import make_event_queue
+from collplan.executors.cost.flows import Flows, Routes, find_routes, make_flows
 from collplan.executors.cost.kernel import run
-from collplan.executors.cost.lane_sharing import take_turns
+from collplan.executors.cost.lane_sharing import Pieces, take_turns
 from collplan.executors.cost.layout import (
     core_to_numa,
     link_dependencies,
@@ -36,7 +37,9 @@ from collplan.planner.errors import AsymmetricError, DeadlockError
 from collplan.planner.plan.format_check import check_ranges
 from collplan.planner.plan.plan import Op, Plan
 from collplan.planner.plan.views import view
-from collplan.specs import Network
+from collplan.planner.topology import Fabric, fabric_of
+from collplan.specs import Machine, Network
+from collplan.specs.explaining import explaining
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +85,13 @@ class Timeline:
         How often each adapter read a queue pair over PCIe: for those not in its
         cache, and for those connected to another peer. None where the network
         has no `nic`: adapters hold all.
+    routes : Routes or None
+        Messages between nodes and the links that they take; None without a topology.
+    delays_ns, alone_ns : ndarray of float64, shape (n_tasks,), or None
+        The latency of every message's route, and the time that its bytes take over the
+        slowest link of it; 0 for other tasks. None without a topology.
+    flows_ns : tuple of two ndarray of float64, or None
+        When the bytes of each message of `routes` begin and end to flow over links.
     """
 
     start_ns: Floats
@@ -99,6 +109,10 @@ class Timeline:
     flags_ns: tuple[float, float, float] = (0.0, 0.0, 0.0)
     is_allocated: bool = False
     pcie_reads: Ints | None = None
+    routes: Routes | None = None
+    delays_ns: Floats | None = None
+    alone_ns: Floats | None = None
+    flows_ns: tuple[Floats, Floats] | None = None
 
     def __repr__(self) -> str:
         """Return its makespan and size in words: its arrays are too long to read."""
@@ -247,11 +261,23 @@ class _Prepared:
 
 def _require_own_resources(plan: Plan, network: Network) -> None:
     """Raise where the nodes of a folded plan would have more in common than messages."""
-    for field in ("nic", "processors"):
+    for field in ("nic", "processors", "topology"):
         if plan.folding is not None and getattr(network, field) is not None:
             raise AsymmetricError(
                 f"fold: network.{field} depends on more than one node; price the plan of all ranks"
             )
+
+
+def _fabric(plan: Plan, network: Network, n_lanes: int) -> Fabric | None:
+    """Return the links between the plan's nodes, None where the network has no topology."""
+    if network.topology is None:
+        return None
+    machine = Machine(nodes=plan.n_nodes) if plan.spec is None else plan.spec.machine
+    if machine.network != network or machine.n_lanes < n_lanes:
+        lanes = machine.lanes if machine.n_lanes >= n_lanes else n_lanes
+        with explaining(Machine, before="machine: "):
+            machine = machine.replace(network=network, lanes=lanes)
+    return fabric_of(machine)
 
 
 def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatch) -> Timeline:
@@ -277,6 +303,9 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
     clocks["time"][lanes] = -costs["burst"] * layout.pace(plan)[lanes]
     # At most all tasks wait to become ready, and as many messages are on their way.
     runs, entries = make_event_queue(len(queues), 2 * len(queues) + 2 * len(tasks))
+    fabric = _fabric(plan, network, layout.n_lanes)
+    routes = None if fabric is None else find_routes(places, fabric)
+    flows = None if routes is None else make_flows(routes, places, network)
     sim = Simulation(
         tasks=tasks,
         successors=successors,
@@ -291,15 +320,57 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
         costs=costs,
         connections=connections,
         adapters=adapters,
+        request_delays=np.zeros(0)
+        if routes is None or network.contention == "fluid"
+        else routes.delays,
     )
-    n_done = run(sim, initial)
+    n_done = run(sim, initial, flows)
     n_left = len(tasks) - n_done
     if pieces is not None:
         tasks = pieces.join(tasks, handshake=network.handshake)
     if n_left:
         _raise_deadlock(plan, tasks)
     timeline = _timeline(plan, network, Places(layout, tasks, queues), sim, watch)
-    return replace(timeline, is_allocated=prepared.is_allocated)
+    timeline = replace(timeline, is_allocated=prepared.is_allocated)
+    if routes is None or flows is None:
+        return timeline
+    return _with_routes(timeline, network, (routes, flows), pieces)
+
+
+def _with_routes(
+    timeline: Timeline, network: Network, found: tuple[Routes, Flows], pieces: Pieces | None
+) -> Timeline:
+    """Return a timeline with what is known of messages over a topology."""
+    routes, flows = found
+    task = routes.sends if pieces is None else pieces.task[routes.sends]
+    delays, alone = (np.zeros(len(timeline.end_ns)) for _ in range(2))
+    np.add.at(alone, task, routes.alone_ns)
+    delays[task] = routes.delays[routes.sends]
+    for column in (delays, alone):
+        column[timeline.partner[task]] = column[task]
+    pace = timeline.places.queues["pace"][timeline.places.tasks["queue"][task]]
+    takes = routes.n_bytes * network.network.G_ns_per_byte * pace
+    # What shares no link flows as fast as its lane sends it.
+    has_flowed = flows.states["ends"] >= 0
+    begins = np.where(has_flowed, flows.states["begins"], timeline.start_ns[task] + delays[task])
+    ends = np.where(has_flowed, flows.states["ends"], begins + takes)
+    lanes = timeline.lane_busy_ns
+    if network.contention == "fluid":
+        # Lanes are links, which are as busy as their bytes make them.
+        layout = timeline.places.clocks
+        busy = np.zeros(layout.unused + 1)
+        for lane in (routes.out_lane, routes.in_lane):
+            np.add.at(busy, lane, takes)
+        shape = (2, layout.n_nodes, layout.n_lanes)
+        lanes = np.moveaxis(busy[layout.lane_out : layout.port_out].reshape(shape), 0, 2)
+    return replace(
+        timeline,
+        routes=routes,
+        delays_ns=delays,
+        alone_ns=alone,
+        flows_ns=(begins, ends),
+        lane_busy_ns=lanes,
+    )
 
 
 def _timeline(

@@ -142,6 +142,9 @@ class Simulation(NamedTuple):
         As of `link_table` and `cost_table`.
     connections, adapters : ndarray of CONNECTION and ADAPTER
         As of `make_connections`.
+    request_delays : ndarray of float64
+        Time that a send's request, and its answer, take over a topology besides L, in ns;
+        empty where they take none.
     """
 
     tasks: Records
@@ -157,6 +160,7 @@ class Simulation(NamedTuple):
     costs: Records
     connections: Records
     adapters: Records
+    request_delays: Floats
 
 
 @dataclass(frozen=True, slots=True)

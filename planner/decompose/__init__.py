@@ -26,8 +26,10 @@ from collplan.planner.decompose.balanced import BalancedGrid, BalancedParts
 from collplan.planner.decompose.grid import Grid
 from collplan.planner.decompose.leaders import Parts
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.topology.levels import rank_places
 from collplan.specs import Decomposition, Machine, PlanSpec
 from collplan.specs.collective import traits_of
+from collplan.specs.levels import NETWORK_LEVELS, noun_of
 
 FLAT = Decomposition(name="flat")
 _SECOND_FORMS = {"transpose": transpose.FORMS, "gather": gathered.FORMS}
@@ -154,8 +156,7 @@ class _Expansion:
             role = f"{task.role}.world" if task.role else "world"
             guideline.find_form(task.kind, chosen.form)(self.sketch, path, replace(task, role=role))
         elif chosen.name == "mesh":
-            assert chosen.shape is not None
-            self._expand_mesh(path, task, chosen.shape)
+            self._expand_mesh(path, task, chosen)
         else:
             self._expand_leaders(path, task, chosen)
         moved = np.zeros(self.sketch.n_ranks, dtype=np.bool_)
@@ -180,6 +181,11 @@ class _Expansion:
     def _expand_leaders(self, path: Path, task: Task, chosen: Decomposition) -> None:
         rows = self._rows(task, chosen)
         n_leaders = count_leaders(chosen, rows)
+        if chosen.by in NETWORK_LEVELS and n_leaders < (chosen.leaders or 0):
+            raise AlgorithmError(
+                f"decomposition.leaders: {chosen.leaders} leaders, no {chosen.by} has more than "
+                f"{n_leaders} of the ranks; use 1 to {n_leaders}"
+            )
         grid = Grid(rows, n_leaders, task.root)
         if chosen.shares == "balanced" and len(rows) > 1:
             lane = np.array(self.machine.rank_to_lane)[task.ranks]
@@ -187,16 +193,28 @@ class _Expansion:
         parts = self._parts(path, task, grid, ("node", "lane"), chosen.node, chosen.lane)
         _leader_form(task.kind, chosen.form, is_balanced=isinstance(grid, BalancedGrid))(parts)
 
-    def _expand_mesh(self, path: Path, task: Task, shape: tuple[int, ...]) -> None:
-        length = int(np.prod(shape[1:]))
-        if length * shape[0] != task.size:
-            raise AlgorithmError(
-                f"decomposition.shape: {' x '.join(map(str, shape))} does not fit a group of "
-                f"{task.size} ranks; use extents whose product is {task.size}"
-            )
-        inner = Decomposition(name="mesh", shape=shape[1:]) if len(shape) > 2 else None
+    def _expand_mesh(self, path: Path, task: Task, chosen: Decomposition) -> None:
+        shape, inner = chosen.shape, None
+        if shape is None:
+            rows = self._rows(task, chosen)
+            length = len(rows[0])
+            if any(len(row) != length for row in rows):
+                lengths = sorted({len(row) for row in rows})
+                raise AlgorithmError(
+                    f"decomposition.by: a mesh has rows of one length, and a {noun_of(chosen.by)} "
+                    f"has {lengths[0]} to {lengths[-1]} of the ranks; use another decomposition"
+                )
+        else:
+            length = int(np.prod(shape[1:]))
+            if length * shape[0] != task.size:
+                raise AlgorithmError(
+                    f"decomposition.shape: {' x '.join(map(str, shape))} does not fit a group of "
+                    f"{task.size} ranks; use extents whose product is {task.size}"
+                )
+            rows = blocks_of(task.size, length)
+            inner = Decomposition(name="mesh", shape=shape[1:]) if len(shape) > 2 else None
         n_columns = 1 if task.kind in mesh.ONE_LEADER else length
-        grid = Grid(blocks_of(task.size, length), n_columns, task.root)
+        grid = Grid(rows, n_columns, task.root)
         mesh.FORMS[task.kind](self._parts(path, task, grid, ("row", "column"), inner, None))
 
     def _parts(
@@ -224,22 +242,15 @@ class _Expansion:
 
     def _rows(self, task: Task, chosen: Decomposition) -> Rows:
         """Return what counts as nodes: all ranks of a place, or runs where order matters."""
-        place = self._places(chosen.by)[task.ranks]
+        place = rank_places(self.machine, chosen.by)[task.ranks]
         keeps_order = task.traits.has_op and not self.is_commutative
         if not task.traits.is_prefix and not keeps_order:
             return rows_by(place)
         runs = runs_of(place)
         if len(runs) == task.size and len(np.unique(place)) < task.size:
-            unit = "node" if chosen.by == "node" else "NUMA domain"
             what = task.kind if self.is_commutative else f"{task.kind} of a non-commutative op"
             raise AlgorithmError(
                 f"decomposition: {chosen.name} {what} combines runs of consecutive ranks on a "
-                f"{unit}, and this rank order has none; use flat, a mesh or auto"
+                f"{noun_of(chosen.by)}, and this rank order has none; use flat, a mesh or auto"
             )
         return runs
-
-    def _places(self, by: str) -> Ints:
-        node = np.array(self.machine.rank_to_node)
-        if by == "node":
-            return node
-        return np.asarray(node * self.machine.numa_domains + np.array(self.machine.rank_to_numa))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from collplan.emulate.cluster import Cluster
 from collplan.emulate.machine import emulated_machine
 from collplan.emulate.running import run_emulated
 from collplan.specs import Machine
+from collplan.specs.topology import FatTree
 from emulating import emulate, look, need_emulation
 from mpi_launching import MPIS, run
 
@@ -74,6 +76,35 @@ def test_messages_travel_on_the_lane_of_their_destination(mpi: str) -> None:
                 used = crosses and lane == machine.rank_to_lane[dest]
                 assert_counted(received, used and node == machine.rank_to_node[dest])
                 assert_counted(sent, used and node == machine.rank_to_node[source])
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_leaf_switches_have_links_of_their_own_rate(mpi: str) -> None:
+    """Nodes 0 and 1 on one leaf, 2 and 3 on another: messages inside a leaf and between them."""
+    tree = {"kind": "fat_tree", "down": [2, 2], "up": [1, 1], "oversubscription": 4}
+    options = ("--nodes", "4", "--per-node", "1", "--lanes", "2", "--rate", "200Mbit,100Mbit")
+    messages = ("0>1", "0>3", "3>0")
+    document = look(
+        mpi, *options, "--topology", json.dumps(tree), n_bytes=N_BYTES, messages=messages
+    )
+    cluster = Cluster(
+        nodes=4,
+        ranks_per_node=1,
+        lanes=2,
+        rate_bits_per_s=(2 * 10**8, 10**8),
+        topology=FatTree.model_validate(tree),
+    )
+    assert_ranks_see(document, cluster)
+    rates = {
+        f"{name}{number}l{lane}": ("100Mbit" if lane == 0 else "50Mbit")
+        for name, number, lane in product(("up", "down"), range(2), range(2))
+    }
+    assert {name: document["shaped"].get(name) for name in rates} == rates
+    for message, grown in zip(messages, document["counts"], strict=True):
+        source, dest = int(message[0]), int(message[2])
+        for rank, lanes in enumerate(grown):
+            assert_counted(lanes[0][0], rank == dest)
+            assert_counted(lanes[0][1], rank == source)
 
 
 def assert_counted(n_bytes: int, used: bool) -> None:

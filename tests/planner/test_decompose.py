@@ -6,14 +6,17 @@ import random
 from typing import Any
 from zlib import crc32
 
+import numpy as np
 import pytest
 
 from collplan.compiling import compile_spec
 from collplan.planner.decompose.guideline import FORMS
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.plan.plan import Op
 from collplan.planner.plan.rank_program import restrict
+from collplan.planner.topology.levels import rank_places
 from collplan.planner.verify import verify
-from collplan.specs import Decomposition, Machine
+from collplan.specs import CollplanError, Decomposition, Machine, parse_spec
 from collplan.specs.collective import COLLECTIVES
 from folders import ROOT
 from oracle import (
@@ -45,6 +48,29 @@ MACHINES = {
     "one rank": {},
     "numa": {"nodes": 2, "ranks_per_node": 4, "numa_domains": 2, "lanes": 2},
 }
+DRAGONFLY = {"kind": "dragonfly", "groups": 3, "routers": 2, "hosts": 3}
+ON_NETWORKS: dict[str, dict[str, Any]] = {
+    "scattered": {
+        "nodes": 7, "ranks_per_node": 2, "lanes": 2, "placement": {"random": 5},
+        "network": {"topology": DRAGONFLY},
+    },
+    "any hosts": {
+        "nodes": 5, "ranks_per_node": [1, 3, 2, 1, 2], "placement": [9, 8, 0, 1, 16],
+        "network": {"topology": DRAGONFLY},
+    },
+    "tree": {
+        "nodes": 8, "lanes": 2,
+        "network": {"topology": {"kind": "fat_tree", "down": [2, 2, 2]}},
+    },
+}  # fmt: skip
+BY_NETWORK: list[dict[str, Any]] = [
+    {"name": "hierarchical", "by": "group"},
+    {"name": "full_lane", "by": "switch"},
+    {"name": "multi_leader", "leaders": 2, "by": "group"},
+    {"name": "full_lane", "by": "group", "node": {"name": "hierarchical", "by": "switch"}},
+    {"name": "hierarchical", "by": "switch", "lane": {"name": "full_lane", "by": "group"}},
+    {"name": "hierarchical", "by": "group", "node": {"name": "mesh", "by": "node"}},
+]
 LANES_OF_RATES = {
     "rates 3,1": {"nodes": 2, "ranks_per_node": 4, "lanes": [30, 10]},
     "domains": {"nodes": 2, "ranks_per_node": 6, "numa_domains": 3, "lanes": [30, 10]},
@@ -80,6 +106,18 @@ def through_leaders():
             yield name, {"name": "multi_leader", "leaders": leaders}
     for nested in NESTED:
         yield "numa", nested
+
+
+def by_network():
+    """Yield machines with decompositions by levels of their topologies."""
+    for name in ON_NETWORKS:
+        for decomposition in BY_NETWORK:
+            # Rows of a mesh are of one length.
+            if name == "tree" or "mesh" not in str(decomposition):
+                yield name, decomposition
+    for level in ("switch", "group"):
+        yield "tree", {"name": "mesh", "by": level}
+        yield "scattered", {"name": "full_lane", "by": level, "shares": "balanced"}
 
 
 def balanced():
@@ -120,7 +158,7 @@ def meshes():
 
 def named(machine, decomposition):
     return pytest.param(
-        (MACHINES | LANES_OF_RATES)[machine], decomposition,
+        (MACHINES | LANES_OF_RATES | ON_NETWORKS)[machine], decomposition,
         id=f"{machine}-{Decomposition.model_validate(decomposition)}",
     )  # fmt: skip
 
@@ -160,6 +198,57 @@ def check_structures(kind, machine, decomposition, n_roots=6, n_skipped=2, flavo
 @pytest.mark.parametrize(("machine", "decomposition"), [named(*case) for case in through_leaders()])
 def test_through_leaders(machine, decomposition, kind):
     check_structures(kind, machine, decomposition)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("machine", "decomposition"), [named(*case) for case in by_network()])
+def test_by_levels_of_a_network(machine, decomposition, kind):
+    check_structures(kind, machine, decomposition, n_roots=3)
+
+
+def test_by_a_level_every_place_talks_to_others_through_its_leaders():
+    machine = ON_NETWORKS["scattered"]
+    group = rank_places(Machine.model_validate(machine), "group")
+    for decomposition, n_leaders in ((BY_NETWORK[0], 1), (BY_NETWORK[2], 2)):
+        spec = make_spec("allreduce", "auto", 0, machine, decomposition=decomposition, count=8)
+        plan = compile_spec(spec)
+        crosses = (plan.op == Op.SEND) & (group[plan.rank] != group[plan.peer])
+        talking = {int(place): set() for place in np.unique(group)}
+        for rank in plan.rank[crosses].tolist():
+            talking[int(group[rank])].add(rank)
+        assert {len(ranks) for ranks in talking.values()} == {n_leaders}
+
+
+@pytest.mark.parametrize(
+    ("machine", "decomposition", "complaint"),
+    [
+        ("2x3", {"name": "full_lane", "by": "switch"},
+         "decomposition.by: switch, but machine.network has no topology; give one, or use node or"),
+        ("2x3", {"name": "full_lane", "lane": {"name": "hierarchical", "by": "group"}},
+         "decomposition.by: group, but machine.network has no topology"),
+        ("scattered", {"name": "mesh", "by": "group"},
+         "decomposition.by: a mesh has rows of one length, and a group has 4 to 6 of the ranks"),
+        ("scattered", {"name": "multi_leader", "leaders": 7, "by": "group"},
+         "decomposition.leaders: 7 leaders, no group has more than 6 of the ranks; use 1 to 6"),
+        ("any hosts", {"name": "hierarchical", "by": "floor"}, "decomposition.by: 'floor'"),
+    ],
+)  # fmt: skip
+def test_a_level_that_is_not_there_is_refused(machine, decomposition, complaint):
+    fields = (MACHINES | ON_NETWORKS)[machine]
+    collective = {"kind": "bcast", "count": 8}
+    fields = {"machine": fields, "collective": collective, "decomposition": decomposition}
+    with pytest.raises(CollplanError) as caught:
+        compile_spec(parse_spec(fields))
+    assert complaint in str(caught.value)
+
+
+def test_a_rack_is_the_hosts_of_a_switch():
+    rack, switch = (
+        make_spec("bcast", "auto", 0, ON_NETWORKS["tree"], count=8,
+                  decomposition={"name": "full_lane", "by": by})
+        for by in ("rack", "switch")
+    )  # fmt: skip
+    assert rack == switch
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -227,6 +316,8 @@ SELECTION = [
     ("2x3", {"name": "full_lane", "shares": "balanced"}),
     ("5,5,2", {"name": "full_lane", "shares": "balanced"}),
     ("1,3,2", {"name": "multi_leader", "leaders": 2, "shares": "balanced"}),
+    ("scattered", BY_NETWORK[3]),
+    ("any hosts", BY_NETWORK[2]),
 ]
 REDUCES = [
     ("5,5,2", {"name": "full_lane", "form": "gather"}),
@@ -245,11 +336,12 @@ SELECTED = pytest.mark.parametrize(
 
 def selected(kind, machine, decomposition, **fields):
     """Return a spec with the last rank but one as root, in place where that is possible."""
-    n_ranks = Machine.model_validate(MACHINES[machine]).n_ranks
+    fields_of_machine = (MACHINES | ON_NETWORKS)[machine]
+    n_ranks = Machine.model_validate(fields_of_machine).n_ranks
     combines = COLLECTIVES[kind].has_op and kind not in SCANS
     defaults = {"root": n_ranks - 2, "count": 2 * n_ranks + 3, "in_place": True}
     return make_spec(
-        kind, "auto", 0, MACHINES[machine], decomposition=decomposition,
+        kind, "auto", 0, fields_of_machine, decomposition=decomposition,
         **next(flavours(kind, not combines)), **defaults | fields,
     )  # fmt: skip
 

@@ -61,11 +61,17 @@ FOLDED = ("allreduce_8192",)
 MEASURED = ("bcast_guideline", "compare_hydra", "alltoall_ohio_a", "atlas_prices")
 """Images of times, which are measured or take long to simulate: no test draws them again."""
 MODELLED = {
+    "dragonfly_job": ("draw", "examples/networks/dragonfly_job.yaml", "--by", "network", "-o"),
     "overlap_constant": ("overlap", "--machine", "knl64", "--plot"),
     "overlap_doubling": ("overlap", "--machine", "knl64", "--collective", "gather", "--plot"),
     "timelines": (
         *("draw", "examples/bcast_hierarchical.yaml", "--timeline"),
         *("--beside", "examples/bcast_full_lane.yaml", "-o"),
+    ),
+    "shuffled_job": (
+        *("compare", "examples/networks/shuffled_job.yaml", "--sizes", "16KiB,256KiB,1MiB,16MiB"),
+        *("--candidates", "rabenseifner,rabenseifner mapped,bine,bine mapped,ring,ring mapped"),
+        "--plot",
     ),
 }
 """Images that a command plots."""

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from collplan.emulate.cluster import Cluster
 from collplan.emulate.machine import emulated_machine
-from collplan.specs import Machine, preset_names
+from collplan.specs import Machine, Network, preset_names
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,11 @@ from collplan.specs import Machine, preset_names
         ("ohio-a", 16, 56, 1, 2),
         ("ohio-b", 16, 80, 1, 2),
         ("emulated", 4, 4, 2, 1),
+        ("leonardo", 64, 4, 4, 1),
+        ("lumi", 64, 8, 4, 4),
+        ("marenostrum5", 64, 4, 4, 2),
+        ("fugaku", 96, 4, 6, 4),
+        ("fat-tree-2to1", 64, 1, 1, 1),
     ],
 )
 def test_presets_are_the_papers_machines(
@@ -50,3 +55,33 @@ def test_preset_fields_can_be_changed_down_to_one_parameter() -> None:
 def test_unknown_preset_lists_the_valid_ones() -> None:
     with pytest.raises(ValidationError, match=r"did you mean 'hydra'.*vsc3"):
         Machine.model_validate("hydr")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "n_hosts"),
+    [
+        ("leonardo", "dragonfly", 23 * 180),
+        ("lumi", "dragonfly", 24 * 124),
+        ("marenostrum5", "fat_tree", 7 * 160),
+        ("fugaku", "torus", 24 * 23 * 24 * 12),
+        ("fat-tree-2to1", "fat_tree", 1024),
+    ],
+)
+def test_presets_have_topologies(name: str, kind: str, n_hosts: int) -> None:
+    topology = Machine.model_validate(name).network.topology
+    assert topology is not None
+    assert (topology.kind, topology.n_hosts) == (kind, n_hosts)
+
+
+def test_a_topology_is_changed_in_part_or_exchanged() -> None:
+    change = {"preset": "lumi", "network": {"topology": {"routing": "valiant", "seed": 4}}}
+    lumi = Machine.model_validate(change).network.topology
+    assert (lumi.groups, lumi.routing, lumi.seed) == (24, "valiant", 4)
+    torus = {"kind": "torus", "dimensions": [8, 8]}
+    changed = Machine.model_validate({"preset": "lumi", "network": {"topology": torus}})
+    assert changed.network.topology.n_hosts == 64
+
+
+def test_contention_needs_a_topology() -> None:
+    with pytest.raises(ValidationError, match="contention is fluid, but there is no topology"):
+        Network(contention="fluid")

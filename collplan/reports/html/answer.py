@@ -13,6 +13,7 @@ from collplan.select.compared import Comparison
 _KINDS: Final = {
     "latency": "latency of messages",
     "bandwidth": "bytes on links",
+    "contention": "links that messages share",
     "overhead": "overheads of messages on cores",
     "copy": "copies",
     "reduce": "reductions",

@@ -121,7 +121,7 @@ def make_tables(graph: MessageGraph, platform: Platform) -> Traffic:
         platform.route_begin,
         platform.route_links,
     )
-    n_messages, n_after, n_links = len(graph.source), len(graph.after), len(platform.bandwidth)
+    n_messages, n_after = len(graph.source), len(graph.after)
     n_hops = _count_hops(given, platform.n_hosts)
     if n_hops < 0:
         platform.refuse(graph)
@@ -133,22 +133,35 @@ def make_tables(graph: MessageGraph, platform: Platform) -> Traffic:
         "simulate",
         "use fewer messages or shorter routes",
     )
-    links = np.zeros(n_links, dtype=LINK)
-    links["bandwidth"] = platform.bandwidth
+    traffic = allocate(n_messages, n_hops, n_after, platform.bandwidth)
+    _fill(traffic, given, platform.n_hosts)
+    return traffic
+
+
+def allocate(n_messages: int, n_hops: int, n_after: int, bandwidth: Floats) -> Traffic:
+    """Return tables of links that nothing uses, with room for messages.
+
+    Parameters
+    ----------
+    n_messages, n_hops, n_after : int
+        Messages, links of all their routes, and messages that others wait for.
+    bandwidth : ndarray of float64
+        Of every link, in bytes per unit of time.
+    """
+    links = np.zeros(len(bandwidth), dtype=LINK)
+    links["bandwidth"] = bandwidth
     links["first"] = -1
-    traffic = Traffic(
+    return Traffic(
         np.zeros(n_messages, dtype=MESSAGE),
         np.empty(n_hops, dtype=HOP),
         links,
         np.empty(n_after, dtype=np.int32),
         np.empty(n_messages, dtype=EVENT),
         np.empty(n_messages, dtype=np.int32),
-        np.empty(n_links, dtype=np.int32),
+        np.empty(len(links), dtype=np.int32),
         np.zeros(4, dtype=np.int64),
         np.zeros(1),
     )
-    _fill(traffic, given, platform.n_hosts)
-    return traffic
 
 
 @compile_with(_nrt=False)

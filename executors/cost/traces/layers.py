@@ -9,12 +9,15 @@ from typing import Final
 import numpy as np
 
 from collplan.executors.cost.layout import places_of
+from collplan.executors.cost.link_use import LinkUse
 from collplan.executors.cost.simulator import Timeline
 from collplan.executors.cost.task_durations import Holds, holds_of
 from collplan.planner.arrays import Floats, Ints
 from collplan.planner.plan.plan import Op, Plan
 from collplan.specs import Network
 
+MOST_LINKS: Final = 32
+"""Links between nodes that a trace shows: the busiest ones."""
 _ROUNDS: Final = 64
 """Maximum length of a chain of messages whose arrivals are derived from each other."""
 
@@ -26,6 +29,15 @@ class Spans:
     begin: Floats
     core_end: Floats
     lane_end: Floats
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Link:
+    """A link between nodes: its name, and when each of its messages begins and ends to flow."""
+
+    name: str
+    begin_ns: Floats
+    end_ns: Floats
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -43,6 +55,8 @@ class Layer:
     spans : Spans or None
         When they hold cores and lanes. Without, tasks are shown from start to
         end, those of a core that overlap on tracks of their own.
+    links : tuple of Link
+        The busiest links between nodes, over a topology.
     """
 
     label: str
@@ -50,6 +64,7 @@ class Layer:
     start_ns: Floats
     end_ns: Floats
     spans: Spans | None = None
+    links: tuple[Link, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -93,7 +108,17 @@ def simulated_layer(timeline: Timeline, network: Network, label: str = "simulate
         core_end=np.where(plan.op <= Op.RECV, begin + holds.core_ns, timeline.end_ns),
         lane_end=begin + holds.lane_ns,
     )
-    return Layer(label, plan, timeline.start_ns, timeline.end_ns, spans)
+    return Layer(label, plan, timeline.start_ns, timeline.end_ns, spans, _links(timeline))
+
+
+def _links(timeline: Timeline) -> tuple[Link, ...]:
+    """Return the busiest links between nodes."""
+    if timeline.routes is None or timeline.flows_ns is None:
+        return ()
+    use, (begin, end) = LinkUse(timeline.routes), timeline.flows_ns
+    found = [(link, use.messages_over(link)) for link in use.busiest(MOST_LINKS)]
+    name = use.routes.fabric.link_name
+    return tuple(Link(name(link), begin[rows], end[rows]) for link, rows in found)
 
 
 def _arrivals(timeline: Timeline, holds: Holds) -> Floats:
@@ -107,10 +132,15 @@ def _arrivals(timeline: Timeline, holds: Holds) -> Floats:
     recvs = np.flatnonzero(plan.op == Op.RECV)
     complete = np.maximum(holds.core_ns, holds.overhead_ns + holds.wire_ns)
     arrival = np.full(plan.n_tasks, np.nan)
-    arrival[recvs] = np.where(end[recvs] > start[recvs], (end - complete)[recvs], np.nan)
+    tells = end[recvs] > start[recvs]
+    flight = holds.overhead_ns + holds.latency_ns
+    if timeline.alone_ns is not None and timeline.delays_ns is not None:
+        # Bytes that share links end later than the lane lets them.
+        tells &= timeline.alone_ns[recvs] == 0
+        flight = flight + timeline.delays_ns
+    arrival[recvs] = np.where(tells, (end - complete)[recvs], np.nan)
     send = timeline.partner.astype(np.int64)
     core, lane = timeline.places.core, timeline.places.lane
-    flight = holds.overhead_ns + holds.latency_ns
     open_rows = recvs[np.isnan(arrival[recvs])]
     for _ in range(_ROUNDS):
         if not len(open_rows):

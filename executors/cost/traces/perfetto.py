@@ -8,7 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from collplan.executors.cost.traces.layers import Layer, Tracks, tracks_of
+from collplan.executors.cost.traces.layers import Layer, Link, Tracks, tracks_of
+from collplan.planner.arrays import Ints
 from collplan.planner.plan.plan import Op, Plan
 
 _CHUNK: Final = 1 << 15
@@ -33,6 +34,8 @@ def _events(layers: Sequence[Layer]) -> Iterator[str]:
         yield from _names(layer, tracks, pid)
         yield from _slices(layer.plan, tracks, pid, flow)
         yield from _in_flight(layer, tracks, pid)
+        for link in layer.links:
+            yield from _over_link(layer.label, link, pid)
         pid += layer.plan.n_nodes
         flow += len(tracks.sends)
 
@@ -113,14 +116,29 @@ def _in_flight(layer: Layer, tracks: Tracks, pid: int) -> Iterator[str]:
         return
     n_bytes = (layer.plan.elements * layer.plan.itemsize)[tracks.row[tracks.sends]]
     times = np.concatenate((tracks.leaves, tracks.reaches))
+    changes = np.concatenate((n_bytes, -n_bytes))
+    yield from _counter(f"{layer.label}: bytes in flight", "bytes", (times, changes), pid)
+
+
+def _over_link(label: str, link: Link, pid: int) -> Iterator[str]:
+    """Generate a counter of the messages that flow over a link between nodes."""
+    times = np.rint(np.concatenate((link.begin_ns, link.end_ns))).astype(np.int64)
+    one = np.ones(len(link.begin_ns), dtype=np.int64)
+    changes = np.concatenate((one, -one))
+    yield from _counter(f"{label}: messages, {link.name}", "messages", (times, changes), pid)
+
+
+def _counter(title: str, unit: str, steps: tuple[Ints, Ints], pid: int) -> Iterator[str]:
+    """Generate a counter from the times, in ns, at which it changes, and by how much."""
+    times, changes = steps
     instants, which = np.unique(times, return_inverse=True)
     change = np.zeros(len(instants), dtype=np.int64)
-    np.add.at(change, which, np.concatenate((n_bytes, -n_bytes)))
-    name = json.dumps(f"{layer.label}: bytes in flight")
+    np.add.at(change, which, changes)
+    head = f',\n{{"ph":"C","pid":{pid},"name":{json.dumps(title)}'
     for first in range(0, len(instants), _CHUNK):
         part = slice(first, first + _CHUNK)
         total = np.cumsum(change)[part].tolist()
         yield "".join(
-            f',\n{{"ph":"C","pid":{pid},"ts":{ns / 1000:.3f},"name":{name},"args":{{"bytes":{n}}}}}'
+            f'{head},"ts":{ns / 1000:.3f},"args":{{"{unit}":{n}}}}}'
             for ns, n in zip(instants[part].tolist(), total, strict=True)
         )

@@ -8,17 +8,14 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain, islice, product
 from pathlib import Path
 from typing import Final
 
 from collplan.executors.mpi.errors import LaunchError
+from collplan.specs.host_list import MOST_NODES, expand_hosts
 
-MOST_NODES: Final = 2**20
-"""Nodes that a list of hosts may name; a longer one is a mistake."""
-_RANGES: Final = re.compile(r"\[([^\[\]]*)\]")
 _REPEATED: Final = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 
@@ -74,50 +71,6 @@ def find_allocation(environ: Mapping[str, str] = os.environ) -> Allocation | Non
         if environ.get(name):
             return read(name, environ)
     return None
-
-
-def expand_hosts(text: str) -> tuple[str, ...]:
-    """Return the hosts of Slurm's short form of a list.
-
-    Raises
-    ------
-    ValueError
-        If it has no such form.
-
-    Examples
-    --------
-    >>> expand_hosts("n[08-10,12],login"), expand_hosts("r[1-2]c[0-1]")
-    (('n08', 'n09', 'n10', 'n12', 'login'), ('r1c0', 'r1c1', 'r2c0', 'r2c1'))
-    """
-    # Commas inside of brackets separate ranges, others hosts.
-    parts = re.split(r",(?![^\[]*\])", text)
-    found = chain.from_iterable(_expand_one(part.strip()) for part in parts)
-    hosts = tuple(islice(found, MOST_NODES + 1))
-    if len(hosts) > MOST_NODES:
-        raise ValueError(f"more than {MOST_NODES} hosts")
-    return hosts
-
-
-def _expand_one(part: str) -> Iterator[str]:
-    pieces = _RANGES.split(part)  # text, ranges, text, ...
-    if not part or any("[" in piece or "]" in piece for piece in pieces):
-        raise ValueError(f"{part!r} is no name of hosts")
-    choices = [
-        list(_expand_ranges(piece)) if position % 2 else [piece]
-        for position, piece in enumerate(pieces)
-    ]
-    return map("".join, product(*choices))
-
-
-def _expand_ranges(text: str) -> Iterator[str]:
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
-        last = last if dash else first
-        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
-            raise ValueError(f"{part!r} is no range")
-        if int(last) - int(first) > MOST_NODES:
-            raise ValueError(f"more than {MOST_NODES} hosts")
-        yield from (str(number).zfill(len(first)) for number in range(int(first), int(last) + 1))
 
 
 def expand_counts(text: str) -> tuple[int, ...]:

@@ -78,6 +78,42 @@ def test_rates_are_whole_bits() -> None:
         ((*CLUSTER, "--order", "0,1,1"), "rank_order lists 3 ranks, the machine has 2"),
         ((*CLUSTER, "--order", "0,2"), "rank_order names node 2, nodes is 2; use nodes 0 to 1"),
         ((*CLUSTER, "--order", "1,1"), "rank_order puts 0 ranks on node 0"),
+        (
+            (*CLUSTER, "--topology", "{kind: torus, down: [2]}"),
+            "--topology: kind: 'torus' is not valid",
+        ),
+        ((*CLUSTER, "--topology", "none.yaml"), "none.yaml: no such file; give the path of a topo"),
+        (
+            (*CLUSTER, "--topology", "{kind: fat_tree, down: [2, 2]}"),
+            "topology: only two levels with one link up from each leaf switch are emulated; give",
+        ),
+        (
+            (
+                *CLUSTER,
+                "--topology",
+                "{kind: fat_tree, down: [2, 2], oversubscription: 2, latency_ns: 5}",
+            ),
+            "topology: links have the rates of lanes, divided by oversubscription, no latency",
+        ),
+        (
+            (
+                "--nodes",
+                "3",
+                "--per-node",
+                "1",
+                "--topology",
+                "{kind: fat_tree, down: [1, 2], up: [1, 1]}",
+            ),
+            "topology: has 2 hosts for 3 nodes; give more hosts",
+        ),
+        (
+            (
+                *CLUSTER,
+                "--topology",
+                "{kind: fat_tree, down: [2, 2], up: [1, 1], oversubscription: 100000}",
+            ),
+            "topology: a leaf's link of 2000 bit/s cannot be emulated; give 10000 to",
+        ),
     ],
 )
 def test_impossible_clusters(collplan: CommandLine, options: tuple[str, ...], words: str) -> None:

@@ -29,9 +29,14 @@ LEADERS: dict[str, Any] = {
     "collective": {"kind": "bcast", "count": 4},
     "decomposition": {"name": "multi_leader", "leaders": 2},
 }
+ON_A_STAR: dict[str, Any] = {
+    **APART,
+    "machine": {"nodes": 4, "network": {"topology": {"kind": "fat_tree", "down": [4]}}},
+}
 IDLE: dict[str, tuple[dict[str, Any], object]] = {
     "coalesce_requests": (ALLTOALL, "coalesce_requests"),
     "double_buffer": (RING, "double_buffer"),
+    "map_ranks": (ON_A_STAR, "map_ranks"),
     "limit_requests": (RING, {"name": "limit_requests", "remote": 0, "local": 0, "receives": 0}),
     "place_progress": (RING, {"name": "place_progress", "policy": "numa"}),
     "prioritize": (RING, "prioritize"),

@@ -7,25 +7,7 @@ from pathlib import Path
 import pytest
 
 from collplan.executors.mpi.errors import LaunchError
-from collplan.executors.mpi.launch.allocation import (
-    expand_counts,
-    expand_hosts,
-    find_allocation,
-)
-
-
-@pytest.mark.parametrize(
-    ("text", "hosts"),
-    [
-        ("n1", ("n1",)),
-        ("n[9-11]", ("n9", "n10", "n11")),
-        ("n[099-101],x", ("n099", "n100", "n101", "x")),
-        ("a[1,3]-ib,b", ("a1-ib", "a3-ib", "b")),
-        ("r[0-1]n[1-2]", ("r0n1", "r0n2", "r1n1", "r1n2")),
-    ],
-)
-def test_lists_of_hosts(text: str, hosts: tuple[str, ...]) -> None:
-    assert expand_hosts(text) == hosts
+from collplan.executors.mpi.launch.allocation import expand_counts, find_allocation
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,409 @@
+"""Messages between nodes as flows over the links of a topology, beside lanes and cores.
+
+From the start of its lane's service, and after the latencies of its route's links, a message is
+a flow over the links that it shares with others, at max-min fair rates. It has arrived when
+both its receiver's lane has taken it in and its last byte has flowed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from collplan.executors.cost.fluid.events import add, take
+from collplan.executors.cost.fluid.sharing import enter, leave, share
+from collplan.executors.cost.fluid.tables import EPOCH, EVENTS, LINKS, Traffic, allocate
+from collplan.executors.cost.occupancy import IS_LONG
+from collplan.executors.cost.parameters import CONTINUATION, NETWORK
+from collplan.executors.cost.tables import Places, Records, Simulation, inlined
+from collplan.planner.arrays import Bools, Floats, Ints, csr
+from collplan.planner.arrays.jit import compiled
+from collplan.planner.memory import require_memory
+from collplan.planner.plan.plan import Op
+from collplan.planner.topology import Fabric
+from collplan.planner.topology.links import HOST
+from collplan.specs import Network
+
+FLOW: Final = np.dtype(
+    [
+        ("begins", "f8"),
+        ("ends", "f8"),  # when its last byte has left the last link; -1 before
+        ("flight", "f8"),  # from there to the receiver
+        ("held", "f8"),  # when its send's core is done, if that ends with the flow; else -1
+        ("send", "i4"),
+        ("last", "i4"),  # the same, or the last of the pieces that the send was cut into
+        ("has_matched", "i1"),
+    ],
+    align=True,
+)
+_TOGETHER_NS: Final = 1e-3
+"""Events of flows up to this time after the first one happen with it: rounding parts them."""
+_SLOWER: Final = 1 - 1e-9
+"""Ratio below which a link is slower than a lane, and not as fast but for rounding."""
+_NEXT, _ENDED = 0, 1
+_FLOW_BYTES: Final = 256
+_HOP_BYTES: Final = 64
+
+
+class Flows(NamedTuple):
+    """The tables of flows.
+
+    Parameters
+    ----------
+    traffic : Traffic
+        Messages between nodes, in the order of their sends, and links: those of the fabric, and
+        one of its own for each message that could flow faster than its lane. Times are ns.
+    states : ndarray of FLOW
+        A row per message.
+    flow_of : ndarray of int32
+        The message of every send between nodes, and of its pieces; -1 for other tasks.
+    ended : ndarray of int32
+        Messages that ended together.
+    counters : ndarray of int64, shape (2,)
+        How many of these have been told, and how many there are.
+    """
+
+    traffic: Traffic
+    states: Records
+    flow_of: Ints
+    ended: Ints
+    counters: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Routes:
+    """Messages between nodes, and the links of their routes.
+
+    Parameters
+    ----------
+    fabric : Fabric
+        The links.
+    sends, last : ndarray of int64
+        The send of every message, as a row of the simulator's table, and its last piece.
+    n_bytes : ndarray of float64
+        Its size.
+    begin, links : ndarray of int64
+        The links of every route, in CSR form; none inside a host.
+    source, target, sender, receiver, out_lane, in_lane : ndarray of int
+        Nodes, ranks, and clocks of lanes at both ends of every message.
+    n_rows : int
+        Rows of the table.
+    """
+
+    fabric: Fabric
+    sends: Ints
+    last: Ints
+    n_bytes: Floats
+    begin: Ints
+    links: Ints
+    source: Ints
+    target: Ints
+    sender: Ints
+    receiver: Ints
+    out_lane: Ints
+    in_lane: Ints
+    n_rows: int
+
+    @cached_property
+    def alone_ns(self) -> Floats:
+        """Time that the bytes of every message take over the slowest link of its route."""
+        slowest = np.full(len(self.sends), np.inf)
+        np.minimum.at(slowest, csr.row_numbers(self.begin), self.fabric.bandwidth[self.links])
+        return np.asarray(self.n_bytes / slowest * 1e9)
+
+    @cached_property
+    def delays(self) -> Floats:
+        """Latency of the route of every row of the table, in ns."""
+        message = csr.row_numbers(self.begin)
+        latency = self.fabric.latency_ns[self.links]
+        delays = np.zeros(self.n_rows)
+        delays[self.sends] = np.bincount(message, latency, minlength=len(self.sends))
+        return delays
+
+
+def find_routes(places: Places, fabric: Fabric) -> Routes:
+    """Return the messages between nodes, and their routes.
+
+    Raises
+    ------
+    MemoryLimitError
+        If their tables take more memory than there is.
+    """
+    tasks, queues, clocks = places.tasks, places.queues, places.clocks
+    pieces = np.flatnonzero((tasks["op"] == Op.SEND) & (tasks["link"] >= NETWORK))
+    # Pieces of a message follow its first one; the first byte of each is counted twice.
+    is_more = tasks["link"][pieces] == CONTINUATION
+    first = np.flatnonzero(~is_more)
+    sends, last = pieces[first], pieces[np.append(first, len(pieces))[1:] - 1]
+    sizes = tasks["work"][pieces] - is_more
+    n_bytes = np.add.reduceat(sizes, first) if len(first) else sizes
+    require_memory(
+        len(sends) * _FLOW_BYTES,
+        "messages over a topology",
+        "simulate",
+        "use fewer ranks or a smaller count",
+    )
+    # Column by column: copies of whole rows would take several times as long.
+    ends = [tasks[field][sends] for field in ("queue", "far_queue")]
+    (source, target), (sender, receiver), (out_lane, in_lane) = (
+        [queues[field][end] for end in ends] for field in ("node", "rank", "lane")
+    )
+    lane = (out_lane - clocks.lane_out) % clocks.n_lanes
+    begin, links = fabric.node_routes(source, target, lane)
+    require_memory(
+        len(links) * _HOP_BYTES,
+        "messages over a topology",
+        "simulate",
+        "use fewer ranks or a smaller count",
+    )
+    return Routes(
+        fabric,
+        sends,
+        last,
+        n_bytes,
+        begin,
+        links,
+        source,
+        target,
+        sender,
+        receiver,
+        out_lane,
+        in_lane,
+        len(tasks),
+    )
+
+
+def make_flows(routes: Routes, places: Places, network: Network) -> Flows:
+    """Return the tables of flows before anything has begun.
+
+    With lanes in order, links that these cannot fill are left out: those of hosts that are as
+    fast as their lanes, and those as fast as all lanes together that send over them.
+    """
+    queue = places.tasks["queue"][routes.sends]
+    pace = network.network.G_ns_per_byte * places.queues["pace"][queue]
+    bandwidth = routes.fabric.bandwidth / 1e9
+    is_kept = np.ones(len(bandwidth), dtype=np.bool_)
+    if network.contention == "hybrid":
+        order = np.argsort(routes.out_lane, kind="stable")
+        is_own = routes.fabric.link_class == HOST
+        senders = (order, routes.out_lane, pace, routes.n_bytes)
+        of_fabric, shared = (bandwidth, is_own, is_kept), (routes.begin, routes.links)
+        # A lane that passes bursts is faster than its rate.
+        _find_shared(senders, shared, of_fabric, network.burst_bytes > 0)
+    limit = _limits(routes, pace, network)
+    begin = np.zeros(len(queue) + 1, dtype=np.int64)
+    _take_shared((routes.begin, routes.links), routes.n_bytes, limit, bandwidth, is_kept, begin)
+    begin = np.cumsum(begin)
+    links = np.empty(begin[-1], dtype=np.int64)
+    own = _fill_shared((routes.begin, routes.links), limit, is_kept, begin, links, len(bandwidth))
+    bandwidth = np.concatenate((bandwidth, limit[own]))
+    traffic = allocate(len(queue), len(links), 0, bandwidth)
+    messages, hops = traffic.messages, traffic.hops
+    messages["left"], messages["hops"] = routes.n_bytes, begin[1:]
+    messages["delay"] = routes.delays[routes.sends]
+    hops["link"], hops["message"] = links, csr.row_numbers(begin)
+    hops["before"] = hops["next"] = -1
+    states = np.zeros(len(queue), dtype=FLOW)
+    states["ends"] = states["held"] = -1
+    states["send"], states["last"] = routes.sends, routes.last
+    flow_of = np.full(len(places.tasks), -1, dtype=np.int32)
+    which, piece = csr.expand(routes.last - routes.sends + 1)
+    flow_of[routes.sends[which] + piece] = which
+    ended = np.empty(len(queue), dtype=np.int32)
+    return Flows(traffic, states, flow_of, ended, np.zeros(2, dtype=np.int64))
+
+
+@compiled
+def _find_shared(
+    senders: tuple[Ints, Ints, Floats, Floats],
+    routes: tuple[Ints, Ints],
+    fabric: tuple[Floats, Bools, Bools],
+    has_bursts: bool,
+) -> None:
+    """Unmark links that lanes cannot fill; messages are visited lane by lane, in `order`."""
+    order, lane, pace, n_bytes = senders
+    begin, links = routes
+    bandwidth, is_own, is_kept = fabric
+    load = np.zeros(len(bandwidth))
+    last = np.full(len(bandwidth), -1, np.int64)
+    for link in range(len(bandwidth)):
+        is_kept[link] = False
+    for i in range(len(order)):
+        message = order[i]
+        if n_bytes[message] == 0:
+            continue
+        for hop in range(begin[message], begin[message + 1]):
+            link = links[hop]
+            if is_own[link]:
+                if bandwidth[link] * pace[message] < _SLOWER:
+                    is_kept[link] = True
+            elif has_bursts or pace[message] == 0:
+                is_kept[link] = True
+            elif last[link] != lane[message]:
+                last[link] = lane[message]
+                load[link] += 1 / pace[message]
+    for link in range(len(bandwidth)):
+        is_kept[link] |= load[link] * _SLOWER > bandwidth[link]
+
+
+@compiled
+def _take_shared(
+    routes: tuple[Ints, Ints],
+    n_bytes: Floats,
+    limit: Floats,
+    bandwidth: Floats,
+    is_kept: Bools,
+    lengths: Ints,
+) -> None:
+    """Count the links of flows behind ``lengths[0]``; remove limits that links have already."""
+    begin, links = routes
+    for message in range(len(n_bytes)):
+        n, slowest = 0, np.inf
+        if n_bytes[message] > 0:
+            for hop in range(begin[message], begin[message + 1]):
+                if is_kept[links[hop]]:
+                    n += 1
+                    slowest = min(slowest, bandwidth[links[hop]])
+        is_inside = begin[message] == begin[message + 1]
+        if limit[message] < slowest * _SLOWER and (n > 0 or is_inside):
+            n += 1
+        else:
+            limit[message] = np.inf
+        lengths[message + 1] = n
+
+
+@compiled
+def _fill_shared(
+    routes: tuple[Ints, Ints],
+    limit: Floats,
+    is_kept: Bools,
+    begin: Ints,
+    links: Ints,
+    n_links: int,
+) -> Ints:
+    """Fill in the links of flows; return the messages that begin with a link of their own."""
+    route_begin, route_links = routes
+    own = np.empty(len(limit), np.int64)
+    n_own = 0
+    for message in range(len(limit)):
+        place = begin[message]
+        if place == begin[message + 1]:
+            continue
+        if limit[message] < np.inf:
+            own[n_own] = message
+            links[place] = n_links + n_own
+            n_own += 1
+            place += 1
+        for hop in range(route_begin[message], route_begin[message + 1]):
+            if is_kept[route_links[hop]]:
+                links[place] = route_links[hop]
+                place += 1
+    return own[:n_own]
+
+
+def _limits(routes: Routes, pace: Floats, network: Network) -> Floats:
+    """Return the rate that each message cannot exceed, in bytes per ns.
+
+    In order, a message of s bytes takes its lane (s - 1)·G. A lane that passes bursts limits
+    none, nor does one without order, but inside a host.
+    """
+    n_bytes = routes.n_bytes
+    none = np.full(len(n_bytes), np.inf)
+    is_inside = csr.lengths_of(routes.begin) == 0
+    if network.contention == "fluid":
+        limits = is_inside & (n_bytes > 0) & (pace > 0)
+        return np.asarray(np.divide(1.0, pace, out=none, where=limits))
+    takes = np.maximum(n_bytes - 1, 0) * pace
+    limits = (takes > 0) & ~is_inside & (network.burst_bytes == 0)
+    return np.asarray(np.divide(n_bytes, takes, out=none, where=limits))
+
+
+@inlined
+def begin_flow(sim: Simulation, flows: Flows, row: int, arrives: float) -> float:
+    """Let the message of send `row` flow after the latency of its route; return its arrival."""
+    flow = flows.flow_of[row]
+    if flow < 0:
+        return arrives
+    messages = flows.traffic.messages
+    delay = messages[flow].delay
+    begin = messages[flow - 1].hops if flow > 0 else 0
+    if begin < messages[flow].hops and row == flows.states[flow].send:
+        link = sim.links[sim.tasks[row].link]
+        flows.states[flow].flight = link.o + link.L
+        add(flows.traffic, flow, arrives - (link.o + link.L) + delay)
+    return float(arrives + delay)
+
+
+@inlined
+def keep_send(sim: Simulation, flows: Flows, row: int) -> bool:
+    """Tell whether a send that asked first ends when its last byte has flowed; remember it."""
+    flow = flows.flow_of[row]
+    if flow < 0 or sim.costs[0].handshake == 0 or row != flows.states[flow].last:
+        return False
+    task, messages = sim.tasks[row], flows.traffic.messages
+    begin = messages[flow - 1].hops if flow > 0 else 0
+    if begin == messages[flow].hops or not (task.state & IS_LONG or task.link == CONTINUATION):
+        return False
+    if flows.states[flow].ends >= 0:
+        # The lane had other turns before the last piece's.
+        task.end = max(task.end, flows.states[flow].ends)
+        return False
+    flows.states[flow].held = task.end
+    return True
+
+
+@inlined
+def has_come(sim: Simulation, flows: Flows, row: int) -> bool:
+    """Tell whether the last byte of a message that matched has flowed; its receive ends then.
+
+    Of the pieces of a message, only the last waits for that.
+    """
+    flow = flows.flow_of[row]
+    if flow < 0 or row != flows.states[flow].last:
+        return True
+    messages, state = flows.traffic.messages, flows.states[flow]
+    begin = messages[flow - 1].hops if flow > 0 else 0
+    if begin == messages[flow].hops:
+        return True
+    state.has_matched = 1
+    if state.ends < 0:
+        return False
+    recv, link = sim.tasks[sim.tasks[row].partner], sim.links[sim.tasks[row].link]
+    last = link.last if link.offload > 0 else link.o
+    recv.end = max(recv.end, state.ends + state.flight + last)
+    return True
+
+
+@inlined
+def next_flow(runs: Records, flows: Flows, place: int) -> int:
+    """Let flows begin and end before the next other event; return one that ended, or -1."""
+    traffic, counters = flows.traffic, flows.counters
+    messages, events = traffic.messages, traffic.events
+    until = runs[place].head_time if place >= 0 else np.inf
+    while counters[_NEXT] == counters[_ENDED]:
+        if traffic.counters[EVENTS] == 0 or events[0].time >= until:
+            return -1
+        now = events[0].time
+        counters[_NEXT] = counters[_ENDED] = 0
+        traffic.counters[EPOCH] += 1
+        traffic.counters[LINKS] = 0
+        traffic.floor[0] = np.inf
+        while traffic.counters[EVENTS] > 0 and events[0].time <= now + _TOGETHER_NS:
+            flow = take(traffic)
+            if messages[flow].is_flowing:
+                leave(traffic, flow)
+                flows.states[flow].ends = now
+                flows.ended[counters[_ENDED]] = flow
+                counters[_ENDED] += 1
+            else:
+                messages[flow].is_flowing = 1
+                messages[flow].since = now
+                flows.states[flow].begins = now
+                enter(traffic, flow)
+                add(traffic, flow, np.inf)
+        share(traffic, now)
+    counters[_NEXT] += 1
+    return int(flows.ended[counters[_NEXT] - 1])

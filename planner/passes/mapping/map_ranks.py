@@ -1,0 +1,251 @@
+"""Map ranks to an algorithm's positions, so that few bytes cross the network's coarse levels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from collplan.planner.arrays import Ints, csr
+from collplan.planner.blueprint.blueprint import Blueprint, Component
+from collplan.planner.blueprint.groups import Groups
+from collplan.planner.blueprint.regions import Regions
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.lowering.lower import lower
+from collplan.planner.lowering.select import state
+from collplan.planner.lowering.stated import Stated
+from collplan.planner.passes.mapping.partition import FREE, Traffic, partition
+from collplan.planner.passes.registry import register_pass
+from collplan.planner.topology.levels import nearness
+from collplan.specs import PlanSpec
+
+MOST_MESSAGES: Final = 4_000_000
+"""Messages of a group up to which its ranks are mapped: each of them is looked at."""
+
+
+@register_pass(
+    "map_ranks",
+    level="blueprint",
+    locality="rank",
+    needs="an algorithm whose positions ranks can exchange, not in rank order or MPI's own, and "
+    "that sends fewer bytes far then",
+)
+def map_ranks(blueprint: Blueprint) -> Blueprint:
+    """Reorder the ranks within each algorithm, so that few bytes cross the network's global links.
+
+    An algorithm sends between positions, of which ranks take one each, in rank order by default.
+    Positions that exchange many bytes go to ranks of one group of the topology, within it to ranks
+    of one switch, and of one node: by recursive bisection with swaps, and in small cases by trying
+    all ways. Every rank contributes and receives what it did before. Where operands
+    are combined in rank order, as in scans, ranks keep their positions; a root stays the root.
+
+    Parameters
+    ----------
+    blueprint : Blueprint
+        On a machine whose network has a topology.
+
+    Raises
+    ------
+    AlgorithmError
+        If the network has no topology.
+    """
+    machine = blueprint.spec.machine
+    if machine.network.topology is None:
+        raise AlgorithmError(
+            "passes.map_ranks: machine.network has no topology by which ranks are near or far; "
+            "give one, or leave the pass out"
+        )
+    if blueprint.exchange is not None:
+        return blueprint
+    stated = state(blueprint)
+    mapping = _Mapping(blueprint, nearness(machine))
+    components = [mapping.mapped(part) for part in stated]
+    if all(new is old for new, old in zip(components, blueprint.components, strict=True)):
+        return blueprint
+    return _with_same_algorithms(blueprint, stated, components)
+
+
+def _with_same_algorithms(
+    blueprint: Blueprint, stated: Sequence[Stated], components: Sequence[Component]
+) -> Blueprint:
+    """Return a blueprint of changed components, but those for which auto chooses otherwise then."""
+    changed = replace(blueprint, components=tuple(components))
+    kept = [
+        new.component
+        if (new.algorithm, new.options) == (old.algorithm, old.options)
+        else old.component
+        for new, old in zip(state(changed), stated, strict=True)
+    ]
+    return replace(blueprint, components=tuple(kept))
+
+
+@dataclass(eq=False)
+class _Mapping:
+    """Ranks mapped group by group; groups that are alike are looked at once.
+
+    Parameters
+    ----------
+    blueprint : Blueprint
+    levels : ndarray of int64, shape (n_levels, n_ranks)
+        The place of every rank, on each level of the network, the coarsest first.
+    """
+
+    blueprint: Blueprint
+    levels: Ints
+    _orders: dict[tuple[object, ...], Ints] = field(default_factory=dict)
+
+    @property
+    def spec(self) -> PlanSpec:
+        """Return the spec."""
+        return self.blueprint.spec
+
+    def mapped(self, part: Stated) -> Component:
+        """Return a component with its ranks in another order; the component itself if in none."""
+        component = part.component
+        if component.is_local or part.algorithm.is_native or self._keeps_order(component):
+            return component
+        ends = csr.running_total(_n_rows(component))
+        orders = []
+        for number in range(len(component.groups)):
+            rows = np.arange(ends[number], ends[number + 1])
+            orders.append(self._order(part, number, rows))
+        if all((order[:-1] < order[1:]).all() for order in orders):
+            return component
+        return _reordered(component, orders, ends)
+
+    def _keeps_order(self, component: Component) -> bool:
+        traits = component.traits
+        return traits.is_prefix or (traits.has_op and not self.spec.collective.is_commutative)
+
+    def _order(self, part: Stated, number: int, rows: Ints) -> Ints:
+        """Return which member of a group takes each position."""
+        component = part.component
+        ranks, root = component.groups[number], int(component.root[number])
+        places = self.levels[:, ranks]
+        size = len(ranks)
+        natural = np.arange(size)
+        if size < 3 or (places[:, 1:] == places[:, :-1]).all():
+            return natural
+        totals = component.given.totals[rows]
+        key = (id(part), size, root, totals.tobytes(), places.tobytes())
+        if key not in self._orders:
+            self._orders[key] = self._best_order(part, number, rows, places)
+        return self._orders[key]
+
+    def _best_order(self, part: Stated, number: int, rows: Ints, places: Ints) -> Ints:
+        one = _only(part.component, number, rows)
+        traffic = self._traffic(replace(part, component=one))
+        natural = np.arange(len(places[0]))
+        if traffic is None:
+            return natural
+        root = int(one.root[0]) if one.traits.is_rooted else None
+        order = arrange(traffic, places, root)
+        moved = _reordered(one, [order], csr.running_total(_n_rows(one)))
+        after = self._traffic(replace(part, component=moved))
+        assert after is not None
+        is_better = crossing(after, places[:, order]) < crossing(traffic, places)
+        return order if is_better else natural
+
+    def _traffic(self, part: Stated) -> Traffic | None:
+        """Return what the positions of the one group of a component exchange."""
+        if part.least_messages > MOST_MESSAGES:
+            return None
+        ranks = part.component.groups.ranks
+        messages = lower([part], self.spec, self.blueprint.n_scratch).messages
+        position = np.zeros(int(ranks.max()) + 1, dtype=np.int64)
+        position[ranks] = np.arange(len(ranks))
+        n_bytes = messages.read.elements * self.spec.collective.itemsize
+        ends = position[messages.source], position[messages.dest]
+        return Traffic.of(*ends, n_bytes, len(ranks))
+
+
+def _n_rows(component: Component) -> Ints:
+    """Return how many rows of regions every group has."""
+    sizes = component.groups.sizes.astype(np.int64)
+    if not component.traits.has_blocks:
+        return np.ones_like(sizes)
+    return sizes**2 if component.traits.is_pairwise else sizes
+
+
+def _only(component: Component, number: int, rows: Ints) -> Component:
+    """Return a component of one of the groups."""
+    received = component.received
+    return replace(
+        component,
+        groups=Groups.of([component.groups[number]]),
+        root=component.root[number : number + 1],
+        given=component.given.take(rows),
+        received=None if received is None else received.take(rows),
+    )
+
+
+def _reordered(component: Component, orders: Sequence[Ints], ends: Ints) -> Component:
+    """Return a component in which position i of a group is its member ``order[i]``."""
+    groups = component.groups
+    ranks, roots, rows = [], [], []
+    for number, order in enumerate(orders):
+        ranks.append(groups[number][order])
+        root = int(component.root[number])
+        roots.append(int(np.flatnonzero(order == root)[0]) if component.traits.is_rooted else root)
+        first, size = int(ends[number]), len(order)
+        if not component.traits.has_blocks:
+            rows.append(np.array([first]))
+        elif component.traits.is_pairwise:
+            rows.append(first + (order[:, None] * size + order).ravel())
+        else:
+            rows.append(first + order)
+    row = np.concatenate(rows)
+    given: Regions = component.given.take(row)
+    received = None if component.received is None else component.received.take(row)
+    return replace(
+        component, groups=Groups.of(ranks), root=np.array(roots), given=given, received=received
+    )
+
+
+def arrange(traffic: Traffic, places: Ints, root: int | None) -> Ints:
+    """Return the member that takes each position, so that few bytes cross the coarse levels.
+
+    Parameters
+    ----------
+    traffic : Traffic
+        Between positions; member i takes position i by default.
+    places : ndarray of int64, shape (n_levels, n_members)
+        Of every member, the coarsest level first; a level's places lie within those before it.
+    root : int or None
+        The position that keeps its member.
+
+    Examples
+    --------
+    >>> pairs = Traffic.of(np.array([0, 2]), np.array([1, 3]), np.array([8, 8]), 4)
+    >>> order = arrange(pairs, np.array([[0, 1, 0, 1]]), None)
+    >>> order.tolist(), crossing(pairs, np.array([[0, 1, 0, 1]])[:, order])
+    ([0, 2, 1, 3], (0,))
+    """
+    order = np.empty(len(traffic), dtype=np.int64)
+    everyone = np.arange(len(traffic))
+    waiting = [(everyone, everyone, 0)]
+    while waiting:
+        positions, members, level = waiting.pop()
+        if level == len(places) or len(members) == 1:
+            order[positions] = members
+            continue
+        _, place = np.unique(places[level, members], return_inverse=True)
+        sizes = np.bincount(place)
+        bound = np.full(len(positions), FREE)
+        # The root is in its own place on every level, so it is among the members of both.
+        bound[positions == root] = place[members == root]
+        part = partition(traffic.among(positions), sizes.tolist(), bound)
+        for number in range(len(sizes)):
+            waiting.append((positions[part == number], members[place == number], level + 1))
+    if root is not None:
+        # Within its last place, another position may have got its member.
+        other = int(np.flatnonzero(order == root)[0])
+        order[[root, other]] = order[[other, root]]
+    return order
+
+
+def crossing(traffic: Traffic, places: Ints) -> tuple[int, ...]:
+    """Return the bytes between different places, on every level."""
+    return tuple(traffic.cut(place) for place in places)

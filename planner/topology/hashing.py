@@ -1,0 +1,18 @@
+"""A hash of two hosts, by which routes are spread."""
+
+from __future__ import annotations
+
+from collplan.planner.arrays.jit import inner
+
+
+@inner
+def spread(seed: int, one: int, other: int, turn: int) -> int:
+    """Return a number below 2**31 that looks random, the same for the same arguments."""
+    # All products fit 64 bits: the kernel may be interpreted.
+    x = (seed + 0x2545F491) & 0x7FFFFFFF
+    for value in (one, other, turn):
+        x = ((x ^ value) * 0x45D9F3B + 0x1B873593) & 0x7FFFFFFF
+        x ^= x >> 15
+        x = (x * 0x2C1B3C6D) & 0x7FFFFFFF
+        x ^= x >> 12
+    return x

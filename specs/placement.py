@@ -1,0 +1,172 @@
+"""The hosts of a topology that the nodes of a machine are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from collplan.specs.base import ShortModel
+from collplan.specs.errors import show_value
+from collplan.specs.host_list import expand_hosts
+from collplan.specs.numbers import Flag, Natural, Positive, read_whole
+from collplan.specs.topology import MAX_HOSTS, TopologyModel
+
+_FORMS = (
+    "give a list of hosts, {random: SEED, of: HOSTS}, or {nodelist: NAMES, topology_conf: FILE}"
+)
+
+
+def _read_host(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    number = read_whole(value)
+    if not 0 <= number < MAX_HOSTS:
+        raise ValueError(
+            f"{show_value(number)} is not a host; give 0 to {MAX_HOSTS - 1}, or a name"
+        )
+    return number
+
+
+Host = Annotated[Annotated[int, Field(ge=0, le=MAX_HOSTS - 1)] | str, BeforeValidator(_read_host)]
+"""A host by its number, or by its name where the topology has names."""
+
+
+class Placement(ShortModel):
+    """The host of every node, by one of three ways; a list stands for `hosts`.
+
+    Parameters
+    ----------
+    hosts : tuple of int or str
+        The host of every node: its number, from 0, or its name in a graph.
+    random : int
+        The seed of a random choice of hosts, which nodes take in ascending order.
+    of : int or None
+        Number of first hosts to choose from; None for all.
+    shuffled : bool
+        Whether nodes take the chosen hosts in random order.
+    nodelist : str
+        The names of the nodes in Slurm's form, as ``node[001-064]``.
+    switches : tuple of str
+        The hosts of each switch of level 1, in the order of the topology's switches, each as
+        such a list. A file says the same by ``topology_conf: FILE``, which is Slurm's
+        ``topology.conf`` beside the spec.
+
+    Examples
+    --------
+    >>> from collplan.specs.topology import FatTree
+    >>> tree = FatTree(down=[4, 4])
+    >>> Placement(random=7, of=8).hosts_of(4, tree)
+    (2, 3, 4, 6)
+    >>> Placement(nodelist="n[3-4]", switches=["n[1-3]", "n[4-6]"]).hosts_of(2, tree)
+    (2, 4)
+    """
+
+    hosts: tuple[Host, ...] | None = None
+    random: Natural | None = None
+    of: Positive | None = None
+    shuffled: Flag = False
+    nodelist: str | None = None
+    switches: tuple[str, ...] | None = None
+
+    @classmethod
+    def complete(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the fields; raise `ValueError` for none of the three ways, or several."""
+        ways = [name for name in ("hosts", "random", "nodelist") if fields.get(name) is not None]
+        if len(ways) != 1 and not set(fields) - set(cls.model_fields):
+            given = f"has {' and '.join(ways)}" if ways else "says no hosts"
+            raise ValueError(f"{given}; {_FORMS}")
+        return fields
+
+    def hosts_of(self, n_nodes: int, topology: TopologyModel) -> tuple[int, ...]:
+        """Return the host of every node.
+
+        Raises
+        ------
+        ValueError
+            If there are too few hosts, or a name is unknown.
+        """
+        if self.random is not None:
+            return self._chosen(n_nodes, topology.n_hosts)
+        if self.nodelist is not None:
+            places = self._numbers(topology)
+            named: tuple[int | str, ...] = _expanded(self.nodelist, "nodelist")
+        else:
+            places = {name: i for i, name in enumerate(topology.host_names or ())}
+            named = self.hosts or ()
+        way = "nodelist" if self.nodelist is not None else "hosts"
+        if len(named) != n_nodes:
+            raise ValueError(
+                f"{way} names {len(named)} hosts, nodes is {n_nodes}; give the host of every node"
+            )
+        found = tuple(_place(host, places, topology.n_hosts, way) for host in named)
+        if len(set(found)) < n_nodes:
+            twice = next(host for i, host in enumerate(found) if host in found[:i])
+            name = named[found.index(twice)]
+            raise ValueError(
+                f"{way} names host {show_value(name, plain=True)} twice; give each node its own"
+            )
+        return found
+
+    def _chosen(self, n_nodes: int, n_hosts: int) -> tuple[int, ...]:
+        among = n_hosts if self.of is None else self.of
+        if among > n_hosts:
+            raise ValueError(
+                f"of is {among}, the topology has {n_hosts} hosts; give {n_hosts} or fewer"
+            )
+        if n_nodes > among:
+            raise ValueError(f"{n_nodes} nodes of {among} hosts; give fewer nodes, or more hosts")
+        found = random.Random(self.random).sample(range(among), n_nodes)
+        return tuple(found if self.shuffled else sorted(found))
+
+    def _numbers(self, topology: TopologyModel) -> dict[str, int]:
+        """Return the number of every host that has a name."""
+        if self.switches is None:
+            if topology.host_names is None:
+                raise ValueError(
+                    "nodelist has names, the topology's hosts have none; give topology_conf as well"
+                )
+            return {name: i for i, name in enumerate(topology.host_names)}
+        places: dict[str, int] = {}
+        room = topology.hosts_per_switch
+        for i, text in enumerate(self.switches):
+            names = _expanded(text, f"switches[{i}]")
+            if room is not None and len(names) > room:
+                raise ValueError(
+                    f"switch {i} has {len(names)} hosts, switches of the topology have {room}; "
+                    f"make them agree"
+                )
+            first = len(places) if room is None else i * room
+            places.update((name, first + j) for j, name in enumerate(names))
+            if first + len(names) > topology.n_hosts:
+                raise ValueError(
+                    f"switches have more hosts than the topology, which has {topology.n_hosts}; "
+                    f"make them agree"
+                )
+        return places
+
+
+def _expanded(text: str, way: str) -> tuple[str, ...]:
+    try:
+        return expand_hosts(text)
+    except ValueError as error:
+        raise ValueError(
+            f"{way} is no list of hosts: {error}; give names as node[001-064]"
+        ) from None
+
+
+def _place(host: int | str, places: Mapping[str, int], n_hosts: int, way: str) -> int:
+    if isinstance(host, str):
+        if host not in places:
+            raise ValueError(
+                f"{way} names host {show_value(host)}, which the topology does not have; give one "
+                f"of its {len(places)} names"
+            )
+        return places[host]
+    if host >= n_hosts:
+        raise ValueError(
+            f"{way} names host {host}, the topology has {n_hosts} hosts; give 0 to {n_hosts - 1}"
+        )
+    return host

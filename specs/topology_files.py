@@ -1,0 +1,202 @@
+"""Read graphs of hosts and switches, and Slurm's ``topology.conf``, from files beside a spec."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from collplan.specs.documents import Limits, read_document, require_regular
+from collplan.specs.errors import SpecError, show_value
+
+_LIMITS: Final = Limits(2**26, 10**7)
+_FORMS: Final = "give a .graphml file, or a .json file with nodes and links, or with routes"
+_RATE_BITS: Final = 8
+
+
+def open_topology(spec: Path, machine: Any) -> Any:
+    """Return a machine's fields, with what they name files for read from these.
+
+    Parameters
+    ----------
+    spec : Path
+        The file that names them, relative to its folder.
+    machine : object
+        The machine as it is written there.
+
+    Raises
+    ------
+    SpecError
+        If a file cannot be read, or is no graph or ``topology.conf``.
+    """
+    if not isinstance(machine, Mapping):
+        return machine
+    opened = dict(machine)
+    network = machine.get("network")
+    topology = network.get("topology") if isinstance(network, Mapping) else None
+    if isinstance(network, Mapping) and isinstance(topology, Mapping) and "file" in topology:
+        fields = {key: value for key, value in topology.items() if key != "file"}
+        graph = read_graph(spec.parent / _name(topology["file"], f"{spec}: topology.file"))
+        opened["network"] = {**network, "topology": {"kind": "graph", **graph, **fields}}
+    placement = machine.get("placement")
+    if isinstance(placement, Mapping) and "topology_conf" in placement:
+        fields = {key: value for key, value in placement.items() if key != "topology_conf"}
+        name = _name(placement["topology_conf"], f"{spec}: placement.topology_conf")
+        opened["placement"] = {**fields, "switches": read_switches(spec.parent / name)}
+    return opened
+
+
+def _name(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise SpecError(f"{where}: {show_value(value)} is not a file; give its name")
+    return value
+
+
+def read_graph(path: Path) -> dict[str, Any]:
+    """Return the fields of a graph from a file.
+
+    Parameters
+    ----------
+    path : Path
+        GraphML; or JSON as networkx writes it, with ``nodes`` and ``links`` or ``edges``; or
+        JSON of a platform, with ``hosts``, ``links`` and ``routes``. Edges have `bandwidth` (a
+        rate) or `bandwidth_B_per_s`, and `latency_ns` or `latency_s`. Nodes whose
+        `kind` is "host" are hosts; where none says so, those of one link are.
+
+    Raises
+    ------
+    SpecError
+        If it is none of these.
+    """
+    if path.suffix == ".graphml":
+        return _of_nodes(*_read_graphml(path), str(path))
+    document = read_document(path, "graph", _LIMITS)
+    if not isinstance(document, Mapping):
+        raise SpecError(f"{path}: is not a mapping; {_FORMS}")
+    if "routes" in document:
+        return _of_platform(document, str(path))
+    nodes, links = document.get("nodes"), document.get("links", document.get("edges"))
+    if not isinstance(nodes, list) or not isinstance(links, list):
+        raise SpecError(f"{path}: has neither nodes and links nor routes; {_FORMS}")
+    try:
+        named = {str(node["id"]): dict(node) for node in nodes}
+        ends = [(str(link["source"]), str(link["target"]), dict(link)) for link in links]
+    except (KeyError, TypeError, ValueError):
+        raise SpecError(
+            f"{path}: a node has no id, or a link no source and target; {_FORMS}"
+        ) from None
+    return _of_nodes(named, ends, bool(document.get("directed", False)), str(path))
+
+
+Nodes = dict[str, dict[str, Any]]
+Edges = list[tuple[str, str, dict[str, Any]]]
+
+
+def _read_graphml(path: Path) -> tuple[Nodes, Edges, bool]:
+    import networkx
+
+    require_regular(path, "graph")
+    try:
+        graph = networkx.read_graphml(path)
+    except Exception as error:  # of XML, of its types, of the file
+        kind = type(error).__name__
+        raise SpecError(f"{path}: is no GraphML that can be read ({kind}); {_FORMS}") from None
+    nodes = {str(name): dict(values) for name, values in graph.nodes(data=True)}
+    edges = [(str(one), str(other), dict(values)) for one, other, values in graph.edges(data=True)]
+    return nodes, edges, graph.is_directed()
+
+
+def _of_nodes(nodes: Nodes, edges: Edges, is_directed: bool, path: str) -> dict[str, Any]:
+    """Return the fields of a graph of nodes and edges with attributes."""
+    hosts = [name for name, values in nodes.items() if values.get("kind") == "host"]
+    if not hosts:
+        near: dict[str, set[str]] = {name: set() for name in nodes}
+        for one, other, _ in edges:
+            near.setdefault(one, set()).add(other)
+            near.setdefault(other, set()).add(one)
+        hosts = [name for name in nodes if len(near[name]) == 1] or list(nodes)
+    links = [
+        {"source": one, "target": other, "both": not is_directed, **_costs(values, path)}
+        for one, other, values in edges
+    ]
+    fields: dict[str, Any] = {"hosts": hosts, "links": links}
+    groups = [_group_of(host, nodes, edges) for host in hosts]
+    known = [group for group in groups if group is not None]
+    if len(known) == len(hosts):
+        numbers = {group: i for i, group in enumerate(dict.fromkeys(map(str, known)))}
+        fields["groups"] = [numbers[str(group)] for group in known]
+    return fields
+
+
+def _group_of(host: str, nodes: Nodes, edges: Edges) -> Any:
+    """Return the group of a host, or of the switch that it is linked to."""
+    if "group" in nodes[host]:
+        return nodes[host]["group"]
+    for one, other, _ in edges:
+        if host in (one, other):
+            return nodes.get(other if host == one else one, {}).get("group")
+    return None
+
+
+def _costs(values: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Return bandwidth, latency and name of a link from its attributes."""
+    costs: dict[str, Any] = {}
+    if "bandwidth_B_per_s" in values:
+        given = values["bandwidth_B_per_s"]
+        if type(given) not in (int, float) or not 0 < given <= 2**57:
+            raise SpecError(
+                f"{path}: bandwidth_B_per_s {show_value(given)} is not a bandwidth; "
+                f"give more than 0"
+            )
+        costs["bandwidth"] = max(1, round(given * _RATE_BITS))
+    elif "bandwidth" in values:
+        costs["bandwidth"] = values["bandwidth"]
+    if "latency_s" in values:
+        given = values["latency_s"]
+        if type(given) not in (int, float) or not 0 <= given <= 1e3:
+            raise SpecError(f"{path}: latency_s {show_value(given)} is not a latency; give seconds")
+        costs["latency_ns"] = round(given * 1e9, 6)
+    elif "latency_ns" in values:
+        costs["latency_ns"] = values["latency_ns"]
+    if isinstance(values.get("name"), str):
+        costs["name"] = values["name"]
+    return costs
+
+
+def _of_platform(document: Mapping[str, Any], path: str) -> dict[str, Any]:
+    links = document.get("links")
+    if not isinstance(links, list) or not all(isinstance(link, Mapping) for link in links):
+        raise SpecError(f"{path}: links is no list of links; {_FORMS}")
+    fields = [{"both": False, **_costs(link, path)} for link in links]
+    return {"hosts": document.get("hosts"), "links": fields, "routes": document["routes"]}
+
+
+_ENTRY: Final = re.compile(r"(\w+)\s*=\s*(\S+)")
+
+
+def read_switches(path: Path) -> list[str]:
+    """Return the hosts of every switch of level 1 in a ``topology.conf``, in its order.
+
+    Raises
+    ------
+    SpecError
+        If it cannot be read, or no line has ``SwitchName`` and ``Nodes``.
+    """
+    require_regular(path, "topology.conf")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise SpecError(f"{path}: cannot be read; give Slurm's topology.conf") from None
+    # A backslash continues a line.
+    lines = (line.partition("#")[0] for line in text.replace("\\\n", " ").splitlines())
+    switches = []
+    for line in lines:
+        entries = {key.lower(): value for key, value in _ENTRY.findall(line)}
+        if "switchname" in entries and "nodes" in entries:
+            switches.append(entries["nodes"])
+    if not switches:
+        raise SpecError(
+            f"{path}: has no line with SwitchName and Nodes; give Slurm's topology.conf"
+        )
+    return switches

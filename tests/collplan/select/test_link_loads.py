@@ -1,0 +1,83 @@
+"""Loads of links by turn, and what estimates make of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collplan.compiling import compile_spec
+from collplan.executors.cost import simulate
+from collplan.executors.cost.link_use import LinkUse
+from collplan.select.auto import candidates
+from collplan.select.candidates import MAPPED, all_forms
+from collplan.select.comparison import compare
+from collplan.select.estimate import estimate
+from collplan.select.link_loads import LinkLoads
+from collplan.specs import parse_spec
+
+SLOW = {"kind": "dragonfly", "groups": 4, "routers": 2, "hosts": 2,
+        "bandwidth": ["100Gbit", "100Gbit", "5Gbit"]}  # fmt: skip
+
+
+def scattered(kind: str, **fields: Any) -> Any:
+    hosts = [0, 4, 8, 12, 1, 5, 9, 13]
+    machine = {"nodes": 8, "placement": hosts, "network": {"topology": SLOW}}
+    collective = {"kind": kind, "count": 65536, "datatype": "uint8"}
+    return parse_spec({"machine": machine, "collective": collective, **fields})
+
+
+def busiest_s(spec: Any) -> float:
+    """Return how long the busiest link takes for its bytes."""
+    timeline = simulate(compile_spec(spec, idle=[]))
+    assert timeline.routes is not None
+    return float(LinkUse(timeline.routes).busy_ns.max()) / 1e9
+
+
+def test_the_busiest_link_of_every_turn_and_of_all():
+    loads = LinkLoads(np.array([0, 0, 1, 2]), np.array([3, 5, 3, 5]), np.ones(4), np.zeros(3))
+    turn, n_bytes = np.array([0, 1, 1]), np.array([10, 20, 40])
+    assert loads.most_ns(turn, 2, n_bytes).tolist() == [10.0, 40.0, 50.0]
+    empty = LinkLoads(*(np.zeros(0, dtype=np.int64),) * 2, *(np.zeros(0),) * 2)
+    assert empty.most_ns(turn, 2, n_bytes).tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "recursive_doubling", "rabenseifner"])
+def test_no_estimate_is_below_the_time_of_the_busiest_link(algorithm):
+    spec = scattered("allreduce", algorithms=algorithm)
+    (found,) = estimate(spec)
+    assert found.price_s >= found.bound_s >= 0.99 * busiest_s(spec)
+    network = spec.machine.network
+    plain = spec.machine.replace(network=network.replace(topology=None), placement=None)
+    (without,) = estimate(spec.replace(machine=plain))
+    assert found.price_s > 2 * without.price_s
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "allgather", "bcast"])
+def test_auto_relieves_the_busiest_link(kind):
+    chosen = candidates(scattered(kind, decomposition="auto"))[0].spec
+    assert busiest_s(chosen) < 0.7 * busiest_s(scattered(kind, decomposition="flat"))
+
+
+def test_auto_goes_by_groups_where_global_links_are_slow():
+    chosen = candidates(scattered("allreduce", decomposition="auto"))[0].spec
+    assert chosen.decomposition.levels == {"group"}
+
+
+def test_compare_has_candidates_by_group_and_switch_and_with_mapped_ranks():
+    names = [form.name for form in all_forms(scattered("allreduce"))]
+    assert {"hierarchical group", "full_lane group", "full_lane group pipelined",
+            f"ring {MAPPED}", f"rabenseifner {MAPPED}"} <= {*names}  # fmt: skip
+    comparison = compare([scattered("allreduce")], patterns=["ring*", "hierarchical group"])
+    assert {"ring", f"ring {MAPPED}", "hierarchical group"} <= {*comparison.specs}
+    assert comparison.specs[f"ring {MAPPED}"].passes[0].name == "map_ranks"
+
+
+def test_without_a_topology_nothing_is_mapped():
+    spec = parse_spec(
+        {"machine": {"nodes": 8}, "collective": {"kind": "allreduce", "count": 65536}}
+    )
+    assert not [
+        form.name for form in all_forms(spec) if MAPPED in form.name or "group" in form.name
+    ]

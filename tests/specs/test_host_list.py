@@ -1,0 +1,29 @@
+"""Lists of hosts in Slurm's short form."""
+
+from __future__ import annotations
+
+import pytest
+
+from collplan.specs.host_list import expand_hosts
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("n1", ("n1",)),
+        ("n[9-11]", ("n9", "n10", "n11")),
+        ("n[099-101],x", ("n099", "n100", "n101", "x")),
+        ("a[1,3]-ib,b", ("a1-ib", "a3-ib", "b")),
+        ("r[0-1]n[1-2]", ("r0n1", "r0n2", "r1n1", "r1n2")),
+    ],
+)
+def test_lists_of_hosts(text: str, hosts: tuple[str, ...]) -> None:
+    assert expand_hosts(text) == hosts
+
+
+@pytest.mark.parametrize(
+    "text", ["n[1", "n[3-1]", "n1,,n2", "n[0-9999999]", "n[0-99999]m[0-99999]"]
+)
+def test_what_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no|more than"):
+        expand_hosts(text)
