@@ -59,7 +59,7 @@ class Placement(ShortModel):
     >>> from collplan.specs.topology import FatTree
     >>> tree = FatTree(down=[4, 4])
     >>> Placement(random=7, of=8).hosts_of(4, tree)
-    (2, 3, 4, 6)
+    (0, 1, 3, 5)
     >>> Placement(nodelist="n[3-4]", switches=["n[1-3]", "n[4-6]"]).hosts_of(2, tree)
     (2, 4)
     """

@@ -7,7 +7,10 @@ hangs or ends a rank is killed, and the next case starts another.
 
 from __future__ import annotations
 
+import copyreg
+import io
 import os
+import pickle
 import signal
 import subprocess
 import tempfile
@@ -86,7 +89,7 @@ class Pool:
         begin = self._log.stat().st_size
         ranks = self._ranks[:n_ranks]
         for rank in ranks:
-            rank.send((module, name, n_ranks, arguments))
+            rank.send_bytes(_pickled((module, name, n_ranks, arguments)))
         answers = self._collect(ranks, timeout_s)
         if len(answers) == n_ranks and not any(answers.values()):
             return
@@ -182,3 +185,16 @@ class Pools:
         """End all pools."""
         while self._pools:
             self._pools.popitem()[1].close()
+
+
+def _pickled(case: tuple[Any, ...]) -> bytes:
+    """Return a case as any environment reads it: without what dask adds to errors, by tblib."""
+    file = io.BytesIO()
+    pickler = pickle.Pickler(file)
+    pickler.dispatch_table = {
+        kind: reduce
+        for kind, reduce in copyreg.dispatch_table.items()
+        if not getattr(reduce, "func", reduce).__module__.startswith("tblib")
+    }
+    pickler.dump(case)
+    return file.getvalue()

@@ -90,7 +90,7 @@ def complete(shell: str, words: str, **variables: str) -> list[str]:
 
 
 def test_bash_completes_commands_and_options() -> None:
-    assert complete("bash", "collplan co") == ["compile", "cost", "compare"]
+    assert complete("bash", "collplan co") == ["compile", "cost", "compare", "convert"]
     assert set(complete("bash", "collplan ")) == set(COMMANDS)
     assert complete("bash", "collplan compare --siz") == ["--sizes"]
     assert complete("bash", "collplan bench lan") == ["lane-pattern"]
