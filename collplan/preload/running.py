@@ -14,6 +14,8 @@ from collplan.preload.settings import BEFORE, FORCE, HELPER, LIBRARY, PYTHON, TA
 from collplan.specs import CollplanError
 
 _ELF: Final = b"\x7fELF"
+_DAEMONS: Final = ("prterun", "prted", "orterun", "orted", "mpiexec", "mpirun")
+"""Names of the processes that start Open MPI's ranks. Those of MPICH's have others."""
 
 
 def native_program(name: str) -> Path | None:
@@ -46,6 +48,7 @@ def become(program: Path, arguments: list[str], table: Path, *, force: bool) -> 
         environment |= preload_environment(table, force=force)
     except CollplanError as error:
         _say_once(f"{error}; all collectives are native")
+    _end_with_launcher()
     # Python ignores it, and who is started inherits that.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.stdout.flush()
@@ -54,6 +57,20 @@ def become(program: Path, arguments: list[str], table: Path, *, force: bool) -> 
         os.execve(program, [str(program), *arguments], environment)
     except OSError as error:
         raise CollplanError(f"{program} cannot be started: {error.strerror}") from None
+
+
+def _end_with_launcher() -> None:
+    """Let the kernel end this rank with Open MPI's launcher, however that ends.
+
+    Natively, ranks hear of it inside of MPI, and leave. A rank that waits for others in shared
+    memory is not inside of MPI.
+    """
+    from collplan.executors.mpi.host.processes import die_with
+
+    parent = os.getppid()
+    with suppress(OSError):
+        if Path(f"/proc/{parent}/comm").read_text().strip() in _DAEMONS:
+            die_with(parent, signal.SIGKILL)
 
 
 def preload_environment(table: Path, *, force: bool) -> dict[str, str]:

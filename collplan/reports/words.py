@@ -56,7 +56,9 @@ def winners(comparison: Comparison) -> Iterator[str]:
         where = f"at {format_bytes(last)}"
         if len(own) > 1:
             where = f"from {format_bytes(own[0])} to {format_bytes(last)}"
-        facts = [f"{format_seconds(comparison.makespans[name, last])} at {format_bytes(last)}"]
+        facts = [format_seconds(comparison.makespans[name, last])]
+        if len(own) > 1:
+            facts[0] += f" at {format_bytes(last)}"
         facts += _distances(comparison, name, last)
         what = explain(name, comparison.specs[name])
         yield f"{name} {verb} {where} ({', '.join(facts)}): {what}."

@@ -127,16 +127,18 @@ def test_without_a_compiler_all_is_native(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("how", ["abort", "kill", "leave", "exec"])
+@pytest.mark.parametrize("how", ["abort", "kill", "leave", "exec", "mpiexec"])
 @pytest.mark.parametrize("mpi", MPIS)
 def test_a_job_that_is_ended_leaves_nothing_behind(mpi: str, how: str, tmp_path: Path) -> None:
     program = built(mpi, "calling.c")
-    line = exec_line(mpi, table_of(tmp_path, "shared"), 3, program, how)
+    word = "spin" if how == "mpiexec" else how
+    line = exec_line(mpi, table_of(tmp_path, "shared"), 3, program, word)
     marked = {**mpi_environment(), "COLLPLAN_TEST_MARK": str(tmp_path)}
-    if how == "exec":
+    if how in ("exec", "mpiexec"):
         job = subprocess.Popen(line, env=marked, stdout=subprocess.DEVNULL, start_new_session=True)
         wait_for(lambda: any(is_helper(pid) for pid in marked_processes(tmp_path)))
-        job.send_signal(signal.SIGKILL)
+        running = marked_processes(tmp_path)
+        os.kill(job.pid if how == "exec" else next(filter(is_launcher, running)), signal.SIGKILL)
         job.wait()
     else:
         done = run(line, COLLPLAN_TEST_MARK=str(tmp_path))
@@ -160,6 +162,15 @@ def test_a_program_outlives_its_helper(mpi: str, tmp_path: Path) -> None:
         out, err = job.communicate("go on\n", timeout=HANG_S)
     assert job.returncode == 0, out + err
     assert "total 160000.0" in out
+
+
+def is_launcher(pid: int) -> bool:
+    """Return whether a process starts ranks."""
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return False
+    return name in ("prterun", "mpiexec", "mpiexec.hydra")
 
 
 def marked_processes(folder: Path) -> list[int]:
