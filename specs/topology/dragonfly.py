@@ -1,0 +1,83 @@
+"""Dragonflies: groups of switches, with links between all groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from collplan.specs.numbers import Natural, Positive
+from collplan.specs.topology.base import MAX_LINKS, TopologyModel
+
+
+class Dragonfly(TopologyModel):
+    """Groups of switches: links between all switches of a group, and between all groups.
+
+    With `spines` it is a dragonfly+: the switches of a group that have hosts are linked to all
+    of its spines instead of each other, and links between groups are the spines'.
+
+    Parameters
+    ----------
+    groups : int
+        Number of groups.
+    routers : int
+        Switches with hosts in each group.
+    hosts : int
+        Hosts of each switch.
+    links : int
+        Links between each two groups. Link t from group g to group h is at router or spine
+        ``(h * links + t) mod n`` of g's n.
+    spines : int
+        Spines of each group; 0 for a dragonfly.
+    bandwidth, latency_ns
+        Levels are links of hosts, in a group, and between groups.
+    routing : "minimal" or "valiant"
+        Over one link between groups, or over a third group that a hash of source and
+        destination chooses.
+    seed : int
+        Of hashes; among several links of two groups one chooses, too.
+
+    Examples
+    --------
+    >>> Dragonfly(groups=33, routers=8, hosts=4).n_hosts
+    1056
+    """
+
+    kind: Literal["dragonfly"] = "dragonfly"
+    groups: Positive
+    routers: Positive
+    hosts: Positive
+    links: Positive = 1
+    spines: Natural = 0
+    routing: Literal["minimal", "valiant"] = "minimal"
+    seed: Natural = 0
+
+    @property
+    def n_hosts(self) -> int:
+        """Return the number of hosts."""
+        return self.groups * self.routers * self.hosts
+
+    @property
+    def n_levels(self) -> int:
+        """Return 3: links of hosts, in a group, between groups."""
+        return 3
+
+    @property
+    def hosts_per_switch(self) -> int:
+        """Return how many hosts each switch has."""
+        return self.hosts
+
+    @property
+    def n_inner_links(self) -> int:
+        """Return the number of links in groups."""
+        per_router = 2 * self.spines if self.spines else self.routers - 1
+        return self.groups * self.routers * per_router
+
+    @property
+    def n_global_links(self) -> int:
+        """Return the number of links between groups."""
+        return self.groups * (self.groups - 1) * self.links
+
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
+        if 2 * self.n_hosts + self.n_inner_links + self.n_global_links > MAX_LINKS:
+            yield f"has more than {MAX_LINKS} links; give fewer groups, routers or links"
