@@ -24,10 +24,10 @@ from collplan.select.candidates import (
     Form,
     alltoall_forms,
     cut_alltoalls,
-    has_like_shares,
     likely_forms,
     segmented,
 )
+from collplan.select.shapes import has_like_shares
 from collplan.specs import AlgorithmChoice, Decomposition, PlanSpec
 from collplan.specs.named_option import Algorithms
 from collplan.specs.request import AUTO, FLAT, MESSAGES

@@ -4,42 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import isqrt
 from typing import Any, Final
 
 import numpy as np
 
 from collplan.planner.algorithms.registry import Where, registry
 from collplan.planner.blueprint.blueprint import Component
-from collplan.planner.decompose import draft, guideline, second_forms, transpose
-from collplan.planner.decompose.balanced import like_leaders
+from collplan.planner.decompose import draft, guideline, transpose
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.select import ANYWHERE, NATIVELY
 from collplan.planner.plan.calls import CALLED
 from collplan.planner.plan.phases import NATIVE
-from collplan.planner.topology.levels import rank_places
 from collplan.select.alltoall_designs import DESIGNS
 from collplan.select.estimate import known_draft
+from collplan.select.shapes import (
+    MANY_RANKS,
+    balanced_shapes,
+    leader_numbers,
+    leaders_on_all_lanes,
+    mesh_shapes,
+    network_shapes,
+    through_leaders,
+)
 from collplan.specs import (
     AlgorithmChoice,
     AlgorithmsByRole,
     Decomposition,
-    Machine,
     Method,
     PassChoice,
     PlanSpec,
     Transport,
 )
-from collplan.specs.levels import NETWORK_LEVELS, LevelName
 from collplan.specs.named_option import Algorithms
 from collplan.specs.request import AUTO, MESSAGES
 
 SEGMENTS: Final = tuple(1 << bits for bits in range(12, 19))
 """Segments tried, in bytes: 4 KiB to 256 KiB."""
 _PLACES: Final[tuple[tuple[str, Where], ...]] = (("node", "inside"), ("lane", "across"))
-MANY_RANKS: Final = 256
-"""Number of ranks from which flat algorithms of p² messages are not among the likely ones."""
 MOST_SEGMENTS: Final = 1 << 18
 """Most segments of all messages of an alltoall that are worth the time and room to plan them."""
 MANY_HOPS: Final = 4096
@@ -55,7 +57,6 @@ FAMILIES: Final = ("flat", "hierarchical", "multi_leader", "full_lane", "mesh", 
 """The kinds of candidates, by the decomposition's name."""
 PIPELINE: Final = "pipelined"
 """Word in names of candidates for algorithms whose segments follow each other closely."""
-MOST_LEADERS: Final = 16
 SHARED: Final = Transport(name="shared")
 """Transport of designs through a node's memory."""
 
@@ -115,10 +116,10 @@ def likely_forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
         for name in dict.fromkeys((across, inside)):
             yield Decomposition(name="flat"), AlgorithmChoice(name=name)
     fullest, size = max(machine.node_to_n_ranks), machine.n_ranks
-    shapes = _network_shapes(machine)
+    shapes = network_shapes(machine)
     if machine.nodes > 1 and fullest > 1:
         shapes += [{"name": "hierarchical"}, {"name": "full_lane"}]
-        shapes += _leaders_on_all_lanes(machine) + _balanced(spec)
+        shapes += leaders_on_all_lanes(machine) + balanced_shapes(spec)
     if kind in transpose.FORMS:
         shapes += [shape | {"form": "transpose"} for shape in shapes]
     for shape in shapes:
@@ -135,11 +136,11 @@ def cut_alltoalls(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
     pay if messages take turns on a lane, and are not too many.
     """
     machine, collective = spec.machine, spec.collective
-    shapes, kind = _balanced(spec), collective.planned_kind
+    shapes, kind = balanced_shapes(spec), collective.planned_kind
     n_segments = machine.n_ranks**2 * collective.count * collective.itemsize // SEGMENTS[0]
     if machine.nodes > 1 and machine.network.turn_bytes and n_segments <= MOST_SEGMENTS:
         yield Decomposition(name="flat"), AlgorithmChoice(name=registry.pipelining(kind, "across"))
-        shapes = shapes or [{"name": "full_lane"}, *_leaders_on_all_lanes(machine)]
+        shapes = shapes or [{"name": "full_lane"}, *leaders_on_all_lanes(machine)]
     for shape in shapes:
         yield from _likely_algorithms(spec, Decomposition.model_validate(shape))
 
@@ -185,13 +186,13 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
     if kind not in guideline.FORMS or spec.machine.n_ranks == 1:
         return (*forms, *mapped_forms(spec, forms))
     machine = spec.machine
-    for chosen in _through_leaders(spec):
+    for chosen in through_leaders(spec):
         # The others differ from these in degree: there the planner's algorithms will do.
         by_domain = chosen.by == "numa" and machine.nodes > 1
         is_main = chosen.leaders is None and chosen.shares == "equal"
         is_thorough = is_main and not by_domain
         forms += with_algorithms(spec, chosen, is_thorough=is_thorough)
-    for shape in _mesh_shapes(spec):
+    for shape in mesh_shapes(spec):
         chosen = Decomposition(name="mesh", shape=shape)
         forms += with_algorithms(spec, chosen, is_thorough=False)
     forms += mapped_forms(spec, forms)
@@ -375,7 +376,7 @@ def alltoall_forms(spec: PlanSpec) -> list[Form]:
     forms = [*flat, *(form for form in forms if form.method.decomposition.name != "flat")]
     for name in ("node_aware", "khorassani"):
         form = made[name].decomposition.form
-        for leaders in _leaders(machine.n_lanes, fullest):
+        for leaders in leader_numbers(machine.n_lanes, fullest):
             chosen = Decomposition(name="multi_leader", leaders=leaders, form=form)
             method = made[name].replace(decomposition=chosen, algorithms=AUTO)
             forms.append(Form(name_of(chosen), method))
@@ -392,133 +393,3 @@ def _designs(spec: PlanSpec) -> list[Form]:
 def _is_across(component: Component) -> bool:
     """Return whether a component runs along lanes or columns, across what rows hold."""
     return component.role.rpartition(".")[2] in ("lane", "column")
-
-
-def _through_leaders(spec: PlanSpec) -> Iterator[Decomposition]:
-    machine = spec.machine
-    fullest = max(machine.node_to_n_ranks)
-    shapes: list[dict[str, Any]] = []
-    if machine.nodes > 1 and fullest > 1:
-        shapes += [{"name": "hierarchical"}, {"name": "full_lane"}]
-        shapes += [
-            {"name": "multi_leader", "leaders": n} for n in _leaders(machine.n_lanes, fullest)
-        ]
-        shapes += _balanced(spec)
-    if machine.numa_domains > 1 and fullest > machine.numa_domains:
-        shapes += [{"name": name, "by": "numa"} for name in ("hierarchical", "full_lane")]
-    shapes += _network_shapes(machine)
-    for form in (None, *second_forms(spec.collective.planned_kind)):
-        for shape in shapes:
-            yield Decomposition.model_validate(shape | {"form": form})
-
-
-def _network_shapes(machine: Machine) -> list[dict[str, Any]]:
-    """Return decompositions by the groups and switches of the network, the nodes inside in turn.
-
-    Levels whose places are the same as those of a level above, or the nodes, are left out.
-    """
-    if machine.network.topology is None:
-        return []
-    levels: list[LevelName] = []
-    seen = [1, len(np.unique(rank_places(machine, "node")))]
-    for level in NETWORK_LEVELS:
-        n_places = len(np.unique(rank_places(machine, level)))
-        if n_places not in seen:
-            levels.append(level)
-            seen.append(n_places)
-    if max(machine.node_to_n_ranks) > 1:
-        levels.append("node")
-    shapes: list[dict[str, Any]] = []
-    for name in ("hierarchical", "full_lane"):
-        inner: dict[str, Any] = {}
-        for level in reversed(levels):
-            whole: dict[str, Any] = {"name": name, "by": level}
-            if level != "node":
-                shapes += [whole, *([whole | {"node": inner}] if inner else [])]
-            inner = whole | ({"node": inner} if inner else {})
-    return shapes
-
-
-def _leaders(lanes: int, fullest: int) -> list[int]:
-    """Return numbers of leaders worth trying.
-
-    As many as lanes; powers of two, and times the lanes, that share a node out;
-    and as many as share the lanes out. Where the lanes do not share a node out, all
-    powers of two times the lanes.
-    """
-    found = {lanes, fullest - fullest % lanes} if lanes > 1 else set()
-    for first in (2, lanes):
-        n = first
-        while n <= min(MOST_LEADERS, fullest // 2):
-            if fullest % n == 0 or (first == lanes > 1 and fullest % lanes):
-                found.add(n)
-            n *= 2
-    return sorted(n for n in found if 1 < n < fullest)
-
-
-def _leaders_on_all_lanes(machine: Machine) -> list[dict[str, Any]]:
-    """Return the decompositions through leaders of which as many are on every lane.
-
-    On lanes of different rates, in proportion to these, too.
-    """
-    fullest, n_lanes = max(machine.node_to_n_ranks), machine.n_lanes
-    if len(set(machine.lane_rates)) == 1:
-        numbers = [n for n in _leaders(n_lanes, fullest) if n % n_lanes == 0]
-    else:
-        like = like_leaders(_lanes_of_fullest(machine), machine.lane_rates)
-        doubled = {like[0] << i for i in range(len(like)) if like[0] << i in like} if like else {}
-        numbers = sorted(n for n in {n_lanes, *doubled, *like[-1:]} if n < fullest)
-    return [{"name": "multi_leader", "leaders": n} for n in numbers if n_lanes > 1]
-
-
-def _lanes_of_fullest(machine: Machine) -> list[int]:
-    """Return the lanes of the ranks of the fullest node."""
-    return [local % machine.n_lanes for local in range(max(machine.node_to_n_ranks))]
-
-
-def has_like_shares(machine: Machine, chosen: Decomposition) -> bool:
-    """Return whether all leaders of a decomposition carry the same."""
-    lanes = _lanes_of_fullest(machine)
-    n_leaders = chosen.leaders or len(lanes)
-    return chosen.shares == "equal" or n_leaders in like_leaders(lanes, machine.lane_rates)
-
-
-def _balanced(spec: PlanSpec) -> list[dict[str, Any]]:
-    """Return decompositions in which leaders carry what their lanes can.
-
-    None where whole blocks and equal shares load all lanes of a node alike, or where an
-    alltoall has more pairs of ranks than can be cut one by one.
-    """
-    machine, collective = spec.machine, spec.collective
-    if machine.n_lanes == 1 or (collective.is_pairwise and machine.n_ranks > MANY_RANKS):
-        return []
-    lanes = _lanes_of_fullest(machine)
-    is_needed = any(
-        n not in like_leaders(lanes[:n], machine.lane_rates) for n in set(machine.node_to_n_ranks)
-    )
-    is_needed |= collective.regular is not None
-    shapes = [{"name": "full_lane"}, *_leaders_on_all_lanes(machine)]
-    return [shape | {"shares": "balanced"} for shape in shapes if is_needed]
-
-
-def _mesh_shapes(spec: PlanSpec) -> list[tuple[int, ...]]:
-    """Return meshes along nodes, and of extents as alike as can be; then of three dimensions."""
-    size, fullest, nodes = (
-        spec.machine.n_ranks,
-        max(spec.machine.node_to_n_ranks),
-        spec.machine.nodes,
-    )
-    flat = [(size // n, n) for n in (fullest, nodes, _half(size)) if size % n == 0]
-    deep = []
-    for rows, columns in flat[:1]:
-        deep = [(rows, columns // _half(columns), _half(columns))]
-        deep.append((rows // _half(rows), _half(rows), columns))
-    cube = round(size ** (1 / 3))
-    third = next((n for n in range(cube, 1, -1) if size % n == 0), 1)
-    deep.append((third, size // third // _half(size // third), _half(size // third)))
-    return [shape for shape in dict.fromkeys([*flat, *deep]) if min(shape) > 1]
-
-
-def _half(n: int) -> int:
-    """Return the greatest divisor of n that is not above its root."""
-    return next(d for d in range(isqrt(n), 0, -1) if n % d == 0)
