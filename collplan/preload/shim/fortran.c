@@ -244,108 +244,77 @@ EXPORT void ompi_reduce_scatter_f(void *sent, void *received, MPI_Fint *counts, 
 NAMES(reduce_scatter, REDUCE_SCATTER, void *, void *, MPI_Fint *, MPI_Fint *, MPI_Fint *,
       MPI_Fint *, MPI_Fint *)
 
-/* Define a routine that calls MPI's own and is counted: its names, why it is native, parameters,
- * arguments, and which of them is the communicator. All are addresses. */
-#define PASS_ON(lower, upper, shown, why, comm, parameters, arguments) \
-    EXPORT void ompi_##lower##_f parameters { \
-        static void(*own) parameters; \
+/* N addresses, as parameters and as arguments. */
+#define L3 void *a1, void *a2, void *a3
+#define A3 a1, a2, a3
+#define L4 L3, void *a4
+#define A4 A3, a4
+#define L5 L4, void *a5
+#define A5 A4, a5
+#define L6 L5, void *a6
+#define A6 A5, a6
+#define L7 L6, void *a7
+#define A7 A6, a7
+#define L8 L7, void *a8
+#define A8 A7, a8
+#define L9 L8, void *a9
+#define A9 A8, a9
+#define L10 L9, void *a10
+#define A10 A9, a10
+#define L11 L10, void *a11
+#define A11 A10, a11
+#define L12 L11, void *a12
+#define A12 A11, a12
+
+/* Define a routine that calls MPI's own and is counted: its names, why it is native, which argument
+ * is the communicator, and the number of arguments. All are addresses. */
+#define PASS_ON(lower, upper, shown, why, comm, n) \
+    EXPORT void ompi_##lower##_f(L##n) { \
+        static void(*own)(L##n); \
         resolve(); \
         if (own == NULL) *(void **)&own = cp_needed("pmpi_" #lower "_"); \
         if (!cp_settings.is_on || !cp_settings.is_logged) { \
-            own arguments; \
+            own(A##n); \
             return; \
         } \
         int64_t begin = cp_now_ns(); \
-        own arguments; \
+        own(A##n); \
         cp_note(shown, why, comm_f2c(*(MPI_Fint *)comm), begin); \
     } \
-    EXPORT void mpi_##lower parameters __attribute__((alias("ompi_" #lower "_f"))); \
-    EXPORT void mpi_##lower##_ parameters __attribute__((alias("ompi_" #lower "_f"))); \
-    EXPORT void mpi_##lower##__ parameters __attribute__((alias("ompi_" #lower "_f"))); \
-    EXPORT void MPI_##upper parameters __attribute__((alias("ompi_" #lower "_f")));
+    NAMES(lower, upper, L##n)
 
-#define P3 (void *a1, void *a2, void *a3)
-#define A3 (a1, a2, a3)
-#define P4 (void *a1, void *a2, void *a3, void *a4)
-#define A4 (a1, a2, a3, a4)
-#define P5 (void *a1, void *a2, void *a3, void *a4, void *a5)
-#define A5 (a1, a2, a3, a4, a5)
-#define P6 (void *a1, void *a2, void *a3, void *a4, void *a5, void *a6)
-#define A6 (a1, a2, a3, a4, a5, a6)
-#define P7 (void *a1, void *a2, void *a3, void *a4, void *a5, void *a6, void *a7)
-#define A7 (a1, a2, a3, a4, a5, a6, a7)
-#define P8 (void *a1, void *a2, void *a3, void *a4, void *a5, void *a6, void *a7, void *a8)
-#define A8 (a1, a2, a3, a4, a5, a6, a7, a8)
-#define P9 \
-    (void *a1, void *a2, void *a3, void *a4, void *a5, void *a6, void *a7, \
-     void *a8, void *a9)
-#define A9 (a1, a2, a3, a4, a5, a6, a7, a8, a9)
-#define P10 \
-    (void *a1, void *a2, void *a3, void *a4, void *a5, void *a6, void *a7, \
-     void *a8, void *a9, void *a10)
-#define A10 (a1, a2, a3, a4, a5, a6, a7, a8, a9, a10)
-#define P11 \
-    (void *a1, void *a2, void *a3, void *a4, void *a5, void *a6, void *a7, \
-     void *a8, void *a9, void *a10, void *a11)
-#define A11 (a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11)
-#define P12 \
-    (void *a1, void *a2, void *a3, void *a4, void *a5, void *a6, void *a7, \
-     void *a8, void *a9, void *a10, void *a11, void *a12)
-#define A12 (a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12)
+/* The non-blocking and the persistent form of a collective, which has a request more, or an info and a
+ * request: its names, which argument is the communicator, and both numbers of arguments. */
+#define FORMS(lower, upper, name, comm, n, m) \
+    PASS_ON(i##lower, I##upper, "I" #lower, CP_NONBLOCKING, comm, n) \
+    PERSISTENT(lower, upper, name, comm, m)
+#define PERSISTENT(lower, upper, name, comm, m) \
+    PASS_ON(lower##_init, upper##_INIT, #name "_init", CP_PERSISTENT, comm, m)
+#define NEIGHBORHOOD(lower, upper, name, comm, n, m) \
+    PASS_ON(lower, upper, #name, CP_NEIGHBORHOOD, comm, n) \
+    PERSISTENT(lower, upper, name, comm, m)
 
-PASS_ON(ibarrier, IBARRIER, "Ibarrier", CP_NONBLOCKING, a1, P3, A3)
-PASS_ON(ibcast, IBCAST, "Ibcast", CP_NONBLOCKING, a5, P7, A7)
-PASS_ON(ireduce, IREDUCE, "Ireduce", CP_NONBLOCKING, a7, P9, A9)
-PASS_ON(iallreduce, IALLREDUCE, "Iallreduce", CP_NONBLOCKING, a6, P8, A8)
-PASS_ON(iscan, ISCAN, "Iscan", CP_NONBLOCKING, a6, P8, A8)
-PASS_ON(iexscan, IEXSCAN, "Iexscan", CP_NONBLOCKING, a6, P8, A8)
-PASS_ON(ireduce_scatter_block, IREDUCE_SCATTER_BLOCK, "Ireduce_scatter_block", CP_NONBLOCKING,
-        a6, P8, A8)
-PASS_ON(ireduce_scatter, IREDUCE_SCATTER, "Ireduce_scatter", CP_NONBLOCKING, a6, P8, A8)
-PASS_ON(igather, IGATHER, "Igather", CP_NONBLOCKING, a8, P10, A10)
-PASS_ON(iscatter, ISCATTER, "Iscatter", CP_NONBLOCKING, a8, P10, A10)
-PASS_ON(iallgather, IALLGATHER, "Iallgather", CP_NONBLOCKING, a7, P9, A9)
-PASS_ON(ialltoall, IALLTOALL, "Ialltoall", CP_NONBLOCKING, a7, P9, A9)
-PASS_ON(igatherv, IGATHERV, "Igatherv", CP_NONBLOCKING, a9, P11, A11)
-PASS_ON(iscatterv, ISCATTERV, "Iscatterv", CP_NONBLOCKING, a9, P11, A11)
-PASS_ON(iallgatherv, IALLGATHERV, "Iallgatherv", CP_NONBLOCKING, a8, P10, A10)
-PASS_ON(ialltoallv, IALLTOALLV, "Ialltoallv", CP_NONBLOCKING, a9, P11, A11)
-PASS_ON(ialltoallw, IALLTOALLW, "Ialltoallw", CP_NONBLOCKING, a9, P11, A11)
-PASS_ON(alltoallw, ALLTOALLW, "alltoallw", CP_TYPES, a9, P10, A10)
-PASS_ON(neighbor_allgather, NEIGHBOR_ALLGATHER, "Neighbor_allgather", CP_NEIGHBORHOOD, a7, P8, A8)
-PASS_ON(neighbor_alltoall, NEIGHBOR_ALLTOALL, "Neighbor_alltoall", CP_NEIGHBORHOOD, a7, P8, A8)
-PASS_ON(neighbor_allgatherv, NEIGHBOR_ALLGATHERV, "Neighbor_allgatherv", CP_NEIGHBORHOOD,
-        a8, P9, A9)
-PASS_ON(neighbor_alltoallv, NEIGHBOR_ALLTOALLV, "Neighbor_alltoallv", CP_NEIGHBORHOOD,
-        a9, P10, A10)
-PASS_ON(neighbor_alltoallw, NEIGHBOR_ALLTOALLW, "Neighbor_alltoallw", CP_NEIGHBORHOOD,
-        a9, P10, A10)
-PASS_ON(barrier_init, BARRIER_INIT, "Barrier_init", CP_PERSISTENT, a1, P4, A4)
-PASS_ON(bcast_init, BCAST_INIT, "Bcast_init", CP_PERSISTENT, a5, P8, A8)
-PASS_ON(reduce_init, REDUCE_INIT, "Reduce_init", CP_PERSISTENT, a7, P10, A10)
-PASS_ON(allreduce_init, ALLREDUCE_INIT, "Allreduce_init", CP_PERSISTENT, a6, P9, A9)
-PASS_ON(scan_init, SCAN_INIT, "Scan_init", CP_PERSISTENT, a6, P9, A9)
-PASS_ON(exscan_init, EXSCAN_INIT, "Exscan_init", CP_PERSISTENT, a6, P9, A9)
-PASS_ON(reduce_scatter_block_init, REDUCE_SCATTER_BLOCK_INIT, "Reduce_scatter_block_init", CP_PERSISTENT,
-        a6, P9, A9)
-PASS_ON(reduce_scatter_init, REDUCE_SCATTER_INIT, "Reduce_scatter_init", CP_PERSISTENT, a6, P9, A9)
-PASS_ON(gather_init, GATHER_INIT, "Gather_init", CP_PERSISTENT, a8, P11, A11)
-PASS_ON(scatter_init, SCATTER_INIT, "Scatter_init", CP_PERSISTENT, a8, P11, A11)
-PASS_ON(allgather_init, ALLGATHER_INIT, "Allgather_init", CP_PERSISTENT, a7, P10, A10)
-PASS_ON(alltoall_init, ALLTOALL_INIT, "Alltoall_init", CP_PERSISTENT, a7, P10, A10)
-PASS_ON(gatherv_init, GATHERV_INIT, "Gatherv_init", CP_PERSISTENT, a9, P12, A12)
-PASS_ON(scatterv_init, SCATTERV_INIT, "Scatterv_init", CP_PERSISTENT, a9, P12, A12)
-PASS_ON(allgatherv_init, ALLGATHERV_INIT, "Allgatherv_init", CP_PERSISTENT, a8, P11, A11)
-PASS_ON(alltoallv_init, ALLTOALLV_INIT, "Alltoallv_init", CP_PERSISTENT, a9, P12, A12)
-PASS_ON(alltoallw_init, ALLTOALLW_INIT, "Alltoallw_init", CP_PERSISTENT, a9, P12, A12)
-PASS_ON(neighbor_allgather_init, NEIGHBOR_ALLGATHER_INIT, "Neighbor_allgather_init", CP_PERSISTENT,
-        a7, P10, A10)
-PASS_ON(neighbor_alltoall_init, NEIGHBOR_ALLTOALL_INIT, "Neighbor_alltoall_init", CP_PERSISTENT,
-        a7, P10, A10)
-PASS_ON(neighbor_allgatherv_init, NEIGHBOR_ALLGATHERV_INIT, "Neighbor_allgatherv_init", CP_PERSISTENT,
-        a8, P11, A11)
-PASS_ON(neighbor_alltoallv_init, NEIGHBOR_ALLTOALLV_INIT, "Neighbor_alltoallv_init", CP_PERSISTENT,
-        a9, P12, A12)
-PASS_ON(neighbor_alltoallw_init, NEIGHBOR_ALLTOALLW_INIT, "Neighbor_alltoallw_init", CP_PERSISTENT,
-        a9, P12, A12)
+FORMS(barrier, BARRIER, Barrier, a1, 3, 4)
+FORMS(bcast, BCAST, Bcast, a5, 7, 8)
+FORMS(reduce, REDUCE, Reduce, a7, 9, 10)
+FORMS(allreduce, ALLREDUCE, Allreduce, a6, 8, 9)
+FORMS(scan, SCAN, Scan, a6, 8, 9)
+FORMS(exscan, EXSCAN, Exscan, a6, 8, 9)
+FORMS(reduce_scatter_block, REDUCE_SCATTER_BLOCK, Reduce_scatter_block, a6, 8, 9)
+FORMS(reduce_scatter, REDUCE_SCATTER, Reduce_scatter, a6, 8, 9)
+FORMS(gather, GATHER, Gather, a8, 10, 11)
+FORMS(scatter, SCATTER, Scatter, a8, 10, 11)
+FORMS(allgather, ALLGATHER, Allgather, a7, 9, 10)
+FORMS(alltoall, ALLTOALL, Alltoall, a7, 9, 10)
+FORMS(gatherv, GATHERV, Gatherv, a9, 11, 12)
+FORMS(scatterv, SCATTERV, Scatterv, a9, 11, 12)
+FORMS(allgatherv, ALLGATHERV, Allgatherv, a8, 10, 11)
+FORMS(alltoallv, ALLTOALLV, Alltoallv, a9, 11, 12)
+FORMS(alltoallw, ALLTOALLW, Alltoallw, a9, 11, 12)
+PASS_ON(alltoallw, ALLTOALLW, "alltoallw", CP_TYPES, a9, 10)
+NEIGHBORHOOD(neighbor_allgather, NEIGHBOR_ALLGATHER, Neighbor_allgather, a7, 8, 10)
+NEIGHBORHOOD(neighbor_alltoall, NEIGHBOR_ALLTOALL, Neighbor_alltoall, a7, 8, 10)
+NEIGHBORHOOD(neighbor_allgatherv, NEIGHBOR_ALLGATHERV, Neighbor_allgatherv, a8, 9, 11)
+NEIGHBORHOOD(neighbor_alltoallv, NEIGHBOR_ALLTOALLV, Neighbor_alltoallv, a9, 10, 12)
+NEIGHBORHOOD(neighbor_alltoallw, NEIGHBOR_ALLTOALLW, Neighbor_alltoallw, a9, 10, 12)
 #endif

@@ -20,8 +20,8 @@ void cp_note(const char *name, const char *why, MPI_Comm comm, int64_t begin) {
     cp_count(cp_row(name, "native", why, size, 0, false, -1, -1), 0, cp_now_ns() - begin);
 }
 
-/* Define a function that calls MPI's own: its name in MPI and in statistics, parameters, and
- * arguments. */
+/* Define a function that calls MPI's own: its name in MPI and in statistics, why it is native,
+ * parameters, and arguments. */
 #define PASS_ON(name, shown, why, parameters, arguments) \
     EXPORT int MPI_##name parameters { \
         static int(*own) parameters; \
@@ -33,227 +33,76 @@ void cp_note(const char *name, const char *why, MPI_Comm comm, int64_t begin) {
         return code; \
     }
 
-PASS_ON(Ibarrier, "Ibarrier", CP_NONBLOCKING,
-        (MPI_Comm comm, MPI_Request *request),
-        (comm, request))
-PASS_ON(Ibcast, "Ibcast", CP_NONBLOCKING,
-        (void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm, MPI_Request
-         *request),
-        (buffer, count, type, root, comm, request))
-PASS_ON(Ireduce, "Ireduce", CP_NONBLOCKING,
-        (const void *sent, void *received, int count, MPI_Datatype type, MPI_Op op, int root,
-         MPI_Comm comm, MPI_Request *request),
-        (sent, received, count, type, op, root, comm, request))
-PASS_ON(Iallreduce, "Iallreduce", CP_NONBLOCKING,
-        (const void *sent, void *received, int count, MPI_Datatype type, MPI_Op op, MPI_Comm
-         comm, MPI_Request *request),
-        (sent, received, count, type, op, comm, request))
-PASS_ON(Iscan, "Iscan", CP_NONBLOCKING,
-        (const void *sent, void *received, int count, MPI_Datatype type, MPI_Op op, MPI_Comm
-         comm, MPI_Request *request),
-        (sent, received, count, type, op, comm, request))
-PASS_ON(Iexscan, "Iexscan", CP_NONBLOCKING,
-        (const void *sent, void *received, int count, MPI_Datatype type, MPI_Op op, MPI_Comm
-         comm, MPI_Request *request),
-        (sent, received, count, type, op, comm, request))
-PASS_ON(Ireduce_scatter_block, "Ireduce_scatter_block", CP_NONBLOCKING,
-        (const void *sent, void *received, int count, MPI_Datatype type, MPI_Op op, MPI_Comm
-         comm, MPI_Request *request),
-        (sent, received, count, type, op, comm, request))
-PASS_ON(Ireduce_scatter, "Ireduce_scatter", CP_NONBLOCKING,
-        (const void *sent, void *received, const int *counts, MPI_Datatype type, MPI_Op op,
-         MPI_Comm comm, MPI_Request *request),
-        (sent, received, counts, type, op, comm, request))
-PASS_ON(Igather, "Igather", CP_NONBLOCKING,
-        (const void *sent, int n_sent, MPI_Datatype sent_type, void *received, int n_received,
-         MPI_Datatype received_type, int root, MPI_Comm comm, MPI_Request *request),
-        (sent, n_sent, sent_type, received, n_received, received_type, root, comm, request))
-PASS_ON(Iscatter, "Iscatter", CP_NONBLOCKING,
-        (const void *sent, int n_sent, MPI_Datatype sent_type, void *received, int n_received,
-         MPI_Datatype received_type, int root, MPI_Comm comm, MPI_Request *request),
-        (sent, n_sent, sent_type, received, n_received, received_type, root, comm, request))
-PASS_ON(Iallgather, "Iallgather", CP_NONBLOCKING,
-        (const void *sent, int n_sent, MPI_Datatype sent_type, void *received, int n_received,
-         MPI_Datatype received_type, MPI_Comm comm, MPI_Request *request),
-        (sent, n_sent, sent_type, received, n_received, received_type, comm, request))
-PASS_ON(Ialltoall, "Ialltoall", CP_NONBLOCKING,
-        (const void *sent, int n_sent, MPI_Datatype sent_type, void *received, int n_received,
-         MPI_Datatype received_type, MPI_Comm comm, MPI_Request *request),
-        (sent, n_sent, sent_type, received, n_received, received_type, comm, request))
-PASS_ON(Igatherv, "Igatherv", CP_NONBLOCKING,
-        (const void *sent, int n_sent, MPI_Datatype sent_type, void *received, const int
-         *n_received, const int *received_at, MPI_Datatype received_type, int root, MPI_Comm
-         comm, MPI_Request *request),
-        (sent, n_sent, sent_type, received, n_received, received_at, received_type, root,
-         comm, request))
-PASS_ON(Iscatterv, "Iscatterv", CP_NONBLOCKING,
-        (const void *sent, const int *n_sent, const int *sent_at, MPI_Datatype sent_type, void
-         *received, int n_received, MPI_Datatype received_type, int root, MPI_Comm comm,
-         MPI_Request *request),
-        (sent, n_sent, sent_at, sent_type, received, n_received, received_type, root, comm,
-         request))
-PASS_ON(Iallgatherv, "Iallgatherv", CP_NONBLOCKING,
-        (const void *sent, int n_sent, MPI_Datatype sent_type, void *received, const int
-         *n_received, const int *received_at, MPI_Datatype received_type, MPI_Comm comm,
-         MPI_Request *request),
-        (sent, n_sent, sent_type, received, n_received, received_at, received_type, comm,
-         request))
-PASS_ON(Ialltoallv, "Ialltoallv", CP_NONBLOCKING,
-        (const void *sent, const int *n_sent, const int *sent_at, MPI_Datatype sent_type, void
-         *received, const int *n_received, const int *received_at, MPI_Datatype received_type,
-         MPI_Comm comm, MPI_Request *request),
-        (sent, n_sent, sent_at, sent_type, received, n_received, received_at, received_type,
-         comm, request))
-PASS_ON(Ialltoallw, "Ialltoallw", CP_NONBLOCKING,
-        (const void *sent, const int *n_sent, const int *sent_at, const MPI_Datatype
-         *sent_types, void *received, const int *n_received, const int *received_at, const
-         MPI_Datatype *received_types, MPI_Comm comm, MPI_Request *request),
-        (sent, n_sent, sent_at, sent_types, received, n_received, received_at, received_types,
-         comm, request))
-PASS_ON(Alltoallw, "alltoallw", CP_TYPES,
-        (const void *sent, const int *n_sent, const int *sent_at, const MPI_Datatype
-         *sent_types, void *received, const int *n_received, const int *received_at, const
-         MPI_Datatype *received_types, MPI_Comm comm),
-        (sent, n_sent, sent_at, sent_types, received, n_received, received_at, received_types,
-         comm))
-PASS_ON(Neighbor_allgather, "Neighbor_allgather", CP_NEIGHBORHOOD,
-        (const void *sent, int n_sent, MPI_Datatype sent_type, void *received, int n_received,
-         MPI_Datatype received_type, MPI_Comm comm),
-        (sent, n_sent, sent_type, received, n_received, received_type, comm))
-PASS_ON(Neighbor_alltoall, "Neighbor_alltoall", CP_NEIGHBORHOOD,
-        (const void *sent, int n_sent, MPI_Datatype sent_type, void *received, int n_received,
-         MPI_Datatype received_type, MPI_Comm comm),
-        (sent, n_sent, sent_type, received, n_received, received_type, comm))
-PASS_ON(Neighbor_allgatherv, "Neighbor_allgatherv", CP_NEIGHBORHOOD,
-        (const void *sent, int n_sent, MPI_Datatype sent_type, void *received, const int
-         *n_received, const int *received_at, MPI_Datatype received_type, MPI_Comm comm),
-        (sent, n_sent, sent_type, received, n_received, received_at, received_type, comm))
-PASS_ON(Neighbor_alltoallv, "Neighbor_alltoallv", CP_NEIGHBORHOOD,
-        (const void *sent, const int *n_sent, const int *sent_at, MPI_Datatype sent_type, void
-         *received, const int *n_received, const int *received_at, MPI_Datatype received_type,
-         MPI_Comm comm),
-        (sent, n_sent, sent_at, sent_type, received, n_received, received_at, received_type,
-         comm))
-PASS_ON(Neighbor_alltoallw, "Neighbor_alltoallw", CP_NEIGHBORHOOD,
-        (const void *sent, const int *n_sent, const MPI_Aint *sent_at, const MPI_Datatype
-         *sent_types, void *received, const int *n_received, const MPI_Aint *received_at,
-         const MPI_Datatype *received_types, MPI_Comm comm),
-        (sent, n_sent, sent_at, sent_types, received, n_received, received_at, received_types,
-         comm))
-PASS_ON(Barrier_init, "Barrier_init", CP_PERSISTENT,
-        (MPI_Comm comm, MPI_Info info, MPI_Request *request),
-        (comm, info, request))
-PASS_ON(Bcast_init, "Bcast_init", CP_PERSISTENT,
-        (void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm, MPI_Info
-         info, MPI_Request *request),
-        (buffer, count, type, root, comm, info, request))
-PASS_ON(Reduce_init, "Reduce_init", CP_PERSISTENT,
-        (const void *sent, void *received, int count, MPI_Datatype type, MPI_Op op, int
-         root, MPI_Comm comm, MPI_Info info, MPI_Request *request),
-        (sent, received, count, type, op, root, comm, info, request))
-PASS_ON(Allreduce_init, "Allreduce_init", CP_PERSISTENT,
-        (const void *sent, void *received, int count, MPI_Datatype type, MPI_Op op,
-         MPI_Comm comm, MPI_Info info, MPI_Request *request),
-        (sent, received, count, type, op, comm, info, request))
-PASS_ON(Scan_init, "Scan_init", CP_PERSISTENT,
-        (const void *sent, void *received, int count, MPI_Datatype type, MPI_Op op,
-         MPI_Comm comm, MPI_Info info, MPI_Request *request),
-        (sent, received, count, type, op, comm, info, request))
-PASS_ON(Exscan_init, "Exscan_init", CP_PERSISTENT,
-        (const void *sent, void *received, int count, MPI_Datatype type, MPI_Op op,
-         MPI_Comm comm, MPI_Info info, MPI_Request *request),
-        (sent, received, count, type, op, comm, info, request))
-PASS_ON(Reduce_scatter_block_init, "Reduce_scatter_block_init", CP_PERSISTENT,
-        (const void *sent, void *received, int count, MPI_Datatype type, MPI_Op op,
-         MPI_Comm comm, MPI_Info info, MPI_Request *request),
-        (sent, received, count, type, op, comm, info, request))
-PASS_ON(Reduce_scatter_init, "Reduce_scatter_init", CP_PERSISTENT,
-        (const void *sent, void *received, const int *counts, MPI_Datatype type, MPI_Op
-         op, MPI_Comm comm, MPI_Info info, MPI_Request *request),
-        (sent, received, counts, type, op, comm, info, request))
-PASS_ON(Gather_init, "Gather_init", CP_PERSISTENT,
-        (const void *sent, int n_sent, MPI_Datatype sent_type, void *received, int
-         n_received, MPI_Datatype received_type, int root, MPI_Comm comm, MPI_Info info,
-         MPI_Request *request),
-        (sent, n_sent, sent_type, received, n_received, received_type, root, comm, info,
-         request))
-PASS_ON(Scatter_init, "Scatter_init", CP_PERSISTENT,
-        (const void *sent, int n_sent, MPI_Datatype sent_type, void *received, int
-         n_received, MPI_Datatype received_type, int root, MPI_Comm comm, MPI_Info info,
-         MPI_Request *request),
-        (sent, n_sent, sent_type, received, n_received, received_type, root, comm, info,
-         request))
-PASS_ON(Allgather_init, "Allgather_init", CP_PERSISTENT,
-        (const void *sent, int n_sent, MPI_Datatype sent_type, void *received, int
-         n_received, MPI_Datatype received_type, MPI_Comm comm, MPI_Info info, MPI_Request
-         *request),
-        (sent, n_sent, sent_type, received, n_received, received_type, comm, info,
-         request))
-PASS_ON(Alltoall_init, "Alltoall_init", CP_PERSISTENT,
-        (const void *sent, int n_sent, MPI_Datatype sent_type, void *received, int
-         n_received, MPI_Datatype received_type, MPI_Comm comm, MPI_Info info, MPI_Request
-         *request),
-        (sent, n_sent, sent_type, received, n_received, received_type, comm, info,
-         request))
-PASS_ON(Gatherv_init, "Gatherv_init", CP_PERSISTENT,
-        (const void *sent, int n_sent, MPI_Datatype sent_type, void *received, const int
-         *n_received, const int *received_at, MPI_Datatype received_type, int root,
-         MPI_Comm comm, MPI_Info info, MPI_Request *request),
-        (sent, n_sent, sent_type, received, n_received, received_at, received_type, root,
-         comm, info, request))
-PASS_ON(Scatterv_init, "Scatterv_init", CP_PERSISTENT,
-        (const void *sent, const int *n_sent, const int *sent_at, MPI_Datatype sent_type,
-         void *received, int n_received, MPI_Datatype received_type, int root, MPI_Comm
-         comm, MPI_Info info, MPI_Request *request),
-        (sent, n_sent, sent_at, sent_type, received, n_received, received_type, root,
-         comm, info, request))
-PASS_ON(Allgatherv_init, "Allgatherv_init", CP_PERSISTENT,
-        (const void *sent, int n_sent, MPI_Datatype sent_type, void *received, const int
-         *n_received, const int *received_at, MPI_Datatype received_type, MPI_Comm comm,
-         MPI_Info info, MPI_Request *request),
-        (sent, n_sent, sent_type, received, n_received, received_at, received_type, comm,
-         info, request))
-PASS_ON(Alltoallv_init, "Alltoallv_init", CP_PERSISTENT,
-        (const void *sent, const int *n_sent, const int *sent_at, MPI_Datatype sent_type,
-         void *received, const int *n_received, const int *received_at, MPI_Datatype
-         received_type, MPI_Comm comm, MPI_Info info, MPI_Request *request),
-        (sent, n_sent, sent_at, sent_type, received, n_received, received_at,
-         received_type, comm, info, request))
-PASS_ON(Alltoallw_init, "Alltoallw_init", CP_PERSISTENT,
-        (const void *sent, const int *n_sent, const int *sent_at, const MPI_Datatype
-         *sent_types, void *received, const int *n_received, const int *received_at, const
-         MPI_Datatype *received_types, MPI_Comm comm, MPI_Info info, MPI_Request
-         *request),
-        (sent, n_sent, sent_at, sent_types, received, n_received, received_at,
-         received_types, comm, info, request))
-PASS_ON(Neighbor_allgather_init, "Neighbor_allgather_init", CP_PERSISTENT,
-        (const void *sent, int n_sent, MPI_Datatype sent_type, void *received, int
-         n_received, MPI_Datatype received_type, MPI_Comm comm, MPI_Info info, MPI_Request
-         *request),
-        (sent, n_sent, sent_type, received, n_received, received_type, comm, info,
-         request))
-PASS_ON(Neighbor_alltoall_init, "Neighbor_alltoall_init", CP_PERSISTENT,
-        (const void *sent, int n_sent, MPI_Datatype sent_type, void *received, int
-         n_received, MPI_Datatype received_type, MPI_Comm comm, MPI_Info info, MPI_Request
-         *request),
-        (sent, n_sent, sent_type, received, n_received, received_type, comm, info,
-         request))
-PASS_ON(Neighbor_allgatherv_init, "Neighbor_allgatherv_init", CP_PERSISTENT,
-        (const void *sent, int n_sent, MPI_Datatype sent_type, void *received, const int
-         *n_received, const int *received_at, MPI_Datatype received_type, MPI_Comm comm,
-         MPI_Info info, MPI_Request *request),
-        (sent, n_sent, sent_type, received, n_received, received_at, received_type, comm,
-         info, request))
-PASS_ON(Neighbor_alltoallv_init, "Neighbor_alltoallv_init", CP_PERSISTENT,
-        (const void *sent, const int *n_sent, const int *sent_at, MPI_Datatype sent_type,
-         void *received, const int *n_received, const int *received_at, MPI_Datatype
-         received_type, MPI_Comm comm, MPI_Info info, MPI_Request *request),
-        (sent, n_sent, sent_at, sent_type, received, n_received, received_at,
-         received_type, comm, info, request))
-PASS_ON(Neighbor_alltoallw_init, "Neighbor_alltoallw_init", CP_PERSISTENT,
-        (const void *sent, const int *n_sent, const MPI_Aint *sent_at, const MPI_Datatype
-         *sent_types, void *received, const int *n_received, const MPI_Aint *received_at,
-         const MPI_Datatype *received_types, MPI_Comm comm, MPI_Info info, MPI_Request
-         *request),
-        (sent, n_sent, sent_at, sent_types, received, n_received, received_at,
-         received_types, comm, info, request))
+/* What is in parentheses, to be continued. */
+#define OPEN(...) __VA_ARGS__
+#define PERSISTENT(name, parameters, arguments) \
+    PASS_ON(name##_init, #name "_init", CP_PERSISTENT, \
+            (OPEN parameters, MPI_Info info, MPI_Request *request), \
+            (OPEN arguments, info, request))
+/* The non-blocking and the persistent form of a collective: its name after MPI_I, its name, and its
+ * own parameters and arguments, to which both forms add some. */
+#define FORMS(lower, name, parameters, arguments) \
+    PASS_ON(I##lower, "I" #lower, CP_NONBLOCKING, (OPEN parameters, MPI_Request *request), \
+            (OPEN arguments, request)) \
+    PERSISTENT(name, parameters, arguments)
+#define NEIGHBORHOOD(name, parameters, arguments) \
+    PASS_ON(name, #name, CP_NEIGHBORHOOD, parameters, arguments) \
+    PERSISTENT(name, parameters, arguments)
+
+/* Parameters that collectives have in common. */
+#define REDUCED const void *sent, void *received, int count, MPI_Datatype type, MPI_Op op
+#define SENT const void *sent, int n_sent, MPI_Datatype sent_type
+#define SENT_V const void *sent, const int *n_sent, const int *sent_at, MPI_Datatype sent_type
+#define RECEIVED void *received, int n_received, MPI_Datatype received_type
+#define RECEIVED_V \
+    void *received, const int *n_received, const int *received_at, MPI_Datatype received_type
+/* Of calls with a datatype per rank, displacements are int, or MPI_Aint among neighbors. */
+#define TYPED(at) \
+    const void *sent, const int *n_sent, const at *sent_at, const MPI_Datatype *sent_types, \
+        void *received, const int *n_received, const at *received_at, \
+        const MPI_Datatype *received_types
+#define PASSED_TYPED \
+    sent, n_sent, sent_at, sent_types, received, n_received, received_at, received_types
+
+FORMS(barrier, Barrier, (MPI_Comm comm), (comm))
+FORMS(bcast, Bcast, (void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm),
+      (buffer, count, type, root, comm))
+FORMS(reduce, Reduce, (REDUCED, int root, MPI_Comm comm),
+      (sent, received, count, type, op, root, comm))
+FORMS(allreduce, Allreduce, (REDUCED, MPI_Comm comm), (sent, received, count, type, op, comm))
+FORMS(scan, Scan, (REDUCED, MPI_Comm comm), (sent, received, count, type, op, comm))
+FORMS(exscan, Exscan, (REDUCED, MPI_Comm comm), (sent, received, count, type, op, comm))
+FORMS(reduce_scatter_block, Reduce_scatter_block, (REDUCED, MPI_Comm comm),
+      (sent, received, count, type, op, comm))
+FORMS(reduce_scatter, Reduce_scatter,
+      (const void *sent, void *received, const int *counts, MPI_Datatype type, MPI_Op op,
+       MPI_Comm comm),
+      (sent, received, counts, type, op, comm))
+FORMS(gather, Gather, (SENT, RECEIVED, int root, MPI_Comm comm),
+      (sent, n_sent, sent_type, received, n_received, received_type, root, comm))
+FORMS(scatter, Scatter, (SENT, RECEIVED, int root, MPI_Comm comm),
+      (sent, n_sent, sent_type, received, n_received, received_type, root, comm))
+FORMS(allgather, Allgather, (SENT, RECEIVED, MPI_Comm comm),
+      (sent, n_sent, sent_type, received, n_received, received_type, comm))
+FORMS(alltoall, Alltoall, (SENT, RECEIVED, MPI_Comm comm),
+      (sent, n_sent, sent_type, received, n_received, received_type, comm))
+FORMS(gatherv, Gatherv, (SENT, RECEIVED_V, int root, MPI_Comm comm),
+      (sent, n_sent, sent_type, received, n_received, received_at, received_type, root, comm))
+FORMS(scatterv, Scatterv, (SENT_V, RECEIVED, int root, MPI_Comm comm),
+      (sent, n_sent, sent_at, sent_type, received, n_received, received_type, root, comm))
+FORMS(allgatherv, Allgatherv, (SENT, RECEIVED_V, MPI_Comm comm),
+      (sent, n_sent, sent_type, received, n_received, received_at, received_type, comm))
+FORMS(alltoallv, Alltoallv, (SENT_V, RECEIVED_V, MPI_Comm comm),
+      (sent, n_sent, sent_at, sent_type, received, n_received, received_at, received_type, comm))
+FORMS(alltoallw, Alltoallw, (TYPED(int), MPI_Comm comm), (PASSED_TYPED, comm))
+PASS_ON(Alltoallw, "alltoallw", CP_TYPES, (TYPED(int), MPI_Comm comm), (PASSED_TYPED, comm))
+NEIGHBORHOOD(Neighbor_allgather, (SENT, RECEIVED, MPI_Comm comm),
+             (sent, n_sent, sent_type, received, n_received, received_type, comm))
+NEIGHBORHOOD(Neighbor_alltoall, (SENT, RECEIVED, MPI_Comm comm),
+             (sent, n_sent, sent_type, received, n_received, received_type, comm))
+NEIGHBORHOOD(Neighbor_allgatherv, (SENT, RECEIVED_V, MPI_Comm comm),
+             (sent, n_sent, sent_type, received, n_received, received_at, received_type, comm))
+NEIGHBORHOOD(Neighbor_alltoallv, (SENT_V, RECEIVED_V, MPI_Comm comm),
+             (sent, n_sent, sent_at, sent_type, received, n_received, received_at, received_type,
+              comm))
+NEIGHBORHOOD(Neighbor_alltoallw, (TYPED(MPI_Aint), MPI_Comm comm), (PASSED_TYPED, comm))
