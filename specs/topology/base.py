@@ -1,4 +1,4 @@
-"""What all topologies have: links of some levels, with rates and latencies."""
+"""Fields of all topologies: links of some levels, with rates and latencies."""
 
 from __future__ import annotations
 
