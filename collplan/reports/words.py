@@ -52,7 +52,12 @@ def winners(comparison: Comparison) -> Iterator[str]:
     ):
         own = list(run)
         last = own[-1]
-        verb = "wins" if is_sure else "is the best of those simulated"
+        if not is_sure:
+            verb = "is the best of those simulated"
+        elif _has_equal(comparison, name, last):
+            verb = "is one of the fastest"
+        else:
+            verb = "wins"
         where = f"at {format_bytes(last)}"
         if len(own) > 1:
             where = f"from {format_bytes(own[0])} to {format_bytes(last)}"
@@ -69,11 +74,7 @@ def _distances(comparison: Comparison, name: str, size: int) -> Iterator[str]:
     time = comparison.makespans[name, size]
     if time <= 0:
         return
-    others = {
-        other: seconds
-        for (other, at), seconds in comparison.makespans.items()
-        if at == size and other != name
-    }
+    others = _others(comparison, name, size)
     if others:
         second = min(others, key=lambda other: others[other])
         yield _ahead(others[second] / time, second)
@@ -82,6 +83,21 @@ def _distances(comparison: Comparison, name: str, size: int) -> Iterator[str]:
     bound = comparison.bounds[size].time_s
     if bound > 0:
         yield f"{time / bound:.3g} times the bound"
+
+
+def _others(comparison: Comparison, name: str, size: int) -> dict[str, float]:
+    """Return the makespans of all other candidates of a size."""
+    return {
+        other: seconds
+        for (other, at), seconds in comparison.makespans.items()
+        if at == size and other != name
+    }
+
+
+def _has_equal(comparison: Comparison, name: str, size: int) -> bool:
+    """Return whether another candidate takes the same time."""
+    time = comparison.makespans[name, size]
+    return any(other < AS_FAST * time for other in _others(comparison, name, size).values())
 
 
 def _ahead(factor: float, other: str) -> str:

@@ -43,6 +43,7 @@ def test_times_that_do_not_differ_are_not_called_faster() -> None:
     (size,) = comparison.sizes
     comparison.makespans["other", size] = comparison.makespans[comparison.leading[size], size]
     (line,) = winners(comparison)
+    assert line.startswith(f"{comparison.leading[size]} is one of the fastest at 4 MiB (")
     assert ", as fast as other" in line
     assert "1.00 times" not in line
 
