@@ -108,10 +108,13 @@ def run(line: list[str], program: Path, target: str, mark: str) -> Counter[str]:
             if not wait_until(is_there, PATIENCE_S):
                 raise SystemExit(f"{' '.join(line)}: there was no {target} within {PATIENCE_S} s")
             time.sleep(1.5)  # plans are made, and run
-            os.kill(found[-1] or 0, signal.SIGKILL)
+            assert found[-1] is not None
+            os.kill(found[-1], signal.SIGKILL)
             if target == "helper":
                 time.sleep(0.5)
                 job.terminate()
+        else:
+            wait_until(lambda: job.poll() is not None, PATIENCE_S)
         wait_until(lambda: not processes(mark), LEFT_S)
         left = {"process": len(processes(mark)), "shared memory": len(shared_memory() - before)}
         return Counter({**left, "socket": sum(path.is_socket() for path in folder.rglob("*"))})

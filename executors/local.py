@@ -15,7 +15,7 @@ from collplan.planner.errors import DeadlockError
 from collplan.planner.plan.fold import require_unfolded
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import Buffer, Op, Plan
-from collplan.planner.plan.ragged import ON_START, Extents
+from collplan.planner.plan.ragged import ON_START, Extents, blocks_of
 from collplan.planner.verify.agreed_calls import without_calls
 from collplan.specs import numpy_dtype
 
@@ -153,12 +153,9 @@ class _Run:
         places = []
         for i in range(extents.indptr[row], extents.indptr[row + 1]):
             buffer = rank_buffers[extents.buffer[i]]
-            stride, repeat, stride2, repeat2 = self.patterns[extents.pattern[i]]
-            offset, count = int(extents.offset[i]), int(extents.count[i])
-            for outer in range(repeat2):
-                for inner in range(repeat):
-                    low = offset + outer * stride2 + inner * stride
-                    places.append(buffer[low : low + count])
+            block = int(extents.offset[i]), int(extents.count[i])
+            for low, high in blocks_of(*block, self.patterns[extents.pattern[i]]):
+                places.append(buffer[low:high])
         return places
 
     def _read(self, extents: Extents, row: int) -> Array:

@@ -42,10 +42,11 @@ class ConvertOptions(Options):
 def command(options: ConvertOptions) -> int:
     """Read a schedule in MSCCL's XML, prove it, and write it as a plan file.
 
-    The plan can be shown, drawn, priced and run like any other. Exit status 1 if the schedule is
-    wrong; the counter-example names steps or tasks, and no plan is written.
+    The plan can be shown, drawn, priced and run like any other. Very large schedules are not
+    proved, and a warning says so. Exit status 1 if the schedule is wrong; the counter-example
+    names steps or tasks, and no plan is written.
     """
-    from collplan.planner.formats.msccl import read_msccl
+    from collplan.planner.formats.msccl import plan_of
     from collplan.planner.formats.msccl_read import MscclError, read_schedule
     from collplan.planner.formats.npz import save
 
@@ -54,15 +55,17 @@ def command(options: ConvertOptions) -> int:
     require_regular(source, "schedule")
     try:
         with spinner(f"reading {source}"):
-            plan = read_msccl(
-                source,
+            schedule = read_schedule(source)
+            plan = plan_of(
+                schedule,
+                str(source),
                 machine=_machine(options.machine),
                 count=_count(options),
                 datatype=options.datatype,
                 op=options.op,
                 root=options.root,
             )
-        _prove(plan, source)
+        is_proved = _prove(plan, source)
     except MscclError:
         raise
     except PlanError as error:
@@ -71,7 +74,6 @@ def command(options: ConvertOptions) -> int:
         print_result(refuted, f"{error.kind}: {text}", as_json=options.as_json)
         return 1
     save(plan, options.output)
-    schedule = read_schedule(source)
     needs = {
         "thread_blocks": len(schedule.blocks),
         "channels": schedule.n_channels,
@@ -81,6 +83,7 @@ def command(options: ConvertOptions) -> int:
     }
     document = {
         "ok": True,
+        "proved": is_proved,
         "output": str(options.output),
         "collective": schedule.collective,
         "in_place": schedule.is_in_place,
@@ -117,35 +120,43 @@ def _count(options: ConvertOptions) -> int | None:
     return n_bytes // itemsize
 
 
-def _prove(plan: Plan, source: Path) -> None:
-    """Prove a plan, or warn that it is too large for that."""
+def _prove(plan: Plan, source: Path) -> bool:
+    """Prove a plan, or warn that it is too large for that; return whether it is proved."""
     from collplan.planner.passes.registry import VERIFY_LIMIT
     from collplan.planner.verify import verify
 
     if plan.n_tasks > VERIFY_LIMIT:
         warn(f"{source}: is not proved, as it has {plan.n_tasks} tasks; 'collplan verify' does it")
-        return
+        return False
     with spinner(f"proving {plan.n_tasks} tasks"):
         verify(plan)
+    return True
 
 
 def _report(plan: Plan, document: dict[str, Any]) -> str:
     needs = document["left_out"]
     place = " in place" if document["in_place"] else ""
+    done = "proved" if document["proved"] else "read"
     lines = [
-        f"proved: {document['collective']}{place} on {document['n_ranks']} GPUs, "
+        f"{done}: {document['collective']}{place} on {document['n_ranks']} GPUs, "
         f"{document['n_chunks']} chunks: {document['n_steps']} steps are {plan.n_tasks} tasks",
         f"left out, as only MSCCL's runtime needs them: {needs['thread_blocks']} thread blocks, "
-        f"{needs['channels']} channels, protocol {needs['protocol'] or 'unsaid'}, sizes from "
-        f"{_said(needs['min_bytes'])} to {_said(needs['max_bytes'])} bytes",
+        f"{needs['channels']} channels, {_described(needs)}",
     ]
-    if plan.spec is None:
+    if plan.spec is None and document["proved"]:
         lines.append(
-            f"{document['collective']} is no collective that collplan knows: proved is that "
-            f"messages match, and that there are no deadlocks and no races"
+            f"collplan does not know the collective {document['collective']}: it proved that "
+            f"messages match, and that there are no deadlocks and no races, but not the result"
         )
     return "\n".join([*lines, f"wrote {document['output']}"])
 
 
-def _said(number: int | None) -> str:
-    return "unsaid" if number is None else str(number)
+def _described(needs: dict[str, Any]) -> str:
+    """Return the protocol and the range of sizes of a schedule, as far as it has them."""
+    protocol = needs["protocol"]
+    words = [f"protocol {protocol}" if protocol else "no protocol"]
+    if needs["min_bytes"] is not None:
+        words.append(f"from {needs['min_bytes']} bytes")
+    if needs["max_bytes"] is not None:
+        words.append(f"up to {needs['max_bytes']} bytes")
+    return ", ".join(words)

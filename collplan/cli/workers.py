@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from collplan.own_algorithms import FILES, import_own
+from collplan.specs.documents import read_document
 from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ INTERPRETED: Final = 100
 """Factor by which simulations take longer that are not compiled yet."""
 CONNECT_S: Final = 20
 """Seconds within which a scheduler of dask must answer."""
-MOST_BYTES: Final = 1 << 20
-"""Size of a scheduler's file that is read at most."""
 
 
 @contextmanager
@@ -104,10 +102,7 @@ def _dask_workers(scheduler: str) -> Iterator[Executor | None]:
 
 def _address_in(path: Path) -> str:
     """Return the address in a scheduler's file."""
-    found: Any = None
-    if path.stat().st_size <= MOST_BYTES:
-        with suppress(ValueError, RecursionError):
-            found = json.loads(path.read_text(encoding="utf-8"))
+    found = read_document(path, "file of a scheduler")
     address = found.get("address") if isinstance(found, dict) else None
     if not isinstance(address, str):
         raise CollplanError(

@@ -47,17 +47,16 @@ def winners(comparison: Comparison) -> Iterator[str]:
     the bound, and what the candidate does.
     """
     sizes = [size for size in comparison.sizes if size in comparison.leading]
-    for (name, is_sure), run in groupby(
-        sizes, key=lambda size: (comparison.leading[size], size in comparison.best)
-    ):
+
+    def verdict(size: int) -> tuple[str, str]:
+        name = comparison.leading[size]
+        if size not in comparison.best:
+            return name, "is the best of those simulated"
+        return name, "is one of the fastest" if _has_equal(comparison, name, size) else "wins"
+
+    for (name, verb), run in groupby(sizes, key=verdict):
         own = list(run)
         last = own[-1]
-        if not is_sure:
-            verb = "is the best of those simulated"
-        elif _has_equal(comparison, name, last):
-            verb = "is one of the fastest"
-        else:
-            verb = "wins"
         where = f"at {format_bytes(last)}"
         if len(own) > 1:
             where = f"from {format_bytes(own[0])} to {format_bytes(last)}"

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from collplan.planner.arrays import Ints, csr
+from collplan.planner.arrays import Floats, Ints, csr
 from collplan.planner.topology import Fabric
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +37,7 @@ class LinkLoads:
         begin, link = fabric.node_routes(source, dest, lane)
         message = csr.row_numbers(begin)
         latency: Floats = np.zeros(len(source))
-        np.add.at(latency, message, fabric.latency_ns[link])
+        latency += np.bincount(message, fabric.latency_ns[link], minlength=len(source))
         link = link.astype(np.int64)
         return cls(message, link, 1e9 / fabric.bandwidth[link], latency)
 

@@ -19,7 +19,7 @@ from collplan.planner.collective.operations import (
 from collplan.planner.errors import PlanError
 from collplan.planner.memory import require_memory
 from collplan.planner.plan.fold import require_unfolded
-from collplan.planner.plan.plan import Buffer, Extent, Op, Plan
+from collplan.planner.plan.plan import Buffer, Op, Plan
 from collplan.planner.plan.ragged import ON_START
 from collplan.planner.verify.agreed_calls import without_calls
 from collplan.planner.verify.order import Execution
@@ -250,7 +250,7 @@ class Finish:
     Parameters
     ----------
     written : tuple of (int, int, Gather)
-        Where in the buffer elements lie that have been written, and they.
+        The begin and end of every stretch of the buffer that was written, and its elements.
     dtype : dtype
     """
 
@@ -319,7 +319,7 @@ class _Tracing:
             parts = [
                 part
                 for extent in task.reads
-                for low, high in _blocks(extent)
+                for low, high in extent.blocks()
                 for part in memory[extent.buffer].read(low, high)
             ]
             needed = {}
@@ -331,7 +331,7 @@ class _Tracing:
                 function = self._combine(row, gather)
         start = 0
         for extent in task.writes:
-            for low, high in _blocks(extent):
+            for low, high in extent.blocks():
                 memory[extent.buffer].write(low, high, self.keys[row], start)
                 start += high - low
         return function, *dict.fromkeys((*needed, *self._waits(row)))
@@ -380,12 +380,3 @@ class _Tracing:
         is_last = plan.rank == rank
         is_last[plan.deps.task[plan.deps.kind & ON_START == 0]] = False
         return np.flatnonzero(is_last).tolist()
-
-
-def _blocks(extent: Extent) -> Iterable[tuple[int, int]]:
-    """Yield the first element of every block of an extent, and the one past the last."""
-    stride, repeat, stride2, repeat2 = extent.pattern
-    for outer in range(repeat2):
-        for inner in range(repeat):
-            low = extent.offset + outer * stride2 + inner * stride
-            yield low, low + extent.count

@@ -89,7 +89,34 @@ def read_msccl(
     Cowan, Maleki, Musuvathi, Saarikivi, Xiong, "MSCCLang: Microsoft Collective Communication
     Language", ASPLOS 2023, section 4.
     """
-    schedule = read_schedule(path)
+    return plan_of(
+        read_schedule(path),
+        str(path),
+        machine=machine,
+        count=count,
+        datatype=datatype,
+        op=op,
+        root=root,
+    )
+
+
+def plan_of(
+    schedule: Schedule,
+    path: str,
+    *,
+    machine: Machine | None = None,
+    count: int | None = None,
+    datatype: str = "float32",
+    op: str = "sum",
+    root: int = 0,
+) -> Plan:
+    """Return the plan of a schedule that has been read from a file; see `read_msccl`.
+
+    GPUs are ranks. A receive, a reduction and a send that MSCCL does in one step are a task each,
+    and thread blocks and channels are gone. Of the order in which steps run, the plan keeps what
+    conflicting accesses to memory need. Where the file does not order two such accesses, the plan
+    does not either, so that its proof finds the race.
+    """
     try:
         order = schedule.order()
     except DeadlockError as error:
@@ -101,8 +128,8 @@ def read_msccl(
             f"machine: has {machine.n_ranks} ranks, {path} is for {schedule.n_gpus} GPUs; "
             f"give one of as many"
         )
-    spec, elements = _spec_of(schedule, str(path), machine, count, datatype, op, root)
-    memory = _Memory(schedule, str(path), spec, elements)
+    spec, elements = _spec_of(schedule, path, machine, count, datatype, op, root)
+    memory = _Memory(schedule, path, spec, elements)
     plan = _Builder(schedule, order, memory, machine, frozenset()).plan()
     landed = _overtaken(plan)
     return _Builder(schedule, order, memory, machine, landed).plan() if landed else plan
@@ -117,7 +144,7 @@ def _overtaken(plan: Plan) -> frozenset[tuple[int, int, int]]:
     try:
         completion_order(plan, *match_messages(plan))
     except MatchError:
-        return frozenset()  # The proof says it.
+        return frozenset()  # verify says what is wrong
     except DeadlockError:
         pass
     else:

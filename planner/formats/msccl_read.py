@@ -1,11 +1,4 @@
-"""Read schedules in MSCCL's XML.
-
-A file lists the steps of the thread blocks of every GPU on chunks of buffers. A schedule
-becomes a plan: GPUs are ranks, a receive, a reduction and a send that MSCCL does in one step are
-a task each, and thread blocks and channels are gone. Of the order in which steps run, the plan
-keeps what conflicting accesses to memory need. Where the file does not order such a pair,
-neither does the plan, so that its proof finds the race.
-"""
+"""Read schedules in MSCCL's XML: steps of thread blocks on chunks of buffers, for every GPU."""
 
 from __future__ import annotations
 

@@ -34,6 +34,8 @@ def write_programs(plan: Plan, path: str | Path) -> None:
     ------
     PlanError
         If the plan has the tasks of one rank or node only.
+    MemoryLimitError
+        If the document takes more memory than there is.
     """
     write_text(Path(path), json.dumps(programs(plan), separators=(",", ":")) + "\n")
 
@@ -45,6 +47,11 @@ def programs(plan: Plan) -> dict[str, Any]:
     -------
     dict
         Its fields are described on the page on interchange.
+
+    Raises
+    ------
+    PlanError, MemoryLimitError
+        As of `write_programs`.
     """
     require_unfolded(plan, "written as programs")
     if plan.only_rank is not None:
@@ -106,9 +113,6 @@ def _task(plan: Plan, task: Task) -> dict[str, Any]:
 
 def _blocks(extent: Extent) -> Iterator[list[Any]]:
     """Yield every contiguous block of an extent: buffer, offset and count."""
-    stride, repeat, stride2, repeat2 = extent.pattern
     name = Buffer(extent.buffer).name.lower()
-    for outer in range(repeat2):
-        for inner in range(repeat):
-            offset = extent.offset + outer * stride2 + inner * stride
-            yield [name, int(offset), int(extent.count)]
+    for low, high in extent.blocks():
+        yield [name, int(low), int(high - low)]

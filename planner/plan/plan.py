@@ -31,6 +31,7 @@ from collplan.planner.plan.ragged import (
     Int32s,
     Int64s,
     Stored,
+    blocks_of,
 )
 from collplan.planner.plan.views import view
 
@@ -91,6 +92,10 @@ class Extent:
         if repeat1 > 1:
             text += f"x{repeat1}@{stride1}"
         return text
+
+    def blocks(self) -> Iterator[tuple[int, int]]:
+        """Yield the first element of every contiguous block, and the one past the last."""
+        return blocks_of(self.offset, self.count, self.pattern)
 
 
 @dataclass(frozen=True, slots=True)

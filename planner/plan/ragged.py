@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, get_origin, get_type_hints
 
@@ -20,6 +21,21 @@ Int16s = Annotated[Ints, np.int16]
 Int32s = Annotated[Ints, np.int32]
 Int64s = Annotated[Ints, np.int64]
 """Columns, with the types in which a plan stores them."""
+
+
+def blocks_of(offset: int, count: int, pattern: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first element of every contiguous block of an extent, and the one past the last.
+
+    Examples
+    --------
+    >>> list(blocks_of(3, 2, (10, 2, 0, 1)))
+    [(3, 5), (13, 15)]
+    """
+    stride, repeat, stride2, repeat2 = pattern
+    for outer in range(repeat2):
+        for inner in range(repeat):
+            low = offset + outer * stride2 + inner * stride
+            yield low, low + count
 
 
 class Stored:

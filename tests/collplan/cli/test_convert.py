@@ -53,6 +53,20 @@ def test_algorithms_of_others_are_proved_priced_drawn_and_run(
     assert "correct, checked against numpy" in done.stdout
 
 
+def test_what_is_too_large_to_be_proved_is_not_called_proved(
+    collplan: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collplan.planner.passes.registry.VERIFY_LIMIT", 1)
+    plan, source = collplan.folder / "x.plan", example(collplan.folder, "ndv5_ag-16m.xml")
+    made = collplan("convert", source, "-o", plan, "--size", "4KiB")
+    assert made.status == 0, made
+    assert made.out.startswith("read: allgather")
+    assert f"{source}: is not proved, as it has " in made.err
+    assert "proved:" not in made.out
+    document = collplan("convert", source, "-o", plan, "--size", "4KiB", "--json").json()
+    assert document["proved"] is False
+
+
 def test_round_trip_by_commands(collplan: CommandLine) -> None:
     spec = collplan.write_spec(machine={"nodes": 2, "ranks_per_node": 2})
     xml, plan = collplan.folder / "x.xml", collplan.folder / "x.plan"

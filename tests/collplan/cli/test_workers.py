@@ -70,10 +70,15 @@ def test_mistakes(collplan: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Non
         error = collplan("compare", spec, "--dask", address).error()
         assert f"--dask: no scheduler of dask.distributed at '{address}'" in error
     broken = collplan.folder / "scheduler.json"
-    for text in ("{}", "[" * 100_000, "\ufeff", '{"address": 3}', " " * (1 << 20) + "{}"):
+    for text, words in (
+        ("{}", f"--dask: {broken} is no file that 'dask scheduler"),
+        ('{"address": 3}', f"--dask: {broken} is no file that 'dask scheduler"),
+        ("[" * 100_000, f"{broken}: nested too deeply; use at most 32 levels"),
+        ("\ufeff", f"{broken}: line 1: Unexpected UTF-8 BOM"),
+        (" " * (1 << 25) + "{}", f"{broken}: is larger than 32 MiB; a file of a scheduler is"),
+    ):
         broken.write_text(text)
-        error = collplan("compare", spec, "--dask", str(broken)).error()
-        assert f"--dask: {broken} is no file that 'dask scheduler" in error
+        assert words in collplan("compare", spec, "--dask", str(broken)).error()
     error = collplan("tune", spec, "-o", str(collplan.folder / "t"), "--dask", "x").error()
     assert "--dask: measures nothing; give it with --list" in error
     monkeypatch.setitem(sys.modules, "distributed", None)
