@@ -155,8 +155,11 @@ def _described(needs: dict[str, Any]) -> str:
     """Return the protocol and the range of sizes of a schedule, as far as it has them."""
     protocol = needs["protocol"]
     words = [f"protocol {protocol}" if protocol else "no protocol"]
-    if needs["min_bytes"] is not None:
-        words.append(f"from {needs['min_bytes']} bytes")
-    if needs["max_bytes"] is not None:
-        words.append(f"up to {needs['max_bytes']} bytes")
+    low, high = needs["min_bytes"], needs["max_bytes"]
+    if low is not None and high is not None:
+        words.append(f"sizes from {low} to {high} bytes")
+    elif low is not None:
+        words.append(f"sizes from {low} bytes")
+    elif high is not None:
+        words.append(f"sizes up to {high} bytes")
     return ", ".join(words)
