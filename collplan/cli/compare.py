@@ -21,12 +21,13 @@ from collplan.cli.options import (
     split_list,
 )
 from collplan.cli.workers import workers
-from collplan.reports.output import Document, print_json, print_result
+from collplan.reports.output import print_json, print_result
 from collplan.reports.progress import progress_bar, shows_progress, spinner
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
+    from collplan.reports.recording import Recording
     from collplan.select.compared import Comparison
 
 
@@ -116,13 +117,13 @@ def write_html(
     spec: PlanSpec,
     comparison: Comparison,
     sources: list[str],
-    measured: Document | None = None,
+    recording: Recording | None = None,
 ) -> None:
     """Write a report, and say so on a terminal."""
     from collplan.reports.html.page import write_report
 
     with spinner(f"writing {path}"):
-        write_report(path, spec, comparison, sources, measured)
+        write_report(path, spec, comparison, sources, recording)
 
 
 def _count_designs(specs: list[PlanSpec], patterns: list[str], options: CompareOptions) -> int:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -20,21 +19,18 @@ from collplan.cli.options import (
     parse_counts,
 )
 from collplan.cli.options import split_list as split
-from collplan.reports.output import Document, print_result, require_folder
+from collplan.reports.output import print_result, require_folder
 from collplan.specs import PlanSpec
-from collplan.specs.documents import require_regular
 from collplan.specs.errors import CollplanError
 from collplan.specs.request import Method
+
+if TYPE_CHECKING:
+    from collplan.reports.recording import Recording
 
 SECONDS: Final = 10.0
 """Default limit of the time that each processor works, in seconds."""
 _FACTORS: Final = (64, 8)
 """Divisors of the spec's own size that give the smaller sizes by default."""
-_MOST_BYTES: Final = 1 << 25
-"""Size of a recording that is read at most."""
-_NUMBERS: Final = (
-    "ranks", "bytes", "median_s", "native_median_s", "predicted_s", "measured_s",
-)  # fmt: skip
 
 
 class ReportOptions(Options):
@@ -53,7 +49,7 @@ class ReportOptions(Options):
         "SECONDS", "Time per processor for estimates and simulations.", default=SECONDS, min=0
     )
     measured: Path | None = option(
-        "FILE", "What 'collplan run --predict --json' printed, to show beside the prediction."
+        "FILE", "What 'collplan run --predict --record' wrote, to show beside the prediction."
     )
     dask: DaskScheduler = None
     as_json: Json = False
@@ -68,8 +64,10 @@ def command(options: ReportOptions) -> int:
     """
     require_folder("--output", options.output)
     spec, others = _read_specs(options.sources)
-    measured = None if options.measured is None else read_recording(options.measured, spec)
+    recording = _read_recording(options.measured, spec)
     counts = _default_counts(spec) if options.sizes is None else parse_counts(options.sizes, spec)
+    if recording is not None and recording.timeline is not None:
+        counts = sorted({*counts, recording.count})
     patterns = [] if options.candidates is None else split(options.candidates)
     comparison = compare_with_progress(
         [spec.with_count(count) for count in counts],
@@ -79,7 +77,7 @@ def command(options: ReportOptions) -> int:
         others=others,
     )
     sources = list(map(str, options.sources))
-    write_html(options.output, spec, comparison, sources, measured)
+    write_html(options.output, spec, comparison, sources, recording)
     document = {
         "output": str(options.output),
         "bytes": options.output.stat().st_size,
@@ -110,6 +108,14 @@ def _read_specs(paths: list[Path]) -> tuple[PlanSpec, dict[str, Method]]:
     return spec, others
 
 
+def _read_recording(path: Path | None, spec: PlanSpec) -> Recording | None:
+    if path is None:
+        return None
+    from collplan.reports.recording import read_recording
+
+    return read_recording(path, spec)
+
+
 def _default_counts(spec: PlanSpec) -> list[int]:
     """Return the spec's own count, and smaller and larger ones where the collective has them."""
     own = spec.collective.count
@@ -123,57 +129,3 @@ def _default_counts(spec: PlanSpec) -> list[int]:
     except CollplanError:
         return [own]
     return counts
-
-
-def read_recording(path: Path, spec: PlanSpec) -> Document:
-    """Return what a run recorded.
-
-    Raises
-    ------
-    CollplanError
-        If the file holds no recording, or one of another number of ranks.
-    """
-    require_regular(path, "recording")
-    if path.stat().st_size > _MOST_BYTES:
-        raise CollplanError(f"--measured: {path} has more than {_MOST_BYTES} bytes; it is none")
-    try:
-        found: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        found = None
-    if not _is_recording(found):
-        raise CollplanError(
-            f"--measured: {path} is not what 'collplan run --predict --json' prints; "
-            f"redirect its output into a file"
-        )
-    if found["ranks"] != spec.machine.n_ranks:
-        raise CollplanError(
-            f"--measured: {path} is of {found['ranks']} ranks, the spec has "
-            f"{spec.machine.n_ranks}; run the spec itself"
-        )
-    return dict(found)
-
-
-def _is_recording(found: Any) -> bool:
-    def is_number(value: Any) -> bool:
-        is_real = isinstance(value, int | float) and not isinstance(value, bool)
-        return is_real and 0 <= value < float("inf")
-
-    def is_error(value: Any) -> bool:
-        return value is None or (is_number(abs(value)) if isinstance(value, int | float) else False)
-
-    if not isinstance(found, dict) or not all(is_number(found.get(key)) for key in _NUMBERS):
-        return False
-    phases = found.get("phases")
-    return (
-        isinstance(found.get("library"), str)
-        and is_error(found.get("prediction_error"))
-        and isinstance(phases, list)
-        and all(
-            isinstance(one, dict)
-            and isinstance(one.get("name"), str)
-            and is_number(one.get("measured_s"))
-            and is_number(one.get("simulated_s"))
-            and is_error(one.get("error"))
-            for one in phases
-        )
-    )

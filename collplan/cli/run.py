@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from collplan.cli.options import (
     launcher,
     n_ranks,
     option,
+    output_file,
     parse_processors,
     trace_file,
 )
@@ -67,6 +68,10 @@ class RunOptions(Options):
     )
     predict: bool = flag("--predict", "Also record every task; compare with the machine's model.")
     trace: Path | None = trace_file("Write recorded and simulated tasks")
+    record: Path | None = output_file(
+        "Write what --predict finds, for 'collplan report --measured'."
+    )
+    html: Path | None = output_file("Write the run beside its prediction for a browser.")
     oversubscribe: bool = flag("--oversubscribe", "Allow more than 8 ranks per core.")
     launcher: str | None = launcher()
     as_json: Json = False
@@ -76,12 +81,17 @@ class RunOptions(Options):
         """Return the processors of a node's cores; raise `CollplanError` if these are no list."""
         return parse_processors(self.cores)
 
-    def check_trace(self) -> None:
-        """Raise `CollplanError` where no trace can be written."""
-        if self.trace is not None and not self.predict:
-            raise CollplanError("--trace: shows what --predict finds; add --predict")
-        if self.trace is not None:
-            require_folder("--trace", self.trace)
+    @property
+    def _files(self) -> tuple[tuple[str, Path | None], ...]:
+        return (("--trace", self.trace), ("--record", self.record), ("--html", self.html))
+
+    def check_files(self) -> None:
+        """Raise `CollplanError` where a file of recorded tasks cannot be written."""
+        for name, path in self._files:
+            if path is not None and not self.predict:
+                raise CollplanError(f"{name}: shows what --predict finds; add --predict")
+            if path is not None:
+                require_folder(name, path)
 
 
 def command(options: RunOptions) -> int:
@@ -100,7 +110,7 @@ def command(options: RunOptions) -> int:
     if is_under_mpi():
         return _run_as_rank(options)
     # What is wrong with the input is said once, before any rank is started.
-    options.check_trace()
+    options.check_files()
     wanted = open_source(options.source, options.ranks)
     if not options.oversubscribe:
         n_wanted = wanted.n_ranks if isinstance(wanted, Plan) else wanted.machine.n_ranks
@@ -124,7 +134,7 @@ def _run_as_rank(options: RunOptions) -> int:
     from collplan.measure.timing import WARM_UPS
 
     with one_voice():
-        options.check_trace()
+        options.check_files()
         comm: Any = join_world()
         is_shown = comm.rank == 0 and shows_progress()
         with (
@@ -138,17 +148,37 @@ def _run_as_rank(options: RunOptions) -> int:
 
 
 def _show(options: RunOptions, document: Document, recorded: Recorded | None) -> None:
-    """Print what was measured, then write the trace, which may fail."""
+    """Print what was measured, then write files, which may fail."""
     if document["why_caller"] is not None:
         sys.stderr.write(
             "collplan: warning: communication cores are not used, callers run background tasks: "
             f"{document['why_caller'].replace('bind(cores=[...])', '--cores P,...')}\n"
         )
     print_result(document, print_run, as_json=options.as_json)
-    if options.trace is not None and recorded is not None:
-        write_both(options.trace, *recorded)
+    for path in () if recorded is None else _write(options, document, *recorded):
         if not options.as_json:
-            print_line(f"wrote {options.trace}")
+            print_line(f"wrote {path}")
+
+
+def _write(
+    options: RunOptions, document: Document, timeline: Timeline, times: TaskTimes
+) -> Iterator[Path]:
+    """Write the files of recorded tasks that are wanted, and generate their names."""
+    from collplan.reports.recording import recording_of, write_recording
+
+    if options.trace is not None:
+        write_both(options.trace, timeline, times)
+        yield options.trace
+    recording = recording_of(document, timeline, times)
+    if options.record is not None:
+        write_recording(options.record, recording)
+        yield options.record
+    if options.html is not None:
+        from collplan.reports.html.run_page import write_run
+        from collplan.tune.fingerprint import cpu_model
+
+        write_run(options.html, recording, str(options.source), cpu_model())
+        yield options.html
 
 
 def _measure(
@@ -181,8 +211,9 @@ def _measure(
     if times is None or timeline is None:
         return document, None
     document |= prediction_report(timeline, times)
-    if options.trace is not None:
-        document["trace"] = str(options.trace)
+    for name in ("trace", "record", "html"):
+        if getattr(options, name) is not None:
+            document[name] = str(getattr(options, name))
     return document, (timeline, times)
 
 

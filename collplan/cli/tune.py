@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -127,6 +128,7 @@ class TuneOptions(Options):
     launcher: str | None = launcher()
     progress: Progress = None
     plot: Path | None = plot_file("Draw speed-ups against sizes into an SVG, PNG or PDF file.")
+    html: Path | None = output_file("Write winners and times as a page for a browser.")
     as_json: Json = False
 
     def ranks_to_start(self) -> int | None:
@@ -182,6 +184,8 @@ class TuneOptions(Options):
         if self.output is None:
             raise CollplanError("-o: is missing; say where to write the table, as -o table.yaml")
         require_folder("-o", self.output)
+        if self.html is not None:
+            require_folder("--html", self.html)
         if self.output.exists() and not self.output.is_file():
             raise CollplanError(
                 f"-o: {self.output} is not a regular file, and a table is read again to add to it; "
@@ -326,7 +330,7 @@ def _measure(
 
 
 def _show(options: TuneOptions, document: Document) -> None:
-    """Print what was measured, then plot it, which may fail."""
+    """Print what was measured, then write files, which may fail."""
     from collplan.reports.tuning import plot_speedups, print_tuned, to_json
 
     tuned = document["tuned"]
@@ -336,6 +340,19 @@ def _show(options: TuneOptions, document: Document) -> None:
         print_tuned(tuned, str(options.output))
     if options.plot is not None:
         plot_speedups(options.plot, tuned.table)
+    if options.html is not None:
+        from collplan.reports.html.tune_page import write_tuned
+
+        write_tuned(options.html, tuned, _commands(options))
+
+
+def _commands(options: TuneOptions) -> list[str]:
+    """Return the commands that make a table and use it."""
+    table = shlex.quote(str(options.output))
+    return [
+        shlex.join(["collplan", *sys.argv[1:]]),
+        f"collplan exec --table {table} -n RANKS APP",
+    ]
 
 
 def _parse_percent(text: str) -> float:

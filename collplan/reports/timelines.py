@@ -133,10 +133,11 @@ def _label(plan: Plan, tracks: Tracks, track: int) -> str:
     """Return the name of a track: that of the only rank on a core, or the core's or lane's."""
     node, name = tracks.node[track], tracks.names[track]
     if not tracks.is_lane[track]:
-        core = int(name.split()[1])
+        _, number, *more = name.split()
+        core = int(number)
         (ranks,) = np.nonzero((plan.rank_node == node) & (plan.rank_core == core))
         if len(ranks) == 1:
-            return f"rank {ranks[0]}"
+            return " ".join((f"rank {ranks[0]}", *more))
     return name if plan.n_nodes == 1 else f"node {node} {name}"
 
 

@@ -63,7 +63,7 @@ def gain_of(sweep: Sweep) -> Gain:
     return Gain(min(factors), float(np.mean(factors)), max(factors))
 
 
-def _measured(table: TuningTable) -> list[Sweep]:
+def measured_sweeps(table: TuningTable) -> list[Sweep]:
     return [sweep for sweep in table.sweeps if sweep.points]
 
 
@@ -76,7 +76,7 @@ def to_json(tuned: Tuned) -> dict[str, Any]:
         "wrong": list(tuned.wrong),
         "failed": list(tuned.failures),
         "rows": [_row(sweep, point) for sweep, point in _points(tuned.table)],
-        "gains": [_gain_row(sweep) for sweep in _measured(tuned.table)],
+        "gains": [_gain_row(sweep) for sweep in measured_sweeps(tuned.table)],
         "table": tuned.table.model_dump(mode="json", exclude_none=True),
     }
 
@@ -135,7 +135,7 @@ def print_tuned(tuned: Tuned, output: str) -> None:
         [
             [sweep.name, str(sweep.ranks), str(len(sweep.points))]
             + [f"{factor:.2f}" for factor in gain_of(sweep)]
-            for sweep in _measured(table)
+            for sweep in measured_sweeps(table)
         ],
     )
     resumed = f", {tuned.n_resumed} of them by earlier runs" if tuned.n_resumed else ""
@@ -181,7 +181,7 @@ def plot_speedups(path: Path, table: TuningTable) -> None:
     CollplanError
         If the path does not suit.
     """
-    sweeps = _measured(table)
+    sweeps = measured_sweeps(table)
     many = len({sweep.placement for sweep in sweeps}) > 1
     names = [f"{one.name}, {one.ranks} ranks" if many else one.name for one in sweeps]
     with new_figure(path, (12.0, 4.8)) as figure:

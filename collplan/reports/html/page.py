@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
-import json
 import shlex
 from collections.abc import Iterator, Sequence
 from html import escape
-from importlib import resources
 from pathlib import Path
-from string import Template
 from typing import Any, Final
 
 from collplan.planner.draw.style import OP_LOOKS
 from collplan.planner.errors import PlanError
-from collplan.planner.formats.output_files import replacing
 from collplan.reports.comparison import OWN, curves_of, to_json
 from collplan.reports.html.answer import answer
+from collplan.reports.html.assembly import (
+    assemble,
+    paragraphs,
+    reproduction,
+    section,
+    write_page,
+)
 from collplan.reports.html.machine_picture import describe, picture_of
+from collplan.reports.html.run_page import measured_section, recorded_views
 from collplan.reports.html.views import View, drawing, view_of
 from collplan.reports.output import format_bytes, format_seconds
+from collplan.reports.recording import Recording
 from collplan.reports.words import explain
 from collplan.select.compared import Comparison, bytes_of
 from collplan.specs import PlanSpec
@@ -41,7 +44,7 @@ def write_report(
     spec: PlanSpec,
     comparison: Comparison,
     sources: Sequence[str],
-    measured: Json | None = None,
+    recording: Recording | None = None,
 ) -> None:
     """Write a comparison as one HTML file that loads nothing.
 
@@ -55,8 +58,8 @@ def write_report(
         At least one size was simulated.
     sources : sequence of str
         The files of all specs, for the commands to reproduce the report.
-    measured : dict, optional
-        JSON of ``collplan run --predict --json``.
+    recording : Recording, optional
+        A run, to be shown beside its prediction.
 
     Raises
     ------
@@ -65,42 +68,39 @@ def write_report(
     """
     if not comparison.leading:
         raise CollplanError("report: nothing was simulated; give more time with --seconds")
-    text = page(spec, comparison, sources, measured)
-    with replacing(path, CollplanError) as file:
-        file.write(text.encode())
+    write_page(path, page(spec, comparison, sources, recording))
 
 
 def page(
-    spec: PlanSpec, comparison: Comparison, sources: Sequence[str], measured: Json | None = None
+    spec: PlanSpec,
+    comparison: Comparison,
+    sources: Sequence[str],
+    recording: Recording | None = None,
 ) -> str:
     """Return the text of a report, as of `write_report`."""
     own = bytes_of(spec)
     size = own if own in comparison.leading else max(comparison.leading)
     views = _views(spec, comparison, size)
     data = _document(comparison, views, size)
-    packed = base64.b64encode(gzip.compress(json.dumps(data).encode(), 9, mtime=0)).decode()
     kind, machine = spec.collective.kind, spec.machine
-    title = f"{kind} on {machine.n_ranks:,} ranks"
-    parts = {
-        "title": escape(title),
-        "subtitle": escape(f"{describe(machine)}. Times are simulated on the machine's model."),
-        "answer": "".join(f"<p>{escape(line)}</p>" for line in _answer(comparison, views, size)),
-        "machine": drawing(picture_of(machine)),
-        "measured": _measured(measured),
-        "table": _table(comparison),
-        "explained": _explained(comparison),
-        "reproduce": _reproduce(spec, comparison, size, sources),
-        "css": _asset("report.css"),
-        "data": packed,
-        "plotly": _asset("vendor/plotly-basic.min.js").replace("</script", "<\\/script"),
-        "panzoom": _asset("vendor/svg-pan-zoom.min.js"),
-        "script": _asset("report.js"),
-    }
-    return Template(_asset("report.html")).substitute(parts)
-
-
-def _asset(name: str) -> str:
-    return resources.files(__package__ or "").joinpath(name).read_text(encoding="utf-8")
+    if recording is not None:
+        data["views"] += recorded_views(recording)
+    return assemble(
+        f"{kind} on {machine.n_ranks:,} ranks",
+        f"{describe(machine)}. Times are simulated on the machine's model.",
+        [
+            section("answer", answer=paragraphs(_answer(comparison, views, size))),
+            section("choice"),
+            section("sizes", table=_table(comparison), explained=_explained(comparison)),
+            section("machine", machine=drawing(picture_of(machine))),
+            section("timeline", note=""),
+            section("graph"),
+            section("costs", title="Where the time goes"),
+            "" if recording is None else measured_section(recording),
+            _reproduce(spec, comparison, size, sources),
+        ],
+        data,
+    )
 
 
 def _answer(comparison: Comparison, views: Views, size: int) -> list[str]:
@@ -198,35 +198,6 @@ def _explained(comparison: Comparison) -> str:
     )
 
 
-def _measured(measured: Json | None) -> str:
-    """Return the section on a recorded run, empty without one."""
-    if measured is None:
-        return ""
-    rows = [*measured["phases"]]
-    whole = {"name": "whole", "error": measured["prediction_error"]}
-    rows.append(
-        whole | {"measured_s": measured["measured_s"], "simulated_s": measured["predicted_s"]}
-    )
-    body = "".join(
-        f'<tr><th scope="row">{escape(str(row["name"]))}</th>'
-        f"<td>{format_seconds(row['simulated_s'])}</td><td>{format_seconds(row['measured_s'])}</td>"
-        f"<td>{'' if row['error'] is None else format(row['error'], '+.1%')}</td></tr>"
-        for row in rows
-    )
-    library = escape(str(measured["library"]))
-    return (
-        '<section aria-labelledby="h-measured"><h2 id="h-measured">Predicted beside measured</h2>'
-        f"<p>Recorded on {measured['ranks']} ranks with {library}, "
-        f"{format_bytes(measured['bytes'])}. Median of the plan "
-        f"{format_seconds(measured['median_s'])}, of the native collective "
-        f"{format_seconds(measured['native_median_s'])}.</p>"
-        '<div class="wide" tabindex="0" role="region" aria-label="Predicted and measured times">'
-        '<table><thead><tr><th scope="col">phase</th><th scope="col">predicted</th>'
-        '<th scope="col">measured</th><th scope="col">error</th></tr></thead>'
-        f"<tbody>{body}</tbody></table></div></section>"
-    )
-
-
 def _reproduce(spec: PlanSpec, comparison: Comparison, size: int, sources: Sequence[str]) -> str:
     """Return the specs and the commands that make this report."""
     name = comparison.leading[size]
@@ -245,9 +216,4 @@ def _reproduce(spec: PlanSpec, comparison: Comparison, size: int, sources: Seque
         (f"The spec, {sources[0]}", spec.to_yaml()),
         (f"best.yaml: {name} at {format_bytes(size)}", best.to_yaml()),
     )
-    text = escape("\n".join(commands))
-    return f'<pre tabindex="0" aria-label="Commands">{text}</pre>' + "".join(
-        f"<details><summary>{escape(title)}</summary>"
-        f'<pre tabindex="0" aria-label="{escape(title)}">{escape(text)}</pre></details>'
-        for title, text in blocks
-    )
+    return reproduction(commands, blocks)

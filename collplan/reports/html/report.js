@@ -36,7 +36,7 @@ function fillPlans(plan, beside) {
   const size = Number(at("size").value);
   const there = viewsOf(size);
   const find = (name) => there.find((one) => one.name === name);
-  const leading = data.leading[size];
+  const leading = data.leading?.[size];
   const first = find(plan) || find(leading) || there[0];
   const other = find(beside) || find("native") || there.find((one) => one !== first) || first;
   for (const [id, chosen] of [["plan", first], ["beside", other]]) {
@@ -67,7 +67,15 @@ function plot(id, traces, layoutOf) {
   return Plotly.react(at(id), traces, layout(layoutOf), config);
 }
 
+function timeTicks(seconds) {
+  const decades = Array.from({ length: 14 }, (_, i) => 10 ** (i - 10));
+  const wide = Math.max(...seconds) / Math.min(...seconds) > 1000;
+  const tickvals = decades.flatMap((one) => (wide ? [one] : [one, 2 * one, 5 * one]));
+  return { tickvals, ticktext: tickvals.map((one) => time(one * 1e9)) };
+}
+
 function drawSizes() {
+  if (!at("sizes")) return;
   const size = Number(at("size").value);
   const rows = data.comparison.rows.filter((row) => row.bytes > 0 && row.makespan_s > 0);
   const traces = data.curves.map((name) => {
@@ -86,13 +94,10 @@ function drawSizes() {
     vertical(Math.sqrt(one.low_bytes * one.high_bytes), { dash: "dot", color: "#888888", width: 1 }));
   if (size > 0) shapes.push(vertical(size, { color: "#c8102e", width: 1 }));
   const ticks = data.sizes.filter((one) => one > 0);
-  const decades = Array.from({ length: 14 }, (_, i) => 10 ** (i - 10));
-  const spread = Math.max(...rows.map((row) => row.makespan_s)) / Math.min(...rows.map((row) => row.makespan_s));
-  const times = decades.flatMap((one) => (spread > 1000 ? [one] : [one, 2 * one, 5 * one]));
   plot("sizes", traces, (axis) => ({
     height: 440, shapes, hovermode: "closest",
     xaxis: { ...axis, type: "log", tickvals: ticks, ticktext: ticks.map((one) => data.labels[one]) },
-    yaxis: { ...axis, type: "log", tickvals: times, ticktext: times.map((one) => time(one * 1e9)) },
+    yaxis: { ...axis, type: "log", ...timeTicks(rows.map((row) => row.makespan_s)) },
   }));
 }
 
@@ -217,7 +222,9 @@ function find(event) {
 }
 
 function drawCosts() {
-  const shown = [...new Set([view("plan"), view("beside")])];
+  const all = [...new Set([view("plan"), view("beside")])];
+  const priced = all.filter((one) => Object.keys(one.breakdown).length);
+  const shown = priced.length ? priced : all;
   const kinds = ["latency", "bandwidth", "overhead", "copy", "reduce", "compute", "waiting"];
   const colors = ["#56b4e9", "#0072b2", "#e69f00", "#8a94a3", "#009e73", "#cc79a7", "#d55e00"];
   const names = shown.map((one) => one.name);
@@ -229,7 +236,31 @@ function drawCosts() {
   plot("costs", traces, (axis) => ({ height: 300, barmode: "stack", xaxis: { ...axis, title: { text: "µs of the critical path" } },
     yaxis: { ...axis, autorange: "reversed" }, legend: { orientation: "h", y: -0.35 } }));
   at("lanes").innerHTML = shown.map((one) => one.lanes).join("");
-  at("path").innerHTML = view("plan").path;
+  at("path").innerHTML = (shown.find((one) => one.path) || { path: "" }).path;
+}
+
+function drawTuned() {
+  const sweep = data.sweeps[Number(at("sweep").value)];
+  at("times").innerHTML = sweep.table;
+  const names = [...new Set(sweep.points.flatMap((point) => Object.keys(point.times)))];
+  const score = (name) => Math.min(...sweep.points.map((point) =>
+    name in point.times ? point.times[name][0] / point.times[point.winner][0] : Infinity));
+  const best = [...names].sort((a, b) => score(a) - score(b)).slice(0, 10);
+  const traces = [...new Set([...best, "native"])].map((name) => {
+    const own = sweep.points.filter((point) => name in point.times);
+    const of = (i) => own.map((point) => point.times[name][i]);
+    const medians = of(0);
+    const text = own.map((point) => `${name}<br>${point.label}: ${point.times[name].map((one) => time(one * 1e9)).join(", ")}`);
+    return { name, x: own.map((point) => Math.max(point.bytes, 1)), y: medians, text, hovertemplate: "%{text}<extra></extra>", mode: "lines+markers",
+      error_y: { type: "data", symmetric: false, array: of(2).map((one, i) => one - medians[i]), arrayminus: of(1).map((one, i) => medians[i] - one) },
+      marker: { size: own.map((point) => (point.winner === name ? 12 : 6)), symbol: own.map((point) => (point.winner === name ? "circle-open" : "circle")), line: { width: 3 } },
+      line: { dash: name === "native" ? "dash" : "solid" } };
+  });
+  plot("tuned", traces, (axis) => ({
+    height: 520, hovermode: "closest",
+    xaxis: { ...axis, type: "log", tickvals: sweep.points.map((point) => Math.max(point.bytes, 1)), ticktext: sweep.points.map((point) => point.label) },
+    yaxis: { ...axis, type: "log", ...timeTicks(traces.flatMap((one) => one.y)) },
+  }));
 }
 
 function drawAll() {
@@ -253,16 +284,14 @@ function setTheme(theme) {
   at("theme").textContent = `Switch to ${theme === "dark" ? "light" : "dark"} colors`;
 }
 
-async function begin() {
-  setTheme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-  data = await unpack();
+function beginPlans() {
   const sizes = data.sizes.filter((size) => viewsOf(size).length);
   at("size").replaceChildren(...sizes.map((size) => new Option(data.labels[size], size, false, size === data.size)));
   fillPlans();
   drawAll();
+  state.redraw = () => { drawSizes(); drawTimeline(); drawCosts(); };
   at("size").onchange = () => changeSize();
   at("plan").onchange = at("beside").onchange = drawAll;
-  at("theme").onclick = () => { setTheme(state.theme === "dark" ? "light" : "dark"); drawSizes(); drawTimeline(); drawCosts(); };
   at("time-in").onclick = () => zoomTime(0.5);
   at("time-out").onclick = () => zoomTime(2);
   at("time-earlier").onclick = () => zoomTime(1, -0.25);
@@ -284,11 +313,26 @@ async function begin() {
     else if (change["xaxis.autorange"]) { state.range = null; drawTimeline(); }
   });
   at("timeline").on("plotly_click", (event) => showTask(event.points[0].customdata));
-  at("sizes").on("plotly_click", (event) => {
+  at("sizes")?.on("plotly_click", (event) => {
     const point = event.points[0];
     at("size").value = String(point.x);
     if (at("size").value === String(point.x)) changeSize(point.data.name);
   });
+}
+
+function beginSweeps() {
+  at("sweep").replaceChildren(...data.sweeps.map((sweep, i) => new Option(sweep.name, i)));
+  state.redraw = drawTuned;
+  at("sweep").onchange = drawTuned;
+  if (data.sweeps.length) drawTuned();
+}
+
+async function begin() {
+  setTheme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  data = await unpack();
+  if (at("sweep")) beginSweeps();
+  else beginPlans();
+  at("theme").onclick = () => { setTheme(state.theme === "dark" ? "light" : "dark"); state.redraw(); };
   document.body.dataset.ready = "yes";
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
@@ -11,20 +11,25 @@ from typing import Any, Final
 import numpy as np
 
 from collplan.executors.cost import cost_report, simulate
+from collplan.executors.cost.link_use import LinkUse
 from collplan.executors.cost.simulator import Timeline
-from collplan.executors.cost.traces.layers import Tracks, simulated_layer, tracks_of
+from collplan.executors.cost.traces.layers import Layer, Tracks, simulated_layer, tracks_of
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.draw import picture, rendering
 from collplan.planner.draw.picture import MAX_READABLE_TASKS
 from collplan.planner.plan.plan import Op, Plan
-from collplan.reports.cost import path_rows
-from collplan.reports.output import format_bytes
+from collplan.planner.topology.links import LINK_CLASSES
+from collplan.reports.cost import link_lines, path_rows
+from collplan.reports.html.assembly import paragraphs, table
+from collplan.reports.output import format_bytes, format_seconds
 from collplan.reports.timelines import choose_rows, mark_critical
 from collplan.select.sweep import compile_priced
 from collplan.specs import PlanSpec
 
 MOST_SLICES: Final = 2_500
 """Bars of a timeline; of more, neighbors of a kind are put together."""
+MOST_LINKS: Final = 16
+"""Links of a table: the busiest ones."""
 _PIXELS: Final = 600
 """Coarsest resolution of a timeline whose bars are put together."""
 _LANE_OP: Final = "lane"
@@ -50,27 +55,50 @@ def view_of(name: str, spec: PlanSpec) -> View:
     CollplanError
         If there is no such plan, or it cannot be drawn.
     """
-    network = spec.machine.network
     planned = compile_priced(spec)
-    timeline = simulate(planned)
+    return simulated_view(name, planned, simulate(planned))
+
+
+def simulated_view(name: str, planned: Plan, timeline: Timeline) -> View:
+    """Return the view of a plan that was simulated."""
+    assert planned.spec is not None, "it was compiled from a spec"
+    network = planned.spec.machine.network
     plan, cost = timeline.plan, cost_report(planned, timeline, network)
     tracks = tracks_of(simulated_layer(timeline, network))
-    is_critical = mark_critical(timeline)
-    document = {
-        "name": name,
+    document = _document(name, timeline, tracks, mark_critical(timeline)) | {
         "makespan_s": cost["makespan_s"],
         "n_tasks": cost["n_tasks"],
+        "breakdown": {kind: ns / 1e9 for kind, ns in cost["breakdown"].items() if ns > 0},
+        "queued_s": cost["queued_s"],
+        "lanes": _lane_table(name, plan, cost) + _link_table(timeline, cost),
+        "path": table(("from", "takes", "", "task", "on", "waited for"), path_rows(cost, 24)),
+    }
+    return View(document, cost)
+
+
+def measured_view(name: str, timeline: Timeline) -> Json:
+    """Return the view of a plan that ran, whose times are measured: no path, and no costs."""
+    layer = Layer("measured", timeline.plan, timeline.start_ns, timeline.end_ns)
+    nothing = np.zeros(timeline.plan.n_tasks, dtype=np.bool_)
+    return _document(name, timeline, tracks_of(layer), nothing)
+
+
+def _document(name: str, timeline: Timeline, tracks: Tracks, is_critical: Bools) -> Json:
+    """Return what is shown of any timeline."""
+    plan = timeline.plan
+    return {
+        "name": name,
+        "makespan_s": timeline.makespan_s,
+        "n_tasks": plan.n_tasks,
         "n_messages": int(np.count_nonzero(plan.op == Op.SEND)) * plan.n_copies,
         "n_copies": plan.n_copies,
         "svg": drawing(picture(plan, "auto", timeline)),
         "timeline": timeline_of(plan, tracks, is_critical),
         "tasks": list(_tasks(plan, timeline, is_critical)),
-        "breakdown": {kind: ns / 1e9 for kind, ns in cost["breakdown"].items() if ns > 0},
-        "queued_s": cost["queued_s"],
-        "lanes": _lane_table(name, plan, cost),
-        "path": table(("from", "takes", "", "task", "on", "waited for"), path_rows(cost, 24)),
+        "breakdown": {},
+        "lanes": "",
+        "path": "",
     }
-    return View(document, cost)
 
 
 def drawing(source: str) -> str:
@@ -179,11 +207,29 @@ def _lane_table(name: str, plan: Plan, cost: Json) -> str:
         sizes = [format_bytes(int(one)) for one in (of_lane.min(), of_lane.max(), total)]
         rows.append((str(lane), *sizes, f"{busiest:.0%}"))
     head = ("lane", "sent per node, least", "most", "sent by all nodes", "busy at most")
-    return f"<h3>{escape(name)}</h3>{table(head, rows)}"
+    busiest = max(cost["lanes"], key=lambda one: one["utilisation"])
+    said = (
+        f"The busiest is lane {busiest['lane']} of node {busiest['node']}, busy "
+        f"{busiest['utilisation']:.0%} of the time."
+    )
+    return f"<h3>{escape(name)}</h3>{table(head, rows)}{paragraphs([said])}"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table as HTML."""
-    titles = "".join(f'<th scope="col">{escape(one)}</th>' if one else "<td></td>" for one in head)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(one)}</td>' for one in row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>"
+def _link_table(timeline: Timeline, cost: Json) -> str:
+    """Return, over a topology, the bytes over the busiest links, and what is to say of all."""
+    if timeline.routes is None or "links" not in cost:
+        return ""
+    use, total_ns = LinkUse(timeline.routes), cost["makespan_ns"]
+    fabric = use.routes.fabric
+    rows = []
+    for link in use.busiest(MOST_LINKS):
+        busy_ns = float(use.busy_ns[link])
+        share = f"{busy_ns / total_ns:.0%}" if total_ns else ""
+        size = format_bytes(round(float(use.n_bytes[link])))
+        kind = LINK_CLASSES[fabric.link_class[link]]
+        rows.append((fabric.link_name(link), kind, size, format_seconds(busy_ns / 1e9), share))
+    if not rows:
+        return ""
+    said = paragraphs(list(link_lines(cost["links"])))
+    head = ("link, the busiest first", "class", "bytes", "take", "of the makespan")
+    return said + table(head, rows)

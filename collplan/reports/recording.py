@@ -1,0 +1,207 @@
+"""Files of recorded runs: what ``collplan run --predict`` found, and when every task ran."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from collplan.executors.cost import Timeline, simulate
+from collplan.planner.arrays import Floats
+from collplan.planner.formats.output_files import write_text
+from collplan.planner.plan.plan import Op
+from collplan.specs import PlanSpec
+from collplan.specs.documents import Limits, read_document
+from collplan.specs.errors import CollplanError
+from collplan.specs.loading import parse_spec
+
+if TYPE_CHECKING:
+    from collplan.measure.task_times import TaskTimes
+
+MOST_TASKS: Final = 1_000_000
+"""Tasks of a recorded plan at most."""
+_LIMITS: Final = Limits(1 << 26, 3 * MOST_TASKS)
+_NUMBERS: Final = (
+    "ranks", "bytes", "median_s", "native_median_s", "predicted_s", "measured_s",
+)  # fmt: skip
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Recording:
+    """A recorded run.
+
+    Parameters
+    ----------
+    document : dict
+        What ``collplan run --predict --json`` prints.
+    timeline : Timeline or None
+        The simulation of the plan that ran; None where tasks were not recorded.
+    start_ns, end_ns : ndarray of float64, shape (n_tasks,)
+        When each task ran; empty where tasks were not recorded.
+    """
+
+    document: Json
+    timeline: Timeline | None
+    start_ns: Floats
+    end_ns: Floats
+
+    @property
+    def count(self) -> int:
+        """The count of the collective that ran."""
+        assert self.timeline is not None, "tasks were not recorded"
+        assert self.timeline.plan.spec is not None, "only plans of specs are recorded"
+        return self.timeline.plan.spec.collective.count
+
+    @property
+    def measured(self) -> Timeline:
+        """The measured times in the place of the simulated ones.
+
+        A receive is posted long before there is anything for it: it begins with its message.
+        """
+        timeline = self.timeline
+        assert timeline is not None, "tasks were not recorded"
+        start, partner = self.start_ns, timeline.partner
+        sent = np.where(partner >= 0, start[partner], start)
+        begin = np.where(timeline.plan.op == Op.RECV, np.maximum(start, sent), start)
+        return replace(timeline, start_ns=np.minimum(begin, self.end_ns), end_ns=self.end_ns)
+
+    @property
+    def finishes(self) -> tuple[Floats, Floats]:
+        """When each rank ends, simulated and measured, in s: arrays of shape (n_ranks,)."""
+        assert self.timeline is not None, "tasks were not recorded"
+        plan = self.timeline.plan
+        ends = np.zeros((2, plan.n_ranks))
+        for own, end_ns in zip(ends, (self.timeline.end_ns, self.end_ns), strict=True):
+            np.maximum.at(own, plan.rank, end_ns / 1e9)
+        return ends[0], ends[1]
+
+
+def recording_of(document: Json, timeline: Timeline, times: TaskTimes) -> Recording:
+    """Return a run that was just recorded."""
+    return Recording(document, timeline, times.start_ns, times.end_ns)
+
+
+def write_recording(path: Path, recording: Recording) -> None:
+    """Write a recording as JSON.
+
+    Raises
+    ------
+    CollplanError
+        If the plan has more than `MOST_TASKS` tasks, or the file cannot be written.
+    """
+    timeline = recording.timeline
+    assert timeline is not None, "tasks were recorded"
+    assert timeline.plan.spec is not None, "only plans of specs are recorded"
+    n_tasks = timeline.plan.n_tasks
+    if n_tasks > MOST_TASKS:
+        raise CollplanError(
+            f"--record: the plan has {n_tasks:,} tasks, a recording at most {MOST_TASKS:,}; "
+            f"record a smaller plan"
+        )
+    tasks = {
+        "spec": timeline.plan.spec.model_dump(mode="json"),
+        "start_ns": np.rint(recording.start_ns).astype(np.int64).tolist(),
+        "end_ns": np.rint(recording.end_ns).astype(np.int64).tolist(),
+    }
+    write_text(path, json.dumps(recording.document | tasks, allow_nan=False, default=str) + "\n")
+
+
+def read_recording(path: Path, spec: PlanSpec) -> Recording:
+    """Return what a run recorded.
+
+    Parameters
+    ----------
+    path : Path
+        What ``collplan run --predict`` wrote by ``--record``, or printed by ``--json``.
+    spec : PlanSpec
+        The recording must be of its collective on its machine.
+
+    Raises
+    ------
+    CollplanError
+        If the file holds no recording, or one of another machine or collective.
+    """
+    found = read_document(path, "recording", _LIMITS)
+    if not _is_recording(found):
+        raise CollplanError(
+            f"--measured: {path} is not what 'collplan run --predict' writes by --record or "
+            f"prints by --json; give such a file"
+        )
+    if found["ranks"] != spec.machine.n_ranks:
+        raise CollplanError(
+            f"--measured: {path} is of {found['ranks']} ranks, the spec has "
+            f"{spec.machine.n_ranks}; run the spec itself"
+        )
+    tasks = {name: found.pop(name, None) for name in ("spec", "start_ns", "end_ns")}
+    if all(one is None for one in tasks.values()):
+        return Recording(found, None, np.empty(0), np.empty(0))
+    timeline = _simulated(path, spec, tasks["spec"])
+    start_ns, end_ns = (_times(path, name, tasks[name], timeline.plan.n_tasks)
+                        for name in ("start_ns", "end_ns"))  # fmt: skip
+    if (end_ns < start_ns).any():
+        raise CollplanError(f"--measured: {path} has a task that ends before it starts; run again")
+    return Recording(found, timeline, start_ns, end_ns)
+
+
+def _simulated(path: Path, spec: PlanSpec, document: Any) -> Timeline:
+    """Return the simulation of the plan that ran."""
+    from collplan.planner.compiler import compile_plan
+
+    try:
+        own = parse_spec(document)
+    except CollplanError as error:
+        raise CollplanError(f"--measured: {path}: spec: {error}") from None
+    for what in ("machine", "collective"):
+        theirs, ours = getattr(own, what), getattr(spec, what)
+        if what == "collective" and ours.has_data and ours.kind == theirs.kind:
+            theirs = theirs.with_count(ours.count)
+        if theirs != ours:
+            raise CollplanError(
+                f"--measured: {path}: {what} differs from the spec's; run the spec itself"
+            )
+    return simulate(compile_plan(own))
+
+
+def _times(path: Path, name: str, values: Any, n_tasks: int) -> Floats:
+    """Return the times of all tasks, in ns."""
+    if (
+        not isinstance(values, list)
+        or len(values) != n_tasks
+        or not all(type(one) is int and 0 <= one < 1 << 62 for one in values)
+    ):
+        raise CollplanError(
+            f"--measured: {path}: {name} is not a list of {n_tasks} times in ns, as the plan has "
+            f"tasks; record with this collplan"
+        )
+    return np.array(values, dtype=np.float64)
+
+
+def _is_recording(found: Any) -> bool:
+    def is_number(value: Any) -> bool:
+        is_real = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_real and 0 <= value < float("inf")
+
+    def is_error(value: Any) -> bool:
+        return value is None or (is_number(abs(value)) if isinstance(value, int | float) else False)
+
+    if not isinstance(found, dict) or not all(is_number(found.get(key)) for key in _NUMBERS):
+        return False
+    phases = found.get("phases")
+    return (
+        isinstance(found.get("library"), str)
+        and is_error(found.get("prediction_error"))
+        and isinstance(phases, list)
+        and all(
+            isinstance(one, dict)
+            and isinstance(one.get("name"), str)
+            and is_number(one.get("measured_s"))
+            and is_number(one.get("simulated_s"))
+            and is_error(one.get("error"))
+            for one in phases
+        )
+    )
