@@ -332,6 +332,19 @@ async function begin() {
   data = await unpack();
   if (at("sweep")) beginSweeps();
   else beginPlans();
+  // Paper has no switches: it is light, narrower, and shows what is folded.
+  addEventListener("beforeprint", () => {
+    state.before = { theme: state.theme, closed: [...document.querySelectorAll("details:not([open])")] };
+    state.before.closed.forEach((one) => { one.open = true; });
+    setTheme("light");
+    state.redraw();
+    document.querySelectorAll(".chart").forEach((one) => Plotly.relayout(one, { width: Math.min(one.clientWidth, 700) }));
+  });
+  addEventListener("afterprint", () => {
+    state.before.closed.forEach((one) => { one.open = false; });
+    setTheme(state.before.theme);
+    state.redraw();
+  });
   at("theme").onclick = () => { setTheme(state.theme === "dark" ? "light" : "dark"); state.redraw(); };
   document.body.dataset.ready = "yes";
 }

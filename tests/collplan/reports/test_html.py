@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -21,20 +22,27 @@ from collplan.planner.compiler import compile_plan
 from collplan.reports.html.answer import answer
 from collplan.reports.html.machine_picture import describe, picture_of
 from collplan.reports.html.page import write_report
+from collplan.reports.html.run_page import write_run
+from collplan.reports.html.tune_page import write_tuned
 from collplan.reports.html.views import MOST_SLICES, timeline_of, view_of
+from collplan.reports.recording import Recording
 from collplan.reports.timelines import mark_critical
 from collplan.reports.words import explain
 from collplan.select.compared import Pruned
 from collplan.select.comparison import compare
 from collplan.specs import Machine, PlanSpec
+from collplan.tune.sweep import NATIVE, Choice, Placement, Point, Sweep, Time
+from collplan.tune.table import TuningTable
+from collplan.tune.tuner import Tuned
 from oracle import make_spec
+from tuned import FINGERPRINT
 
 SPEC = {
     "machine": {"nodes": 2, "ranks_per_node": 4, "lanes": 2, "numa_domains": 2},
     "collective": {"kind": "allreduce", "count": 65536, "datatype": "int32"},
     "algorithms": "ring",
 }
-MEASURED = {
+RUN = {
     "ranks": 8, "bytes": 262144, "library": "MPICH <4>", "median_s": 1e-3, "native_median_s": 2e-3,
     "predicted_s": 1e-3, "measured_s": 2e-3, "prediction_error": -0.5,
     "phases": [{"name": "ring", "measured_s": 2e-3, "simulated_s": 1e-3, "error": -0.5}],
@@ -42,12 +50,62 @@ MEASURED = {
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recording() -> Recording:
+    """A run whose tasks take twice as long as simulated, and rank 3's five times."""
+    plan = collplan.compile(PlanSpec.model_validate(SPEC))
+    timeline = collplan.simulate(plan)
+    factor = np.where(plan.rank == 3, 5.0, 2.0)
+    return Recording(RUN, timeline, timeline.start_ns * factor, timeline.end_ns * factor)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("report")
+
+
+@pytest.fixture(scope="module")
+def report(folder: Path, recording: Recording) -> Path:
     spec = PlanSpec.model_validate(SPEC)
     specs = [spec.with_count(count) for count in (1024, 65536)]
     patterns = ["ring", "full_lane", "recursive_doubling", "native"]
-    path = tmp_path_factory.mktemp("report") / "report.html"
-    write_report(path, spec, compare(specs, patterns=patterns), ["a b.yaml"], MEASURED)
+    path = folder / "report.html"
+    write_report(path, spec, compare(specs, patterns=patterns), ["a b.yaml"], recording)
+    return path
+
+
+@pytest.fixture(scope="module")
+def run_page(folder: Path, recording: Recording) -> Path:
+    path = folder / "run.html"
+    write_run(path, recording, "a b.yaml", "some <processor>")
+    return path
+
+
+@pytest.fixture(scope="module")
+def tune_page(folder: Path) -> Path:
+    choices = {
+        one.label: one for one in (NATIVE, Choice(algorithms="ring"), Choice(algorithms="binomial"))
+    }
+    native, ring, tree = choices
+
+    def point(size: int, **times: float) -> Point:
+        known = {
+            name: Time(median_s=s, low_s=0.9 * s, high_s=1.2 * s, n=9) for name, s in times.items()
+        }
+        return Point(bytes=size, times=known, winner=min(times, key=lambda name: times[name]))
+
+    sweeps = [
+        Sweep(
+            collective=kind, ranks=4, placement=Placement(ranks_per_node=(4,)), datatype="float64",
+            choices=choices, ranks_per_core=2.0, complete=True, **more,
+            points=(point(64, **{native: 1e-5, ring: 2e-5}),
+                    point(65536, **{native: 4e-4, ring: 1e-4, tree: 3e-4})),
+        )
+        for kind, more in (("bcast", {}), ("allreduce", {"op": "sum", "op_commutes": True}))
+    ]  # fmt: skip
+    table = TuningTable(fingerprint=FINGERPRINT, sweeps=tuple(sweeps))
+    tuned = Tuned(table, (), ("bcast: <mesh> crashed",), 4, 0)
+    path = folder / "tune.html"
+    write_tuned(path, tuned, ["collplan tune -o 't <1>.yaml'"])
     return path
 
 
@@ -83,6 +141,8 @@ def test_the_answer_agrees_with_the_comparison(report: Path) -> None:
     shown = {(view["name"], view["size"]) for view in data["views"]}
     assert {("ring", 4096), ("native", 262144)} < shown
     for view in data["views"]:
+        if (view["name"], view["size"]) not in times:
+            continue
         assert view["makespan_s"] == pytest.approx(times[view["name"], view["size"]])
         assert sum(view["breakdown"].values()) == pytest.approx(view["makespan_s"])
 
@@ -165,18 +225,25 @@ def browser() -> Iterator[Any]:
         yield found
 
 
-@pytest.fixture
-def tab(browser: Any, report: Path) -> Iterator[Any]:
+@contextmanager
+def opened(browser: Any, path: Path) -> Iterator[Any]:
+    """Open a page; fail where it says anything on the console, or asks for anything."""
     page = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme="light")
     problems: list[str] = []
     page.on("console", lambda said: problems.append(said.text))
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("request", lambda request: problems.append(request.url))
-    page.goto(report.as_uri())
+    page.goto(path.as_uri())
     page.wait_for_selector("body[data-ready]")
     yield page
-    assert problems == [report.as_uri()], "messages on the console, or requests"
+    assert problems == [path.as_uri()], "messages on the console, or requests"
     page.close()
+
+
+@pytest.fixture
+def tab(browser: Any, report: Path) -> Iterator[Any]:
+    with opened(browser, report) as page:
+        yield page
 
 
 def shown(tab: Any, name: str) -> str:
@@ -246,14 +313,105 @@ def test_colors_follow_the_switch(tab: Any) -> None:
     assert "light" in tab.inner_text("#theme")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (1400, "dark"), (400, "light")])
-def test_pages_are_accessible(browser: Any, report: Path, width: int, scheme: str) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    page.goto(report.as_uri())
+def test_a_run_is_shown_beside_its_prediction(
+    browser: Any, run_page: Path, recording: Recording
+) -> None:
+    timeline = recording.timeline
+    assert timeline is not None
+    with opened(browser, run_page) as tab:
+        assert shown(tab, "#plan") == "measured run"
+        assert shown(tab, "#beside") == "its prediction"
+        layout = tab.evaluate("document.getElementById('timeline').layout.annotations")
+        assert [one["text"].partition(":")[0] for one in layout] == [
+            "<b>measured run</b>",
+            "<b>its prediction</b>",
+        ]
+        end = tab.evaluate("document.getElementById('timeline').layout.xaxis.range")[1]
+        assert end == pytest.approx(1.01 * recording.end_ns.max())
+        tab.click("#time-in")
+        tab.fill("#search", "#16")
+        tab.press("#search", "Enter")
+        row = timeline.end_ns[16] * (5 if timeline.plan.rank[16] == 3 else 2)
+        assert f"to {row / 1e3:.4g} µs" in tab.inner_text("#task")
+        tab.select_option("#plan", label="its prediction")
+        assert "rank" in tab.inner_text("#task, #path >> nth=0") or tab.inner_text("#lanes")
+        tab.click("summary:has-text('When each rank ends')")
+        assert tab.locator("[aria-label='Ends of ranks'] tbody tr").count() == 8
+        assert "-80.0%" in tab.inner_text("[aria-label='Ends of ranks'] tr:has-text('rank 3')")
+        assert "-50.0%" in tab.inner_text("[aria-label='Ends of ranks'] tr:has-text('rank 2')")
+        assert "50% shorter" in tab.inner_text("#answer")
+        assert "collplan run 'a b.yaml' -n 8 --predict --html" in tab.inner_text("pre >> nth=0")
+        assert "some <processor>" in tab.inner_text("header")
+
+
+def test_a_tuned_table_shows_winners_and_times(browser: Any, tune_page: Path) -> None:
+    with opened(browser, tune_page) as tab:
+        answer = tab.inner_text("#answer")
+        assert "faster than the MPI library's own collective at 2 of 4 points" in answer
+        assert "at most 4.00 times as fast" in answer
+        assert "Caution: up to 2 ranks shared a core" in answer
+        assert "<mesh> crashed" in answer
+        winners = tab.inner_text("[aria-label='Winners on 1 node of 4 ranks']")
+        assert "400 µs (360 µs to 480 µs)" in winners
+        assert "3.00 to 5.33" in winners
+        assert "'t <1>.yaml'" in tab.inner_text("pre >> nth=0")
+        traces = "document.getElementById('tuned').data.map(one => [one.name, one.y.length])"
+        lengths = dict(tab.evaluate(traces))
+        assert sorted(lengths.values()) == [1, 2, 2]
+        tab.evaluate("document.body.dataset.before = document.getElementById('times').innerText")
+        tab.select_option("#sweep", label="allreduce on 1 node of 4 ranks")
+        assert "(chosen)" in tab.inner_text("#times")
+        tab.click("#theme")
+        assert "light" in tab.inner_text("#theme")
+
+
+@pytest.mark.parametrize("name", ["report", "run_page", "tune_page"])
+def test_pages_are_printed_whole(browser: Any, name: str, request: pytest.FixtureRequest) -> None:
+    """Controls are hidden, charts are there, details are open, and nothing is cut off."""
+    page = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme="light")
+    path: Path = request.getfixturevalue(name)
+    page.goto(path.as_uri())
     page.wait_for_selector("body[data-ready]")
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=SCREENSHOTS / f"report-{width}-{scheme}.png", full_page=True)
+    # A4 paper without its margins, in pixels of CSS.
+    page.set_viewport_size({"width": 718, "height": 1046})
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.wait_for_function(
+        "[...document.querySelectorAll('.chart')].every(one => one.layout.width <= one.clientWidth + 1)"
+    )
+    for control in ("#choice", "#theme", ".tools >> nth=0"):
+        if page.locator(control).count():
+            assert not page.is_visible(control)
+    assert (
+        page.locator(".chart .main-svg >> visible=true").count() >= page.locator(".chart").count()
+    )
+    hidden = (
+        "[...document.querySelectorAll('details > *')].filter(e => !e.checkVisibility()).length"
+    )
+    assert page.evaluate(hidden) == 0
+    cut = """[...document.querySelectorAll('main *')].filter(e =>
+        e.getBoundingClientRect().right > innerWidth + 1 && e.checkVisibility()
+        && !e.closest('svg')).map(e => e.outerHTML.slice(0, 99))"""
+    assert page.evaluate(cut) == []
+    page.screenshot(path=SCREENSHOTS / f"{name}-print.png", full_page=True)
+    printed = page.pdf(format="A4")
+    assert printed.startswith(b"%PDF")
+    page.close()
+
+
+@pytest.mark.parametrize("name", ["report", "run_page", "tune_page"])
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (1400, "dark"), (400, "light")])
+def test_pages_are_accessible(
+    browser: Any, name: str, width: int, scheme: str, request: pytest.FixtureRequest
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    path: Path = request.getfixturevalue(name)
+    page.goto(path.as_uri())
+    page.wait_for_selector("body[data-ready]")
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"{name}-{width}-{scheme}.png", full_page=True)
     overflow = page.evaluate("document.documentElement.scrollWidth - innerWidth")
     found = axe.run(page).response["violations"]
     page.close()
