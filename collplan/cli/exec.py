@@ -80,7 +80,7 @@ def command(options: ExecOptions) -> int:
             replace_world(
                 options.table, ranks, force=options.force, trials=options.trials, cores=cores
             )
-        return _run_program(program, module=options.module)
+        return run_program(program, module=options.module)
     # What is wrong with the file is said once, before any rank is started.
     load_table(options.table)
     let_share(cores)
@@ -163,7 +163,7 @@ def _let_programs_initialize(mpi: Any) -> None:
     mpi.Init, mpi.Init_thread = init, init_thread
 
 
-def _run_program(program: list[str], *, module: bool) -> int:
+def run_program(program: list[str], *, module: bool) -> int:
     """Run a program as Python would; a rank that fails ends the job, or others'd wait for it."""
     restore_streams()
     sys.argv = list(program)

@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "calibrate": "Measure the cost model's parameters on this machine; write a machine file.",
     "tune": "Measure candidates on this machine; write a table of the best per size.",
     "exec": "Run an unmodified mpi4py program with a tuning table.",
+    "profile": "Count a program's collectives, and say which would gain from a plan.",
     "bench": "Measure lanes, performance guidelines, and overlap with computation.",
     "export": "Write a plan or a tuning table in another project's format.",
     "convert": "Make a plan of a schedule in MSCCL's XML, proved.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -14,7 +13,7 @@ from typing import Final
 
 from mpi4py import MPI
 
-from collplan.dropin.statistics import Statistics
+from collplan.dropin.statistics import FILE, Statistics, new_statistics
 from collplan.executors.mpi.errors import one_line
 from collplan.planner.algorithms.registry import registry
 from collplan.planner.collective.operations import get_operation
@@ -70,7 +69,7 @@ class Config:
     native_calls: int
     nonblocking_from: int | None
     trials: float = SHARE
-    statistics: Statistics = field(default_factory=Statistics, init=False)
+    statistics: Statistics = field(default_factory=new_statistics, init=False)
 
     def __post_init__(self) -> None:
         for name in self.operations.values():
@@ -86,16 +85,12 @@ class Config:
     def log_at_exit(self, comm: MPI.Intracomm) -> None:
         """Let rank 0 print what ran when the program ends, where that is asked for."""
         if is_logged() and comm.Get_rank() == 0:
-            atexit.register(self.log)
-
-    def log(self) -> None:
-        """Write to standard error what ran, if anything did."""
-        sys.stderr.write(self.statistics.report())
+            atexit.register(self.statistics.deliver)
 
 
 def is_logged() -> bool:
     """Return whether the environment asks for statistics at the end."""
-    return os.environ.get(LOG, "") not in ("", "0")
+    return os.environ.get(LOG, "") not in ("", "0") or bool(os.environ.get(FILE))
 
 
 def read_table(

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+FILE: Final = "COLLPLAN_STATISTICS"
+"""Environment variable: a file that rank 0 writes at the end what ran into, as JSON by size."""
 _HEADS: Final = ("collective", "ran", "ranks", "bytes", "calls", "total", "a call", "gain", "why")
 _UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
@@ -67,19 +73,26 @@ class Statistics:
     """Rows of calls, of a communicator and all that were made from it; on this rank.
 
     Print it with rich, or as text; `as_dict` is for programs.
+
+    Parameters
+    ----------
+    by_size : bool
+        Whether calls whose sizes differ by a factor of 2 or more have rows of their own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_size: bool = False) -> None:
+        self._by_size = by_size
         self._rows: dict[tuple[str | int, ...], Row] = {}
 
     def row(
         self, collective: str, ran: str, why: str, ranks: int, n_bytes: int = 0, **measured: Any
     ) -> Row:
         """Return the row that such calls count in."""
-        key = collective, ran, why, ranks
+        own = collective, ran, why, ranks
+        key = (*own, n_bytes.bit_length()) if self._by_size else own
         found = self._rows.get(key)
         if found is None:
-            found = self._rows[key] = Row(*key, least_bytes=n_bytes, **measured)
+            found = self._rows[key] = Row(*own, least_bytes=n_bytes, **measured)
         found.least_bytes = min(found.least_bytes, n_bytes)
         found.most_bytes = max(found.most_bytes, n_bytes)
         return found
@@ -116,6 +129,15 @@ class Statistics:
             f"collplan: rank 0: {counts['planned_calls']} collectives by plans, "
             f"{counts['native_calls']} native\n{self}\n"
         )
+
+    def deliver(self) -> None:
+        """Write what ran to the file that is asked for, or to standard error."""
+        path = os.environ.get(FILE)
+        if path:
+            Path(path).write_text(json.dumps(self.as_dict()))
+        else:
+            sys.stderr.write(self.report())
+            sys.stderr.flush()
 
     def _cells(self) -> list[tuple[str, ...]]:
         return [
@@ -168,3 +190,8 @@ def _seconds(value: float) -> str:
         if value >= scale:
             return f"{value / scale:.3g} {unit}"
     return "0 s"
+
+
+def new_statistics() -> Statistics:
+    """Return statistics, by size where a file of them is asked for."""
+    return Statistics(by_size=bool(os.environ.get(FILE)))

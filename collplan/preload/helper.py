@@ -12,7 +12,6 @@ import select
 import signal
 import socket
 import struct
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -27,7 +26,7 @@ import numpy as np
 from collplan.dropin.calls import CollectiveCall, VectorCall
 from collplan.dropin.config import MAX_PLANS, NATIVE_CALLS, check_choices, is_logged
 from collplan.dropin.decisions import swept_kinds, why_later, why_no_sweep
-from collplan.dropin.statistics import Statistics
+from collplan.dropin.statistics import new_statistics
 from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.host.cores import host, scheduling_group
 from collplan.executors.mpi.launch.launcher import short_version
@@ -176,7 +175,7 @@ class Helper:
         return *self._members[int(number)], call
 
     def _statistics(self, message: bytes) -> bytes:
-        statistics = Statistics()
+        statistics = new_statistics()
         for line in message.decode().splitlines():
             collective, ran, why, *numbers = line.split("\t")
             ranks, planned, native_s, chosen_s, least, most, calls, ns = numbers
@@ -186,8 +185,7 @@ class Helper:
             row.native_s, row.chosen_s = times
             row.calls += int(calls)
             row.seconds += int(ns) * 1e-9
-        sys.stderr.write(statistics.report())
-        sys.stderr.flush()
+        statistics.deliver()
         return b""
 
 

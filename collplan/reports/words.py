@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from collplan.planner.plan.phases import NATIVE
 from collplan.reports.output import format_bytes, format_seconds
@@ -14,6 +14,20 @@ from collplan.specs.request import AUTO, MESSAGES
 
 AS_FAST: Final = 1.005
 """Factor below which two times are called the same."""
+BUSY: Final = 0.8
+"""Share of the time from which a resource that is busy limits a plan."""
+MOST_LOSERS: Final = 5
+KINDS: Final = {
+    "latency": "latency of messages",
+    "bandwidth": "bytes on links",
+    "contention": "links that messages share",
+    "overhead": "overheads of messages on cores",
+    "copy": "copies",
+    "reduce": "reductions",
+    "compute": "computation",
+    "waiting": "waiting for shared resources",
+}
+"""What the time of a critical path goes to, in words."""
 DECOMPOSITIONS: Final = {
     "flat": "one algorithm over all ranks, whatever node they are on",
     "hierarchical": "one leader per node talks to other nodes",
@@ -66,6 +80,57 @@ def winners(comparison: Comparison) -> Iterator[str]:
         facts += _distances(comparison, name, last)
         what = explain(name, comparison.specs[name])
         yield f"{name} {verb} {where} ({', '.join(facts)}): {what}."
+
+
+def losers(
+    comparison: Comparison, size: int, costs: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
+    """Generate a sentence for each candidate that loses at a size: by how much, and why.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    size : int
+        In bytes, one of the comparison's.
+    costs : mapping of str to mapping
+        Cost reports of candidates at this size, by name.
+    """
+    name = comparison.leading[size]
+    time = comparison.makespans[name, size]
+    slower = {
+        other: seconds
+        for other, seconds in _others(comparison, name, size).items()
+        if other in costs and time > 0 and seconds >= AS_FAST * time
+    }
+    for other in sorted(slower, key=lambda one: slower[one])[:MOST_LOSERS]:
+        yield f"{other} takes {slower[other] / time:.2f} times as long: {limit(costs[other])}."
+
+
+def limit(cost: Mapping[str, Any]) -> str:
+    """Return what limits a plan, in words: the busiest resource, or where its time goes."""
+    links = cost.get("links", {}).get("busiest")
+    found = [
+        (one["utilisation"], f"lane {one['lane']} of node {one['node']}") for one in cost["lanes"]
+    ]
+    if links is not None:
+        found.append((links["utilisation"], f"link {links['link']}"))
+    found += [
+        (one["utilisation"], f"core {one['core']} of node {one['node']}") for one in cost["cores"]
+    ]
+    share, what = max(found, key=lambda one: one[0], default=(0.0, ""))
+    # A lane or link that is nearly as busy as a core says more than the core.
+    share, what = next((one for one in found if one[0] >= 0.97 * share), (share, what))
+    if share >= BUSY:
+        text = f"it is limited by {what}, {share:.0%} busy"
+    else:
+        kind, ns = max(cost["breakdown"].items(), key=lambda part: part[1])
+        part = ns / cost["makespan_ns"] if cost["makespan_ns"] else 0.0
+        text = f"{part:.0%} of its critical path is {KINDS[kind]}, and nothing is busy all the time"
+    numbers = {one["lane"] for one in cost["lanes"]}
+    used = {one["lane"] for one in cost["lanes"] if one["utilisation"] > 0}
+    if used and len(used) < len(numbers):
+        text += f"; it uses {len(used)} of {len(numbers)} lanes"
+    return text
 
 
 def _distances(comparison: Comparison, name: str, size: int) -> Iterator[str]:

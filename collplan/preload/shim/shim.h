@@ -171,7 +171,7 @@ void cp_note(const char *name, const char *why, MPI_Comm comm, int64_t begin);
 struct cp_row {
     struct cp_row *next;
     char *collective, *ran, *why;
-    int64_t ranks, least_bytes, most_bytes, calls, ns;
+    int64_t ranks, first_bytes, least_bytes, most_bytes, calls, ns;
     double native_s, chosen_s; /* negative where unknown */
     bool planned;
 };

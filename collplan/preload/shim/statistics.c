@@ -18,6 +18,12 @@ int64_t cp_now_ns(void) {
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
+/* Sizes of one row differ by less than a factor of 2: the helper may add up rows, not divide them. */
+static bool is_alike(int64_t one, int64_t other) {
+    while (one > 0 && other > 0) one >>= 1, other >>= 1;
+    return one == other;
+}
+
 static unsigned chain_of(const char *collective, const char *ran, const char *why, int64_t ranks) {
     unsigned found = (unsigned)ranks;
     for (; *collective; collective++) found = found * 31 + (unsigned char)*collective;
@@ -33,14 +39,15 @@ struct cp_row *cp_row(const char *collective, const char *ran, const char *why, 
     pthread_mutex_lock(&lock);
     struct cp_row *row = chains[chain];
     while (row != NULL && (row->ranks != ranks || strcmp(row->collective, collective) != 0 ||
-                           strcmp(row->ran, ran) != 0 || strcmp(row->why, why) != 0))
+                           strcmp(row->ran, ran) != 0 || strcmp(row->why, why) != 0 ||
+                           !is_alike(row->first_bytes, n_bytes)))
         row = row->next;
     if (row == NULL && (row = calloc(1, sizeof *row)) != NULL) {
         row->collective = strdup(collective);
         row->ran = strdup(ran);
         row->why = strdup(why);
         row->ranks = ranks;
-        row->least_bytes = row->most_bytes = n_bytes;
+        row->first_bytes = row->least_bytes = row->most_bytes = n_bytes;
         row->planned = planned;
         row->native_s = native_s;
         row->chosen_s = chosen_s;

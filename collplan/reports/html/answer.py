@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from collplan.planner.draw.style import format_count
 from collplan.planner.plan.phases import NATIVE
 from collplan.reports.output import format_bytes, format_seconds
+from collplan.reports.words import KINDS, losers
 from collplan.select.compared import Comparison
 
-_KINDS: Final = {
-    "latency": "latency of messages",
-    "bandwidth": "bytes on links",
-    "contention": "links that messages share",
-    "overhead": "overheads of messages on cores",
-    "copy": "copies",
-    "reduce": "reductions",
-    "compute": "computation",
-    "waiting": "waiting for shared resources",
-}
 
-
-def answer(comparison: Comparison, size: int, cost: dict[str, Any] | None) -> list[str]:
+def answer(comparison: Comparison, size: int, costs: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the answer for one size, a sentence each.
 
     Parameters
@@ -30,8 +20,8 @@ def answer(comparison: Comparison, size: int, cost: dict[str, Any] | None) -> li
     comparison : Comparison
     size : int
         In bytes, one of the comparison's.
-    cost : dict or None
-        Cost report of the leading candidate; None where it was not simulated again.
+    costs : mapping of str to mapping
+        Cost reports of candidates at this size, of those that were simulated again.
     """
     if size not in comparison.leading:
         return [f"Nothing was simulated at {format_bytes(size)}."]
@@ -52,8 +42,9 @@ def answer(comparison: Comparison, size: int, cost: dict[str, Any] | None) -> li
     if not is_sure:
         rival = comparison.rivals[size][0].candidate
         lines.append(f"{rival} may be better, but was not simulated.")
-    if cost is not None:
-        lines += _why(cost)
+    if name in costs:
+        lines += _why(costs[name])
+    lines += losers(comparison, size, costs)
     return lines
 
 
@@ -90,13 +81,13 @@ def _role(comparison: Comparison, name: str) -> str:
     return "the spec's own choice" if name == comparison.own else "a spec given besides"
 
 
-def _why(cost: dict[str, Any]) -> Iterator[str]:
+def _why(cost: Mapping[str, Any]) -> Iterator[str]:
     """Generate where the time goes, and what is busy."""
     total = cost["makespan_ns"]
     if not total:
         return
     parts = sorted(cost["breakdown"].items(), key=lambda part: -part[1])
-    words = [f"{_KINDS[kind]} ({ns / total:.0%})" for kind, ns in parts if ns / total >= 0.05]
+    words = [f"{KINDS[kind]} ({ns / total:.0%})" for kind, ns in parts if ns / total >= 0.05]
     yield f"The time of its critical path goes to {', '.join(words[:4])}."
     lanes = [lane for lane in cost["lanes"] if lane["utilisation"] > 0]
     if lanes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from collplan.reports.html.views import View, drawing, view_of
 from collplan.reports.output import format_bytes, format_seconds
 from collplan.reports.recording import Recording
 from collplan.reports.words import explain
+from collplan.select.auto import resolve
 from collplan.select.compared import Comparison, bytes_of
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
@@ -32,6 +34,8 @@ from collplan.specs.errors import CollplanError
 MOST_TASKS: Final = 3_000_000
 """Tasks of all plans of a report together; those of least interest are left out."""
 _TASKS_OF_LARGE: Final = 1_000_000
+_AUTO: Final = "auto: "
+"""Begin of the name of a view of what `auto` chooses."""
 _RANKS_OF_ALL: Final = 64
 """Most ranks for which every curve has views, not only the best and what it is compared with."""
 
@@ -104,20 +108,28 @@ def page(
 
 
 def _answer(comparison: Comparison, views: Views, size: int) -> list[str]:
-    view = views.get((comparison.leading[size], size))
-    return answer(comparison, size, None if view is None else view.cost)
+    costs = {name: view.cost for (name, at), view in views.items() if at == size}
+    lines = answer(comparison, size, costs)
+    time = comparison.makespans[comparison.leading[size], size]
+    for name, cost in costs.items():
+        if name.startswith(_AUTO) and time > 0:
+            factor = cost["makespan_s"] / time
+            lines.append(
+                f"The spec says auto, which chooses {name.removeprefix(_AUTO)} here: "
+                f"{format_seconds(cost['makespan_s'])}, {factor:.2f} times the best."
+            )
+    return lines
 
 
 def _views(spec: PlanSpec, comparison: Comparison, first: int) -> Views:
     """Return views of the plans of most interest, as many as the file has room for."""
     views: Views = {}
     n_tasks = 0
-    for name, size in _wanted(spec, comparison, first):
+    chosen = list(_chosen(spec, comparison))
+    candidates = _sized(_wanted(spec, comparison, first), comparison)
+    for name, size, own in chain(chosen, candidates):
         if n_tasks > MOST_TASKS:
             break
-        own = comparison.specs[name]
-        if bytes_of(own) != size:
-            own = own.with_count(size // own.collective.itemsize)
         try:
             view = view_of(name, own)
         except (PlanError, MemoryError):
@@ -125,6 +137,30 @@ def _views(spec: PlanSpec, comparison: Comparison, first: int) -> Views:
         n_tasks += view.document["n_tasks"]
         views[name, size] = view
     return views
+
+
+def _sized(
+    pairs: Iterable[tuple[str, int]], comparison: Comparison
+) -> Iterator[tuple[str, int, PlanSpec]]:
+    """Generate candidates with their specs at sizes."""
+    for name, size in pairs:
+        own = comparison.specs[name]
+        if bytes_of(own) != size:
+            own = own.with_count(size // own.collective.itemsize)
+        yield name, size, own
+
+
+def _chosen(spec: PlanSpec, comparison: Comparison) -> Iterator[tuple[str, int, PlanSpec]]:
+    """Generate what `auto` chooses at every size, if that is what the spec says."""
+    if spec.decomposition.name != "auto":
+        return
+    for size in comparison.leading:
+        own = spec if bytes_of(spec) == size else spec.with_count(size // spec.collective.itemsize)
+        try:
+            own = resolve(own)
+        except CollplanError:
+            continue
+        yield f"{_AUTO}{own.method.label}", size, own
 
 
 def _wanted(spec: PlanSpec, comparison: Comparison, first: int) -> Iterator[tuple[str, int]]:
@@ -143,7 +179,7 @@ def _wanted(spec: PlanSpec, comparison: Comparison, first: int) -> Iterator[tupl
 
 def _document(comparison: Comparison, views: Views, size: int) -> Json:
     """Return the data that the page's script shows."""
-    names = {name for name, _ in views}
+    names = {name for name, _ in views if not name.startswith(_AUTO)}
     curves = list(dict.fromkeys([*curves_of(comparison), *sorted(names)]))
     return {
         "size": size,

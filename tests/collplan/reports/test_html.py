@@ -28,6 +28,7 @@ from collplan.reports.html.views import MOST_SLICES, timeline_of, view_of
 from collplan.reports.recording import Recording
 from collplan.reports.timelines import mark_critical
 from collplan.reports.words import explain
+from collplan.select.auto import resolve
 from collplan.select.compared import Pruned
 from collplan.select.comparison import compare
 from collplan.specs import Machine, PlanSpec
@@ -206,10 +207,47 @@ def test_a_reference_that_was_not_simulated_is_named() -> None:
     found.leading[size] = "ring"
     del found.makespans["native", size]
     assert "Not simulated at this size: the MPI library's own default (native)." in answer(
-        found, size, None
+        found, size, {}
     )
     found.pruned.append(Pruned("native", size, "time", 0.25, 0.0, 1234))
-    assert any("about 250 ms by its closed form" in line for line in answer(found, size, None))
+    assert any("about 250 ms by its closed form" in line for line in answer(found, size, {}))
+
+
+def test_what_auto_chooses_is_shown_at_every_size(tmp_path: Path) -> None:
+    spec = PlanSpec.model_validate({**SPEC, "algorithms": "auto", "decomposition": "auto"})
+    specs = [spec.with_count(count) for count in (16, 65536)]
+    path = tmp_path / "report.html"
+    write_report(path, spec, compare(specs, patterns=["ring", "linear"]), ["a.yaml"])
+    data = data_of(path)
+    for size, own in zip(data["sizes"], specs, strict=True):
+        label = resolve(own).method.label
+        (view,) = (one for one in data["views"] if one["name"] == f"auto: {label}"
+                   and one["size"] == size)  # fmt: skip
+        assert view["makespan_s"] == pytest.approx(collplan.simulate(
+            collplan.compile(own)).makespan_s, rel=0.01)  # fmt: skip
+        said = f"The spec says auto, which chooses {label} here"
+        assert any(line.startswith(said) for line in data["answers"][str(size)])
+
+
+def test_losers_are_named_with_what_limits_them(report: Path) -> None:
+    data = data_of(report)
+    lines = data["answers"]["262144"]
+    said = [line for line in lines if " times as long: " in line]
+    assert said
+    leading = data["leading"]["262144"]
+    for line in said:
+        assert not line.startswith(f"{leading} takes")
+        assert re.search(r"limited by .*, \d+% busy|of its critical path is", line)
+
+
+def test_links_of_a_topology_are_listed_with_their_bytes() -> None:
+    network = {"topology": {"kind": "fat_tree", "down": [2, 2], "oversubscription": 2}}
+    machine = {"nodes": 4, "ranks_per_node": 2, "network": network}
+    view = view_of("ring", PlanSpec.model_validate(SPEC | {"machine": machine}))
+    lanes, busiest = view.document["lanes"], view.cost["links"]["busiest"]
+    assert f"busiest link: {busiest['link']}" in unescape(lanes)
+    assert f"<td>{busiest['utilisation']:.0%}</td>" in lanes
+    assert lanes.count("<tr>") > 8
 
 
 def test_names_are_explained() -> None:
@@ -378,7 +416,8 @@ def test_pages_are_printed_whole(browser: Any, name: str, request: pytest.Fixtur
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.wait_for_function(
-        "[...document.querySelectorAll('.chart')].every(one => one.layout.width <= one.clientWidth + 1)"
+        "[...document.querySelectorAll('.chart')]"
+        ".every(one => one.layout.width <= one.clientWidth + 1)"
     )
     for control in ("#choice", "#theme", ".tools >> nth=0"):
         if page.locator(control).count():

@@ -1,0 +1,162 @@
+"""``collplan profile``: which collectives a program calls, and which would gain from a plan."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from collplan.cli.exec import replace_world, run_program
+from collplan.cli.options import Json, Options, argument, launcher, n_ranks, option
+from collplan.cli.ranks import one_voice, ranks_to_start, run_again
+from collplan.reports.output import (
+    Document,
+    format_bytes,
+    format_seconds,
+    print_line,
+    print_result,
+    print_table,
+)
+from collplan.specs import Machine
+from collplan.specs.errors import CollplanError
+from collplan.specs.loading import load_machine, machine_at_hand
+
+CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
+"""Settings that leave all arguments after the program to the program."""
+_EMPTY: Final = "COLLPLAN_PROFILE_TABLE"
+"""Environment variable of ranks: a table of nothing, by which all collectives are native."""
+
+
+class ProfileOptions(Options):
+    """Options of ``collplan profile``."""
+
+    program: list[str] = argument("APP ARGS...", "The program and its arguments.")
+    ranks: int | None = n_ranks()
+    module: bool = option(
+        None, "APP is a module's name, as for python -m.", "-m", "--module", default=False
+    )
+    table: Path | None = option(
+        "TABLE", "A tuning table, whose measured times say what is gained; else the model does."
+    )
+    machine: str | None = option(
+        "FILE|PRESET", "Machine of the model; by default one node that is not calibrated."
+    )
+    timeout: float | None = option("SECONDS", "Give up after this long.", min=1)
+    launcher: str | None = launcher()
+    as_json: Json = False
+
+
+def command(options: ProfileOptions) -> int:
+    """Run an MPI program; count its collectives, with sizes and times, and what plans gain.
+
+    All collectives stay the MPI library's own. The program may be one of mpi4py, or
+    in C, C++ or Fortran, as for collplan exec. Times are those of rank 0, in which
+    it may wait for other ranks. What is found comes after the program's output; with
+    --json it is the last line. Exit status: the program's.
+    """
+    from collplan.dropin.statistics import FILE
+    from collplan.executors.mpi.launch.launcher import is_under_mpi
+    from collplan.preload.running import become, native_program
+    from collplan.tune.table import load_table
+
+    program = options.program
+    native = None if options.module else native_program(program[0])
+    if native is None and not options.module and not Path(program[0]).is_file():
+        raise CollplanError(f"{program[0]}: no such file; give a program, or -m MODULE")
+    if is_under_mpi():
+        if _EMPTY not in os.environ:
+            raise CollplanError("profile: starts the ranks itself; leave mpiexec out, and give -n")
+        empty = Path(os.environ[_EMPTY])
+        if native is not None:
+            become(native, program[1:], empty, force=True)
+        with one_voice():
+            replace_world(empty, options.ranks, force=True, trials=0.0)
+        return run_program(program, module=options.module)
+    # What is wrong with files is said once, before any rank is started.
+    n = ranks_to_start(options.ranks, 4)
+    table = None if options.table is None else load_table(options.table)
+    machine = machine_at_hand() if options.machine is None else load_machine(options.machine)
+    with tempfile.TemporaryDirectory(prefix="collplan-") as folder:
+        found, empty = Path(folder, "statistics.json"), Path(folder, "empty.json")
+        _write_empty_table(empty)
+        os.environ |= {FILE: str(found), _EMPTY: str(empty)}
+        try:
+            status = run_again(n, options.timeout, reads_input=True)
+        finally:
+            for name in (FILE, _EMPTY):
+                del os.environ[name]
+        statistics = json.loads(found.read_text()) if found.is_file() else None
+    if statistics is None:
+        if status == 0:
+            raise CollplanError(
+                f"{program[0]}: called no collective that could be counted; does it use MPI?"
+            )
+        return status
+    print_result(_document(statistics, n, table, machine), _print, as_json=options.as_json)
+    return status
+
+
+def _write_empty_table(path: Path) -> None:
+    from collplan.tune.fingerprint import fingerprint_of
+    from collplan.tune.table import TuningTable, save_table
+
+    save_table(TuningTable(fingerprint=fingerprint_of("any", 1), sweeps=()), path)
+
+
+def _document(statistics: Document, n: int, table: Any, machine: Machine | None) -> Document:
+    """Return what was counted, and what would be gained."""
+    from collplan.tune.gains import gains_of
+
+    gains = gains_of(statistics["rows"], n, table, machine)
+    return {
+        "ranks": n,
+        "calls": sum(one.calls for one in gains),
+        "seconds": sum(one.seconds for one in gains),
+        "saved_s": sum(one.saved_s for one in gains),
+        "by": "model" if table is None else "table",
+        "rows": [one.as_dict() for one in gains],
+    }
+
+
+def _print(document: Document) -> None:
+    """Print a row for each collective and size, and what to do."""
+    rows = document["rows"]
+    print_table(
+        ["collective", "ranks", "size", "calls", "total", "a call", "best plan", "gain", "why"],
+        [
+            [
+                row["collective"],
+                str(row["ranks"]),
+                " to ".join(dict.fromkeys(
+                    format_bytes(row[name]) for name in ("least_bytes", "most_bytes")
+                )),
+                str(row["calls"]),
+                format_seconds(row["seconds"]),
+                format_seconds(row["seconds"] / row["calls"]),
+                row["plan"] or "",
+                "" if row["factor"] is None else f"{row['factor']:.2f}",
+                row["how"],
+            ]
+            for row in rows
+        ],
+    )  # fmt: skip
+    print_line(
+        f"rank 0 of {document['ranks']}: {document['calls']} calls, "
+        f"{format_seconds(document['seconds'])} in all"
+    )
+    gainers = dict.fromkeys(row["collective"] for row in rows if row["plan"] is not None)
+    if not gainers:
+        print_line("no call is known to gain from a plan")
+        return
+    share = document["saved_s"] / document["seconds"] if document["seconds"] else 0.0
+    print_line(
+        f"{', '.join(gainers)} would gain from plans: about {format_seconds(document['saved_s'])}, "
+        f"{share:.0%} of that time, if its calls wait for no late rank"
+    )
+    if document["by"] == "model":
+        print_line(
+            f"measure it: collplan tune -n {document['ranks']} --collectives {','.join(gainers)} "
+            "-o table.yaml"
+        )
