@@ -2,6 +2,8 @@
 const at = (id) => document.getElementById(id);
 const state = { theme: "light", range: null, zoom: null };
 let data;
+// Pixels between the margins of an A4 page.
+const PAPER = 700;
 
 function time(ns) {
   for (const [unit, scale] of [["s", 1e9], ["ms", 1e6], ["µs", 1e3]])
@@ -175,6 +177,12 @@ function drawGraph() {
   at("task").textContent = "Click a box to see what it does.";
 }
 
+function fitGraph(width) {
+  if (!state.zoom) return;
+  at("graph").style.width = width;
+  state.zoom.resize().fit().center();
+}
+
 function boxes() {
   return [...at("graph").querySelectorAll("g.node, g.cluster")].map((g) => [g.querySelector("title").textContent, g]);
 }
@@ -253,7 +261,7 @@ function drawTuned() {
     const text = own.map((point) => `${name}<br>${point.label}: ${point.times[name].map((one) => time(one * 1e9)).join(", ")}`);
     return { name, x: own.map((point) => Math.max(point.bytes, 1)), y: medians, text, hovertemplate: "%{text}<extra></extra>", mode: "lines+markers",
       error_y: { type: "data", symmetric: false, array: of(2).map((one, i) => one - medians[i]), arrayminus: of(1).map((one, i) => medians[i] - one) },
-      marker: { size: own.map((point) => (point.winner === name ? 12 : 6)), symbol: own.map((point) => (point.winner === name ? "circle-open" : "circle")), line: { width: 3 } },
+      marker: { size: own.map((point) => (point.winner === name ? 12 : 6)), symbol: own.map((point) => (point.winner === name ? "circle-open" : "circle")), line: { width: own.map((point) => (point.winner === name ? 3 : 0)) } },
       line: { dash: name === "native" ? "dash" : "solid" } };
   });
   plot("tuned", traces, (axis) => ({
@@ -338,12 +346,14 @@ async function begin() {
     state.before.closed.forEach((one) => { one.open = true; });
     setTheme("light");
     state.redraw();
-    document.querySelectorAll(".chart").forEach((one) => Plotly.relayout(one, { width: Math.min(one.clientWidth, 700) }));
+    document.querySelectorAll(".chart").forEach((one) => Plotly.relayout(one, { width: Math.min(one.clientWidth, PAPER) }));
+    fitGraph(`${Math.min(document.body.clientWidth, PAPER)}px`);
   });
   addEventListener("afterprint", () => {
     state.before.closed.forEach((one) => { one.open = false; });
     setTheme(state.before.theme);
     state.redraw();
+    fitGraph("");
   });
   at("theme").onclick = () => { setTheme(state.theme === "dark" ? "light" : "dark"); state.redraw(); };
   document.body.dataset.ready = "yes";

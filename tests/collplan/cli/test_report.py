@@ -60,9 +60,9 @@ def test_compare_writes_a_report_too(collplan: CommandLine, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"phases": [{"name": "x"}]}, "is not what 'collplan run --predict --json' prints"),
+        ({"phases": [{"name": "x"}]}, "is not what 'collplan run --predict' writes"),
         ({"median_s": "1"}, "is not what"),
-        ({"median_s": float("nan")}, "is not what"),
+        ({"median_s": float("nan")}, "NaN"),
         ({"ranks": 5}, "is of 5 ranks, the spec has 4"),
     ],
 )

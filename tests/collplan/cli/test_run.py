@@ -56,6 +56,28 @@ def test_run_predicts_and_traces(collplan: CommandLine, mpi: str, tmp_path: Path
         check_perfetto(trace, plan.n_tasks)
 
 
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_run_is_recorded_and_shown_as_a_page(
+    collplan: CommandLine, mpi: str, tmp_path: Path
+) -> None:
+    spec, page, record = collplan.write_spec(**BCAST), tmp_path / "run.html", tmp_path / "run.json"
+    options = ["--predict", "--html", str(page), "--record", str(record), "--repetitions", "3"]
+    done = run([str(mpi_python(mpi)), "-m", "collplan", "run", str(spec), *options, "--json"], 180)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["html"], document["record"]) == (str(page), str(record))
+    text = page.read_text()
+    assert document["library"] in text
+    assert "correct, checked against" in text
+    assert all(phase["name"] in text for phase in document["phases"])
+    assert [one.name for one in tmp_path.glob("run.html*")] == ["run.html"]
+    report = tmp_path / "report.html"
+    found = collplan("report", spec, "-o", report, "--measured", record, "--candidates", "linear",
+                     "--sizes", "8")  # fmt: skip
+    assert found.status == 0
+    assert "When each rank ends" in report.read_text()
+
+
 def check_perfetto(path: Path, n_tasks: int) -> None:
     events = checked_events(path.read_text())
     nodes = {e["args"]["name"]: e["pid"] for e in events if e["name"] == "process_name"}
@@ -74,9 +96,12 @@ def check_perfetto(path: Path, n_tasks: int) -> None:
         ),
         (["--trace", "both.json"], "--trace: shows what --predict finds; add --predict"),
         (["--predict", "--trace", "no/such/both.json"], "there is no folder no/such"),
+        (["--html", "run.html"], "--html: shows what --predict finds; add --predict"),
+        (["--record", "run.json"], "--record: shows what --predict finds; add --predict"),
+        (["--predict", "--html", "no/such/run.html"], "there is no folder no/such"),
     ],
 )
-def test_a_trace_that_cannot_be_is_refused_in_one_line(
+def test_files_that_cannot_be_are_refused_in_one_line(
     collplan: CommandLine, options: list[str], words: str
 ) -> None:
     assert words in collplan("run", collplan.write_spec(), *options).error()

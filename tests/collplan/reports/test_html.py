@@ -411,13 +411,13 @@ def test_pages_are_printed_whole(browser: Any, name: str, request: pytest.Fixtur
     page.goto(path.as_uri())
     page.wait_for_selector("body[data-ready]")
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
     # A4 paper without its margins, in pixels of CSS.
     page.set_viewport_size({"width": 718, "height": 1046})
     page.emulate_media(media="print")
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.wait_for_function(
         "[...document.querySelectorAll('.chart')]"
-        ".every(one => one.layout.width <= one.clientWidth + 1)"
+        ".every(one => one.querySelector('.main-svg').clientWidth <= innerWidth)"
     )
     for control in ("#choice", "#theme", ".tools >> nth=0"):
         if page.locator(control).count():
@@ -433,6 +433,14 @@ def test_pages_are_printed_whole(browser: Any, name: str, request: pytest.Fixtur
         e.getBoundingClientRect().right > innerWidth + 1 && e.checkVisibility()
         && !e.closest('svg')).map(e => e.outerHTML.slice(0, 99))"""
     assert page.evaluate(cut) == []
+    if page.locator("#graph").count():
+        inside = """(() => {
+            const graph = document.getElementById('graph'), frame = graph.getBoundingClientRect();
+            const drawn = graph.querySelector('.svg-pan-zoom_viewport').getBoundingClientRect();
+            return drawn.left >= frame.left - 2 && drawn.right <= frame.right + 2
+                && drawn.top >= frame.top - 2 && drawn.bottom <= frame.bottom + 2;
+        })()"""
+        page.wait_for_function(inside)
     page.screenshot(path=SCREENSHOTS / f"{name}-print.png", full_page=True)
     printed = page.pdf(format="A4")
     assert printed.startswith(b"%PDF")

@@ -1,0 +1,151 @@
+"""``collplan profile``: what is counted of programs, and what is said to gain from plans."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collplan.specs import Machine
+from collplan.tune.gains import gains_of
+from collplan.tune.table import save_table
+from command_line import CommandLine
+from mpi_launching import MPIS, mpi_python, mpiexec_of, run
+from native_building import built
+from tables_everywhere import planning_table
+
+pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install '.[mpich]'")
+
+PROGRAM = """
+import sys
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+for _ in range(5):
+    for count in (4, 5000):
+        out = np.zeros(count)
+        comm.Allreduce(np.ones(count), out)
+        assert (out == comm.size).all()
+    comm.Bcast(out, 0)
+comm.Barrier()
+comm.Iallreduce(np.ones(4), np.zeros(4)).Wait()
+if comm.rank == 0:
+    print("passed", *sys.argv[1:])
+sys.exit(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    path = tmp_path / "app.py"
+    path.write_text(PROGRAM)
+    return str(path)
+
+
+def profile(mpi: str, *words: str) -> tuple[int, list[str], str]:
+    done = run([str(mpi_python(mpi)), "-m", "collplan", "profile", *words], 180)
+    return done.returncode, done.stdout.splitlines(), done.stderr
+
+
+def row(**given: Any) -> dict[str, Any]:
+    return {"collective": "allreduce", "ranks": 4, "least_bytes": 64, "most_bytes": 64, "calls": 2,
+            "seconds": 1.0, "why": "no sweep of allreduce"} | given  # fmt: skip
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_calls_are_counted_by_size_and_judged_by_a_table(
+    mpi: str, program: str, tmp_path: Path
+) -> None:
+    table = tmp_path / "table.json"
+    save_table(planning_table(3), table)
+    words = ["-n", "3", "--table", str(table), "--json", program]
+    status, lines, errors = profile(mpi, *words)
+    assert status == 0, errors
+    assert lines[0] == "passed"
+    document = json.loads(lines[-1])
+    rows = {(one["collective"], one["most_bytes"]): one for one in document["rows"]}
+    counted = {key: one["calls"] for key, one in rows.items()}
+    assert counted == {
+        ("allreduce", 32): 5, ("allreduce", 40_000): 5, ("bcast", 40_000): 5, ("barrier", 0): 1,
+        ("Iallreduce", 32): 1,
+    }  # fmt: skip
+    assert document["calls"] == 17
+    assert document["seconds"] == pytest.approx(sum(one["seconds"] for one in rows.values()))
+    small = rows["allreduce", 32]
+    assert small["plan"] == "reduce_bcast"
+    assert small["factor"] in (2, 4)
+    assert small["saved_s"] == pytest.approx(small["seconds"] * (1 - 1 / small["factor"]))
+    assert rows["Iallreduce", 32]["factor"] is None
+    assert "tune beside a computation" in rows["Iallreduce", 32]["how"]
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_native_programs_are_counted_too(mpi: str, tmp_path: Path) -> None:
+    table = tmp_path / "table.json"
+    save_table(planning_table(2), table)
+    words = ["-n", "2", "--table", str(table), "--json", str(built(mpi, "calling.c")), "10"]
+    status, lines, errors = profile(mpi, *words)
+    assert status == 0, errors
+    rows = json.loads(lines[-1])["rows"]
+    kinds = {one["collective"] for one in rows}
+    assert "allreduce" in kinds
+    assert all(one["ranks"] <= 2 and one["calls"] > 0 for one in rows)
+    assert all(one["most_bytes"] < 2 * max(one["least_bytes"], 1) for one in rows)
+    gaining = [one for one in rows if one["plan"] is not None]
+    assert gaining
+    assert all(one["how"].startswith("won at") for one in gaining)
+
+
+def test_the_model_judges_without_a_table_and_the_status_is_the_programs(program: str) -> None:
+    status, lines, errors = profile("mpich", "-n", "2", program, "3")
+    assert status == 3, errors
+    text = "\n".join(lines)
+    assert "passed 3" in text
+    assert "by the model" in text
+    assert "rank 0 of 2: 17 calls" in text
+
+
+def test_what_nobody_knows_is_said() -> None:
+    cluster = Machine(nodes=2, ranks_per_node=2)
+    rows = [
+        row(collective="Alltoallw", why="calls with a datatype per rank are native"),
+        row(collective="alltoallv", seconds=2.0),
+        row(ranks=1, seconds=3.0),
+        row(ranks=2, seconds=4.0),
+        row(most_bytes=0, least_bytes=0, seconds=5.0),
+    ]
+    found = gains_of(rows, 4, None, cluster)
+    assert [one.how.partition(":")[0] for one in found] == [
+        "nothing to move",
+        "where the ranks of this communicator are is not known",
+        "one rank alone",
+        "counts differ per rank",
+        "calls with a datatype per rank are native",
+    ]
+    assert all(one.plan is None and one.saved_s == 0 for one in found)
+
+
+def test_rows_of_one_size_are_added_up_and_the_model_names_a_plan() -> None:
+    found = gains_of([row(), row(why="x", calls=3)], 4, None, None)
+    (one,) = found
+    assert (one.calls, one.seconds) == (5, 2.0)
+    assert one.plan is not None
+    assert one.factor is not None
+    assert one.factor > 1
+    assert one.saved_s == pytest.approx(2.0 * (1 - 1 / one.factor))
+
+
+def test_what_cannot_be_profiled_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], program: str
+) -> None:
+    collplan = CommandLine(tmp_path, capsys)
+    assert "-n: is missing" in collplan("profile", program).error()
+    assert "no such file; give a program" in collplan("profile", "-n", "2", "no.py").error()
+    assert "no such file" in collplan("profile", "-n", "2", "--table", "no", program).error()
+    python = mpi_python("mpich")
+    inner = [str(python), "-m", "collplan", "profile", program]
+    done = run([str(mpiexec_of(python)), "-n", "2", *inner])
+    assert done.returncode != 0
+    assert "profile: starts the ranks itself" in done.stderr
