@@ -72,7 +72,7 @@ class Recording:
 
     @property
     def finishes(self) -> tuple[Floats, Floats]:
-        """When each rank ends, simulated and measured, in s: arrays of shape (n_ranks,)."""
+        """Ends of the ranks, simulated and measured, in s: arrays of shape (n_ranks,)."""
         assert self.timeline is not None, "tasks were not recorded"
         plan = self.timeline.plan
         ends = np.zeros((2, plan.n_ranks))

@@ -27,7 +27,7 @@ KINDS: Final = {
     "compute": "computation",
     "waiting": "waiting for shared resources",
 }
-"""What the time of a critical path goes to, in words."""
+"""Kinds of time on a critical path, in words."""
 DECOMPOSITIONS: Final = {
     "flat": "one algorithm over all ranks, whatever node they are on",
     "hierarchical": "one leader per node talks to other nodes",

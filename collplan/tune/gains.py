@@ -1,4 +1,4 @@
-"""What plans would gain for the collectives that a program called."""
+"""Gains of plans for the collectives that a program called."""
 
 from __future__ import annotations
 

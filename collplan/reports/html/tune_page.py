@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from collplan.reports.html.assembly import (
     assemble,
@@ -19,7 +19,9 @@ from collplan.reports.output import format_bytes, format_seconds
 from collplan.reports.tuning import gain_of, measured_sweeps, speedup_of
 from collplan.specs.documents import write_yaml
 from collplan.tune.sweep import NATIVE_LABEL, Sweep
-from collplan.tune.tuner import Tuned
+
+if TYPE_CHECKING:
+    from collplan.tune.tuner import Tuned
 
 Json = dict[str, Any]
 

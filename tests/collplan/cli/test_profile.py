@@ -10,6 +10,7 @@ import pytest
 
 from collplan.specs import Machine
 from collplan.tune.gains import gains_of
+from collplan.tune.sweep import Placement
 from collplan.tune.table import save_table
 from command_line import CommandLine
 from mpi_launching import MPIS, mpi_python, mpiexec_of, run
@@ -74,8 +75,12 @@ def test_calls_are_counted_by_size_and_judged_by_a_table(
     assert document["calls"] == 17
     assert document["seconds"] == pytest.approx(sum(one["seconds"] for one in rows.values()))
     small = rows["allreduce", 32]
-    assert small["plan"] == "reduce_bcast"
-    assert small["factor"] in (2, 4)
+    placement = Placement(ranks_per_node=(3,))
+    chosen = planning_table(3).decide("allreduce", 32, 3, placement, op_commutes=True)
+    assert chosen.native_s is not None
+    assert chosen.chosen_s is not None
+    assert (small["plan"], small["how"]) == (chosen.label, chosen.why)
+    assert small["factor"] == chosen.native_s / chosen.chosen_s
     assert small["saved_s"] == pytest.approx(small["seconds"] * (1 - 1 / small["factor"]))
     assert rows["Iallreduce", 32]["factor"] is None
     assert "tune beside a computation" in rows["Iallreduce", 32]["how"]
