@@ -22,6 +22,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from collplan.planner.plan.views import make_views_in
+
 if TYPE_CHECKING:
     from collplan.binding import bind as bind
     from collplan.compiling import compile_spec
@@ -84,6 +86,8 @@ _HOMES: Final = {
 """The public names, and what each stands for."""
 
 __all__ = list(_HOMES)
+
+make_views_in("collplan.reports.notebook")
 
 
 def __getattr__(name: str) -> Any:

@@ -146,11 +146,11 @@ def parse_json(text: str, source: str, max_nodes: int = MAX_NODES) -> Any:
         raise SpecError(f"{source}: line {error.lineno}: {error.msg}; mend the JSON") from None
     except RecursionError:
         raise SpecError(_too_deep(source)) from None
-    _check_size(document, source, max_nodes)
+    check_size(document, source, max_nodes)
     return document
 
 
-def _check_size(document: Any, source: str, max_nodes: int) -> None:
+def check_size(document: Any, source: str, max_nodes: int = MAX_NODES) -> None:
     """Raise `SpecError` where a document without aliases has too many values or levels."""
     level, n_nodes, depth = [document], 1, 0
     while level:

@@ -45,7 +45,17 @@ def load_spec(path: str | Path, here: Machine | None = None) -> PlanSpec:
         mistake that names the file, the field and the way out.
     """
     path = Path(path)
-    document = read_document(path, "spec")
+    return spec_in(read_document(path, "spec"), path, here)
+
+
+def spec_in(document: Any, path: Path, here: Machine | None = None) -> PlanSpec:
+    """Turn the document that a file holds into a spec, as `load_spec` does.
+
+    Raises
+    ------
+    SpecError
+        If it does not describe a plan, or a file that it names can't be read.
+    """
     if isinstance(document, Mapping) and "machine" in document:
         document = {**document, "machine": _open_machine(path, document["machine"])}
     if isinstance(document, Mapping) and isinstance(document.get("collective"), Mapping):

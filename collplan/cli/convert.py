@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collplan.cli.inputs import announce_compiling
+from collplan.cli.inputs import announce_compiling, prove_small
 from collplan.cli.options import Json, Options, argument, option, output_file, parse_size
 from collplan.planner.errors import PlanError
-from collplan.reports.output import print_result, warn
+from collplan.reports.output import print_result
 from collplan.reports.progress import spinner
 from collplan.specs.documents import require_regular
 from collplan.specs.errors import CollplanError
@@ -65,7 +65,7 @@ def command(options: ConvertOptions) -> int:
                 op=options.op,
                 root=options.root,
             )
-        is_proved = _prove(plan, source)
+        is_proved = prove_small(plan, source)
     except MscclError:
         raise
     except PlanError as error:
@@ -118,19 +118,6 @@ def _count(options: ConvertOptions) -> int | None:
             f"{options.datatype}, {itemsize} bytes each; give such a size"
         )
     return n_bytes // itemsize
-
-
-def _prove(plan: Plan, source: Path) -> bool:
-    """Prove a plan, or warn that it is too large for that; return whether it is proved."""
-    from collplan.planner.passes.registry import VERIFY_LIMIT
-    from collplan.planner.verify import verify
-
-    if plan.n_tasks > VERIFY_LIMIT:
-        warn(f"{source}: is not proved, as it has {plan.n_tasks} tasks; 'collplan verify' does it")
-        return False
-    with spinner(f"proving {plan.n_tasks} tasks"):
-        verify(plan)
-    return True
 
 
 def _report(plan: Plan, document: dict[str, Any]) -> str:

@@ -10,10 +10,10 @@ from collplan.planner.errors import AsymmetricError, PlanError
 from collplan.reports.output import warn
 from collplan.reports.progress import shows_progress, spinner
 from collplan.specs import Network, PlanSpec
-from collplan.specs.documents import require_regular
+from collplan.specs.documents import check_size, require_regular
 from collplan.specs.errors import CollplanError, SpecError
 from collplan.specs.explaining import explaining
-from collplan.specs.loading import load_spec, machine_at_hand
+from collplan.specs.loading import load_spec, machine_at_hand, spec_in
 
 if TYPE_CHECKING:
     from collplan.planner.formats.message_graph import MessageGraph
@@ -56,6 +56,10 @@ def open_plan(path: Path, *, folds: bool = False, rank: int | None = None) -> Pl
     spec = open_spec(path)
     # Compiling may warn, which comes after what is refused.
     _require_rank(rank, spec.machine.n_ranks)
+    return _compile(spec, folds=folds)
+
+
+def _compile(spec: PlanSpec, *, folds: bool) -> Plan:
     return (_fold_large(spec) if folds else None) or compile_warning(spec)
 
 
@@ -80,15 +84,21 @@ def open_priced(path: Path, *, folds: bool) -> Plan | MessageGraph:
 
     A message graph is a document with a list of messages, which no spec has.
     """
-    from collplan.planner.formats.message_graph import read_message_graph
+    from collplan.planner.formats.message_graph import (
+        holds_messages,
+        parse_message_graph,
+        read_graph_or_spec,
+    )
 
-    if path.suffix != ".goal" and not is_plan_file(path):
-        announce_compiling()
-        with spinner(f"reading {path}"):
-            graph = read_message_graph(path)
-        if graph is not None:
-            return graph
-    return open_plan(path, folds=folds)
+    if path.suffix == ".goal" or is_plan_file(path):
+        return open_plan(path, folds=folds)
+    announce_compiling()
+    with spinner(f"reading {path}"):
+        document = read_graph_or_spec(path)
+        if holds_messages(document):
+            return parse_message_graph(document, str(path))
+    check_size(document, str(path))
+    return _compile(spec_in(document, path, machine_at_hand()), folds=folds)
 
 
 def _read_plan(path: Path) -> Plan:
@@ -200,25 +210,37 @@ def prove_file(plan: Plan, source: Path) -> None:
     CollplanError
         If the plan is refuted: its ranks would abort, hang or compute something else.
     """
-    from collplan.planner.passes.registry import VERIFY_LIMIT
-    from collplan.planner.verify import verify
-
     if not is_plan_file(source):
         return
-    if plan.n_tasks > VERIFY_LIMIT:
-        warn(
-            f"{source}: is not proved before it runs, as it has {plan.n_tasks} tasks, more than "
-            f"{VERIFY_LIMIT}; 'collplan verify' proves it"
-        )
-        return
     try:
-        with spinner(f"proving {plan.n_tasks} tasks"):
-            verify(plan)
+        prove_small(plan, source, "before it runs")
     except PlanError as error:
         raise CollplanError(
             f"{source}: is refuted, and would fail or hang: {error.kind}: {error}; "
             f"compile the spec again"
         ) from None
+
+
+def prove_small(plan: Plan, source: Path, when: str = "here") -> bool:
+    """Prove a plan, or warn that it is too large for that; return whether it is proved.
+
+    Raises
+    ------
+    PlanError
+        If the plan is refuted.
+    """
+    from collplan.planner.passes.registry import VERIFY_LIMIT
+    from collplan.planner.verify import verify
+
+    if plan.n_tasks > VERIFY_LIMIT:
+        warn(
+            f"{source}: is not proved {when}, as it has {plan.n_tasks} tasks, more than "
+            f"{VERIFY_LIMIT}; 'collplan verify' proves it"
+        )
+        return False
+    with spinner(f"proving {plan.n_tasks} tasks"):
+        verify(plan)
+    return True
 
 
 def resize(spec: PlanSpec, ranks: int | None) -> PlanSpec:

@@ -10,7 +10,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from functools import wraps
 from inspect import Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, dataclass_transform, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, dataclass_transform, get_type_hints
 
 import typer
 from typer.models import ArgumentInfo
@@ -19,9 +19,10 @@ from collplan.cli.ranks import one_voice
 from collplan.planner.formats.output_files import is_standard_output
 from collplan.reports.plots import check_plot_path
 from collplan.reports.progress import keep_quiet
-from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
-from collplan.specs.numbers import MAX_COUNT, parse_bytes
+
+if TYPE_CHECKING:
+    from collplan.specs import PlanSpec
 
 
 def argument(metavar: str, text: str, default: Any = ...) -> Any:
@@ -284,6 +285,8 @@ def parse_processors(text: str | None) -> tuple[int, ...] | None:
 
 def parse_size(option: str, text: str | int) -> int:
     """Return the bytes that an option names; raise `CollplanError` if its text is not a size."""
+    from collplan.specs.numbers import parse_bytes
+
     try:
         return parse_bytes(text)
     except ValueError as error:
@@ -341,6 +344,8 @@ def parse_counts(text: str | None, spec: PlanSpec) -> list[int]:
     CollplanError
         If a size is none, or counts that differ per rank cannot be scaled to it.
     """
+    from collplan.specs.numbers import MAX_COUNT
+
     collective = spec.collective
     if text is None or not collective.has_data:
         return [collective.count]

@@ -18,10 +18,9 @@ from collplan.planner.collective.operations import (
 )
 from collplan.planner.errors import PlanError
 from collplan.planner.memory import require_memory
-from collplan.planner.plan.fold import require_unfolded
 from collplan.planner.plan.plan import Buffer, Op, Plan
 from collplan.planner.plan.ragged import ON_START
-from collplan.planner.verify.agreed_calls import without_calls
+from collplan.planner.verify.agreed_calls import whole_plan
 from collplan.planner.verify.order import Execution
 from collplan.specs import numpy_dtype
 
@@ -124,13 +123,8 @@ def to_dask(
     MemoryLimitError
         If the graph takes more memory than there is.
     """
-    require_unfolded(plan, "computed by dask")
-    if plan.only_rank is not None:
-        raise PlanError(
-            f"this is rank {plan.only_rank}'s program alone; dask computes plans of all ranks"
-        )
+    plan = whole_plan(plan, "computed by dask")
     _check_buffers(plan, sendbufs, recvbufs)
-    plan = without_calls(plan)
     require_memory(plan.n_tasks * BYTES_PER_ROW, "the dask graph", "make", "use fewer ranks")
     return _Tracing(plan, operation).graph(sendbufs, recvbufs)
 

@@ -148,10 +148,26 @@ def read_message_graph(path: Path) -> MessageGraph | None:
     MemoryLimitError
         If the file is too large for the memory there is.
     """
-    document = _read(path, "spec or message graph")
-    if not isinstance(document, Mapping) or not isinstance(document.get(MESSAGES), list):
-        return None
-    return parse_message_graph(document, str(path))
+    document = read_graph_or_spec(path)
+    return parse_message_graph(document, str(path)) if holds_messages(document) else None
+
+
+def read_graph_or_spec(path: Path) -> Any:
+    """Read a document that may be as large as message graphs are.
+
+    Raises
+    ------
+    SpecError
+        If the file is neither JSON nor YAML.
+    MemoryLimitError
+        If the file is too large for the memory there is.
+    """
+    return _read(path, "spec or message graph")
+
+
+def holds_messages(document: Any) -> bool:
+    """Return whether a document is a message graph: it has a list of messages, unlike specs."""
+    return isinstance(document, Mapping) and isinstance(document.get(MESSAGES), list)
 
 
 def find_platform(graph: MessageGraph) -> Path:

@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from collplan.planner.errors import PlanError
 from collplan.planner.formats.output_files import write_text
 from collplan.planner.memory import require_memory
-from collplan.planner.plan.fold import require_unfolded
 from collplan.planner.plan.plan import NONE, Buffer, Extent, Op, Plan, Task
 from collplan.planner.plan.ragged import ON_START
-from collplan.planner.verify.agreed_calls import without_calls
+from collplan.planner.verify.agreed_calls import whole_plan
 
 FORMAT: Final = "collplan-programs"
 VERSION: Final = 1
@@ -53,12 +51,7 @@ def programs(plan: Plan) -> dict[str, Any]:
     PlanError, MemoryLimitError
         As of `write_programs`.
     """
-    require_unfolded(plan, "written as programs")
-    if plan.only_rank is not None:
-        raise PlanError(
-            f"this is rank {plan.only_rank}'s program alone; programs are those of all ranks"
-        )
-    plan = without_calls(plan)
+    plan = whole_plan(plan, "written as programs")
     require_memory(plan.n_tasks * BYTES_PER_ROW, "the programs", "write", "use fewer ranks")
     collective = None if plan.spec is None else plan.spec.collective.model_dump(mode="json")
     tasks: list[list[dict[str, Any]]] = [[] for _ in range(plan.n_ranks)]

@@ -1,15 +1,20 @@
-"""Views of objects in notebooks, which layers above make: found by name when they are shown."""
+"""Views of objects in notebooks, which a layer above makes: imported when one is shown."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, Final
+from typing import Any
 
-_HOME: Final = "collplan.reports.notebook"
+_made_by: list[str] = []
+
+
+def make_views_in(module: str) -> None:
+    """Tell the module whose functions make the views."""
+    _made_by[:] = [module]
 
 
 def view(name: str, shown: object) -> Any:
-    """Return what a function of `collplan.reports.notebook` makes of an object.
+    """Return what a function of the module of views makes of an object.
 
     Parameters
     ----------
@@ -17,4 +22,5 @@ def view(name: str, shown: object) -> Any:
         The function's name.
     shown : object
     """
-    return getattr(import_module(_HOME), name)(shown)
+    (module,) = _made_by
+    return getattr(import_module(module), name)(shown)

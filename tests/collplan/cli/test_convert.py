@@ -61,7 +61,7 @@ def test_what_is_too_large_to_be_proved_is_not_called_proved(
     made = collplan("convert", source, "-o", plan, "--size", "4KiB")
     assert made.status == 0, made
     assert made.out.startswith("read: allgather")
-    assert f"{source}: is not proved, as it has " in made.err
+    assert f"{source}: is not proved here, as it has " in made.err
     assert "proved:" not in made.out
     document = collplan("convert", source, "-o", plan, "--size", "4KiB", "--json").json()
     assert document["proved"] is False

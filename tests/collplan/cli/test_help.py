@@ -121,3 +121,20 @@ def test_scripts_for_shells_are_printed_and_installed(shell: str, tmp_path: Path
     installed = run("--install-completion").split(" installed in ")[1].splitlines()[0]
     assert installed.startswith(str(tmp_path))
     assert f"_COLLPLAN_COMPLETE=complete_{shell}" in Path(installed).read_text()
+
+
+LIGHT = """
+import sys
+from collplan.cli.main import main
+
+assert main(["--help"]) == 0
+print(sorted({"pydantic", "numpy", "rich", "networkx"} & set(sys.modules)))
+"""
+
+
+def test_the_list_of_commands_is_printed_without_large_libraries() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LIGHT], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
