@@ -94,6 +94,17 @@ def test_statistics_say_what_ran_and_why(mpi: str, tmp_path: Path) -> None:
     assert "a plan takes time to make: ring from call 3 on" in done.stderr
 
 
+@pytest.mark.parametrize("mpi", [*MPIS, "debian-mpich"])
+def test_persistent_collectives_are_native_and_counted_when_made(mpi: str, tmp_path: Path) -> None:
+    line = exec_line(mpi, table_of(tmp_path), 2, built(mpi, "persistent.c"))
+    done = run(line, COLLPLAN_LOG="1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "10 starts, 0 wrong" in done.stdout
+    why = "MPI starts persistent collectives by their handles"
+    for name in ("Allreduce_init", "Bcast_init"):
+        assert re.search(rf"{name} +native +2 +0 +1 .* {why}", done.stderr), done.stderr
+
+
 @pytest.mark.parametrize("mpi", MPIS)
 def test_threads_call_at_the_same_time(mpi: str, tmp_path: Path) -> None:
     line = exec_line(mpi, table_of(tmp_path), 2, built(mpi, "threads.c"))
