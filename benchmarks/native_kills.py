@@ -18,7 +18,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -26,41 +25,15 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
 
-from collplan.preload.running import __file__ as running  # noqa: E402
 from collplan.tune.table import save_table  # noqa: E402
+from ending_jobs import helper_of, launcher_of, marked_processes, wait_until  # noqa: E402
 from mpi_launching import mpi_environment, mpi_python, mpiexec_of  # noqa: E402
 from native_building import built  # noqa: E402
 from tables_everywhere import planning_table  # noqa: E402
 
-HELPER: Final = str(Path(running).with_name("__main__.py"))
-MPIEXECS: Final = ("mpiexec", "mpiexec.hydra", "prterun", "mpirun", "orterun")
 TARGETS: Final = ("rank", "mpiexec", "helper")
 PATIENCE_S: Final = 60.0
 LEFT_S: Final = 20.0
-
-
-def processes(mark: str) -> dict[int, list[str]]:
-    """Return the command lines of all processes with a mark in their environment."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdecimal() and mark.encode() in (entry / "environ").read_bytes():
-                words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-                if words[0]:  # those that have ended and wait for their parent have none
-                    found[int(entry.name)] = words
-        except OSError:  # it has ended, or is another user's
-            continue
-    return found
-
-
-def wait_until(holds: Callable[[], bool], seconds: float) -> bool:
-    """Return whether something holds before a time is over."""
-    end_s = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > end_s:
-            return False
-        time.sleep(0.1)
-    return True
 
 
 def shared_memory() -> set[str]:
@@ -76,16 +49,13 @@ def shared_memory() -> set[str]:
 
 def chosen(mark: str, program: Path, target: str) -> int | None:
     """Return a process to kill, None if it is not there yet."""
-    running = processes(mark)
+    running = marked_processes(mark)
     ranks = [pid for pid, words in running.items() if words[0] == str(program)]
     if len(ranks) < 3:
         return None
     if target == "rank":
         return ranks[-1]
-    if target == "helper":
-        return next((pid for pid, words in running.items() if HELPER in words), None)
-    names = {pid: Path(words[0]).name for pid, words in running.items()}
-    return next((pid for pid, name in names.items() if name in MPIEXECS), None)
+    return helper_of(running) if target == "helper" else launcher_of(running)
 
 
 def run(line: list[str], program: Path, target: str, mark: str) -> Counter[str]:
@@ -115,11 +85,14 @@ def run(line: list[str], program: Path, target: str, mark: str) -> Counter[str]:
                 job.terminate()
         else:
             wait_until(lambda: job.poll() is not None, PATIENCE_S)
-        wait_until(lambda: not processes(mark), LEFT_S)
-        left = {"process": len(processes(mark)), "shared memory": len(shared_memory() - before)}
+        wait_until(lambda: not marked_processes(mark), LEFT_S)
+        left = {
+            "process": len(marked_processes(mark)),
+            "shared memory": len(shared_memory() - before),
+        }
         return Counter({**left, "socket": sum(path.is_socket() for path in folder.rglob("*"))})
     finally:
-        for pid in processes(mark):
+        for pid in marked_processes(mark):
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:

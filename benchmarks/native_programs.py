@@ -1,13 +1,14 @@
 """Unmodified programs of Debian, natively and under ``collplan exec``: results, times, statistics.
 
 usage: python benchmarks/native_programs.py [--on node|cluster] [--programs NAME,...]
-           [--turns N] [--table FILE]
+           [--turns N] [--table FILE] [--rate RATE]
 
 Needs Debian's packages hpcc, lammps, quantum-espresso, cp2k and nwchem-openmpi, which all use
 Debian's Open MPI, and the environment for it that `make test` sets up. On `node`, 4 ranks run on
-this machine; on `cluster`, 16 ranks on an emulated one of 4 x 4 with 2 lanes of 100 Mbit/s. The
-table is tuned there first, unless its file exists. Both ways take turns. Prints a line per
-program, and the statistics of its last run. Exit status 1 if a result differs from the native one.
+this machine; on `cluster`, 16 ranks on an emulated one of 4 x 4 with 2 lanes of 100 Mbit/s or
+another rate. What matters to a program is tuned there first, unless its table has it. Both ways
+take turns. Prints a line per program, and the statistics of its last run. Exit status 1 if a result
+differs from the native one.
 """
 
 from __future__ import annotations
@@ -34,16 +35,17 @@ import debian_mpi  # noqa: E402
 from mpi_launching import mpi_environment  # noqa: E402
 
 MPI: Final = "debian-openmpi"
-EMULATE: Final = ("emulate", "--nodes", "4", "--per-node", "4", "--lanes", "2", "--rate", "100Mbit")
+EMULATE: Final = ("emulate", "--nodes", "4", "--per-node", "4", "--lanes", "2", "--rate")
 RANKS: Final = {"node": 4, "cluster": 16}
-TUNED: Final = (
-    *("--collectives", "alltoall", "--sizes", "512B,1600B,4KiB"),
-    *("--at-most", "12", "--seconds", "4", "--most", "40"),
-)
-"""The collective that matters most here, and sizes of its blocks in the transforms of pw.x."""
+TUNED: Final = ("--at-most", "12", "--seconds", "4", "--most", "40")
+TRANSFORMS: Final = ("alltoall", "512B,1600B,4KiB")
+"""A collective, and sizes of its blocks in the transforms of pw.x."""
+SUMS: Final = ("allreduce", "64B,1KiB,256KiB")
+"""Sizes of the sums of lmp: 255 KiB are the structure factors of the salt."""
 LIMIT_S: Final = 900.0
 SILICON: Final = Path("/usr/share/doc/quantum-espresso/examples/EPW/sic/pp/Si.pz-vbc.UPF.gz")
 PW_CLOCK: Final = r"PWSCF .*CPU +(\d+m)? *([\d.]+)s WALL"
+LOOP_TIME: Final = r"Loop time of (\d+m)?([\d.]+)"
 HPCC: Final = Path("/usr/share/doc/hpcc/examples/_hpccinf.txt")
 
 MELT: Final = """\
@@ -62,6 +64,31 @@ neigh_modify every 20 delay 0 check no
 fix 1 all nve
 thermo 50
 run 250
+"""
+SALT: Final = """\
+units real
+atom_style charge
+lattice custom 5.64 a1 1 0 0 a2 0 1 0 a3 0 0 1 &
+  basis 0 0 0 basis 0.5 0.5 0 basis 0.5 0 0.5 basis 0 0.5 0.5 &
+  basis 0.5 0 0 basis 0 0.5 0 basis 0 0 0.5 basis 0.5 0.5 0.5
+region box block 0 2 0 2 0 2
+create_box 2 box
+create_atoms 1 box basis 5 2 basis 6 2 basis 7 2 basis 8 2
+mass 1 22.99
+mass 2 35.45
+set type 1 charge 1.0
+set type 2 charge -1.0
+displace_atoms all random 0.1 0.1 0.1 4711
+pair_style born/coul/long 6.0 3.2
+pair_coeff 1 1 6.08 0.317 2.340 24.18 -11.51
+pair_coeff 1 2 4.87 0.317 2.755 161.2 -200.0
+pair_coeff 2 2 3.65 0.317 3.170 1672.0 -3350.0
+kspace_style ewald 1.0e-10
+velocity all create 300.0 87287
+fix 1 all nve
+timestep 0.5
+thermo 20
+run 200
 """
 PW: Final = """\
 &control
@@ -164,6 +191,8 @@ class Program:
         File that has these lines, empty for standard output.
     own : str
         Regular expression of minutes and seconds that the program says it took, if it does.
+    tuned : pair of str
+        Collectives that matter to it, and their sizes.
     """
 
     command: Sequence[str]
@@ -171,6 +200,7 @@ class Program:
     results: str
     output: str = ""
     own: str = ""
+    tuned: tuple[str, str] = TRANSFORMS
 
 
 def write(name: str, text: str) -> Callable[[Path, int], None]:
@@ -201,7 +231,9 @@ PROGRAMS: Final = {
         r"^(Success=|\|\|Ax-b|.*_ErrorsFraction=|.*PASSED|.*FAILED)", "hpccoutf.txt",
     ),
     "lammps": Program(("lmp", "-in", "melt.in"), write("melt.in", MELT), r"^ +\d+ .*\.\d+",
-                      own=r"Loop time of (\d+m)?([\d.]+)"),
+                      own=LOOP_TIME, tuned=SUMS),
+    "lammps ewald": Program(("lmp", "-in", "salt.in"), write("salt.in", SALT), r"^ +\d+ .*\.\d+",
+                            own=LOOP_TIME, tuned=SUMS),
     "pw.x": Program(
         ("pw.x", "-ndiag", "1", "-in", "si.in"), prepare_pw,
         r"^!? +total energy +=|highest occupied|bands \(",
@@ -221,6 +253,14 @@ PROGRAMS: Final = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Place:
+    """This machine, or an emulated cluster whose lanes have a rate."""
+
+    n_ranks: int
+    rate: str | None
+
+
 @dataclass
 class Run:
     """One run: its time, the program's own word of that, its results, and what collplan says."""
@@ -237,23 +277,23 @@ def environment() -> dict[str, str]:
     return environment | {"OMP_NUM_THREADS": "1", "COLLPLAN_LOG": "1"}
 
 
-def line_of(place: str, words: Sequence[str], table: Path | None) -> list[str]:
+def line_of(place: Place, words: Sequence[str], table: Path | None) -> list[str]:
     """Return the command line that runs a program on all ranks of a place."""
     collplan = [str(debian_mpi.python_of(MPI)), "-m", "collplan"]
-    ranks = ["-n", str(RANKS[place])]
-    if place == "cluster":
-        under = [*collplan, *EMULATE, "--"]
+    ranks = ["-n", str(place.n_ranks)]
+    if place.rate is not None:
+        under = [*collplan, *EMULATE, place.rate, "--"]
         return [*under, *([*collplan, "exec", "--table", str(table)] if table else []), *words]
     if table is None:
         return [str(debian_mpi.LAUNCHERS[MPI]), *ranks, *words]
     return [*collplan, "exec", "--launcher", "mpiexec", "--table", str(table), *ranks, *words]
 
 
-def run(place: str, program: Program, table: Path | None) -> Run:
+def run(place: Place, program: Program, table: Path | None) -> Run:
     """Run a program once, in a new folder."""
     with TemporaryDirectory(prefix="native-programs-") as name:
         folder = Path(name)
-        program.prepare(folder, RANKS[place])
+        program.prepare(folder, place.n_ranks)
         command = [shutil.which(program.command[0]) or program.command[0], *program.command[1:]]
         begin = perf_counter()
         done = subprocess.run(
@@ -281,22 +321,21 @@ def without_times(line: str) -> str:
     return re.sub(r"^(\d+ OT/DIIS|\d+ \S+Diag\.|\d+ P_Mix/Diag\.) +(\S+) +\S+", r"\1 \2", line)
 
 
-def tune(place: str, table: Path) -> None:
-    """Tune a table on all ranks of a place, unless there is one."""
-    if table.exists():
-        return
-    words = ["tune", "-o", str(table), *TUNED]
+def tune(place: Place, program: Program, table: Path) -> None:
+    """Add to a table what matters to a program, as measured on all ranks of a place."""
+    collectives, sizes = program.tuned
+    words = ["--collectives", collectives, "--sizes", sizes, "-o", str(table), *TUNED]
     collplan = [str(debian_mpi.python_of(MPI)), "-m", "collplan"]
-    on_node = ["--launcher", "mpiexec", "-n", str(RANKS[place])]
-    if place == "cluster":
-        line = [*collplan, *EMULATE, "--", *collplan, *words]
+    if place.rate is not None:
+        line = [*collplan, *EMULATE, place.rate, "--", *collplan, "tune", *words]
     else:
-        line = [*collplan, words[0], *on_node, *words[1:]]
-    subprocess.run(line, env=environment(), stdin=subprocess.DEVNULL, check=True)
+        line = [*collplan, "tune", "--launcher", "mpiexec", "-n", str(place.n_ranks), *words]
+    subprocess.run(line, env=environment(), stdin=subprocess.DEVNULL, stdout=sys.stderr, check=True)
 
 
-def compare(place: str, name: str, table: Path, turns: int) -> bool:
+def compare(place: Place, name: str, table: Path, turns: int) -> bool:
     """Run a program in turns both ways, print a row, and return whether results are equal."""
+    tune(place, PROGRAMS[name], table)
     native: list[Run] = []
     planned: list[Run] = []
     for _ in range(turns):
@@ -327,19 +366,21 @@ def main() -> int:
     parser.add_argument("--programs", default=",".join(PROGRAMS))
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--table", type=Path)
+    parser.add_argument("--rate", default="100Mbit")
     options = parser.parse_args()
     names = options.programs.split(",")
     unknown = [name for name in names if name not in PROGRAMS]
     if unknown:
         parser.error(f"--programs: {unknown[0]!r} is none of {', '.join(PROGRAMS)}")
     os.chdir(ROOT)
-    table = (options.table or Path(f"native-programs-{options.on}.yaml")).absolute()
-    tune(options.on, table)
+    place = Place(RANKS[options.on], options.rate if options.on == "cluster" else None)
+    default = f"native-programs-{place.rate or options.on}.yaml"
+    table = (options.table or Path(default)).absolute()
     print(
         "| program | job, native, s | with the table | gain | its own time, native "
         "| with the table | gain | results |\n|" + "---|" * 8
     )
-    equal = [compare(options.on, name, table, options.turns) for name in names]
+    equal = [compare(place, name, table, options.turns) for name in names]
     return 0 if all(equal) else 1
 
 

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ import pytest
 
 from collplan.preload.running import native_program
 from collplan.tune.table import load_table, save_table
+from ending_jobs import helper_of, launcher_of, marked_processes, wait_until
 from folders import ROOT
 from mpi_launching import (
     ALL,
@@ -36,7 +36,6 @@ if sys.platform != "linux":
     )
 
 SHIM = ROOT / "collplan" / "preload" / "shim"
-HELPER = str(ROOT / "collplan" / "preload" / "__main__.py")
 TRANSPORTS = {"mpich": "shared", "openmpi": "messages", "debian-mpich": "messages"}
 FORTRAN = ("conformance_mpif.f90", "conformance_mpi.f90", "conformance_f08.f90")
 
@@ -94,6 +93,17 @@ def test_statistics_say_what_ran_and_why(mpi: str, tmp_path: Path) -> None:
     assert "a plan takes time to make: ring from call 3 on" in done.stderr
 
 
+@pytest.mark.parametrize("mpi", [*MPIS, "debian-mpich"])
+def test_persistent_collectives_are_native_and_counted_when_made(mpi: str, tmp_path: Path) -> None:
+    line = exec_line(mpi, table_of(tmp_path), 2, built(mpi, "persistent.c"))
+    done = run(line, COLLPLAN_LOG="1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "10 starts, 0 wrong" in done.stdout
+    why = "MPI starts persistent collectives by their handles"
+    for name in ("Allreduce_init", "Bcast_init"):
+        assert re.search(rf"{name} +native +2 +0 +1 .* {why}", done.stderr), done.stderr
+
+
 @pytest.mark.parametrize("mpi", MPIS)
 def test_threads_call_at_the_same_time(mpi: str, tmp_path: Path) -> None:
     line = exec_line(mpi, table_of(tmp_path), 2, built(mpi, "threads.c"))
@@ -136,14 +146,15 @@ def test_a_job_that_is_ended_leaves_nothing_behind(mpi: str, how: str, tmp_path:
     marked = {**mpi_environment(), "COLLPLAN_TEST_MARK": str(tmp_path)}
     if how in ("exec", "mpiexec"):
         job = subprocess.Popen(line, env=marked, stdout=subprocess.DEVNULL, start_new_session=True)
-        wait_for(lambda: any(is_helper(pid) for pid in marked_processes(tmp_path)))
-        running = marked_processes(tmp_path)
-        os.kill(job.pid if how == "exec" else next(filter(is_launcher, running)), signal.SIGKILL)
+        assert wait_until(lambda: helper_of(marked_processes(str(tmp_path))) is not None, 60)
+        launcher = launcher_of(marked_processes(str(tmp_path)))
+        assert launcher is not None
+        os.kill(job.pid if how == "exec" else launcher, signal.SIGKILL)
         job.wait()
     else:
         done = run(line, COLLPLAN_TEST_MARK=str(tmp_path))
         assert done.returncode != 0
-    wait_for(lambda: not marked_processes(tmp_path))
+    assert wait_until(lambda: not marked_processes(str(tmp_path)), 60)
 
 
 @pytest.mark.parametrize("mpi", MPIS)
@@ -157,47 +168,12 @@ def test_a_program_outlives_its_helper(mpi: str, tmp_path: Path) -> None:
     ) as job:
         assert job.stdout is not None
         assert job.stdout.readline().startswith("running")
-        (helper,) = (pid for pid in marked_processes(tmp_path) if is_helper(pid))
+        helper = helper_of(marked_processes(str(tmp_path)))
+        assert helper is not None
         os.kill(helper, signal.SIGKILL)
         out, err = job.communicate("go on\n", timeout=HANG_S)
     assert job.returncode == 0, out + err
     assert "total 160000.0" in out
-
-
-def is_launcher(pid: int) -> bool:
-    """Return whether a process starts ranks."""
-    try:
-        name = Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return False
-    return name in ("prterun", "mpiexec", "mpiexec.hydra")
-
-
-def marked_processes(folder: Path) -> list[int]:
-    """Return the processes that were started with this test's mark in their environment."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdecimal() and str(folder).encode() in (entry / "environ").read_bytes():
-                found.append(int(entry.name))
-        except OSError:  # it has ended, or is another user's
-            continue
-    return found
-
-
-def is_helper(pid: int) -> bool:
-    try:
-        return HELPER.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
-
-
-def wait_for(holds: object) -> None:
-    end_s = time.monotonic() + 60
-    assert callable(holds)
-    while not holds():
-        assert time.monotonic() < end_s, "that did not happen within 60 s"
-        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("mpi", [*MPIS, *DEBIAN])
