@@ -7,15 +7,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from collplan.executors.cost import cost_report, simulate
 from collplan.reports.output import format_bytes, format_seconds, pick, print_line, print_table
 from collplan.reports.plots import Series, plot_times
-from collplan.reports.words import winners
-from collplan.select.compared import TOLERANCE, Comparison, Default, Pruned
+from collplan.reports.words import losers, winners
+from collplan.select.compared import TOLERANCE, Comparison, Default, Pruned, bytes_of
+from collplan.select.sweep import compile_priced
 from collplan.specs import PlanSpec
 
 MOST_ROWS: Final = 12
 """Candidates that a table shows unless all are wanted."""
 MOST_CURVES: Final = 8
+FEW_RANKS: Final = 64
+FEW_TASKS: Final = 20_000
+"""Ranks and tasks up to which plans are simulated again to say what limits them."""
 MOST_REFUSALS: Final = 6
 OWN: Final = " (the spec's)"
 TOO_LARGE: Final = {
@@ -101,8 +106,31 @@ def print_comparison(comparison: Comparison, *, is_all: bool) -> None:
     """Print the best candidates of every size, or all, and what there is to say of the rest."""
     columns, rows, n_hidden = comparison_table(comparison, is_all=is_all)
     print_table(columns, rows)
-    for line in (*_remarks(comparison, n_hidden), *winners(comparison)):
+    for line in (*_remarks(comparison, n_hidden), *winners(comparison), *why_lost(comparison)):
         print_line(line)
+
+
+def why_lost(comparison: Comparison) -> Iterator[str]:
+    """Generate why other candidates lose at the largest size, where plans are small.
+
+    These are the spec's own, native, and the next best of other families.
+    """
+    size = max(comparison.leading, default=None)
+    if size is None:
+        return
+    costs: dict[str, Any] = {}
+    for name in curves_of(comparison):
+        spec = comparison.specs[name]
+        is_there = (name, size) in comparison.makespans and bytes_of(spec) == size
+        if not is_there or name == comparison.leading[size] or spec.machine.n_ranks > FEW_RANKS:
+            continue
+        plan = compile_priced(spec)
+        if plan.n_tasks <= FEW_TASKS:
+            costs[name] = cost_report(plan, simulate(plan), spec.machine.network)
+    lines = list(losers(comparison, size, costs))
+    if lines:
+        yield f"Others at {format_bytes(size)}:"
+        yield from (f"  {line}" for line in lines)
 
 
 def comparison_table(

@@ -459,6 +459,7 @@ def test_a_journal_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
             "reduce: op band needs an integer or bool datatype, not float64",
         ),
         (["-o", "t.yaml", "-n", 2, "--machine", "nowhere"], "machine: "),
+        (["-o", "t.yaml", "-n", 2, "--html", "no/t.html"], "--html: there is no folder no"),
         (["-o", "t.yaml", "-n", 2, "--plot", "x.txt"], "--plot: x.txt ends with .txt"),
     ],
 )
@@ -549,20 +550,25 @@ def test_the_command_tunes_beside_computation_and_programs_follow(tmp_path: Path
 
 
 def test_the_command_adds_to_a_table_and_measures_nothing_again(tmp_path: Path) -> None:
-    output, picture = tmp_path / "t.yaml", tmp_path / "t.svg"
+    output, picture, page = (tmp_path / name for name in ("t.yaml", "t.svg", "t.html"))
     asked = ["-n", 2, "-o", output, "--sizes", "64B", *QUICK]
     first = tune("mpich", *asked, "--collectives", "bcast")
     assert first.returncode == 0, first.stderr
     assert "1 point;" in first.stdout
     (before,) = load_table(output).sweeps
-    again = tune("mpich", *asked, "--collectives", "barrier,bcast", "--plot", picture)
+    files = ["--plot", picture, "--html", page]
+    again = tune("mpich", *asked, "--collectives", "barrier,bcast", *files)
     assert again.returncode == 0, again.stderr
     assert "2 points, 1 of them by earlier runs" in again.stdout
     after = load_table(output).sweeps
     assert after[0] == before
     assert [sweep.collective for sweep in after] == ["bcast", "barrier"]
     assert ">bcast<" in picture.read_text()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.svg", "t.yaml"]
+    text = page.read_text()
+    assert f"bcast on {after[0].placement}" in text
+    assert after[0].points[0].winner in text
+    assert "--collectives barrier,bcast" in text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.html", "t.svg", "t.yaml"]
 
 
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:

@@ -200,10 +200,14 @@ def _lane_table(name: str, plan: Plan, cost: Json) -> str:
     n_bytes = np.zeros(plan.n_nodes * n_lanes, dtype=np.int64)
     place = plan.node[sends] * n_lanes + plan.lane[sends]
     np.add.at(n_bytes, place, plan.elements[sends] * plan.itemsize)
-    rows = []
+    rows: list[tuple[str, ...]] = []
+    idle: list[str] = []
     for lane, of_lane in enumerate(n_bytes.reshape(plan.n_nodes, n_lanes).T):
         busiest = max(one["utilisation"] for one in cost["lanes"] if one["lane"] == lane)
         total = int(of_lane.sum()) * plan.n_copies
+        if total == 0:
+            idle.append(str(lane))
+            continue
         sizes = [format_bytes(int(one)) for one in (of_lane.min(), of_lane.max(), total)]
         rows.append((str(lane), *sizes, f"{busiest:.0%}"))
     head = ("lane", "sent per node, least", "most", "sent by all nodes", "busy at most")
@@ -212,6 +216,8 @@ def _lane_table(name: str, plan: Plan, cost: Json) -> str:
         f"The busiest is lane {busiest['lane']} of node {busiest['node']}, busy "
         f"{busiest['utilisation']:.0%} of the time."
     )
+    if idle:
+        said += f" No bytes are sent on lane{'s' * (len(idle) > 1)} {', '.join(idle)}."
     return f"<h3>{escape(name)}</h3>{table(head, rows)}{paragraphs([said])}"
 
 

@@ -44,6 +44,24 @@ def test_a_table_shows_what_libraries_run_and_remarks(collplan: CommandLine) -> 
     assert "UCC 1.x runs knomial radix=4, sag_knomial radix=2 from 1 MiB; the best is " in text
 
 
+def test_losers_are_named_with_what_limits_them(collplan: CommandLine) -> None:
+    spec = collplan.write_spec(
+        machine={"nodes": 2, "ranks_per_node": 4, "lanes": 2},
+        collective={"kind": "allreduce", "count": 1 << 18, "datatype": "int32"},
+        algorithms="auto",
+    )
+    text = collplan("compare", spec, "--candidates", "flat,hierarchical,full_lane").out
+    (head,) = (line for line in text.splitlines() if line.startswith("Others at "))
+    assert head == "Others at 1 MiB:"
+    said = text.partition(head)[2].strip().splitlines()
+    best = next(line.split()[0] for line in text.splitlines() if " wins at 1 MiB" in line)
+    assert said
+    for line in said:
+        assert not line.startswith(f"  {best} takes")
+        assert " times as long: " in line
+        assert "limited by" in line or "of its critical path is" in line
+
+
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_plots_show_winners_families_and_the_bound(collplan: CommandLine, suffix: str) -> None:
     spec = collplan.write_spec(machine={"nodes": 2, "ranks_per_node": 4})
