@@ -12,10 +12,11 @@ import numpy.typing as npt
 
 from collplan.planner.collective.operations import ReductionOperation, get_operation
 from collplan.planner.errors import DeadlockError
+from collplan.planner.plan.fold import require_all_ranks
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import Buffer, Op, Plan
 from collplan.planner.plan.ragged import ON_START, Extents, blocks_of
-from collplan.planner.verify.agreed_calls import whole_plan
+from collplan.planner.verify.agreed_calls import without_calls
 from collplan.specs import numpy_dtype
 
 Array = npt.NDArray[Any]
@@ -52,7 +53,8 @@ def run_local(
     PlanError
         If messages do not match.
     """
-    plan = whole_plan(plan, "executed by one process")
+    require_all_ranks(plan, "executed by one process")
+    plan = without_calls(plan)
     _Run(plan, sendbufs, recvbufs, operation).execute(order)
 
 

@@ -18,9 +18,10 @@ from collplan.planner.collective.operations import (
 )
 from collplan.planner.errors import PlanError
 from collplan.planner.memory import require_memory
+from collplan.planner.plan.fold import require_all_ranks
 from collplan.planner.plan.plan import Buffer, Op, Plan
 from collplan.planner.plan.ragged import ON_START
-from collplan.planner.verify.agreed_calls import whole_plan
+from collplan.planner.verify.agreed_calls import without_calls
 from collplan.planner.verify.order import Execution
 from collplan.specs import numpy_dtype
 
@@ -123,8 +124,9 @@ def to_dask(
     MemoryLimitError
         If the graph takes more memory than there is.
     """
-    plan = whole_plan(plan, "computed by dask")
+    require_all_ranks(plan, "computed by dask")
     _check_buffers(plan, sendbufs, recvbufs)
+    plan = without_calls(plan)
     require_memory(plan.n_tasks * BYTES_PER_ROW, "the dask graph", "make", "use fewer ranks")
     return _Tracing(plan, operation).graph(sendbufs, recvbufs)
 

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from collplan.planner.formats.output_files import write_text
 from collplan.planner.memory import require_memory
+from collplan.planner.plan.fold import require_all_ranks
 from collplan.planner.plan.plan import NONE, Buffer, Extent, Op, Plan, Task
 from collplan.planner.plan.ragged import ON_START
-from collplan.planner.verify.agreed_calls import whole_plan
+from collplan.planner.verify.agreed_calls import without_calls
 
 FORMAT: Final = "collplan-programs"
 VERSION: Final = 1
@@ -51,7 +52,8 @@ def programs(plan: Plan) -> dict[str, Any]:
     PlanError, MemoryLimitError
         As of `write_programs`.
     """
-    plan = whole_plan(plan, "written as programs")
+    require_all_ranks(plan, "written as programs")
+    plan = without_calls(plan)
     require_memory(plan.n_tasks * BYTES_PER_ROW, "the programs", "write", "use fewer ranks")
     collective = None if plan.spec is None else plan.spec.collective.model_dump(mode="json")
     tasks: list[list[dict[str, Any]]] = [[] for _ in range(plan.n_ranks)]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from collplan.planner.arrays import Ints, csr
-from collplan.planner.errors import AlgorithmError, AsymmetricError
+from collplan.planner.errors import AlgorithmError, AsymmetricError, PlanError
 from collplan.planner.plan.folding import Folding
 from collplan.planner.plan.plan import COLUMNS, NONE, Op, Plan
 
@@ -101,4 +101,28 @@ def require_unfolded(plan: Plan, use: str) -> None:
     if plan.folding is not None:
         raise AlgorithmError(
             f"fold: a folded plan cannot be {use}; compile the plan of all ranks, without fold"
+        )
+
+
+def require_all_ranks(plan: Plan, use: str) -> None:
+    """Raise where a folded plan, or one rank's program, is put to a use that needs all tasks.
+
+    Parameters
+    ----------
+    plan : Plan
+    use : str
+        What cannot be done with it, as ``executed``.
+
+    Raises
+    ------
+    AlgorithmError
+        If the plan is folded.
+    PlanError
+        If it is one rank's program.
+    """
+    require_unfolded(plan, use)
+    if plan.only_rank is not None:
+        raise PlanError(
+            f"this is rank {plan.only_rank}'s program alone, which cannot be {use}; "
+            "compile the plan of all ranks"
         )

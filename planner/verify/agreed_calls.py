@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from collplan.planner.errors import CallError, DeadlockError, PlanError
+from collplan.planner.errors import CallError, DeadlockError
 from collplan.planner.plan.calls import (
     CALLED,
     COMBINING,
@@ -17,38 +17,10 @@ from collplan.planner.plan.calls import (
     write_barriers,
     write_out,
 )
-from collplan.planner.plan.fold import require_unfolded
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import NONE, Op, Plan
 from collplan.planner.verify.order import completion_order
 from collplan.specs.collective import traits_of
-
-
-def whole_plan(plan: Plan, use: str) -> Plan:
-    """Return the plan of all ranks that a use needs, with its calls written out as messages.
-
-    Parameters
-    ----------
-    plan : Plan
-    use : str
-        What cannot be done with another plan, as ``executed``.
-
-    Raises
-    ------
-    AlgorithmError
-        If the plan is folded.
-    PlanError
-        If the plan is one rank's program, or members of a call do not agree.
-    DeadlockError
-        If calls wait for each other.
-    """
-    require_unfolded(plan, use)
-    if plan.only_rank is not None:
-        raise PlanError(
-            f"this is rank {plan.only_rank}'s program alone, which cannot be {use}; "
-            "compile the plan of all ranks"
-        )
-    return without_calls(plan)
 
 
 def without_calls(plan: Plan) -> Plan:

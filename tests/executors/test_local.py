@@ -10,9 +10,10 @@ import pytest
 from collplan.executors.local import run_local
 from collplan.planner import Plan
 from collplan.planner.collective.operations import get_operation
-from collplan.planner.errors import DeadlockError, UnmatchedRecvError
+from collplan.planner.errors import DeadlockError, PlanError, UnmatchedRecvError
 from collplan.planner.plan.plan import Buffer, Op
 from collplan.planner.plan.ragged import ON_START
+from collplan.planner.plan.rank_program import restrict
 from mpi_plans import PlanWriter
 
 
@@ -85,3 +86,9 @@ def test_messages_that_do_not_match_are_refused() -> None:
     writer.recv(1, 0, (Buffer.RECV, 0, 1))
     with pytest.raises(UnmatchedRecvError):
         run_local(writer.plan(), *buffers(2, 1))
+
+
+def test_the_program_of_one_rank_is_refused() -> None:
+    sent, received = buffers(2, 4)
+    with pytest.raises(PlanError, match="rank 1's program alone, which cannot be executed"):
+        run_local(restrict(exchange(), 1), sent, received, operation=get_operation("sum"))
