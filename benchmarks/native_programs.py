@@ -40,7 +40,7 @@ RANKS: Final = {"node": 4, "cluster": 16}
 TUNED: Final = ("--at-most", "12", "--seconds", "4", "--most", "40")
 TRANSFORMS: Final = ("alltoall", "512B,1600B,4KiB")
 """A collective, and sizes of its blocks in the transforms of pw.x."""
-SUMS: Final = ("allreduce", "64B,1KiB,256KiB")
+SUMS: Final = ("allreduce", "64B,256KiB")
 """Sizes of the sums of lmp: 255 KiB are the structure factors of the salt."""
 LIMIT_S: Final = 900.0
 SILICON: Final = Path("/usr/share/doc/quantum-espresso/examples/EPW/sic/pp/Si.pz-vbc.UPF.gz")
