@@ -50,7 +50,7 @@ def measure(cluster: Cluster, machine: Machine, options: argparse.Namespace) -> 
         described.write_text(machine.model_dump_json())
         program = [sys.executable, str(RANKS), str(output), "--machine", str(described)]
         program += ["--repetitions", str(options.repetitions)]
-        program += ["--candidates", options.candidates]
+        program += ["--candidates", options.candidates, "--plans", options.plans]
         program += ["--sizes", *map(str, options.sizes), "--collectives", *options.collectives]
         done = run_emulated(cluster, program, timeout_s=options.timeout, capture=False)
         if done.returncode != 0:
@@ -205,6 +205,7 @@ def parse_options() -> argparse.Namespace:
         help="flat and decomposed plans; all flat algorithms beside those of the textbook; or, "
         "with a topology, plans in rank order, mapped, by node and by switch",
     )
+    parser.add_argument("--plans", default="*", help="patterns of their names, by commas")
     parser.add_argument("--topology", type=parse_topology, help="as of collplan emulate")
     parser.add_argument("--order", default="block", choices=("block", "cyclic"))
     parser.add_argument("--timeout", type=float, default=1800, help="seconds")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import Final
 
 from collplan.measure.guideline import OURS, standard_candidates
@@ -58,6 +59,10 @@ def network_candidates_of(spec: PlanSpec) -> dict[str, PlanSpec]:
         for form in with_algorithms(spec, nested, is_thorough=False):
             if form.has_segments:
                 found[form.name_with(NETWORK_SEGMENT)] = form.of(spec, NETWORK_SEGMENT)
+        for form in with_algorithms(spec, nested, is_thorough=True):
+            # Between two switches, one exchange of everything takes fewer rounds.
+            if form.name.endswith(" lane=recursive_doubling"):
+                found[form.name] = form.of(spec, None)
     return found
 
 
@@ -71,6 +76,18 @@ NETWORK_FLAT: Final = {
     "bcast": ("binomial", "chain", "scatter_allgather"),
 }
 """The flat algorithms of the candidates on a topology, by kind."""
+
+
+def chosen(names: str, plans: str, spec: PlanSpec) -> dict[str, PlanSpec]:
+    """Return the candidates of a set whose names match one of the patterns, by commas."""
+    patterns = plans.split(",")
+    return {
+        name: one
+        for name, one in CANDIDATES[names](spec).items()
+        if any(fnmatchcase(name, pattern) for pattern in patterns)
+    }
+
+
 CANDIDATES: Final = {
     "plans": candidates_of,
     "flat": flat_candidates_of,

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from cluster_cases import spec_of
-from prediction_cases import CANDIDATES
+from prediction_cases import chosen
 
 from collplan.executors.mpi.world import join_world
 from collplan.measure.guideline import measure_guideline
@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument("--sizes", nargs="+", type=int, required=True)
     parser.add_argument("--repetitions", type=int, required=True)
     parser.add_argument("--candidates", required=True)
+    parser.add_argument("--plans", required=True)
     options = parser.parse_args()
     comm = join_world()
     machine = Machine.model_validate_json(options.machine.read_text())
@@ -31,10 +32,10 @@ def main() -> int:
     for kind in options.collectives:
         for n_bytes in options.sizes:
             spec = spec_of(kind, machine, n_bytes)
+            candidates = chosen(options.candidates, options.plans, spec)
             measured = measure_guideline(
-                comm, spec, CANDIDATES[options.candidates](spec), [spec.collective.count],
-                repetitions=options.repetitions,
-            )  # fmt: skip
+                comm, spec, candidates, [spec.collective.count], repetitions=options.repetitions
+            )
             found += [
                 {**row.to_json(), "collective": kind, "bytes": n_bytes} for row in measured.rows
             ]

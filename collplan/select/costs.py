@@ -16,7 +16,7 @@ from collplan.planner.lowering.tables import LocalTable, MessageTable, Tables
 from collplan.planner.plan.pieces import Pieces, is_constant
 from collplan.planner.plan.plan import Buffer, Op
 from collplan.planner.topology import fabric_of
-from collplan.select.link_loads import LinkLoads
+from collplan.planner.topology.link_loads import LinkLoads
 from collplan.specs import Machine, Network
 
 Floats = npt.NDArray[np.float64]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from collplan.planner.arrays import Ints, csr
+from collplan.planner.arrays import Floats, Ints, csr
 from collplan.planner.blueprint.blueprint import Blueprint, Component
 from collplan.planner.blueprint.groups import Groups
 from collplan.planner.blueprint.regions import Regions
@@ -18,11 +18,15 @@ from collplan.planner.lowering.select import state
 from collplan.planner.lowering.stated import Stated
 from collplan.planner.passes.mapping.partition import FREE, Traffic, partition
 from collplan.planner.passes.registry import register_pass
+from collplan.planner.topology import fabric_of
 from collplan.planner.topology.levels import nearness
+from collplan.planner.topology.link_loads import LinkLoads
 from collplan.specs import PlanSpec
 
 MOST_MESSAGES: Final = 4_000_000
 """Messages of a group up to which its ranks are mapped: each of them is looked at."""
+_AS_LONG: Final = 1 + 1e-9
+"""Ratio up to which times are the same: rounding parts them."""
 
 
 @register_pass(
@@ -38,8 +42,10 @@ def map_ranks(blueprint: Blueprint) -> Blueprint:
     An algorithm sends between positions, of which ranks take one each, in rank order by default.
     Positions that exchange many bytes go to ranks of one group of the topology, within it to ranks
     of one switch, and of one node: by recursive bisection with swaps, and in small cases by trying
-    all ways. Every rank contributes and receives what it did before. Where operands
-    are combined in rank order, as in scans, ranks keep their positions; a root stays the root.
+    all ways. An order is taken if fewer bytes cross, if the busiest link is no busier, and if the
+    rounds, each as long as its links take for its bytes, end no later; else an order by fewer
+    levels is tried. Every rank contributes and receives what it did before. Where operands are
+    combined in rank order, as in scans, ranks keep their positions; a root stays the root.
 
     Parameters
     ----------
@@ -135,30 +141,61 @@ class _Mapping:
         return self._orders[key]
 
     def _best_order(self, part: Stated, number: int, rows: Ints, places: Ints) -> Ints:
+        """Return the order by the most levels that makes no link busier; else the natural one."""
         one = _only(part.component, number, rows)
-        traffic = self._traffic(replace(part, component=one))
         natural = np.arange(len(places[0]))
-        if traffic is None:
-            return natural
-        root = int(one.root[0]) if one.traits.is_rooted else None
-        order = arrange(traffic, places, root)
-        moved = _reordered(one, [order], csr.running_total(_n_rows(one)))
-        after = self._traffic(replace(part, component=moved))
-        assert after is not None
-        is_better = crossing(after, places[:, order]) < crossing(traffic, places)
-        return order if is_better else natural
-
-    def _traffic(self, part: Stated) -> Traffic | None:
-        """Return what the positions of the one group of a component exchange."""
         if part.least_messages > MOST_MESSAGES:
-            return None
-        ranks = part.component.groups.ranks
+            return natural
+        before = self._messages(replace(part, component=one))
+        traffic = Traffic.of(*before.ends(one.groups.ranks), before.n_bytes, len(natural))
+        least, most_ns = crossing(traffic, places), self._link_times(before) * _AS_LONG
+        root = int(one.root[0]) if one.traits.is_rooted else None
+        for n_levels in range(len(places), 0, -1):
+            order = arrange(traffic, places[:n_levels], root)
+            moved = _reordered(one, [order], csr.running_total(_n_rows(one)))
+            # Where blocks differ in size, so do the bytes that the same position sends.
+            after = self._messages(replace(part, component=moved))
+            bytes_of = Traffic.of(*after.ends(moved.groups.ranks), after.n_bytes, len(natural))
+            is_closer = crossing(bytes_of, places[:, order]) < least
+            if is_closer and (self._link_times(after) <= most_ns).all():
+                return order
+        return natural
+
+    def _messages(self, part: Stated) -> _Messages:
+        """Return the messages of the one group of a component."""
         messages = lower([part], self.spec, self.blueprint.n_scratch).messages
+        n_bytes = messages.read.elements * self.spec.collective.itemsize
+        source, dest, turn = (
+            column.astype(np.int64) for column in (messages.source, messages.dest, messages.round)
+        )
+        return _Messages(source, dest, turn, np.asarray(n_bytes))
+
+    def _link_times(self, messages: _Messages) -> Floats:
+        """Return how long the busiest link is busy, and the rounds take one after another."""
+        machine = self.spec.machine
+        fabric = fabric_of(machine)
+        assert fabric is not None, "ranks are mapped on a topology only"
+        node, lane = (np.array(of) for of in (machine.rank_to_node, machine.rank_to_lane))
+        source, dest = messages.source, messages.dest
+        loads = LinkLoads.of(fabric, node[source], node[dest], lane[dest])
+        busiest = loads.most_ns(np.zeros_like(messages.round), 1, messages.n_bytes)[-1]
+        chain = loads.chain_ns(messages.round, messages.n_bytes, (source, dest))
+        return np.array([busiest, chain])
+
+
+class _Messages(NamedTuple):
+    """Messages of a group: ranks at both ends, rounds, and bytes."""
+
+    source: Ints
+    dest: Ints
+    round: Ints
+    n_bytes: Ints
+
+    def ends(self, ranks: Ints) -> tuple[Ints, Ints]:
+        """Return the positions at both ends of every message; rank ``ranks[i]`` has position i."""
         position = np.zeros(int(ranks.max()) + 1, dtype=np.int64)
         position[ranks] = np.arange(len(ranks))
-        n_bytes = messages.read.elements * self.spec.collective.itemsize
-        ends = position[messages.source], position[messages.dest]
-        return Traffic.of(*ends, n_bytes, len(ranks))
+        return position[self.source], position[self.dest]
 
 
 def _n_rows(component: Component) -> Ints:

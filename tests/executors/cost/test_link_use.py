@@ -31,6 +31,13 @@ def used(topology: dict[str, Any] = TREE, **fields: Any) -> LinkUse:
     return LinkUse(routes)
 
 
+def test_of_a_group_in_both_halves_messages_inside_it_are_not_between_halves() -> None:
+    """Nodes 0 to 2 send 9 messages to nodes 3 to 5; the one from 2 to 3 stays below a leaf."""
+    use = used({"kind": "fat_tree", "down": [2, 3], "up": [1, 1]}, machine={"nodes": 6})
+    assert use.halves == (8000, 25e9, pytest.approx(320))
+    assert use.halves[2] <= use.busy_ns.max()
+
+
 def test_bytes_of_an_alltoall_by_hand() -> None:
     use = used()
     names = {use.routes.fabric.link_name(link): n_bytes for link, n_bytes in enumerate(use.n_bytes)}
@@ -38,7 +45,7 @@ def test_bytes_of_an_alltoall_by_hand() -> None:
     assert names["switch 1.0 to switch 2.0"] == names["switch 2.0 to switch 1.1"] == 4000
     assert use.bytes_by_class == {"host": 24000, "switch": 0, "group": 0, "global": 16000}
     assert use.bytes_by_reach == {"switch": 4000, "group": 0, "global": 8000}
-    assert use.halves == (4000, 25e9, pytest.approx(160))
+    assert use.halves == (4000, 12.5e9, pytest.approx(320))
     report = use.report(1000.0)
     busiest = report["busiest"]
     assert busiest["bytes"] == 4000

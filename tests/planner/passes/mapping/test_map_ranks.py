@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from collplan.compiling import compile_spec
+from collplan.executors.cost import simulate
+from collplan.executors.cost.link_use import LinkUse
 from collplan.planner.algorithms import registry
 from collplan.planner.plan.plan import Op
 from collplan.planner.plan.rank_program import restrict
@@ -181,3 +183,18 @@ def test_a_torus_is_mapped_by_boxes():
         return int((np.diff(begin) * plan.elements[rows]).sum())
 
     assert link_elements(mapped) < link_elements(plain)
+
+
+@pytest.mark.parametrize("algorithm", ["recursive_doubling", "rabenseifner", "ring", "circulant"])
+def test_no_order_of_ranks_makes_the_busiest_link_busier(algorithm):
+    hosts = np.random.default_rng(7).permutation(1056)[:64].tolist()
+    topology = {"kind": "dragonfly", "groups": 33, "routers": 8, "hosts": 4}
+    machine = {"nodes": 64, "placement": hosts, "network": {"topology": topology}}
+    spans, busiest = [], []
+    for _, plan in both("allreduce", algorithm, machine, count=1 << 16, datatype="uint8"):
+        timeline = simulate(plan)
+        assert timeline.routes is not None
+        spans.append(timeline.makespan_s)
+        busiest.append(LinkUse(timeline.routes).busy_ns.max())
+    assert busiest[1] <= busiest[0]
+    assert spans[1] <= spans[0]

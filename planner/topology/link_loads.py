@@ -72,3 +72,47 @@ class LinkLoads:
         np.maximum.at(most, keys // n_links, np.bincount(place, busy_ns))
         most[-1] = np.bincount(self.link, busy_ns).max()
         return most
+
+    def chain_ns(self, turn: Ints, n_bytes: Ints, ends: tuple[Ints, Ints]) -> float:
+        """Return when the last rank is done, if each goes on to its next turn at once.
+
+        A message begins when both ranks are done with their turns before, and takes as long as
+        the bytes of its turn take over the busiest link of its route.
+
+        Parameters
+        ----------
+        turn : ndarray of int64
+            The round of every message.
+        n_bytes : ndarray
+            Bytes of every message.
+        ends : tuple of ndarray of int64
+            Ranks that send and receive every message.
+
+        Examples
+        --------
+        >>> links = np.array([0, 0, 1])
+        >>> loads = LinkLoads(np.arange(3), links, np.full(3, 0.5), np.zeros(3))
+        >>> ends = np.array([0, 1, 2]), np.array([3, 4, 5])
+        >>> loads.chain_ns(np.zeros(3, dtype=np.int64), np.array([10, 20, 40]), ends)
+        20.0
+        """
+        n_turns, n_links = (1 + int(rows.max(initial=-1)) for rows in (turn, self.link))
+        done = np.zeros(1 + max(int(end.max(initial=-1)) for end in ends))
+        takes = np.zeros(len(turn))
+        hop_turn = turn[self.message]
+        busy_ns = self.ns_per_byte * n_bytes[self.message]
+        order, hop_order = (np.argsort(of, kind="stable") for of in (turn, hop_turn))
+        begin, hop_begin = (
+            csr.running_total(np.bincount(of, minlength=n_turns)) for of in (turn, hop_turn)
+        )
+        for now in range(n_turns):
+            rows = order[begin[now] : begin[now + 1]]
+            hops = hop_order[hop_begin[now] : hop_begin[now + 1]]
+            link = self.link[hops]
+            load_ns = np.bincount(link, busy_ns[hops], n_links)
+            np.maximum.at(takes, self.message[hops], load_ns[link])
+            source, dest = (end[rows] for end in ends)
+            arrives = np.maximum(done[source], done[dest]) + takes[rows]
+            np.maximum.at(done, source, arrives)
+            np.maximum.at(done, dest, arrives)
+        return float(done.max(initial=0.0))

@@ -1,10 +1,9 @@
-"""Loads of links by turn, and what estimates make of them."""
+"""Loads of links in estimates, and in the choices of auto and compare."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from collplan.compiling import compile_spec
@@ -14,7 +13,6 @@ from collplan.select.auto import candidates
 from collplan.select.candidates import MAPPED, all_forms
 from collplan.select.comparison import compare
 from collplan.select.estimate import estimate
-from collplan.select.link_loads import LinkLoads
 from collplan.specs import parse_spec
 
 SLOW = {"kind": "dragonfly", "groups": 4, "routers": 2, "hosts": 2,
@@ -33,14 +31,6 @@ def busiest_s(spec: Any) -> float:
     timeline = simulate(compile_spec(spec, idle=[]))
     assert timeline.routes is not None
     return float(LinkUse(timeline.routes).busy_ns.max()) / 1e9
-
-
-def test_the_busiest_link_of_every_turn_and_of_all():
-    loads = LinkLoads(np.array([0, 0, 1, 2]), np.array([3, 5, 3, 5]), np.ones(4), np.zeros(3))
-    turn, n_bytes = np.array([0, 1, 1]), np.array([10, 20, 40])
-    assert loads.most_ns(turn, 2, n_bytes).tolist() == [10.0, 40.0, 50.0]
-    empty = LinkLoads(*(np.zeros(0, dtype=np.int64),) * 2, *(np.zeros(0),) * 2)
-    assert empty.most_ns(turn, 2, n_bytes).tolist() == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "recursive_doubling", "rabenseifner"])
