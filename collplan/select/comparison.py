@@ -59,8 +59,8 @@ def compare(
         Plans of more tasks are left out, pruning or not.
     seconds : float, optional
         About how long every processor estimates and simulates, in seconds of its
-        own; None for as long as it takes. What is left then, the dearest by closed
-        form, is left out.
+        own; None for as long as it takes. Estimates may take 10 s in any case, and
+        simulations 40 % of the limit. What is left then is left out.
     on_progress : callable, optional
         Called as jobs are done.
     others : mapping of str to Method, optional

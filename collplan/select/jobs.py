@@ -59,7 +59,8 @@ class Jobs:
     ) -> tuple[Result, ...]:
         """Run a function on items while there is time; return the results in their order.
 
-        The function is given an item, and for how many seconds it may work on it.
+        The function is given an item, and for how many seconds it may work on it. However long
+        this takes, the rest of the time is left for what follows.
         """
         each_s = inf if self.seconds is None else ESTIMATING * self.seconds
         end_s = max(LEAST_ESTIMATING_S, each_s) * self.n_workers
@@ -72,7 +73,9 @@ class Jobs:
                 yield item, left_s / self.n_workers
 
         within = partial(_within, function)
-        return self.run("estimating", within, in_time(), len(items), self.n_workers)
+        found = self.run("estimating", within, in_time(), len(items), self.n_workers)
+        self.used_s = min(self.used_s, each_s * self.n_workers)
+        return found
 
     def run(
         self,

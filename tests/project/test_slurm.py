@@ -53,11 +53,24 @@ def collplan(mpi: str, *words: object) -> list[str]:
 
 
 ALLOCATE = ["salloc", "--quiet", "-N", "2", "-n", "4"]
+ENDS_S = 100.0
+
+
+def run_in_slurm(mpi: str, command: list[str], **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a command under Slurm, again where MPICH 4.0.2 did not leave its own MPI_Finalize.
+
+    It sometimes does not, also without collplan: see docs/cluster.md.
+    """
+    if mpi == "debian-mpich":
+        for _ in range(2):
+            with suppress(AssertionError):
+                return run(command, ENDS_S, **env)
+    return run(command, **env)
 
 
 @pytest.mark.parametrize("mpi", ALL)
 def test_the_doctor_starts_ranks_by_srun(mpi: str, cluster: dict[str, str]) -> None:
-    done = run([*ALLOCATE, *collplan(mpi, "doctor", "--json")], **cluster)
+    done = run_in_slurm(mpi, [*ALLOCATE, *collplan(mpi, "doctor", "--json")], **cluster)
     findings = {one["name"]: one for one in json.loads(done.stdout)["findings"]}
     wrong = [one for name, one in findings.items() if not one["ok"] and "PATH" not in name]
     assert wrong == []
@@ -69,7 +82,8 @@ def test_the_doctor_starts_ranks_by_srun(mpi: str, cluster: dict[str, str]) -> N
 @pytest.mark.parametrize("mpi", ALL)
 def test_under_srun_it_just_runs(mpi: str, cluster: dict[str, str], spec: Path) -> None:
     line = ["srun", f"--mpi={PMI[mpi]}", "-N", "2", "--ntasks-per-node=2"]
-    done = run([*line, *collplan(mpi, "run", spec, "--repetitions", 2, "--json")], **cluster)
+    words = collplan(mpi, "run", spec, "--repetitions", 2, "--json")
+    done = run_in_slurm(mpi, [*line, *words], **cluster)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["correct"]
@@ -80,7 +94,8 @@ def ranks_are_started_by(mpi: str, cluster: dict[str, str], table: Path, *option
     """Tune a little inside of a job, and return what the ranks were started by."""
     little = ("--sizes", "1KiB", "--at-most", 1, "--least", 6, "--most", 6, "--seconds", 0.5)
     kinds = ("--collectives", "allreduce", *options)
-    done = run([*ALLOCATE, *collplan(mpi, "tune", "-o", table, *little, *kinds)], **cluster)
+    words = collplan(mpi, "tune", "-o", table, *little, *kinds)
+    done = run_in_slurm(mpi, [*ALLOCATE, *words], **cluster)
     assert done.returncode == 0, done.stderr
     fingerprint = json.loads(table.read_text())["fingerprint"]
     # Open MPI 5's mpiexec, told that ranks may share cores, puts them all on the first node.

@@ -49,6 +49,12 @@ def test_no_more_is_estimated_than_there_is_time_for(monkeypatch: pytest.MonkeyP
     assert most_s == 0.005
 
 
+def test_estimates_leave_time_for_simulations() -> None:
+    jobs = Jobs(None, None, seconds=0.01)
+    jobs.estimate(work_in_time, [0.03] * 2)
+    assert jobs.left_s == pytest.approx((1 - jobs_module.ESTIMATING) * 0.01)
+
+
 def test_plans_may_take_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs_module, "free_bytes", lambda: 1200)
     assert Jobs(None, None, None).most_effort() == 1
