@@ -54,7 +54,8 @@ def command(options: ProfileOptions) -> int:
     All collectives stay the MPI library's own. The program may be one of mpi4py, or
     in C, C++ or Fortran, as for collplan exec. Times are those of rank 0, in which
     it may wait for other ranks. What is found comes after the program's output; with
-    --json it is the last line. Exit status: the program's.
+    --json it is the last line. Exit status: the program's. Of a program that fails,
+    there may be no counts.
     """
     from collplan.dropin.statistics import FILE
     from collplan.executors.mpi.launch.launcher import is_under_mpi

@@ -10,7 +10,7 @@ from math import log
 from typing import Final
 
 from collplan.measure.statistics import is_faster
-from collplan.specs import COLLECTIVES
+from collplan.specs import COLLECTIVES, CollplanError
 from collplan.specs.named_option import AlgorithmChoice
 from collplan.specs.numbers import parse_bytes
 from collplan.specs.request import FLAT, MESSAGES
@@ -261,7 +261,10 @@ def _target(sweep: Sweep, choice: Choice, library: Library) -> Target | str:
     algorithm = choice.algorithms
     if not is_flat or not isinstance(algorithm, AlgorithmChoice) or algorithm.name == "auto":
         return f"{library.name} has no equivalent"
-    n_bytes = 0 if segment is None else parse_bytes(segment.options.get("max_bytes", "64KiB"))
+    try:
+        n_bytes = 0 if segment is None else parse_bytes(segment.options.get("max_bytes", "64KiB"))
+    except ValueError as error:
+        raise CollplanError(f"table: {sweep.collective}: segment: max_bytes: {error}") from None
     return library.equivalent(sweep, algorithm, n_bytes)
 
 

@@ -103,11 +103,16 @@ def test_native_programs_are_counted_too(mpi: str, tmp_path: Path) -> None:
     assert all(one["how"].startswith("won at") for one in gaining)
 
 
-def test_the_model_judges_without_a_table_and_the_status_is_the_programs(program: str) -> None:
-    status, lines, errors = profile("mpich", "-n", "2", program, "3")
+def test_the_status_is_the_programs(program: str) -> None:
+    status, _, errors = profile("mpich", "-n", "2", program, "3")
     assert status == 3, errors
+
+
+def test_the_model_judges_without_a_table(program: str) -> None:
+    status, lines, errors = profile("mpich", "-n", "2", program, "0")
+    assert status == 0, errors
     text = "\n".join(lines)
-    assert "passed 3" in text
+    assert "passed 0" in text
     assert "by the model" in text
     assert "rank 0 of 2: 17 calls" in text
 
