@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -12,6 +13,7 @@ from collplan.exports.openmpi import IDS, NUMBERS, write_json
 from collplan.exports.selection import Export, Target, total_bytes
 from collplan.exports.ucc import write_ucc
 from collplan.planner.algorithms import registry
+from collplan.specs import CollplanError
 from collplan.specs.named_option import AlgorithmChoice
 from collplan.tune.sweep import Sweep
 from collplan.tune.table import TuningTable
@@ -148,3 +150,15 @@ def test_the_reader_refuses_what_open_mpi_refuses(right: str, wrong: str) -> Non
     assert read_ompi_json(good)
     with pytest.raises(AssertionError):
         read_ompi_json(good.replace(right, wrong))
+
+
+def test_a_segment_of_a_table_that_is_no_size_is_refused() -> None:
+    label = label_of(SEGMENTED)
+    document = every_winner("bcast").model_dump_json()
+    assert '"max_bytes":' in document
+    wrong = TuningTable.model_validate_json(
+        re.sub('"max_bytes":[^,}]+', '"max_bytes":-1', document)
+    )
+    assert label in wrong.sweeps[0].choices
+    with pytest.raises(CollplanError, match="segment: max_bytes: -1 is negative"):
+        write_json(wrong)
