@@ -64,12 +64,10 @@ def command(options: ExecOptions) -> int:
     """
     from collplan.executors.mpi.launch.jobs import take_input
     from collplan.executors.mpi.launch.launcher import is_under_mpi
-    from collplan.preload.running import become, native_program
+    from collplan.preload.running import become
 
     program, ranks, cores = options.program, options.ranks, parse_processors(options.cores)
-    native = None if options.module else native_program(program[0])
-    if native is None and not options.module and not Path(program[0]).is_file():
-        raise CollplanError(f"{program[0]}: no such file; give a program, or -m MODULE")
+    native = find_native(program[0], module=options.module)
     if native is not None and (options.trials is not None or cores is not None):
         raise CollplanError(f"--trials and --cores are for programs in Python, {native} is not one")
     if is_under_mpi() or ranks is None:
@@ -85,6 +83,22 @@ def command(options: ExecOptions) -> int:
     load_table(options.table)
     let_share(cores)
     return run_again(ranks, options.timeout, reads_input=True)
+
+
+def find_native(name: str, *, module: bool) -> Path | None:
+    """Return the file of a program in C, C++ or Fortran, None for one in Python.
+
+    Raises
+    ------
+    CollplanError
+        If there is no such program.
+    """
+    from collplan.preload.running import native_program
+
+    native = None if module else native_program(name)
+    if native is None and not module and not Path(name).is_file():
+        raise CollplanError(f"{name}: no such file; give a program, or -m MODULE")
+    return native
 
 
 def replace_world(

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from collplan.cli.exec import replace_world, run_program
+from collplan.cli.exec import find_native, replace_world, run_program
 from collplan.cli.options import Json, Options, argument, launcher, n_ranks, option
 from collplan.cli.ranks import one_voice, ranks_to_start, run_again
 from collplan.reports.output import (
@@ -26,7 +26,7 @@ from collplan.specs.loading import load_machine, machine_at_hand
 CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
 """Settings that leave all arguments after the program to the program."""
 _EMPTY: Final = "COLLPLAN_PROFILE_TABLE"
-"""Environment variable of ranks: a table of nothing, by which all collectives are native."""
+"""Environment variable of ranks that names an empty table, so that all collectives are native."""
 
 
 class ProfileOptions(Options):
@@ -38,7 +38,7 @@ class ProfileOptions(Options):
         None, "APP is a module's name, as for python -m.", "-m", "--module", default=False
     )
     table: Path | None = option(
-        "TABLE", "A tuning table, whose measured times say what is gained; else the model does."
+        "TABLE", "A tuning table, to use its measured times; by default a model predicts them."
     )
     machine: str | None = option(
         "FILE|PRESET", "Machine of the model; by default one node that is not calibrated."
@@ -52,20 +52,18 @@ def command(options: ProfileOptions) -> int:
     """Run an MPI program; count its collectives, with sizes and times, and what plans gain.
 
     All collectives stay the MPI library's own. The program may be one of mpi4py, or
-    in C, C++ or Fortran, as for collplan exec. Times are those of rank 0, in which
-    it may wait for other ranks. What is found comes after the program's output; with
-    --json it is the last line. Exit status: the program's. Of a program that fails,
+    in C, C++ or Fortran, as for collplan exec. Times are those of rank 0 and include
+    its waiting for other ranks. The counts come after the program's output; with
+    --json they are the last line. Exit status: the program's. Of a program that fails,
     there may be no counts.
     """
     from collplan.dropin.statistics import FILE
     from collplan.executors.mpi.launch.launcher import is_under_mpi
-    from collplan.preload.running import become, native_program
+    from collplan.preload.running import become
     from collplan.tune.table import load_table
 
     program = options.program
-    native = None if options.module else native_program(program[0])
-    if native is None and not options.module and not Path(program[0]).is_file():
-        raise CollplanError(f"{program[0]}: no such file; give a program, or -m MODULE")
+    native = find_native(program[0], module=options.module)
     if is_under_mpi():
         if _EMPTY not in os.environ:
             raise CollplanError("profile: starts the ranks itself; leave mpiexec out, and give -n")

@@ -6,14 +6,15 @@ import json
 import os
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from collplan.planner.formats.output_files import write_text
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 FILE: Final = "COLLPLAN_STATISTICS"
-"""Environment variable: a file that rank 0 writes at the end what ran into, as JSON by size."""
+"""Environment variable that names a file; rank 0 writes there what ran, as JSON by size."""
 _HEADS: Final = ("collective", "ran", "ranks", "bytes", "calls", "total", "a call", "gain", "why")
 _UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
@@ -134,7 +135,7 @@ class Statistics:
         """Write what ran to the file that is asked for, or to standard error."""
         path = os.environ.get(FILE)
         if path:
-            Path(path).write_text(json.dumps(self.as_dict()))
+            write_text(path, json.dumps(self.as_dict()))
         else:
             sys.stderr.write(self.report())
             sys.stderr.flush()

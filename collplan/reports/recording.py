@@ -61,12 +61,12 @@ class Recording:
     def measured(self) -> Timeline:
         """The measured times in the place of the simulated ones.
 
-        A receive is posted long before there is anything for it: it begins with its message.
+        A receive is posted long before its message is sent, so it starts with the message here.
         """
         timeline = self.timeline
         assert timeline is not None, "tasks were not recorded"
-        start, partner = self.start_ns, timeline.partner
-        sent = np.where(partner >= 0, start[partner], start)
+        start = self.start_ns
+        sent = start[timeline.partner]
         begin = np.where(timeline.plan.op == Op.RECV, np.maximum(start, sent), start)
         return replace(timeline, start_ns=np.minimum(begin, self.end_ns), end_ns=self.end_ns)
 

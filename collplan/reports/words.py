@@ -17,6 +17,7 @@ AS_FAST: Final = 1.005
 BUSY: Final = 0.8
 """Share of the time from which a resource that is busy limits a plan."""
 MOST_LOSERS: Final = 5
+"""Candidates of which sentences say why they lose: those that lose by least."""
 KINDS: Final = {
     "latency": "latency of messages",
     "bandwidth": "bytes on links",
@@ -85,7 +86,7 @@ def winners(comparison: Comparison) -> Iterator[str]:
 def losers(
     comparison: Comparison, size: int, costs: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[str]:
-    """Generate a sentence for each candidate that loses at a size: by how much, and why.
+    """Generate a sentence for each candidate that loses at a size, with the ratio and the reason.
 
     Parameters
     ----------

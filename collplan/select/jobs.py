@@ -59,8 +59,8 @@ class Jobs:
     ) -> tuple[Result, ...]:
         """Run a function on items while there is time; return the results in their order.
 
-        The function is given an item, and for how many seconds it may work on it. However long
-        this takes, the rest of the time is left for what follows.
+        The function is given an item, and for how many seconds it may work on it. Later
+        jobs keep their part of the limit, even if these take longer than theirs.
         """
         each_s = inf if self.seconds is None else ESTIMATING * self.seconds
         end_s = max(LEAST_ESTIMATING_S, each_s) * self.n_workers

@@ -70,8 +70,13 @@ class LinkLoads:
         n_links = int(self.link.max()) + 1
         keys, place = np.unique(turn[self.message] * n_links + self.link, return_inverse=True)
         np.maximum.at(most, keys // n_links, np.bincount(place, busy_ns))
-        most[-1] = np.bincount(self.link, busy_ns).max()
+        most[-1] = self.busiest_ns(n_bytes)
         return most
+
+    def busiest_ns(self, n_bytes: Ints | Floats) -> float:
+        """Return how long the busiest link is busy with all messages, given the bytes of each."""
+        busy_ns = self.ns_per_byte * n_bytes[self.message]
+        return float(np.bincount(self.link, busy_ns).max(initial=0.0))
 
     def chain_ns(self, turn: Ints, n_bytes: Ints, ends: tuple[Ints, Ints]) -> float:
         """Return when the last rank is done, if each goes on to its next turn at once.

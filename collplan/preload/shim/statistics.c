@@ -18,7 +18,7 @@ int64_t cp_now_ns(void) {
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-/* Sizes of one row differ by less than a factor of 2: the helper may add up rows, not divide them. */
+/* Calls of one row have sizes of less than a factor of 2: the helper can join rows, not divide them. */
 static bool is_alike(int64_t one, int64_t other) {
     while (one > 0 && other > 0) one >>= 1, other >>= 1;
     return one == other;

@@ -14,6 +14,7 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
+from collplan.planner.draw.style import OP_LOOKS
 from collplan.planner.formats.output_files import replacing
 from collplan.specs.errors import CollplanError
 
@@ -46,7 +47,9 @@ def assemble(title: str, subtitle: str, sections: Sequence[str], data: Json) -> 
     data : dict
         What the page's script shows in charts.
     """
-    packed = base64.b64encode(gzip.compress(json.dumps(data).encode(), 9, mtime=0)).decode()
+    colors = {op.name.lower(): look for op, look in OP_LOOKS.items()}
+    text = json.dumps(data | {"colors": colors})
+    packed = base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
     parts = {
         "title": escape(title),
         "subtitle": escape(subtitle),
@@ -94,10 +97,17 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, named: bool = F
     return f"<table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def wide(label: str, content: str) -> str:
-    """Return content that may be wider than the page, in a region that scrolls."""
-    name = escape(label)
-    return f'<div class="wide" tabindex="0" role="region" aria-label="{name}">{content}</div>'
+def wide_table(
+    label: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, named: bool = False
+) -> str:
+    """Return a table as of `table` in a region that scrolls, as it may be wider than the page."""
+    region = f'class="wide" tabindex="0" role="region" aria-label="{escape(label)}"'
+    return f"<div {region}>{table(head, rows, named=named)}</div>"
+
+
+def answered(lines: Sequence[str]) -> str:
+    """Return the section with the answer, given its sentences."""
+    return section("answer", answer=paragraphs(lines))
 
 
 def reproduction(commands: Sequence[str], files: Sequence[tuple[str, str]]) -> str:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from collplan.planner.draw.style import OP_LOOKS
 from collplan.planner.errors import PlanError
 from collplan.reports.comparison import OWN, curves_of, to_json
 from collplan.reports.html.answer import answer
 from collplan.reports.html.assembly import (
+    answered,
     assemble,
-    paragraphs,
     reproduction,
     section,
+    table,
     write_page,
 )
 from collplan.reports.html.machine_picture import describe, picture_of
@@ -35,7 +35,7 @@ MOST_TASKS: Final = 3_000_000
 """Tasks of all plans of a report together; those of least interest are left out."""
 _TASKS_OF_LARGE: Final = 1_000_000
 _AUTO: Final = "auto: "
-"""Begin of the name of a view of what `auto` chooses."""
+"""Start of the names of views of the plans that `auto` chooses."""
 _RANKS_OF_ALL: Final = 64
 """Most ranks for which every curve has views, not only the best and what it is compared with."""
 
@@ -93,7 +93,7 @@ def page(
         f"{kind} on {machine.n_ranks:,} ranks",
         f"{describe(machine)}. Times are simulated on the machine's model.",
         [
-            section("answer", answer=paragraphs(_answer(comparison, views, size))),
+            answered(_answer(comparison, views, size)),
             section("choice"),
             section("sizes", table=_table(comparison), explained=_explained(comparison)),
             section("machine", machine=drawing(picture_of(machine))),
@@ -126,7 +126,10 @@ def _views(spec: PlanSpec, comparison: Comparison, first: int) -> Views:
     views: Views = {}
     n_tasks = 0
     chosen = list(_chosen(spec, comparison))
-    candidates = _sized(_wanted(spec, comparison, first), comparison)
+    candidates = (
+        (name, size, _at(comparison.specs[name], size))
+        for name, size in _wanted(spec, comparison, first)
+    )
     for name, size, own in chain(chosen, candidates):
         if n_tasks > MOST_TASKS:
             break
@@ -139,15 +142,9 @@ def _views(spec: PlanSpec, comparison: Comparison, first: int) -> Views:
     return views
 
 
-def _sized(
-    pairs: Iterable[tuple[str, int]], comparison: Comparison
-) -> Iterator[tuple[str, int, PlanSpec]]:
-    """Generate candidates with their specs at sizes."""
-    for name, size in pairs:
-        own = comparison.specs[name]
-        if bytes_of(own) != size:
-            own = own.with_count(size // own.collective.itemsize)
-        yield name, size, own
+def _at(spec: PlanSpec, size: int) -> PlanSpec:
+    """Return a spec at a size in bytes."""
+    return spec if bytes_of(spec) == size else spec.with_count(size // spec.collective.itemsize)
 
 
 def _chosen(spec: PlanSpec, comparison: Comparison) -> Iterator[tuple[str, int, PlanSpec]]:
@@ -155,9 +152,8 @@ def _chosen(spec: PlanSpec, comparison: Comparison) -> Iterator[tuple[str, int, 
     if spec.decomposition.name != "auto":
         return
     for size in comparison.leading:
-        own = spec if bytes_of(spec) == size else spec.with_count(size // spec.collective.itemsize)
         try:
-            own = resolve(own)
+            own = resolve(_at(spec, size))
         except CollplanError:
             continue
         yield f"{_AUTO}{own.method.label}", size, own
@@ -191,40 +187,36 @@ def _document(comparison: Comparison, views: Views, size: int) -> Json:
         "comparison": to_json(comparison),
         "curves": curves,
         "views": [{"size": size, **view.document} for (_, size), view in views.items()],
-        "colors": {op.name.lower(): look for op, look in OP_LOOKS.items()},
     }
 
 
 def _table(comparison: Comparison) -> str:
     """Return the times of the curves as a table."""
-    head = "".join(f'<th scope="col">{format_bytes(size)}</th>' for size in comparison.sizes)
-    rows = []
-    for name in curves_of(comparison):
-        cells = "".join(_cell(comparison, name, size) for size in comparison.sizes)
-        label = escape(name + OWN * (name == comparison.own))
-        rows.append(f'<tr><th scope="row">{label}</th>{cells}</tr>')
+    rows = [
+        [
+            name + OWN * (name == comparison.own),
+            *(_cell(comparison, name, size) for size in comparison.sizes),
+        ]
+        for name in curves_of(comparison)
+    ]
     bounds = [comparison.bounds[size].time_s for size in comparison.sizes]
     if any(bounds):
-        cells = "".join(f"<td>{format_seconds(one)}</td>" for one in bounds)
-        rows.append(f'<tr><th scope="row">lower bound</th>{cells}</tr>')
+        rows.append(["lower bound", *map(format_seconds, bounds)])
     crossed = "".join(
         f"<li>{escape(one.before)} up to {format_bytes(one.low_bytes)}, {escape(one.after)} from "
         f"{format_bytes(one.high_bytes)}</li>"
         for one in comparison.crossovers
     )
-    return (
-        f'<table><thead><tr><th scope="col">candidate</th>{head}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table>"
-        + (f"<p>The best changes:</p><ul>{crossed}</ul>" if crossed else "")
-    )
+    head = ("candidate", *map(format_bytes, comparison.sizes))
+    listed = f"<p>The best changes:</p><ul>{crossed}</ul>" if crossed else ""
+    return table(head, rows, named=True) + listed
 
 
 def _cell(comparison: Comparison, name: str, size: int) -> str:
     if (name, size) not in comparison.makespans:
-        return "<td></td>"
-    text = format_seconds(comparison.makespans[name, size])
+        return ""
     is_best = comparison.leading.get(size) == name
-    return f"<td><strong>{text} (best)</strong></td>" if is_best else f"<td>{text}</td>"
+    return format_seconds(comparison.makespans[name, size]) + " (best)" * is_best
 
 
 def _explained(comparison: Comparison) -> str:
@@ -237,9 +229,7 @@ def _explained(comparison: Comparison) -> str:
 def _reproduce(spec: PlanSpec, comparison: Comparison, size: int, sources: Sequence[str]) -> str:
     """Return the specs and the commands that make this report."""
     name = comparison.leading[size]
-    best = comparison.specs[name]
-    if bytes_of(best) != size:
-        best = best.with_count(size // best.collective.itemsize)
+    best = _at(comparison.specs[name], size)
     files = shlex.join(sources)
     sizes = f" --sizes {','.join(map(str, comparison.sizes))}" if any(comparison.sizes) else ""
     commands = [

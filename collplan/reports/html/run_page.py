@@ -8,14 +8,12 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from collplan.planner.draw.style import OP_LOOKS
 from collplan.reports.html.assembly import (
+    answered,
     assemble,
-    paragraphs,
     reproduction,
     section,
-    table,
-    wide,
+    wide_table,
     write_page,
 )
 from collplan.reports.html.machine_picture import describe, picture_of
@@ -61,7 +59,6 @@ def write_run(path: Path, recording: Recording, source: str, cpu: str) -> None:
         "labels": {str(size): format_bytes(size)},
         "answers": {str(size): answer},
         "views": recorded_views(recording),
-        "colors": {op.name.lower(): look for op, look in OP_LOOKS.items()},
     }
     file = shlex.quote(source)
     commands = [
@@ -72,7 +69,7 @@ def write_run(path: Path, recording: Recording, source: str, cpu: str) -> None:
         f"{kind} on {machine.n_ranks:,} ranks, measured and predicted",
         f"Measured with {document['library']} on {cpu}. The model: {describe(machine)}.",
         [
-            section("answer", answer=paragraphs(answer)),
+            answered(answer),
             section("choice"),
             section("timeline", note=_NOTE),
             measured_section(recording),
@@ -108,19 +105,19 @@ def measured_section(recording: Recording) -> str:
         for one in (*run["phases"], whole)
     ]
     head = ("predicted", "measured", "error")
-    tables = wide("Times of phases", table(("phase", *head), rows, named=True))
+    tables = wide_table("Times of phases", ("phase", *head), rows, named=True)
     if recording.timeline is not None:
         ranks = [
             (f"rank {rank}", *_cells(one, other, one / other - 1 if other > 0 else None))
             for rank, (one, other) in enumerate(zip(*recording.finishes, strict=True))
         ]
-        ends = wide("Ends of ranks", table(("ends", *head), ranks, named=True))
+        ends = wide_table("Ends of ranks", ("ends", *head), ranks, named=True)
         tables += f"<details><summary>When each rank ends</summary>{ends}</details>"
     text = escape(
         f"Recorded on {run['ranks']} ranks with {run['library']}, {format_bytes(run['bytes'])}. "
         f"Median of the plan {format_seconds(run['median_s'])}, of the native collective "
-        f"{format_seconds(run['native_median_s'])}. An error is by how much the prediction is "
-        "longer than what was measured."
+        f"{format_seconds(run['native_median_s'])}. An error is predicted minus measured "
+        "time, divided by measured time."
     )
     return section("measured", text=text, tables=tables)
 
@@ -136,7 +133,7 @@ def _answer(recording: Recording) -> Iterator[str]:
     predicted, measured = run["predicted_s"], run["measured_s"]
     error = run["prediction_error"]
     if error is None:
-        yield "Nothing was measured to take time."
+        yield "All measured times are zero."
     else:
         how = "longer" if error >= 0 else "shorter"
         yield (

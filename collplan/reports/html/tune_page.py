@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collplan.reports.html.assembly import (
+    answered,
     assemble,
-    paragraphs,
     reproduction,
     section,
     table,
-    wide,
+    wide_table,
     write_page,
 )
 from collplan.reports.output import format_bytes, format_seconds
@@ -50,7 +50,7 @@ def write_tuned(path: Path, tuned: Tuned, commands: Sequence[str]) -> None:
         f"Tuned collectives, {here.mpi}",
         f"Measured on {nodes} of {here.cores_per_node} cores, {here.cpu}.",
         [
-            section("answer", answer=paragraphs(list(_answer(tuned, sweeps)))),
+            answered(list(_answer(tuned, sweeps))),
             section("winners", tables="".join(_winners(sweeps))),
             section("tuned"),
             reproduction(commands, files),
@@ -105,13 +105,13 @@ def _winners(sweeps: Sequence[Sweep]) -> Iterator[str]:
                 ))  # fmt: skip
         head = ("collective", "size", "winner", "its time", "native", "gain", "at worst and best",
                 "measured", "left out")  # fmt: skip
-        yield f"<h3>{placement}</h3>" + wide(f"Winners on {placement}", table(head, rows))
+        yield f"<h3>{placement}</h3>" + wide_table(f"Winners on {placement}", head, rows)
     gains = [
         (_title(one), str(len(one.points)), *(f"{factor:.2f}" for factor in gain_of(one)))
         for one in sweeps
     ]
     titles = ("gain over all sizes", "sizes", "least", "mean", "greatest")
-    yield "<h3>Gains</h3>" + wide("Gains", table(titles, gains, named=True))
+    yield "<h3>Gains</h3>" + wide_table("Gains", titles, gains, named=True)
 
 
 def _spread(time: Any) -> str:

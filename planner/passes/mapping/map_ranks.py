@@ -26,7 +26,7 @@ from collplan.specs import PlanSpec
 MOST_MESSAGES: Final = 4_000_000
 """Messages of a group up to which its ranks are mapped: each of them is looked at."""
 _AS_LONG: Final = 1 + 1e-9
-"""Ratio up to which times are the same: rounding parts them."""
+"""Ratio up to which two times count as equal, as rounding makes them differ."""
 
 
 @register_pass(
@@ -178,9 +178,8 @@ class _Mapping:
         node, lane = (np.array(of) for of in (machine.rank_to_node, machine.rank_to_lane))
         source, dest = messages.source, messages.dest
         loads = LinkLoads.of(fabric, node[source], node[dest], lane[dest])
-        busiest = loads.most_ns(np.zeros_like(messages.round), 1, messages.n_bytes)[-1]
-        chain = loads.chain_ns(messages.round, messages.n_bytes, (source, dest))
-        return np.array([busiest, chain])
+        chain_ns = loads.chain_ns(messages.round, messages.n_bytes, (source, dest))
+        return np.array([loads.busiest_ns(messages.n_bytes), chain_ns])
 
 
 class _Messages(NamedTuple):
