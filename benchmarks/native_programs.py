@@ -42,6 +42,9 @@ TRANSFORMS: Final = ("alltoall", "512B,1600B,4KiB")
 """A collective, and sizes of its blocks in the transforms of pw.x."""
 SUMS: Final = ("allreduce", "64B,256KiB")
 """Sizes of the sums of lmp: 255 KiB are the structure factors of the salt."""
+SMALL_SUMS: Final = ("allreduce,bcast", "64B,2KiB")
+GRIDS: Final = ("allreduce,alltoall", "64B,2KiB,32KiB")
+"""Sizes of sums, and of the blocks of hpcc's and cp2k's transforms."""
 LIMIT_S: Final = 900.0
 SILICON: Final = Path("/usr/share/doc/quantum-espresso/examples/EPW/sic/pp/Si.pz-vbc.UPF.gz")
 PW_CLOCK: Final = r"PWSCF .*CPU +(\d+m)? *([\d.]+)s WALL"
@@ -229,6 +232,7 @@ PROGRAMS: Final = {
     "hpcc": Program(
         ("hpcc",), prepare_hpcc,
         r"^(Success=|\|\|Ax-b|.*_ErrorsFraction=|.*PASSED|.*FAILED)", "hpccoutf.txt",
+        tuned=GRIDS,
     ),
     "lammps": Program(("lmp", "-in", "melt.in"), write("melt.in", MELT), r"^ +\d+ .*\.\d+",
                       own=LOOP_TIME, tuned=SUMS),
@@ -245,10 +249,12 @@ PROGRAMS: Final = {
         own=PW_CLOCK,
     ),
     "cp2k": Program(
-        ("cp2k.psmp", "-i", "water.inp"), write("water.inp", WATER), r"ENERGY\| Total|Convergence"
+        ("cp2k.psmp", "-i", "water.inp"), write("water.inp", WATER),
+        r"ENERGY\| Total|Convergence", tuned=GRIDS,
     ),
     "nwchem": Program(
-        ("nwchem.openmpi", "water.nw"), write("water.nw", NWCHEM), r"Total (SCF|MP2) energy"
+        ("nwchem.openmpi", "water.nw"), write("water.nw", NWCHEM), r"Total (SCF|MP2) energy",
+        tuned=SMALL_SUMS,
     ),
 }  # fmt: skip
 
@@ -315,9 +321,11 @@ def run(place: Place, program: Program, table: Path | None) -> Run:
 def without_times(line: str) -> str:
     """Return a line of results without times, and without digits that vary in native runs.
 
-    nwchem adds up integrals in the order in which ranks fetch tasks.
+    nwchem adds up integrals in the order in which ranks fetch tasks. A line of PTRANS in hpcc
+    has a time before its verdict, and a rate after it.
     """
-    line = re.sub(r"(Total (?:SCF|MP2) energy +-?\d+\.\d{9})\d+", r"\1", line)
+    line = re.sub(r"(Total (?:SCF|MP2) energy =? +-?\d+\.\d{9})\d+", r"\1", line)
+    line = re.sub(r"^(WALL|CPU)\b(.*\S) +\S+ (PASSED|FAILED) +\S+", r"\1\2 \3", line)
     return re.sub(r"^(\d+ OT/DIIS|\d+ \S+Diag\.|\d+ P_Mix/Diag\.) +(\S+) +\S+", r"\1 \2", line)
 
 

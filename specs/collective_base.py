@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field
@@ -162,9 +162,6 @@ class CollectiveModel(SpecModel):
 Model = TypeVar("Model", bound=CollectiveModel)
 
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
 COLLECTIVES: Final[dict[str, type[CollectiveModel]]] = {}
 """The models by kind."""
 
@@ -197,30 +194,6 @@ def register_collective(model: type[Model]) -> type[Model]:
     model.is_pairwise = model.sends_blocks and model.receives_blocks
     COLLECTIVES[kind] = model
     return model
-
-
-class ByKind(dict[str, Function]):
-    """Functions by kind of collective; called with a kind, the decorator that registers one.
-
-    Parameters
-    ----------
-    missing : str
-        What an error says where a kind, ``{}``, has none.
-    """
-
-    def __init__(self, missing: str) -> None:
-        super().__init__()
-        self._missing = missing
-
-    def __call__(self, kind: str) -> Callable[[Function], Function]:
-        def register(function: Function) -> Function:
-            self[kind] = function
-            return function
-
-        return register
-
-    def __missing__(self, kind: str) -> Function:
-        raise SpecError(f"collective.kind: {self._missing.format(kind)}")
 
 
 class Moving(CollectiveModel):

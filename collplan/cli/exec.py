@@ -22,7 +22,6 @@ from collplan.cli.options import (
 from collplan.cli.ranks import let_share, one_voice, run_again
 from collplan.reports.output import restore_streams
 from collplan.specs.errors import CollplanError
-from collplan.tune.table import load_table
 
 CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
 """Settings that leave all arguments after the program to the program."""
@@ -62,8 +61,8 @@ def command(options: ExecOptions) -> int:
     statistics at the end. There is no --json: standard output and exit status
     are the program's.
     """
-    from collplan.executors.mpi.launch.jobs import take_input
     from collplan.executors.mpi.launch.launcher import is_under_mpi
+    from collplan.executors.mpi.launch.standard_input import take_input
     from collplan.preload.running import become
 
     program, ranks, cores = options.program, options.ranks, parse_processors(options.cores)
@@ -79,8 +78,16 @@ def command(options: ExecOptions) -> int:
                 options.table, ranks, force=options.force, trials=options.trials, cores=cores
             )
         return run_program(program, module=options.module)
+    from collplan.tune.table import load_table
+
     # What is wrong with the file is said once, before any rank is started.
     load_table(options.table)
+    if native is not None:
+        from collplan.executors.mpi.launch.jobs import relaunch
+        from collplan.preload.rank_script import rank_command
+
+        line = rank_command(native, program[1:], options.table, force=options.force)
+        return relaunch(line, ranks, options.timeout, reads_input=True)
     let_share(cores)
     return run_again(ranks, options.timeout, reads_input=True)
 

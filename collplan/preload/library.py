@@ -6,27 +6,30 @@ It consists of the C files in `shim/`, and of the compiled loop that also runs p
 from __future__ import annotations
 
 import os
+import platform
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
-from collplan.executors.mpi.engine.portable import header
-from collplan.executors.mpi.loop.entries import linkable_entry
 from collplan.executors.mpi.loop.object_files import code_folder
-from collplan.executors.mpi.loop.reductions import linkable_reduction
-from collplan.planner.arrays.code_folders import compiling_alone
-from collplan.specs import CollplanError
+from collplan.planner.code_folders import compiling_alone
+from collplan.specs.errors import CollplanError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 SHIM: Final = Path(__file__).parent / "shim"
+_RECORDS: Final = Path(__file__).parents[1] / "executors" / "mpi" / "engine" / "portable.py"
+"""Declares records that the C files share, beside those of the compiled loop."""
 FAMILIES: Final = {"openmpi": ("-DCOLLPLAN_OPENMPI",), "mpich": (), "intelmpi": ()}
 """MPI libraries that programs may use, and the compiler's options for them."""
 _FLAGS: Final = (
@@ -34,6 +37,11 @@ _FLAGS: Final = (
     *("-Wl,-z,now", "-Wl,-Bsymbolic", "-pthread"),
 )
 _COMPILING_S: Final = 300
+_OF_PROCESSOR: Final = (
+    *("vendor_id", "cpu family", "model", "stepping", "flags"),
+    *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features"),
+)
+"""Lines of /proc/cpuinfo that are equal on processors of a kind, of x86 and of Arm."""
 
 
 def preload_library(family: str) -> Path:
@@ -52,12 +60,22 @@ def preload_library(family: str) -> Path:
     if family not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
         raise CollplanError(f"programs of {family} are not known, those of {known} are")
+    sources = {path.name: path.read_bytes() for path in sorted(SHIM.glob("*.[ch]"))}
+    declared = {**sources, _RECORDS.name: _RECORDS.read_bytes()}
+    exported = "MPI_*; mpi_*; ompi_*;"
+    return _built(
+        f"libcollplan-{family}", declared, lambda: sources | _compiled(), exported, FAMILIES[family]
+    )
+
+
+def _compiled() -> dict[str, bytes]:
+    """Return the loop's machine code and the records that it shares with the C files."""
+    from collplan.executors.mpi.engine.portable import header
+    from collplan.executors.mpi.loop.entries import linkable_entry
+
     symbol, code = linkable_entry("run_loop")
     assert symbol == "collplan_linked_run_loop"  # what the C files call
-    sources = {path.name: path.read_bytes() for path in sorted(SHIM.glob("*.[ch]"))}
-    files = {**sources, "records.h": header().encode(), "loop.o": code}
-    exported = "MPI_*; mpi_*; ompi_*;"
-    return _built(f"libcollplan-{family}", files, exported, FAMILIES[family])
+    return {"records.h": header().encode(), "loop.o": code}
 
 
 @cache
@@ -69,8 +87,11 @@ def reduction_library(name: str, dtype: np.dtype[Any]) -> tuple[Path, str]:
     CollplanError
         If it cannot be built.
     """
+    from collplan.executors.mpi.loop.reductions import linkable_reduction
+
     symbol, code = linkable_reduction(name, dtype)
-    return _built(f"lib{symbol}", {"reduction.o": code}, "collplan_*;"), symbol
+    files = {"reduction.o": code}
+    return _built(f"lib{symbol}", files, lambda: files, "collplan_*;"), symbol
 
 
 def compiler() -> list[str]:
@@ -94,26 +115,46 @@ def compiler() -> list[str]:
 
 
 def _built(
-    name: str, files: dict[str, bytes], exported: str, options: tuple[str, ...] = ()
+    name: str,
+    sources: Mapping[str, bytes],
+    files: Callable[[], dict[str, bytes]],
+    exported: str,
+    options: Sequence[str] = (),
 ) -> Path:
-    """Return the library that is made of some files, built if it is not kept."""
+    """Return the library that is made of some files, built if it is not kept.
+
+    Its name says what it is made of: its sources, the machine code of `code_folder`, and the
+    kind of processor. A process that finds it loads neither numpy nor a compiler.
+    """
     folder = code_folder()
     if folder is None:
         raise CollplanError("no folder for compiled code can be written; set NUMBA_CACHE_DIR")
     script = f"{{ global: {exported} local: *; }};\n".encode()
-    files = {**files, "exported.map": script}
-    digest = sha256(repr((_FLAGS, options)).encode())
-    for file, content in sorted(files.items()):
+    digest = sha256(repr((_FLAGS, tuple(options), folder.name, processor())).encode())
+    for file, content in sorted({**sources, "exported.map": script}.items()):
         digest.update(f"{file} {len(content)}\n".encode() + content)
     path = folder / f"{name}-{digest.hexdigest()[:16]}.so"
     if not path.exists():
         with compiling_alone(path):
             if not path.exists():
-                _build(path, files, options)
+                _build(path, {**files(), "exported.map": script}, options)
     return path
 
 
-def _build(path: Path, files: dict[str, bytes], options: tuple[str, ...]) -> None:
+@cache
+def processor() -> str:
+    """Return what the kernel says of the first processor, and the version of Python.
+
+    Numba compiles for the processor that is there, so machine code is kept for each kind.
+    """
+    lines: list[str] = []
+    with suppress(OSError):
+        first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+        lines = [line for line in first.splitlines() if line.startswith(_OF_PROCESSOR)]
+    return "\n".join([platform.machine(), "{}.{}".format(*sys.version_info), *lines])
+
+
+def _build(path: Path, files: Mapping[str, bytes], options: Sequence[str]) -> None:
     """Compile and link files, and put the library in its place."""
     with tempfile.TemporaryDirectory(prefix="collplan-") as text:
         folder = Path(text)

@@ -16,7 +16,7 @@ import numpy as np
 from collplan import specs
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.plan.plan import Buffer
-from collplan.specs.collective_base import ByKind
+from collplan.specs.by_kind import ByKind
 from collplan.specs.tables import ends_of
 
 

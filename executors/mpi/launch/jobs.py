@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import stat
 import subprocess
 import sys
 import threading
@@ -15,14 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.host.processes import all_processes, die_with, stat_of
-from collplan.executors.mpi.launch.launcher import current_job, launcher_rank, ranks_on_fullest
+from collplan.executors.mpi.launch.launcher import current_job, ranks_on_fullest
 from collplan.executors.mpi.launch.select import select_launcher
 from collplan.executors.mpi.launch.srun import Srun
+from collplan.executors.mpi.launch.standard_input import INPUT, can_be_opened_again
 from collplan.executors.mpi.loop.entries import entry
 from collplan.executors.mpi.loop.object_files import is_kept
 from collplan.planner.arrays.compile_time import announce_with
@@ -44,8 +43,6 @@ FILES_PER_RANK: Final = 4
 
 Measured: MPICH 5.0.2 needs 32 for 2 ranks and 80 for 16, Open MPI 5 needs 64 for 8.
 """
-INPUT: Final = "COLLPLAN_INPUT"
-"""Environment variable by which `relaunch` tells rank 0 whose standard input to read."""
 
 
 def check_crowd(n_ranks: int, n_cores: int) -> None:
@@ -301,33 +298,10 @@ def relaunch(
     with suppress(OSError):  # it may be closed
         if reads_input and isinstance(launcher, Srun):
             stdin = None  # srun passes it on as it is
-        elif reads_input and _can_be_opened_again(0):
+        elif reads_input and can_be_opened_again(0):
             # Open MPI 5 passes input on without its end, MPICH fails if ranks read it late.
             environment[INPUT] = str(os.getpid())
         elif reads_input:
             stdin = None
     command = launcher.command(n_ranks, program)
     return run_job(command, environment, timeout_s, stdin=stdin).returncode
-
-
-def take_input() -> None:
-    """Let rank 0 read what the process reads that started the ranks, and others nothing."""
-    starter = os.environ.pop(INPUT, None)
-    if starter is None:
-        return
-    with suppress(OSError):
-        is_first = launcher_rank() == 0
-        # Of other ranks MPICH's launcher keeps open what they read, so that it has no end.
-        source = os.open(f"/proc/{starter}/fd/0" if is_first else os.devnull, os.O_RDONLY)
-        if stat.S_ISREG(os.fstat(source).st_mode):
-            words = Path(f"/proc/{starter}/fdinfo/0").read_text().split()
-            os.lseek(source, int(words[words.index("pos:") + 1]), os.SEEK_SET)
-        os.dup2(source, 0)
-        os.close(source)
-
-
-def _can_be_opened_again(descriptor: int) -> bool:
-    """Return whether another process can read the same: a file or a pipe, where Linux names it."""
-    mode = os.fstat(descriptor).st_mode
-    is_named = Path(f"/proc/{os.getpid()}/fd/{descriptor}").exists()
-    return is_named and (stat.S_ISREG(mode) or stat.S_ISFIFO(mode))

@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from collplan.planner.arrays.code_folders import (
+from collplan.planner.code_folders import (
     cache_folder,
     compiling_alone,
     warn_of_disk,

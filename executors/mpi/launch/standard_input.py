@@ -1,0 +1,37 @@
+"""Standard input of ranks, where the process that started them has one to pass on."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from collplan.executors.mpi.launch.launcher import launcher_rank
+
+INPUT: Final = "COLLPLAN_INPUT"
+"""Environment variable that tells rank 0 whose standard input to read."""
+
+
+def take_input() -> None:
+    """Let rank 0 read what the process reads that started the ranks, and others nothing."""
+    starter = os.environ.pop(INPUT, None)
+    if starter is None:
+        return
+    with suppress(OSError):
+        is_first = launcher_rank() == 0
+        # Of other ranks MPICH's launcher keeps open what they read, so that it has no end.
+        source = os.open(f"/proc/{starter}/fd/0" if is_first else os.devnull, os.O_RDONLY)
+        if stat.S_ISREG(os.fstat(source).st_mode):
+            words = Path(f"/proc/{starter}/fdinfo/0").read_text().split()
+            os.lseek(source, int(words[words.index("pos:") + 1]), os.SEEK_SET)
+        os.dup2(source, 0)
+        os.close(source)
+
+
+def can_be_opened_again(descriptor: int) -> bool:
+    """Return whether another process can read the same: a file or a pipe, where Linux names it."""
+    mode = os.fstat(descriptor).st_mode
+    is_named = Path(f"/proc/{os.getpid()}/fd/{descriptor}").exists()
+    return is_named and (stat.S_ISREG(mode) or stat.S_ISFIFO(mode))

@@ -1,0 +1,34 @@
+"""Registries of functions by kind of collective; they need no models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from collplan.specs.errors import SpecError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class ByKind(dict[str, Function]):
+    """Functions by kind of collective; called with a kind, the decorator that registers one.
+
+    Parameters
+    ----------
+    missing : str
+        What an error says where a kind, ``{}``, has none.
+    """
+
+    def __init__(self, missing: str) -> None:
+        super().__init__()
+        self._missing = missing
+
+    def __call__(self, kind: str) -> Callable[[Function], Function]:
+        def register(function: Function) -> Function:
+            self[kind] = function
+            return function
+
+        return register
+
+    def __missing__(self, kind: str) -> Function:
+        raise SpecError(f"collective.kind: {self._missing.format(kind)}")
