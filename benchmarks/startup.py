@@ -1,7 +1,8 @@
 """Time what a person waits for: ``collplan --help``, and ``collplan cost`` on 8 ranks.
 
 It also takes apart the processor time of a rank that loads a plan file, binds it and runs it,
-with machine code that earlier ranks have kept.
+with machine code that earlier ranks have kept, and states what a rank of a native program takes
+under ``collplan exec`` before the program begins.
 
 Usage: python benchmarks/startup.py [REPETITIONS]
 """
@@ -9,6 +10,7 @@ Usage: python benchmarks/startup.py [REPETITIONS]
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -19,6 +21,7 @@ from stopwatch import time_step
 
 import collplan
 from collplan.executors.mpi.launch.launcher import find_launcher
+from collplan.preload.rank_script import rank_command
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = {
@@ -79,6 +82,25 @@ def time_command(arguments: list[str], repetitions: int) -> list[float]:
     return times.wall[1:]
 
 
+def time_program(repetitions: int) -> dict[str, list[float]]:
+    """Return the processor time, in s, that a rank takes until a native program begins."""
+    program, table = Path("/bin/true"), Path("table.yaml")  # which only MPI_Init would read
+    ways = {
+        "exec under mpiexec": [sys.executable, "-m", "collplan", "exec", "--table", str(table)],
+        "exec -n": rank_command(program, [], table, force=False),
+    }
+    ways["exec under mpiexec"].append(str(program))
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(repetitions + 1):
+        for name, command in ways.items():
+            before = os.times()
+            subprocess.run(command, cwd=ROOT, check=True)
+            after = os.times()
+            used = after.children_user - before.children_user
+            found[name].append(used + after.children_system - before.children_system)
+    return {name: seconds[1:] for name, seconds in found.items()}
+
+
 def main() -> None:
     """Print the median and the least time of every command."""
     repetitions = int(sys.argv[1]) if len(sys.argv) > 1 else 9
@@ -95,6 +117,9 @@ def main() -> None:
         for step, spent in zip(STEPS, zip(*time_rank(path, repetitions), strict=True), strict=True):
             name = f"CPU per rank: {step}"
             print(f"{name:36} median {median(spent):.3f} s   min {min(spent):.3f} s")
+    for name, spent in time_program(repetitions).items():
+        name = f"CPU per rank: {name}"
+        print(f"{name:36} median {median(spent):.3f} s   min {min(spent):.3f} s")
 
 
 if __name__ == "__main__":
