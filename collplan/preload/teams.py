@@ -24,12 +24,12 @@ from collplan.executors.mpi.engine.portable import Node, portable
 from collplan.executors.mpi.engine.reduction import Reduction
 from collplan.executors.mpi.errors import UnsupportedPlanError
 from collplan.executors.mpi.host.cores import Crowding, crowding_of
+from collplan.executors.mpi.loop.reductions import reduction_library
 from collplan.executors.mpi.program.program import rank_program, shares_memory
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.compiler import compile_plan, needs_all_ranks
 from collplan.planner.plan.plan import Plan
 from collplan.planner.plan.rank_program import restrict
-from collplan.preload.library import reduction_library
 from collplan.rank_counts import RankCounts, counts_of_all
 from collplan.select.auto import resolve
 from collplan.specs import PlanSpec, numpy_dtype

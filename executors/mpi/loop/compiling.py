@@ -21,10 +21,8 @@ types: Any = numba.types
 
 
 @core.compiler_lock.global_compiler_lock
-def compile_object(
-    symbol: str, function: Function, signature: str, *, for_linking: bool = False
-) -> bytes:
-    """Return an object file with a C function, which needs nothing of numba.
+def compile_object(symbol: str, function: Function, signature: str) -> bytes:
+    """Return an object file with a C function for any address, which needs nothing of numba.
 
     Parameters
     ----------
@@ -34,8 +32,6 @@ def compile_object(
         Must not raise: nothing looks whether it did.
     signature : str
         Types of the C function.
-    for_linking : bool
-        Whether the object becomes part of a shared library, instead of being loaded by LLVM.
     """
     arguments, result = core.sigutils.normalize_signature(signature)
     options = {"_nrt": False, "error_model": "numpy"}
@@ -52,10 +48,7 @@ def compile_object(
     builder.ret(found)
     compiled.library.add_ir_module(module)
     compiled.library.finalize()
-    if for_linking:
-        return _position_independent(compiled.library)
-    code: bytes = compiled.library._get_compiled_object()
-    return code
+    return _position_independent(compiled.library)
 
 
 def _position_independent(library: Any) -> bytes:

@@ -1,7 +1,7 @@
 """Entry points of compiled code: functions for Python, and addresses for MPI and for the loop.
 
-Their machine code is kept in object files, which LLVM alone can load. Only a process that finds
-none imports numba, which takes several times as long as loading all that a rank needs.
+Their machine code is kept in files. Only a process that finds none imports numba, which takes
+several times as long as loading all that a rank needs.
 """
 
 from __future__ import annotations
@@ -100,28 +100,23 @@ def address_of_code(name: str, function: Callable[[], Function], signature: str)
         return _kept(name, function, signature).load()
 
 
-def linkable_entry(name: str) -> tuple[str, bytes]:
-    """Return a function of compiled code for C, such as ``run_loop``, as `linkable_code` does."""
+def linkable_entry(name: str) -> ObjectFile:
+    """Return a function of compiled code for C, such as ``run_loop``, as `kept_code` does."""
     module, n_arguments, _ = _FOR_PYTHON[name]
     signature = f"int64({', '.join(['int64'] * n_arguments)})"
-    return linkable_code(name, lambda: _function(module, name).py_func, signature)
+    return kept_code(f"linked_{name}", lambda: _function(module, name).py_func, signature)
 
 
-def linkable_code(name: str, function: Callable[[], Function], signature: str) -> tuple[str, bytes]:
-    """Return a C function's name, and an object file with it that can become part of a library.
+def kept_code(name: str, function: Callable[[], Function], signature: str) -> ObjectFile:
+    """Return a C function's machine code, read, or compiled and kept for other processes.
 
     Parameters are those of `address_of_code`.
     """
     with _loading, getting_kernel():
-        file = _kept(f"linked_{name}", function, signature, for_linking=True)
-    assert file.code is not None
-    return file.symbol, file.code
+        return _kept(name, function, signature)
 
 
-def _kept(
-    name: str, function: Callable[[], Function], signature: str, *, for_linking: bool = False
-) -> ObjectFile:
-    """Return a function's object file, read, or compiled and kept for other processes."""
+def _kept(name: str, function: Callable[[], Function], signature: str) -> ObjectFile:
     file = ObjectFile(name)
     if not file.read():
         miss()
@@ -129,8 +124,7 @@ def _kept(
             if not file.read():
                 from collplan.executors.mpi.loop.compiling import compile_object
 
-                code = compile_object(file.symbol, function(), signature, for_linking=for_linking)
-                file.keep(code)
+                file.keep(compile_object(file.symbol, function(), signature))
     return file
 
 

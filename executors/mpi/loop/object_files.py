@@ -1,8 +1,15 @@
-"""Object files of machine code, kept for other processes and loaded by LLVM alone."""
+"""Machine code, kept for other processes, which load it without numba.
+
+It is kept as an object file, and as a shared library where there is a C compiler. The system
+loads the library. The object file can be linked into other libraries, and LLVM loads it where
+there is no library.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
 import sys
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
@@ -10,15 +17,22 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
+from collplan.executors.mpi.loop.linking import NO_FOLDER, link
 from collplan.planner.code_folders import (
     cache_folder,
     compiling_alone,
     warn_of_disk,
     warn_uncached,
 )
+from collplan.specs.errors import CollplanError
 
 SOURCES: Final = Path(__file__).parent
 _PYTHON: Final = "py{}{}".format(*sys.version_info)
+_OF_PROCESSOR: Final = (
+    *("vendor_id", "cpu family", "model", "stepping", "flags"),
+    *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features"),
+)
+"""Lines of /proc/cpuinfo that are equal on processors of a kind, of x86 and of Arm."""
 _loaded: list[Any] = []
 """Keeps objects alive whose code has been handed out."""
 
@@ -45,6 +59,10 @@ class ObjectFile:
         self._path = folder and folder / f"{self.symbol}-{_target()}.o"
         self.code: bytes | None = None
 
+    @property
+    def _library(self) -> Path | None:
+        return self._path and self._path.with_suffix(".so")
+
     def read(self) -> bool:
         """Return whether there is machine code; read it."""
         if self._path is not None:
@@ -70,9 +88,33 @@ class ObjectFile:
             warn_of_disk(self._path.parent, error)
             with suppress(OSError):
                 beside.unlink()
+            return
+        with suppress(CollplanError):
+            self.link()
+
+    def link(self) -> Path:
+        """Return a shared library with the function, made of its machine code if it is not kept.
+
+        Raises
+        ------
+        CollplanError
+            If it cannot be made, for lack of a C compiler or of a folder.
+        """
+        if self._library is None or self.code is None:
+            raise CollplanError(NO_FOLDER)
+        if not self._library.exists():
+            link(self._library, {"function.o": self.code}, f"{self.symbol};")
+        return self._library
 
     def load(self) -> int:
-        """Bring the machine code into this process; return the function's address."""
+        """Bring the machine code into this process; return the function's address.
+
+        The system loads a shared library in a hundredth of the time in which LLVM is imported.
+        """
+        if self._library is not None:
+            with suppress(OSError):  # there is none, or its folder must not have programs
+                function = getattr(ctypes.CDLL(str(self._library)), self.symbol)
+                return ctypes.cast(function, ctypes.c_void_p).value or 0
         machine_code = _llvm().ObjectFileRef.from_data(self.code)
         # LLVM refers to both as long as the code is used.
         _loaded.append((self.code, machine_code))
@@ -98,11 +140,21 @@ def code_folder() -> Path | None:
 
 @cache
 def _target() -> str:
-    """Return a short name of the processor and its features, and of Python's version."""
-    llvm = _llvm()
-    features = llvm.get_host_cpu_features().flatten()
-    what = f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {features}"
-    return f"{_PYTHON}-{sha256(what.encode()).hexdigest()[:12]}"
+    """Return a short name of Python's version and of the kind of processor."""
+    return f"{_PYTHON}-{sha256(processor().encode()).hexdigest()[:12]}"
+
+
+@cache
+def processor() -> str:
+    """Return what the kernel says of the first processor, and the version of Python.
+
+    Numba compiles for the processor that is there, so machine code is kept for each kind.
+    """
+    lines: list[str] = []
+    with suppress(OSError):
+        first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+        lines = [line for line in first.splitlines() if line.startswith(_OF_PROCESSOR)]
+    return "\n".join([platform.machine(), "{}.{}".format(*sys.version_info), *lines])
 
 
 @cache

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from collplan.executors.mpi.loop.entries import address_of_code, entry, linkable_code
+from collplan.executors.mpi.loop.entries import address_of_code, entry, kept_code
 from collplan.planner.collective.operations import BUILTIN_OPERATIONS, get_operation
 from collplan.specs.predefined import ARITHMETIC, BITWISE, LOCATING, LOGICAL
 
@@ -53,9 +54,16 @@ def reduction_address(name: str, dtype: np.dtype[Any]) -> int:
 
 
 @cache
-def linkable_reduction(name: str, dtype: np.dtype[Any]) -> tuple[str, bytes]:
-    """Return such a function's name in C, and its object file, for a shared library."""
-    return linkable_code(*_code(name, dtype))
+def reduction_library(name: str, dtype: np.dtype[Any]) -> tuple[Path, str]:
+    """Return a shared library with such a function, and the function's name in C.
+
+    Raises
+    ------
+    CollplanError
+        If it cannot be made, for lack of a C compiler or of a folder.
+    """
+    kept = kept_code(*_code(name, dtype))
+    return kept.link(), kept.symbol
 
 
 def _code(name: str, dtype: np.dtype[Any]) -> tuple[str, Callable[[], Any], str]:

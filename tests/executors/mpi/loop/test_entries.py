@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,16 +30,35 @@ assert load(("sum", np.dtype(np.float32)))
 word = np.zeros(1, np.int64)
 entry("write_word")(word.ctypes.data, -(2**40))
 assert entry("read_word")(word.ctypes.data) == word[0] == -(2**40)
-print("numba" in sys.modules)
+print(" ".join(name for name in ("numba", "llvmlite") if name in sys.modules))
 """
 READ = "from collplan.executors.mpi.loop.entries import entry; entry('read_word'); "
 
 
-def test_what_is_kept_is_loaded_without_numba(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("compiler", ["cc", "none"])
+def test_what_is_kept_is_loaded_without_numba(
+    tmp_path, monkeypatch: pytest.MonkeyPatch, compiler: str
+) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("CC", shutil.which(compiler) or "/none")
     command = [sys.executable, "-c", LOAD]
     runs = [subprocess.run(command, capture_output=True, text=True) for _ in range(2)]
-    assert [(run.stdout, run.stderr) for run in runs] == [("True\n", ""), ("False\n", "")]
+    # Without a C compiler there are no shared libraries, and LLVM loads the object files.
+    loaded = "" if shutil.which(compiler) else "llvmlite"
+    expected = [("numba llvmlite\n", ""), (f"{loaded}\n", "")]
+    assert [(run.stdout, run.stderr) for run in runs] == expected
+
+
+def test_a_library_that_cannot_be_loaded_is_replaced_by_llvm(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    command = [sys.executable, "-c", f"{READ}import sys; print('llvmlite' in sys.modules)"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    for path in tmp_path.rglob("*.so"):
+        path.write_bytes(b"of no use")
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("True\n", "")
 
 
 def test_processes_that_need_an_entry_at_once_compile_it_once(
@@ -92,7 +112,7 @@ def test_a_full_disk_loses_the_file_and_no_result(
     line = capsys.readouterr().err
     assert line.startswith("collplan: warning: machine code cannot be kept in ")
     assert line.endswith(": No space left on device; let NUMBA_CACHE_DIR name a folder with room\n")
-    assert not list(tmp_path.rglob("*.o"))
+    assert not [*tmp_path.rglob("*.o"), *tmp_path.rglob("*.so")]
     assert not is_kept("read_word")
 
 

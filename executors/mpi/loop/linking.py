@@ -1,0 +1,89 @@
+"""Shared libraries, made of machine code and C files by the C compiler that is there."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from collplan.specs.errors import CollplanError
+
+_FLAGS: Final = (
+    *("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-ftls-model=initial-exec"),
+    *("-Wl,-z,now", "-Wl,-Bsymbolic", "-pthread"),
+)
+_COMPILING_S: Final = 300
+NO_FOLDER: Final = "no folder for compiled code can be written; set NUMBA_CACHE_DIR"
+
+
+def compiler() -> list[str]:
+    """Return the command of a C compiler: what CC names, the system's, or ziglang's.
+
+    Raises
+    ------
+    CollplanError
+        If there is none.
+    """
+    named = shlex.split(os.environ.get("CC", ""))
+    if named:
+        return named
+    for name in ("cc", "gcc", "clang"):
+        found = shutil.which(name)
+        if found is not None:
+            return [found]
+    if find_spec("ziglang") is not None:
+        return [sys.executable, "-m", "ziglang", "cc"]
+    raise CollplanError("there is no C compiler; install one, or say pip install ziglang")
+
+
+def link(
+    path: Path, files: Mapping[str, bytes], exported: str, options: Sequence[str] = ()
+) -> None:
+    """Make a shared library, and put it in its place when it is complete.
+
+    Parameters
+    ----------
+    path : Path
+        The library's file.
+    files : mapping of str to bytes
+        Names and contents of C files, headers and object files.
+    exported : str
+        Patterns of the symbols that others can see, each followed by a semicolon.
+    options : sequence of str
+        Further options of the compiler.
+
+    Raises
+    ------
+    CollplanError
+        If there is no compiler, or it fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="collplan-") as text:
+        folder = Path(text)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        (folder / "exported.map").write_text(f"{{ global: {exported} local: *; }};\n")
+        made = [name for name in files if name.endswith((".c", ".o"))]
+        command = [*compiler(), *_FLAGS, *options, "-I.", *made]
+        beside = path.with_suffix(f".{os.getpid()}")
+        command += ["-Wl,--version-script=exported.map", "-o", str(beside), "-ldl"]
+        try:
+            result = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, timeout=_COMPILING_S,
+                env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"},
+                stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise CollplanError(f"the C compiler {command[0]} does not work: {error}") from None
+        if result.returncode != 0:
+            lines = [line for line in result.stderr.splitlines() if "error" in line]
+            reason = (lines or result.stderr.splitlines() or [f"exit {result.returncode}"])[0]
+            beside.unlink(missing_ok=True)
+            raise CollplanError(f"the C compiler {command[0]} does not work: {reason}")
+        beside.replace(path)
