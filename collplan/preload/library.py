@@ -11,7 +11,7 @@ from typing import Final
 
 from collplan.executors.mpi.loop.linking import NO_FOLDER, link
 from collplan.executors.mpi.loop.object_files import code_folder, processor
-from collplan.planner.code_folders import compiling_alone
+from collplan.planner.arrays.code_folders import compiling_alone
 from collplan.specs.errors import CollplanError
 
 SHIM: Final = Path(__file__).parent / "shim"

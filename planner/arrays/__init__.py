@@ -1,12 +1,22 @@
-"""Types of arrays that the planner is made of."""
+"""Arrays and compiled functions, which know nothing of plans, and the types of the arrays.
+
+The types are imported when they are first used: what only asks for machine code needs no numpy.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    from collplan.planner.arrays.types import Bools as Bools
+    from collplan.planner.arrays.types import Floats as Floats
+    from collplan.planner.arrays.types import Ints as Ints
 
-Ints = npt.NDArray[np.integer[Any]]
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
+__all__ = ["Bools", "Floats", "Ints"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.types"), name)

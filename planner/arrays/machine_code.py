@@ -22,13 +22,13 @@ import numba.core.dispatcher
 import numba.core.registry
 import numba.core.runtime
 
-from collplan.planner.arrays.compile_time import getting_kernel, miss
-from collplan.planner.code_folders import (
+from collplan.planner.arrays.code_folders import (
     cache_folder,
     compiling_alone,
     warn_of_disk,
     warn_uncached,
 )
+from collplan.planner.arrays.compile_time import getting_kernel, miss
 
 core: Any = numba.core
 

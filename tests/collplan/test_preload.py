@@ -269,5 +269,5 @@ def test_a_helper_decides_and_plans_as_the_table_says(tmp_path: Path) -> None:
     programs = [planner.program(team, rank, call) for rank in range(3)]
     path, symbol, _ = programs[0].split(b"\0", 2)
     assert Path(path.decode()).exists()
-    assert symbol == b"collplan_linked_reduce_sum_float64"
+    assert symbol == b"collplan_reduce_sum_float64"
     assert len({len(program) for program in programs}) <= 3

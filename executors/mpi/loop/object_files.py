@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from collplan.executors.mpi.loop.linking import NO_FOLDER, link
-from collplan.planner.code_folders import (
+from collplan.planner.arrays.code_folders import (
     cache_folder,
     compiling_alone,
     warn_of_disk,

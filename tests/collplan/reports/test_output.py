@@ -130,8 +130,8 @@ def test_a_program_under_exec_finds_its_streams_as_they_were(
 def test_a_full_disk_loses_machine_code_and_no_result(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from collplan.planner.arrays.code_folders import _say_once
     from collplan.planner.arrays.machine_code import compile_at_once
-    from collplan.planner.code_folders import _say_once
 
     def fill_disk(self: Any, name: str, data: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

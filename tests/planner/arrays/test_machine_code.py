@@ -11,9 +11,8 @@ from pathlib import Path
 import numba
 import pytest
 
-from collplan.planner import code_folders
-from collplan.planner.arrays import machine_code
-from collplan.planner.code_folders import cache_folder
+from collplan.planner.arrays import code_folders, machine_code
+from collplan.planner.arrays.code_folders import cache_folder
 from folders import HELPERS
 from kernel_files import USE, write_kernels
 

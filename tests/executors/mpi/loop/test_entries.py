@@ -14,7 +14,7 @@ from collplan.executors.mpi.loop import object_files
 from collplan.executors.mpi.loop.entries import callback, entry
 from collplan.executors.mpi.loop.object_files import SOURCES, is_kept
 from collplan.executors.mpi.loop.reductions import load
-from collplan.planner import code_folders
+from collplan.planner.arrays import code_folders
 
 LOAD = """
 import sys

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from collplan.planner.code_folders import cache_folder
+from collplan.planner.arrays.code_folders import cache_folder
 from kernel_files import USE, write_kernels
 
 
