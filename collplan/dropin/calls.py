@@ -41,7 +41,7 @@ class CollectiveCall:
 
     @property
     def commutes(self) -> bool | None:
-        """Whether the operation commutes; None if there is none."""
+        """True if the operation commutes; None if there is none."""
         return None if self.op is None else _operation(self.op).commutative
 
     @property

@@ -225,19 +225,8 @@ def _call(
 
     A key of the arguments finds the route. It contains everything that the route depends on,
     but no addresses. Sizes and addresses of buffers are read in every call, as the buffers may
-    have been freed, resized or made read-only since the last one.
-
-    Parameters
-    ----------
-    comm : MPI.Intracomm
-        Communicator of the call.
-    plans : PlanCache or None
-        Blocking or non-blocking plans; None to call mpi4py.
-    kind : Kind
-    given : tuple
-        Arguments for mpi4py's method.
-    sendbuf, recvbuf, op, root : object
-        The same arguments by their roles; None, and root 0, where there is none.
+    have been freed, resized or made read-only. `given` are the arguments for mpi4py's method;
+    `sendbuf` to `root` are the same by their roles. Without `plans`, mpi4py is called.
     """
     if plans is None:
         return kind.natives[True](comm, *given)

@@ -90,7 +90,7 @@ class Route:
 
     @property
     def is_temporary(self) -> bool:
-        """Whether the next equal call may take another route."""
+        """True if the next equal call may take another route."""
         return self.wanted is not None or bool(self.rivals)
 
     def takes(self, sent_at: int, received_at: int) -> bool:
