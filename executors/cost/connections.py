@@ -24,7 +24,7 @@ CONNECTION: Final = np.dtype(
     ],
     align=True,
 )
-"""Row i holds two things: in `slot` the queue pair of send i, else the state of queue pair i."""
+"""Row i: `slot` is the queue pair of send i; all other fields are the state of queue pair i."""
 ADAPTER: Final = np.dtype(
     [("newest", "i4"), ("oldest", "i4"), ("room", "i4"), ("reads", "i4"), ("is_dynamic", "i4")]
 )

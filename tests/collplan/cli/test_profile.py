@@ -129,7 +129,7 @@ def test_what_nobody_knows_is_said() -> None:
     found = gains_of(rows, 4, None, cluster)
     assert [one.how.partition(":")[0] for one in found] == [
         "nothing to move",
-        "where the ranks of this communicator are is not known",
+        "the placement of this communicator's ranks is not known",
         "one rank alone",
         "counts differ per rank",
         "calls with a datatype per rank are native",
