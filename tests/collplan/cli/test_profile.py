@@ -83,7 +83,7 @@ def test_calls_are_counted_by_size_and_judged_by_a_table(
     assert small["factor"] == chosen.native_s / chosen.chosen_s
     assert small["saved_s"] == pytest.approx(small["seconds"] * (1 - 1 / small["factor"]))
     assert rows["Iallreduce", 32]["factor"] is None
-    assert "tune beside a computation" in rows["Iallreduce", 32]["how"]
+    assert "tune it with --computation" in rows["Iallreduce", 32]["how"]
 
 
 @pytest.mark.parametrize("mpi", MPIS)
