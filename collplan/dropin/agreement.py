@@ -1,4 +1,8 @@
-"""Agreement of all ranks on a call: whether all bring the same, and who runs an old plan."""
+"""Agreement of all ranks on a call that is new to their communicator.
+
+Ranks that make different calls would wait for each other forever. The meetings of this
+module detect that, also if some ranks repeat an earlier call and so come to no meeting.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +23,23 @@ from collplan.specs import COLLECTIVES, CollplanError
 Words = npt.NDArray[np.int64]
 
 _SPINS: Final = 200
-"""Looks in a row before a rank leaves its core to others between them."""
+"""Polls of a meeting before a rank sleeps between polls."""
 _SLEEP_S: Final = 50e-6
 _PATIENCE_S: Final = 2.0
 """Longest delay between the messages of a missed plan and those of the next one."""
 _ARRIVING_S: Final = 0.5
 """Longest time that sent messages may take to arrive."""
 _unfinished: list[tuple[MPI.Request, Words, Words]] = []
-"""Meetings to which not all ranks came: MPI may still write there."""
+"""Meetings to which some ranks did not come; MPI may still write to their buffers."""
 
 
-class Different(Exception):
-    """Ranks bring different calls.
+class DifferentCalls(Exception):
+    """Signal that ranks make different calls.
 
     Parameters
     ----------
     calls : list of CollectiveCall
-        Of all ranks.
+        Calls by rank.
     """
 
     def __init__(self, calls: list[CollectiveCall]) -> None:
@@ -46,69 +50,69 @@ class Different(Exception):
 class Meetings:
     """Meetings of all ranks of a communicator, one for each call that is new to them.
 
-    A rank whose call other ranks have met about before, since they ask for another size
-    than it does, would wait for ever. It sees that they have started that plan, while the
-    meeting does not end.
+    A meeting is a non-blocking allreduce of digests of the ranks' calls. If this rank passes
+    a wrong size while the size of the others is known to the communicator, the others skip
+    the meeting and start their plan. This rank detects their messages while it waits.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        For meetings, and nothing else that does not block.
+        Communicator of the ranks, which must have no other non-blocking collectives.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
         self._comm = comm
         self._begun: tuple[MPI.Request, Words, Words] | None = None
 
-    def all_bring(self, call: CollectiveCall, kept: Collection[Route]) -> None:
-        """Return if all ranks bring the same call; collective.
+    def check(self, call: CollectiveCall, kept: Collection[Route]) -> None:
+        """Return if all ranks make the same call, and raise an error otherwise; collective.
 
         Parameters
         ----------
         call : CollectiveCall
-            This rank's.
+            Call of this rank.
         kept : collection of Route
-            The plans that ranks have.
+            Routes with plans on the communicator.
 
         Raises
         ------
         MPI.Exception
-            Of class ``ERR_TRUNCATE``, where others send more than this rank has room for.
-        Different
-            If ranks bring different calls; on all that have come.
+            Of class ``ERR_TRUNCATE``, if other ranks send more than this rank can receive.
+        DifferentCalls
+            If ranks make different calls; it is raised on all ranks of the meeting.
         CollplanError
-            If others are in another collective.
+            If other ranks are in another collective.
         """
         while not self._is_same(call, kept):
             calls = self._comm.allgather(call)
             if all(one == call for one in calls):
                 return
-            # Others may have gone on, and meet about what comes after the plan that one missed.
+            # Other ranks may have run a plan that this rank missed, and meet for their next call.
             missed = _missed(call, kept)
             is_any_missed = self._comm.allreduce(missed is not None, MPI.LOR)
             if missed is not None:
                 _catch_up(call, missed)
             if not is_any_missed:
-                raise Different(calls)
+                raise DifferentCalls(calls)
 
     def _is_same(self, call: CollectiveCall, kept: Collection[Route]) -> bool:
-        """Meet once; return whether all ranks brought the same digest."""
-        # One that ranks did not come to is left for the next call; digests differ then.
+        """Meet once; return whether all ranks have the same digest."""
+        # A meeting that did not end is continued by the next call, whose digest then differs.
         begun = self._begun = self._begun or self._begin(call)
-        n_looks, seen_s = 0, 0.0
+        n_polls, seen_s = 0, 0.0
         while not begun[0].Test():
-            n_looks += 1
-            # Others may have to complete what was started before, to come here.
+            n_polls += 1
+            # Other ranks may need this rank's part of earlier plans before they can come.
             for engine in this_thread.engines.copy():
                 engine.advance()
-            if n_looks > _SPINS:
-                seen_s = _look(call, kept, seen_s)
+            if n_polls > _SPINS:
+                seen_s = _watch_others(call, kept, seen_s)
                 time.sleep(_SLEEP_S)
         self._begun = None
         return int(begun[2][0]) == ~int(begun[2][1])
 
     def end(self) -> None:
-        """Forget the communicator, which may be freed then."""
+        """Release the communicator, so that it may be freed."""
         if self._begun is not None:
             _unfinished.append(self._begun)
             self._begun = None
@@ -116,36 +120,51 @@ class Meetings:
     def _begin(self, call: CollectiveCall) -> tuple[MPI.Request, Words, Words]:
         code = hashlib.blake2b(repr(call).encode(), digest_size=7).digest()
         digest = int.from_bytes(code, "little")
-        # The minimum of complements is the complement of the maximum.
-        mine = np.array([digest, ~digest], np.int64)
-        least = np.empty_like(mine)
-        return self._comm.Iallreduce(mine, least, MPI.MIN), mine, least
+        # The minimum of the complements is the complement of the maximum of the digests.
+        digests = np.array([digest, ~digest], np.int64)
+        minima = np.empty_like(digests)
+        return self._comm.Iallreduce(digests, minima, MPI.MIN), digests, minima
 
 
-def _look(call: CollectiveCall, kept: Collection[Route], seen_s: float) -> float:
-    """Raise what is wrong if others run an old plan; return since when one is seen, 0 if none."""
+def _watch_others(call: CollectiveCall, kept: Collection[Route], seen_s: float) -> float:
+    """Raise an error if other ranks run an earlier plan instead of coming to the meeting.
+
+    Parameters
+    ----------
+    call : CollectiveCall
+        Call of this rank.
+    kept : collection of Route
+        Routes with plans on the communicator.
+    seen_s : float
+        Clock time at which messages of such a plan were first seen; 0 for never.
+
+    Returns
+    -------
+    float
+        The new `seen_s`.
+    """
     expected = _expected(kept)
     now_s = time.monotonic()
     if not expected or not seen_s:
         return now_s if expected else 0.0
-    # Others may have left the meeting that this rank has not seen the end of, and have gone on
-    # to the plan: then the meeting ends here, too.
+    # Messages seen for a short time may be from ranks whose meeting has ended already; then it
+    # is about to end here, too.
     if now_s - seen_s > _ARRIVING_S:
         for route in expected:
             if _is_resized(call, route.call):
                 _catch_up(call, route)
-    # Others may have gone on to what comes after the plan that this rank missed.
+    # These may be messages of a later plan, which overtook those of the plan that was missed.
     if now_s - seen_s > _PATIENCE_S:
         raise CollplanError(_dispute(call, expected[0].call))
     return seen_s
 
 
 def combine(comm: MPI.Intracomm, words: Any, op: MPI.Op = MPI.SUM) -> None:
-    """Combine all ranks' numbers in place; collective, and advances what ranks have started."""
+    """Reduce numbers of all ranks in place, while started plans advance; collective."""
     if not this_thread.engines:
         comm.Allreduce(MPI.IN_PLACE, words, op)
         return
-    # Others may have to complete what was started before, to come here.
+    # Other ranks may need this rank's part of earlier plans before they can come.
     request = comm.Iallreduce(MPI.IN_PLACE, words, op)
     while not request.Test():
         for engine in this_thread.engines.copy():
@@ -153,7 +172,7 @@ def combine(comm: MPI.Intracomm, words: Any, op: MPI.Op = MPI.SUM) -> None:
 
 
 def _missed(call: CollectiveCall, kept: Collection[Route]) -> Route | None:
-    """Return the plan that others have run and this rank asked for in another size, if any."""
+    """Return the route of a plan that others have run, whose size differs from this call's."""
     resized = [route for route in kept if _is_resized(call, route.call)]
     end_s = time.monotonic() + _ARRIVING_S
     while resized and time.monotonic() < end_s:
@@ -164,15 +183,16 @@ def _missed(call: CollectiveCall, kept: Collection[Route]) -> Route | None:
 
 
 def _expected(kept: Collection[Route]) -> list[Route]:
+    """Return the routes for whose plans other ranks have sent messages to this rank."""
     return [one for one in kept if one.bound is not None and one.bound.is_expected]
 
 
 def _catch_up(call: CollectiveCall, route: Route) -> NoReturn:
-    """Take part in a plan on memory of its own, so that others need not wait; raise the error."""
+    """Take part in a missed plan with temporary buffers, then raise the error of this rank."""
     sendbuf = np.zeros(route.sent_bytes + route.itemsize, np.uint8)
     recvbuf = np.empty(route.received_bytes + route.itemsize, np.uint8)
-    places = (MPI.Get_address(one) for one in (sendbuf, recvbuf))
-    route.use(*(place + -place % route.itemsize for place in places))
+    addresses = (MPI.Get_address(one) for one in (sendbuf, recvbuf))
+    route.use(*(address + -address % route.itemsize for address in addresses))
     assert route.bound is not None
     route.bound()
     raise _misfit(call, route.call)
@@ -181,47 +201,62 @@ def _catch_up(call: CollectiveCall, route: Route) -> NoReturn:
 def run_different(
     comm: Any, native: Any, given: tuple[Any, ...], rank: int, calls: Sequence[CollectiveCall]
 ) -> None:
-    """Do natively what ranks can do together that ask for different sizes; collective.
+    """Run natively a collective for which ranks pass different sizes; collective.
 
-    Where one rank sends, all get what there is, and those whose buffers do not fit get it
-    elsewhere: none waits for another.
+    If only the root sends, its data is sent to all ranks. Ranks that expect another size
+    receive it in a temporary buffer, so that no rank waits for another.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        Communicator of the call.
+    native : callable
+        mpi4py's method of the collective.
+    given : tuple
+        Arguments of this rank's call.
+    rank : int
+        This rank.
+    calls : sequence of CollectiveCall
+        Calls by rank.
 
     Raises
     ------
     MPI.Exception, CollplanError
-        What is wrong with this rank's buffers; on all ranks where several send.
+        On ranks whose size differs from that of the root. If several ranks send, or calls
+        differ in more than the size, all ranks raise an error and nothing is sent.
     """
-    mine = calls[rank]
-    root = calls[mine.root]
-    others = [one for one in calls if one != root]
-    traits = COLLECTIVES[mine.kind]
-    if traits.sender != "root" or not all(_is_resized(one, root) for one in others):
-        raise CollplanError(_dispute(mine, next(one for one in calls if one != mine)))
-    if mine == root:
+    call = calls[rank]
+    root_call = calls[call.root]
+    others = [one for one in calls if one != root_call]
+    traits = COLLECTIVES[call.kind]
+    if traits.sender != "root" or not all(_is_resized(one, root_call) for one in others):
+        raise CollplanError(_dispute(call, next(one for one in calls if one != call)))
+    if call == root_call:
         native(comm, *given)
         return
-    room = [np.empty(root.n_bytes, np.uint8), MPI.BYTE]
-    native(comm, *([room] if traits.has_one_buffer else [None, room]), mine.root)
-    raise _misfit(mine, root)
+    recvbuf = [np.empty(root_call.n_bytes, np.uint8), MPI.BYTE]
+    native(comm, *([recvbuf] if traits.has_one_buffer else [None, recvbuf]), call.root)
+    raise _misfit(call, root_call)
 
 
-def _is_resized(mine: CollectiveCall, theirs: CollectiveCall) -> bool:
-    """Return whether two calls differ in size alone, and move what one rank has."""
-    is_same = (mine.kind, mine.root) == (theirs.kind, theirs.root)
-    return is_same and theirs.op is None and mine.n_bytes != theirs.n_bytes
+def _is_resized(call: CollectiveCall, other: CollectiveCall) -> bool:
+    """Return whether two calls without an operation differ in their sizes only."""
+    is_same = (call.kind, call.root) == (other.kind, other.root)
+    return is_same and other.op is None and call.n_bytes != other.n_bytes
 
 
-def _misfit(mine: CollectiveCall, theirs: CollectiveCall) -> Exception:
-    """Return the error of a rank that has room for less, or for more, than is sent."""
-    if mine.n_bytes < theirs.n_bytes:
+def _misfit(call: CollectiveCall, sent: CollectiveCall) -> Exception:
+    """Return the error of a rank whose size differs from that of the sent data."""
+    if call.n_bytes < sent.n_bytes:
         return MPI.Exception(MPI.ERR_TRUNCATE)
-    return CollplanError(_dispute(mine, theirs))
+    return CollplanError(_dispute(call, sent))
 
 
-def _dispute(mine: CollectiveCall, theirs: CollectiveCall) -> str:
-    own, other = (f"{one.kind} of {one.n_bytes} bytes" for one in (mine, theirs))
+def _dispute(call: CollectiveCall, other: CollectiveCall) -> str:
+    """Return the message of the error of a rank whose call differs from another one."""
+    own_words, other_words = (f"{one.kind} of {one.n_bytes} bytes" for one in (call, other))
     for name in ("root", "op", "element"):
-        if getattr(mine, name) != getattr(theirs, name):
-            own += f", {name} {getattr(mine, name)}"
-            other += f", {name} {getattr(theirs, name)}"
-    return f"this rank calls {own}, another one {other}; all ranks must call the same"
+        if getattr(call, name) != getattr(other, name):
+            own_words += f", {name} {getattr(call, name)}"
+            other_words += f", {name} {getattr(other, name)}"
+    return f"this rank calls {own_words}, another one {other_words}; all ranks must call the same"

@@ -1,4 +1,4 @@
-"""Arguments of collectives, understood as mpi4py understands them, and how they look."""
+"""Arguments of collectives, read by the rules of mpi4py, and their keys in caches."""
 
 from __future__ import annotations
 
@@ -15,36 +15,37 @@ from collplan.dropin.elements import KNOWN, Element, element_of
 from collplan.specs import COLLECTIVES
 
 IN_PLACE_AT: Final = -1
-"""Instead of an address: the argument stands for MPI_IN_PLACE."""
+"""Value that stands for MPI_IN_PLACE instead of an address."""
 SEQUENCES: Final = (list, tuple)
 _DATATYPES: Final = (str, MPI.Datatype)
-Look = tuple[int, Any, int]
+Keyed = tuple[int, Any, int]
+"""Size of an argument in bytes, a key of everything else that matters, and its address."""
 _ARRAY: Final = np.ndarray
 _DATATYPE: Final = MPI.Datatype
 _BYTES: Final = frozenset((bytearray, bytes))
 _MEMORY: Final = frozenset((np.ndarray, bytearray, bytes, memoryview, array.array))
-"""Types with memory of the processor, which Python's buffer protocol fully describes."""
+"""Types of host memory that Python's buffer protocol describes completely."""
 _COUNTS: Final = frozenset((int, np.int64, np.int32, type(None)))
 _frombuffer: Final = MPI.buffer.frombuffer
 
 
 class Kind:
-    """A collective as calls of mpi4py see it.
+    """A kind of collective, with the traits that calls of mpi4py depend on.
 
     Parameters
     ----------
     name : str
-        As specs call it.
+        Name of the kind in specs.
 
     Attributes
     ----------
     traits : type of CollectiveModel
-        Of the collective.
+        Traits of the collective.
     used_by_root, used_by_others : tuple of (bool, bool)
         Whether the send and the receive buffer are used, on the root and on other ranks.
     natives : tuple of callable or None
-        mpi4py's methods: the one that does not block, then the one that does. It has
-        none for kinds that are registered from outside.
+        mpi4py's non-blocking and blocking methods, so that an index is ``is_blocking``;
+        None for kinds that users have registered.
     """
 
     __slots__ = "name", "natives", "traits", "used_by_others", "used_by_root"
@@ -59,33 +60,28 @@ class Kind:
         names = f"I{name}", name.capitalize()
         self.natives: Any = tuple(getattr(MPI.Intracomm, one, None) for one in names)
 
-    @property
-    def sends_own_block(self) -> bool:
-        """Return whether what a rank sends in place is its own block of what it receives."""
-        return self.traits.receives_blocks and not self.traits.sends_blocks
-
 
 KINDS: Final = {name: Kind(name) for name in COLLECTIVES}
 
 
 @dataclass(slots=True)  # not frozen: made at every call
 class Message:
-    """A buffer of one rank in one collective.
+    """A send or receive buffer of one rank in one call.
 
     Parameters
     ----------
     address : int
-        Of the first element.
+        Address of the first element.
     count : int
-        Elements of a block.
+        Elements per block.
     blocks : int
-        How many blocks.
+        Number of blocks.
     element : Element
-        Of what.
+        Layout of an element of the datatype.
     spec : list
-        The whole of it for a message of MPI: buffer, count and displacement, datatype.
+        Buffer, total count, displacement and datatype, for calls of mpi4py.
     is_reachable : bool
-        Whether the processor can use the memory.
+        Whether the processor can read and write the memory.
     """
 
     address: int
@@ -97,11 +93,11 @@ class Message:
 
     @property
     def n_bytes(self) -> int:
-        """Return the bytes of a block's signature."""
+        """Size of a block's type signature in bytes."""
         return self.count * self.element.size
 
     def block(self, number: int) -> Message:
-        """Return one of the blocks, counted from 0."""
+        """Return one of the blocks, numbered from 0, as a message."""
         buffer, _, displ, datatype = self.spec
         skip = number * self.count
         address = self.address + skip * self.element.extent
@@ -109,21 +105,21 @@ class Message:
         return Message(address, self.count, 1, self.element, spec, self.is_reachable)
 
     def is_plain(self, itemsize: int) -> bool:
-        """Return whether a plan of so large elements can use the memory as it is."""
+        """Return whether a plan can use the memory directly, given the size of its elements."""
         return self.is_reachable and self.element.is_plain and self.address % itemsize == 0
 
 
 @dataclass(slots=True)  # not frozen: made at every call
 class Arguments:
-    """One rank's buffers in one call.
+    """The buffers of one rank in one call.
 
     Parameters
     ----------
     kind : Kind
     sent, received : Message or None
-        None where this rank has none, or it is in place.
+        Buffers; None if the call does not use one on this rank, or it is MPI_IN_PLACE.
     is_in_place : bool
-        Whether the input is in the receive buffer, or, for scatter, stays where it is.
+        Whether one of the buffers is MPI_IN_PLACE.
     """
 
     kind: Kind
@@ -133,41 +129,51 @@ class Arguments:
 
     @property
     def surplus_bytes(self) -> int:
-        """Return by how much received blocks are larger than sent ones, as far as one rank sees."""
+        """Size of a received block minus that of a sent block on this rank, in bytes."""
         sent, received = self.sent, self.received
         return 0 if sent is None or received is None else received.n_bytes - sent.n_bytes
 
     def is_plain(self, itemsize: int) -> bool:
-        """Return whether a plan of so large elements can use all memory as it is."""
+        """Return whether a plan can use all buffers directly, given the size of its elements."""
         messages = [one for one in (self.sent, self.received) if one is not None]
         return not self.surplus_bytes and all(one.is_plain(itemsize) for one in messages)
 
     @property
     def addresses(self) -> tuple[int, int]:
-        """Return where the buffers are, `IN_PLACE_AT` for the one that is in place."""
+        """Addresses of the send and receive buffers, `IN_PLACE_AT` for one that is in place."""
         sent, received = (0 if one is None else one.address for one in (self.sent, self.received))
         if not self.is_in_place:
             return sent, received
         return (IN_PLACE_AT, received) if self.sent is None else (sent, IN_PLACE_AT)
 
     def call(self, root: int, op: str | None) -> CollectiveCall:
-        """Return the call as all ranks see it, given its root and its operation's name."""
-        one = self.sent or self.received
-        if one is None:
+        """Return the call as all ranks see it, given its root and the name of its operation."""
+        message = self.sent or self.received
+        if message is None:
             return CollectiveCall(self.kind.name, 0, root, op)
-        element = one.element.name if self.kind.traits.has_op else None
-        return CollectiveCall(self.kind.name, one.n_bytes, root, op, element)
+        element = message.element.name if self.kind.traits.has_op else None
+        return CollectiveCall(self.kind.name, message.n_bytes, root, op, element)
 
 
 def read_arguments(
     kind: Kind, sendbuf: Any, recvbuf: Any, root: int, rank: int, size: int
 ) -> Arguments:
-    """Return what this rank's arguments are.
+    """Return the buffers that this rank passes to a collective.
+
+    Parameters
+    ----------
+    kind : Kind
+    sendbuf, recvbuf : object
+        Arguments of the call; `recvbuf` is the only buffer of a broadcast.
+    root : int
+        Root of the call, 0 if the collective has none.
+    rank, size : int
+        This rank, and the number of ranks.
 
     Raises
     ------
     Exception
-        Of any type, where mpi4py refuses the arguments, too.
+        Of any type, if mpi4py does not accept the arguments.
     """
     if not 0 <= root < size:
         raise ValueError("there is no such root")
@@ -175,16 +181,16 @@ def read_arguments(
     if traits.has_one_buffer:
         return _read_broadcast(kind, recvbuf, is_root)
     sends, receives = kind.used_by_root if is_root else kind.used_by_others
-    may_give = is_root if traits.receiver == "root" else traits.sender != "root"
-    gives_in_place = sends and may_give and is_in_place(sendbuf)
-    takes_in_place = sends and traits.sender == "root" and is_root and is_in_place(recvbuf)
-    in_place = gives_in_place or takes_in_place
+    may_send_in_place = is_root if traits.receiver == "root" else traits.sender != "root"
+    sends_in_place = sends and may_send_in_place and is_in_place(sendbuf)
+    receives_in_place = sends and traits.sender == "root" and is_root and is_in_place(recvbuf)
+    in_place = sends_in_place or receives_in_place
     sent = received = None
-    if sends and not gives_in_place:
+    if sends and not sends_in_place:
         blocks = size if traits.sends_blocks else 1
         sent = read_message(sendbuf, blocks, is_written=False, is_reduced=traits.has_op)
-    if receives and not takes_in_place:
-        has_blocks = traits.receives_blocks or (gives_in_place and traits.sends_blocks)
+    if receives and not receives_in_place:
+        has_blocks = traits.receives_blocks or (sends_in_place and traits.sends_blocks)
         blocks = size if has_blocks else 1
         received = read_message(recvbuf, blocks, is_written=True, is_reduced=traits.has_op)
     differ = sent and received and (sent.element, sent.count) != (received.element, received.count)
@@ -194,13 +200,13 @@ def read_arguments(
 
 
 def _read_broadcast(kind: Kind, buffer: Any, is_root: bool) -> Arguments:
-    """Return what the one buffer of a broadcast is; the root's may be read-only."""
+    """Return the buffer of a broadcast, which may be read-only on the root."""
     try:
         message = read_message(buffer, 1, is_written=True)
     except Exception:
         if not is_root:
             raise
-        # Plans may write at the root what is there already: not where that is forbidden.
+        # Plans may overwrite the root's buffer with the same data, so they need a copy here.
         message = replace(read_message(buffer, 1, is_written=False), is_reachable=False)
     return Arguments(kind, None, message, False)
 
@@ -208,20 +214,21 @@ def _read_broadcast(kind: Kind, buffer: Any, is_root: bool) -> Arguments:
 def read_message(given: Any, blocks: int, *, is_written: bool, is_reduced: bool = False) -> Message:
     """Return the message that an argument of a collective describes.
 
-    Follows mpi4py's rules for ``buf``, ``[buf, datatype]``, ``[buf, count]``,
-    ``[buf, (count, displ)]`` and the longer forms. Raises anything where mpi4py would:
-    the caller then lets mpi4py say it.
+    The argument may be ``buf``, ``[buf, datatype]``, ``[buf, count]``,
+    ``[buf, (count, displ)]`` or one of the longer forms, as in mpi4py. If mpi4py does not
+    accept it, any exception may be raised; the caller then calls mpi4py, which raises its own.
 
     Parameters
     ----------
     given : object
-        The argument.
+        Argument of the call.
     blocks : int
-        How many blocks it has; without a count it is divided among them.
+        Number of blocks, among which the buffer is divided if no count is given.
     is_written : bool
-        Whether the collective writes there.
+        Whether the collective writes to the buffer.
     is_reduced : bool
-        Whether elements are operands: of pairs, reductions take the gaps, too.
+        Whether elements are reduced. The gap in a pair, such as ``MPI.DOUBLE_INT``, is then
+        part of its element.
     """
     buffer, count, displ, datatype = unpack(given)
     address, length, is_reachable, datatype = locate(buffer, datatype, is_written=is_written)
@@ -248,7 +255,7 @@ def read_message(given: Any, blocks: int, *, is_written: bool, is_reduced: bool 
 
 
 def unpack(given: Any) -> tuple[Any, Any, Any, Any]:
-    """Return buffer, count, displacement and datatype, None where they are not given."""
+    """Return buffer, count, displacement and datatype of an argument, None if not given."""
     if not isinstance(given, SEQUENCES):
         return given, None, None, None
     n_items = len(given)
@@ -268,12 +275,30 @@ def unpack(given: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def locate(buffer: Any, datatype: Any, *, is_written: bool) -> tuple[int, int, bool, MPI.Datatype]:
-    """Return where a buffer is, its bytes, whether the processor can use it, and its datatype.
+    """Return address, size and datatype of a buffer.
+
+    Parameters
+    ----------
+    buffer : object
+        Buffer in host or device memory, None or ``MPI.BOTTOM``.
+    datatype : MPI.Datatype or str or None
+        Datatype, if the argument gives one.
+    is_written : bool
+        Whether the collective writes to the buffer.
+
+    Returns
+    -------
+    address : int
+    n_bytes : int
+        Size of the buffer in bytes.
+    is_reachable : bool
+        Whether the processor can read and write the memory.
+    datatype : MPI.Datatype
 
     Raises
     ------
     Exception
-        Of any type, where mpi4py refuses the buffer, too.
+        Of any type, if mpi4py does not accept the buffer.
     """
     if isinstance(datatype, str):
         datatype = MPI._typedict[datatype]
@@ -289,19 +314,19 @@ def locate(buffer: Any, datatype: Any, *, is_written: bool) -> tuple[int, int, b
 
 def _view(buffer: Any, is_written: bool) -> Any:
     if isinstance(buffer, np.ndarray) and not buffer.flags.c_contiguous:
-        buffer = buffer.T  # of Fortran's order: mpi4py takes these, too
+        buffer = buffer.T  # mpi4py also accepts arrays in Fortran order
     return MPI.buffer.frombuffer(buffer, not is_written)
 
 
 def _is_on_host(buffer: Any) -> bool:
-    """Return whether memory is surely the processor's; MPI can tell of any."""
+    """Return whether a buffer is certainly in host memory; MPI accepts any memory."""
     return isinstance(buffer, np.ndarray) or not (
         hasattr(buffer, "__cuda_array_interface__") or hasattr(buffer, "__dlpack__")
     )
 
 
 def _datatype_of(buffer: Any) -> MPI.Datatype:
-    """Return the datatype mpi4py finds for a buffer that comes without one."""
+    """Return the datatype that mpi4py derives from a buffer without an explicit one."""
     try:
         code = memoryview(buffer).format
     except TypeError:
@@ -311,43 +336,58 @@ def _datatype_of(buffer: Any) -> MPI.Datatype:
 
 
 def is_in_place(buffer: Any) -> bool:
-    """Return whether mpi4py takes an argument for MPI_IN_PLACE: None means the same."""
+    """Return whether an argument means MPI_IN_PLACE, as None does in mpi4py."""
     return buffer is None or buffer is MPI.IN_PLACE
 
 
-def look(given: Any, is_read: bool) -> Look:
-    """Return the bytes of an argument, what else matters of it, and its address."""
+def keyed(given: Any, is_read: bool) -> Keyed:
+    """Return size, key and address of an argument that is not an array.
+
+    Arguments with equal sizes and keys are read alike, see `read_message`.
+
+    Parameters
+    ----------
+    given : object
+        Argument of the call.
+    is_read : bool
+        Whether the buffer is only read.
+
+    Raises
+    ------
+    Exception
+        Of any type, if the argument has no such key; `read_message` has to read it.
+    """
     form = type(given)
     if given is None or given is MPI.IN_PLACE:
         return 0, "in place", IN_PLACE_AT
     if form in SEQUENCES:
-        return _look_into(given, is_read)
+        return _keyed_sequence(given, is_read)
     if form in _BYTES:
-        there = _frombuffer(given, is_read)
-        return there.nbytes, bytes, there.address
-    raise TypeError(f"{form.__name__} is looked at by its values")
+        memory = _frombuffer(given, is_read)
+        return memory.nbytes, bytes, memory.address
+    raise TypeError(f"{form.__name__} has no key")
 
 
-def _look_into(given: Any, is_read: bool) -> Look:
-    """Return the same of a list or tuple with an array, a count, a displacement, a datatype."""
+def _keyed_sequence(given: Any, is_read: bool) -> Keyed:
+    """Return the same for a list or tuple of buffer, count, displacement and datatype."""
     buffer, count, displ, datatype = unpack(given)
     form = type(buffer)
     if form not in _MEMORY or type(count) not in _COUNTS or type(displ) not in _COUNTS:
         raise TypeError("counts of other types may change")
-    named: Any
+    datatype_key: Any
     extent = 0
     if type(datatype) is _DATATYPE:
         element = KNOWN[datatype.handle]
-        named, extent = element.number, element.extent
+        datatype_key, extent = element.number, element.extent
     elif datatype is None and form is _ARRAY:
-        named, extent = buffer.dtype, buffer.itemsize
+        datatype_key, extent = buffer.dtype, buffer.itemsize
     elif type(datatype) is str:
-        named = datatype
+        datatype_key = datatype
         if displ:
             extent = element_of(MPI._typedict[datatype]).extent
     else:
-        raise TypeError("the datatype is not known by its look")
-    there = _frombuffer(buffer, is_read)
+        raise TypeError("the datatype has no key")
+    memory = _frombuffer(buffer, is_read)
     if not displ:
-        return there.nbytes, (count, named), there.address
-    return there.nbytes, (count, named, displ), there.address + displ * extent
+        return memory.nbytes, (count, datatype_key), memory.address
+    return memory.nbytes, (count, datatype_key, displ), memory.address + displ * extent

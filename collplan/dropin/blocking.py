@@ -1,4 +1,4 @@
-"""Bound plans for calls that wait: ranks meet to make them, and try those that are predicted."""
+"""Bound plans for blocking calls, which ranks make together, and trials of predicted plans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from collplan.dropin.config import Config
 from collplan.dropin.decisions import if_paid, native_decision
 from collplan.dropin.loading import as_loaded
 from collplan.dropin.plan_cache import PlanCache, Used
-from collplan.dropin.routes import ALIGNMENT, Route, aligned_memory
+from collplan.dropin.routes import Route, buffer_memory
 from collplan.dropin.staging import stage
 from collplan.dropin.statistics import Row
 from collplan.dropin.trials import FIRST_COST_S, Contestant, Trial, Waiting, greatest
@@ -39,14 +39,19 @@ NO_COMMUNICATOR: Final = "plans cannot have a communicator"
 
 
 class BlockingPlans(PlanCache):
-    """Bound plans of a communicator; ranks meet to make them.
+    """Bound plans of a communicator for blocking calls.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        Native; the ranks.
+        Native communicator of the ranks.
     config : Config
-        Table, operations, limits, and where calls are counted.
+        Table, operations, limits and statistics.
+
+    Attributes
+    ----------
+    pending_task : callable or None
+        Collective task to run at the start of the next call for which a route is looked up.
     """
 
     def __init__(self, comm: MPI.Intracomm, config: Config) -> None:
@@ -54,40 +59,39 @@ class BlockingPlans(PlanCache):
         self._meetings: Meetings | None = None
         self._why_no_plans: str | None = None
         self._trial_cost_s = FIRST_COST_S
-        self.errand: Callable[[], None] | None = None
-        """A task for all ranks together in the next call that is looked at."""
+        self.pending_task: Callable[[], None] | None = None
 
     def _meet(self, call: CollectiveCall) -> None:
-        """See that all ranks have come with the same; collective where plans are made."""
+        """Check that all ranks make the same call; collective for kinds that have plans."""
         if self._why_no_plans is not None or call.kind not in self._kinds:
             return
-        if isinstance(call, VectorCall):  # ranks have met about its counts
+        if isinstance(call, VectorCall):  # ranks have agreed on its counts
             return
         if self._meetings is None:
             try:
                 self._meetings = Meetings(self.private)
-            except MPI.Exception as error:  # on all ranks: MPI's communicators are few
+            except MPI.Exception as error:  # on all ranks, when MPI has no communicators left
                 self._why_no_plans = f"{NO_COMMUNICATOR}: {one_line(error)}"
                 return
-        self._meetings.all_bring(call, self.kept.values())
+        self._meetings.check(call, self.kept.values())
 
     def run(self, route: Route, _sent_at: int, _received_at: int, _given: Any) -> None:
-        """Run a route's plan on the memory that it uses."""
+        """Run the plan of a route on the buffers to which it is bound."""
         assert route.bound is not None
         route.bound()
 
     def run_staged(self, route: Route, arguments: Arguments, _given: Any) -> None:
-        """Run a route's plan with copies of the buffers that it cannot use in place.
+        """Run the plan of a route with copies of buffers that it cannot use directly.
 
         Raises
         ------
         MPI.Exception
-            Of class ``ERR_TRUNCATE``, if less is to be received than is sent: when this rank
-            has taken part, so that others need not wait for it.
+            Of class ``ERR_TRUNCATE``, if the receive buffer is too small. The plan has run
+            then, so that no other rank waits for this one.
         """
         staged = stage(route, arguments, self.rank)
         is_usable = route.use(*staged.addresses)
-        assert is_usable, "copies are aligned, and other memory was looked at"
+        assert is_usable, "copies are aligned, and other buffers were checked"
         assert route.bound is not None
         route.bound()
         if staged.finish is not None:
@@ -96,10 +100,11 @@ class BlockingPlans(PlanCache):
     def find_vector(
         self, kind: Kind, sendbuf: Any, recvbuf: Any, recvcounts: Any, op: MPI.Op | None, root: int
     ) -> tuple[Route | str, VectorArguments | None]:
-        """Return how a call runs whose counts differ per rank; collective, see `PlanCache`.
+        """Return the route of a call whose counts differ per rank; collective.
 
-        No rank sees the counts of all, nor whether those of another are the ones of a call
-        before. So all ranks meet, unless they have found in vain for some time.
+        No rank knows whether the counts of other ranks have changed since an earlier call.
+        All ranks therefore meet in each such call, unless recent meetings were in vain.
+        See `PlanCache.find_vector`.
         """
         backoff = self._backoffs[kind.name]
         reason = self._why_no_plans or self.why_no_sweep(kind.name) or backoff.why_not_now()
@@ -107,12 +112,12 @@ class BlockingPlans(PlanCache):
             return reason, None
         try:
             comm = self.private
-        except MPI.Exception as error:  # on all ranks: MPI's communicators are few
+        except MPI.Exception as error:  # on all ranks, when MPI has no communicators left
             self._why_no_plans = f"{NO_COMMUNICATOR}: {one_line(error)}"
             return self._why_no_plans, None
         name = None if op is None else self.config.operations.get(op.handle)
         arguments: VectorArguments | None = None
-        with suppress(Exception):  # mpi4py is to say what is wrong
+        with suppress(Exception):  # mpi4py raises its own error later
             arguments = read_vector_arguments(
                 kind, sendbuf, recvbuf, recvcounts, root, self.rank, self.size
             )
@@ -129,7 +134,7 @@ class BlockingPlans(PlanCache):
         return route, arguments
 
     def decide(self, call: CollectiveCall) -> Decision:
-        """Return what the table says of a call, and whether that pays for agreeing on counts."""
+        """Return the decision for a call, native if a plan gains less than agreeing on counts."""
         return if_paid(call, super().decide(call))
 
     def free(self) -> None:
@@ -143,23 +148,23 @@ class BlockingPlans(PlanCache):
             self._private = None
 
     def why_native(self, call: CollectiveCall) -> str | None:
-        """Return why a call runs natively whatever the table says; None if it need not."""
+        """Return the reason why no plan can run a call; None if one can."""
         return self._why_no_plans or super().why_native(call)
 
     def is_tried(self, call: CollectiveCall) -> bool:
-        """Return whether plans that the model predicts are tried in such calls."""
+        """Return whether plans that the cost model predicts may be tried in a call."""
         return self.config.trials > 0 and self.size > 1 and not isinstance(call, VectorCall)
 
     def _route(self, call: CollectiveCall) -> Route:
-        """Return what equal calls run now; collective where ranks meet about a trial."""
-        if self.errand is not None:
-            self.errand()
+        """Return the current route of a call; collective if the call is part of a trial."""
+        if self.pending_task is not None:
+            self.pending_task()
         route = super()._route(call)
         pending = route.pending
         if isinstance(pending, Waiting) and not pending.n_left:
             seconds = greatest(self.private, pending.seconds)
             if self._trial_cost_s > self.config.trials * seconds:
-                pending.go_on()
+                pending.wait_longer()
             else:
                 route = self._decided[call] = self._try(call, seconds)
                 pending = route.pending
@@ -168,13 +173,15 @@ class BlockingPlans(PlanCache):
         return route
 
     def _try(self, call: CollectiveCall, seconds: float) -> Route:
-        """Return the native route of a trial, or one to stay if no plan can run; collective.
+        """Start a trial, and return the native route of it; collective.
+
+        If no plan can run, the route is a permanent one without a trial.
 
         Parameters
         ----------
         call : CollectiveCall
         seconds : float
-            What native calls have taken so far; the same on all ranks.
+            Time that native calls have taken so far, in seconds; the same on all ranks.
         """
         begin = perf_counter()
         choices, error = self._predict(call)
@@ -198,7 +205,7 @@ class BlockingPlans(PlanCache):
         return native.route
 
     def _contestant(self, route: Route, decision: Decision) -> Contestant:
-        """Return a route of a trial, with a row for its calls alone."""
+        """Return a contestant whose route counts its calls in a row of its own."""
         call, name = route.call, self.name_of(route.call.kind)
         statistics, is_planned = self.config.statistics, route.native is None
         route.row = statistics.own_row(
@@ -207,21 +214,24 @@ class BlockingPlans(PlanCache):
         return Contestant(route, decision)
 
     def _predict(self, call: CollectiveCall) -> tuple[list[Choice], str]:
-        """Return the plans to try, as rank 0 predicts them, or why there are none; collective."""
-        found: list[Choice] = []
+        """Return the plans to try, and the reason if there are none; collective.
+
+        Rank 0 predicts them.
+        """
+        choices: list[Choice] = []
         error = "the model predicts none"
         if self.rank == 0:
             assert self.table is not None
             try:
                 with as_loaded():
-                    found = predict(self.table, self.placement, call.collective(), call.n_bytes)
-            except Exception as raised:  # no rank may wait for this one
+                    choices = predict(self.table, self.placement, call.collective(), call.n_bytes)
+            except Exception as raised:  # the other ranks wait for the broadcast
                 error = one_line(raised)
-        found, error = self.private.bcast((found[: self.config.max_plans], error))
-        return found, error
+        choices, error = self.private.bcast((choices[: self.config.max_plans], error))
+        return choices, error
 
     def _end(self, trial: Trial) -> Route:
-        """Keep the plan of a trial that is faster than native, if there is one; collective."""
+        """End a trial: keep its winner and free the other plans; collective."""
         self._trial_cost_s += trial.excess_s
         native, winner = trial.native, trial.fastest()
         call, rivals, native_s = native.route.call, native.route.rivals, native.median_s
@@ -240,7 +250,7 @@ class BlockingPlans(PlanCache):
         return route
 
     def _make_route(self, call: CollectiveCall, decision: Decision) -> Route:
-        """Return a route with a bound plan, or a native one if any rank fails for any reason."""
+        """Return a route with a bound plan, or a native one if any rank fails; collective."""
         roll_call = RollCall(self.private, None, DOING)
         bound: BoundPlan | None = None
         try:
@@ -259,7 +269,7 @@ class BlockingPlans(PlanCache):
         return self._keep(route)
 
     def _collective_of(self, call: CollectiveCall) -> Any:
-        """Return the collective of a call; collective where its counts differ per rank."""
+        """Return the collective of a call; collective if its counts differ per rank."""
         if not isinstance(call, VectorCall):
             return call.collective()
         ranks = self.private.allgather(call.counts)
@@ -268,8 +278,8 @@ class BlockingPlans(PlanCache):
 
 
 def _bound_route(call: CollectiveCall, row: Row, bound: BoundPlan, used: Used) -> Route:
-    # The engine is built with the first buffers, which may fail, too: here all ranks see it.
-    _, sent, received, _ = used
-    _memory, sent_at = aligned_memory(sent + received + ALIGNMENT)
-    bound.rebind_addresses(sent_at, sent_at + sent + -sent % ALIGNMENT)
+    # The first addresses build the engine. If that fails, it must fail here, on all ranks.
+    _, sent_bytes, received_bytes, _ = used
+    _memory, *addresses = buffer_memory(sent_bytes, received_bytes)
+    bound.rebind_addresses(*addresses)
     return Route(call, row, bound, None, *used)

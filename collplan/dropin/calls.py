@@ -1,4 +1,4 @@
-"""A collective call as all ranks see it, and the collective of a spec that plans it."""
+"""Signatures of collective calls, which are equal on all ranks, and the collectives to plan."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from collplan.specs.predefined import LOGICAL, check_operation
 
 @dataclass(frozen=True, slots=True)
 class CollectiveCall:
-    """A collective as all ranks see it, whatever their buffers look like.
+    """The signature of a call: everything that MPI requires to be equal on all ranks.
 
     Parameters
     ----------
     kind : str
+        Kind of the collective.
     n_bytes : int
-        Of MPI's count.
+        Message size in bytes: of the vector or of one block.
     root : int
-        0 where there is none.
+        Root, 0 if the collective has none.
     op : str or None
-        The operation's name in specs; None where there is none or no plan has it.
+        Name of the operation in specs; None if there is none or plans do not support it.
     element : str or None
-        What is reduced.
+        Type of the reduced elements; None if there are none or plans do not support it.
     """
 
     kind: str
@@ -40,24 +41,24 @@ class CollectiveCall:
 
     @property
     def commutes(self) -> bool | None:
-        """Return whether the operation commutes; None if there is none."""
+        """True if the operation commutes; None if there is none."""
         return None if self.op is None else _operation(self.op).commutative
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Return the dtype of a plan's elements."""
+        """The dtype of the plan's elements."""
         if not COLLECTIVES[self.kind].has_data:
             return np.dtype(np.uint8)
         return unit_of(self.n_bytes) if self.element is None else numpy_dtype(self.element)
 
     def why_unplanned(self) -> str | None:
-        """Return why no plan can run such a call, whatever a table says; None if one can."""
+        """Return the reason why no plan can run the call; None if one can."""
         if self.n_bytes == 0 and COLLECTIVES[self.kind].has_data:
             return "nothing to move"
         return self.why_not_reduced() if COLLECTIVES[self.kind].has_op else None
 
     def why_not_reduced(self) -> str | None:
-        """Return why no plan can reduce so; None if one can."""
+        """Return the reason why no plan can do the reduction; None if one can."""
         if self.op is None:
             return "the operation is not one that plans know"
         if self.element is None:
@@ -71,7 +72,7 @@ class CollectiveCall:
         return None
 
     def collective(self) -> Any:
-        """Return the collective to plan: never in place, which ranks may differ in."""
+        """Return the collective to plan, not in place, as only some ranks may be in place."""
         model: Any = COLLECTIVES[self.kind]
         if not model.has_data:
             return model()
@@ -88,25 +89,25 @@ class CollectiveCall:
 
 @dataclass(frozen=True, slots=True)
 class VectorCall(CollectiveCall):
-    """A collective whose counts differ per rank, as all ranks see it.
+    """The signature of a call whose counts differ per rank.
 
     `n_bytes` is the mean size of a block, rounded up.
 
     Parameters
     ----------
     digest : bytes
-        The same for the same counts of all ranks.
+        Digest of the counts of all ranks.
     counts : RankCounts
-        What this rank knows of them, in bytes.
+        Counts that this rank knows, in bytes.
     """
 
     digest: bytes = b""
     counts: RankCounts = field(default=RankCounts(""), compare=False)
 
     def collective_of(self, table: Ints) -> Any:
-        """Return the collective to plan, given the bytes of all blocks: without gaps.
+        """Return the collective to plan, given the sizes of all blocks in bytes.
 
-        Where blocks lie, ranks may differ in.
+        Its blocks are contiguous, as ranks may pass different displacements.
         """
         dtype = self.dtype if self.element else unit_of(int(np.gcd.reduce(table, axis=None)))
         return self._model(dtype, counts=Table(table // dtype.itemsize))

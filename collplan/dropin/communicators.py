@@ -1,4 +1,4 @@
-"""Communicators that run the table's choice, and are mpi4py's own in everything else."""
+"""Drop-in communicators: mpi4py's classes, whose collectives run by a tuning table."""
 
 from __future__ import annotations
 
@@ -23,66 +23,68 @@ from collplan.executors.mpi.errors import one_line
 from collplan.tune.table import TuningTable
 
 TABLE: Final = "COLLPLAN_TABLE"
-"""Environment variable that names a table for communicators that are given none."""
+"""Environment variable with the path of the table for communicators without a `table`."""
 
 
 class Planned(Collectives):
-    """Common part of the drop-ins of all topologies; mixed into mpi4py's classes."""
+    """The common part of all drop-in communicators, mixed into mpi4py's classes."""
 
     def stats(self) -> Statistics:
-        """Return what ran, on this communicator and all of its family.
+        """Return the statistics of calls on this communicator and its family.
 
-        Print it, with rich or without, or take `Statistics.as_dict`.
+        The family consists of all drop-ins that were created from the same one. The
+        statistics can be printed; `Statistics.as_dict` returns them for programs.
         """
         if self._config is None:
             raise TypeError("the null communicator has run nothing")
         return self._config.statistics
 
     def __reduce__(self) -> Any:
-        """Let the world be pickled by its name, as mpi4py does; others cannot be."""
+        """Pickle ``COMM_WORLD`` and ``COMM_SELF`` by name, and no others, as mpi4py does."""
         for name in ("COMM_WORLD", "COMM_SELF"):
             if self == getattr(MPI, name):
                 return _predefined, (name,)
         return super().__reduce__()
 
     def let_go(self) -> None:
-        """Free the plans of this communicator; collective. Later calls make them again."""
+        """Free the plans of this communicator, which later calls make again; collective."""
         for plans in (self._nonblocking, self._plans):
             if isinstance(plans, PlanCache):
                 plans.free()
 
     def prepare(self) -> None:
-        """Make the shared memory that non-blocking calls have asked for; collective.
+        """Make the shared-memory plans that non-blocking calls have requested; collective.
 
-        Otherwise the next blocking collective of this communicator makes it.
+        Otherwise, the next blocking collective of this communicator makes them.
         """
         if isinstance(self._nonblocking, NonBlockingPlans):
             self._nonblocking.shared.make()
 
     def Free(self) -> None:
         """Free the communicator and its plans."""
-        self._leave()
+        self._free_plans()
         super().Free()  # type: ignore[misc]
 
     def Disconnect(self) -> None:
         """Disconnect the communicator, and free its plans."""
-        self._leave()
+        self._free_plans()
         super().Disconnect()  # type: ignore[misc]
 
     def _join(self, config: Config) -> None:
+        """Become a member of the family that shares a configuration."""
         self._config = config
         if self != MPI.COMM_NULL:
             self._plans = BlockingPlans(MPI.Intracomm(cast("MPI.Intracomm", self)), config)
 
-    def _settle_on(self, setup: NonBlockingSetup | str) -> None:
-        """Use a setup for non-blocking collectives, or say why there is none."""
+    def _use_setup(self, setup: NonBlockingSetup | str) -> None:
+        """Use a setup for non-blocking collectives, or keep the reason why there is none."""
         if isinstance(setup, str):
             self._nonblocking = setup
         elif self._plans is not None and self._config is not None:
             plans = self._plans
             self._nonblocking = NonBlockingPlans(plans.comm, self._config, setup, plans)
 
-    def _leave(self) -> None:
+    def _free_plans(self) -> None:
         if self._plans is not None and self not in (MPI.COMM_WORLD, MPI.COMM_SELF):
             if isinstance(self._nonblocking, NonBlockingPlans):
                 self._nonblocking.free()
@@ -91,60 +93,66 @@ class Planned(Collectives):
             self._plans.free()
             self._plans = None
 
-    def _adopt(self, made: Any, waits: bool) -> Any:
-        """Return a communicator made from this one as a drop-in of the same family.
+    def _adopt(self, created: Any, is_blocking: bool) -> Any:
+        """Return a communicator that was created from this one as a drop-in of its family.
 
-        Where the call that made it `waits` for all of its ranks, they may meet again.
+        Parameters
+        ----------
+        created : MPI.Comm or tuple
+            Result of mpi4py's method; a tuple has the communicator first.
+        is_blocking : bool
+            Whether the method was blocking. Only then can the ranks set up non-blocking
+            plans, which is collective over the new communicator.
         """
-        if isinstance(made, tuple):
-            return (self._adopt(made[0], waits), *made[1:])
+        if isinstance(created, tuple):
+            return (self._adopt(created[0], is_blocking), *created[1:])
         if self._config is None:
-            return made
-        if not isinstance(made, Planned):
-            form = _FORMS.get(type(made))
-            if form is None:
-                return made
-            made = form.__new__(form, made)
-        made._join(self._config)
+            return created
+        if not isinstance(created, Planned):
+            drop_in = _DROP_INS.get(type(created))
+            if drop_in is None:
+                return created
+            created = drop_in.__new__(drop_in, created)
+        created._join(self._config)
         plans = self._nonblocking
-        if waits and isinstance(plans, NonBlockingPlans) and made._plans is not None:
+        if is_blocking and isinstance(plans, NonBlockingPlans) and created._plans is not None:
             try:
-                made._settle_on(plans.setup.below(MPI.Intracomm(made)))
-            except MPI.Exception as error:  # on all ranks: MPI's communicators are few
-                made._settle_on(f"non-blocking: {one_line(error)}")
-        return made
+                created._use_setup(plans.setup.for_subset(MPI.Intracomm(created)))
+            except MPI.Exception as error:  # on all ranks, when MPI has no communicators left
+                created._use_setup(f"non-blocking: {one_line(error)}")
+        return created
 
 
 class Topological(Planned):
-    """Additional part of drop-ins with a topology."""
+    """The additional part of drop-in communicators with a topology."""
 
 
 def _predefined(name: str) -> Any:
-    """Return what a name stands for where a pickle is opened."""
+    """Return the communicator of a name, when a pickle is loaded."""
     return getattr(MPI, name)
 
 
-def _making(name: str) -> Callable[..., Any]:
-    """Return a method that makes a communicator: a drop-in of the same family."""
-    waits = not name.startswith("I")
+def _creating(name: str) -> Callable[..., Any]:
+    """Return a method like mpi4py's that creates a drop-in of the same family."""
+    is_blocking = not name.startswith("I")
     native = getattr(MPI.Cartcomm, name)
 
     @wraps(native)
     def method(self: Any, *args: Any, **options: Any) -> Any:
-        return self._adopt(native(self, *args, **options), waits)
+        return self._adopt(native(self, *args, **options), is_blocking)
 
     return method
 
 
-_MAKING: Final = (
+_CREATING: Final = (
     *("Dup", "Clone", "Dup_with_info", "Idup", "Idup_with_info", "Create", "Create_group"),
     *("Split", "Split_type", "Shrink", "Ishrink", "Create_cart", "Create_graph"),
     *("Create_dist_graph", "Create_dist_graph_adjacent"),
 )
 
-for _name in _MAKING:
+for _name in _CREATING:
     if hasattr(MPI.Intracomm, _name):
-        setattr(Planned, _name, _making(_name))
+        setattr(Planned, _name, _creating(_name))
 for _method in counted(COUNTED):
     setattr(Planned, _method.__name__, _method)
 for _method in counted(COUNTED_ON_TOPOLOGIES):
@@ -152,49 +160,50 @@ for _method in counted(COUNTED_ON_TOPOLOGIES):
 
 
 class Comm(Planned, MPI.Intracomm):
-    """A communicator that runs collectives by a tuning table; collective to make.
+    """A communicator that runs collectives by a tuning table; its creation is collective.
 
-    It is an ``MPI.Intracomm`` with mpi4py's whole interface. The upper-case collectives
-    with one count for all ranks run what the table says, everything else is native MPI.
-    Communicators made from it are drop-ins, too.
+    It is an ``MPI.Intracomm`` with the complete interface of mpi4py. The upper-case
+    collectives run by plans where the table has a faster one; all other calls are native.
+    Communicators that are created from it are drop-ins, too.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        Whose ranks; the handle is shared, not duplicated.
+        Communicator, whose handle is shared and not duplicated.
     table : TuningTable, str, Path or None
-        What to run, or its file, which rank 0 reads; by default the file that the
-        environment variable ``COLLPLAN_TABLE`` names, and without one all is native.
+        Table, or the path of its file, which rank 0 reads. By default, the environment
+        variable ``COLLPLAN_TABLE`` gives the path; without a table all calls are native.
     force : bool
-        Whether to use a table that was tuned elsewhere.
+        Whether to use a table that was tuned on another machine or with other software.
     operations : iterable of (MPI.Op, str)
-        Operations of your own, and the names they are registered under with
-        `collplan.register_operation`; others of your own run natively.
+        User-defined operations, with the names under which they are registered with
+        `collplan.register_operation`. Other user-defined operations run natively.
     max_plans : int
-        Plans kept for each communicator.
+        Largest number of plans kept per communicator.
     native_calls : int
-        Equal calls that run natively before a plan is made for them; the same on all ranks.
-    nonblocking_from : int or None
-        From how many bytes on non-blocking forms run by plans; by default large ones whose
-        plans gain much. The same on all ranks.
-    trials : float or None
-        Share of the time of native calls that may go to trials of plans on ranks that no sweep
-        speaks for; 0 for no trials. By default what the environment variable
-        ``COLLPLAN_TRIALS`` says, or a tenth. Rank 0 decides.
-    cores : sequence of int or None
-        The processor of each core of a node: non-blocking plans advance on those of cores
-        without a rank. By default on processors that ranks may use and leave free. The same on
+        Number of equal calls that run natively before a plan is made for them; the same on
         all ranks.
+    nonblocking_from : int or None
+        Message size in bytes from which non-blocking calls run by plans; the same on all
+        ranks. By default, large messages whose plans gain enough do.
+    trials : float or None
+        Share of the time of native calls that may be spent on trials of plans, for
+        placements that no sweep covers; 0 for no trials. By default, the environment
+        variable ``COLLPLAN_TRIALS`` gives it, or it is 0.1. Rank 0 decides.
+    cores : sequence of int or None
+        Processor ids of the cores of each node, the same on all ranks. Non-blocking plans
+        advance on those of cores without a rank. By default, they advance on processors that
+        the ranks may use and leave free.
 
     Raises
     ------
     CollplanError
-        If the table can't be read, or was tuned elsewhere, or cores are too few or cannot be
-        used; on all ranks.
+        On all ranks, if the table can't be read or was tuned elsewhere, or if there are too
+        few cores or the ranks may not use them.
     """
 
     def __new__(cls, comm: MPI.Comm | None = None, *_: Any, **__: Any) -> Self:
-        """Share a communicator's handle."""
+        """Create an object that shares the handle of a communicator."""
         return super().__new__(cls, comm)
 
     def __init__(
@@ -214,26 +223,27 @@ class Comm(Planned, MPI.Intracomm):
             return
         native = MPI.Intracomm(comm)
         names = {op.handle: name for op, name in operations}
-        read = read_table(native, os.environ.get(TABLE) if table is None else table, force=force)
+        found = read_table(native, os.environ.get(TABLE) if table is None else table, force=force)
         share = read_share(native, trials)
-        config = Config(read, names, max_plans, native_calls, nonblocking_from, share)
+        config = Config(found, names, max_plans, native_calls, nonblocking_from, share)
         config.log_at_exit(native)
         self._join(config)
-        if read is None:
-            self._settle_on("no table")
+        if found is None:
+            self._use_setup("no table")
             if native.rank == 0:
-                _say_that_there_is_no_table()
+                _warn_of_missing_table()
             return
         try:
             load_all(native)
-        except Exception as error:  # on all ranks; plans will say the same when they are made
-            self._settle_on(f"non-blocking: {one_line(error)}")
+        except Exception as error:  # on all ranks; blocking plans will fail for the same reason
+            self._use_setup(f"non-blocking: {one_line(error)}")
         else:
-            self._settle_on(set_up_nonblocking(native, read, cores))
+            self._use_setup(set_up_nonblocking(native, found, cores))
 
 
 @cache
-def _say_that_there_is_no_table() -> None:
+def _warn_of_missing_table() -> None:
+    """Write a warning to standard error, once per process."""
     sys.stderr.write(
         "collplan: warning: collplan.Comm has no tuning table, so that all collectives run "
         f"natively; pass table= or set {TABLE} to a file that collplan tune wrote\n"
@@ -241,23 +251,23 @@ def _say_that_there_is_no_table() -> None:
 
 
 class Cartcomm(Topological, MPI.Cartcomm):
-    """A Cartesian drop-in, as ``Comm.Create_cart`` and ``Cartcomm.Sub`` make it."""
+    """A Cartesian drop-in, which ``Comm.Create_cart`` and ``Cartcomm.Sub`` create."""
 
-    Sub = _making("Sub")
+    Sub = _creating("Sub")
 
 
 class Graphcomm(Topological, MPI.Graphcomm):
-    """A drop-in with a graph, as ``Comm.Create_graph`` makes it."""
+    """A drop-in with a graph topology, which ``Comm.Create_graph`` creates."""
 
 
 class Distgraphcomm(Topological, MPI.Distgraphcomm):
-    """A drop-in with a distributed graph, as ``Comm.Create_dist_graph`` makes it."""
+    """A drop-in with a distributed graph, which ``Comm.Create_dist_graph`` creates."""
 
 
-_FORMS: Final[dict[type, type]] = {
+_DROP_INS: Final[dict[type, type]] = {
     MPI.Intracomm: Comm,
     MPI.Cartcomm: Cartcomm,
     MPI.Graphcomm: Graphcomm,
     MPI.Distgraphcomm: Distgraphcomm,
 }
-"""The drop-in for each of mpi4py's classes."""
+"""Drop-in class by class of mpi4py."""

@@ -1,4 +1,4 @@
-"""State that a drop-in communicator shares with all communicators made from it."""
+"""Configuration that a drop-in communicator shares with all communicators created from it."""
 
 from __future__ import annotations
 
@@ -27,40 +27,45 @@ from collplan.tune.fingerprint import take_fingerprint
 from collplan.tune.table import TuningTable, load_table
 
 MAX_PLANS: Final = 32
-"""Plans a communicator keeps; each has a communicator of MPI's, which are few."""
+"""Default number of plans per communicator; MPI limits the communicators that they use."""
 NATIVE_CALLS: Final = 2
-"""Equal calls that run natively before a plan is made, which few calls would not pay for."""
+"""Default number of equal native calls before a plan is made, which pays only for many calls."""
 SHARE: Final = 0.1
-"""Share of the time of a signature's native calls that a trial of plans may take, by default."""
+"""Default share of the time of a signature's native calls that a trial may take."""
 TRIALS: Final = "COLLPLAN_TRIALS"
-"""Environment variable: another share, 0 for no trials."""
+"""Environment variable with another share; 0 for no trials."""
 LOG: Final = "COLLPLAN_LOG"
-"""Environment variable; where it is 1, rank 0 says at the end what ran."""
+"""Environment variable; if it is 1, rank 0 prints the statistics when the program ends."""
 
 
 @dataclass(eq=False)
 class Config:
-    """Table, operations and statistics of a drop-in and its descendants.
+    """Table, operations, limits and statistics of a family of drop-in communicators.
 
     Parameters
     ----------
     table : TuningTable or None
-        What to run; None for all native.
+        Table that decides; None if all calls are native.
     operations : mapping of int to str
-        The user's own, by handle; those of MPI are added.
+        Names of user-defined operations by handle; those of MPI are added.
     max_plans : int
-        Plans kept for each communicator.
+        Largest number of plans kept per communicator.
     native_calls : int
-        Equal calls that run natively before a plan is made for them.
+        Number of equal calls that run natively before a plan is made for them.
     nonblocking_from : int or None
-        Bytes from which on non-blocking forms run by plans; None for where that pays.
+        Message size in bytes from which non-blocking calls run by plans; None if the gain
+        decides.
     trials : float
         Share of the time of native calls that trials may take; 0 for no trials.
+
+    Attributes
+    ----------
+    statistics : Statistics
 
     Raises
     ------
     CollplanError
-        If an operation is not registered, or no plan would be kept.
+        If an operation is not registered, or a limit is out of range.
     """
 
     table: TuningTable | None
@@ -78,38 +83,47 @@ class Config:
             raise CollplanError(f"max_plans is {self.max_plans}; keep at least 1 plan")
         if self.native_calls < 0:
             raise CollplanError(
-                f"native_calls is {self.native_calls}; say 0 to plan from the first"
+                f"native_calls is {self.native_calls}; give 0 to plan from the first call"
             )
         self.operations = {**PREDEFINED, **self.operations}
 
     def log_at_exit(self, comm: MPI.Intracomm) -> None:
-        """Let rank 0 print what ran when the program ends, where that is asked for."""
+        """Have rank 0 write the statistics when the program ends, if the environment asks."""
         if is_logged() and comm.Get_rank() == 0:
             atexit.register(self.statistics.deliver)
 
 
 def is_logged() -> bool:
-    """Return whether the environment asks for statistics at the end."""
+    """Return whether the environment asks for statistics when the program ends."""
     return os.environ.get(LOG, "") not in ("", "0") or bool(os.environ.get(FILE))
 
 
 def read_table(
     comm: MPI.Intracomm, table: TuningTable | str | Path | None, *, force: bool
 ) -> TuningTable | None:
-    """Return the table, the same on all ranks; rank 0 reads and checks it. Collective.
+    """Return the table on all ranks, after rank 0 has read and checked it; collective.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+    table : TuningTable, str, Path or None
+        Table or the path of its file. The table of rank 0 counts.
+    force : bool
+        Whether to accept a table with another fingerprint.
 
     Raises
     ------
     CollplanError
-        On all ranks, if it can't be read, names what does not exist, or was tuned elsewhere.
+        On all ranks, if the table can't be read, names algorithms that do not exist, or was
+        tuned elsewhere.
     """
     is_any = comm.allreduce(table is not None, MPI.LOR)
     if not is_any:
         return None
-    here = None
+    fingerprint = None
     if not force:
         machine = machine_at_hand()
-        here = take_fingerprint(comm, None if machine is None else machine.n_lanes)
+        fingerprint = take_fingerprint(comm, None if machine is None else machine.n_lanes)
     text, problem = None, None
     if comm.Get_rank() == 0:
         try:
@@ -121,8 +135,8 @@ def read_table(
                 )
             found = table if isinstance(table, TuningTable) else load_table(table)
             check_choices(found)
-            if here is not None:
-                found.check(here)
+            if fingerprint is not None:
+                found.check(fingerprint)
             text = json.dumps(found.model_dump(mode="json"))
         except Exception as error:
             problem = one_line(error)
@@ -133,34 +147,40 @@ def read_table(
 
 
 def read_share(comm: MPI.Intracomm, share: float | None) -> float:
-    """Return the share of time that trials may take: rank 0's, on all; collective.
+    """Return rank 0's share of time for trials on all ranks; collective.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+    share : float or None
+        Share; None for that of the environment, or the default.
 
     Raises
     ------
     CollplanError
-        On all ranks, if it is not a number of zero or more.
+        On all ranks, if the share is not a finite number of at least 0.
     """
     given = os.environ.get(TRIALS, SHARE) if share is None else share
     given = comm.bcast(given)
     try:
-        found = float(given)
+        number = float(given)
     except (TypeError, ValueError):
-        found = -1.0
-    if not 0 <= found < inf:
+        number = -1.0
+    if not 0 <= number < inf:
         raise CollplanError(
             f"trials is {show_value(given)}; give the share of time that they may take, such as "
             f"{SHARE}, or 0 for none"
         )
-    return found
+    return number
 
 
 def check_choices(table: TuningTable) -> None:
-    """See that the algorithms that win are algorithms of this collplan.
+    """Check that all algorithms of winners exist in this version of collplan.
 
     Raises
     ------
     SpecError
-        Naming the choice and what there is.
+        If one does not. The message names the choice and the valid algorithms.
     """
     for sweep in table.sweeps:
         planned_kind = traits_of(sweep.collective).regular or sweep.collective
@@ -168,7 +188,7 @@ def check_choices(table: TuningTable) -> None:
             choice = sweep.choices[label]
             named = [] if choice.native else choice.named_algorithms(planned_kind)
             for kind, name in named:
-                # An algorithm may be named for components of any kind.
+                # Without a kind, the algorithm may be for components of any kind.
                 kinds = [kind] if kind else registry.kinds()
                 names = [one.name for each in kinds for one in registry.of(each)]
                 valid = names if kind else sorted({*names})
@@ -180,4 +200,4 @@ def check_choices(table: TuningTable) -> None:
 
 
 PREDEFINED: Final = {getattr(MPI, name.upper()).handle: name for name in BUILTIN}
-"""MPI's operations by handle."""
+"""Names of MPI's operations by handle."""

@@ -1,4 +1,4 @@
-"""Decisions of a table for calls: a plan, or MPI's own collective, and why."""
+"""Decisions for calls: a plan or the native collective, and the reason."""
 
 from __future__ import annotations
 
@@ -12,16 +12,27 @@ from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Placement
 from collplan.tune.table import Decision, TuningTable
 
 LEAST_VECTOR_GAIN_S: Final = 150e-6
-"""Least gain per call, by the table, that pays for agreeing on counts that differ per rank."""
+"""Least gain per call, by the table, that exceeds the cost of agreeing on counts."""
 
 
 def native_decision(why: str, native_s: float | None = None) -> Decision:
-    """Return the decision to run natively, for a reason in words."""
+    """Return the decision to run natively.
+
+    Parameters
+    ----------
+    why : str
+        Reason, as it is shown to users.
+    native_s : float, optional
+        Measured time of the native collective in seconds.
+    """
     return Decision(NATIVE, NATIVE_LABEL, why, native_s, native_s)
 
 
 def swept_kinds(table: TuningTable | None, *, is_blocking: bool) -> set[str]:
-    """Return the kinds of which a table has a complete sweep."""
+    """Return the kinds of collectives for which a table has a complete sweep.
+
+    Sweeps of calls that overlap computation do not count for blocking calls.
+    """
     return {
         sweep.collective
         for sweep in (() if table is None else table.sweeps)
@@ -30,9 +41,9 @@ def swept_kinds(table: TuningTable | None, *, is_blocking: bool) -> set[str]:
 
 
 def why_no_sweep(kinds: Collection[str], kind: str) -> str | None:
-    """Return why no plan serves a kind; None if a sweep of its regular kind does.
+    """Return the reason why a kind has no plans; None if its regular kind has a sweep.
 
-    Sweeps of vector kinds are of their own counts alone, which calls hardly ever have.
+    Sweeps of vector kinds hold only for their own counts, which calls hardly ever have.
     """
     regular = COLLECTIVES[kind].regular or kind
     return None if regular in kinds else f"no sweep of {regular}"
@@ -41,15 +52,16 @@ def why_no_sweep(kinds: Collection[str], kind: str) -> str | None:
 def decide(
     table: TuningTable, call: CollectiveCall, placement: Placement, *, overlaps: bool = False
 ) -> Decision:
-    """Return what a table says of a call; the same on all ranks."""
-    kind = COLLECTIVES[call.kind].regular or call.kind
-    n_ranks = placement.n_ranks
-    found = table.decide(kind, call.n_bytes, n_ranks, placement, call.commutes, overlaps=overlaps)
-    return found if kind == call.kind else replace(found, why=f"{kind} {found.why}")
+    """Return a table's decision for a call, which is the same on all ranks."""
+    kind, n_ranks = COLLECTIVES[call.kind].regular or call.kind, placement.n_ranks
+    decision = table.decide(
+        kind, call.n_bytes, n_ranks, placement, call.commutes, overlaps=overlaps
+    )
+    return decision if kind == call.kind else replace(decision, why=f"{kind} {decision.why}")
 
 
 def if_paid(call: CollectiveCall, decision: Decision) -> Decision:
-    """Return a decision for blocking calls, or the native one if agreeing on counts costs more."""
+    """Return a decision for blocking calls, or native if agreeing on counts costs its gain."""
     gain_s = decision.gain_s
     is_paid = gain_s is None or gain_s > LEAST_VECTOR_GAIN_S
     if COLLECTIVES[call.kind].regular is None or decision.choice.native or is_paid:
@@ -59,12 +71,12 @@ def if_paid(call: CollectiveCall, decision: Decision) -> Decision:
 
 
 def why_later(decision: Decision, native_calls: int) -> str:
-    """Return why the first calls of a signature run natively."""
+    """Return the reason why the first calls of a signature run natively."""
     return f"a plan takes time to make: {decision.label} from call {native_calls + 1} on"
 
 
 def own_block_at(spec: PlanSpec, rank: int) -> int:
-    """Return where a rank's input lies in its receive buffer, if it is in place, in elements."""
+    """Return the offset of a rank's input in its receive buffer for MPI_IN_PLACE, in elements."""
     collective = spec.collective
     if collective.receives_blocks and not collective.sends_blocks:
         return int(collective.block_layout(spec.machine.n_ranks)[1][rank])

@@ -1,4 +1,4 @@
-"""MPI's datatypes as plans see them: how many bytes, and what reductions take them for."""
+"""Elements of MPI datatypes: sizes, extents, and their names for reductions."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _REPEATING: Final = (MPI.COMBINER_DUP, MPI.COMBINER_CONTIGUOUS)
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One element of a datatype.
+    """An element of a datatype.
 
     Parameters
     ----------
     size : int
-        Bytes of its signature: what is sent.
+        Size of the type signature in bytes.
     extent : int
-        Bytes from one to the next in memory.
+        Distance between consecutive elements in memory in bytes.
     is_plain : bool
-        Whether memory is the signature: no gaps, nothing out of order.
+        Whether the memory of elements equals their signature, without gaps or reordering.
     name : str or None
-        What a plan that reduces calls it, as `collplan.specs.numpy_dtype` has it; None where no
-        plan can.
+        Name of the type in reductions, see `collplan.specs.numpy_dtype`; None if plans
+        cannot reduce it.
     number : int
-        No other's ever.
+        Number that no other element ever has, unlike handles, which MPI reuses.
     """
 
     size: int
@@ -53,10 +53,10 @@ class Element:
 
 
 def element_of(datatype: MPI.Datatype) -> Element:
-    """Return what an element of a datatype is.
+    """Return the element of a datatype.
 
-    Those that MPI predefines are known, and others from the first look until they are freed,
-    after which their handles may mean something else.
+    Elements of derived datatypes are cached until the datatype is freed, after which MPI may
+    reuse its handle.
     """
     element = _known().get(datatype.handle)
     if element is None:
@@ -69,7 +69,7 @@ def element_of(datatype: MPI.Datatype) -> Element:
 
 @cache
 def _keyval() -> int:
-    """Return the attribute whose deletion tells that a datatype is freed."""
+    """Return the key of an attribute whose deletion callback reports freed datatypes."""
     return MPI.Datatype.Create_keyval(delete_fn=_forget)
 
 
@@ -78,7 +78,7 @@ def _forget(datatype: MPI.Datatype, _keyval: int, _value: object) -> None:
 
 
 def _repeats_plain(datatype: MPI.Datatype) -> bool:
-    """Return whether a datatype is a plain one, one after the other."""
+    """Return whether a datatype consists of contiguous repetitions of a plain one."""
     known = _known().get(datatype.handle)
     if known is not None:
         return known.is_plain
@@ -94,11 +94,11 @@ def _repeats_plain(datatype: MPI.Datatype) -> bool:
 
 
 KNOWN: Final[dict[int, Element]] = {}
-"""Predefined and known datatypes by handle; empty until the first lookup."""
+"""Elements of predefined and cached datatypes by handle; empty until the first lookup."""
 
 
 def _known() -> dict[int, Element]:
-    """Return `KNOWN`, with what MPI predefines."""
+    """Return `KNOWN`, which contains MPI's predefined datatypes from the first call on."""
     if not KNOWN:
         KNOWN.update(_predefined())
     return KNOWN
@@ -116,9 +116,9 @@ def _predefined() -> dict[int, Element]:
             datatype = getattr(MPI, name)
             if datatype.handle in found:
                 size = found[datatype.handle].size
-                ours = kind if kind == "bool" and size == 1 else f"{kind}{8 * size}"
-                if ours in DATATYPES:
-                    found[datatype.handle] = Element(size, size, True, ours)
+                dtype = kind if kind == "bool" and size == 1 else f"{kind}{8 * size}"
+                if dtype in DATATYPES:
+                    found[datatype.handle] = Element(size, size, True, dtype)
     for name in PAIRS:
         handle = getattr(MPI, name.upper()).handle
         plain = found.get(handle)
@@ -129,10 +129,10 @@ def _predefined() -> dict[int, Element]:
 
 
 def unit_of(n_bytes: int) -> np.dtype[np.generic]:
-    """Return the largest element whose size divides the number of bytes.
+    """Return the largest integer dtype whose size divides a number of bytes.
 
-    What only moves bytes is planned in these: they are the same on all ranks, whatever
-    datatypes the ranks use.
+    Collectives that only move data are planned with these elements, which are the same on
+    all ranks even if ranks use different datatypes.
 
     Examples
     --------

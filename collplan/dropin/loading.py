@@ -1,4 +1,4 @@
-"""Load what plans need before a program can change what imports find."""
+"""Loading of all modules and machine code for plans, before the program hides modules."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _loaded: dict[str, ModuleType] = {}
 
 
 def load_all(comm: MPI.Intracomm) -> None:
-    """Import what making and running plans needs, and load machine code; collective.
+    """Import all modules that plans need, and load their machine code; collective.
 
     Raises
     ------
     Exception
-        On all ranks, if one cannot.
+        On all ranks, if any rank fails.
     """
-    # What has to be compiled rank 0 compiles, and others find it in the cache.
+    # Rank 0 compiles what is missing; the other ranks then find it in the cache.
     RollCall(comm, None, "load machine code").together(lambda: first_alone(comm, _load))
     for name, module in sys.modules.items():
         if name.partition(".")[0] in _PACKAGES and module:
@@ -41,16 +41,16 @@ def load_all(comm: MPI.Intracomm) -> None:
 
 
 def _load() -> None:
-    """Compile a plan of several ranks, bind and run one of this rank alone."""
+    """Compile a plan for several ranks, and bind and run one for this rank alone."""
     compile_plan(_allreduce(4), rank=0)
     buffers = np.zeros(_COUNT, np.uint8), np.empty(_COUNT, np.uint8)
     with bind(compile_plan(_allreduce(1)), MPI.COMM_SELF, *buffers) as bound:
         bound()
     load_machine_code()
-    # Later calls compile what nobody has kept yet.
+    # Later calls use these modules to compile reductions that are not in the cache.
     for name in ("combine", "compiling"):
         import_module(f"collplan.executors.mpi.loop.{name}")
-    # Ranks that share memory look at each other's words outside of the loop, too.
+    # Ranks that share memory also access each other's words outside of the loop.
     word = np.zeros(1, np.int64)
     entry("write_word")(word.ctypes.data, 1)
     entry("read_word")(word.ctypes.data)
@@ -63,9 +63,9 @@ def _allreduce(n_ranks: int) -> PlanSpec:
 
 @contextmanager
 def as_loaded() -> Iterator[None]:
-    """Let imports find what `load_all` has loaded, whatever the program has hidden since.
+    """Restore the modules that `load_all` has loaded and the program has hidden since.
 
-    Machine code in the cache names the modules that it needs, and numba imports some late.
+    Cached machine code refers to modules by name, and numba imports some of them late.
     """
     hidden = [name for name, one in _loaded.items() if sys.modules.get(name) is not one]
     before = {name: sys.modules[name] for name in hidden if name in sys.modules}

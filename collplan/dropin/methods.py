@@ -1,4 +1,4 @@
-"""mpi4py's collectives on drop-ins: run by plans where those cover them, else counted."""
+"""mpi4py's collectives of drop-in communicators, which run by plans or natively."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Final
 import numpy as np
 from mpi4py import MPI
 
-from collplan.dropin.arguments import KINDS, Kind, is_in_place, look
+from collplan.dropin.arguments import KINDS, Kind, is_in_place, keyed
 from collplan.dropin.blocking import BlockingPlans
 from collplan.dropin.config import Config
 from collplan.dropin.nonblocking import NOT_MADE, NonBlockingPlans
 
-PERSISTENT: Final = "persistent: what MPI starts by a handle, a plan cannot see started"
+PERSISTENT: Final = "persistent: MPI does not tell a plan when its request is started"
 UNCOVERED: Final = "no plan covers it"
 OBJECTS: Final = "objects"
 
@@ -30,7 +30,7 @@ COUNTED: Final[Mapping[str, Sequence[str]]] = {
     UNCOVERED: ["Alltoallw", "Ialltoallw", "Alltoallw_init"],
     PERSISTENT: [f"{name.capitalize()}_init" for name in KINDS],
 }
-"""Methods that no plan covers: native, and counted; by the reason that statistics give."""
+"""Methods that no plan covers and that are only counted, by the reason in the statistics."""
 COUNTED_ON_TOPOLOGIES: Final[Mapping[str, Sequence[str]]] = {
     UNCOVERED: [
         *("neighbor_allgather", "neighbor_alltoall"),
@@ -38,7 +38,7 @@ COUNTED_ON_TOPOLOGIES: Final[Mapping[str, Sequence[str]]] = {
         *_all_forms("Neighbor_alltoall", "Neighbor_alltoallv", "Neighbor_alltoallw"),
     ]
 }
-"""The same of communicators with a topology."""
+"""The same for communicators with a topology."""
 _SUM: Final = MPI.SUM
 _ARRAY: Final = np.ndarray
 _view: Final = MPI.buffer.frombuffer
@@ -54,93 +54,97 @@ _REDUCE, _ALLREDUCE, _REDUCE_BLOCKS, _SCAN, _EXSCAN = (
 
 
 class Collectives:
-    """mpi4py's collectives of buffers; mixed into its communicators."""
+    """mpi4py's collectives of buffers, mixed into its communicators.
+
+    Blocking methods run by the plan that the tuning table chooses, or natively. Non-blocking
+    methods start it, and return a request.
+    """
 
     _config: Config | None = None
     _plans: BlockingPlans | None = None
     _nonblocking: NonBlockingPlans | str | None = None
-    """The starter of non-blocking plans, or the reason why there is none."""
+    """Non-blocking plans, or the reason why there are none."""
 
     def Barrier(self) -> Any:
-        """Wait for all ranks, as the table says."""
+        """Wait for all ranks."""
         return _call(self, self._plans, _BARRIER, (), None, None, None, 0)
 
     def barrier(self) -> None:
-        """Wait for all ranks, as the table says."""
+        """Wait for all ranks."""
         self.Barrier()
 
     def Bcast(self, buf: Any, root: int = 0) -> Any:
-        """Broadcast, as the table says."""
+        """Broadcast a buffer from the root to all ranks."""
         return _call(self, self._plans, _BCAST, (buf, root), None, buf, None, root)
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Any:
-        """Gather blocks of equal size to the root, as the table says."""
+        """Gather blocks of equal size to the root."""
         return _call(
             self, self._plans, _GATHER, (sendbuf, recvbuf, root), sendbuf, recvbuf, None, root
         )
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Any:
-        """Scatter blocks of equal size from the root, as the table says."""
+        """Scatter blocks of equal size from the root."""
         return _call(
             self, self._plans, _SCATTER, (sendbuf, recvbuf, root), sendbuf, recvbuf, None, root
         )
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> Any:
-        """Gather blocks of equal size to all ranks, as the table says."""
+        """Gather blocks of equal size to all ranks."""
         return _call(self, self._plans, _ALLGATHER, (sendbuf, recvbuf), sendbuf, recvbuf, None, 0)
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> Any:
-        """Exchange blocks of equal size, as the table says."""
+        """Exchange blocks of equal size."""
         return _call(self, self._plans, _ALLTOALL, (sendbuf, recvbuf), sendbuf, recvbuf, None, 0)
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM, root: int = 0) -> Any:
-        """Reduce to the root, as the table says."""
+        """Reduce to the root."""
         return _call(
             self, self._plans, _REDUCE, (sendbuf, recvbuf, op, root), sendbuf, recvbuf, op, root
         )
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
-        """Reduce to all ranks, as the table says."""
+        """Reduce to all ranks."""
         return _call(self, self._plans, _ALLREDUCE, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
-        """Reduce, and scatter blocks of equal size, as the table says."""
+        """Reduce, and scatter blocks of equal size."""
         return _call(
             self, self._plans, _REDUCE_BLOCKS, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0
         )
 
     def Scan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
-        """Reduce over the ranks up to each, as the table says."""
+        """Reduce over the ranks up to each."""
         return _call(self, self._plans, _SCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
 
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
-        """Reduce over the ranks before each, as the table says."""
+        """Reduce over the ranks before each."""
         return _call(self, self._plans, _EXSCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Any:
-        """Gather blocks of any size to the root, as the table says."""
+        """Gather blocks of any size to the root."""
         given = sendbuf, recvbuf, root
         return _call_vector(self, self._plans, _GATHERV, given, sendbuf, recvbuf, root=root)
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Any:
-        """Scatter blocks of any size from the root, as the table says."""
+        """Scatter blocks of any size from the root."""
         given = sendbuf, recvbuf, root
         return _call_vector(self, self._plans, _SCATTERV, given, sendbuf, recvbuf, root=root)
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> Any:
-        """Gather blocks of any size to all ranks, as the table says."""
+        """Gather blocks of any size to all ranks."""
         given = sendbuf, recvbuf
         return _call_vector(self, self._plans, _ALLGATHERV, given, sendbuf, recvbuf)
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> Any:
-        """Exchange blocks of any size, as the table says."""
+        """Exchange blocks of any size."""
         given = sendbuf, recvbuf
         return _call_vector(self, self._plans, _ALLTOALLV, given, sendbuf, recvbuf)
 
     def Reduce_scatter(
         self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: MPI.Op = _SUM
     ) -> Any:
-        """Reduce, and scatter blocks of any size, as the table says."""
+        """Reduce, and scatter blocks of any size."""
         given = sendbuf, recvbuf, recvcounts, op
         return _call_vector(
             self, self._plans, _REDUCE_SCATTER, given, sendbuf, recvbuf, recvcounts, op
@@ -219,9 +223,10 @@ def _call(
 ) -> Any:
     """Run or start a collective by the route of its call.
 
-    The route is found by a key, which says nothing of where buffers are, and everything else
-    that decides what is run. What is read of a buffer is read at every call, so that one that
-    was freed, resized or made read-only is seen.
+    A key of the arguments finds the route. It contains everything that the route depends on,
+    but no addresses. Sizes and addresses of buffers are read in every call, as the buffers may
+    have been freed, resized or made read-only. `given` are the arguments for mpi4py's method;
+    `sendbuf` to `root` are the same by their roles. Without `plans`, mpi4py is called.
     """
     if plans is None:
         return kind.natives[True](comm, *given)
@@ -235,13 +240,13 @@ def _call(
                 view = _view(sendbuf, True)
                 sent_at, sent_bytes, sent_as = view.address, view.nbytes, sendbuf.dtype
             else:
-                sent_bytes, sent_as, sent_at = look(sendbuf, True)
+                sent_bytes, sent_as, sent_at = keyed(sendbuf, True)
         if receives:
             if type(recvbuf) is _ARRAY:
                 view = _view(recvbuf)
                 received_at, received_bytes, received_as = view.address, view.nbytes, recvbuf.dtype
             else:
-                received_bytes, received_as, received_at = look(recvbuf, False)
+                received_bytes, received_as, received_at = keyed(recvbuf, False)
         if op is not None:
             key = kind, op.handle, root, sent_bytes, sent_as, received_bytes, received_as
         elif not sends:
@@ -249,7 +254,7 @@ def _call(
         else:
             key = kind, root, sent_bytes, sent_as, received_bytes, received_as
         route = plans.ready.get(key)
-    except Exception:  # what cannot be told by its look is read
+    except Exception:  # the arguments have no key
         key = route = None
     if route is None:
         route, sent_at, received_at, arguments = plans.find(key, kind, sendbuf, recvbuf, op, root)
@@ -274,14 +279,20 @@ def _call(
     return result
 
 
-def _start(comm: Any, kind: Kind, given: tuple[Any, ...], *arguments: Any) -> Any:
-    """Start a collective without blocking; `arguments` are the last of `_call`."""
+def _start(
+    comm: Any,
+    kind: Kind,
+    given: tuple[Any, ...],
+    *arguments: Any,
+    call: Callable[..., Any] = _call,
+) -> Any:
+    """Start a non-blocking collective by `call`, of which `arguments` are the last ones."""
     plans = comm._nonblocking
     if comm._config is None:
         return kind.natives[False](comm, *given)
     if not isinstance(plans, NonBlockingPlans):
         return _count(comm, kind.natives[False], plans or NOT_MADE, given, {})
-    return _call(comm, plans, kind, given, *arguments)
+    return call(comm, plans, kind, given, *arguments)
 
 
 def _call_vector(
@@ -297,7 +308,8 @@ def _call_vector(
 ) -> Any:
     """Run or start a collective whose counts differ per rank, by the route of its call.
 
-    Counts are read at every call: lists and arrays of them may have changed.
+    Counts are read in every call, as lists and arrays of them may have changed. The parameters
+    are those of `_call` and mpi4py.
     """
     if plans is None:
         return kind.natives[True](comm, *given)
@@ -316,17 +328,18 @@ def _call_vector(
 
 
 def _start_vector(comm: Any, kind: Kind, given: tuple[Any, ...], *arguments: Any) -> Any:
-    """Start the same without blocking; `arguments` are the last of `_call_vector`."""
-    plans = comm._nonblocking
-    if comm._config is None:
-        return kind.natives[False](comm, *given)
-    if not isinstance(plans, NonBlockingPlans):
-        return _count(comm, kind.natives[False], plans or NOT_MADE, given, {})
-    return _call_vector(comm, plans, kind, given, *arguments)
+    """Start a non-blocking collective whose counts differ per rank."""
+    return _start(comm, kind, given, *arguments, call=_call_vector)
 
 
 def counted(names: Mapping[str, Sequence[str]]) -> Iterator[Callable[..., Any]]:
-    """Yield methods that no plan covers, as far as this mpi4py has them."""
+    """Yield methods that only count native calls, for those names that mpi4py has.
+
+    Parameters
+    ----------
+    names : mapping of str to sequence of str
+        Names of methods by the reason why they are native.
+    """
     for why, methods in names.items():
         for name in methods:
             if hasattr(MPI.Cartcomm, name):
@@ -348,29 +361,30 @@ def _counted(name: str, why: str) -> Callable[..., Any]:
 def _count(
     comm: Any, native: Any, why: str, args: Any, options: Any, name: str | None = None
 ) -> Any:
+    """Call a native method, and count the call."""
     begin = perf_counter()
-    found = native(comm, *args, **options)
+    result = native(comm, *args, **options)
     n_bytes = 0 if why == OBJECTS else _bytes_of((*args, *options.values()))
     name = name or native.__name__
     row = comm._config.statistics.row(name, "native", why, comm.Get_size(), n_bytes)
     row.calls += 1
     row.seconds += perf_counter() - begin
-    return found
+    return result
 
 
 def _bytes_of(arguments: Iterable[Any]) -> int:
-    """Return the bytes of a call's first buffer on this rank: what it sends, if it sends.
+    """Return the size of a call's first buffer on this rank in bytes; 0 if it is unknown.
 
-    0 where that cannot be told.
+    The first buffer is the send buffer, if the rank has one.
     """
     try:
         return _bytes_in(next(one for one in arguments if not is_in_place(one)))
-    except Exception:  # native MPI has taken it
+    except Exception:  # MPI has accepted the arguments, so this is no error
         return 0
 
 
 def _bytes_in(given: Any) -> int:
-    """Return the bytes of a buffer, or of one with counts, displacements and datatypes."""
+    """Return the size of an argument in bytes: of its counts if given, else of its buffer."""
     if not isinstance(given, list | tuple):
         return memoryview(given).nbytes
     buffer, *rest = given

@@ -1,7 +1,8 @@
-"""Non-blocking collectives by plans: decided, made and started without asking other ranks.
+"""Non-blocking collectives by plans, which are chosen, made and started without other ranks.
 
-MPI promises that such a call does not wait for others. So all that takes others is made when
-the communicator is, and what is run depends on what all ranks have asked for so far.
+A non-blocking call must not wait for other ranks. Everything that ranks have to do together
+is therefore done when the communicator is created, and decisions depend only on calls that
+all ranks have made in the same order.
 """
 
 from __future__ import annotations
@@ -52,17 +53,20 @@ from collplan.tune.sweep import Placement
 from collplan.tune.table import Decision
 
 LEAST_BYTES: Final = 1 << 20
-"""From which size on plans are started without blocking, where nobody says another."""
+"""Default size in bytes, over all blocks, from which non-blocking calls run by plans."""
 LEAST_GAIN_S: Final = 150e-6
-"""Least gain per call, by the table, that pays for starting a plan without blocking. On two
-ranks of Open MPI, waiting for an allreduce of 1 MiB took 133 µs more than the blocking plan."""
+"""Least gain per call, by the table, that exceeds the cost of a non-blocking start.
+
+On two ranks of Open MPI, starting and waiting for an allreduce of 1 MiB took 133 µs more than
+the blocking plan.
+"""
 NOT_KNOWN: Final = "non-blocking: ranks would have to meet to know each other's counts"
-NOT_MADE: Final = "non-blocking: the communicator was made by a call that waits for nobody"
-NOT_PREPARED: Final = "shares memory, which the next blocking call or prepare() makes"
+NOT_MADE: Final = "non-blocking: the communicator was created by a non-blocking call"
+NOT_PREPARED: Final = "needs shared memory, which the next blocking call or prepare() allocates"
 
 
 def _advancing(name: str, advance: Callable[[Board, Flight], object]) -> Callable[..., Any]:
-    """Return a method of requests that advances the plan before it does what MPI's does."""
+    """Return a method of requests that advances the plan, then calls mpi4py's method."""
     native = getattr(MPI.Request, name)
     waits = advance is Board.wait
 
@@ -79,11 +83,20 @@ def _advancing(name: str, advance: Callable[[Board, Flight], object]) -> Callabl
 
 
 class PlannedRequest(MPI.Request):
-    """A request of MPI's for a plan; who waits for it here advances the plan himself."""
+    """A generalized request for a started plan, which its methods advance.
+
+    Attributes
+    ----------
+    flight : Flight or None
+        The started program.
+    observation : Observation or None
+        Receiver of the time from the start of the call to the first wait.
+    started_s : float
+        Clock time of the start in seconds.
+    """
 
     flight: Flight | None = None
     observation: Observation | None = None
-    """The notes of times from starts to first waits."""
     started_s: float = 0.0
     Wait, wait = _advancing("Wait", Board.wait), _advancing("wait", Board.wait)
     Test, test = _advancing("Test", Board.test), _advancing("test", Board.test)
@@ -91,33 +104,51 @@ class PlannedRequest(MPI.Request):
 
 @dataclass(slots=True, eq=False)
 class Started:
-    """A start that MPI has not let go of, and what must live as long."""
+    """A started program whose request MPI has not freed, and everything that it uses.
+
+    Parameters
+    ----------
+    number : int
+        Number of the start on this communicator.
+    copy : Copy or SharedStart
+        Copy of the program's state.
+    staged : Staged or None
+        Copies of the caller's buffers.
+    given : object
+        Arguments of the call.
+    """
 
     number: int
     copy: Copy | SharedStart
     staged: Staged | None
     given: Any
 
-    def let_go(self) -> None:
-        """Forget the caller's memory, which the program needs no more."""
+    def release(self) -> None:
+        """Release the memory of the caller, after the program has ended."""
         if self.staged is not None and self.staged.datatype is not None:
             self.staged.datatype.Free()
         self.staged = self.given = None
 
 
 class NonBlockingPlans(PlanCache):
-    """Programs of a communicator, and those of them that are in flight.
+    """Programs of a communicator for non-blocking calls, and those that are in flight.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        Native; the ranks.
+        Native communicator of the ranks.
     config : Config
-        Operations, limits, and where calls are counted.
+        Operations, limits and statistics.
     setup : NonBlockingSetup
-        Where messages go, and what was found out together beforehand.
+        Setup that ranks have made together.
     blocking : BlockingPlans
-        Of the same communicator; in their next call ranks make the memory that they share.
+        Blocking plans of the same communicator, in whose next call ranks make the
+        shared-memory plans.
+
+    Attributes
+    ----------
+    shared : SharedPlans
+        Shared-memory plans that calls have requested.
     """
 
     is_blocking: ClassVar[bool] = False
@@ -130,7 +161,7 @@ class NonBlockingPlans(PlanCache):
         blocking: BlockingPlans,
     ) -> None:
         super().__init__(comm, setup.table, config)
-        # Made together beforehand: later, nobody may wait for others.
+        # Creating these in a non-blocking call would wait for other ranks.
         self._private, self._placement = setup.comm, Placement.of_nodes(setup.rank_to_node)
         self.setup = setup
         self._in_flight: deque[Started] = deque()
@@ -146,18 +177,18 @@ class NonBlockingPlans(PlanCache):
         }
 
     def run_staged(self, route: Route, arguments: Arguments, given: Any) -> MPI.Request:
-        """Start a route's program with copies of the buffers that it cannot use in place."""
+        """Start the program of a route with copies of buffers that it cannot use directly."""
         staged = stage(route, arguments, self.rank, is_held=True)
         return self.run(route, *staged.addresses, given, staged)
 
     def free(self) -> None:
-        """Wait for all that is in flight, and free all programs."""
+        """Wait for all programs in flight, and free all programs."""
         while self._in_flight:
             started = self._in_flight.popleft()
             board().wait(started.copy.flight)
-            started.let_go()
+            started.release()
             started.copy.free()
-        # All ranks have started the same calls, and so the same agreements.
+        # All ranks have started the same calls, and so the same allreduces of observations.
         for observation in self._observed.values():
             observation.end()
         self._observed.clear()
@@ -165,17 +196,24 @@ class NonBlockingPlans(PlanCache):
         self.shared.free()
 
     def why_native(self, call: CollectiveCall) -> str | None:
-        """Return why a call runs natively whatever the table says; None if it need not."""
+        """Return the reason why no plan can run a call; None if one can."""
         if reason := super().why_native(call):
             return reason
-        # No thread can run Python, whatever part of a reduction is this rank's.
+        # The progress thread cannot call Python, and any rank may have a part of the reduction.
         if call.op is not None and not is_compiled(get_operation(call.op), call.dtype):
             return f"non-blocking: {call.op} on {call.element} has no compiled form"
         kind = COLLECTIVES[call.kind].regular or call.kind
         return self._why_too_small(call, is_measured=kind in self._overlapping)
 
     def _why_too_small(self, call: CollectiveCall, *, is_measured: bool) -> str | None:
-        """Return why starting a plan of this size does not pay, unless that was measured."""
+        """Return the reason if the call is too small for a plan, else None.
+
+        Parameters
+        ----------
+        call : CollectiveCall
+        is_measured : bool
+            Whether non-blocking calls were measured, so that the table decides.
+        """
         if is_measured and self.config.nonblocking_from is None:
             return None
         n_blocks = self.size if COLLECTIVES[call.kind].has_blocks else 1
@@ -186,39 +224,43 @@ class NonBlockingPlans(PlanCache):
         return None
 
     def decide(self, call: CollectiveCall) -> Decision:
-        """Return what the table says of a call, and whether that pays here."""
+        """Return the decision for a call, native if a plan gains less than starting it costs."""
         decision = super().decide(call)
         is_measured = decision.computation_s is not None
         if reason := self._why_too_small(call, is_measured=is_measured):
             return native_decision(reason)
         if decision.choice.transport != MESSAGES:
-            decision = native_decision(f"{decision.label}: non-blocking, no plan passes messages")
+            decision = native_decision(
+                f"non-blocking: {decision.label} needs shared memory, and no plan without it "
+                "was measured"
+            )
         elif not is_measured and not self._pays(decision):
             decision = native_decision(
-                f"non-blocking: {decision.label} gains less than starting it so costs"
+                f"non-blocking: {decision.label} gains less than a non-blocking start costs"
             )
         if decision.choice.native and not is_measured:
             return self._through_memory(call) or decision
         return decision
 
     def _pays(self, decision: Decision) -> bool:
-        """Return whether a decision is native, or gains more than starting a plan so costs."""
+        """Return whether a decision is native, or gains more than a non-blocking start costs."""
         if decision.choice.native or self.config.nonblocking_from is not None:
             return True
         return decision.gain_s is not None and decision.gain_s > LEAST_GAIN_S
 
     def _through_memory(self, call: CollectiveCall) -> Decision | None:
-        """Return the table's plan through shared memory, if it can be asked for and pays."""
-        if isinstance(call, VectorCall) or not self.shared.may_ask(call):
+        """Return the decision for a shared-memory plan, if one can be requested and pays."""
+        if isinstance(call, VectorCall) or not self.shared.may_request(call):
             return None
         assert self.config.table is not None
-        found = self.config.table.decide(
+        decision = self.config.table.decide(
             call.kind, call.n_bytes, self.size, self.placement, call.commutes
         )
-        is_shared = found.choice.transport != MESSAGES
-        return found if is_shared and self._pays(found) else None
+        is_shared = decision.choice.transport != MESSAGES
+        return decision if is_shared and self._pays(decision) else None
 
     def _decide_route(self, call: CollectiveCall) -> Route:
+        """Return the route of a new call, with its shared-memory plan if that is made."""
         made = self.shared.made.get(call)
         if made is None or made.program is None:
             return super()._decide_route(call)
@@ -227,7 +269,7 @@ class NonBlockingPlans(PlanCache):
         return self._keep(Route(call, row, None, made.program, *made.used))
 
     def _share(self, call: CollectiveCall, decision: Decision) -> Made:
-        """Make a plan through shared memory, and have later calls run by it; collective."""
+        """Make a shared-memory plan, and have later calls run by it; collective."""
         program: SharedProgram | None = None
         try:
             comm = self._blocking.private
@@ -248,7 +290,14 @@ class NonBlockingPlans(PlanCache):
         return Made(decision, program, used)
 
     def _replace(self, call: CollectiveCall, by: Route | None) -> None:
-        """Have calls take another route, None for one to decide; plans give way to plans only."""
+        """Replace the route of a call.
+
+        Parameters
+        ----------
+        call : CollectiveCall
+        by : Route or None
+            Native route, which does not replace a plan; None to decide anew.
+        """
         route = self._decided.get(call)
         if route is None or (by is not None and route.native is None):
             return
@@ -264,21 +313,22 @@ class NonBlockingPlans(PlanCache):
     def find_vector(
         self, kind: Kind, sendbuf: Any, recvbuf: Any, recvcounts: Any, op: MPI.Op | None, root: int
     ) -> tuple[Route | str, VectorArguments | None]:
-        """Return how a call runs whose counts differ per rank, see `PlanCache`.
+        """Return the route of a call whose counts differ per rank.
 
-        Ranks do not meet, so only calls in which each knows the counts of all can be planned.
+        Ranks cannot meet, so plans only run calls in which each rank passes the counts of all
+        ranks. See `PlanCache.find_vector`.
         """
         if reason := self.why_no_sweep(kind.name):
             return reason, None
-        knows_all = not kind.traits.is_pairwise and not kind.traits.is_rooted
-        if not knows_all or (kind.traits.has_op and recvcounts is None):
+        has_all_counts = not kind.traits.is_pairwise and not kind.traits.is_rooted
+        if not has_all_counts or (kind.traits.has_op and recvcounts is None):
             return NOT_KNOWN, None
         name = None if op is None else self.config.operations.get(op.handle)
         try:
             arguments = read_vector_arguments(
                 kind, sendbuf, recvbuf, recvcounts, root, self.rank, self.size
             )
-        except Exception:  # mpi4py is to say what is wrong
+        except Exception:  # mpi4py raises its own error
             return UNREADABLE, None
         sizes = arguments.counts.counts
         assert sizes is not None
@@ -288,24 +338,24 @@ class NonBlockingPlans(PlanCache):
         return self._route(call), arguments
 
     def _spec(self, call: CollectiveCall, decision: Decision) -> PlanSpec:
-        """Return the spec of a plan, on the cores that there are where its progress is placed."""
+        """Return the spec of a plan; if its progress is placed, on a machine with all cores."""
         spec = super()._spec(call, decision)
         n_spare = self.setup.places.n_spare
         return with_cores(spec, n_spare) if decision.computation_s is not None else spec
 
     def _collective_of(self, call: CollectiveCall) -> Any:
-        """Return the collective of a call, of which each rank knows all."""
+        """Return the collective to plan for a call, whose counts each rank knows."""
         if not isinstance(call, VectorCall):
             return call.collective()
         assert call.counts.counts is not None
         return call.collective_of(call.counts.counts)
 
     def _make_route(self, call: CollectiveCall, decision: Decision) -> Route:
-        """Return a route with a program; where the spec allows no plan, it does so on no rank."""
+        """Return a route with a program, or a native one on all ranks if the spec has no plan."""
         is_shared = decision.choice.transport != MESSAGES
         shared = decision if is_shared else self._through_memory(call)
         if shared is not None:
-            self.shared.ask(call, shared)
+            self.shared.request(call, shared)
         if is_shared:
             why = f"non-blocking: {decision.label} {NOT_PREPARED}"
             return self._native_route(call, native_decision(why, decision.native_s))
@@ -316,7 +366,7 @@ class NonBlockingPlans(PlanCache):
                 plan = compile_plan(spec, rank=self.rank)
         except CollplanError as error:
             return self._failed_route(call, decision, str(error))
-        # Errors from here on, such as a lack of memory, are raised on this rank only, as in MPI.
+        # Later errors, such as a lack of memory, are raised on this rank only, as in MPI.
         with as_loaded():
             program = program_of(plan, spec, self.private, decision.computation_s)
         self._make_room()
@@ -331,12 +381,19 @@ class NonBlockingPlans(PlanCache):
         return route
 
     def _split(self, route: Route, computation_s: float | None) -> None:
-        """Split a route's tree beside what ranks compute, where the model says so."""
+        """Split the tree of a route's plan between cores, if the cost model predicts a gain.
+
+        Parameters
+        ----------
+        route : Route
+        computation_s : float or None
+            Computation of each rank during a call in seconds; None if it is unknown.
+        """
         if computation_s is None or not isinstance(route.program, LocalProgram):
             return
         plan, n_spare = route.program.plan, self.setup.places.n_spare
         spec = plan.spec
-        assert spec is not None, "it was compiled from one"
+        assert spec is not None, "the plan was compiled from a spec"
         split = split_for(plan, spec, n_spare, computation_s)
         if split is None:
             return
@@ -344,7 +401,7 @@ class NonBlockingPlans(PlanCache):
             with as_loaded():
                 plan = compile_plan(split, rank=self.rank)
                 program = program_of(plan, split, self.private, computation_s)
-        except CollplanError:  # passes that belong after the split; on all ranks
+        except CollplanError:  # on all ranks, if a pass must not follow the split
             return
         route.program.close()
         route.program = program
@@ -364,7 +421,18 @@ class NonBlockingPlans(PlanCache):
     def run(
         self, route: Route, sent_at: int, received_at: int, given: Any, staged: Staged | None = None
     ) -> MPI.Request:
-        """Start a route's program on memory at two addresses; return a request of MPI's."""
+        """Start the program of a route on buffers that it can use directly.
+
+        Parameters
+        ----------
+        route : Route
+        sent_at, received_at : int
+            Addresses of the send and receive buffers.
+        given : object
+            Arguments of the call, which are kept until the program ends.
+        staged : Staged, optional
+            Copies of buffers, if the addresses are theirs.
+        """
         assert route.program is not None
         self._reap()
         n_spaces = self.setup.n_tag_spaces
@@ -388,13 +456,16 @@ class NonBlockingPlans(PlanCache):
         return request
 
     def _reap(self) -> None:
-        """Take back copies that MPI has let go of, now and then."""
+        """Reuse the copies of programs whose requests MPI has freed.
+
+        This is done when the number of copies has doubled, so that its cost per call is small.
+        """
         if len(self._in_flight) < self._n_before_reaping:
             return
         left: deque[Started] = deque()
         for started in self._in_flight:
             if started.copy.flight.is_done:
-                started.let_go()
+                started.release()
             if started.copy.flight.is_freed:
                 started.copy.give_back()
             else:

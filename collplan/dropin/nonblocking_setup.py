@@ -1,4 +1,4 @@
-"""Setup of non-blocking collectives: what a communicator needs before they can be planned."""
+"""Collective setup of a communicator for non-blocking plans."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ from collplan.tune.sweep import NATIVE_LABEL, Point, Sweep
 from collplan.tune.table import TuningTable
 
 LEAST_TAG_SPACES: Final = 64
-"""Least number of concurrent collectives that tags must distinguish."""
+"""Least number of concurrent collectives whose messages tags must distinguish."""
 NO_THREADS: Final = "non-blocking: plans need MPI initialised with MPI_THREAD_MULTIPLE"
 FEW_TAGS: Final = "non-blocking: this MPI has too few tags to keep collectives apart"
 
 
 @dataclass(eq=False)
 class NonBlockingSetup:
-    """A communicator for messages of plans in flight, and where its ranks are.
+    """Everything that non-blocking plans need and ranks can only provide together.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        Nobody else uses it.
+        Communicator that only the messages of plans use.
     rank_to_node : list of int
-        Equal for ranks of one node.
+        Node of each rank.
     table : TuningTable
-        Whose winners pass messages only: ranks cannot share memory without meeting for it.
+        Table whose winners pass messages, see `passing_messages`. Ranks cannot allocate
+        shared memory in a non-blocking call.
     n_tag_spaces : int
-        How many programs' messages tags keep apart, the same on all ranks.
+        Number of programs whose messages tags can distinguish, the same on all ranks.
     places : ProgressPlaces
-        Where the thread that advances this rank's programs runs.
+        Processors of the threads that advance this rank's programs.
     """
 
     comm: MPI.Intracomm
@@ -48,14 +49,14 @@ class NonBlockingSetup:
     n_tag_spaces: int
     places: ProgressPlaces
 
-    def below(self, made: MPI.Intracomm) -> NonBlockingSetup:
-        """Return the same for a communicator of some of these ranks; collective over that."""
-        group, whole = made.Get_group(), self.comm.Get_group()
+    def for_subset(self, subset: MPI.Intracomm) -> NonBlockingSetup:
+        """Return a setup for a communicator of some of these ranks; collective over it."""
+        group, whole = subset.Get_group(), self.comm.Get_group()
         ranks = MPI.Group.Translate_ranks(group, None, whole)
         nodes = [self.rank_to_node[rank] for rank in ranks]
         whole.Free()
         group.Free()
-        comm = own_communicator(made)
+        comm = own_communicator(subset)
         comm.Set_errhandler(MPI.ERRORS_RETURN)
         share_cores_as(comm, self.comm)
         return NonBlockingSetup(comm, nodes, self.table, self.n_tag_spaces, self.places)
@@ -64,38 +65,43 @@ class NonBlockingSetup:
 def set_up_nonblocking(
     comm: MPI.Intracomm, table: TuningTable, cores: Sequence[int] | None = None
 ) -> NonBlockingSetup | str:
-    """Make what non-blocking collectives need, or say why they cannot be planned; collective.
+    """Set up a communicator for non-blocking plans; collective.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        The ranks.
+        Communicator of the ranks.
     table : TuningTable
-        Where winners are.
     cores : sequence of int, optional
-        The processor of each core of a node, the same on all ranks.
+        Processor ids of the cores of each node, the same on all ranks.
+
+    Returns
+    -------
+    NonBlockingSetup or str
+        The setup, or the reason why there are no non-blocking plans.
 
     Raises
     ------
     CollplanError
         On all ranks, if there are fewer cores than ranks, or ranks may not use them.
     """
-    mine = np.array([MPI.Query_thread() == MPI.THREAD_MULTIPLE, n_tag_spaces(comm)])
-    comm.Allreduce(MPI.IN_PLACE, mine, MPI.MIN)
-    if not mine[0]:
+    least = np.array([MPI.Query_thread() == MPI.THREAD_MULTIPLE, n_tag_spaces(comm)])
+    comm.Allreduce(MPI.IN_PLACE, least, MPI.MIN)
+    has_threads, least_tag_spaces = least.tolist()
+    if not has_threads:
         return NO_THREADS
-    if mine[1] < LEAST_TAG_SPACES:
+    if least_tag_spaces < LEAST_TAG_SPACES:
         return FEW_TAGS
     own = own_communicator(comm)
     own.Set_errhandler(MPI.ERRORS_RETURN)
     ranks_per_core(own)
     nodes = node_of_ranks(own)
     places = find_places(own, nodes, cores, table.numa_domains)
-    return NonBlockingSetup(own, nodes, passing_messages(table), int(mine[1]), places)
+    return NonBlockingSetup(own, nodes, passing_messages(table), least_tag_spaces, places)
 
 
 def passing_messages(table: TuningTable) -> TuningTable:
-    """Return a table whose winners are the best of those that pass messages, and of native."""
+    """Return a table whose winners are native or the fastest plans without shared memory."""
     return table.replace(sweeps=tuple(_passing(sweep) for sweep in table.sweeps))
 
 
@@ -107,7 +113,7 @@ def _passing(sweep: Sweep) -> Sweep:
 def _won_by(point: Point, usable: set[str]) -> Point:
     if point.winner in usable:
         return point
-    # Native first: it stays unless another is faster.
+    # Native comes first, so that it wins if others are only as fast.
     labels = sorted(usable & set(point.times), key=lambda label: label != NATIVE_LABEL)
     if not labels:
         return point

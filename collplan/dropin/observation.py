@@ -1,4 +1,4 @@
-"""Time that a program computes beside non-blocking calls: observed, and agreed on by all ranks."""
+"""Observation of the time that a program computes beside non-blocking calls."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 from mpi4py import MPI
 
 OBSERVED: Final = 6
-"""Calls of a signature that are observed before ranks agree."""
+"""Number of calls of a signature that are observed before ranks agree on the time."""
 
 
 class Observation:
-    """Computation between the starts and the waits of one signature's calls.
+    """Times of computation between the starts and the waits of calls with one signature.
 
     Attributes
     ----------
     agreed_s : float or None
-        The longest of the ranks' usual computations in s, negative if none was seen; None until
-        this rank knows it.
+        Largest of the ranks' median computation times in seconds, negative if no rank has
+        observed any; None until this rank knows it.
     """
 
     def __init__(self) -> None:
@@ -29,28 +29,29 @@ class Observation:
         self.agreed_s: float | None = None
 
     def note(self, seconds: float) -> None:
-        """Note what one call left for computation."""
+        """Add the time between the start of a call and the wait for it."""
         if self._agreeing is None:
             self._times.append(seconds)
 
     def count(self, comm: MPI.Intracomm) -> bool:
-        """Count a call, in the same order on all ranks; return whether they have just agreed.
+        """Count a call; return whether `agreed_s` has just become known.
 
-        It waits for nobody: ranks may get to know it at different calls.
+        Ranks agree by a non-blocking allreduce, so they may learn the time at different
+        calls.
 
         Parameters
         ----------
         comm : MPI.Intracomm
-            Whose other collectives all ranks start in the same order.
+            Communicator on which all ranks start collectives in the same order.
         """
         if self.agreed_s is not None:
             return False
         if self._agreeing is None:
             self._n_started += 1
             if self._n_started > OBSERVED:
-                mine = np.array([median(self._times) if self._times else -1.0])
-                longest = np.empty_like(mine)
-                self._agreeing = comm.Iallreduce(mine, longest, MPI.MAX), mine, longest
+                own = np.array([median(self._times) if self._times else -1.0])
+                longest = np.empty_like(own)
+                self._agreeing = comm.Iallreduce(own, longest, MPI.MAX), own, longest
             return False
         request, _, longest = self._agreeing
         if not request.Test():
@@ -59,6 +60,6 @@ class Observation:
         return True
 
     def end(self) -> None:
-        """Wait until ranks have agreed, if they have begun to: all of them have."""
+        """Wait for the allreduce, if this rank and so all ranks have started it."""
         if self._agreeing is not None:
             self._agreeing[0].Wait()

@@ -1,4 +1,4 @@
-"""The plans of one communicator: chosen by the table, made on first use, kept, and let go."""
+"""Caches of the plans of a communicator, which are chosen by the table and made on demand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 from mpi4py import MPI
 
 from collplan.compiling_together import own_communicator
-from collplan.dropin.agreement import Different, run_different
+from collplan.dropin.agreement import DifferentCalls, run_different
 from collplan.dropin.arguments import KINDS, Arguments, Kind, read_arguments
 from collplan.dropin.calls import CollectiveCall
 from collplan.dropin.config import Config
@@ -34,31 +34,42 @@ from collplan.tune.sweep import NATIVE_LABEL, Placement
 from collplan.tune.table import Decision, TuningTable
 
 Found = tuple[Route, int | None, int | None, Arguments | None]
-"""A call's route; where its buffers are, None if a plan cannot use them as they are; and what
-was read of its arguments, if that was necessary."""
+"""Route of a call, addresses of its send and receive buffers, and its arguments if they were read.
+
+The addresses are None if the plan cannot use the buffers directly.
+"""
 
 Used = tuple[int, int, int, int]
-"""Bytes of a plan's elements; those that a rank's program sends from and receives in; and
-those before its input where that lies in the receive buffer."""
+"""Size of a plan's elements, sizes of a rank's send and receive buffers, and the offset of its
+input in the receive buffer for MPI_IN_PLACE; all in bytes."""
 
 MAX_ENTRIES: Final = 4096
-"""Number of decisions at which the cache drops those for native calls."""
+"""Number of cached decisions above which those for native calls are dropped."""
 
 
 class PlanCache(ABC):
-    """Decisions and plans of a communicator, for calls that wait or for calls that do not.
+    """Decisions and plans of a communicator, for either blocking or non-blocking calls.
 
-    What is decided depends on calls alone, which are equal on all ranks and come in the
-    same order. So all make and free the same plans in the same calls.
+    Decisions depend only on the signatures of calls, which are equal on all ranks and come in
+    the same order. All ranks therefore make and free the same plans in the same calls.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        Native; the ranks.
+        Native communicator of the ranks.
     table : TuningTable or None
-        What to run; None for all native.
+        Table that decides; None if all calls are native.
     config : Config
-        Operations, limits, and where calls are counted.
+        Operations, limits and statistics.
+
+    Attributes
+    ----------
+    ready : dict of object to Route
+        Permanent routes by the keys of this rank's arguments.
+    kept : OrderedDict of int to Route
+        Routes with plans by number, the least recently used first.
+    latest : Route or None
+        The most recently used of them.
     """
 
     is_blocking: ClassVar[bool] = True
@@ -67,11 +78,8 @@ class PlanCache(ABC):
         self.comm, self.table, self.config = comm, table, config
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self.ready: dict[Any, Route] = {}
-        """Routes by what one rank's arguments look like; of this rank alone."""
         self.kept: OrderedDict[int, Route] = OrderedDict()
-        """Routes with plans by their numbers, the longest unused first."""
         self.latest: Route | None = None
-        """The last of them."""
         self._private: MPI.Intracomm | None = None
         self._placement: Placement | None = None
         self._decided: dict[CollectiveCall, Route] = {}
@@ -81,37 +89,38 @@ class PlanCache(ABC):
     def find(
         self, key: Any, kind: Kind, sendbuf: Any, recvbuf: Any, op: MPI.Op | None, root: int
     ) -> Found:
-        """Return how a call runs; collective where all ranks have to decide or make something.
+        """Return the route of a call; collective if ranks have to agree or make a plan.
 
         Parameters
         ----------
         key : object
-            By which `ready` is to find equal calls of this rank, if they can be found.
-        kind, sendbuf, recvbuf, op, root : object
-            The call's, None for what the collective has not.
+            Key under which `ready` is to have the route; None if the arguments have no key.
+        kind : Kind
+        sendbuf, recvbuf, op, root : object
+            Arguments of the call; None, and root 0, where the collective has none.
 
         Raises
         ------
         MPI.Exception, CollplanError
-            If others are in another call, as far as this rank can see.
+            If this rank detects that other ranks make another call.
         """
         native = kind.natives[self.is_blocking]
         try:
             arguments = self.read(kind, sendbuf, recvbuf, root)
             name = None if op is None else self.config.operations.get(op.handle)
             call = arguments.call(root, name)
-        except Exception:  # mpi4py is to say what is wrong
+        except Exception:  # mpi4py raises its own error
             return self._uncounted(kind, native)
         try:
             route = self._route(call)
-        except Different as different:
+        except DifferentCalls as different:
             calls = different.calls
             return self._uncounted(
                 kind, lambda comm, *given: run_different(comm, native, given, self.rank, calls)
             )
         if route.native is None and not arguments.is_plain(route.itemsize):
             return route, None, None, arguments
-        if key is not None and not route.is_passing:
+        if key is not None and not route.is_temporary:
             if len(self.ready) >= MAX_ENTRIES:
                 self.ready.clear()
             self.ready[key] = route
@@ -122,16 +131,24 @@ class PlanCache(ABC):
     def find_vector(
         self, kind: Kind, sendbuf: Any, recvbuf: Any, recvcounts: Any, op: MPI.Op | None, root: int
     ) -> tuple[Route | str, VectorArguments | None]:
-        """Return how a call runs whose counts differ per rank, and what was read of it.
+        """Return the route and the arguments of a call whose counts differ per rank.
+
+        Parameters
+        ----------
+        kind : Kind
+        sendbuf, recvbuf, recvcounts, op, root : object
+            Arguments of the call; None, and root 0, where the collective has none.
 
         Returns
         -------
-        Route or str
-            The reason in words where a call is native whatever its counts are.
+        route : Route or str
+            Route of the call, or the reason why it is native.
+        arguments : VectorArguments or None
+            Arguments, None if they were not read.
         """
 
     def run_vector(self, route: Route, arguments: VectorArguments, given: Any) -> Any:
-        """Run or start a route's plan with buffers that were read."""
+        """Run or start the plan of a route with the buffers of a call."""
         if route is not self.latest:
             self.kept.move_to_end(route.number)
             self.latest = route
@@ -142,29 +159,38 @@ class PlanCache(ABC):
 
     @abstractmethod
     def run(self, route: Route, sent_at: int, received_at: int, given: Any) -> Any:
-        """Run or start a route's plan on memory at two addresses, which it can use."""
+        """Run or start the plan of a route on buffers that it can use directly.
+
+        Parameters
+        ----------
+        route : Route
+        sent_at, received_at : int
+            Addresses of the send and receive buffers.
+        given : tuple
+            Arguments of the call, which must live as long as a started plan.
+        """
 
     @abstractmethod
     def run_staged(self, route: Route, arguments: Arguments, given: Any) -> Any:
-        """Run or start a route's plan with copies of the buffers that it cannot use in place."""
+        """Run or start the plan of a route with copies of buffers that it cannot use directly."""
 
     def _uncounted(self, kind: Kind, native: Any) -> Found:
-        """Return the route of a single call that statistics leave out."""
+        """Return a native route for a single call that is not counted in statistics."""
         row = Row(kind.name, NATIVE_LABEL, "", self.size)
         return Route(CollectiveCall(kind.name, 0), row, native=native), 0, 0, None
 
     def read(self, kind: Kind, sendbuf: Any, recvbuf: Any, root: int) -> Arguments:
-        """Return what this rank's arguments are; raise anything where mpi4py would."""
+        """Return the buffers of this rank; see `read_arguments`."""
         return read_arguments(kind, sendbuf, recvbuf, root, self.rank, self.size)
 
     def free(self) -> None:
-        """Free all plans; of those that are bound, collective."""
+        """Free all plans; collective for bound plans."""
         while self.kept:
             self._drop_oldest()
         self.ready.clear()
 
     def _route(self, call: CollectiveCall) -> Route:
-        """Return what equal calls run now."""
+        """Return the current route of a call."""
         route = self._decided.get(call)
         if route is None:
             self._meet(call)
@@ -183,6 +209,7 @@ class PlanCache(ABC):
         return route
 
     def _decide_route(self, call: CollectiveCall) -> Route:
+        """Return the route of a call that is new to the communicator."""
         reason = self.why_native(call)
         decision = self.decide(call) if reason is None else native_decision(reason)
         if not decision.is_known and self.is_tried(call):
@@ -196,56 +223,53 @@ class PlanCache(ABC):
         return route
 
     def why_native(self, call: CollectiveCall) -> str | None:
-        """Return why a call runs natively whatever the table says; None if it need not."""
+        """Return the reason why no plan can run a call; None if one can."""
         return self.why_no_sweep(call.kind) or call.why_unplanned()
 
     def why_no_sweep(self, kind: str) -> str | None:
-        """Return why no plan serves a kind; None if a sweep of its regular kind does.
-
-        Sweeps of vector kinds are of their own counts alone, which calls hardly ever have.
-        """
+        """Return the reason why a kind has no plans; None if its regular kind has a sweep."""
         if self.table is None:
             return "no table"
         return why_no_sweep(self._kinds, kind)
 
     def decide(self, call: CollectiveCall) -> Decision:
-        """Return what the table says of a call; the same on all ranks."""
-        assert self.table is not None, "without a table there is a reason for native"
+        """Return the table's decision for a call, which is the same on all ranks."""
+        assert self.table is not None, "without a table, `why_native` has a reason"
         return decide(self.table, call, self.placement, overlaps=not self.is_blocking)
 
-    # A cached_property would make the instance's dictionary, and every attribute slower.
+    # `cached_property` would access the instance's dictionary, which slows down all attributes.
     @property
     def private(self) -> MPI.Intracomm:
-        """Return a communicator of the same ranks that only plans use; collective at first."""
+        """Communicator of the same ranks that only plans use; collective on first use."""
         if self._private is None:
             self._private = own_communicator(self.comm)
         return self._private
 
     @property
     def placement(self) -> Placement:
-        """Return where the ranks are; collective on first use."""
+        """Placement of the ranks on nodes; collective on first use."""
         if self._placement is None:
             self._placement = Placement.of_nodes(node_of_ranks(self.private))
         return self._placement
 
     def is_tried(self, _call: CollectiveCall) -> bool:
-        """Return whether plans that the model predicts are tried in such calls."""
+        """Return whether plans that the cost model predicts may be tried in a call."""
         return False
 
     def _waiting_route(self, call: CollectiveCall, decision: Decision) -> Route:
-        """Return a native route until a trial of plans may pay."""
+        """Return a native route for the time until a trial of plans may pay."""
         why = f"{decision.why}; a trial of plans has not paid so far"
         route = self._native_route(call, replace(decision, why=why))
         n_calls = max(1, self.config.native_calls)
         route.pending = route.native = Waiting(route.native, n_calls, self.ready, route.keys)
         return route
 
-    def _meet(self, call: CollectiveCall) -> None:  # noqa: B027 - most need not
-        """See that all ranks have come with the same call, where they may wait for each other."""
+    def _meet(self, call: CollectiveCall) -> None:  # noqa: B027 - only blocking calls meet
+        """Check that all ranks make the same call, if the call may wait for other ranks."""
 
     @abstractmethod
     def _make_route(self, call: CollectiveCall, decision: Decision) -> Route:
-        """Return a route with a plan; a native one on all ranks if it cannot be had."""
+        """Return a route with a plan, or a native one on all ranks if no plan can be made."""
 
     def _spec(self, call: CollectiveCall, decision: Decision) -> PlanSpec:
         assert self.table is not None
@@ -254,16 +278,16 @@ class PlanCache(ABC):
 
     @abstractmethod
     def _collective_of(self, call: CollectiveCall) -> Any:
-        """Return the collective of a call; of one whose counts differ per rank, perhaps together.
+        """Return the collective to plan for a call; it may be collective for vector calls.
 
         Raises
         ------
         CollplanError
-            On all ranks, if the counts of a call differ from rank to rank.
+            On all ranks, if the counts that two ranks pass contradict each other.
         """
 
     def _used_bytes(self, call: CollectiveCall, spec: PlanSpec, plan: Plan) -> Used:
-        """Return how this rank's program uses its buffers."""
+        """Return the sizes of the buffers that this rank's program uses."""
         sizes, itemsize = plan.buffer_sizes[self.rank], plan.itemsize
         skip = own_block_at(spec, self.rank)
         sent, received = int(sizes[Buffer.SEND]), int(sizes[Buffer.RECV])
@@ -284,7 +308,7 @@ class PlanCache(ABC):
             self._drop(route)
 
     def _drop(self, route: Route) -> None:
-        """Free a plan, which no call runs any more."""
+        """Remove a route with a plan, and free the plan."""
         del self.kept[route.number]
         for key in route.keys:
             self.ready.pop(key, None)
@@ -300,7 +324,7 @@ class PlanCache(ABC):
         )
 
     def name_of(self, kind: str) -> str:
-        """Return what statistics call such calls of a kind."""
+        """Return the name of a kind's calls in statistics."""
         return kind if self.is_blocking else f"I{kind}"
 
     def _row(self, call: CollectiveCall, decision: Decision, *, planned: bool) -> Row:

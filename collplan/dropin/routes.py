@@ -1,4 +1,4 @@
-"""The routes that calls take: MPI's own call, a bound plan, or copies of a program."""
+"""Routes of calls: mpi4py's method, a bound plan, or a program that is started."""
 
 from __future__ import annotations
 
@@ -21,40 +21,51 @@ from collplan.tune.table import Decision
 Bytes = npt.NDArray[np.uint8]
 
 _NOWHERE: Final = -2
-ALIGNMENT: Final = 64
-"""Alignment in bytes of memory that plans use, enough for any element."""
+_ALIGNMENT: Final = 64
+"""Alignment of memory for plans in bytes, which suffices for elements of any type."""
 
 
 @dataclass(slots=True, eq=False)
 class Route:
-    """Target of a call: a bound plan, a program, or mpi4py's method.
+    """The way in which equal calls run: by a bound plan, a program, or mpi4py's method.
 
     Parameters
     ----------
     call : CollectiveCall
     row : Row
-        Where calls are counted.
+        Row of the statistics in which calls are counted.
     bound : BoundPlan, optional
-        What runs blocking calls.
+        Plan that runs blocking calls.
     program : LocalProgram or SharedProgram, optional
-        What starts non-blocking calls.
+        Program that is started by non-blocking calls.
     itemsize : int
-        Bytes of the plan's elements.
+        Size of the plan's elements in bytes.
     sent_bytes, received_bytes : int
-        What this rank's program uses of its buffers.
+        Bytes that this rank's program uses of its send and receive buffers.
     skip : int
-        Bytes before this rank's input where it lies in the receive buffer.
+        Offset of this rank's input in the receive buffer in bytes, for MPI_IN_PLACE.
     native : callable, optional
         mpi4py's method, for calls that run natively.
     wanted : Decision, optional
-        What to make a plan of after `n_left` native calls; None if this route stays.
+        Decision to make a plan of after `n_left` further native calls; None if this route
+        is permanent.
     n_left : int
+        Number of native calls until the plan is made.
     pending : Waiting or Trial, optional
-        What may change later what equal calls run.
+        A trial, or the wait for one, that may replace this route.
     rivals : list of Route
-        The plans of a trial under way, for native MPI's route and for each of theirs.
+        Routes of the plans of a current trial, if this route is part of one.
     place : int, optional
-        The processor of the thread that advances the program.
+        Processor of the thread that advances the program.
+
+    Attributes
+    ----------
+    sent_at, received_at : int
+        Addresses to which the plan is bound.
+    number : int
+        Unique number of the route.
+    keys : set
+        Keys under which `PlanCache.ready` has this route.
     """
 
     call: CollectiveCall
@@ -78,28 +89,28 @@ class Route:
     _stage: tuple[Bytes, int] | None = field(default=None, init=False)
 
     @property
-    def is_passing(self) -> bool:
-        """Return whether the next equal call may take another route."""
+    def is_temporary(self) -> bool:
+        """True if the next equal call may take another route."""
         return self.wanted is not None or bool(self.rivals)
 
     def takes(self, sent_at: int, received_at: int) -> bool:
-        """Return whether a plan can use the memory at two addresses as it is."""
+        """Return whether a plan can use buffers at two addresses directly."""
         itemsize = self.itemsize
         overlap = -self.sent_bytes < sent_at - received_at < self.received_bytes
         return not (sent_at % itemsize or received_at % itemsize or overlap)
 
     def use(self, sent_at: int, received_at: int) -> bool:
-        """Bind the memory at two addresses; return whether a plan can use it as it is.
+        """Bind buffers at two addresses; return whether the plan can use them directly.
 
-        `IN_PLACE_AT` stands for memory of the route's own, into which input in the receive
-        buffer is copied; programs have none.
+        Where an address is `IN_PLACE_AT`, the plan uses memory of the route instead, into
+        which input in the receive buffer is copied. Programs have no such memory.
         """
         if self.bound is None:
             return sent_at >= 0 and received_at >= 0 and self.takes(sent_at, received_at)
         if sent_at == IN_PLACE_AT or received_at == IN_PLACE_AT:
             if self._stage is None:
-                # It lives as long as the route.
-                self._stage = aligned_memory(max(self.sent_bytes, self.received_bytes))
+                # The plan stays bound to this memory, so the route keeps it.
+                self._stage = _aligned_memory(max(self.sent_bytes, self.received_bytes))
             stage_at = self._stage[1]
             if received_at == IN_PLACE_AT:
                 received_at = stage_at
@@ -109,22 +120,28 @@ class Route:
         if not self.takes(sent_at, received_at):
             return False
         if sent_at != self.sent_at or received_at != self.received_at:
-            # Should that fail, the next call tries again.
+            # If binding fails, the next call tries again.
             self.sent_at = self.received_at = _NOWHERE
             self.bound.rebind_addresses(sent_at, received_at)
             self.sent_at, self.received_at = sent_at, received_at
         return True
 
     def free(self) -> None:
-        """Free the plan or the program; of a plan, collective."""
+        """Free the plan or the program; collective for a plan."""
         if self.bound is not None:
             self.bound.free()
         if self.program is not None:
             self.program.close()
 
 
-def aligned_memory(n_bytes: int) -> tuple[Bytes, int]:
-    """Return memory that holds the bytes behind the address, aligned for any element."""
-    memory = np.empty(n_bytes + ALIGNMENT, np.uint8)
+def _aligned_memory(n_bytes: int) -> tuple[Bytes, int]:
+    """Return memory, and an aligned address in it with room for a number of bytes."""
+    memory = np.empty(n_bytes + _ALIGNMENT, np.uint8)
     first = MPI.Get_address(memory)
-    return memory, first + -first % ALIGNMENT
+    return memory, first + -first % _ALIGNMENT
+
+
+def buffer_memory(sent_bytes: int, received_bytes: int) -> tuple[Bytes, int, int]:
+    """Return memory for a send and a receive buffer, and the aligned addresses of both."""
+    memory, sent_at = _aligned_memory(sent_bytes + received_bytes + _ALIGNMENT)
+    return memory, sent_at, sent_at + sent_bytes + -sent_bytes % _ALIGNMENT

@@ -1,4 +1,4 @@
-"""Plans through shared memory for non-blocking calls: asked for there, made when ranks meet."""
+"""Shared-memory plans for non-blocking calls, which ranks make in their next blocking call."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from typing import Final
 from collplan.dropin.blocking import BlockingPlans
 from collplan.dropin.calls import CollectiveCall
 from collplan.dropin.plan_cache import Used
-from collplan.dropin.routes import ALIGNMENT, aligned_memory
+from collplan.dropin.routes import buffer_memory
 from collplan.executors.mpi.binding.instances import SharedProgram
 from collplan.tune.table import Decision
 
 MOST: Final = 8
-"""Most plans through shared memory for the non-blocking calls of a communicator."""
+"""Largest number of shared-memory plans for the non-blocking calls of a communicator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A program that ranks have made, or failed to.
+    """A shared-memory program that ranks have made together.
 
     Parameters
     ----------
     decision : Decision
-        What it was made by.
+        Decision that chose the plan.
     program : SharedProgram or None
+        Program of this rank; None if any rank failed to make it.
     used : tuple of int
-        How this rank's program uses its buffers.
+        Bytes that the program uses of its buffers, see `Used`.
     """
 
     decision: Decision
@@ -36,50 +37,55 @@ class Made:
 
 
 class SharedPlans:
-    """Plans through shared memory that non-blocking calls of a communicator have asked for.
+    """Shared-memory plans that non-blocking calls of a communicator have requested.
 
-    All ranks have asked for the same when they come to a blocking call, as they make calls in
-    the same order. They make the plans there.
+    Ranks make calls in the same order, so all of them have requested the same plans when they
+    come to a blocking call, in which they make them.
 
     Parameters
     ----------
     blocking : BlockingPlans
-        Of the same communicator.
+        Blocking plans of the same communicator.
     make_one : callable
-        Makes the plan of a call; collective.
+        Function that makes the plan of a call; collective.
+
+    Attributes
+    ----------
+    made : dict of CollectiveCall to Made
+        Plans by call.
     """
 
     def __init__(
         self, blocking: BlockingPlans, make_one: Callable[[CollectiveCall, Decision], Made]
     ) -> None:
         self._blocking, self._make_one = blocking, make_one
-        self._asked: dict[CollectiveCall, Decision] = {}
+        self._requested: dict[CollectiveCall, Decision] = {}
         self.made: dict[CollectiveCall, Made] = {}
 
-    def may_ask(self, call: CollectiveCall) -> bool:
-        """Return whether a plan for a call can still be asked for."""
-        return call not in self.made and len(self._asked) + len(self.made) < MOST
+    def may_request(self, call: CollectiveCall) -> bool:
+        """Return whether a plan for a call can still be requested."""
+        return call not in self.made and len(self._requested) + len(self.made) < MOST
 
-    def ask(self, call: CollectiveCall, decision: Decision) -> None:
-        """Ask for a plan, which the next blocking call makes if there are not too many."""
-        if not self.may_ask(call):
+    def request(self, call: CollectiveCall, decision: Decision) -> None:
+        """Request a plan from the next blocking call, unless there are too many."""
+        if not self.may_request(call):
             return
-        self._asked[call] = decision
-        self._blocking.errand = self.make
-        # The next call of each kind is looked at again, by all ranks.
+        self._requested[call] = decision
+        self._blocking.pending_task = self.make
+        # Without ready routes, the next blocking call runs the pending task on all ranks.
         self._blocking.ready.clear()
 
     def make(self) -> None:
-        """Make what was asked for; collective."""
-        self._blocking.errand = None
-        asked, self._asked = self._asked, {}
-        for call, decision in asked.items():
+        """Make all requested plans; collective."""
+        self._blocking.pending_task = None
+        requested, self._requested = self._requested, {}
+        for call, decision in requested.items():
             self.made[call] = self._make_one(call, decision)
 
     def free(self) -> None:
-        """Free all plans, of which no start is in flight; collective."""
-        self._asked.clear()
-        self._blocking.errand = None
+        """Free all plans, none of which may be in flight; collective."""
+        self._requested.clear()
+        self._blocking.pending_task = None
         while self.made:
             _, made = self.made.popitem()
             if made.program is not None:
@@ -87,7 +93,7 @@ class SharedPlans:
 
 
 def load_program(program: SharedProgram, used: Used) -> None:
-    """Make the engine of a program, which a rank may have no memory for."""
-    _, sent, received, _ = used
-    _memory, sent_at = aligned_memory(sent + received + ALIGNMENT)
-    program.load(sent_at, sent_at + sent + -sent % ALIGNMENT)
+    """Build the engine of a program, which fails if a rank has too little memory."""
+    _, sent_bytes, received_bytes, _ = used
+    _memory, *addresses = buffer_memory(sent_bytes, received_bytes)
+    program.load(*addresses)

@@ -1,4 +1,4 @@
-"""Memory that plans cannot use as it is: copied by MPI itself, which knows every datatype."""
+"""Copies of buffers that plans cannot use directly, made by MPI, which knows every datatype."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(slots=True, eq=False)
 class Staged:
-    """Memory that a plan reads and writes, copies where the caller's is not as it needs it.
+    """Buffers of one run of a plan: those of the caller, or copies of them.
 
     Parameters
     ----------
     source, target : ndarray of uint8
-        Memory that has to live as long as the plan runs.
+        Memory that the plan reads and writes, which has to live as long as the plan runs.
     finish : callable or None
-        The rest of the work when the plan is over.
+        Function to call when the plan has ended, which copies results to the caller's buffer.
     datatype : MPI.Datatype or None
-        Held until then, and to be freed after it.
+        Duplicate of the caller's datatype for `finish`, to be freed after it.
     """
 
     source: Bytes
@@ -39,7 +39,7 @@ class Staged:
 
     @property
     def addresses(self) -> tuple[int, int]:
-        """Return where the plan reads and writes; 0 where it has nothing to."""
+        """Addresses at which the plan reads and writes; 0 for an empty buffer."""
         sent_at, received_at = (
             MPI.Get_address(array) if len(array) else 0 for array in (self.source, self.target)
         )
@@ -47,18 +47,19 @@ class Staged:
 
 
 def stage(route: Route, arguments: Arguments, rank: int, *, is_held: bool = False) -> Staged:
-    """Return memory for a plan where arguments are not as it needs them.
+    """Return buffers for a plan, which are copies where it cannot use the caller's directly.
 
     Parameters
     ----------
     route : Route
-        With a plan.
+        Route with a plan.
     arguments : Arguments
-        This rank's.
+        Buffers of this rank.
     rank : int
-        In the communicator.
+        This rank in the communicator.
     is_held : bool
-        Whether the caller may free his datatypes before the end.
+        Whether to duplicate datatypes, which the caller of a non-blocking call may free
+        before the plan ends.
     """
     itemsize, sent, received = route.itemsize, arguments.sent, arguments.received
     target = _target_of(arguments, route.received_bytes, itemsize)
@@ -78,11 +79,12 @@ def stage(route: Route, arguments: Arguments, rank: int, *, is_held: bool = Fals
 
 
 def _refuse() -> None:
+    """Raise the error for a receive buffer that is too small."""
     raise MPI.Exception(MPI.ERR_TRUNCATE)
 
 
 def _hold(message: Message) -> tuple[Message, MPI.Datatype | None]:
-    """Return a message whose datatype stays though the caller may free it before the end."""
+    """Return a message with a duplicate of its datatype, and the duplicate, if there is one."""
     buffer, count, displ, datatype = message.spec
     if datatype.is_predefined:
         return message, None
@@ -91,7 +93,17 @@ def _hold(message: Message) -> tuple[Message, MPI.Datatype | None]:
 
 
 def _unpack_all(target: Bytes, received: Message, *, fits: bool) -> None:
-    """Put what a plan has left in memory of its own where this rank receives."""
+    """Copy the results of a plan to the receive buffer.
+
+    Parameters
+    ----------
+    target : ndarray of uint8
+        Results of the plan.
+    received : Message
+        Receive buffer of the caller.
+    fits : bool
+        Whether blocks of both have equal sizes; otherwise those of the buffer are larger.
+    """
     if fits:
         _unpack(target, received)
         return
@@ -100,7 +112,7 @@ def _unpack_all(target: Bytes, received: Message, *, fits: bool) -> None:
 
 
 def _pack(message: Message) -> Bytes:
-    """Return the bytes of a message's signature, one after the other."""
+    """Return a contiguous copy of the data of a message."""
     n_bytes = message.n_bytes * message.blocks
     if message.is_plain(1):
         return _bytes_at(message.address, n_bytes).copy()
@@ -110,7 +122,7 @@ def _pack(message: Message) -> Bytes:
 
 
 def _unpack(packed: Bytes, message: Message) -> None:
-    """Write the bytes of a signature to their place in a message."""
+    """Write contiguous data to the buffer of a message."""
     if message.is_plain(1):
         _bytes_at(message.address, len(packed))[:] = packed
         return
@@ -120,26 +132,27 @@ def _unpack(packed: Bytes, message: Message) -> None:
 
 
 def _is_target(arguments: Arguments, itemsize: int) -> bool:
-    """Return whether a plan can write where this rank receives."""
+    """Return whether a plan can write to the receive buffer directly."""
     received = arguments.received
     return received is not None and not arguments.surplus_bytes and received.is_plain(itemsize)
 
 
 def _target_of(arguments: Arguments, n_bytes: int, itemsize: int) -> Bytes:
-    """Return where the plan writes on this rank."""
+    """Return the memory to which the plan writes on this rank."""
     received = arguments.received
     if n_bytes == 0:
         return _NOTHING
-    if received is None or arguments.surplus_bytes:  # scatter in place: what comes is there already
+    # The root of a scatter in place needs no result; `_unpack_all` copies blocks of other sizes.
+    if received is None or arguments.surplus_bytes:
         return np.empty(n_bytes, np.uint8)
     if _is_target(arguments, itemsize):
         return _bytes_at(received.address, n_bytes)
-    # What the plan does not write stays: the root's broadcast, exscan's first.
+    # Plans read the old contents on a broadcast's root, and keep them on an exscan's first rank.
     return _pack(received)
 
 
 def _own_input(arguments: Arguments, route: Route) -> Bytes:
-    """Return a copy of this rank's input, which MPI_IN_PLACE leaves where results go."""
+    """Return a copy of this rank's input, which MPI_IN_PLACE has in the receive buffer."""
     received, skip, n_bytes = arguments.received, route.skip, route.sent_bytes
     assert received is not None
     if received.is_plain(1):
@@ -148,13 +161,13 @@ def _own_input(arguments: Arguments, route: Route) -> Bytes:
 
 
 def _bytes_at(address: int, n_bytes: int) -> Bytes:
-    """Return the memory at an address as an array, which keeps nothing alive."""
-    there: Any = MPI.buffer.fromaddress(address, n_bytes)
-    return np.frombuffer(there, np.uint8)
+    """Return the memory at an address as an array, which does not keep the memory alive."""
+    memory: Any = MPI.buffer.fromaddress(address, n_bytes)
+    return np.frombuffer(memory, np.uint8)
 
 
 def _loop() -> MPI.Intracomm:
-    """Return a communicator of this rank and thread alone, which nobody else knows."""
+    """Return a communicator that contains only this rank, and is used only by this thread."""
     return _loop_of(threading.get_ident())
 
 

@@ -1,4 +1,4 @@
-"""Statistics of calls: algorithm, reason, number, time, and gain over native."""
+"""Statistics of calls: what ran and why, number of calls, time, and speed-up over native."""
 
 from __future__ import annotations
 
@@ -14,34 +14,36 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 FILE: Final = "COLLPLAN_STATISTICS"
-"""Environment variable that names a file; rank 0 writes there what ran, as JSON by size."""
+"""Environment variable with a path, to which rank 0 writes the statistics by size as JSON."""
 _HEADS: Final = ("collective", "ran", "ranks", "bytes", "calls", "total", "a call", "gain", "why")
 _UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """Calls that ran the same for the same reason.
+    """Calls of a collective that ran in the same way for the same reason.
 
     Parameters
     ----------
     collective : str
-        Its kind, or mpi4py's name of a call that no plan covers.
+        Kind of the collective, or mpi4py's name of a call that no plan covers.
     ran : str
-        The label of what ran.
+        Label of the plan, or ``native``.
     why : str
-        In words.
+        Reason, as it is shown to users.
     ranks : int
-        Of the communicator.
+        Number of ranks of the communicator.
     planned : bool
         Whether a plan ran.
     native_s, chosen_s : float or None
-        What the table measured for native and for what ran, a call.
+        Times per call of native and of what ran, by the table, in seconds.
     least_bytes, most_bytes : int
-        Of MPI's count.
+        Smallest and largest message size in bytes: of the vector or of one block.
     calls : int
+        Number of calls on this rank.
     seconds : float
-        On this rank, in all; of non-blocking calls what it takes to start them.
+        Total time of the calls on this rank in seconds; for non-blocking calls, the time to
+        start them.
     """
 
     collective: str
@@ -58,27 +60,27 @@ class Row:
 
     @property
     def gain(self) -> float | None:
-        """Return how many times faster than native it is by the table; None if unknown."""
+        """Speed-up over native by the table; None if it is unknown."""
         if self.native_s is None or not self.chosen_s:
             return None
         return self.native_s / self.chosen_s
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the row as what JSON can hold."""
+        """Return the fields and the speed-up, as values for JSON."""
         fields = asdict(self)
         del fields["native_s"], fields["chosen_s"]
         return fields | {"gain": self.gain}
 
 
 class Statistics:
-    """Rows of calls, of a communicator and all that were made from it; on this rank.
+    """Statistics of this rank's calls on a communicator and all that were created from it.
 
-    Print it with rich, or as text; `as_dict` is for programs.
+    They can be printed as text or by rich; `as_dict` returns them for programs.
 
     Parameters
     ----------
     by_size : bool
-        Whether calls whose sizes differ by a factor of 2 or more have rows of their own.
+        Whether calls whose sizes have different powers of two are counted in different rows.
     """
 
     def __init__(self, *, by_size: bool = False) -> None:
@@ -88,32 +90,42 @@ class Statistics:
     def row(
         self, collective: str, ran: str, why: str, ranks: int, n_bytes: int = 0, **measured: Any
     ) -> Row:
-        """Return the row that such calls count in."""
-        own = collective, ran, why, ranks
-        key = (*own, n_bytes.bit_length()) if self._by_size else own
-        found = self._rows.get(key)
-        if found is None:
-            found = self._rows[key] = Row(*own, least_bytes=n_bytes, **measured)
-        found.least_bytes = min(found.least_bytes, n_bytes)
-        found.most_bytes = max(found.most_bytes, n_bytes)
-        return found
+        """Return the row in which calls are counted, a new one if there is none.
+
+        Parameters
+        ----------
+        collective, ran, why, ranks : object
+            Fields of the row, which identify it.
+        n_bytes : int
+            Message size of the calls in bytes.
+        **measured
+            Other fields of a new row.
+        """
+        fields = collective, ran, why, ranks
+        key = (*fields, n_bytes.bit_length()) if self._by_size else fields
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = Row(*fields, least_bytes=n_bytes, **measured)
+        row.least_bytes = min(row.least_bytes, n_bytes)
+        row.most_bytes = max(row.most_bytes, n_bytes)
+        return row
 
     def own_row(
         self, collective: str, ran: str, why: str, ranks: int, n_bytes: int, *, planned: bool
     ) -> Row:
-        """Return a new row, in which only one signature's calls count."""
+        """Return a new row, in which only calls of one signature are counted."""
         row = Row(collective, ran, why, ranks, planned, least_bytes=n_bytes, most_bytes=n_bytes)
         self._rows[len(self._rows),] = row
         return row
 
     @property
     def rows(self) -> list[Row]:
-        """Return the rows with calls, the longest first."""
+        """Rows with calls, in descending order of time."""
         used = [row for row in self._rows.values() if row.calls]
         return sorted(used, key=lambda row: -row.seconds)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all rows, and how many calls a plan ran and how many native MPI."""
+        """Return all rows, and the numbers of planned and native calls, as values for JSON."""
         rows = self.rows
         return {
             "planned_calls": sum(row.calls for row in rows if row.planned),
@@ -122,7 +134,7 @@ class Statistics:
         }
 
     def report(self) -> str:
-        """Return what ran as lines of text, empty if nothing did."""
+        """Return the statistics as text, which is empty if there were no calls."""
         if not self.rows:
             return ""
         counts = self.as_dict()
@@ -132,7 +144,7 @@ class Statistics:
         )
 
     def deliver(self) -> None:
-        """Write what ran to the file that is asked for, or to standard error."""
+        """Write the statistics to the file that `FILE` names, or to standard error."""
         path = os.environ.get(FILE)
         if path:
             write_text(path, json.dumps(self.as_dict()))
@@ -157,7 +169,7 @@ class Statistics:
         ]
 
     def __rich__(self) -> Table:
-        """Return the rows as a table for rich."""
+        """Return the rows as a table of rich."""
         from rich.table import Column, Table
 
         table = Table(*(Column(head, no_wrap=head != "why") for head in _HEADS))
@@ -166,7 +178,7 @@ class Statistics:
         return table
 
     def __str__(self) -> str:
-        """Write the rows below each other, as plain text."""
+        """Return the rows as a table in plain text."""
         lines = [_HEADS, *self._cells()]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join(
@@ -180,7 +192,7 @@ def _range(least: int, most: int) -> str:
 
 
 def _seconds(value: float) -> str:
-    """Write a time in the unit that fits.
+    """Format a time in a suitable unit.
 
     Examples
     --------
@@ -194,5 +206,5 @@ def _seconds(value: float) -> str:
 
 
 def new_statistics() -> Statistics:
-    """Return statistics, by size where a file of them is asked for."""
+    """Return empty statistics, which are by size if the environment asks for a file."""
     return Statistics(by_size=bool(os.environ.get(FILE)))

@@ -1,7 +1,8 @@
-"""Trials: calls in turns that find out in place whether plans are faster than native MPI.
+"""Trials: measurements in a program's own calls of whether plans are faster than native MPI.
 
-Where no sweep speaks for a communicator, the cost model proposes plans. The program's own calls
-then run natively and by each plan in turns, and a plan stays that is faster.
+If no sweep covers the placement of a communicator, the cost model proposes plans. The calls of
+the program then run natively and by each plan in turns, and the fastest plan is kept if it is
+faster than native.
 """
 
 from __future__ import annotations
@@ -21,31 +22,42 @@ from collplan.measure.statistics import LEAST, summarize
 from collplan.tune.table import Decision
 
 FIRST_COST_S: Final = 0.25
-"""Time that the first trial of a communicator is expected to take; later ones, as the last did."""
+"""Expected cost of the first trial of a communicator; later trials expect that of the last one."""
 TURNS: Final = 10
-"""Turns of a trial, in each of which native MPI and every plan run once; the first warms up."""
+"""Number of turns of a trial, in each of which native and every plan run once.
+
+The first turn is a warm-up.
+"""
 
 
 def greatest(comm: MPI.Intracomm, value: float) -> float:
-    """Return the greatest of all ranks' values; collective."""
+    """Return the greatest value of any rank; collective."""
     values = np.array([value])
     combine(comm, values, MPI.MAX)
     return float(values[0])
 
 
 class Waiting:
-    """The native method of calls that no sweep speaks for, until ranks meet about a trial.
+    """A native method that counts calls and their time until ranks decide on a trial.
 
     Parameters
     ----------
     native : callable
         mpi4py's method.
     n_calls : int
-        Calls until the first meeting.
+        Number of calls until the first decision.
     ready : mapping
-        Where calls are found by their looks, until ranks meet.
+        Routes by the keys of this rank's arguments, see `PlanCache`. When the calls have
+        been made, this route is removed, so that the next call decides.
     keys : set
-        The looks of these calls.
+        Keys of this route.
+
+    Attributes
+    ----------
+    n_left : int
+        Number of calls until the decision.
+    seconds : float
+        Total time of the calls on this rank in seconds.
     """
 
     def __init__(
@@ -56,7 +68,7 @@ class Waiting:
         self.seconds = 0.0
 
     def __call__(self, comm: Any, *given: Any) -> Any:
-        """Run natively."""
+        """Call the native method."""
         begin = perf_counter()
         try:
             return self._native(comm, *given)
@@ -67,23 +79,23 @@ class Waiting:
                 for key in self._keys:
                     self._ready.pop(key, None)
 
-    def go_on(self) -> None:
-        """Wait for as many calls again as there were."""
+    def wait_longer(self) -> None:
+        """Decide again when the number of calls has doubled."""
         self.n_left = self._n_calls
         self._n_calls *= 2
 
 
 @dataclass(eq=False, slots=True)
 class Contestant:
-    """One of the ways that a trial compares: native MPI or a plan.
+    """Native MPI or a plan in a trial.
 
     Parameters
     ----------
     route : Route
-        Its row is of this trial alone.
+        Route whose row counts only the calls of this trial.
     decision : Decision
     times : list of float
-        Of its calls on the slowest rank, in s.
+        Times of the calls on the slowest rank in seconds.
     """
 
     route: Route
@@ -92,20 +104,26 @@ class Contestant:
 
     @property
     def median_s(self) -> float:
-        """Return the median time of a call, the first aside if there are others."""
+        """Median time of a call in seconds, without the warm-up if there are other calls."""
         return median(self.times[1:] or self.times)
 
 
 class Trial:
-    """A trial of plans for one signature; the same on all ranks.
+    """A trial of plans for one signature, which is the same on all ranks.
 
     Parameters
     ----------
     native : Contestant
     plans : list of Contestant
+        Plans; those that exceed the budget are removed.
     budget_s : float
-        How much longer than native calls those of the plans may take, in all, after the first
-        turn.
+        Limit of the time by which calls of plans exceed native ones, after the first turn,
+        over all calls, in seconds.
+
+    Attributes
+    ----------
+    excess_s : float
+        Time by which calls of plans have exceeded native ones, the first turn included.
     """
 
     def __init__(self, native: Contestant, plans: list[Contestant], budget_s: float) -> None:
@@ -117,9 +135,10 @@ class Trial:
         self._before_s = 0.0
 
     def next_route(self, comm: MPI.Intracomm) -> Route | None:
-        """Return what the next call runs, None if the trial is over; collective.
+        """Return the route of the next call, None if the trial is over; collective.
 
-        Ranks leave together, so that the call's time is its own on all of them.
+        Ranks leave this method at about the same time, so that no rank's time of the call
+        includes waiting for late ranks.
         """
         last = self._last
         spent_s = 0.0 if last is None else last.route.row.seconds - self._before_s
@@ -133,9 +152,10 @@ class Trial:
         return self._last.route
 
     def fastest(self) -> Contestant | None:
-        """Return the fastest plan of those that are faster than native; None without any.
+        """Return the fastest plan that is faster than native; None if there is none.
 
-        The 95 % interval of the median gain of all turns has to be above zero.
+        A plan is faster if the 95 % confidence interval of its median gain per turn lies
+        above zero.
         """
         best: Contestant | None = None
         for one in self.plans:
@@ -147,23 +167,25 @@ class Trial:
         return best
 
     def _take_turns(self) -> Iterator[Contestant]:
+        """Yield the contestants in turns, each of which begins with another one."""
         for turn in range(TURNS):
-            there = [self.native, *self.plans]
-            first = turn % len(there)
-            for one in there[first:] + there[:first]:
-                # One that was dropped meanwhile is not there any more.
+            contestants = [self.native, *self.plans]
+            first = turn % len(contestants)
+            for one in contestants[first:] + contestants[:first]:
+                # A plan may have been removed during the turn.
                 if one is self.native or one in self.plans:
                     yield one
             if not self.plans:
                 return
 
     def _note(self, one: Contestant, spent_s: float) -> None:
+        """Add a time, and remove a plan that exceeds the budget."""
         one.times.append(spent_s)
         if one is self.native or not self.native.times:
             return
         excess_s = max(0.0, spent_s - median(self.native.times))
         self.excess_s += excess_s
-        # The first call may have to connect ranks, which no later one does.
+        # The first call may have to open connections between ranks, which is paid only once.
         self._budget_s -= excess_s if len(one.times) > 1 else 0.0
         if self._budget_s < 0:
             self.plans.remove(one)

@@ -1,4 +1,4 @@
-"""Agreement on counts that differ per rank: by a digest, in each call that may run by a plan."""
+"""Agreement of all ranks on counts that differ per rank, by digests of the counts."""
 
 from __future__ import annotations
 
@@ -19,21 +19,37 @@ UNREADABLE: Final = "a rank's arguments are not such as plans know"
 DIFFERENT: Final = "ranks name different operations"
 ELSEWHERE: Final = "the operation or datatype of another rank is not one that plans know"
 _WORDS: Final = Struct("16sQQQ")
-"""Words that ranks add up: digest, bytes, whether one is unable, whether the operation commutes."""
+"""Format of the words that ranks add up.
+
+The words are a digest, a number of bytes, the number of ranks that cannot run a plan, and the
+number of ranks whose operation commutes.
+"""
 FREE: Final = 8
-"""Meetings in a row that may be in vain before ranks meet in fewer calls."""
+"""Number of meetings in vain in a row, after which ranks meet in fewer calls."""
 MOST_LEFT: Final = 256
-"""Most calls that run natively between two meetings."""
+"""Largest number of calls that run natively between two meetings."""
 
 
 @dataclass(slots=True)
 class Backoff:
-    """Meetings about calls of one kind, and whether they were worth it; the same on all ranks.
+    """Decision of whether ranks meet in a call of one kind; the same on all ranks.
 
-    Where counts change with every call, or the table says native, ranks would meet in vain.
-    After `FREE` such meetings in a row, they meet in two calls in a row, of which the second
-    may have the counts of the first, then run 2 calls without a meeting; then 4, and so on. A
-    meeting that finds a plan, or counts of an earlier call, starts anew.
+    If counts change with every call, or the table chooses native, ranks meet in vain. After
+    `FREE` such meetings in a row, they meet only in pairs of calls, as the second call may
+    have the counts of the first. Between pairs, 2 calls run without a meeting, then 4, and so
+    on up to `MOST_LEFT`. A meeting that finds a plan or the counts of an earlier call resets
+    this.
+
+    Parameters
+    ----------
+    has_met : bool
+        Whether ranks have met before.
+    n_in_vain : int
+        Number of meetings in vain in a row.
+    n_left : int
+        Number of calls until the next meeting.
+    why : str
+        Reason why the last meeting was in vain, as it is shown to users.
     """
 
     has_met: bool = False
@@ -42,16 +58,16 @@ class Backoff:
     why: str = ""
 
     def why_not_now(self) -> str | None:
-        """Return why a call runs natively without a meeting; None if ranks are to meet."""
+        """Return the reason why a call runs without a meeting; None if ranks are to meet."""
         if not self.n_left:
             return None
         self.n_left -= 1
         return self.why
 
     def note(self, route: Route, *, is_new: bool) -> None:
-        """Note what a meeting has led to, and whether the counts were new."""
+        """Record the route that a meeting has found, and whether the counts were new."""
         if route.native is not None and (is_new or route.wanted is None):
-            # The first counts of all may come again.
+            # The first meeting is not in vain, as its counts may be repeated.
             if self.has_met or route.wanted is None:
                 self.note_in_vain(route.row.why)
         else:
@@ -59,7 +75,7 @@ class Backoff:
         self.has_met = True
 
     def note_in_vain(self, why: str) -> None:
-        """Note that a meeting has led to a native call, for a reason in words."""
+        """Record that a meeting has led to a native call, and the reason."""
         self.has_met, self.why = True, why
         self.n_in_vain += 1
         n_pairs, is_first = divmod(self.n_in_vain - FREE, 2)
@@ -70,37 +86,41 @@ class Backoff:
 def agree_on_counts(
     comm: MPI.Intracomm, arguments: VectorArguments | None, kind: str, root: int, op: str | None
 ) -> VectorCall | str:
-    """Return the call as all ranks see it; collective.
+    """Return the signature of a call whose counts differ per rank; collective.
 
-    Ranks add up digests of what each knows. The sum tells all of them whether these are the
-    counts of an earlier call, on every rank.
+    Ranks add up digests of the counts that they know. If no rank's counts have changed since
+    an earlier call, the sum is the same as in that call.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        For the ranks' meetings.
+        Communicator for the reduction.
     arguments : VectorArguments or None
-        This rank's; None if they cannot be read.
-    kind, root, op : object
-        The call's.
+        Arguments of this rank; None if they cannot be read.
+    kind : str
+        Kind of the collective.
+    root : int
+        Root, 0 if the collective has none.
+    op : str or None
+        Name of the operation; None if there is none or plans do not support it.
 
     Returns
     -------
     VectorCall or str
-        Why the call is native, in words, which may differ from rank to rank.
+        The signature; or the reason why the call is native, which may differ between ranks.
     """
     traits = COLLECTIVES[kind]
     element = None if arguments is None else arguments.element
-    mine = VectorCall(kind, 0, root, op, element)
+    own_call = VectorCall(kind, 0, root, op, element)
     reason = UNREADABLE if arguments is None else None
     if reason is None and traits.has_op:
-        reason = mine.why_not_reduced()
+        reason = own_call.why_not_reduced()
     words = bytearray(_WORDS.size)
     if arguments is None or reason is not None:
         _WORDS.pack_into(words, 0, bytes(16), 0, 1, 0)
     else:
         digest = arguments.counts.digest(f"{comm.rank} {op} {element}")
-        _WORDS.pack_into(words, 0, digest, arguments.n_bytes, 0, bool(mine.commutes))
+        _WORDS.pack_into(words, 0, digest, arguments.n_bytes, 0, bool(own_call.commutes))
     combine(comm, [words, MPI.UINT64_T])
     digest, n_bytes, n_unable, n_commuting = _WORDS.unpack(words)
     if n_unable or arguments is None:

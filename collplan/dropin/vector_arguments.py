@@ -1,4 +1,4 @@
-"""Arguments of collectives whose counts differ per rank, understood as mpi4py does."""
+"""Arguments of collectives whose counts differ per rank, read by the rules of mpi4py."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ Ints = npt.NDArray[np.integer[Any]]
 
 @dataclass(slots=True)  # not frozen: made at every call
 class VectorMessage(Message):
-    """A buffer of a block for every rank, of which counts and places differ.
+    """A buffer with one block per rank, whose counts and displacements differ.
 
-    Blocks that lie one after another are a message like any other. Others are one element of
-    a datatype that `VectorArguments.described` makes.
+    Contiguous blocks form one block of a plain message. Other blocks are one element of a
+    datatype that `VectorArguments.described` creates.
 
     Parameters
     ----------
-    sizes : ndarray of int64
-        Bytes of the signature of each block.
+    sizes : ndarray of int64, shape (size,)
+        Size of each block's type signature in bytes.
     apart : tuple or None
-        Datatype, counts and displacements where blocks lie apart, or elements have gaps.
+        Datatype, counts and displacements, if blocks are not contiguous or plans cannot use
+        the memory directly.
     """
 
     sizes: Ints | None = None
@@ -41,16 +42,16 @@ class VectorMessage(Message):
 
 @dataclass(slots=True)
 class VectorArguments(Arguments):
-    """One rank's buffers and counts in one call.
+    """The buffers and counts of one rank in one call.
 
     Parameters
     ----------
     counts : RankCounts
-        In bytes.
+        Counts that this rank passes, in bytes.
     element : str or None
-        What is reduced.
+        Type of the reduced elements; None if there are none or plans do not support it.
     n_bytes : int
-        Of this rank's block; of alltoallv, of all that it sends.
+        Size of this rank's block in bytes; for alltoallv, of all blocks that it sends.
     """
 
     counts: RankCounts
@@ -59,35 +60,45 @@ class VectorArguments(Arguments):
 
     @property
     def surplus_bytes(self) -> int:
-        """Return 0: that blocks have the same size at both ends, ranks see together."""
+        """Always 0, as ranks check the sizes of blocks together when they make a plan."""
         return 0
 
     @contextmanager
     def described(self) -> Iterator[None]:
-        """Give messages whose blocks lie apart a datatype for as long as they are used."""
-        made = []
+        """Create datatypes for messages whose blocks are not contiguous, in this context."""
+        created = []
         for message in (self.sent, self.received):
             if isinstance(message, VectorMessage) and message.apart is not None:
                 datatype, counts, displs = message.apart
-                whole = datatype.Create_indexed(counts, displs).Commit()
-                made.append(whole)
-                message.spec = [message.spec[0], 1, 0, whole]
+                indexed = datatype.Create_indexed(counts, displs).Commit()
+                created.append(indexed)
+                message.spec = [message.spec[0], 1, 0, indexed]
         try:
             yield
         finally:
-            for whole in made:
-                whole.Free()
+            for indexed in created:
+                indexed.Free()
 
 
 def read_vector_arguments(
     kind: Kind, sendbuf: Any, recvbuf: Any, recvcounts: Any, root: int, rank: int, size: int
 ) -> VectorArguments:
-    """Return what this rank's arguments are.
+    """Return the buffers and counts that this rank passes to a collective.
+
+    Parameters
+    ----------
+    kind : Kind
+    sendbuf, recvbuf, recvcounts : object
+        Arguments of the call.
+    root : int
+        Root of the call, 0 if the collective has none.
+    rank, size : int
+        This rank, and the number of ranks.
 
     Raises
     ------
     Exception
-        Of any type, where mpi4py refuses the arguments, too.
+        Of any type, if mpi4py does not accept the arguments.
     """
     if not 0 <= root < size:
         raise ValueError("there is no such root")
@@ -95,13 +106,13 @@ def read_vector_arguments(
     if traits.has_op:
         return _read_reduction(kind, sendbuf, recvbuf, recvcounts, rank, size)
     sends, receives = kind.used_by_root if rank == root else kind.used_by_others
-    # Where only the root receives, or sends, it alone may say that its block is in place.
-    gives_in_place = receives and traits.sender == "all" and is_in_place(sendbuf)
-    takes_in_place = sends and traits.sender == "root" and is_in_place(recvbuf)
+    # In gatherv and scatterv, only the root may pass MPI_IN_PLACE.
+    sends_in_place = receives and traits.sender == "all" and is_in_place(sendbuf)
+    receives_in_place = sends and traits.sender == "root" and is_in_place(recvbuf)
     sent = received = None
-    if sends and not gives_in_place:
+    if sends and not sends_in_place:
         sent = _read(sendbuf, size if traits.sends_blocks else 0, is_written=False)
-    if receives and not takes_in_place:
+    if receives and not receives_in_place:
         received = _read(recvbuf, size if traits.receives_blocks else 0, is_written=True)
     counts = _counts_of(kind, sent, received, root)
     if traits.is_pairwise:
@@ -111,15 +122,15 @@ def read_vector_arguments(
     else:
         assert counts.counts is not None
         n_bytes = int(counts.counts[rank])
-    in_place = gives_in_place or takes_in_place
+    in_place = sends_in_place or receives_in_place
     return VectorArguments(kind, sent, received, in_place, counts, None, n_bytes)
 
 
 def _counts_of(kind: Kind, sent: Message | None, received: Message | None, root: int) -> RankCounts:
-    """Return the counts that messages tell, in bytes."""
-    given = [getattr(one, "sizes", None) for one in (sent, received)]
+    """Return the counts of a rank's messages in bytes."""
     if kind.traits.is_pairwise:
-        return RankCounts(kind.name, given[0], received=given[1])
+        sizes = [getattr(one, "sizes", None) for one in (sent, received)]
+        return RankCounts(kind.name, sizes[0], received=sizes[1])
     blocks, part = (sent, received) if kind.traits.sends_blocks else (received, sent)
     counts = None if blocks is None else getattr(blocks, "sizes", None)
     return RankCounts(kind.name, counts, None if part is None else part.n_bytes, root=root)
@@ -128,6 +139,7 @@ def _counts_of(kind: Kind, sent: Message | None, received: Message | None, root:
 def _read_reduction(
     kind: Kind, sendbuf: Any, recvbuf: Any, recvcounts: Any, rank: int, size: int
 ) -> VectorArguments:
+    """Return the arguments of a reduce_scatter."""
     received = read_message(recvbuf, 1, is_written=True, is_reduced=True)
     in_place = is_in_place(sendbuf)
     whole, own, sent = received, None, None
@@ -144,19 +156,19 @@ def _read_reduction(
     elif in_place:
         raise TypeError("in place, counts are needed")
     n_bytes = int(counts[rank]) if counts is not None else received.n_bytes
-    told = RankCounts(kind.name, counts, own)
-    return VectorArguments(kind, sent, received, in_place, told, whole.element.name, n_bytes)
+    known = RankCounts(kind.name, counts, own)
+    return VectorArguments(kind, sent, received, in_place, known, whole.element.name, n_bytes)
 
 
 def _read(given: Any, blocks: int, *, is_written: bool) -> Message:
-    """Return a message of a number of blocks, or a plain one for 0 blocks."""
+    """Return a message of a number of blocks, or a plain message for 0."""
     if not blocks:
         return read_message(given, 1, is_written=is_written)
     buffer, counts, displs, datatype = _unpack(given)
     address, length, is_reachable, datatype = locate(buffer, datatype, is_written=is_written)
     element = element_of(datatype)
     if counts is None:
-        # mpi4py deals elements to blocks, one more to the first ones.
+        # mpi4py divides elements evenly among blocks, and the first blocks get one more.
         n_elements, rest = divmod(length, element.extent) if length else (0, 0)
         if rest:
             raise ValueError("the buffer is not a whole number of elements")
@@ -168,8 +180,8 @@ def _read(given: Any, blocks: int, *, is_written: bool) -> Message:
     sizes = counts if element.size == 1 else counts * element.size
     spec = [buffer, total, first, datatype]
     if not total or (layout.is_packed and element.is_plain and is_reachable):
-        at = address + first * element.extent
-        return VectorMessage(at, total, 1, element, spec, is_reachable, sizes)
+        begin = address + first * element.extent
+        return VectorMessage(begin, total, 1, element, spec, is_reachable, sizes)
     n_bytes = total * element.size
     whole = Element(n_bytes, n_bytes, False)
     apart = datatype, layout.counts, layout.displs
@@ -178,7 +190,19 @@ def _read(given: Any, blocks: int, *, is_written: bool) -> Message:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Blocks in a buffer: all their elements, where the first begins, whether there are no gaps."""
+    """The layout of blocks in a buffer.
+
+    Parameters
+    ----------
+    counts, displs : list of int
+        Elements and displacement of each block, in elements.
+    total : int
+        Number of elements of all blocks.
+    first : int
+        Displacement of the first block that is not empty.
+    is_packed : bool
+        Whether the blocks are contiguous and in order.
+    """
 
     counts: list[int]
     displs: list[int]
@@ -189,7 +213,13 @@ class _Layout:
 
 @lru_cache(1024)
 def _layout(raw_counts: bytes, raw_displs: bytes | None) -> _Layout:
-    """Return the layout of blocks, given their numbers: most calls have those of an earlier one."""
+    """Return the layout of blocks; it is cached, as most calls repeat that of an earlier call.
+
+    Parameters
+    ----------
+    raw_counts, raw_displs : bytes
+        Arrays of int64, as bytes, which can be hashed; displacements None for packed blocks.
+    """
     counts = np.frombuffer(raw_counts, np.int64)
     if (counts < 0).any():
         raise ValueError("a count is negative")
@@ -202,7 +232,7 @@ def _layout(raw_counts: bytes, raw_displs: bytes | None) -> _Layout:
 
 
 def _unpack(given: Any) -> tuple[Any, Any, Any, Any]:
-    """Return buffer, counts, displacements and datatype, None where they are not given."""
+    """Return buffer, counts, displacements and datatype of an argument, None if not given."""
     if not isinstance(given, list | tuple):
         return given, None, None, None
     if len(given) == 4:
@@ -214,13 +244,17 @@ def _unpack(given: Any) -> tuple[Any, Any, Any, Any]:
         buffer, counts = given
         if isinstance(counts, str | MPI.Datatype):
             return buffer, None, None, counts
-    # A list is of counts; only a tuple has counts and displacements.
+    # A list holds counts; only a tuple holds counts and displacements.
     counts, displs = counts if isinstance(counts, tuple) else (counts, None)
     return buffer, counts, displs, datatype
 
 
 def _numbers(given: Any, blocks: int, *, is_stride: bool = False) -> Ints:
-    """Return a number per block; one number is that of all, or what is from one to the next."""
+    """Return one number per block as an array of int64.
+
+    A single number is that of every block, or, if it `is_stride`, the distance between the
+    displacements of consecutive blocks.
+    """
     if isinstance(given, list | tuple | np.ndarray) and np.ndim(given):
         numbers = np.array(given)
         if numbers.dtype.kind not in "iu":
@@ -238,4 +272,5 @@ def _numbers(given: Any, blocks: int, *, is_stride: bool = False) -> Ints:
 
 
 def _total(sizes: Ints | None) -> int:
+    """Return the sum of sizes, 0 for None."""
     return 0 if sizes is None else int(sizes.sum())

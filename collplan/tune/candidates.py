@@ -1,4 +1,4 @@
-"""Candidates worth measuring at a size: variants that the cost model finds near the best.
+"""Candidates worth measuring at a message size: those predicted to be near the fastest.
 
 References
 ----------
@@ -33,7 +33,7 @@ from collplan.specs import (
 from collplan.specs.request import MESSAGES
 
 DIMENSIONS: Final = (2, 3)
-"""Of meshes: more of them have not been seen to pay."""
+"""Numbers of mesh dimensions that are tried; more dimensions were never faster."""
 TOPOLOGIES: Final = {
     "linear": "star",
     "binomial": "tree",
@@ -42,11 +42,11 @@ TOPOLOGIES: Final = {
     "ring": "ring",
     "chain": "ring",
 }
-"""The virtual topologies that flat algorithms are known as, too."""
+"""Virtual topology by flat algorithm, for algorithms that are also known by a topology."""
 DESIGN: Final = "design"
-"""The family of alltoall's designs."""
+"""Family name of the alltoall designs."""
 MOST_LEVELS: Final = 3
-"""Levels of a tree on the ranks' own cores that are tried, as in the paper on overlap."""
+"""Largest number of tree levels that are tried on the ranks' own cores."""
 SPLIT: Final = {
     "bcast": ("binomial",),
     "reduce": ("binomial",),
@@ -56,27 +56,27 @@ SPLIT: Final = {
     "scan": ("binomial",),
     "exscan": ("binomial",),
 }
-"""The trees whose levels are split."""
+"""Tree algorithms, by collective, whose levels can be split between cores."""
 LEAST_KEPT: Final = 3
-"""So many are measured whatever the model says, if there are as many."""
+"""Number of candidates that are always kept, however slow their prediction."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def all_variants(spec: PlanSpec) -> tuple[Form, ...]:
-    """Return every way to compute a spec's collective on its machine, flat ones first.
+    """Return every form of a spec's collective on its machine, flat algorithms first.
 
-    Flat algorithms, through leaders of nodes (one, several, all), every mesh of two
-    and three dimensions, compositions of other collectives, the designs of
-    alltoall, and what ranks of a node can share memory for. One may be
-    refused, by what its algorithms or this order of ranks do not allow.
+    The forms are flat algorithms, decompositions through one, several or all ranks of a
+    node, all meshes of two and three dimensions, compositions of other collectives,
+    alltoall designs, and variants that use memory shared within a node. The compiler
+    may still refuse a form whose algorithms do not support this machine or rank order.
 
     Parameters
     ----------
     spec : PlanSpec
-        Its machine and collective count.
+        Only its machine and its collective are used.
     """
-    # Native itself is measured anyway.
+    # The native collective is always measured.
     found = [
         form
         for form in all_forms(spec)
@@ -96,7 +96,9 @@ def all_variants(spec: PlanSpec) -> tuple[Form, ...]:
 
 
 def mesh_shapes(n_ranks: int, dimensions: int) -> Iterator[tuple[int, ...]]:
-    """Yield every mesh of `n_ranks` ranks, extents of 2 and more, the first one ascending.
+    """Yield the shape of every mesh of `n_ranks` ranks whose extents are at least 2.
+
+    Shapes are in ascending order.
 
     Examples
     --------
@@ -116,14 +118,14 @@ def mesh_shapes(n_ranks: int, dimensions: int) -> Iterator[tuple[int, ...]]:
 
 
 def family_of(form: Form) -> str:
-    """Return the family of a form: ``flat``, a decomposition, or ``design``."""
-    own = form.method.decomposition.name
-    is_design = form.name in DESIGNS and form.name != own and own != "flat"
-    return DESIGN if is_design or form.name.endswith(DESIGN) else own
+    """Return the family of a form: the name of its decomposition, or ``design``."""
+    decomposition = form.method.decomposition.name
+    is_design = form.name in DESIGNS and form.name != decomposition and decomposition != "flat"
+    return DESIGN if is_design or form.name.endswith(DESIGN) else decomposition
 
 
 def topology_of(form: Form) -> str | None:
-    """Return the virtual topology of a flat algorithm, None for all others.
+    """Return the virtual topology of a flat algorithm, or None if the form has none.
 
     Examples
     --------
@@ -137,7 +139,7 @@ def topology_of(form: Form) -> str | None:
 
 
 def _sharing(spec: PlanSpec, others: Sequence[Form]) -> list[Form]:
-    """Return what is worth a try where ranks of a node share memory."""
+    """Return the variants of forms that use memory shared within a node."""
     machine = spec.machine
     if max(machine.node_to_n_ranks) == 1:
         return []
@@ -154,46 +156,46 @@ def _sharing(spec: PlanSpec, others: Sequence[Form]) -> list[Form]:
 
 
 def _designs(spec: PlanSpec, taken: set[str]) -> Iterator[Form]:
-    """Yield the designs that need nodes of several ranks, and are not there yet."""
+    """Yield the alltoall designs that are not listed yet and need nodes of several ranks."""
     machine = spec.machine
     if machine.nodes == 1 or max(machine.node_to_n_ranks) == 1:
         return
     for name, design in DESIGNS.items():
         method = design.of(spec).method
-        own = method.decomposition.name
-        if own == "flat" or (name in taken and name != own):
+        decomposition = method.decomposition.name
+        if decomposition == "flat" or (name in taken and name != decomposition):
             continue
         yield Form(f"{name} {DESIGN}" if name in taken else name, method)
 
 
 class Spread(Protocol):
-    """Applies a function to items, wherever there is room; results come in their order."""
+    """A map function that may distribute its calls, for instance over ranks."""
 
     def __call__(
         self, function: Callable[[Item], Result], items: Sequence[Item], /
     ) -> list[Result]:
-        """Return the results of all items."""
+        """Return the results in the order of the items."""
 
 
 def one_by_one(function: Callable[[Item], Result], items: Sequence[Item], /) -> list[Result]:
-    """Apply a function to items here, in turn."""
+    """Apply a function to items in this process, one after another."""
     return [function(item) for item in items]
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A form at one size.
+    """A form of a collective at one message size.
 
     Parameters
     ----------
     name : str
-        Its name in tables.
+        Name in tables.
     family : str
-        The family of its form.
+        Family of the form; see `family_of`.
     spec : PlanSpec
-        The spec to compile.
+        Spec to compile.
     predicted_s : float or None
-        Time by the simulator in s; None where it was not simulated.
+        Simulated time in seconds; None if the candidate was not simulated.
     """
 
     name: str
@@ -204,14 +206,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The candidates to measure at one size.
+    """The candidates to measure at one message size.
 
     Parameters
     ----------
     kept : list of Candidate
-        The best predicted first.
+        Candidates in ascending order of predicted time.
     skipped : int
-        Number of other plans that differ from these and can be compiled.
+        Number of further distinct plans that can be compiled but are not measured.
     """
 
     kept: list[Candidate]
@@ -228,22 +230,22 @@ def select(
 ) -> Selection:
     """Return the candidates whose predicted time is near the best.
 
-    Kept are all within a factor of the best, the best of every family that is not
-    hopeless, and `LEAST_KEPT` in any case. Segments are kept where they are faster
-    than the same in whole messages.
+    Candidates within a factor of the best time are kept, the best one of every family
+    within a larger factor, and at least `LEAST_KEPT`. A segmented variant is kept only
+    if it is predicted to be faster than the same form with whole messages.
 
     Parameters
     ----------
     spec : PlanSpec
-        Its machine and collective count.
+        Only its machine and its collective are used.
     keep_within : float
         Factor of the best predicted time within which candidates are kept.
     spread : callable
-        Where to estimate and simulate; the result does not depend on it.
+        Map function that runs estimates and simulations; it does not affect the result.
     at_most : int, optional
-        Keep no more, the best predicted.
+        Largest number of candidates to keep.
     beside_cores : int, optional
-        Cores of a node, for calls that overlap computation: see `overlapping`.
+        Cores per node, for calls that overlap computation; see `overlapping`.
     """
     entries = list_entries(spec, spread)
     if beside_cores is not None:
@@ -266,37 +268,39 @@ def select(
         machine = spec.machine.replace(cores=beside_cores)
         kept = overlapping(spec.replace(machine=machine), kept, at_most)
     kept = kept[:at_most]
-    # What was simulated in vain cannot be compiled.
-    n_there = sum(makespans.get(entry.name, 0.0) is not None for entry in entries)
-    return Selection(kept, max(0, n_there - len(kept)))
+    # A simulation without a result means that the plan cannot be compiled.
+    n_compilable = sum(makespans.get(entry.name, 0.0) is not None for entry in entries)
+    return Selection(kept, max(0, n_compilable - len(kept)))
 
 
 def overlapping(
     spec: PlanSpec, candidates: Sequence[Candidate], at_most: int | None = None
 ) -> list[Candidate]:
-    """Return what is worth measuring beside computation: candidates, and where they progress.
+    """Return the candidates to measure beside computation, with their progress placements.
 
-    Each progresses on the communication cores by every policy that differs. A tree is always
-    among them, also with levels nearest the leaves on the ranks' own cores.
+    Each candidate is combined with every placement policy that makes a difference on the
+    machine. Tree algorithms are always included, also with the levels nearest the leaves
+    on the ranks' own cores.
 
     Parameters
     ----------
     spec : PlanSpec
-        Whose machine has the cores.
+        Spec whose machine has the communication cores.
     candidates : sequence of Candidate
-        The best for blocking calls that `starts_alone` admits, of the same collective.
+        Best candidates of the same collective for blocking calls, all of which
+        `starts_alone` admits.
     at_most : int, optional
-        Return no more; trees stay.
+        Largest number of candidates to return; trees are dropped last.
     """
     machine, kind = spec.machine, spec.collective.planned_kind
-    own = {one.name: replace(one, spec=one.spec.replace(machine=machine)) for one in candidates}
+    by_name = {one.name: replace(one, spec=one.spec.replace(machine=machine)) for one in candidates}
     trees = [
-        own.pop(name)
-        if name in own
+        by_name.pop(name)
+        if name in by_name
         else Candidate(name, "flat", spec.with_method(Method(algorithms=name)))
         for name in (SPLIT.get(kind, ()) if machine.n_ranks > 1 else ())
     ]
-    others = list(own.values())
+    others = list(by_name.values())
     if any(len(free) for free in CorePlacement.of(machine).free):
         highest = min(MOST_LEVELS, int(tree_height(machine.n_ranks)) - 1)
         split = [
@@ -310,7 +314,7 @@ def overlapping(
 
 
 def _placed(candidates: Sequence[Candidate], machine: Machine) -> list[Candidate]:
-    """Return candidates with progress placed by each policy that differs on a machine."""
+    """Return the candidates with each placement policy that makes a difference on a machine."""
     policies = POLICIES[1:] if machine.numa_domains > 1 else POLICIES[2:]
     return [
         _progressing(one, policy, "place_progress", policy=policy)
@@ -320,30 +324,33 @@ def _placed(candidates: Sequence[Candidate], machine: Machine) -> list[Candidate
 
 
 def _progressing(candidate: Candidate, suffix: str, name: str, **options: Any) -> Candidate:
-    """Return a candidate with the pass that moves its progress, before those it has."""
+    """Return a candidate with a progress pass inserted before its other passes."""
     choice = PassChoice(name=name, options=options)
     spec = candidate.spec.replace(passes=(choice, *candidate.spec.passes))
     return replace(candidate, name=f"{candidate.name} {suffix}", spec=spec)
 
 
 def starts_alone(spec: PlanSpec) -> bool:
-    """Return whether a rank can start a plan without meeting the others, as calls must.
+    """Return whether a rank can start a plan without synchronizing with other ranks.
 
-    They would have to meet for memory that they share, or for communicators of native
-    components.
+    A non-blocking call must be able to. Plans that share memory or that have native
+    components cannot: their ranks allocate memory or create communicators together.
     """
     names = spec.method.named_algorithms(spec.collective.planned_kind)
     return spec.transport == MESSAGES and all(name != NATIVE for _, name in names)
 
 
 def _gains(entry: Entry, found: Mapping[str, float]) -> bool:
-    """Return whether it is whole, or faster than the same in whole messages."""
+    """Return whether an entry has whole messages, or is faster than its form with whole ones."""
     whole_s = found.get(entry.form.name, inf)
     return entry.name == entry.form.name or found[entry.name] < whole_s
 
 
 def list_entries(spec: PlanSpec, spread: Spread) -> list[Entry]:
-    """Return every different plan that can be estimated, by its first name."""
+    """Return an entry for every distinct plan that can be estimated.
+
+    Of several entries with the same plan, the first is kept.
+    """
     questions = [
         Question(form, spec, SEGMENTS if form.has_segments else (), MAX_TASKS)
         for form in all_variants(spec)
@@ -352,8 +359,8 @@ def list_entries(spec: PlanSpec, spread: Spread) -> list[Entry]:
     for entry in estimate_all(questions, spread, {}):
         if not isinstance(entry, NotEstimated):
             passes, transport = entry.form.method.passes, entry.spec.transport
-            who = NATIVE if entry.form.is_native else ""
-            identity = (entry.estimate.identity, who, str(transport), *map(str, passes))
+            native = NATIVE if entry.form.is_native else ""
+            identity = (entry.estimate.identity, native, str(transport), *map(str, passes))
             different.setdefault(identity, entry)
     return list(different.values())
 
@@ -361,14 +368,20 @@ def list_entries(spec: PlanSpec, spread: Spread) -> list[Entry]:
 def _simulate_near(
     entries: Sequence[Entry], limit: float, keep_within: float, spread: Spread
 ) -> dict[str, float | None]:
-    """Simulate in waves, the cheapest by closed form first, what may be near the best."""
+    """Simulate the entries that may be near the best, in waves of ascending estimates.
+
+    Returns
+    -------
+    dict
+        Simulated makespans in seconds by name; None for plans that cannot be compiled.
+    """
     found: dict[str, float | None] = {}
     queue = [e for e in entries if e.estimate.n_tasks <= MAX_TASKS]
     queue.sort(key=lambda entry: entry.estimate.price_s)
     for n in (*WAVES, None):
         best_s = min((s for s in found.values() if s is not None), default=None)
         if best_s is not None:
-            # Closed forms hold for messages that no pass rewrites.
+            # The closed-form estimates hold only for messages that no pass rewrites.
             queue = [
                 entry
                 for entry in queue

@@ -1,4 +1,4 @@
-"""One run at a time on a table, which ends if the process that started it is killed."""
+"""Exclusive access of a tuning run to its table, and the end of orphaned ranks."""
 
 from __future__ import annotations
 
@@ -17,23 +17,32 @@ from collplan.executors.mpi.host.processes import die_with
 from collplan.specs.errors import CollplanError
 
 STARTER: Final = "COLLPLAN_TUNE_STARTER"
-"""Environment variable by which a process that starts ranks tells them its host and id."""
+"""Environment variable with the host name and process id of the process that started the ranks."""
 PATIENCE_S: Final = 20.0
-"""Time that a new run waits for an old one that is ending."""
+"""Time that a new run waits for an earlier one to end, in seconds."""
 
-_POLL_S: Final = 0.2
-_LOOK_S: Final = 1.0
-_FIRST: Final = 1
+_LOCK_POLL_S: Final = 0.2
+_PARENT_POLL_S: Final = 1.0
+_INIT_PID: Final = 1
 
 
 @contextmanager
 def claimed(output: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
-    """Keep other runs away from a table; the kernel forgets the claim of a process that ends.
+    """Hold an exclusive lock on a table while it is tuned.
+
+    The kernel releases the lock of a process that ends.
+
+    Parameters
+    ----------
+    output : Path
+        Path of the table.
+    patience_s : float
+        Time to wait for another run to release the lock, in seconds.
 
     Raises
     ------
     CollplanError
-        If another run has it and does not end.
+        If another run still holds the lock, or the lock file cannot be written.
     """
     path = output.with_name(f".{output.name}.lock")
     try:
@@ -61,24 +70,24 @@ def _lock(descriptor: int, output: Path, patience_s: float) -> None:
                 raise CollplanError(
                     f"{output}: another run is tuning it; wait for that, or give another --output"
                 ) from None
-            time.sleep(_POLL_S)
+            time.sleep(_LOCK_POLL_S)
 
 
 def name_starter() -> str:
-    """Return what `STARTER` has to say to name this process."""
+    """Return the value of `STARTER` that names this process."""
     return f"{platform.node()} {os.getpid()}"
 
 
 def end_with_parents() -> None:
-    """Let this process end soon after its parent, or the process that `STARTER` names here.
+    """End this process soon after its parent, or after the process that `STARTER` names.
 
-    A launcher that is killed cannot stop what it has launched; a rank that is left
-    would wait for the others for ever.
+    A launcher that is killed cannot stop the ranks that it has launched, and a rank that
+    is left over would wait for the others forever.
     """
     host, _, pid = os.environ.get(STARTER, "").rpartition(" ")
     starter = int(pid) if host == platform.node() and pid.isdecimal() else None
     if starter is not None and "OMPI_COMM_WORLD_SIZE" not in os.environ:
-        # While MPI starts, no other thread of Python's runs, so that `_watch` may come too late.
+        # MPI_Init holds the interpreter lock, so `_watch` may not run while MPI starts.
         die_with(os.getppid(), signal.SIGKILL)
     threading.Thread(
         target=_watch, args=(os.getppid(), starter), name="parents", daemon=True
@@ -86,10 +95,10 @@ def end_with_parents() -> None:
 
 
 def _watch(parent: int, starter: int | None) -> None:
-    # With a starter there was another parent than the system's first process.
-    is_orphan = starter is not None and parent == _FIRST
+    # A rank that has a starter but whose parent is init has lost its parent already.
+    is_orphan = starter is not None and parent == _INIT_PID
     while not is_orphan and os.getppid() == parent and (starter is None or _is_alive(starter)):
-        time.sleep(_LOOK_S)
+        time.sleep(_PARENT_POLL_S)
     os._exit(1)
 
 

@@ -1,4 +1,7 @@
-"""Failures of candidates that end a run: a file that outlives the processes, and a watchdog."""
+"""A crash log that outlives a tuning run, and a watchdog for calls that do not end.
+
+From the log, the next run learns which candidate ended the last one, and leaves it out.
+"""
 
 from __future__ import annotations
 
@@ -19,32 +22,37 @@ from collplan.executors.mpi.together import FORWARDING_S
 from collplan.specs.errors import CollplanError
 
 NOTE_BYTES: Final = 1024
-"""The note, written over and over; behind it is what went wrong, as ranks append it."""
+"""Size of the note on the current candidate, at the start of the file.
+
+Rank 0 overwrites the note; any rank appends the failures that it detects behind it.
+"""
 MOST_ENDS: Final = 3
-"""Number of runs that may end in a candidate without a known reason before it has failed."""
-_SAID: Final = "collplan: "
+"""Number of runs that end for no known reason in a candidate, after which it has failed."""
+_BLAMED: Final = "collplan: "
 _FAULT: Final = "Fatal Python error: "
 _ABORTED: Final = "Aborted"
-"""No fault of who is aborted: libraries end so when another rank is gone."""
+"""Fault that is not blamed on a candidate: MPI libraries abort when another rank has ended."""
 EXIT_STATUS: Final = 3
-"""Of a rank that gives up; the launcher then ends all others."""
-_LOOK_S: Final = 1.0
+"""Exit status of a rank that gives up; the launcher then ends all other ranks."""
+_POLL_S: Final = 1.0
 _LONGEST_STEP_S: Final = 2.0
-"""Longest time between two checks that counts; the process may have been stopped in between."""
+"""Longest time that counts between two checks, as the process may have been stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A candidate at a point.
+    """A candidate that is being tried.
 
     Parameters
     ----------
     sweep : str
-        The goal, in words.
+        Name of the sweep, as `Goal` writes it.
     bytes : int
+        Message size in bytes.
     candidate : str
+        Name of the candidate.
     n_ended : int
-        How many runs ended while it ran, for no known reason.
+        Number of runs that ended for no known reason while this candidate ran.
     """
 
     sweep: str
@@ -53,23 +61,24 @@ class Attempt:
     n_ended: int = 0
 
     def failed(self, reason: str) -> Failure:
-        """Return the failure of this candidate for a reason in words."""
+        """Return the failure of this candidate for the given reason."""
         return Failure(self.sweep, self.bytes, self.candidate, reason)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A candidate that made a run end, or did not end itself; it is left out of its sweep.
+    """A candidate that crashed or did not end; the rest of its sweep is measured without it.
 
     Parameters
     ----------
     sweep : str
-        The goal, in words.
+        Name of the sweep, as `Goal` writes it.
     bytes : int
-        At which size it was.
+        Message size in bytes at which it failed.
     candidate : str
+        Name of the candidate.
     reason : str
-        In words.
+        Reason, as it is shown to users.
     """
 
     sweep: str
@@ -78,7 +87,7 @@ class Failure:
     reason: str
 
     def __str__(self) -> str:
-        """Say in one line what failed, and how."""
+        """Return one line that names the candidate and the reason of its failure."""
         return f"{self.sweep}, {self.bytes} bytes: {self.candidate}: {self.reason}"
 
 
@@ -86,15 +95,15 @@ Noted = TypeVar("Noted", Attempt, Failure)
 
 
 class CrashLog:
-    """The file beside an output that says what is being tried.
+    """A file beside the table that names the candidate that is being tried.
 
-    Rank 0 notes it; whatever rank finds a fault appends it, or the handler of fatal signals.
-    The kernel keeps what was written when processes are killed.
+    Rank 0 writes a note of the candidate. Any rank, or its handler of fatal signals,
+    appends the failures that it detects. What was written survives the end of processes.
 
     Parameters
     ----------
     output : Path
-        The table.
+        Path of the table.
     """
 
     def __init__(self, output: Path) -> None:
@@ -104,18 +113,26 @@ class CrashLog:
         self._faults: int | None = None
 
     def find(self) -> Failure | Attempt | None:
-        """Return who made the last run end: for sure, or maybe; None where nobody did."""
+        """Return the candidate that ended the last run.
+
+        Returns
+        -------
+        Failure or Attempt or None
+            A failure if the reason is known or too many runs have ended in the candidate;
+            an attempt if the run ended while the candidate ran, for an unknown reason;
+            None if no candidate ended the run.
+        """
         try:
             content = self.path.read_bytes()
         except OSError:
             return None
         attempt = _read(content[:NOTE_BYTES], Attempt)
         for line in content[NOTE_BYTES:].decode(errors="replace").splitlines():
-            if line.startswith(_SAID):
-                return _read(line.removeprefix(_SAID), Failure)
-            what = line.removeprefix(_FAULT)
-            if attempt is not None and what != line and what != _ABORTED:
-                return attempt.failed(f"crashed: {what}")
+            if line.startswith(_BLAMED):
+                return _read(line.removeprefix(_BLAMED), Failure)
+            fault = line.removeprefix(_FAULT)
+            if attempt is not None and fault != line and fault != _ABORTED:
+                return attempt.failed(f"crashed: {fault}")
         if attempt is None:
             return None
         ended = replace(attempt, n_ended=attempt.n_ended + 1)
@@ -124,17 +141,17 @@ class CrashLog:
         return ended.failed(f"{MOST_ENDS} runs ended while it ran")
 
     def begin(self, suspect: Attempt | None = None) -> None:
-        """Make the file again; on rank 0.
+        """Create an empty file; rank 0 calls this.
 
         Parameters
         ----------
         suspect : Attempt, optional
-            In which earlier runs ended.
+            Candidate in which earlier runs ended.
 
         Raises
         ------
         CollplanError
-            If it can't be written.
+            If the file can't be written.
         """
         self._suspect = suspect
         flags = os.O_CREAT | os.O_RDWR | os.O_TRUNC
@@ -148,7 +165,10 @@ class CrashLog:
 
     @contextmanager
     def noting_faults(self) -> Iterator[None]:
-        """Append to the file what fatal signals say meanwhile; on every rank that has the file."""
+        """Append the reports of fatal signals in this context to the file.
+
+        Does nothing on ranks that do not see the file.
+        """
         was_enabled = faulthandler.is_enabled()
         try:
             self._faults = os.open(self.path, os.O_WRONLY | os.O_APPEND)
@@ -166,7 +186,7 @@ class CrashLog:
             self._faults = None
 
     def note(self, sweep: str, n_bytes: int, candidate: str) -> None:
-        """Say what is tried from now on; nothing where this is not rank 0."""
+        """Record the candidate that is tried next; only rank 0 writes."""
         if self._note is None:
             return
         attempt = Attempt(sweep, n_bytes, candidate)
@@ -176,21 +196,21 @@ class CrashLog:
         os.pwrite(self._note, text.ljust(NOTE_BYTES), 0)
 
     def clear(self) -> None:
-        """Say that nothing is being tried."""
+        """Record that no candidate is being tried; only rank 0 writes."""
         if self._note is not None:
             os.pwrite(self._note, b" " * NOTE_BYTES, 0)
 
     def blame(self, failure: Failure) -> bool:
-        """Append who failed; return whether nobody was blamed before."""
+        """Append a failure; return whether it is the first one in the file."""
         if self._faults is None:
             return True
-        line = f"{_SAID}{json.dumps(asdict(failure))}\n".encode()
+        line = f"{_BLAMED}{json.dumps(asdict(failure))}\n".encode()
         os.write(self._faults, line)
-        # The end of this rank's own line, even where others have written behind it.
+        # The offset is the end of this rank's line, even if other ranks have appended theirs.
         return os.lseek(self._faults, 0, os.SEEK_CUR) == NOTE_BYTES + len(line)
 
     def remove(self) -> None:
-        """Forget all: no run is under way; nothing where this is not rank 0."""
+        """Close and delete the file at the end of a run; only rank 0 does."""
         if self._note is not None:
             os.close(self._note)
             self._note = None
@@ -205,18 +225,18 @@ def _read(text: bytes | str, form: type[Noted]) -> Noted | None:
 
 
 class Watchdog:
-    """Watches one rank's calls of candidates from a thread.
+    """A thread that ends this rank if a call of a candidate exceeds its time limit.
 
     Parameters
     ----------
     crash_log : CrashLog
-        Where to say what is tried, and who failed.
+        Log of the current candidate and of failures.
     sweep : str
-        The goal, in words.
+        Name of the sweep, as `Goal` writes it.
     n_bytes : int
-        The point.
+        Message size in bytes.
     limit_s : float
-        How long a call may take.
+        Time limit of a call in seconds.
     """
 
     def __init__(self, crash_log: CrashLog, sweep: str, n_bytes: int, limit_s: float) -> None:
@@ -227,7 +247,7 @@ class Watchdog:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch meanwhile."""
+        """Run the thread in this context."""
         thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         thread.start()
         try:
@@ -238,24 +258,24 @@ class Watchdog:
             self._crash_log.clear()
 
     def announce(self, candidate: str | None) -> None:
-        """Say whose turn is next, before ranks meet for it; None for native."""
+        """Record whose turn is next, before the ranks synchronize for it; None for native."""
         if candidate is None:
             self._crash_log.clear()
         else:
             self._crash_log.note(self._sweep, self._n_bytes, candidate)
 
     def begin(self, candidate: str) -> None:
-        """Count from now on how long a call takes; this is quick."""
+        """Start the clock of a call; this takes almost no time itself."""
         self._running = [candidate]
 
     def end(self) -> None:
-        """Count no longer."""
+        """Stop the clock of the call."""
         self._running = None
 
     def _watch(self) -> None:
         seen: list[str] | None = None
         wait = Wait(longest_step_s=_LONGEST_STEP_S)
-        while not self._is_over.wait(_LOOK_S):
+        while not self._is_over.wait(_POLL_S):
             running = self._running
             if running is None or running is not seen:
                 seen = running
@@ -271,7 +291,7 @@ class Watchdog:
         if self._crash_log.blame(failure):
             text = f"collplan: {failure}; the run ends here, the same command goes on without it\n"
             os.write(2, text.encode())
-        # The launcher ends the rank that writes as soon as another one has ended.
+        # As soon as another rank exits, the launcher kills the one that writes the message.
         time.sleep(FORWARDING_S)
-        # Not by MPI: a thread that waits in it may hold its locks.
+        # MPI_Abort could hang: the thread that waits in MPI may hold its locks.
         os._exit(EXIT_STATUS)

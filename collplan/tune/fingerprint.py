@@ -1,4 +1,4 @@
-"""Fingerprint of a tuning table's validity: machine, MPI and versions."""
+"""Fingerprints of the current machine, MPI library and package versions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _CPUS: Final = Path("/proc/cpuinfo")
 
 
 def take_fingerprint(comm: Any, lanes: int | None = None) -> Fingerprint:
-    """Return the fingerprint of the ranks at hand: rank 0's, on all; collective.
+    """Return the fingerprint of rank 0 on all ranks; collective.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        The ranks.
+        Communicator of the ranks.
     lanes : int, optional
         Lanes per node, if known.
     """
@@ -32,7 +32,17 @@ def take_fingerprint(comm: Any, lanes: int | None = None) -> Fingerprint:
 
 
 def fingerprint_of(library: str, n_nodes: int, lanes: int | None = None) -> Fingerprint:
-    """Return the fingerprint of this machine, given the MPI library's name and the nodes in use."""
+    """Return the fingerprint of this machine.
+
+    Parameters
+    ----------
+    library : str
+        Name and version of the MPI library.
+    n_nodes : int
+        Number of nodes in use.
+    lanes : int, optional
+        Lanes per node, if known.
+    """
     return Fingerprint(
         cpu=cpu_model(),
         cores_per_node=os.cpu_count() or 1,
@@ -45,7 +55,7 @@ def fingerprint_of(library: str, n_nodes: int, lanes: int | None = None) -> Fing
 
 
 def cpu_model() -> str:
-    """Return the processors' model, as the system calls it."""
+    """Return the model name of the processors, as the operating system reports it."""
     try:
         lines = _CPUS.read_text().splitlines()
     except OSError:
@@ -55,7 +65,7 @@ def cpu_model() -> str:
 
 
 def launcher_name(environ: Mapping[str, str] = os.environ) -> str:
-    """Return the family of what started this rank, ``none`` where it started by itself.
+    """Return the family of the launcher of this rank, or ``none`` if it has no launcher.
 
     Examples
     --------

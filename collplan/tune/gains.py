@@ -1,4 +1,4 @@
-"""Gains of plans for the collectives that a program called."""
+"""Time that plans would save in the collectives that a program called."""
 
 from __future__ import annotations
 
@@ -16,35 +16,37 @@ from collplan.tune.sweep import Placement
 from collplan.tune.table import TuningTable
 
 MOST_COMPARED: Final = 12
-"""Rows that the model compares candidates for: those of the most time."""
+"""Number of rows, in descending order of time, for which candidates are simulated."""
 SECONDS: Final = 3.0
-"""Time for the simulations of one row, per processor, in seconds."""
+"""Time limit of the simulations for one row, per processor, in seconds."""
 _COUNTED: Final = ("collective", "ranks", "least_bytes", "most_bytes", "calls", "seconds")
 LEAST_FACTOR: Final = 1.05
-"""Factor from which a plan is called faster."""
+"""Least speed-up by the model at which a plan is reported as faster than native."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Calls of a collective, and what a plan would gain.
+    """Calls of a collective with similar sizes, and the speed-up of the best plan for them.
 
     Parameters
     ----------
     collective : str
-        Its kind, or the name of a call that no plan covers.
+        Kind of the collective, or the name of a call that no plan covers.
     ranks : int
-        Of the communicator.
+        Number of ranks of the communicator.
     least_bytes, most_bytes : int
-        Of MPI's count; where counts differ per rank, of what rank 0 sends.
+        Smallest and largest message size in bytes: of the vector or of one block, or,
+        where counts differ per rank, of all elements that rank 0 sends.
     calls : int
+        Number of calls on rank 0.
     seconds : float
-        On rank 0, in all.
+        Total time of the calls on rank 0 in seconds.
     plan : str or None
-        The best; None where native stays, or nothing is known.
+        Label of the best plan; None if native is the best or the best is unknown.
     factor : float or None
-        How many times faster than native it is; None where nothing is known.
+        Speed-up of the plan over native; None if it is unknown.
     how : str
-        How that is known, or why it is not.
+        Source of the speed-up, or the reason why it is unknown.
     """
 
     collective: str
@@ -59,13 +61,13 @@ class Gain:
 
     @property
     def saved_s(self) -> float:
-        """Seconds that the plan would save rank 0, if its calls wait for nobody."""
+        """Seconds that the plan would save on rank 0, if no call waits for late ranks."""
         if self.plan is None or self.factor is None:
             return 0.0
         return self.seconds * (1 - 1 / self.factor)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields as what JSON can hold."""
+        """Return the fields and the time saved, as values for JSON."""
         return asdict(self) | {"saved_s": self.saved_s}
 
 
@@ -75,46 +77,48 @@ def gains_of(
     table: TuningTable | None,
     machine: Machine | None,
 ) -> list[Gain]:
-    """Return what plans would gain, those of the most time first.
+    """Return the gains of a program's collectives, in descending order of time.
+
+    Rows are merged whose sizes have the same power of two.
 
     Parameters
     ----------
     rows : iterable of mapping
-        Of `Statistics.as_dict`, by size.
+        Rows of `Statistics.as_dict`, one per size.
     n_ranks : int
-        Of the program.
+        Number of ranks of the program.
     table : TuningTable or None
-        Whose measured times decide.
+        Table whose measured times decide.
     machine : Machine or None
-        Where there is no table, the machine whose model decides; by default one node.
+        Machine whose cost model decides if there is no table; one node by default.
     """
-    found: dict[tuple[str, int, int], dict[str, Any]] = {}
+    merged: dict[tuple[str, int, int], dict[str, Any]] = {}
     for row in rows:
         key = row["collective"], row["ranks"], row["most_bytes"].bit_length()
-        one = found.setdefault(key, dict(row) | {"calls": 0, "seconds": 0.0})
-        one["least_bytes"] = min(one["least_bytes"], row["least_bytes"])
-        one["most_bytes"] = max(one["most_bytes"], row["most_bytes"])
-        one["calls"] += row["calls"]
-        one["seconds"] += row["seconds"]
+        total = merged.setdefault(key, dict(row) | {"calls": 0, "seconds": 0.0})
+        total["least_bytes"] = min(total["least_bytes"], row["least_bytes"])
+        total["most_bytes"] = max(total["most_bytes"], row["most_bytes"])
+        total["calls"] += row["calls"]
+        total["seconds"] += row["seconds"]
     gains = []
-    for i, row in enumerate(sorted(found.values(), key=lambda row: -float(row["seconds"]))):
-        here = _machine_of(row["ranks"], n_ranks, machine)
-        why = _why_unknown(row, here)
+    for i, row in enumerate(sorted(merged.values(), key=lambda row: -float(row["seconds"]))):
+        own_machine = _machine_of(row["ranks"], n_ranks, machine)
+        how = _why_unknown(row, own_machine)
         plan, factor = None, None
-        if why is None and here is not None:
+        if how is None and own_machine is not None:
             if table is not None:
-                plan, factor, why = _by_table(row, here, table)
+                plan, factor, how = _by_table(row, own_machine, table)
             elif i < MOST_COMPARED:
-                plan, factor, why = _by_model(row, here)
+                plan, factor, how = _by_model(row, own_machine)
             else:
-                why = f"not compared: {MOST_COMPARED} others take longer"
+                how = f"not compared: {MOST_COMPARED} other rows take more time"
         counted = {name: row[name] for name in _COUNTED}
-        gains.append(Gain(**counted, plan=plan, factor=factor, how=why or ""))
+        gains.append(Gain(**counted, plan=plan, factor=factor, how=how or ""))
     return gains
 
 
 def _machine_of(ranks: int, n_ranks: int, machine: Machine | None) -> Machine | None:
-    """Return where the ranks of a communicator are; None if that is not known."""
+    """Return the machine of a communicator's ranks; None if their placement is unknown."""
     if machine is None:
         return Machine(ranks_per_node=ranks)
     if machine.n_ranks == ranks == n_ranks:
@@ -124,47 +128,47 @@ def _machine_of(ranks: int, n_ranks: int, machine: Machine | None) -> Machine | 
     return None
 
 
-def _why_unknown(row: Mapping[str, Any], here: Machine | None) -> str | None:
-    """Return why nothing is known of calls, None if something may be."""
+def _why_unknown(row: Mapping[str, Any], machine: Machine | None) -> str | None:
+    """Return the reason why the gain of a row is unknown, None if it may be known."""
     kind = row["collective"]
     if kind not in COLLECTIVES:
         if kind[:1] == "I" and kind[1:] in COLLECTIVES:
-            return "time to start it: tune beside a computation"
+            return "only the start of the call was timed: tune it with --computation"
         return str(row["why"])
     if COLLECTIVES[kind].regular is not None:
         return "counts differ per rank: compare a spec that has them"
     if row["ranks"] == 1:
         return "one rank alone"
-    if here is None:
-        return "where the ranks of this communicator are is not known"
+    if machine is None:
+        return "the placement of this communicator's ranks is not known"
     return "nothing to move" if row["most_bytes"] == 0 and kind != "barrier" else None
 
 
 def _by_table(
-    row: Mapping[str, Any], here: Machine, table: TuningTable
+    row: Mapping[str, Any], machine: Machine, table: TuningTable
 ) -> tuple[str | None, float | None, str]:
-    """Return the table's choice, its gain, and why."""
-    kind, placement = row["collective"], Placement.of_nodes(here.rank_to_node)
+    """Return the plan that the table chooses, its speed-up, and the source of both."""
+    kind, placement = row["collective"], Placement.of_nodes(machine.rank_to_node)
     commutes = True if COLLECTIVES[kind].has_op else None
-    found = table.decide(kind, row["most_bytes"], row["ranks"], placement, commutes)
+    decision = table.decide(kind, row["most_bytes"], row["ranks"], placement, commutes)
     factor = None
-    if found.native_s is not None and found.chosen_s:
-        factor = found.native_s / found.chosen_s
-    return None if found.choice.native else found.label, factor, found.why
+    if decision.native_s is not None and decision.chosen_s:
+        factor = decision.native_s / decision.chosen_s
+    return None if decision.choice.native else decision.label, factor, decision.why
 
 
-def _by_model(row: Mapping[str, Any], here: Machine) -> tuple[str | None, float | None, str]:
-    """Return the best candidate of the model, its gain, and why."""
+def _by_model(row: Mapping[str, Any], machine: Machine) -> tuple[str | None, float | None, str]:
+    """Return the fastest plan by the cost model, its speed-up, and the source of both."""
     kind, size = row["collective"], row["most_bytes"]
     try:
         with explaining():
-            # Of reductions the datatype is not known: elements of four bytes stand for all.
-            own = {"kind": kind, "count": size, "datatype": "uint8"}
+            # The datatypes of reductions are unknown; float32 stands for all.
+            fields = {"kind": kind, "count": size, "datatype": "uint8"}
             if COLLECTIVES[kind].has_op:
-                own |= {"count": -(-size // 4), "datatype": "float32"}
+                fields |= {"count": -(-size // 4), "datatype": "float32"}
             known = COLLECTIVES[kind].model_fields
-            collective = validate_collective({name: own[name] for name in own if name in known})
-            spec = PlanSpec(machine=here, collective=collective)
+            collective = validate_collective({k: v for k, v in fields.items() if k in known})
+            spec = PlanSpec(machine=machine, collective=collective)
         found = compare([spec], seconds=SECONDS)
     except CollplanError as error:
         return None, None, f"not compared: {error}"

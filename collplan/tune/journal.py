@@ -1,4 +1,4 @@
-"""The journal of a tuning run: a file beside the table from which a killed run goes on."""
+"""Journals of tuning runs: a file beside the table from which an interrupted run continues."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from collplan.tune.trial import Verdict
 FORMAT: Final = "collplan-tuning"
 VERSION: Final = 1
 SUFFIX: Final = ".part"
-AGAIN: Final = "or start over with --restart"
+OR_RESTART: Final = "or start over with --restart"
+"""Last part of messages about files that a run cannot continue."""
 
 
 class Journal:
-    """The unfinished table of one output file, and with which arguments it was begun.
+    """A file with an unfinished table and the arguments with which its run was started.
 
     Parameters
     ----------
     output : Path
-        Where the table goes when it is complete.
+        Path of the complete table.
     arguments : mapping
-        Everything that decides what is measured, as JSON can hold it.
+        All arguments that affect what is measured, as values for JSON.
     """
 
     def __init__(self, output: Path, arguments: Mapping[str, Any]) -> None:
@@ -40,17 +41,17 @@ class Journal:
         self._arguments = dict(arguments)
 
     def read(self, fingerprint: Fingerprint) -> State | None:
-        """Return the state there is already; None if there is none.
+        """Return the state that the journal holds; None if there is no journal.
 
         Parameters
         ----------
         fingerprint : Fingerprint
-            Of the machine and the software at hand.
+            Fingerprint of the current machine and software.
 
         Raises
         ------
         CollplanError
-            If it was begun with other arguments, or elsewhere.
+            If the journal was started with other arguments or on another machine.
         """
         if not self.path.exists():
             return None
@@ -61,7 +62,7 @@ class Journal:
             if before != now:
                 raise CollplanError(
                     f"{self.path}: was begun with {name} {_shown(before)}, now it is "
-                    f"{_shown(now)}; give the same to go on, {AGAIN}"
+                    f"{_shown(now)}; give the same to go on, {OR_RESTART}"
                 )
         table = parse_table(document["table"], source=str(self.path))
         check_fingerprint(self.path, table.fingerprint, fingerprint)
@@ -69,7 +70,7 @@ class Journal:
         return State(table, tuple(document["wrong"]), failures)
 
     def write(self, state: State) -> None:
-        """Take the place of what was written before, whole or not at all."""
+        """Replace the file atomically by one that holds the given state."""
         document = {
             "format": FORMAT,
             "version": VERSION,
@@ -81,7 +82,7 @@ class Journal:
         write_text(self.path, json.dumps(document) + "\n")
 
     def remove(self) -> None:
-        """Forget everything: the table is complete, or will be begun again."""
+        """Delete the file, when the table is complete or is started over."""
         self.path.unlink(missing_ok=True)
 
     def _load(self) -> dict[str, Any]:
@@ -94,18 +95,19 @@ class Journal:
         known = isinstance(document, dict) and (document.get("format"), document.get("version"))
         if known != (FORMAT, VERSION):
             raise CollplanError(
-                f"{self.path}: is not an unfinished tuning of this collplan; remove it, {AGAIN}"
+                f"{self.path}: is not an unfinished tuning of this collplan; "
+                f"remove it, {OR_RESTART}"
             )
         return dict(document)
 
 
 def read_complete(output: Path, fingerprint: Fingerprint) -> TuningTable | None:
-    """Return the table that is there already; None if there is none.
+    """Return the table that exists at the output path; None if there is no file.
 
     Raises
     ------
     CollplanError
-        If there is something else, or a table of another machine or software.
+        If the file is not a table, or a table of another machine or software.
     """
     if not output.exists():
         return None
@@ -113,23 +115,21 @@ def read_complete(output: Path, fingerprint: Fingerprint) -> TuningTable | None:
         table = load_table(output)
     except CollplanError as error:
         raise CollplanError(
-            f"{error}: it would be replaced; give another --output, {AGAIN}"
+            f"{error}: it would be replaced; give another --output, {OR_RESTART}"
         ) from None
     check_fingerprint(output, table.fingerprint, fingerprint)
     return table
 
 
 def check_fingerprint(path: Path, before: Fingerprint, now: Fingerprint) -> None:
-    """See that a file was measured here.
+    """Raise `CollplanError` if a file was measured with another fingerprint.
 
-    Raises
-    ------
-    CollplanError
-        Naming the first field that differs, and both values.
+    The message names the first field that differs, and both values.
     """
     for name, old, new in before.differences(now):
         raise CollplanError(
-            f"{path}: was measured with {name} {old}, here is {new}; give another --output, {AGAIN}"
+            f"{path}: was measured with {name} {old}, here is {new}; "
+            f"give another --output, {OR_RESTART}"
         )
 
 
@@ -141,16 +141,17 @@ def _shown(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """An unfinished table, what was found wrong, and who failed.
+    """An unfinished table, the wrong results that were found, and the failed candidates.
 
     Parameters
     ----------
     table : TuningTable
-        With sweeps of earlier runs that others are added to.
+        Unfinished table; it also holds the sweeps of the table that is added to.
     wrong : tuple of str
-        Candidates whose results were wrong: where, at which size, the first element.
+        Lines that name a sweep, a size, a candidate with wrong results, and the first
+        wrong element.
     failures : tuple of Failure
-        Candidates that are tried no more.
+        Candidates that crashed or did not end, and are not tried again.
     """
 
     table: TuningTable
@@ -158,16 +159,16 @@ class State:
     failures: tuple[Failure, ...] = ()
 
     def sweep_of(self, goal: Goal) -> Sweep:
-        """Return what is measured of a goal."""
+        """Return the sweep of a goal with the points measured thus far."""
         return goal.find(self.table) or goal.empty_sweep()
 
     def missing(self, goal: Goal) -> list[int]:
-        """Return the sizes that are not measured yet."""
+        """Return the message sizes of a goal, in bytes, that are not measured yet."""
         known = {point.bytes for point in self.sweep_of(goal).points}
         return [size for size in goal.sizes if size not in known]
 
     def failed_of(self, goal: Goal) -> dict[str, str]:
-        """Return the candidates that failed at any size of a goal, and how."""
+        """Return the reasons by candidate, for candidates that failed at any size of a goal."""
         return {
             one.candidate: f"at {one.bytes} bytes: {one.reason}"
             for one in self.failures
@@ -175,7 +176,19 @@ class State:
         }
 
     def after(self, goal: Goal, n_bytes: int, selection: Selection, verdict: Verdict) -> State:
-        """Return the state with one more point."""
+        """Return the state with one more point.
+
+        Parameters
+        ----------
+        goal : Goal
+            Sweep of the point.
+        n_bytes : int
+            Message size in bytes.
+        selection : Selection
+            Candidates that were to be measured.
+        verdict : Verdict
+            Measured times, winner and wrong results.
+        """
         specs = {candidate.name: candidate.spec for candidate in selection.kept}
         choices = {
             name: NATIVE if name == NATIVE_LABEL else Choice.of(specs[name])
@@ -191,18 +204,18 @@ class State:
             failed=failed | wrong or None,
         )
         before = self.sweep_of(goal)
-        crowd = max(verdict.ranks_per_core, before.ranks_per_core or 1.0)
+        ranks_per_core = max(verdict.ranks_per_core, before.ranks_per_core or 1.0)
         sweep = before.replace(
             points=tuple(sorted((*before.points, point), key=lambda p: p.bytes)),
             choices=before.choices | choices,
-            ranks_per_core=crowd if crowd > 1 else None,
+            ranks_per_core=ranks_per_core if ranks_per_core > 1 else None,
         )
         known = {point.bytes for point in sweep.points}
         sweep = sweep.replace(complete=known >= {*goal.sizes})
         sweeps = [sweep if other == before else other for other in self.table.sweeps]
         sweeps += [] if before in self.table.sweeps else [sweep]
-        found = [f"{goal}, {n_bytes} bytes: {who}: {at}" for who, at in verdict.wrong.items()]
-        return State(self.table.replace(sweeps=tuple(sweeps)), (*self.wrong, *found), self.failures)
+        lines = [f"{goal}, {n_bytes} bytes: {name}: {at}" for name, at in verdict.wrong.items()]
+        return State(self.table.replace(sweeps=tuple(sweeps)), (*self.wrong, *lines), self.failures)
 
 
 def open_state(
@@ -214,25 +227,29 @@ def open_state(
     restart: bool,
     crash_log: CrashLog | None = None,
 ) -> State:
-    """Return what there is already: in the journal, or the table that is added to.
+    """Return the state from which a run starts.
+
+    This is the state of the journal if there is one, else that of the table at the output
+    path if there is one, else an empty state.
 
     Parameters
     ----------
     journal : Journal
     goals : sequence of Goal
-        What is asked for.
+        Sweeps to measure.
     job : TuningJob
     now : Fingerprint
-        Of the machine and the software at hand.
+        Fingerprint of the current machine and software.
     restart : bool
-        Whether to begin with nothing.
+        Whether to ignore the files of earlier runs.
     crash_log : CrashLog, optional
-        The candidates that may have ended the last run; begun again.
+        Log that names the candidate that ended the last run, if one did; a new log is
+        created in its place.
 
     Raises
     ------
     CollplanError
-        If there are files that this is no continuation of.
+        If this run cannot continue the files that exist.
     """
     empty = TuningTable(
         fingerprint=now, numa_domains=job.numa_domains, network=job.network, sweeps=()
@@ -243,13 +260,13 @@ def open_state(
         state = State(_to_add_to(table, goals, empty, journal, job.again))
     state = state or State(empty)
     if restart:
-        # Whoever goes on must not add to the table that is to be replaced.
+        # If this run is killed, the next one must not add to the table that is being replaced.
         journal.write(state)
-    return state if crash_log is None else _blaming(state, journal, crash_log, restart)
+    return state if crash_log is None else _with_last_failure(state, journal, crash_log, restart)
 
 
-def _blaming(state: State, journal: Journal, crash_log: CrashLog, restart: bool) -> State:
-    """Return a state that knows what ended the last run; the file is begun again."""
+def _with_last_failure(state: State, journal: Journal, crash_log: CrashLog, restart: bool) -> State:
+    """Add the candidate that ended the last run to a state, and create a new crash log."""
     found = None if restart else crash_log.find()
     if isinstance(found, Failure) and found not in state.failures:
         state = replace(state, failures=(*state.failures, found))
@@ -261,12 +278,13 @@ def _blaming(state: State, journal: Journal, crash_log: CrashLog, restart: bool)
 def _to_add_to(
     table: TuningTable, goals: Sequence[Goal], empty: TuningTable, journal: Journal, again: bool
 ) -> TuningTable:
-    """Return the table without what is to be measured again.
+    """Return the table that is added to, without the sweeps that are measured again.
 
     Raises
     ------
     CollplanError
-        If sweeps of other types are in the way, or the model's machine is another.
+        If the table was tuned for another machine model, or has sweeps of the same
+        collectives with another datatype, operation or computation.
     """
     path = journal.output
     for what, before, here in (
@@ -275,10 +293,12 @@ def _to_add_to(
         ("network", table.network, empty.network),
     ):
         if before != here:
-            values = "" if what == "network" else f" {before}, here it is {here}"
+            other = (
+                "another network" if what == "network" else f"{what} {before}, here it is {here}"
+            )
             raise CollplanError(
-                f"{path}: was tuned for a machine of other {what}{values}; give the same "
-                f"--machine to add to it, another --output, {AGAIN}"
+                f"{path}: was tuned for a machine with {other}; give the same "
+                f"--machine to add to it, another --output, {OR_RESTART}"
             )
     rivals = [goal.find(table, of_rival=True) for goal in goals]
     for goal, rival in zip(goals, rivals, strict=True):
@@ -288,8 +308,8 @@ def _to_add_to(
                 f"{path}: has {goal} measured with {there}, not {own}; say --again to replace it, "
                 f"or give another --output"
             )
-    gone = [*rivals, *(goal.find(table) for goal in goals)] if again else []
-    kept = tuple(sweep for sweep in table.sweeps if sweep not in gone)
+    dropped = [*rivals, *(goal.find(table) for goal in goals)] if again else []
+    kept = tuple(sweep for sweep in table.sweeps if sweep not in dropped)
     return table.replace(sweeps=kept, n_sweeps=None)
 
 

@@ -1,4 +1,4 @@
-"""Options of tuning: collectives, ranks, sizes, and precision."""
+"""Tuning options: collectives, numbers of ranks, message sizes, and precision."""
 
 from __future__ import annotations
 
@@ -17,38 +17,41 @@ from collplan.tune.table import TuningTable
 
 @dataclass(frozen=True, slots=True)
 class TuningJob:
-    """A tuning job: collectives, sizes, ranks and precision.
+    """Everything that a tuning run is to measure.
 
     Parameters
     ----------
     collectives : tuple of Collective
-        Each kind once, with datatype and operation. A count does not matter; counts that
-        differ per rank are scaled to each size.
+        Collectives with datatype and operation, each kind once. Their counts are ignored;
+        counts that differ per rank are scaled to each message size.
     sizes : tuple of int
-        Bytes of MPI's count, or of all blocks if counts differ, ascending.
+        Message sizes in bytes, ascending: of the vector or of one block, or, where counts
+        differ per rank, of all blocks together.
     ranks : tuple of int
-        Numbers of ranks to tune on, filling nodes in order; all if empty.
+        Numbers of ranks to tune for, filling nodes in order; all ranks if empty.
     rules : Rules
-        How well medians must be known.
+        Precision to which medians are measured.
     keep_within : float
         Factor of the best predicted time within which candidates are measured.
     at_most : int or None
-        Measure no more candidates of a point.
+        Largest number of candidates to measure per point; None for no limit.
     network : Network
-        What communication costs, for predictions.
+        Communication costs, for predictions.
     lanes : int or None
         Lanes per node, if known.
     numa_domains : int
-        Of a node.
+        NUMA domains per node.
     again : bool
-        Measure again the sweeps that the table has.
+        Whether to replace sweeps that the table already has.
     give_up_s : float
-        A candidate has failed whose call takes longer, and than twenty native calls.
+        Time limit of a call in seconds; a candidate has failed if a call exceeds both this
+        limit and 20 native calls.
     computation_s : float or None
-        What each rank computes beside every call, which then does not block; None for blocking
-        calls.
+        Computation of each rank between the start of every call and the wait for it, in
+        seconds; None for blocking calls.
     cores : tuple of int or None
-        The processor of each core of a node: ranks and their threads are bound to them.
+        Processor ids of the cores of each node, to which ranks and their progress threads
+        are bound; None to bind nothing.
     """
 
     collectives: tuple[Collective, ...]
@@ -66,7 +69,7 @@ class TuningJob:
     cores: tuple[int, ...] | None = None
 
     def arguments(self, placement: Placement) -> dict[str, Any]:
-        """Return all that decides what is measured, as JSON can hold it."""
+        """Return all arguments that affect what is measured, as values for JSON."""
         network = hashlib.sha256(self.network.model_dump_json().encode()).hexdigest()[:12]
         return {
             **({"again": "yes"} if self.again else {}),
@@ -85,19 +88,19 @@ class TuningJob:
         }
 
     def goals(self, nodes: Sequence[int], n_spare: int = 0) -> Iterator[Goal]:
-        """Yield every sweep to measure, on ranks whose nodes are given.
+        """Yield every sweep to measure.
 
         Parameters
         ----------
         nodes : sequence of int
-            Equal for ranks of one node.
+            Node of each rank.
         n_spare : int
-            Communication cores of each node.
+            Communication cores per node.
 
         Raises
         ------
         CollplanError
-            If there are fewer ranks than asked for, or a root is not among them.
+            If `ranks` asks for more ranks than there are, or a root is not among them.
         """
         order = sorted(range(len(nodes)), key=lambda rank: (nodes.index(nodes[rank]), rank))
         for n_ranks in self.ranks or (len(nodes),):
@@ -128,17 +131,17 @@ class Goal:
     Parameters
     ----------
     collective : Collective
-        With any count.
+        Collective, whose count is ignored.
     members : tuple of int
-        The ranks it runs on, ascending.
+        Ranks that take part, ascending.
     placement : Placement
-        Where they are.
+        Placement of these ranks on nodes.
     sizes : tuple of int
-        Bytes, ascending.
+        Message sizes in bytes, ascending.
     computation_s : float or None
-        What each rank computes beside every call; None for blocking calls.
+        Computation of each rank beside every call, in seconds; None for blocking calls.
     cores : int or None
-        Cores of a node, where calls do not block.
+        Cores per node, for non-blocking calls; None for blocking calls.
     """
 
     collective: Collective
@@ -149,17 +152,17 @@ class Goal:
     cores: int | None = None
 
     def sized(self, n_bytes: int) -> Collective:
-        """Return the collective of the given size in bytes."""
+        """Return the collective with the count that gives a message size in bytes."""
         return self.collective.with_count(n_bytes // self.collective.itemsize)
 
     def check(self) -> None:
-        """Raise `CollplanError` where counts that differ per rank do not fit the ranks."""
+        """Raise `CollplanError` if counts that differ per rank do not fit the ranks."""
         for n_bytes in self.sizes if self.collective.regular else ():
             for problem in self.sized(n_bytes).misfits(len(self.members)):
                 raise CollplanError(problem)
 
     def empty_sweep(self) -> Sweep:
-        """Return the sweep before anything is measured."""
+        """Return the sweep without any points."""
         collective = self.collective
         return Sweep(
             collective=collective.kind,
@@ -177,10 +180,15 @@ class Goal:
         )
 
     def find(self, table: TuningTable, *, of_rival: bool = False) -> Sweep | None:
-        """Return the table's sweep of this, None where it has none.
+        """Return the table's sweep of this goal; None if there is none.
 
-        A rival is the sweep in whose place this one would be, of another type or operation, or
-        beside another computation.
+        Parameters
+        ----------
+        table : TuningTable
+        of_rival : bool
+            Whether to return the goal's rival instead: a sweep with the same key that was
+            measured with another datatype or operation, or beside another computation. A
+            table holds one sweep per key.
         """
         empty = self.empty_sweep()
         for sweep in table.sweeps:
@@ -190,7 +198,7 @@ class Goal:
         return None
 
     def __str__(self) -> str:
-        """Name the sweep in one line, like ``bcast on 4 x 4 ranks block``."""
+        """Return the sweep's name and placement, like ``bcast on 4 x 4 ranks block``."""
         return f"{self.empty_sweep().name} on {self.placement}"
 
 
@@ -199,7 +207,7 @@ def _measured_as(sweep: Sweep) -> tuple[object, ...]:
 
 
 def _in_words(collective: Collective) -> str:
-    """Return what is measured of a collective, its count aside.
+    """Describe a collective without its count.
 
     Examples
     --------
@@ -207,14 +215,14 @@ def _in_words(collective: Collective) -> str:
     >>> _in_words(Reduce(count=0, root=2))
     'reduce datatype=float64 op=sum root=2'
     """
-    # With another total, blocks lie one after another, whatever displacements there were.
+    # Blocks of scaled counts are contiguous, so that displacements do not matter.
     left_out = {"kind", "count", "counts", "displs", "send_displs", "recv_displs"}
     given = collective.model_dump(exclude=left_out, exclude_defaults=True)
-    words = {"datatype": collective.datatype} | given
+    fields = {"datatype": collective.datatype} | given
     counts = counts_in_words(collective)
     if counts is not None:
-        words["counts"] = counts
+        fields["counts"] = counts
     op = collective.op
     if op is not None:
-        words["op"] = op.name if op.commutative else f"{op.name} in rank order"
-    return " ".join([collective.kind, *(f"{key}={words[key]}" for key in sorted(words))])
+        fields["op"] = op.name if op.commutative else f"{op.name} in rank order"
+    return " ".join([collective.kind, *(f"{key}={fields[key]}" for key in sorted(fields))])

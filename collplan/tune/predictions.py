@@ -1,4 +1,4 @@
-"""Predictions by the cost model: plans worth a trial on ranks that no sweep speaks for."""
+"""Predictions by the cost model: plans to try for placements that no sweep covers."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from collplan.tune.sweep import Choice, Placement
 from collplan.tune.table import TuningTable
 
 MOST: Final = 3
-"""Most plans of a prediction."""
+"""Largest number of plans in a prediction."""
 
 
 def predict(
     table: TuningTable, placement: Placement, collective: Collective, n_bytes: int
 ) -> list[Choice]:
-    """Return the plans that may be the fastest on a placement, the best by the model first.
+    """Return the plans that may be the fastest on a placement, the model's best plan first.
 
-    The cost model's best on the table's machine; the same decomposition through memory that
-    ranks of a node share, or, where they share none, the model's best of another
-    decomposition; and what wins in the sweep of the nearest number of ranks.
+    The other plans are a shared-memory variant of the best decomposition through nodes, or,
+    where that does not apply, the model's best plan of another family; and the winner of the
+    sweep whose number of ranks is nearest.
 
     Parameters
     ----------
     table : TuningTable
-        Its network is what the model computes with.
+        Table whose machine the cost model uses.
     placement : Placement
-        Where the ranks are.
+        Placement of the ranks on nodes.
     collective : Collective
-        With its count.
+        Collective with its count.
     n_bytes : int
-        Of MPI's count.
+        Message size in bytes: of the vector or of one block.
 
     Returns
     -------
     list of Choice
-        At most `MOST`, all different; whether they can be compiled shows later.
+        At most `MOST` distinct choices. Compilation may still refuse some of them.
 
     Raises
     ------
@@ -50,14 +50,15 @@ def predict(
     spec = PlanSpec(
         machine=machine, collective=collective, decomposition=Decomposition(name="auto")
     )
-    found = [candidate.spec for candidate in candidates(spec)]
-    best = found[0]
+    by_cost = [candidate.spec for candidate in candidates(spec)]
+    best = by_cost[0]
     choices = [Choice.of(best)]
     is_shared = best.transport != MESSAGES
     if collective.has_data and max(placement.ranks_per_node) > 1 and not is_shared:
-        choices.append(Choice(decomposition=_led(found).decomposition, transport=SHARED))
+        decomposition = _first_through_leaders(by_cost).decomposition
+        choices.append(Choice(decomposition=decomposition, transport=SHARED))
     else:
-        others = [one for one in found if _family(one) != _family(best)]
+        others = [one for one in by_cost if _family(one) != _family(best)]
         choices += [Choice.of(one) for one in others[:1]]
     op_commutes = None if collective.op is None else collective.op.commutative
     sweeps = table.sweeps_of(collective.kind, op_commutes)
@@ -68,13 +69,16 @@ def predict(
     return list(unique.values())
 
 
-def _led(found: list[PlanSpec]) -> PlanSpec:
-    """Return the best spec that leads through nodes, where there are several; else the best."""
-    if found[0].machine.nodes == 1:
-        return found[0].replace(decomposition=FLAT)
+def _first_through_leaders(specs: list[PlanSpec]) -> PlanSpec:
+    """Return the first spec that works through leaders of nodes, or else the first spec.
+
+    On a single node, the first spec is returned without its decomposition.
+    """
+    if specs[0].machine.nodes == 1:
+        return specs[0].replace(decomposition=FLAT)
     names = "hierarchical", "multi_leader", "full_lane"
-    led = (one for one in found if one.decomposition.name in names)
-    return next(led, found[0])
+    through_leaders = (one for one in specs if one.decomposition.name in names)
+    return next(through_leaders, specs[0])
 
 
 def _family(spec: PlanSpec) -> tuple[str, bool]:
@@ -82,7 +86,7 @@ def _family(spec: PlanSpec) -> tuple[str, bool]:
 
 
 def _fits(choice: Choice, spec: PlanSpec) -> bool:
-    """Return whether a choice is a plan, and can be asked for on the machine of a spec."""
+    """Return whether a choice is a plan that is valid on the machine of a spec."""
     if choice.native:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Races: candidates are measured until each is out, or its median is known well enough."""
+"""Races: measure candidates in rounds until each has lost or its median is known precisely."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from collplan.tune.sweep import NATIVE_LABEL, Time
 Times = npt.NDArray[np.float64]
 
 FIRST_ROUNDS: Final = 3
-"""Number of rounds after which candidates that lose by far are out."""
+"""Number of rounds after which candidates that are far slower than the best are dropped."""
 FAR: Final = 1.25
-"""Ratio of a candidate's least time to the best one's greatest above which it has lost by far."""
+"""Ratio of a candidate's shortest time to the best one's longest above which it is dropped."""
 FINALISTS: Final = 4
-"""As many go on once all have the least number of rounds: others that are as good."""
+"""Number of candidates that continue after the least number of rounds, if more are as fast."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Rules by which a median is known well enough.
+    """Rules that end a series of measurements.
 
     Parameters
     ----------
     tight : float
-        When its 95 % interval is within this part of it, to either side.
+        Half width of the 95 % confidence interval, relative to the median, at which a
+        median is known well enough.
     least, most : int
-        Rounds, at least and at most.
+        Least and greatest number of rounds.
     seconds : float
-        Time after which it is enough, if there were `least` rounds.
+        Time limit in seconds, which takes effect after `least` rounds.
     """
 
     tight: float = 0.05
@@ -43,7 +44,12 @@ class Rules:
 
 
 def time_of(times: Sequence[float] | Times) -> Time:
-    """Return the median of measurements and its 95 % interval, shape (n,), in s.
+    """Return the median of measured times and its 95 % confidence interval.
+
+    Parameters
+    ----------
+    times : array_like, shape (n,)
+        Times in seconds.
 
     Examples
     --------
@@ -56,21 +62,22 @@ def time_of(times: Sequence[float] | Times) -> Time:
 
 
 class Race:
-    """Candidates measured in the same rounds, fewer and fewer.
+    """Candidates that are measured in the same rounds, from which slow ones are dropped.
 
-    Native stays to the end, as all are judged by it; it ends when nobody else is left.
+    The native collective is never dropped, as all candidates are compared with it. The race
+    ends when no other candidate is left.
 
     Parameters
     ----------
     names : sequence of str
-        The candidates; one is `NATIVE_LABEL`.
+        Names of the candidates; one of them is `NATIVE_LABEL`.
     rules : Rules
-        When it ends.
+        Rules that end the race.
 
     Attributes
     ----------
     active : list of str
-        Who is still measured, in order.
+        Candidates that are still measured, in the order of `names`.
     """
 
     def __init__(self, names: Sequence[str], rules: Rules) -> None:
@@ -82,7 +89,7 @@ class Race:
         self._spent_s = 0.0
 
     def next_rounds(self) -> int:
-        """Return how many rounds to measure next; 0 when it is enough."""
+        """Return the number of rounds to measure next; 0 when the race is over."""
         n, rules = self._n_rounds, self._rules
         if n < LEAST:
             return FIRST_ROUNDS
@@ -94,16 +101,24 @@ class Race:
         return min(max(FIRST_ROUNDS, n // 2), max(rules.most, rules.least) - n)
 
     def add(self, times: Times, seconds: float) -> None:
-        """Take in rounds, shape (len(active), n_rounds), in s, and the time they took in all."""
-        for name, own in zip(self.active, times, strict=True):
-            self._samples[name] += own.tolist()
+        """Add measured rounds, and drop the candidates that have lost.
+
+        Parameters
+        ----------
+        times : ndarray of float64, shape (len(active), n_rounds)
+            Times of the calls in seconds.
+        seconds : float
+            Time that all rounds took together.
+        """
+        for name, row in zip(self.active, times, strict=True):
+            self._samples[name] += row.tolist()
         self._n_rounds += times.shape[1]
         self._spent_s += seconds
         ordered = sorted(self.active, key=lambda name: self.time(name).median_s)
         if self._n_rounds < LEAST:
             limit_s = FAR * max(self._samples[ordered[0]])
             good = [name for name in ordered if min(self._samples[name]) <= limit_s]
-            # Where calls take so long that time is up already, intervals of all cost too much.
+            # If time is up already, measuring the intervals of all candidates takes too long.
             is_final = self._spent_s >= self._rules.seconds
         else:
             limit_s = min(self.time(ordered[0]).high_s, self.time(NATIVE_LABEL).high_s)
@@ -118,13 +133,14 @@ class Race:
         return bool(time.high_s - time.low_s <= 2 * tight * time.median_s)
 
     def time(self, name: str) -> Time:
-        """Return what a candidate took, in the rounds it was in."""
+        """Return the time of a candidate over the rounds in which it was measured."""
         return time_of(self._samples[name])
 
     def ranking(self) -> list[str]:
-        """Return those still in but native: who beats it first, then by their medians.
+        """Return the active candidates without native, the best first.
 
-        Another one may have the least median and an interval that says nothing.
+        Those whose interval lies below native's come first, then all are ordered by their
+        medians: the smallest median may belong to a wide interval, which proves nothing.
         """
         native = self.time(NATIVE_LABEL)
         others = [(name, self.time(name)) for name in self.active if name != NATIVE_LABEL]

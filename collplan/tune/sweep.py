@@ -1,4 +1,4 @@
-"""Measured sweeps: candidates of one collective over message sizes."""
+"""Measured sweeps: times of the candidates of one collective over message sizes."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ NATIVE_LABEL: Final = "native"
 
 
 class Placement(SpecModel):
-    """Ranks on nodes; nodes are numbered in the order of their first ranks.
+    """The placement of ranks on nodes, which are numbered in the order of their first ranks.
 
-    Equal placements are equal objects: an order that is the block order or the
-    cyclic one is called so.
+    Equal placements compare equal: a block or cyclic order is always written by its name.
 
     Parameters
     ----------
     ranks_per_node : tuple of int
-        Ranks on every node.
+        Number of ranks of each node.
     rank_order : "block", "cyclic" or tuple of int
-        Node after node, dealt around, or the node of every rank.
+        Ranks fill nodes one after another, are dealt to nodes in turn, or are on the nodes
+        that the tuple gives, one per rank.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class Placement(SpecModel):
 
     @classmethod
     def of_nodes(cls, rank_to_node: Sequence[object]) -> Placement:
-        """Return the placement of ranks on nodes of any names."""
+        """Return the placement of ranks, given a name of any type for the node of each rank."""
         names = list(dict.fromkeys(rank_to_node))
         room, order = place_ranks(tuple(names.index(name) for name in rank_to_node))
         return cls.model_construct(ranks_per_node=room, rank_order=order)
@@ -84,15 +84,15 @@ class Placement(SpecModel):
         return sum(self.ranks_per_node)
 
     def is_like(self, other: Placement) -> bool:
-        """Return whether nodes are all equally full, as the other's, in the same order.
+        """Return whether both placements have equally many ranks on each node, in one order.
 
-        A single node, where nothing crosses the network, is like none.
+        False for a single node, where no message crosses the network.
         """
         n_nodes = min(len(self.ranks_per_node), len(other.ranks_per_node))
         return n_nodes > 1 and self.is_akin(other)
 
     def is_akin(self, other: Placement) -> bool:
-        """Return whether the other is like this one, or both are a single node."""
+        """Return whether `is_like` holds, or both placements are on a single node."""
         n_nodes = {len(self.ranks_per_node), len(other.ranks_per_node)}
         if 1 in n_nodes:
             return n_nodes == {1}
@@ -103,7 +103,7 @@ class Placement(SpecModel):
         )
 
     def __str__(self) -> str:
-        """Write the placement in one line, like ``4 x 4 ranks block``."""
+        """Return the placement in words, like ``4 x 4 ranks block``."""
         room, nodes = self.ranks_per_node, len(self.ranks_per_node)
         order = self.rank_order if isinstance(self.rank_order, str) else "in an order of their own"
         if nodes == 1:
@@ -114,12 +114,12 @@ class Placement(SpecModel):
 
 
 class Choice(Method):
-    """A choice: the library's own collective, or a plan by a method.
+    """A choice between the native collective of the MPI library and plans by some method.
 
     Parameters
     ----------
     native : bool
-        The MPI library's own; then nothing else is given.
+        Whether the native collective is chosen; then no other field is allowed.
 
     Examples
     --------
@@ -145,7 +145,7 @@ class Choice(Method):
         Raises
         ------
         SpecError
-            If this is not a plan, or one that does not fit the machine.
+            If the choice is native, or the plan does not fit the machine.
         """
         if self.native:
             raise SpecError("native: the library's own collective has no plan; call it")
@@ -154,7 +154,7 @@ class Choice(Method):
 
     @cached_property
     def label(self) -> str:
-        """Its name in tables: short, and the same for equal choices everywhere."""
+        """Name in tables, which is short and the same for all equal choices."""
         return NATIVE_LABEL if self.native else super().label
 
 
@@ -162,7 +162,17 @@ NATIVE: Final = Choice(native=True)
 
 
 class Time(SpecModel):
-    """The time of a candidate: the median of `n` repetitions and its 95 % interval, in s."""
+    """The time of a candidate: the median of repetitions and its confidence interval.
+
+    Parameters
+    ----------
+    median_s : float
+        Median in seconds.
+    low_s, high_s : float
+        Ends of the 95 % confidence interval of the median, in seconds.
+    n : int
+        Number of repetitions.
+    """
 
     median_s: Seconds
     low_s: Seconds
@@ -183,15 +193,16 @@ class Point(SpecModel):
     Parameters
     ----------
     bytes : int
-        Of MPI's count: of the vector, or of one block.
+        Message size in bytes: of the vector or of one block.
     times : dict of str to Time
-        By the label of the candidate.
+        Times by label of the candidate.
     winner : str
-        The label of what to run; not always the least median.
+        Label of the candidate to run, which does not always have the smallest median.
     skipped : int
-        How many candidates the model left out.
+        Number of candidates that were not measured because of their predictions.
     failed : dict of str to str, or None
-        Why candidates have no times that were to be measured: wrong results, no end, a crash.
+        Reasons by label, for candidates without times: wrong results, a crash, or a call
+        that did not end.
     """
 
     bytes: Bytes
@@ -209,9 +220,9 @@ class Point(SpecModel):
 
 
 def counts_in_words(collective: Collective) -> str | None:
-    """Return what a collective's counts are drawn from; None where they do not differ per rank.
+    """Return a description of counts that differ per rank; None for other collectives.
 
-    A table is named by a digest of its numbers, so that two differ wherever their numbers do.
+    A distribution is described by its name and seed, a table by a digest of its numbers.
 
     Examples
     --------
@@ -230,45 +241,47 @@ def counts_in_words(collective: Collective) -> str | None:
 
 
 def name_with_counts(kind: str, counts: str | None) -> str:
-    """Return a kind of collective with the counts, if any, that something holds for."""
+    """Return the name of a kind of collective, followed by its counts if they are given."""
     return kind if counts is None else f"{kind} ({counts})"
 
 
 class Sweep(SpecModel):
-    """One collective on one placement of ranks, over message sizes.
+    """Measurements of one collective on one placement of ranks, over message sizes.
 
     Parameters
     ----------
     collective : str
-        Its kind.
+        Kind of the collective.
     op_commutes : bool or None
-        Whether the operation commutes; None where there is none.
+        Whether the operation commutes; None if the collective has no operation.
     ranks : int
+        Number of ranks.
     placement : Placement
-        Where the ranks were.
+        Placement of the ranks on nodes.
     datatype : str
-        What was measured with.
+        Datatype of the measured calls.
     op : Operation or None
-        What was measured with.
+        Operation of the measured calls; None if the collective has none.
     counts : str or None
-        Where counts differ per rank, what they were drawn from, as of `counts_in_words`: it
-        holds for no other. None where they do not differ.
+        Description of counts that differ per rank, see `counts_in_words`. The sweep holds
+        for no other counts. None for collectives with a single count.
     points : tuple of Point
-        Sizes ascending.
+        Measured message sizes, ascending.
     choices : dict of str to Choice
-        What the labels stand for.
+        Choices by label.
     complete : bool
-        Whether all sizes asked for are there; only then is it chosen from.
+        Whether all requested message sizes were measured; incomplete sweeps decide nothing.
     ranks_per_core : float or None
-        How many ranks shared a core of the fullest host; None where each had its own.
-        Native calls may wait badly then, so that speed-ups hold for such runs only.
+        Number of ranks that shared a core on the fullest host; None if each rank had its
+        own core. Native calls may wait inefficiently on shared cores, so that the speed-ups
+        hold only for such runs.
     computation_s : float or None
-        Where calls did not block: what each rank computed between start and wait, in s of its
-        core. Times are those of all together, and hold for non-blocking calls only. None where
-        calls blocked.
+        Computation of each rank between the start of a call and the wait for it, in seconds
+        of its core. The times then include start, computation and wait, and hold only for
+        non-blocking calls. None for blocking calls.
     cores : int or None
-        Cores of a node that plans beside computation were made for; those without a rank are
-        communication cores. None where calls blocked.
+        Cores per node of the machine that plans beside computation were made for. Cores
+        without a rank are communication cores. None for blocking calls.
     """
 
     collective: str
@@ -307,11 +320,11 @@ class Sweep(SpecModel):
             known, missing = "computation_s", "cores"
             if self.computation_s is None:
                 known, missing = missing, known
-            raise ValueError(f"{known} is given, but not {missing}; give both or none")
+            raise ValueError(f"{known} is given, but not {missing}; give both or neither")
         if self.cores is not None and self.cores < max(self.placement.ranks_per_node):
             raise ValueError(
                 f"cores is {self.cores}, a node has {max(self.placement.ranks_per_node)} ranks; "
-                f"give one for each at least"
+                f"give at least one core per rank"
             )
         self._check_points()
 
@@ -334,34 +347,39 @@ class Sweep(SpecModel):
 
     @cached_property
     def key(self) -> tuple[str, bool | None, str | None, Placement, bool]:
-        """Key of a sweep in a table.
+        """Key of the sweep in a table.
 
-        Collective, whether its op commutes, counts, placement, and whether calls overlapped
-        computation.
+        The key consists of the kind of collective, whether its operation commutes, the
+        counts, the placement, and whether calls overlapped computation.
         """
         overlaps = self.computation_s is not None
         return self.collective, self.op_commutes, self.counts, self.placement, overlaps
 
     @property
     def name(self) -> str:
-        """Return its collective, with the counts it holds for, like ``gatherv (zipf, seed 3)``.
+        """Name of the sweep: its collective and its counts, like ``gatherv (zipf, seed 3)``.
 
-        Of calls that do not block also what they overlap: ``Ireduce beside 0.1 s``.
+        For non-blocking calls it includes the computation, like ``Ireduce beside 0.1 s``.
         """
         name = name_with_counts(self.collective, self.counts)
         return name if self.computation_s is None else f"I{name} beside {self.computation_s:g} s"
 
     @property
     def beside(self) -> str:
-        """Return the words that say what its calls overlap; none if they block."""
+        """The computation that calls overlap, in words; empty for blocking calls."""
         seconds = self.computation_s
         return "" if seconds is None else f" beside {seconds:g} s of computation"
 
     def intervals(self) -> list[tuple[int, int | None, str]]:
-        """Return which label wins where: (from bytes, up to but without bytes, label).
+        """Return the intervals of message sizes with the same winner, ascending.
 
-        Neighbouring points with different winners meet at their geometric mean.
-        The first interval begins at 0, the last has no end (None).
+        Neighboring points with different winners meet at their geometric mean.
+
+        Returns
+        -------
+        list of (int, int or None, str)
+            First size and end of each interval in bytes, and the label of its winner. The
+            end is exclusive; that of the last interval is None.
         """
         found: list[tuple[int, int | None, str]] = []
         begin = 0
@@ -374,27 +392,37 @@ class Sweep(SpecModel):
         return [*found, (begin, None, self.points[-1].winner)] if self.points else []
 
     def winner_at(self, n_bytes: int) -> str:
-        """Return the label of the interval that `n_bytes` is in."""
+        """Return the label of the winner at a message size in bytes."""
         return next(label for _, end, label in self.intervals() if end is None or n_bytes < end)
 
     def winner_towards(self, other: Sweep, ranks: int, n_bytes: int) -> str:
-        """Return what wins on a number of ranks between those of this sweep and of another.
+        """Return the label of the winner for a number of ranks between those of two sweeps.
 
-        Where both have the same winners in the same order, the sizes at which these change are
-        interpolated geometrically in the number of ranks; elsewhere they are those of this sweep.
+        If both sweeps have the same winners in the same order, the sizes at which the winner
+        changes are interpolated geometrically in the number of ranks. Otherwise this sweep
+        decides.
+
+        Parameters
+        ----------
+        other : Sweep
+            Sweep on the other side of `ranks`.
+        ranks : int
+            Number of ranks.
+        n_bytes : int
+            Message size in bytes.
         """
-        own, others = self.intervals(), other.intervals()
-        if [label for *_, label in own] != [label for *_, label in others]:
+        intervals, others = self.intervals(), other.intervals()
+        if [label for *_, label in intervals] != [label for *_, label in others]:
             return self.winner_at(n_bytes)
         weight = log(ranks / self.ranks) / log(other.ranks / self.ranks)
-        for (_, near, label), (_, far, _) in zip(own, others, strict=True):
-            if near is None or far is None:
+        for (_, end, label), (_, other_end, _) in zip(intervals, others, strict=True):
+            if end is None or other_end is None:
                 return label
-            if n_bytes < float(near) ** (1 - weight) * float(far) ** weight:
+            if n_bytes < float(end) ** (1 - weight) * float(other_end) ** weight:
                 return label
         raise AssertionError("the last interval has no end")
 
     def point_near(self, n_bytes: int, label: str) -> Point:
-        """Return the measured size nearest to `n_bytes`, by ratio, among those `label` won."""
+        """Return the point that `label` won whose size has the smallest ratio to `n_bytes`."""
         won = [point for point in self.points if point.winner == label]
         return min(won, key=lambda point: abs(log(max(1, point.bytes)) - log(max(1, n_bytes))))

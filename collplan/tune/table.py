@@ -1,4 +1,4 @@
-"""Tuning tables: what to run for which collective and message size on a machine."""
+"""Tuning tables: the fastest choice by collective, message size and placement of ranks."""
 
 from __future__ import annotations
 
@@ -27,29 +27,30 @@ from collplan.specs.numbers import (
 from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Choice, Placement, Sweep, name_with_counts
 
 VERSION: Final = 1
-"""Of the tables' format."""
+"""Version of the file format."""
 FARTHEST_RANKS: Final = 2
-"""Up to how many times as many ranks, or as few, a sweep speaks for."""
+"""Largest ratio of numbers of ranks at which a sweep decides for another number of nodes."""
 
 
 class Fingerprint(SpecModel):
-    """Conditions under which a table holds: machine, MPI and versions.
+    """The machine and the software versions for which a table holds.
 
     Parameters
     ----------
     cpu : str
-        The processors' model.
+        Model name of the processors.
     cores_per_node : int
+        Processor cores per node.
     nodes : int
-        How many were tuned on; not compared, as sweeps know their placements.
+        Number of nodes that were tuned on. It is not compared, as sweeps have placements.
     lanes : int or None
         Lanes per node, if known.
     mpi : str
-        The library and its version.
+        Name and version of the MPI library.
     mpi4py, numpy, collplan : str
-        Their versions.
+        Version of the package.
     mpiexec : str
-        The family of what started the ranks; not compared, as it changes no times.
+        Family of the launcher. It is not compared, as it does not change times.
     """
 
     cpu: str
@@ -63,45 +64,47 @@ class Fingerprint(SpecModel):
     mpiexec: str
 
     def differences(self, other: Fingerprint) -> list[tuple[str, Any, Any]]:
-        """Return every field that differs, with both values; what one does not know fits.
+        """Return the fields that differ, each with both values.
 
-        Of numpy and mpi4py the last number may differ: it changes no times. Nor
-        does what starts the ranks, once they run.
+        A value that is unknown to one of both does not differ. The patch versions of numpy
+        and mpi4py and the launcher are not compared, as they do not change times.
         """
         found = []
         for name in type(self).model_fields:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if name in ("nodes", "mpiexec") or mine is None or theirs is None:
+            value, other_value = getattr(self, name), getattr(other, name)
+            if name in ("nodes", "mpiexec") or value is None or other_value is None:
                 continue
-            is_close = name in ("numpy", "mpi4py") and _feature(mine) == _feature(theirs)
-            if mine != theirs and not is_close:
-                found.append((name, mine, theirs))
+            is_close = name in ("numpy", "mpi4py") and _minor(value) == _minor(other_value)
+            if value != other_value and not is_close:
+                found.append((name, value, other_value))
         return found
 
 
-def _feature(version: str) -> list[str]:
+def _minor(version: str) -> list[str]:
+    """Return the major and minor numbers of a version."""
     return version.split(".")[:2]
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision of what to run, and its reason.
+    """The choice for a call, and its reason.
 
     Parameters
     ----------
     choice : Choice
     label : str
-        The choice's in the table.
+        Label of the choice in the table.
     why : str
-        In words.
+        Reason, as it is shown to users.
     native_s, chosen_s : float or None
-        What the table measured nearby; None where it did not.
+        Times of the native collective and of the choice at the nearest measured size, in
+        seconds; None if they were not measured.
     is_known : bool
-        Whether it can be decided without the cost model; otherwise it is native because no
-        sweep speaks for the placement.
+        Whether a sweep covers the placement. If none does, the choice is native, and the
+        cost model may know a better one.
     computation_s : float or None
-        Where it was measured without blocking: the computation beside it, which these times
-        contain.
+        Computation that these times include, in seconds, if non-blocking calls were
+        measured; None for blocking calls.
     """
 
     choice: Choice
@@ -114,28 +117,30 @@ class Decision:
 
     @property
     def gain_s(self) -> float | None:
-        """Return how much faster than native the choice was; None if that was not measured."""
+        """Time that the choice saves over native, in seconds; None if it was not measured."""
         if self.native_s is None or self.chosen_s is None:
             return None
         return self.native_s - self.chosen_s
 
 
 class TuningTable(SpecModel):
-    """The best choices on a machine: sweeps of collectives over sizes.
+    """A tuning table: sweeps of collectives that were measured on one machine.
 
     Parameters
     ----------
     version : int
-        Of the format.
+        Version of the file format.
     fingerprint : Fingerprint
-        What it was measured on.
+        Machine and software that the sweeps were measured on.
     numa_domains : int
-        Of a node, as plans were made for.
+        NUMA domains per node of the machine that plans were made for.
     network : Network
-        As plans were made for: what is chosen by model depends on it.
+        Network of the machine that plans were made for. Choices that are left to the cost
+        model depend on it.
     n_sweeps : int or None
-        How many sweeps there must be, so that a file that was cut is seen.
+        Number of sweeps in the file, by which a truncated file is detected.
     sweeps : tuple of Sweep
+        Measured sweeps, no two of the same collective, counts and placement.
     """
 
     version: Literal[1] = VERSION
@@ -148,8 +153,8 @@ class TuningTable(SpecModel):
     def _check(self) -> None:
         if self.n_sweeps not in (None, len(self.sweeps)):
             raise ValueError(
-                f"n_sweeps is {self.n_sweeps}, there are {len(self.sweeps)}: the file was cut; "
-                f"restore it, or tune again"
+                f"n_sweeps is {self.n_sweeps}, there are {len(self.sweeps)}: the file is "
+                f"truncated; restore it, or tune again"
             )
         for key, n_times in Counter(sweep.key for sweep in self.sweeps).items():
             if n_times > 1:
@@ -158,17 +163,17 @@ class TuningTable(SpecModel):
                 raise ValueError(f"{name} on {placement} is there twice; keep one sweep")
 
     def __repr__(self) -> str:
-        """Return its size in words: its sweeps are too long to read."""
+        """Return the numbers of sweeps and points."""
         n_points = sum(len(sweep.points) for sweep in self.sweeps)
         return f"<TuningTable: {len(self.sweeps)} sweeps, {n_points} points>"
 
     def _repr_html_(self) -> str:
-        """Return the winners for notebooks."""
+        """Return the winners as an HTML table for notebooks."""
         table: str = view("table_html", self)
         return table
 
     def machine(self, placement: Placement) -> Machine:
-        """Return the machine that plans for a placement are made for.
+        """Return the machine for which plans on a placement are compiled.
 
         Raises
         ------
@@ -197,55 +202,47 @@ class TuningTable(SpecModel):
         *,
         overlaps: bool = False,
     ) -> Decision:
-        """Return what to run for a collective, and why.
+        """Return the choice for a call of a collective, and its reason.
 
-        The sweep of this placement decides. Without one, placements akin to it do: one node
-        of more or fewer ranks, or another number of nodes as full as these in the same order.
-        Of two with fewer and with more ranks, the nearer decides, see `Sweep.winner_towards`.
-        Of several nodes, a sweep of up to `FARTHEST_RANKS` times as many ranks or few decides
-        alone. Otherwise it is native. For calls that overlap computation, sweeps that were
-        measured so go first.
+        A sweep of the same placement decides if there is one. Otherwise sweeps of similar
+        placements do: a single node with another number of ranks, or another number of
+        nodes with equally many ranks each, in the same order. If such sweeps have fewer and
+        more ranks than the call, the nearer one decides, see `Sweep.winner_towards`. If they
+        lie on one side only, the nearest one decides if it has several nodes and its number
+        of ranks differs by a factor of at most `FARTHEST_RANKS`. In all other cases the
+        choice is native. Calls that overlap computation use sweeps of such calls first, and
+        sweeps of blocking calls if none of those decides.
 
         Parameters
         ----------
         kind : str
-            Of the collective.
+            Kind of the collective.
         n_bytes : int
-            Of MPI's count: of the vector, of one block, or of all blocks if counts differ.
+            Message size in bytes: of the vector, of one block, or of all blocks if counts
+            differ per rank.
         ranks : int
+            Number of ranks.
         placement : Placement
-            Where the ranks are.
+            Placement of the ranks on nodes.
         op_commutes : bool or None
-            Whether the operation commutes; None where there is none.
+            Whether the operation commutes; None if the collective has no operation.
         counts : str or None
-            Of `counts_in_words`, where counts differ per rank. A sweep of other counts never
-            decides.
+            Description of counts that differ per rank, see `counts_in_words`. Sweeps of
+            other counts never decide.
         overlaps : bool
-            Whether the call does not block.
+            Whether the call is non-blocking and overlaps computation.
         """
-        asked = kind, op_commutes, counts
-        nearest, beyond = _around(self.sweeps_of(*asked, overlaps=overlaps), ranks, placement)
+        call = kind, op_commutes, counts
+        nearest, beyond = _around(self.sweeps_of(*call, overlaps=overlaps), ranks, placement)
         if nearest is None and overlaps:
-            nearest, beyond = _around(self.sweeps_of(*asked), ranks, placement)
+            nearest, beyond = _around(self.sweeps_of(*call), ranks, placement)
         if nearest is None:
             why = f"no sweep of {name_with_counts(kind, counts)} on {placement}"
             return Decision(NATIVE, NATIVE_LABEL, why, is_known=False)
         if beyond is None:
-            label, also = nearest.winner_at(n_bytes), ""
-        else:
-            label = nearest.winner_towards(beyond, ranks, n_bytes)
-            also = f", as {beyond.placement} lies beyond"
-        point = nearest.point_near(n_bytes, label)
-        native = point.times.get(NATIVE_LABEL)
-        also += nearest.beside
-        return Decision(
-            choice=nearest.choices[label],
-            label=label,
-            why=f"won at {point.bytes} bytes on {nearest.placement}{also}",
-            native_s=None if native is None else native.median_s,
-            chosen_s=point.times[label].median_s,
-            computation_s=nearest.computation_s,
-        )
+            return _winner(nearest, nearest.winner_at(n_bytes), n_bytes)
+        label = nearest.winner_towards(beyond, ranks, n_bytes)
+        return _winner(nearest, label, n_bytes, f", as {beyond.placement} lies beyond")
 
     def sweeps_of(
         self,
@@ -255,30 +252,31 @@ class TuningTable(SpecModel):
         *,
         overlaps: bool = False,
     ) -> list[Sweep]:
-        """Return the complete sweeps of a collective; parameters are those of `decide`."""
-        asked = kind, op_commutes, counts
+        """Return the complete sweeps of a collective; see `decide` for the parameters."""
+        call = kind, op_commutes, counts
         return [
             sweep
             for sweep in self.sweeps
-            if (sweep.collective, sweep.op_commutes, sweep.counts) == asked
+            if (sweep.collective, sweep.op_commutes, sweep.counts) == call
             and sweep.complete
             and (sweep.computation_s is not None) == overlaps
         ]
 
     def check(self, fingerprint: Fingerprint) -> None:
-        """See that the table is of this machine, MPI and these versions.
+        """Check that the table holds for a machine and its software.
 
         Raises
         ------
         CollplanError
-            Naming the first field that differs, both values and the way out.
+            If the fingerprints differ. The message names the first field that differs, both
+            values and the way out.
         """
-        different = self.fingerprint.differences(fingerprint)
-        if different:
-            name, mine, theirs = different[0]
-            more = f" (and {len(different) - 1} more)" if len(different) > 1 else ""
+        differences = self.fingerprint.differences(fingerprint)
+        if differences:
+            name, tuned, now = differences[0]
+            more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
             raise CollplanError(
-                f"fingerprint.{name}: the table was tuned with {mine}, here is {theirs}{more}; "
+                f"fingerprint.{name}: the table was tuned with {tuned}, here is {now}{more}; "
                 f"tune here, or say --force to use it here"
             )
 
@@ -286,7 +284,7 @@ class TuningTable(SpecModel):
 def _around(
     sweeps: Sequence[Sweep], ranks: int, placement: Placement
 ) -> tuple[Sweep | None, Sweep | None]:
-    """Return the sweep that decides for a placement, and the one beyond it, if it lies between."""
+    """Return the sweep that decides for a placement, and the one on its other side, if any."""
     for sweep in sweeps:
         if sweep.placement == placement:
             return sweep, None
@@ -294,14 +292,28 @@ def _around(
     fewer = max((s for s in akin if s.ranks < ranks), key=_ranks, default=None)
     more = min((s for s in akin if s.ranks > ranks), key=_ranks, default=None)
     if fewer is not None and more is not None:
-        # Of two as near, the one with fewer ranks.
-        is_up = more.ranks * fewer.ranks < ranks * ranks
-        return (more, fewer) if is_up else (fewer, more)
+        # Of two sweeps with equal ratios, the one with fewer ranks decides.
+        is_more_nearer = more.ranks * fewer.ranks < ranks * ranks
+        return (more, fewer) if is_more_nearer else (fewer, more)
     nearest = fewer or more
     if nearest is None or not nearest.placement.is_like(placement):
         return None, None
     is_near = max(ranks, nearest.ranks) <= FARTHEST_RANKS * min(ranks, nearest.ranks)
     return (nearest if is_near else None), None
+
+
+def _winner(sweep: Sweep, label: str, n_bytes: int, interpolated: str = "") -> Decision:
+    """Return the decision for a winner of a sweep, with its times at the nearest size."""
+    point = sweep.point_near(n_bytes, label)
+    native = point.times.get(NATIVE_LABEL)
+    return Decision(
+        choice=sweep.choices[label],
+        label=label,
+        why=f"won at {point.bytes} bytes on {sweep.placement}{interpolated}{sweep.beside}",
+        native_s=None if native is None else native.median_s,
+        chosen_s=point.times[label].median_s,
+        computation_s=sweep.computation_s,
+    )
 
 
 def _ranks(sweep: Sweep) -> int:
@@ -319,21 +331,21 @@ def load_table(path: str | Path) -> TuningTable:
     Raises
     ------
     SpecError
-        If the file can't be read, was cut, or does not hold a table; one line that names
-        the file, the field and the way out.
+        If the file can't be read, is truncated, or does not hold a table. The message is one
+        line that names the file, the field and the way out.
     """
     return parse_table(read_document(Path(path), "tuning table"), source=str(path))
 
 
 def parse_table(document: Any, *, source: str | None = None) -> TuningTable:
-    """Turn a mapping, as YAML or JSON give it, into a table.
+    """Convert a mapping that was read from YAML or JSON to a table.
 
     Parameters
     ----------
     document : mapping
-        The table's fields.
+        Fields of the table.
     source : str, optional
-        Where the document comes from; error messages begin with it.
+        Name of the file, with which error messages begin.
 
     Raises
     ------
@@ -356,7 +368,7 @@ def parse_table(document: Any, *, source: str | None = None) -> TuningTable:
 
 
 def save_table(table: TuningTable, path: str | Path) -> None:
-    """Write a table as YAML or JSON, so that it is there whole or not at all.
+    """Write a table to a YAML or JSON file atomically.
 
     Parameters
     ----------
@@ -367,7 +379,7 @@ def save_table(table: TuningTable, path: str | Path) -> None:
     Raises
     ------
     CollplanError
-        If it can't be written; what was there stays as it is.
+        If the file can't be written; an existing file is then left unchanged.
     """
     path = Path(path)
     counted = table.replace(n_sweeps=len(table.sweeps))
@@ -375,6 +387,6 @@ def save_table(table: TuningTable, path: str | Path) -> None:
     if path.suffix == ".json":
         text = json.dumps(document, indent=1) + "\n"
     else:
-        # Leaves in one line each: a time, a choice, a placement.
+        # Innermost mappings, such as a time or a placement, go on one line each.
         text = write_yaml(document, default_flow_style=None, width=1000)
     write_text(path, text)

@@ -1,4 +1,4 @@
-"""Measure candidates beside the native call: check each, time all in turns, confirm who wins."""
+"""Trials: check candidates, measure them in turns with the native call, and confirm the winner."""
 
 from __future__ import annotations
 
@@ -26,36 +26,42 @@ from collplan.tune.racing import Race, Rules, Times
 from collplan.tune.sweep import NATIVE_LABEL, Time
 
 MOST_AT_ONCE: Final = 8
-"""So many candidates are bound and measured in the same rounds."""
+"""Largest number of candidates that are bound and measured in the same rounds."""
 SCRATCH_BYTES: Final = 1 << 27
-"""So much memory of a rank their scratch buffers may take together."""
+"""Memory per rank for the scratch buffers of candidates that are bound together, in bytes."""
 
 CONFIRMED: Final = 2
-"""So many of the best go into the rounds that decide, and the best of the other families."""
+"""Number of the best candidates that stay bound for the final race.
+
+The best candidate of the other families stays, too.
+"""
 DECIDING: Final = 2
-"""Least ratio of their number to that of others: one outlier more, and native stays."""
+"""Ratio of the least number of rounds in the final race to that in earlier races.
+
+More rounds tolerate more outliers before an interval reaches that of native.
+"""
 
 PATIENCE: Final = 20
-"""So many native calls a candidate's call may take, however long that is."""
+"""Number of native calls that a candidate's call may take even beyond the time limit."""
 
 Advance = Callable[[float], object]
-"""Called with the part that is done, from 0 to 1."""
+"""Callback that receives the part of the work that is done, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The measurements of one collective at one size.
+    """The measurements of one collective at one message size.
 
     Parameters
     ----------
     times : dict of str to Time
-        By candidate; native's is always there.
+        Times by candidate, native included.
     winner : str
-        Native, unless another's interval lies below native's.
+        Native, unless the interval of another candidate lies below that of native.
     wrong : dict of str to str
-        Candidates whose results were wrong, and where.
+        First wrong element by candidate, for candidates with wrong results.
     ranks_per_core : float
-        How many ranks shared a core; at most 1 if none did.
+        Number of ranks that shared a core; at most 1 if each rank had its own.
     """
 
     times: dict[str, Time]
@@ -74,27 +80,28 @@ def try_candidates(
     watchdog: Watchdog,
     beside: Beside | None = None,
 ) -> Verdict:
-    """Find the fastest way to compute a spec's collective.
+    """Find the fastest candidate for a spec's collective; collective.
 
-    Collective over `comm`. Candidates are measured in groups, in turns with native and
-    the best of those before; the slowest rank counts. The best must win again alone.
+    Candidates are measured in groups, in turns with the native call and the best candidates
+    of earlier groups. The time of a call is that of its slowest rank. The best candidates
+    must win again in a final race.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        As many ranks as the spec's machine.
+        Communicator with as many ranks as the spec's machine.
     spec : PlanSpec
-        Its collective has the size.
+        Spec whose collective has the count to measure.
     candidates : sequence of Candidate
-        The most promising first.
+        Candidates, the most promising first.
     rules : Rules
-        How well medians must be known.
+        Rules that end the races.
     advance : callable
-        Told how much is done.
+        Called with the part of the work that is done.
     watchdog : Watchdog
-        Ends the run where a candidate's call does not end.
+        Watchdog that ends the run if a call of a candidate does not end.
     beside : Beside, optional
-        What to compute beside every call, which then does not block.
+        Computation beside every call, which is then non-blocking.
 
     Returns
     -------
@@ -104,29 +111,29 @@ def try_candidates(
     Raises
     ------
     CollplanError
-        If buffers of this size cannot be had.
+        If buffers of this size cannot be allocated.
     """
+    # Buffer sizes are the same for all plans of the collective, and a flat plan always exists.
     flat = spec.with_method(Method())
-    # Any plan of the collective knows the sizes of its buffers; a flat one there always is.
     case = allocate_case(compile_plan(flat, rank=comm.rank), comm)
     with (
         NativeCollective(spec.collective, comm, case.sendbuf, case.native_recvbuf) as native,
         watchdog.watching(),
     ):
-        stand = _Stand(case, native, rules, watchdog, beside)
+        trial = _Trial(case, native, rules, watchdog, beside)
         left = list(candidates)
         while left:
-            stand.fill(left)
+            trial.fill(left)
             advance(1 - (len(left) + 1) / (len(candidates) + 1))
-            stand.measure_round()
-        stand.confirm()
-        stand.free()
+            trial.measure_round()
+        trial.confirm()
+        trial.free()
     advance(1.0)
-    return stand.verdict
+    return trial.verdict
 
 
-class _Stand:
-    """The native call, and the candidates that are bound beside it."""
+class _Trial:
+    """The native call and the candidates that are bound at a time."""
 
     def __init__(
         self,
@@ -151,9 +158,9 @@ class _Stand:
         watchdog.limit_s = max(watchdog.limit_s, PATIENCE * (perf_counter() - begin))
 
     def fill(self, left: list[Candidate]) -> None:
-        """Bind and check candidates from the front of a list, as many as fit.
+        """Remove candidates from the front of a list; bind and check as many as fit in memory.
 
-        Those that cannot be compiled or bound are left out.
+        Candidates that cannot be compiled or bound, or have wrong results, are dropped.
         """
         comm, room, n_before = self._comm, SCRATCH_BYTES, len(self._bound)
         while left and len(self._bound) < n_before + MOST_AT_ONCE and room > 0:
@@ -165,7 +172,7 @@ class _Stand:
             room -= _scratch_bytes(plan, comm)
             self._watchdog.announce(candidate.name)
             comm.Barrier()
-            # Not watched: the first one compiles the engine.
+            # Binding is not watched, as the first one compiles the engine.
             binding = partial(self._bind, plan, candidate.spec)
             bound = make_or_refuse(comm, binding)
             if isinstance(bound, str):
@@ -183,28 +190,31 @@ class _Stand:
                 bound.free()
 
     def _bind(self, plan: Plan, spec: PlanSpec) -> BoundPlan | Overlapped:
-        """Return a plan ready to be called; collective."""
+        """Return a callable plan; collective."""
         case = self._case
         if self._beside is None:
             return bind(plan, case.comm, case.sendbuf, case.recvbuf)
         return self._beside.start_of(plan, spec, case.sendbuf, case.recvbuf)
 
     def measure_round(self) -> None:
-        """Measure all that are bound beside native; keep the best of them bound."""
+        """Measure native and all bound candidates, and free all but the best of them."""
         race = self._run([NATIVE_LABEL, *self._bound])
         best = self._finalists(race.ranking())
         for name in [name for name in self._bound if name not in best]:
             self._bound.pop(name).free()
 
     def _finalists(self, ranking: Sequence[str]) -> list[str]:
-        """Return who goes on: what made one lucky may have made its like lucky, too."""
+        """Return the best candidates of a ranking, and the best one of the other families.
+
+        Candidates of one family may have profited from the same accident.
+        """
         best = list(ranking[:CONFIRMED])
         families = {self._families[name] for name in best}
         others = [name for name in ranking if self._families[name] not in families]
         return [*best, *others[:1]]
 
     def confirm(self) -> None:
-        """Measure the best beside native again: of many, one may have been lucky."""
+        """Measure the best candidates and native again, as one of many may win by accident."""
         times = self.verdict.times
         if not times:
             self._run([NATIVE_LABEL])
@@ -220,12 +230,12 @@ class _Stand:
         self.verdict = replace(self.verdict, winner=winner)
 
     def free(self) -> None:
-        """Free what is bound; collective."""
+        """Free all bound plans; collective."""
         for bound in self._bound.values():
             bound.free()
 
     def _run(self, names: list[str], rules: Rules | None = None, *, is_warm: bool = False) -> Race:
-        """Run a race to its end; note all times."""
+        """Run a race to its end, and record all times in the verdict."""
         race = Race(names, rules or self._rules)
         if not is_warm:
             self._time(names, 1)
@@ -235,9 +245,14 @@ class _Stand:
         return race
 
     def _time(self, names: Sequence[str], n_rounds: int) -> tuple[Times, float]:
-        """Return the slowest rank's times, shape (len(names), n_rounds), and for how long it was.
+        """Measure rounds of calls, each of which begins with another candidate than the last.
 
-        Another one goes first than in the last round of the time before.
+        Returns
+        -------
+        times : ndarray of float64, shape (len(names), n_rounds)
+            Times of the slowest rank in seconds.
+        spent_s : float
+            Duration of all rounds in seconds.
         """
         calls = [self._native if name == NATIVE_LABEL else self._bound[name] for name in names]
         begin = perf_counter()
@@ -255,7 +270,7 @@ class _Stand:
 
 
 class _Guarded(Watch):
-    """Have candidates' calls guarded; native's end by themselves."""
+    """Report the calls of candidates to a watchdog; native calls are not watched."""
 
     def __init__(self, watchdog: Watchdog, names: Sequence[str]) -> None:
         self._watchdog = watchdog
@@ -273,7 +288,7 @@ class _Guarded(Watch):
 
 
 def _scratch_bytes(plan: Plan, comm: Any) -> int:
-    """Return the most scratch of a rank in bytes; collective."""
+    """Return the largest scratch memory of any rank in bytes; collective."""
     n_elements = int(plan.buffer_sizes[comm.rank, Buffer.SCRATCH])
     n_elements += int(plan.shared_sizes.max(initial=0))
     return int(max(comm.allgather(n_elements * plan.itemsize)))

@@ -1,4 +1,4 @@
-"""Lead through all collectives, ranks and sizes, from where an earlier run was stopped."""
+"""Tuning runs: measure all collectives, ranks and sizes, and continue interrupted runs."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from collplan.tune.trial import Verdict, try_candidates
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Progress = Callable[[str, float], object]
-"""Called on rank 0 with what is being measured, and which part of all is done."""
+"""Callback on rank 0 that receives the name of the current point and the part that is done."""
 
 SELECTING: Final = 0.3
-"""About which part of a point's time goes into predictions."""
+"""Estimated part of a point's time that predictions take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +44,15 @@ class Tuned:
     Parameters
     ----------
     table : TuningTable
-        Complete.
+        Complete table.
     wrong : tuple of str
-        Candidates whose results were wrong.
+        Lines that name candidates whose results were wrong.
     failures : tuple of str
-        Candidates that crashed, or did not end.
+        Lines that name candidates that crashed or did not end.
     n_points : int
-        How many points there are.
+        Number of points.
     n_resumed : int
-        How many of them an earlier run had measured.
+        Number of these points that earlier runs had measured.
     """
 
     table: TuningTable
@@ -70,39 +70,39 @@ def tune(
     restart: bool = False,
     on_progress: Progress | None = None,
 ) -> Tuned:
-    """Measure what is asked for and write the table; collective.
+    """Measure a tuning job and write its table; collective.
 
-    After every point the unfinished table is written beside the output; a run with
-    the same arguments goes on from there. A table that is there already is added to.
-    Where a candidate's call does not end, all ranks end; the next run leaves it out.
+    After every point, the unfinished table is written to a journal beside the output, from
+    which a run with the same arguments continues. Sweeps are added to an existing table. If
+    a call of a candidate does not end, all ranks exit, and the next run skips the candidate.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        All ranks.
+        Communicator of all ranks.
     job : TuningJob
-        What to tune.
+        Collectives, numbers of ranks and message sizes to measure.
     output : Path
-        The table, YAML or JSON; replaced when all is measured.
+        Path of the table, YAML or JSON, which is replaced when all points are measured.
     restart : bool
-        Forget what was measured before, and replace whatever table is there.
+        Whether to discard an unfinished run and replace an existing table.
     on_progress : callable, optional
-        Told what is measured, and how far all is.
+        Called with the current point and the part of the work that is done.
 
     Returns
     -------
     Tuned
-        The same on all ranks.
+        The same result on all ranks.
 
     Raises
     ------
     CollplanError
-        If ranks are missing, or files are there that this is no continuation of.
+        If there are too few ranks, or files of earlier runs that this run cannot continue.
     """
     nodes = node_of_ranks(comm)
     places = find_places(comm, nodes, job.cores, job.numa_domains)
     if places.own is not None:
-        # Before anybody asks how many ranks share a core, as that is kept.
+        # Bind before the number of ranks per core is first queried, as that is cached.
         pin_thread(places.own)
     goals = list(job.goals(nodes, places.n_spare))
     with ExitStack() as held:
@@ -113,18 +113,21 @@ def tune(
 
 
 def on_first(comm: Any, make: Callable[[], Result]) -> Result:
-    """Return on all ranks what rank 0 makes; where it raises, all do.
+    """Call a function on rank 0, and return its result or raise its error on all ranks.
 
     Raises
     ------
     CollplanError
-        Rank 0's.
+        If the function raises one on rank 0.
     """
     return everywhere(comm, together(comm, lambda: make() if comm.rank == 0 else None))
 
 
 def over_ranks(comm: Any) -> Spread:
-    """Return what applies a function to items on all ranks; collective, as each call is."""
+    """Return a map function that distributes its calls over the ranks.
+
+    Calls of the returned function are collective.
+    """
 
     def spread(function: Callable[[Item], Result], items: Sequence[Item], /) -> list[Result]:
         own = [function(item) for item in items[comm.rank :: comm.size]]
@@ -136,12 +139,12 @@ def over_ranks(comm: Any) -> Spread:
 
 
 def _weight(n_bytes: int) -> float:
-    """Return about how long a point takes, beside others."""
+    """Return the estimated duration of a point in arbitrary units."""
     return 1 + sqrt(n_bytes) / 256
 
 
 class _Run:
-    """One run on the ranks of a communicator."""
+    """A tuning run on the ranks of a communicator."""
 
     def __init__(
         self,
@@ -158,7 +161,7 @@ class _Run:
         self._done = 0.0
 
     def finish(self, *, restart: bool) -> Tuned:
-        """Measure all that is missing, and write the table."""
+        """Measure all missing points, and write the table."""
         comm, goals, journal, crash_log = self._comm, self._goals, self._journal, self._crash_log
         now = take_fingerprint(comm, self._job.lanes)
         self._state = on_first(
@@ -170,13 +173,13 @@ class _Run:
         missing = [size for goal in goals for size in self._state.missing(goal)]
         self._total = sum(map(_weight, missing))
         if missing:
-            # All would compile the simulator to machine code.
+            # Otherwise each rank would compile the simulator to machine code.
             first_alone(comm, lambda: price(PlanSpec(collective=Bcast(count=0))))
             with crash_log.noting_faults():
                 try:
                     for goal in goals:
-                        self._reach(goal)
-                except CollplanError:  # on all ranks, and no candidate's fault
+                        self._measure_sweep(goal)
+                except CollplanError:  # raised on all ranks, and not caused by a candidate
                     crash_log.remove()
                     raise
         state = on_first(comm, self._conclude)
@@ -185,37 +188,40 @@ class _Run:
         return Tuned(state.table, state.wrong, failures, n_points, n_points - len(missing))
 
     def _conclude(self) -> State:
-        """Write the complete table; then forget how it came about."""
+        """Write the complete table, then delete the journal and the crash log."""
         save_table(self._state.table, self._journal.output)
         self._journal.remove()
         self._crash_log.remove()
         return self._state
 
     def _tell(self, goal: Goal, n_bytes: int, part: float) -> None:
-        """Say on rank 0 that a part of a point is done."""
+        """Report on rank 0 that a part of a point is done."""
         if self._on_progress is not None:
             done = self._done + part * _weight(n_bytes)
             self._on_progress(f"{goal}, {n_bytes} B", done / self._total)
 
-    def _reach(self, goal: Goal) -> None:
-        """Measure what is missing of a sweep."""
+    def _measure_sweep(self, goal: Goal) -> None:
+        """Measure the missing points of a sweep."""
         missing = self._state.missing(goal)
         if not missing:
             return
         is_member = self._comm.rank in goal.members
         part = self._comm.Split(0 if is_member else 1, key=self._comm.rank)
         for n_bytes in missing:
-            self._measure(goal, n_bytes, part if is_member else None)
+            self._measure_point(goal, n_bytes, part if is_member else None)
             self._done += _weight(n_bytes)
         part.Free()
 
     def _beside(self, part: Any) -> AbstractContextManager[Beside | None]:
-        """Return what is computed beside every call, None for blocking ones; collective."""
+        """Return a context with the computation beside every call; collective.
+
+        The context gives None for blocking calls.
+        """
         seconds = self._job.computation_s
         return nullcontext() if seconds is None else Beside(part, seconds, self._places)
 
-    def _measure(self, goal: Goal, n_bytes: int, part: Any) -> None:
-        """Measure one point; ranks that take no part sleep."""
+    def _measure_point(self, goal: Goal, n_bytes: int, part: Any) -> None:
+        """Measure one point; ranks that are not members of the goal sleep."""
         self._tell(goal, n_bytes, 0)
         machine = self._state.table.machine(goal.placement)
         spec = PlanSpec(machine=machine, collective=goal.sized(n_bytes))
@@ -242,7 +248,7 @@ class _Run:
         meet_asleep(self._comm)
 
         def note() -> None:
-            # Rank 0, the first of the first node, takes part in all.
+            # Rank 0 is the first rank of the first node, and so a member of every goal.
             if verdict is None:
                 raise CollplanError(reason)
             self._state = self._state.after(goal, n_bytes, selection, verdict)

@@ -1,4 +1,4 @@
-"""The price of a plan without a machine: simulation, critical path, report."""
+"""Cost of plans by simulation: timelines, critical paths and reports, without a machine."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Columns of a plan as the simulator's kernels take them, and the partners of messages.
+"""Columns of a plan in the form that the simulator's kernels take, and partners of messages.
 
-`collplan.planner.plan.matching` sorts by tag; here the k-th send of a pair of ranks meets
-its k-th receive, as almost every plan has it, and only where their tags differ
-is sorting left to it.
+In almost every plan, the k-th send of a pair of ranks matches its k-th receive. Messages are
+matched in this way first. If any tags differ, `collplan.planner.plan.matching` matches all
+messages by sorting them by tag.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collplan.planner.plan.ragged import Stored
 
 _SEND, _RECV = int(Op.SEND), int(Op.RECV)
 _PAIR: Final = np.dtype([("key", "i8"), ("first", "i4"), ("last", "i4")])
-"""A slot of the hash table: the pair of ranks plus 1, and its ends that wait for the other end."""
+"""A slot of the hash table: key of a pair of ranks, first and last row of its unmatched ends."""
 _AHEAD: Final = 12
 """Number of rows ahead of which slots are prefetched."""
 _DIRECT: Final = 4
@@ -29,14 +29,14 @@ _DIRECT: Final = 4
 
 
 def dense(part: Stored, *names: str) -> tuple[Any, ...]:
-    """Return columns of a plan, or of a part of it, as kernels take them: entry by entry."""
+    """Return columns of a plan, or of a part of it, as contiguous arrays."""
     return tuple(_contiguous(getattr(part, name)) for name in names)
 
 
 def thin(part: Stored, *names: str) -> tuple[Any, ...]:
-    """Return columns as values and a step each: entry i is ``values[i * step]``.
+    """Return each column as an array of values and a step: entry i is ``values[i * step]``.
 
-    The step is 0 where all rows are equal: a constant column need not be spelt out.
+    The step is 0 for a column whose rows are all equal, so that it need not be expanded.
     """
     return tuple(
         (_contiguous(column[:1] if column.strides == (0,) else column), int(column.strides != (0,)))
@@ -45,7 +45,7 @@ def thin(part: Stored, *names: str) -> tuple[Any, ...]:
 
 
 def _contiguous(column: Ints) -> Ints:
-    """Return a contiguous read-only array, so that a kernel meets one type and compiles once."""
+    """Return a contiguous read-only array, so that kernels are compiled for one type only."""
     contiguous = np.ascontiguousarray(column)
     contiguous.flags.writeable = False
     return contiguous
@@ -57,17 +57,17 @@ def partners(plan: Plan) -> Ints:
     Parameters
     ----------
     plan : Plan
-        A plan of all ranks.
+        Plan of all ranks.
 
     Returns
     -------
     ndarray of int32, shape (n_tasks,)
-        0 for tasks that are no message.
+        Row of the matching receive or send; 0 for other tasks.
 
     Raises
     ------
     MatchError
-        Where sends and receives do not pair up.
+        If sends and receives do not match.
     """
     n_ends = int(np.count_nonzero(plan.op <= Op.RECV))
     n_all_pairs = plan.n_ranks**2 * plan.n_copies
@@ -91,17 +91,17 @@ def partners(plan: Plan) -> Ints:
 
 @inner
 def _key(op: Ints, rank: Ints, peer: Ints, row: int, n_ranks: int, n_copies: int) -> int:
-    """Return the pair of ranks of a message, plus 1."""
+    """Return the key of the pair of ranks of a message, which is at least 1."""
     source, dest = (rank[row], peer[row]) if op[row] == _SEND else (peer[row], rank[row])
     return int((np.int64(source) * n_ranks + dest) * n_copies + 1)
 
 
 @inner
 def _slot(key: int, mask: int, is_direct: bool) -> int:
-    """Return where the slot of a pair is, if no other pair has taken it."""
+    """Return the preferred slot of a pair, which another pair may have taken."""
     if is_direct:
         return key - 1
-    # Fibonacci hashing, in 63 bits: neighboring pairs of ranks land far apart.
+    # Fibonacci hashing in 63 bits puts neighboring pairs of ranks far apart.
     return ((key ^ key >> 31) & 0x7FFFFFFF) * 0x9E3779B9 >> 12 & mask
 
 
@@ -114,9 +114,19 @@ def _pair_up(
     is_direct: bool,
     partner: Ints,
 ) -> int:
-    """Fill in partners and return how many ends have one; stop where tags differ.
+    """Match ends of messages, and return the number of matched ends.
 
-    Ends that wait are a list linked by `partner`, which they have no other use for yet.
+    Matching stops at the first pair whose tags differ. Unmatched ends of a pair of ranks are a
+    list that is linked by their entries in `partner`.
+
+    Parameters
+    ----------
+    ends : tuple
+        Columns ``op, rank, peer, tag`` and ``apart``.
+    pairs : ndarray of _PAIR
+        Empty hash table; if it `is_direct`, every pair of ranks has a slot of its own.
+    partner : ndarray of int32, shape (n_tasks,)
+        Receives the partners.
     """
     op, rank, peer, tag, (apart, step) = ends
     mask = len(pairs) - 1
@@ -133,7 +143,7 @@ def _pair_up(
                 slot = (slot + 1) & mask
         pair = pairs[slot]
         if pair.key == 0:
-            # More pairs than half the ends: some end has no partner.
+            # There are more pairs than half the ends, so some end has no partner.
             n_slots += 1
             if n_slots > mask and not is_direct:
                 return n_matched

@@ -1,4 +1,4 @@
-"""An adapter's cache of queue pairs: the least recently used goes first."""
+"""Caches of queue pairs in network adapters, with least-recently-used replacement."""
 
 from __future__ import annotations
 
@@ -15,25 +15,40 @@ from collplan.specs import Nic
 
 CONNECTION: Final = np.dtype(
     [
-        ("ready", "f8"),  # when the adapter has read it
+        ("ready", "f8"),  # time when the adapter has read it
         ("slot", "i4"),
         ("newer", "i4"),
         ("older", "i4"),
         ("is_cached", "i4"),
-        ("peer", "i4"),  # the rank it is connected to, -1 for none, if ranks connect again
+        ("peer", "i4"),  # rank it is connected to, -1 for none, for dynamic connections
     ],
     align=True,
 )
-"""Row i: the queue pair of send i, in `slot`; beside it the state of queue pair i."""
+"""Row i: `slot` is the queue pair of send i; all other fields are the state of queue pair i."""
 ADAPTER: Final = np.dtype(
     [("newest", "i4"), ("oldest", "i4"), ("room", "i4"), ("reads", "i4"), ("is_dynamic", "i4")]
 )
+"""An adapter: ends of the list of its cached queue pairs, free slots, and number of reads."""
 
 
 def make_connections(plan: Plan, places: Places, nic: Nic | None) -> tuple[Records, Records]:
     """Return the queue pairs of all sends between nodes, and the adapters.
 
-    A queue pair is that of a rank, or of a pair of ranks, on a lane.
+    A queue pair belongs to a rank on a lane, or to a pair of ranks on a lane for reliable
+    connections.
+
+    Parameters
+    ----------
+    plan : Plan
+    places : Places
+        Clocks that the tasks of the plan hold.
+    nic : Nic or None
+        Adapters; None if they hold all queue pairs, which gives empty tables.
+
+    Returns
+    -------
+    connections : ndarray of CONNECTION, shape (n_tasks,)
+    adapters : ndarray of ADAPTER, shape (n_nodes * n_lanes,)
     """
     if nic is None:
         return np.zeros(0, dtype=CONNECTION), np.zeros(0, dtype=ADAPTER)
@@ -53,7 +68,7 @@ def make_connections(plan: Plan, places: Places, nic: Nic | None) -> tuple[Recor
     connections["slot"][sends] = slot
     if nic.warm and len(sends):
         last = np.zeros(int(slot.max()) + 1, dtype=np.int64)
-        last[slot] = np.arange(len(sends))  # the greatest: rows ascend
+        last[slot] = np.arange(len(sends))  # of equal slots, numpy keeps the last value
         connections["peer"][: len(last)] = peer[last]
         _use_in_turn(connections, adapters, np.argsort(last), adapter[last])
         adapters["reads"] = 0
@@ -71,14 +86,31 @@ def _use_in_turn(connections: Records, adapters: Records, slots: Ints, adapter: 
 def fetch(
     connections: Records, adapter: Any, row: int, peer: int, now: float, miss: float, connect: float
 ) -> tuple[float, float]:
-    """Use the queue pair of a send; return how long the adapter reads, and the message waits."""
+    """Use the queue pair of a send.
+
+    Parameters
+    ----------
+    connections : ndarray of CONNECTION
+    adapter : record of ADAPTER
+    row, peer : int
+        The send and its destination.
+    now : float
+        Time in ns.
+    miss, connect : float
+        Times to read a queue pair and to connect it to another rank, in ns.
+
+    Returns
+    -------
+    reads_ns, waits_ns : float
+        Time that the adapter reads, and time that the message waits.
+    """
     slot = connections[row].slot
     reads = miss if _is_missing(connections, adapter, slot) else 0.0
     if adapter.is_dynamic and connections[slot].peer != peer:
         connections[slot].peer = peer
         reads += connect
         adapter.reads += 1
-    # Reads of other queue pairs go on at the same time, but messages of one pair keep their order.
+    # Reads of different queue pairs overlap, but messages of one queue pair keep their order.
     ready = max(connections[slot].ready, now + reads)
     connections[slot].ready = ready
     return reads, ready - now
@@ -86,7 +118,7 @@ def fetch(
 
 @inner
 def _is_missing(connections: Records, adapter: Any, slot: int) -> bool:
-    """Make a queue pair the newest; return whether the adapter had to fetch it."""
+    """Make a queue pair the newest one; return whether the adapter had to read it."""
     used = connections[slot]
     is_new = not used.is_cached
     if is_new:

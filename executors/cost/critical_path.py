@@ -1,9 +1,9 @@
-"""The critical path: what each task really waited for, and where the time of the path goes.
+"""The critical path of a simulation, and the kinds of its time.
 
-The path is a chain of events. The time between two of them goes to its kind by the formulas
-of the cost model; the rest was spent waiting for something that the formulas of a task alone
-do not know (a processor, a node's memory, an adapter's connections, a core that turns to
-another rank).
+The path is a chain of events, each of which waited for the one before. The formulas of the cost
+model divide the time between two events into kinds. Time that the formulas of a single task do
+not explain is waiting: for a processor, the memory of a node, the connections of an adapter, or
+a core that switches to another rank.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from collplan.executors.cost.simulator import Timeline
 from collplan.executors.cost.tables import Resource
-from collplan.executors.cost.task_durations import Holds, holds_of
+from collplan.executors.cost.task_durations import Durations, durations_of
 from collplan.planner.plan.plan import Op
 from collplan.planner.plan.ragged import ON_START
 from collplan.specs import Network
@@ -28,7 +28,10 @@ WaitedFor = Literal["nothing", "dependency", "message", "resource"]
 
 
 class Event(Enum):
-    """Part of a task on the path: a receive is posted, then its message arrives."""
+    """Events of a task: its start, the arrival of its message, or the match of a rendezvous.
+
+    A receive starts when it is posted.
+    """
 
     START = 0
     ARRIVAL = 1
@@ -37,17 +40,17 @@ class Event(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """An event of a task that the path goes through.
+    """An event on the critical path.
 
     Parameters
     ----------
     row : int
-        The task.
+        Row of the task.
     event : Event
-        Its start at `start_ns`; a receive's message arriving; or a rendezvous
-        send's match, at `end_ns`.
+        Start of the task at `start_ns`; arrival of a receive's message; or match of a
+        rendezvous send, at `end_ns`.
     waited_for : "nothing", "dependency", "message" or "resource"
-        What ties it to the visit before.
+        Reason why this event waited for the previous one.
     """
 
     row: int
@@ -56,13 +59,13 @@ class Visit:
 
 
 def critical_rows(timeline: Timeline) -> tuple[int, ...]:
-    """Return the tasks of the chain that ends last, each of which waits for the one before."""
-    # A receive's posting may wait for the core that its own message holds: one task.
+    """Return the rows of the tasks on the critical path, in order of time."""
+    # A posting may wait for the core that its own message holds; this is one task.
     return tuple(row for row, _ in groupby(visit.row for visit in visits(timeline)))
 
 
 def visits(timeline: Timeline) -> tuple[Visit, ...]:
-    """Return the events of the critical path, from the first to the last."""
+    """Return the events on the critical path, in order of time."""
     if not len(timeline.end_ns):
         return ()
     found: list[Visit] = []
@@ -76,13 +79,14 @@ def visits(timeline: Timeline) -> tuple[Visit, ...]:
 
 
 def _completion(timeline: Timeline, row: int) -> Event:
-    """Return the event that completed a task."""
+    """Return the event that completes a task."""
     if timeline.plan.op[row] == Op.RECV and timeline.end_ns[row] > timeline.start_ns[row]:
         return Event.ARRIVAL
     return Event.MATCH if timeline.is_rendezvous[row] else Event.START
 
 
 def _step_back(timeline: Timeline, row: int, event: Event) -> tuple[int, Event, WaitedFor]:
+    """Return the row and event that an event waited for, and the reason; row -1 for none."""
     if event is Event.START:
         return _before_start(timeline, row)
     partner = int(timeline.partner[row])
@@ -96,6 +100,7 @@ def _step_back(timeline: Timeline, row: int, event: Event) -> tuple[int, Event, 
 
 
 def _before_start(timeline: Timeline, row: int) -> tuple[int, Event, WaitedFor]:
+    """Return the same for the start of a task."""
     cause = int(timeline.cause[row])
     if timeline.is_asking[row] and cause <= -2:
         return _before_request(timeline, row, -2 - cause)
@@ -109,8 +114,8 @@ def _before_start(timeline: Timeline, row: int) -> tuple[int, Event, WaitedFor]:
 
 
 def _before_request(timeline: Timeline, row: int, cause: int) -> tuple[int, Event, WaitedFor]:
-    """Return what the answer to a send's request waited for: its receive, or a predecessor."""
-    # A task may depend on both the start and the completion of another.
+    """Return the same for the start of a send with a handshake: a predecessor or its receive."""
+    # A task may depend on both the start and the completion of another task.
     if events := list(_dependencies(timeline, row, cause)):
         event, _ = max(events, key=lambda found: found[1])
         return cause, event, "dependency"
@@ -120,7 +125,7 @@ def _before_request(timeline: Timeline, row: int, cause: int) -> tuple[int, Even
 
 
 def _dependencies(timeline: Timeline, row: int, cause: int) -> Iterator[tuple[Event, float]]:
-    """Generate the events of a predecessor that a task depends on, and when they are in ns."""
+    """Generate the events of a predecessor that a task depends on, and their times in ns."""
     deps = timeline.plan.deps
     for i in range(deps.indptr[row], deps.indptr[row + 1]):
         if deps.task[i] == cause:
@@ -131,7 +136,10 @@ def _dependencies(timeline: Timeline, row: int, cause: int) -> Iterator[tuple[Ev
 
 
 def _holder(timeline: Timeline, cause: int) -> tuple[int, Event, WaitedFor]:
-    """Decode the task that held a core or lane: with its work, or until a rendezvous matched."""
+    """Return the event of the task that held a core or lane, from its code in a timeline.
+
+    A code of at most -2 means a send that held it until its rendezvous matched.
+    """
     if cause <= -2:
         return -2 - cause, Event.MATCH, "resource"
     is_recv = timeline.plan.op[cause] == Op.RECV
@@ -141,32 +149,33 @@ def _holder(timeline: Timeline, cause: int) -> tuple[int, Event, WaitedFor]:
 KINDS: Final = ("latency", "bandwidth", "overhead", "copy", "reduce", "compute", "waiting")
 """Kinds of time on the critical path."""
 CONTENTION: Final = "contention"
-"""One more over a topology: time that messages take longer as they share links."""
+"""An additional kind over a topology: time by which shared links delay messages."""
 _WORK: Final = {Op.COPY: "copy", Op.REDUCE: "reduce", Op.COMPUTE: "compute"}
 _NOISE: Final = 1e-9
-"""A remainder smaller than this share of the time is rounding, not waiting."""
+"""Share of the time below which a remainder is a rounding error and not waiting."""
 
 Part = tuple[str, float]
+"""A kind of time, and its duration in ns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """The way from one event of the critical path to the next.
+    """The time from one event on the critical path to the next.
 
     Parameters
     ----------
     row : int
-        The task of the event it begins with.
+        Row of the task of the first event.
     waited_for : "nothing", "dependency", "message" or "resource"
-        What ties that event to the one before.
+        Reason why the first event waited for the previous one.
     resource : Resource or None
-        What it waited for, if that was a resource.
+        The resource that it waited for, if it waited for one.
     begin_ns, end_ns : float
-        When; the next leg begins where this one ends.
+        Begin and end of the leg; the next leg begins at `end_ns`.
     queued_ns : float
-        How long, of the leg before, its task was ready and waited for the resource.
+        Part of the previous leg during which the task was ready and waited for the resource.
     parts : tuple of (kind, ns)
-        What the time went to, in order; they add up to it.
+        Kinds of the time in order; their durations add up to that of the leg.
     """
 
     row: int
@@ -179,7 +188,7 @@ class Leg:
 
 
 def legs(timeline: Timeline, network: Network) -> tuple[Leg, ...]:
-    """Return the critical path with its times: from 0 to the makespan without a gap."""
+    """Return the critical path as legs that cover the time from 0 to the makespan."""
     path = visits(timeline)
     if not path:
         return ()
@@ -191,7 +200,7 @@ def legs(timeline: Timeline, network: Network) -> tuple[Leg, ...]:
     for i, visit in enumerate(path):
         explained = view.explained(i)
         if i == 0:
-            # Only a request to send goes before the first event.
+            # Only a request to send can precede the first event.
             explained = [*view.handshake(0), *explained]
         end = latest[i + 1]
         if math.isinf(known[i + 1]):
@@ -207,9 +216,9 @@ def legs(timeline: Timeline, network: Network) -> tuple[Leg, ...]:
 
 
 def breakdown(path: Sequence[Leg]) -> dict[str, float]:
-    """Return the ns of a critical path by kind; they add up to the makespan.
+    """Return the time of a critical path by kind in ns, which adds up to the makespan.
 
-    Those of contention are left out where there is none.
+    Contention is left out if there is none.
     """
     parts = [part for leg in path for part in leg.parts]
     found = {kind: math.fsum(ns for name, ns in parts if name == kind) for kind in KINDS}
@@ -218,7 +227,7 @@ def breakdown(path: Sequence[Leg]) -> dict[str, float]:
 
 
 def _fill(span: float, explained: list[Part], end: float, rest: str) -> tuple[Part, ...]:
-    """Fill a span of time with what is explained, in order; what is left has its own kind."""
+    """Fill a span of time with the explained parts in order; the remainder is of kind `rest`."""
     parts: list[Part] = []
     left = span
     for kind, ns in explained:
@@ -233,7 +242,7 @@ def _fill(span: float, explained: list[Part], end: float, rest: str) -> tuple[Pa
 
 
 class _View:
-    """The events of a path, and what the model says about each."""
+    """The events of a path, and the parts of time that the cost model gives for each."""
 
     def __init__(self, timeline: Timeline, path: tuple[Visit, ...], network: Network) -> None:
         self.timeline, self.path, self.clocks = timeline, path, timeline.places.clocks
@@ -241,17 +250,17 @@ class _View:
         self.op = [Op(op) for op in timeline.plan.op[rows].tolist()]
         self.is_asking: list[bool] = timeline.is_asking[rows].tolist()
         held = timeline.places.take(rows)
-        self.holds: Holds = holds_of(held, network)
+        self.durations: Durations = durations_of(held, network)
         self.is_shared = [False] * len(rows)
         if timeline.alone_ns is not None and timeline.delays_ns is not None:
             alone = timeline.alone_ns[rows]
             self.is_shared = (alone > 0).tolist()
-            self.holds = replace(
-                self.holds,
-                latency_ns=self.holds.latency_ns + timeline.delays_ns[rows],
-                wire_ns=np.maximum(self.holds.wire_ns, alone),
+            self.durations = replace(
+                self.durations,
+                latency_ns=self.durations.latency_ns + timeline.delays_ns[rows],
+                wire_ns=np.maximum(self.durations.wire_ns, alone),
             )
-        # A send waits for its match where its message arrives.
+        # A rendezvous send waits for its match at the core and lane of the receiver.
         is_match = np.array([visit.event is Event.MATCH for visit in path])
         wanted = timeline.places.take(np.where(is_match, timeline.partner[rows], rows))
         other = timeline.places.take(timeline.partner[rows])
@@ -260,82 +269,90 @@ class _View:
         self.other_core, self.other_lane = other.core.tolist(), other.lane.tolist()
 
     def time_of(self, visit: Visit) -> float:
-        """Return when an event is; infinity for an arrival, which is not recorded."""
+        """Return the time of an event in ns; infinity for an arrival, which is not recorded."""
         if visit.event is Event.ARRIVAL:
             return math.inf
         times = self.timeline.start_ns if visit.event is Event.START else self.timeline.end_ns
         return float(times[visit.row])
 
     def explained(self, i: int) -> list[Part]:
-        """Return what the formulas say about the way from event i to the next."""
+        """Return the parts that the formulas give for the time from event i to the next."""
         following = self.path[i + 1] if i + 1 < len(self.path) else None
-        own: list[Part] = []
+        parts: list[Part] = []
         if self.path[i].event is Event.ARRIVAL:
-            own = self._arrival(i, following)
+            parts = self._arrival(i, following)
         elif self.path[i].event is Event.START and self.op[i] is Op.SEND:
-            own = self._send(i, following)
+            parts = self._send(i, following)
         elif self.path[i].event is Event.START and self.op[i] in _WORK:
-            own = [(_WORK[self.op[i]], float(self.holds.core_ns[i]))]
+            parts = [(_WORK[self.op[i]], float(self.durations.core_ns[i]))]
         if following is not None and following.waited_for == "dependency":
-            own.append(("latency", self.timeline.flag_ns(self.path[i].row, following.row)))
+            parts.append(("latency", self.timeline.flag_ns(self.path[i].row, following.row)))
         if following is not None and following.waited_for != "resource":
-            asked = self.handshake(i + 1)
-            # A receive posted late is the second half of it: the answer.
-            own += asked[2:] if following.waited_for == "message" else asked
-        return own
+            handshake = self.handshake(i + 1)
+            # If the receive is posted late, only the answer, the second half, follows it.
+            parts += handshake[2:] if following.waited_for == "message" else handshake
+        return parts
 
     def handshake(self, i: int) -> list[Part]:
-        """Return what a request to send and its answer take before event i."""
+        """Return the parts of a request to send and its answer before event i."""
         if not self.is_asking[i] or self.path[i].event is not Event.START:
             return []
         flight = self._flight(i)
         return [*flight, *flight]
 
     def turns(self, i: int) -> list[Part]:
-        """Return what other messages may take of the lanes while message i goes by turns."""
-        if not self.holds.is_cut[i] or not self._holds_lane(i):
+        """Return the time of other messages on the lanes while message i is sent in pieces."""
+        if not self.durations.is_cut[i] or not self._holds_lane(i):
             return []
         busy_ns = np.moveaxis(self.timeline.lane_busy_ns, 2, 0).ravel()
         ends = np.array((self.lane[i], self.other_lane[i])) - self.clocks.lane_out
-        return [("bandwidth", max(0.0, float(busy_ns[ends].sum() - 2 * self.holds.lane_ns[i])))]
+        return [("bandwidth", max(0.0, float(busy_ns[ends].sum() - 2 * self.durations.lane_ns[i])))]
 
     def rest(self, i: int) -> str:
-        """Return the kind of time that formulas do not explain: messages share links, or wait."""
+        """Return the kind of the time after event i that formulas do not explain."""
         is_arrival = self.path[i].event is Event.ARRIVAL
         return CONTENTION if is_arrival and self.is_shared[i] else "waiting"
 
     def _flight(self, i: int) -> list[Part]:
-        holds = self.holds
-        return [("overhead", float(holds.overhead_ns[i])), ("latency", float(holds.latency_ns[i]))]
+        """Return the parts from the start of a send to the arrival of its message."""
+        durations = self.durations
+        return [
+            ("overhead", float(durations.overhead_ns[i])),
+            ("latency", float(durations.latency_ns[i])),
+        ]
 
     def _send(self, i: int, following: Visit | None) -> list[Part]:
-        holds = self.holds
-        pieces = float(holds.pieces_ns[i])
-        in_core: list[Part] = [("overhead", float(holds.core_ns[i]) - pieces), ("copy", pieces)]
+        """Return the parts from the start of a send to the next event."""
+        durations = self.durations
+        pieces = float(durations.pieces_ns[i])
+        in_core: list[Part] = [("overhead", float(durations.core_ns[i]) - pieces), ("copy", pieces)]
         if following is not None and following.waited_for == "message":
-            # On one core, a message may have to wait for its own sending to end.
-            flight = float(holds.overhead_ns[i] + holds.latency_ns[i])
-            is_long = holds.core_ns[i] > flight and self.core[i] == self.other_core[i]
+            # If both ranks share a core, the message may have to wait until its send ends.
+            flight = float(durations.overhead_ns[i] + durations.latency_ns[i])
+            is_long = durations.core_ns[i] > flight and self.core[i] == self.other_core[i]
             return in_core if is_long else self._flight(i)
-        by_lane: list[Part] = [("bandwidth", float(holds.lane_ns[i]))]
+        by_lane: list[Part] = [("bandwidth", float(durations.lane_ns[i]))]
         if following is not None and following.waited_for == "resource":
             if self._shares_lane(i, i + 1):
                 return by_lane
-        elif (self.is_asking[i] or holds.is_cut[i]) and holds.lane_ns[i] > holds.core_ns[i]:
+        elif (self.is_asking[i] or durations.is_cut[i]) and durations.lane_ns[
+            i
+        ] > durations.core_ns[i]:
             return by_lane
         return in_core
 
     def _arrival(self, i: int, following: Visit | None) -> list[Part]:
-        holds = self.holds
+        """Return the parts from the arrival of a message to the next event."""
+        durations = self.durations
         waits = following is not None and following.waited_for == "resource"
         if waits and self._shares_lane(i, i + 1):
-            return [("bandwidth", float(holds.lane_ns[i]))]
-        touch, wire = float(holds.touch_ns[i]), float(holds.wire_ns[i])
-        pieces = float(holds.pieces_ns[i])
+            return [("bandwidth", float(durations.lane_ns[i]))]
+        touch, wire = float(durations.touch_ns[i]), float(durations.wire_ns[i])
+        pieces = float(durations.pieces_ns[i])
         bytes_: list[Part] = [("bandwidth", wire)]
         if touch + pieces > wire:
             bytes_ = [("overhead", touch), ("copy", pieces)]
-        return [("overhead", float(holds.overhead_ns[i])), *bytes_]
+        return [("overhead", float(durations.overhead_ns[i])), *bytes_]
 
     def _holds_lane(self, i: int) -> bool:
         """Return whether event i holds a lane or port."""
@@ -343,15 +360,16 @@ class _View:
         return event is Event.ARRIVAL or (event is Event.START and self.op[i] is Op.SEND)
 
     def shared(self, i: int, j: int) -> int:
-        """Return the clock that event i held and event j waited for: of a core, lane or port.
+        """Return the clock that event i held and event j waited for.
 
-        Only processors are shared by tasks that have neither core nor lane in common.
+        It is that of a core, lane or port if the tasks have one in common, else of a
+        processor.
         """
-        core, lane, holds = self.core[i], self.lane[i], self.holds
+        core, lane, durations = self.core[i], self.lane[i], self.durations
         has_core = bool(core == self.wanted_core[j])
         wants_lane = self.path[j].event is Event.MATCH or self._holds_lane(j)
         has_lane = self._holds_lane(i) and wants_lane and lane == self.wanted_lane[j]
-        if has_lane and not (has_core and holds.core_ns[i] >= holds.lane_ns[i]):
+        if has_lane and not (has_core and durations.core_ns[i] >= durations.lane_ns[i]):
             return int(lane)
         return int(core) if has_core else self.clocks.processor
 
@@ -359,15 +377,15 @@ class _View:
         return self.clocks.resource(self.shared(i, j)).kind in ("lane", "port")
 
     def ready_ns(self, i: int) -> float:
-        """Return when everything but a resource was there for event i."""
+        """Return the time in ns from which event i waited for nothing but a resource."""
         row, timeline = self.path[i].row, self.timeline
         if self.path[i].event is not Event.START:
             send = int(timeline.partner[row]) if self.op[i] is Op.RECV else row
-            flight = float(self.holds.overhead_ns[i] + self.holds.latency_ns[i])
+            flight = float(self.durations.overhead_ns[i] + self.durations.latency_ns[i])
             return float(timeline.start_ns[send]) + flight
         deps = timeline.plan.deps
-        mine = slice(int(deps.indptr[row]), int(deps.indptr[row + 1]))
-        before, on_start = deps.task[mine], deps.kind[mine] & ON_START
+        own = slice(int(deps.indptr[row]), int(deps.indptr[row + 1]))
+        before, on_start = deps.task[own], deps.kind[own] & ON_START
         times = np.where(on_start, timeline.start_ns[before], timeline.end_ns[before])
         times = times + np.array([timeline.flag_ns(int(task), row) for task in before])
         return float(times.max(initial=0.0))

@@ -1,10 +1,10 @@
-"""The simulator's event queue: sorted runs for regular schedules, a heap for the rest.
+"""The event queue of the simulator: sorted runs for regular schedules, and a heap for the rest.
 
-Events are popped by (time, stamp), stamps breaking ties in the order of
-readiness. A collective's events come in a few streams (sends that end an
-overhead later, messages that arrive a latency later), each already sorted. So
-an event is appended to the first run whose last event it does not precede, in
-O(1), and sifted into a heap only where no run takes it.
+Events are popped in the order of (time, stamp); stamps break ties in the order of readiness. The
+events of a collective come in a few streams that are already sorted, such as sends that end an
+overhead later and messages that arrive a latency later. An event is therefore appended in O(1)
+to the first run whose last event it does not precede. It goes to a heap only if there is no such
+run.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import numpy as np
 from collplan.executors.cost.tables import ENTRY, RUN, Records, inlined, inner
 
 N_RUNS: Final = 6
+"""Number of sorted runs."""
 _ARITY: Final = 4
-"""Children of an entry of the heap: fewer levels than of two, so fewer missed branches."""
+"""Children per entry of the heap, which has fewer levels than a binary heap."""
 _LONGEST_RUN: Final = 1 << 16
 
 
@@ -27,17 +28,17 @@ def make_event_queue(n_waiting: int, n_events: int) -> tuple[Records, Records]:
     Parameters
     ----------
     n_waiting : int
-        Events expected at a time; longer runs overflow into the heap.
+        Number of events expected at a time; longer runs overflow into the heap.
     n_events : int
-        The most events ever in the queue: the heap's capacity, of which the
-        operating system provides only the pages that get used.
+        Largest number of events ever in the queue, which is the capacity of the heap. The
+        operating system provides only the pages that are used.
 
     Returns
     -------
     runs : ndarray of RUN, shape (N_RUNS + 1,)
-        Ring buffers, then the heap; `head_time` is infinite where one is empty.
+        Ring buffers, then the heap; `head_time` is infinite for an empty one.
     entries : ndarray of ENTRY
-        The space of all runs, one after the other, then the heap's.
+        Entries of all runs, one after another, then those of the heap.
     """
     capacity = 1 << max(4, int(min(2 * n_waiting, _LONGEST_RUN) - 1).bit_length())
     runs = np.zeros(N_RUNS + 1, dtype=RUN)
@@ -73,7 +74,7 @@ def push(runs: Records, entries: Records, time: float, stamp: int, event: int) -
 
 @inlined
 def earliest(runs: Records) -> int:
-    """Return the run with the earliest event, or -1 where the queue is empty."""
+    """Return the run with the earliest event, or -1 if the queue is empty."""
     best = -1
     time, stamp = np.inf, 0
     for i in range(len(runs)):
@@ -129,10 +130,10 @@ def _sift_up(runs: Records, entries: Records, time: float, stamp: int, event: in
 
 @inner
 def _sift_down(runs: Records, entries: Records) -> int:
-    """Remove the first entry of the heap: move up the least children, down to a leaf.
+    """Remove the first entry of the heap by moving up the least children down to a leaf.
 
-    Which child is the least is computed, not branched on: no processor can predict it. The
-    last entry then fills the gap, from which it seldom has to rise.
+    The least child is computed without branches, which no processor could predict. The last
+    entry then fills the gap at the leaf, from which it rarely has to rise.
     """
     heap = runs[-1]
     begin = (len(runs) - 1) * heap.capacity
@@ -141,7 +142,7 @@ def _sift_down(runs: Records, entries: Records) -> int:
     n = heap.length
     last = entries[begin + n]
     time, stamp, event = last.time, last.stamp, last.event
-    # Behind the end lie infinite times, so that every node has all its children.
+    # Infinite times behind the end give every node all its children.
     for child in range(n, n + _ARITY):
         entries[begin + child].time = np.inf
     i = 0
@@ -161,14 +162,14 @@ def _sift_down(runs: Records, entries: Records) -> int:
 
 @inlined
 def _is_less(entries: Records, one: int, other: int) -> int:
-    """Return 1 where an entry comes before another one, else 0."""
+    """Return 1 if an entry precedes another one, else 0."""
     a, b = entries[one], entries[other]
     return int((a.time < b.time) | ((a.time == b.time) & (a.stamp < b.stamp)))
 
 
 @inner
 def _rise(entries: Records, begin: int, i: int, time: float, stamp: int, event: int) -> None:
-    """Put an entry at place `i` of the heap, or above where it comes before its parents."""
+    """Put an entry at place `i` of the heap, or further up if it precedes its parents."""
     while i > 0:
         above = (i - 1) // _ARITY
         parent = entries[begin + above]

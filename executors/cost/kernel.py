@@ -1,7 +1,7 @@
-"""The simulator's engine: LogGPS on many cores and lanes, event by event.
+"""The event loop of the simulator, which applies LogGPS to many cores and lanes.
 
-A receive that is posted before its message arrives needs no event at all: the
-arrival compares itself with the time and stamp of the posting.
+A receive that is posted before its message arrives needs no event: the arrival is compared
+with the time and the stamp of the posting.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collplan.executors.cost.occupancy import (
     charge_send,
 )
 from collplan.executors.cost.prefetching import N_RECENT, prefetch
-from collplan.executors.cost.queues import advance, busier, call, enqueue, free_at
+from collplan.executors.cost.queues import advance, enqueue, free_at, last_holder, leave_line
 from collplan.executors.cost.tables import Simulation, inlined, inner
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.jit import compile_with
@@ -26,21 +26,28 @@ from collplan.planner.arrays.jit import compile_with
 _SEND, _RECV = 0, 1
 _STAMP, _DONE = 0, 1
 HAS_ON_START, ARRIVED, QUEUED, ASKING = 1, 2, 16, 32
-"""Bits of a task's state: a successor waits for its start; its message is here; its posting has
-an event; it has asked its receiver whether it may send."""
+"""Bits of a task's state: a successor waits for its start; its message has arrived; its posting
+has an event; its request to send has left."""
 
 
 @compile_with(_nrt=False)
 def run(sim: Simulation, initial: Ints, flows: Any) -> int:
-    """Simulate from the `initial` tasks until no event is left; return how many tasks are done.
+    """Simulate until no event is left, and return the number of tasks that are done.
 
-    Messages share the links of a topology where there are `flows` (`Flows`). For None, numba
-    compiles nothing that asks for them.
+    Parameters
+    ----------
+    sim : Simulation
+    initial : ndarray of int32
+        Tasks without predecessors.
+    flows : Flows or None
+        Messages that share the links of a topology; for None, numba does not compile the code
+        for them.
 
-    Event ids: ``0 <= id < n_queues`` is a queue's first task, ``n_queues +
-    row`` a task that becomes ready (or a receive that is posted) later,
-    ``n_queues + n_tasks + clock`` the line of a lane, and ``-1 - row`` the
-    arrival of the message that send `row` sent.
+    Notes
+    -----
+    Event ids are ``0 <= id < n_queues`` for a queue's first task, ``n_queues + row`` for a
+    task that becomes ready (or a receive that is posted) later, ``n_queues + n_tasks + clock``
+    for the line of a lane, and ``-1 - row`` for the arrival of the message of send `row`.
     """
     tasks, clocks, queues = sim.tasks, sim.clocks, sim.queues
     n_queues, n_tasks = len(queues), len(tasks)
@@ -59,7 +66,7 @@ def run(sim: Simulation, initial: Ints, flows: Any) -> int:
         stamp = sim.runs[place].head_stamp
         event = pop(sim.runs, sim.entries, place)
         if event >= n_queues + n_tasks:
-            event = call(sim, event - n_queues - n_tasks, now, stamp)
+            event = leave_line(sim, event - n_queues - n_tasks, now, stamp)
             if event < 0:
                 continue
         elif event >= n_queues:
@@ -80,7 +87,7 @@ def run(sim: Simulation, initial: Ints, flows: Any) -> int:
 
 @inlined
 def _begin_later(sim: Simulation, row: int, now: float, flows: Any) -> None:
-    """Queue a task whose predecessors ended later than its core was free; or post a receive."""
+    """Queue a task whose predecessors ended after its core became free, or post a receive."""
     task = sim.tasks[row]
     if task.op != _RECV:
         sim.counters[_STAMP] += 1
@@ -96,7 +103,7 @@ def _begin_later(sim: Simulation, row: int, now: float, flows: Any) -> None:
 def _arrive(
     sim: Simulation, row: int, event: tuple[float, int], has_waited: bool, flows: Any
 ) -> None:
-    """Take in the message of send `row`, or queue it where its receiver is busy."""
+    """Take in the message of send `row`, or queue it if its receiver is busy."""
     now, stamp = event
     tasks, queues = sim.tasks, sim.queues
     recv = tasks[row].partner
@@ -121,19 +128,19 @@ def _arrive(
 
 @inlined
 def _execute(sim: Simulation, row: int, now: float, flows: Any) -> None:
-    """Run a send, a copy, a reduction or a computation: the first of its queue."""
+    """Run the first task of a queue: a send, a copy, a reduction or a computation."""
     tasks = sim.tasks
     task = tasks[row]
     queue, following = task.queue, task.following
     if task.start < now:
-        task.cause = busier(sim.clocks, sim.queues, queue, now)
+        task.cause = last_holder(sim.clocks, sim.queues, queue, now)
     ends = True
     if task.op == _SEND:
         arrives = charge_send(sim, row, now)
         if flows is not None:
             arrives = begin_flow(sim, flows, row, arrives)
         if task.state & IS_CONTINUED:
-            # The rest of its message goes on, behind what other pairs of ranks have for the lane.
+            # The next piece of the message follows after pieces of other pairs of ranks.
             rest = tasks[row + 1]
             sim.counters[_STAMP] += 1
             rest.stamp = sim.counters[_STAMP]
@@ -145,7 +152,7 @@ def _execute(sim: Simulation, row: int, now: float, flows: Any) -> None:
         advance(sim, queue, following, now)
         sim.counters[_STAMP] += 1
         task.stamp = sim.counters[_STAMP]
-        _look_ahead(sim, row)
+        _prefetch_ahead(sim, row)
         push(sim.runs, sim.entries, arrives, task.stamp, -1 - row)
         ends = not _is_rendezvous(sim, row)
         if flows is not None:
@@ -160,8 +167,8 @@ def _execute(sim: Simulation, row: int, now: float, flows: Any) -> None:
 
 
 @inlined
-def _look_ahead(sim: Simulation, row: int) -> None:
-    """Prefetch what the message of a send will touch, and what an earlier one's will change."""
+def _prefetch_ahead(sim: Simulation, row: int) -> None:
+    """Prefetch rows that the arrivals of this send and of an earlier one will need."""
     tasks, queues = sim.tasks, sim.queues
     prefetch(tasks, tasks[row].partner)
     prefetch(queues, tasks[row].far_queue)
@@ -177,15 +184,15 @@ def _look_ahead(sim: Simulation, row: int) -> None:
 
 @inlined
 def _is_rendezvous(sim: Simulation, row: int) -> bool:
-    """Tell whether a send ends only when its receive matches."""
+    """Return whether a send ends only when its receive matches."""
     return bool(sim.tasks[row].state & IS_LONG and sim.costs[0].handshake == 0)
 
 
 @inlined
 def _match(sim: Simulation, row: int, now: float, starts: bool, flows: Any) -> None:
-    """Complete receive `row`, and its send where that waited for the match.
+    """Complete receive `row`, and its send if that waited for the match.
 
-    A receive whose message still flows is complete when the flow ends.
+    A receive whose message still flows is completed by the end of the flow.
     """
     tasks, clocks, queues = sim.tasks, sim.clocks, sim.queues
     recv = tasks[row]
@@ -205,7 +212,7 @@ def _match(sim: Simulation, row: int, now: float, starts: bool, flows: Any) -> N
                 clocks[clock].time = now
                 clocks[clock].holder = -2 - recv.partner
     sends_first = sender.rank <= queues[recv.queue].rank
-    # In a loop, as every call of an inlined function is a copy of it.
+    # A loop, as every call of an inlined function is a copy of its code.
     for turn in range(2):
         of_send = (turn == 0) == sends_first
         if waits or not of_send:
@@ -215,7 +222,7 @@ def _match(sim: Simulation, row: int, now: float, starts: bool, flows: Any) -> N
 
 @inlined
 def _end_flow(sim: Simulation, flows: Any, flow: int) -> None:
-    """Complete the send of a flow that ended, if it was kept, and its receive, if it matched."""
+    """Complete the send of a flow that has ended, if it waits, and the receive, if it matched."""
     row = flows.states[flow].last
     for of_send in (True, False):
         ending = row if of_send else sim.tasks[row].partner
@@ -231,9 +238,9 @@ def _end_flow(sim: Simulation, flows: Any, flow: int) -> None:
 
 @inlined
 def _release(sim: Simulation, row: int, starts: bool, ends: bool) -> None:
-    """Tell the successors of `row` that it starts, ends, or both.
+    """Notify the successors of `row` that it starts, ends, or both.
 
-    Another rank, of the same node, sees it after the latency of the link between them.
+    A successor on another rank of the node is notified after the latency of their link.
     """
     tasks, successors = sim.tasks, sim.successors
     for i in range(tasks[row].successors, tasks[row].end_successors):
@@ -259,7 +266,7 @@ def _release(sim: Simulation, row: int, starts: bool, ends: bool) -> None:
 
 @inlined
 def _make_ready(sim: Simulation, row: int) -> None:
-    """Stamp a task whose predecessors are done, and queue it; a receive is posted."""
+    """Stamp a task whose predecessors are done, and queue it, or post it if it is a receive."""
     tasks, clocks, queues = sim.tasks, sim.clocks, sim.queues
     sim.counters[_STAMP] += 1
     task = tasks[row]
@@ -276,14 +283,14 @@ def _make_ready(sim: Simulation, row: int) -> None:
             _allow(sim, task.partner)
         return
     if task.state & IS_LONG and sim.costs[0].handshake > 0:
-        # The request goes out; the bytes when the receive is posted and has answered.
+        # The request leaves now, and the data when the receive is posted and has answered.
         task.state |= ASKING
         if tasks[task.partner].pending == 0 and tasks[task.partner].stamp > 0:
             _allow(sim, row)
         return
     free = free_at(clocks, queues, task.queue)
     if task.start > free:
-        # A predecessor on another core ends later: the task becomes ready only then.
+        # A predecessor on another core ends later, and the task becomes ready only then.
         push(sim.runs, sim.entries, task.start, task.stamp, len(queues) + row)
     else:
         enqueue(sim, task.queue, row, free)
@@ -291,13 +298,13 @@ def _make_ready(sim: Simulation, row: int) -> None:
 
 @inner
 def _allow(sim: Simulation, row: int) -> None:
-    """Let send `row` become ready when its receiver's answer is there."""
+    """Let send `row` become ready when the answer of its receiver arrives."""
     send = sim.tasks[row]
     recv = sim.tasks[send.partner]
     delay = sim.links[send.link].o + sim.links[send.link].L
     if len(sim.request_delays) > 0:
         delay += sim.request_delays[row]
-    # Codes below -1 are no holders here: with handshakes no send holds clocks until it matches.
+    # With handshakes, no send holds clocks until it matches, so codes below -1 are free for this.
     send.cause = -2 - send.cause
     if recv.start > send.start + delay:
         send.cause = -2 - send.partner

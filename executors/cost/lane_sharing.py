@@ -1,8 +1,8 @@
-"""Long messages by turns: what leaves by one lane shares it, as connections of TCP do.
+"""Long messages in pieces: messages that leave over one lane share it, as TCP connections do.
 
-A message between nodes becomes pieces, which the simulator takes one by one.
-Each pair of ranks has a queue of its own, whose first piece competes for the
-lane; after a piece the queue goes behind all that wait by then.
+A message between nodes is cut into pieces, which are tasks of the simulator. Each pair of ranks
+has a queue of its own, whose first piece competes for the lane. After a piece, the queue goes
+behind all others that wait at that time.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from collplan.planner.plan.plan import Op, Plan
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """Rows of the simulator's table that stand for each task.
+    """The pieces of each task, which are rows of the simulator's table.
 
     Parameters
     ----------
     first, last : ndarray of int64, shape (n_tasks,)
-        Rows of its first and its last piece.
+        Rows of the first and the last piece of each task.
     task : ndarray of int64, shape (n_rows,)
-        The task of every row.
+        Task of every row.
     """
 
     first: Ints
@@ -36,7 +36,7 @@ class Pieces:
 
     @classmethod
     def of(cls, tasks: Records, is_remote: Bools, turn_bytes: int) -> Pieces:
-        """Cut messages between nodes into turns."""
+        """Cut messages between nodes into pieces of at most `turn_bytes`."""
         turns = np.maximum(1, -(-tasks["work"].astype(np.int64) // turn_bytes))
         n = np.where(is_remote, turns, 1)
         last = np.cumsum(n) - 1
@@ -44,15 +44,15 @@ class Pieces:
 
     @property
     def number(self) -> Ints:
-        """Return which piece of its task every row is, from 0."""
+        """Number of every row among the pieces of its task, from 0."""
         return np.asarray(np.arange(len(self.task)) - self.first[self.task])
 
     def join(self, rows: Records, *, handshake: bool) -> Records:
-        """Return one row per task again: its first piece's, but for its end.
+        """Return one row per task, made from the rows of its pieces.
 
-        That is the last piece's, or the match of a rendezvous, if that is later. What
-        later pieces waited for are often turns of the message's own rivals, which
-        waited for its own.
+        It is the row of the first piece, with the end of the last piece, or the match of a
+        rendezvous if that is later. The causes of later pieces are not used: they are often
+        pieces of other messages, which waited for pieces of this one.
         """
         tasks = rows[self.first]
         matched, left = tasks["end"], rows["end"][self.last]
@@ -68,7 +68,7 @@ class Pieces:
         return tasks
 
     def _tasks_of(self, rows: Ints) -> Ints:
-        """Return tasks for rows, and for rows in the code -2 - row."""
+        """Return the tasks of rows, also of rows that are coded as ``-2 - row``."""
         found = np.where(rows >= 0, self.task[np.maximum(rows, 0)], rows)
         return np.where(rows <= -2, -2 - self.task[np.maximum(-2 - rows, 0)], found)
 
@@ -81,13 +81,19 @@ def take_turns(
     Parameters
     ----------
     plan : Plan
-        The plan.
     places : Places
-        Its tasks and their queues.
+        Tasks of the plan and their queues.
     successors, initial, connections : ndarray
-        As `link_dependencies` and `make_connections` return them.
+        Tables that `link_dependencies` and `make_connections` return.
     n_bytes : int
-        Greatest piece.
+        Largest size of a piece.
+
+    Returns
+    -------
+    pieces : Pieces
+    places : Places
+    successors, initial, connections : ndarray
+        Tables whose rows are pieces.
     """
     tasks, queues = places.tasks, places.queues
     is_remote = (tasks["op"] <= Op.RECV) & (tasks["link"] == NETWORK)
@@ -98,7 +104,7 @@ def take_turns(
     rest = cut["work"] - number * n_bytes
     follows = number > 0
     cut["work"] = np.where(is_remote[pieces.task], np.minimum(rest, n_bytes), cut["work"])
-    # In LogGP the first byte of a message is free; of a piece that follows it is not.
+    # In LogGP, the first byte of a message costs no G, but that of a further piece does.
     cut["work"][follows] += 1
     cut["link"][follows] = CONTINUATION
     cut["state"][follows] &= ~np.uint8(IS_LONG)
@@ -115,9 +121,9 @@ def take_turns(
     sends = np.flatnonzero(is_send & is_remote[pieces.task])
     n_ranks = plan.n_ranks * plan.n_copies
     pair = cut["queue"][sends].astype(np.int64) * n_ranks + plan.far_peer[pieces.task[sends]]
-    _, some, own = np.unique(pair, return_index=True, return_inverse=True)
-    queues = np.concatenate((queues, queues[cut["queue"][sends[some]]]))
-    cut["queue"][sends] = len(queues) - len(some) + own
+    _, first_send, pair_of_send = np.unique(pair, return_index=True, return_inverse=True)
+    queues = np.concatenate((queues, queues[cut["queue"][sends[first_send]]]))
+    cut["queue"][sends] = len(queues) - len(first_send) + pair_of_send
     is_message = cut["op"] <= Op.RECV
     cut["far_queue"][is_message] = cut["queue"][cut["partner"][is_message]]
     if len(connections):
@@ -130,10 +136,11 @@ def take_turns(
 
 
 def _edges(plan: Plan, pieces: Pieces, tasks: Records, successors: Ints) -> tuple[Ints, Ints]:
-    """Return dependencies between rows: from, and entries as of `link_dependencies`.
+    """Return dependencies between rows: the rows before, and entries of successors.
 
-    What depends on a long message's end waits for its last piece to leave, and for
-    its match, which is its first piece's.
+    Tasks that depend on the end of a long message wait until its last piece has left, and,
+    for a rendezvous, until its first piece has matched. Entries are those of
+    `link_dependencies`.
     """
     n_successors = tasks["end_successors"] - tasks["successors"]
     source = np.repeat(np.arange(len(tasks)), n_successors)
@@ -142,15 +149,15 @@ def _edges(plan: Plan, pieces: Pieces, tasks: Records, successors: Ints) -> tupl
     before = np.where(on_start, pieces.first[source], pieces.last[source])[edge]
     target = 8 * dest + (successors & 7)[edge]
     is_cut = pieces.last[source] > pieces.first[source]
-    also = (is_cut & (on_start == 0) & (tasks["state"][source] & IS_LONG > 0))[edge]
-    first = pieces.first[source][edge]
-    return np.concatenate((before, first[also])), np.concatenate((target, target[also]))
+    waits_for_match = (is_cut & (on_start == 0) & (tasks["state"][source] & IS_LONG > 0))[edge]
+    first = pieces.first[source][edge][waits_for_match]
+    return np.concatenate((before, first)), np.concatenate((target, target[waits_for_match]))
 
 
 def _targets(plan: Plan, pieces: Pieces, tasks: Ints) -> tuple[Ints, Ints]:
-    """Return the rows that wait where tasks do, and for each which of the tasks it is.
+    """Return the rows that wait for the predecessors of tasks, and the index of their tasks.
 
-    A send's first piece waits; all of a receive's.
+    These are the first piece of a send, and all pieces of a receive.
     """
     n_rows = np.where(plan.op[tasks] == Op.RECV, pieces.last[tasks] - pieces.first[tasks] + 1, 1)
     which, turn = csr.expand(n_rows)

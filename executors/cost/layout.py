@@ -1,4 +1,4 @@
-"""Layout of a plan as the flat tables that the simulator's kernel runs on."""
+"""Conversion of a plan to the flat tables that the kernel of the simulator runs on."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
 from collplan.planner.plan.ragged import ON_START
 
 _MOST_PRIORITIES: Final = 1 << 16
-"""Priorities are counted one by one up to this range."""
+"""Largest range of priorities that are sorted by counting."""
 
 _SEND, _RECV, _COPY, _REDUCE = (int(op) for op in (Op.SEND, Op.RECV, Op.COPY, Op.REDUCE))
 
 
 def places_of(plan: Plan) -> Places:
-    """Return the places of all tasks of a plan."""
+    """Return the clocks that all tasks of a plan hold."""
     clocks = Clocks.of(plan)
     tasks, slots = place(plan, clocks)
     return Places(clocks, tasks, clocks.make_queues(plan, slots, offload=False))
 
 
 def core_to_numa(plan: Plan) -> Ints:
-    """Return the NUMA domain of every core of a node; an imported schedule has one per node."""
+    """Return the NUMA domain of every core of a node; plans without a spec have one domain."""
     cores = np.arange(1 + max(plan.core.max(initial=0), plan.rank_core.max(initial=0)))
     if plan.spec is None:
         return np.zeros_like(cores, dtype=np.int32)
@@ -40,21 +40,27 @@ def core_to_numa(plan: Plan) -> Ints:
 
 
 def place(plan: Plan, clocks: Clocks, *, allocated: bool = False) -> tuple[Records, Ints]:
-    """Decide what every task needs: its queue, link, bytes, and its partner.
+    """Return the table of tasks with the queue, link, work and partner of each.
 
-    Where buffers are `allocated`, staged bytes cost nothing.
+    Parameters
+    ----------
+    plan : Plan
+    clocks : Clocks
+    allocated : bool
+        Whether the callers' buffers are in shared memory, so that copies of staged elements
+        cost nothing.
 
     Returns
     -------
     tasks : ndarray of TASK, shape (n_tasks,)
-        Complete but for the dependencies.
+        Table without the dependencies.
     slots : ndarray of int64, shape (n_slots,)
-        Every rank on a core that has tasks, as one key.
+        Pairs of a rank and a core that have tasks, as ``rank * n_cores + core``.
 
     Raises
     ------
     MatchError
-        Where sends and receives do not pair up.
+        If sends and receives do not match.
     """
     partner = partners(plan)
     tasks = table_of(plan.n_tasks, TASK)
@@ -88,9 +94,9 @@ def place(plan: Plan, clocks: Clocks, *, allocated: bool = False) -> tuple[Recor
 
 
 def staged_elements(plan: Plan) -> Ints:
-    """Return how many elements each task copies from a buffer to its mirror.
+    """Return the number of elements that each task copies from a buffer to its mirror.
 
-    The proof of a plan says that nothing else is written there.
+    A verified plan writes nothing else to mirrors.
     """
     writes = plan.writes
     rank = plan.rank[writes.owner()]
@@ -120,12 +126,12 @@ def _place(
     n_lanes: int,
     tasks: Records,
 ) -> Ints:
-    """Fill in queues and links; return (rank, core) of every slot as one key.
+    """Fill in queues and links; return the key of the rank and core of every slot.
 
-    A slot is a rank on a core; it has a queue without a lane, then one for
-    each lane and the port, out and in.
+    A slot is a rank on a core. It has one queue without a lane, then one for each lane and the
+    port of the sending side, and the same for the receiving side.
     """
-    # In names of their own: taking an array out of a tuple counts a reference.
+    # Arrays get names here, as each access to an array of a tuple counts a reference.
     op, rank, peer, (lane, lane_step), (core, core_step), (apart, apart_step) = ends
     rank_node, rank_lane, core_numa, n_on_node = ranks
     width = 1 + 2 * (n_lanes + 1)
@@ -149,7 +155,7 @@ def _place(
         other = peer[row]
         is_inside = rank_node[me] == rank_node[other] and apart[row * apart_step] == 0
         taken = n_lanes
-        # A rank alone on its node has no port: even to itself it sends over its lane, as in LogGPS.
+        # As in LogGPS, a rank alone on its node has no port, and sends to itself over its lane.
         if not is_inside or n_on_node[rank_node[me]] == 1:
             taken = lane[row * lane_step]
             if taken < 0:
@@ -176,7 +182,7 @@ def _weigh(
     itemsize: int,
     tasks: Records,
 ) -> bool:
-    """Fill in work and partners; return whether the two ends of all messages have one size."""
+    """Fill in work and partners; return whether both ends of every message have one size."""
     same_sizes = True
     op, (duration, duration_step) = columns
     reads_indptr, reads_elements, (reads_pattern, reads_step) = reads
@@ -213,9 +219,9 @@ def _weigh(
 
 
 def serving_order(plan: Plan) -> Ints:
-    """Return all rows in the order in which those ready together are served.
+    """Return all rows in the order in which tasks are served that are ready at the same time.
 
-    Sends, then receives, then the rest; within those by priority, then row.
+    Sends come first, then receives, then other tasks, each in the order of priority and row.
     """
     low, high = int(plan.priority.min(initial=0)), int(plan.priority.max(initial=0))
     if high - low >= _MOST_PRIORITIES:
@@ -227,7 +233,7 @@ def serving_order(plan: Plan) -> Ints:
 
 @compiled
 def _serving_order(columns: tuple[Any, ...], low: int, n: int) -> Ints:
-    """Sort rows by kind and priority, counting how many there are of each."""
+    """Sort rows by kind and priority with a counting sort."""
     op, (priority, step) = columns
     first = np.zeros(3 * n + 1, dtype=np.int64)
     for row in range(len(op)):
@@ -242,17 +248,25 @@ def _serving_order(columns: tuple[Any, ...], low: int, n: int) -> Ints:
 
 
 def link_dependencies(plan: Plan, order: Ints, tasks: Records) -> tuple[Ints, Ints]:
-    """Turn dependencies around, and fill in how many each task waits for.
+    """Return the successors of all tasks, and fill in the number of their predecessors.
+
+    Parameters
+    ----------
+    plan : Plan
+    order : ndarray of int32, shape (n_tasks,)
+        Rows in serving order, see `serving_order`.
+    tasks : ndarray of TASK, shape (n_tasks,)
+        Table of `place`, which is completed.
 
     Returns
     -------
     successors : ndarray of int32, shape (n_deps,)
-        Those of task i are ``tasks[i].successors`` to ``tasks[i].end_successors``, in
-        serving order. An entry is eight times the successor's row; plus one if it waits for the
-        start only; plus two, four or six if it is a task of another rank on the same core, in
-        the same NUMA domain or on the same node.
+        Entries ``tasks[i].successors`` to ``tasks[i].end_successors`` are those of task i, in
+        serving order. An entry is eight times the row of the successor; plus one if it waits
+        only for the start; plus two, four or six if it is a task of another rank on the same
+        core, in the same NUMA domain or on the same node.
     initial : ndarray of int32
-        The tasks that wait for nothing, rank by rank, each rank's in serving order.
+        Tasks without predecessors, by rank and then in serving order.
     """
     deps, places = dense(plan.deps, "indptr", "task", "kind"), dense(plan, "rank")
     places += (*thin(plan, "core"), core_to_numa(plan))
@@ -265,10 +279,10 @@ def link_dependencies(plan: Plan, order: Ints, tasks: Records) -> tuple[Ints, In
 def _link_dependencies(
     deps: tuple[Ints, ...], places: tuple[Any, ...], order: Ints, first: Ints, tasks: Records
 ) -> Any:
-    """Return successors, and initial tasks; those of each rank begin at its entry of `first`."""
+    """Return successors and initial tasks; `first` receives where those of each rank begin."""
     indptr, task, kind = deps
     rank, (cores, step), core_numa = places
-    # Where the list of each task ends; filling a list moves it there from where it begins.
+    # `ends` has the next free entry of each task's list, which in the end is where the list ends.
     ends = np.zeros(len(tasks) + 1, np.int32)
     for before in task:
         ends[before + 1] += 1

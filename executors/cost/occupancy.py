@@ -1,8 +1,8 @@
-"""The resources an operation holds, and for how long: a core, a lane, and what cores share.
+"""Occupancy of resources by operations: cores, lanes, and resources that cores share.
 
-An operation runs when its core and lane are free. What its core shares with
-others may still keep it: a processor, where the cores of an emulated machine are
-fewer processors, lets it begin later, and its node's memory makes it longer.
+An operation runs when its core and its lane are free. Resources that its core shares with other
+cores may delay it further: on an emulated machine with fewer processors than cores it waits for
+a processor, and the memory of its node may make it take longer.
 """
 
 from __future__ import annotations
@@ -14,28 +14,40 @@ import numpy as np
 
 from collplan.executors.cost.connections import fetch
 from collplan.executors.cost.parameters import CONTINUATION, NETWORK
-from collplan.executors.cost.queues import busier, hold
+from collplan.executors.cost.queues import hold, last_holder
 from collplan.executors.cost.tables import Records, Simulation, inlined, inner
 
 _COPY, _REDUCE = 2, 3
 IS_STRIDED, IS_UNCACHED, IS_LONG, IS_CONTINUED = 4, 8, 64, 128
-"""Bits of a task's state: bytes in several pieces; buffers larger than the cache; a send above
-the eager limit; a piece of a message that another one follows."""
+"""Bits of a task's state: its data is strided; its buffers exceed the cache; it is a send above
+the eager limit; it is a piece of a message that another piece follows."""
 NOBODY = -(1 << 31)
+"""Value in place of a task that held a processor, if there was no wait for one."""
 
 
 @inlined
 def occupy(
     sim: Simulation, queue: Any, row: int, now: float, works_ns: float, moves_ns: float
 ) -> tuple[float, float, float, int]:
-    """Hold a core that works, while the node's memory moves bytes for `moves_ns`.
+    """Hold a core for the work of a task, while the memory of its node moves data.
+
+    Parameters
+    ----------
+    sim : Simulation
+    queue : record of QUEUE
+    row : int
+        Row of the task.
+    now : float
+        Time in ns.
+    works_ns, moves_ns : float
+        Durations of the work and of the transfers in memory.
 
     Returns
     -------
     begin, turned, end : float
-        When the core takes the task, has turned to its rank, and is done.
+        Times in ns when the core takes the task, has switched to its rank, and is done.
     before : int
-        Who held the processor it had to wait for, else `NOBODY`.
+        Task that held the processor for which this one had to wait, else `NOBODY`.
     """
     clocks = sim.clocks
     begin, before = now, NOBODY
@@ -62,7 +74,7 @@ def occupy(
 
 @inner
 def _turn(clocks: Records, switch: float, core: int, rank: int) -> float:
-    """Turn a core to a rank; return how long that takes: nothing for its first."""
+    """Switch a core to a rank, and return the duration, which is 0 for its first rank."""
     before = clocks[core].rank
     clocks[core].rank = rank
     return 0.0 if before < 0 or before == rank else float(switch)
@@ -70,7 +82,7 @@ def _turn(clocks: Records, switch: float, core: int, rank: int) -> float:
 
 @inlined
 def _bucket(sim: Simulation, queue: Any, link: int, now: float) -> float:
-    """Return when a free lane begins: earlier than now where it passes a burst at once."""
+    """Return when a free lane begins; a burst that passes at once begins before `now`."""
     burst = sim.costs[0].burst
     if burst == 0 or link < NETWORK:
         return now
@@ -79,13 +91,13 @@ def _bucket(sim: Simulation, queue: Any, link: int, now: float) -> float:
 
 @inlined
 def _gap(send: Any, link: Any) -> float:
-    """Return the g of a message, which comes behind its last turn."""
+    """Return the gap g of a message, which follows its last piece."""
     return 0.0 if send.state & IS_CONTINUED else float(link.g)
 
 
 @inlined
 def _packets(costs: Any, send: Any) -> float:
-    """Return what the packets of a message take a core, but for its first, which is in its o."""
+    """Return the core time of a message's packets without the first, which is part of o."""
     if costs.packet == 0 or send.link < NETWORK:
         return 0.0
     if send.link == CONTINUATION:
@@ -95,10 +107,10 @@ def _packets(costs: Any, send: Any) -> float:
 
 @inlined
 def charge_send(sim: Simulation, row: int, now: float) -> float:
-    """Charge the sender for its message; return when that arrives.
+    """Occupy the resources of a sender; return the time when its message arrives.
 
-    Its `following` becomes what the message waited for before it set out: the
-    send itself for nothing.
+    The `following` of the task becomes the task for which the message waited before it left,
+    which is the send itself if it did not wait.
     """
     tasks, clocks, queues, costs = sim.tasks, sim.clocks, sim.queues, sim.costs[0]
     send = tasks[row]
@@ -117,12 +129,12 @@ def charge_send(sim: Simulation, row: int, now: float) -> float:
             sim.connections, adapter, row, peer, turned, costs.miss, costs.reconnect
         )
     elif len(sim.connections) > 0 and send.link == CONTINUATION:
-        # The rest of a message does not overtake its first turn, which may have been fetched for.
+        # Further pieces must not overtake the first one, which may have waited for its queue pair.
         waits = max(0.0, sim.connections[sim.connections[row].slot].ready - turned)
     passes = _gap(send, link) + more * (link.G * queue.pace)
     leaves = _bucket(sim, queue, send.link, turned)
     if waits > 0:
-        # A burst saves no fetching: what comes next must not overtake this message.
+        # The next message must not overtake this one, so a burst does not shorten this wait.
         leaves = max(leaves, turned - passes)
     sent = hold(clocks, queue.lane, row, leaves, reads / costs.at_once + passes)
     send.start = begin
@@ -137,14 +149,14 @@ def charge_send(sim: Simulation, row: int, now: float) -> float:
 
 @inlined
 def charge_arrival(sim: Simulation, row: int, now: float, has_waited: bool) -> None:
-    """Charge the receiver for the message of send `row`, which finds its lane free."""
+    """Occupy the resources of the receiver of send `row`, whose lane is free."""
     clocks, queues, costs = sim.clocks, sim.queues, sim.costs[0]
     send = sim.tasks[row]
     recv = sim.tasks[send.partner]
     queue = queues[send.far_queue]
     link = sim.links[send.link]
     if has_waited:
-        send.following = busier(clocks, queues, send.far_queue, now)
+        send.following = last_holder(clocks, queues, send.far_queue, now)
     more = max(send.work - 1.0, 0.0)
     works = link.o + more * link.O + _packets(costs, send)
     moves = 0.0
@@ -175,7 +187,7 @@ def charge_arrival(sim: Simulation, row: int, now: float, has_waited: bool) -> N
 
 @inlined
 def charge_local(sim: Simulation, row: int, now: float) -> None:
-    """Charge a core for a copy, a reduction or a computation."""
+    """Occupy a core with a copy, a reduction or a computation."""
     costs = sim.costs[0]
     task = sim.tasks[row]
     works, moves = task.work, 0.0

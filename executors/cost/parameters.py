@@ -1,4 +1,4 @@
-"""Costs of a network: LogGPS's parameters on a line, and the tables that compiled code reads."""
+"""Costs of a network: LogGPS parameters as text, and the tables that compiled code reads."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from collplan.specs import Link, Network, Nic, SpecError
 from collplan.specs.network import LINKS
 
 NETWORK, CONTINUATION = 3, 4
-"""Rows of the table of links: messages between nodes, and what follows their first piece."""
+"""Rows of the table of links for messages between nodes, and for their pieces after the first."""
 LINK: Final = np.dtype([(name, "f8") for name in ("L", "o", "g", "G", "O", "offload", "last")])
 _NO_NIC: Final = Nic(connections=1, miss_ns=0)
-"""An adapter that holds all queue pairs reads none."""
+"""Stand-in for an adapter that holds all queue pairs, and so reads none."""
 
 
 def link_table(network: Network) -> Records:
-    """Return what links cost: a row a class, then one for pieces that follow.
+    """Return the costs of links, one row per class and one for pieces after the first.
 
-    Fields are L, o, g, G, O (ns), 1 where adapters write memory, and o again:
-    what is left to do when a message's last byte is there. Between nodes o includes
-    a message's first packet. Where contention is fluid, g and G between nodes are 0: bytes
-    flow over the links of a route instead, those of lanes among them.
+    Fields are L, o, g, G and O in ns; 1 if adapters write to memory; and o again, as the time
+    that remains when the last byte of a message has arrived. Between nodes, o includes the
+    first packet of a message. If contention is fluid, g and G between nodes are 0, as data
+    flows over the links of a route, including those of lanes.
     """
     rows: list[tuple[float, ...]] = []
     for name in LINKS:
@@ -39,16 +39,13 @@ def link_table(network: Network) -> Records:
 
 
 def packet_cost(network: Network) -> float:
-    """Return what a packet between nodes costs the cores at both ends, in ns."""
+    """Return the cost of a packet between nodes on the cores at both ends, in ns."""
     nic = network.nic
     return nic.packet_ns if nic is not None and nic.transport == "ud" else 0.0
 
 
 def cost_table(network: Network) -> Records:
-    """Return whether long messages ask first, and what memory, adapters and switches cost.
-
-    The table has one row.
-    """
+    """Return the costs of handshakes, memory, adapters and switches in a table of one row."""
     nic = network.nic or _NO_NIC
     costs = {
         "handshake": network.handshake,
@@ -61,7 +58,7 @@ def cost_table(network: Network) -> Records:
         "uncached": network.uncached_ns_per_byte,
         "memory": network.memory_ns_per_byte,
         "miss": nic.miss_ns,
-        # Whole ns stay whole.
+        # Rounding keeps a whole number of ns exact.
         "switch": round(network.switch_s * 1e9, 6),
         "reconnect": nic.reconnect_ns,
         "at_once": nic.reads_at_once,
@@ -74,31 +71,32 @@ def cost_table(network: Network) -> Records:
 _EXAMPLE: Final = "L=2500,o=1500,g=1000,G=6,O=0,S=65535"
 _BYTES: Final = {letter: f"{letter}_ns_per_byte" for letter in "GO"}
 _FIELDS: Final = {letter: f"{letter}_ns" for letter in "Log"} | _BYTES
-"""Fields of a link, by letter."""
+"""Field of a link by letter."""
 
 
 class Loggps:
-    """The parameters of the LogGPS model: letters and what they mean.
+    """The parameters of the LogGPS model.
 
-    ``L`` latency, ``o`` overhead of a message, ``g`` gap between messages, ``G``
-    gap a byte, ``O`` overhead a byte (all ns), ``S`` the eager limit in bytes.
+    They are the latency ``L``, the overhead per message ``o``, the gap between messages ``g``,
+    the gap per byte ``G``, the overhead per byte ``O`` (all in ns), and the eager limit ``S``
+    in bytes.
     """
 
     letters: Final = (*_FIELDS, "S")
 
     @staticmethod
     def parse(text: str) -> Network:
-        """Return a network whose links all have the parameters in `text`, and free copies.
+        """Return a network whose links all have the given parameters, and whose copies are free.
 
         Parameters
         ----------
         text : str
-            All six letters, like ``L=2500,o=1500,g=1000,G=6,O=0,S=65535``.
+            All six parameters, like ``L=2500,o=1500,g=1000,G=6,O=0,S=65535``.
 
         Raises
         ------
         SpecError
-            Naming the letter that is unknown, missing, doubled or no number.
+            If a letter is unknown, missing, given twice or not a number. The message names it.
 
         Examples
         --------

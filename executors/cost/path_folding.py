@@ -1,4 +1,4 @@
-"""Fold what repeats on a critical path, so that a thousand steps remain readable."""
+"""Folding of repeated steps on a critical path, so that a thousand steps remain readable."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _FEWEST_TIMES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Steps of a path that repeat.
+    """A group of steps on a path, and its number of repetitions.
 
     Parameters
     ----------
     first : int
-        The first step.
+        Index of the first step.
     period : int
-        How many steps are repeated.
+        Number of steps in the group.
     times : int
-        How often they come; 1 for steps that do not repeat.
+        Number of times that the group occurs; 1 if it does not repeat.
     shift : int
-        By how many ranks each repetition is further than the one before.
+        Difference between the ranks of one repetition and of the previous one.
     """
 
     first: int
@@ -35,16 +35,16 @@ class Fold:
 def fold(steps: Sequence[dict[str, Any]], n_ranks: int) -> list[Fold]:
     """Fold a critical path.
 
-    Steps are alike when they do the same, with as many bytes, and waited for the
-    same kind of thing, seen from their rank; ranks may move on by the same
-    number each time.
+    Two steps are equal if they have the same operation, number of bytes and lane, the same
+    distance to their peer, and waited for the same kind of event or resource. From one repetition
+    to the next, ranks may change by a constant number.
 
     Parameters
     ----------
     steps : sequence of dict
-        `critical_path` of a cost report.
+        Steps, as in `critical_path` of a cost report.
     n_ranks : int
-        Ranks are counted modulo this.
+        Number of ranks, modulo which ranks are counted.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def fold(steps: Sequence[dict[str, Any]], n_ranks: int) -> list[Fold]:
 def _repeat(
     keys: list[tuple[Any, ...]], ranks: list[int], n_ranks: int, first: int, period: int
 ) -> Fold:
-    """Return how often the `period` steps from `first` come one after the other."""
+    """Return the fold of the `period` steps from `first` with all their repetitions."""
     end = first + period
     if end >= len(keys):
         return Fold(first, period)
@@ -86,6 +86,7 @@ def _repeat(
 
 
 def _key(step: dict[str, Any], n_ranks: int) -> tuple[Any, ...]:
+    """Return the properties of a step that must be equal in all repetitions."""
     resource, peer = step["resource"], step["peer"]
     return (
         step["op"],

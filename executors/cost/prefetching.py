@@ -1,7 +1,8 @@
-"""Prefetching: the simulator asks for rows that it will read soon, and goes on meanwhile.
+"""Prefetching of table rows that the simulator will read soon.
 
-The tables of a large plan do not fit in a processor's caches, and the next event is often at a
-row that was not used for long. Most time of a simulation would be spent on waiting for memory.
+The tables of a large plan do not fit in the caches of a processor, and the next event often
+concerns a row that has not been used for a long time. Without prefetching, a simulation would
+spend most of its time waiting for memory.
 """
 
 from __future__ import annotations
@@ -12,27 +13,27 @@ from typing import Any, Final
 from collplan.planner.arrays.jit import Kernel
 
 N_RECENT: Final = 8
-"""Number of sends after which rows are prefetched that depend on what a send prefetched."""
+"""Number of sends between the two prefetches of a send: rows it needs, and rows these refer to."""
 
 
 def _prefetch(records: Any, place: int) -> None:
-    """Ask the processor for the first bytes of a row; nothing else changes.
+    """Prefetch the first cache line of a row, which has no effect on results.
 
     Parameters
     ----------
     records : ndarray of records
-        A contiguous table.
+        Contiguous table.
     place : int
-        A row of it; any number is allowed, as nothing is read.
+        Index of a row; any number is allowed, as nothing is read.
     """
 
 
 class _Instruction(Kernel):
-    """A function of one instruction, which numba has no other name for."""
+    """A function that numba replaces by a single instruction of the processor."""
 
     @cached_property
     def dispatcher(self) -> Any:
-        """The function that numba puts in place of a call."""
+        """Intrinsic that generates the code of a call."""
         import numba.core.cgutils
         from llvmlite import ir  # type: ignore[import-untyped]
         from numba.core import types
@@ -66,9 +67,9 @@ class _Instruction(Kernel):
         from numba.core.registry import cpu_target
 
         function, context = self.dispatcher, cpu_target.typing_context
-        context.refresh()  # it looks for new functions when asked only
+        context.refresh()  # numba looks for new functions only on request
         return context.resolve_value_type(function)
 
 
 prefetch: Final = _Instruction(_prefetch, {}, is_inner=True)
-"""Ask the processor for the first bytes of a row (`_prefetch`)."""
+"""Prefetch the first cache line of a row; see `_prefetch`."""

@@ -1,14 +1,13 @@
 """Queues of tasks that wait for cores and lanes.
 
-Every task belongs to a *queue*: tasks of a rank that need the same core and
-the same direction of a lane, arrivals of messages included. A queue serves its
-tasks in the order they became ready, so only its first one competes. Queues
-that need a core only stand in the event queue themselves, under the time that
-the core is free and the first task's stamp of readiness. Those that need a lane
-stand in the lane's *line*, and the line in the event queue, under the time and
-stamp of the queue that can be served first. When an event comes up and a clock
-has moved on meanwhile, it competes again. So waiting and same-time tasks are
-served in the order of readiness, exactly, however many share a lane.
+Every task, and every arrival of a message, belongs to a *queue*: tasks of a rank that need the
+same core and the same direction of a lane. A queue serves its tasks in the order in which they
+became ready, so that only its first task competes with others. A queue that needs no lane has an
+event of its own, at the time when the core is free, with the stamp of its first task. Queues that
+need a lane wait in the *line* of the lane. The line has one event, at the time and with the stamp
+of the queue that can be served first. If a clock has advanced by the time an event is popped, the
+queue competes again. Tasks are therefore served exactly in the order of readiness, no matter how
+many queues share a lane.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from collplan.executors.cost.tables import Records, Simulation, inlined, inner
 
 @inner
 def hold(clocks: Records, clock: int, row: int, now: float, duration: float) -> float:
+    """Let a task hold a clock for a duration in ns; return the end."""
     clocks[clock].time = now + duration
     clocks[clock].busy += max(0.0, duration)
     clocks[clock].holder = row
@@ -29,21 +29,21 @@ def hold(clocks: Records, clock: int, row: int, now: float, duration: float) -> 
 
 
 @inner
-def busier(clocks: Records, queues: Records, queue: int, now: float) -> int:
-    """Return who held what a task of `queue` had to wait for until now."""
+def last_holder(clocks: Records, queues: Records, queue: int, now: float) -> int:
+    """Return the task that held the core or lane for which a queue had to wait until now."""
     core = clocks[queues[queue].awaits]
     return int(core.holder if core.time == now else clocks[queues[queue].lane].holder)
 
 
 @inner
 def free_at(clocks: Records, queues: Records, queue: int) -> float:
-    """Return when both clocks of a queue are free."""
+    """Return the time when both clocks of a queue are free."""
     return float(max(clocks[queues[queue].awaits].time, clocks[queues[queue].lane].time))
 
 
 @inlined
 def enqueue(sim: Simulation, queue: int, row: int, now: float) -> None:
-    """Append a task to its queue; the first of a queue competes."""
+    """Append a task to its queue; if it is the first task, the queue competes."""
     tasks, queues = sim.tasks, sim.queues
     tasks[row].following = -1
     if queues[queue].first >= 0:
@@ -56,7 +56,7 @@ def enqueue(sim: Simulation, queue: int, row: int, now: float) -> None:
 
 @inlined
 def advance(sim: Simulation, queue: int, row: int, now: float) -> None:
-    """Make `row` the first task of a queue that was served, or leave the queue empty."""
+    """Make `row` the first task of a queue after it was served; -1 leaves the queue empty."""
     clocks, queues = sim.clocks, sim.queues
     queues[queue].first = row
     lane = queues[queue].lane
@@ -76,15 +76,15 @@ def advance(sim: Simulation, queue: int, row: int, now: float) -> None:
 
 
 @inlined
-def call(sim: Simulation, lane: int, now: float, stamp: int) -> int:
-    """Take the queue out of a line that is served now, or return -1 where none is."""
+def leave_line(sim: Simulation, lane: int, now: float, stamp: int) -> int:
+    """Remove the queue from a line that is served now, and return it; -1 if there is none."""
     clocks, queues = sim.clocks, sim.queues
     clock = clocks[lane]
     if clock.event_time != now or clock.event_stamp != stamp:
         return -1
     clock.event_time = np.inf
     queue = clock.candidate
-    # Clocks only move on: what was to be served later than the candidate still is.
+    # Clocks only advance, so no other queue can be served before the candidate.
     if clock.time > now or clocks[queues[queue].awaits].time > now:
         queue, time = _first_served(clocks, queues, lane, now)
         if time > now or queues[queue].stamp != stamp:
@@ -104,7 +104,7 @@ def call(sim: Simulation, lane: int, now: float, stamp: int) -> int:
 
 @inlined
 def _announce(sim: Simulation, queue: int, now: float) -> None:
-    """Let the first task of a queue compete: as an event, or in the line of its lane."""
+    """Let a queue compete: by an event of its own, or in the line of its lane."""
     clocks, queues = sim.clocks, sim.queues
     stamp = sim.tasks[queues[queue].first].stamp
     queues[queue].stamp = stamp
@@ -119,7 +119,7 @@ def _announce(sim: Simulation, queue: int, now: float) -> None:
 
 @inlined
 def _line_up(clocks: Records, queues: Records, queue: int) -> None:
-    """Insert a queue into the line of its lane, by stamp."""
+    """Insert a queue into the line of its lane, which is sorted by stamps."""
     lane = clocks[queues[queue].lane]
     stamp = queues[queue].stamp
     before, after = -1, lane.first
@@ -141,7 +141,7 @@ def _line_up(clocks: Records, queues: Records, queue: int) -> None:
 
 @inlined
 def _first_served(clocks: Records, queues: Records, lane: int, now: float) -> tuple[int, float]:
-    """Return the queue of a line that can be served first, and when."""
+    """Return the queue of a line that can be served first, and the time."""
     free = max(now, clocks[lane].time)
     first, time = -1, np.inf
     queue = clocks[lane].first
@@ -155,9 +155,10 @@ def _first_served(clocks: Records, queues: Records, lane: int, now: float) -> tu
 
 @inlined
 def _claim(sim: Simulation, lane: int, time: float, queue: int) -> None:
-    """Give the line of a lane an event for a queue, unless it has one early enough.
+    """Give the line of a lane an event for a queue, unless it has an earlier one.
 
-    One that comes too early is harmless, and one that is no longer the line's is stale.
+    An event that comes too early does no harm. An event that was replaced by an earlier one is
+    ignored when it is popped.
     """
     clock, stamp = sim.clocks[lane], sim.queues[queue].stamp
     if time < clock.event_time or (time == clock.event_time and stamp < clock.event_stamp):

@@ -1,4 +1,4 @@
-"""Report of a simulation, ready for JSON."""
+"""Cost reports: the results of a simulation as values for JSON."""
 
 from __future__ import annotations
 
@@ -17,48 +17,50 @@ from collplan.specs import Network
 
 
 class Cost(dict[str, Any]):
-    """A cost report: a mapping that is short to print, and a table in notebooks."""
+    """A cost report: a dict with a short representation, which is a table in notebooks."""
 
     def __repr__(self) -> str:
-        """Return its makespan and size in words: its lists are too long to read."""
+        """Return the number of tasks and the makespan."""
         return f"<Cost: {self['n_tasks']:,} tasks in {self['makespan_ns']:,.1f} ns>"
 
     def _repr_html_(self) -> str:
-        """Return where the time goes for notebooks."""
+        """Return the breakdown of the time as an HTML table for notebooks."""
         table: str = view("cost_html", self)
         return table
 
 
 def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) -> Cost:
-    """Return what a simulation found, ready for JSON.
+    """Return the results of a simulation as values for JSON.
 
     Parameters
     ----------
     plan : Plan
-        The plan that was given to `simulate`.
+        Plan that was given to `simulate`.
     timeline : Timeline
-        Its simulation.
     network : Network or None
-        What it was simulated on; None as in `simulate`.
+        Network of the simulation; None as in `simulate`.
 
     Returns
     -------
     Cost
-        A dict: `makespan_s`; `makespan_ns`, exact where parameters are whole;
-        `breakdown`, the ns of the critical path by kind, adding up to that;
-        `queued_s`, how much of it passed while the path's next task was ready
-        but its core, lane or port was not; `bound_s` and `bound`, what no plan
-        can beat and why, both None where nothing is known; `critical_path`, a
-        list from start to end of ``{row, rank, op, peer, bytes, node, core, lane,
-        phase, start_s, end_s, begin_s, takes_s, waited_for, queued_s, resource}``;
-        `lanes`, a list of ``{node, lane, out_busy_s, in_busy_s, utilisation,
-        pcie_reads}``, the utilisation being the busier direction's share of the
-        makespan; `pcie_reads` of all lanes, None where adapters hold all queue
-        pairs; `cores`, a list of ``{node,
-        core, busy_s, utilisation}`` of all that do anything; `simulate_s`;
-        `n_tasks`; `n_ranks`; `n_copies`, the nodes of a folded plan, of which the first
-        is reported, or 1; `priced_as`, the phases that stand for calls of MPI's own collectives;
-        over a topology `links`, as of `LinkUse.report`.
+        A dict with these keys:
+
+        - `makespan_s` and `makespan_ns`; the latter is exact if all parameters are whole.
+        - `breakdown`: the ns of the critical path by kind, which add up to the makespan.
+        - `queued_s`: the part of the critical path in which the next task waits for a resource.
+        - `bound_s` and `bound`: a lower bound for all plans, and its reason; None if unknown.
+        - `critical_path`: a list in order of time of ``{row, rank, op, peer, bytes, node,
+          core, lane, phase, start_s, end_s, begin_s, takes_s, waited_for, queued_s,
+          resource}``.
+        - `pcie_reads`: number of reads of all lanes; None if adapters hold all queue pairs.
+        - `lanes`: a list of ``{node, lane, out_busy_s, in_busy_s, utilisation, pcie_reads}``;
+          the utilisation is that of the busier direction, relative to the makespan.
+        - `cores`: a list of ``{node, core, busy_s, utilisation}`` for all cores with tasks.
+        - `simulate_s`: duration of the simulation itself.
+        - `n_tasks` and `n_ranks`.
+        - `n_copies`: the nodes of a folded plan, of which the first one is reported; else 1.
+        - `priced_as`: the phases that were simulated in place of native collectives of MPI.
+        - `links`, only over a topology: see `LinkUse.report`.
     """
     if network is None:
         network = Network() if plan.spec is None else plan.spec.machine.network
@@ -90,14 +92,14 @@ def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) 
 
 
 def _links(timeline: Timeline) -> dict[str, Any]:
-    """Return the use of links, where there is a topology."""
+    """Return the use of links, if there is a topology."""
     if timeline.routes is None:
         return {}
     return {"links": LinkUse(timeline.routes).report(timeline.makespan_ns)}
 
 
 def _steps(plan: Plan, timeline: Timeline, path: tuple[Leg, ...]) -> list[dict[str, Any]]:
-    """Return the tasks of the path; a task's posting and its message are one step."""
+    """Return the tasks of the path; the posting of a receive and its message are one step."""
     steps: list[dict[str, Any]] = []
     peer = plan.far_peer
     for leg in path:
@@ -162,16 +164,18 @@ def _cores(timeline: Timeline) -> list[dict[str, Any]]:
 
 
 def _bound(plan: Plan, network: Network) -> tuple[float | None, str | None]:
-    """Return the least time bytes take, and where: the busiest lane, or rank of one node.
+    """Return a lower bound of the time in seconds, and its reason; None if no bound is known.
 
-    Without order in lanes, a node may have more links than lanes.
+    The bound is the time of the data through the busiest lane, or, on a single node, the
+    busiest rank. With fluid contention no bound is known, as a node may have more links than
+    lanes.
     """
     if plan.spec is None or network.contention == "fluid":
         return None, None
     machine, bounds = plan.spec.machine, lower_bounds(plan.spec)
     per_byte = network.network.G_ns_per_byte
     place = "lane" if len(set(machine.lane_rates)) == 1 else "and fastest lane"
-    # A burst passes at once at either end.
+    # A burst passes at once at each end.
     n_bytes = round(fastest_lane_bytes(plan.spec, 2 * network.burst_bytes))
     if machine.nodes == 1:
         n_bytes = max(bounds.bytes_sent_per_rank, bounds.bytes_received_per_rank)
@@ -182,7 +186,7 @@ def _bound(plan: Plan, network: Network) -> tuple[float | None, str | None]:
 
 
 def _fastest_ns_per_byte(plan: Plan, network: Network) -> float:
-    """Return the least G of the links that ranks of one node have, on all their cores."""
+    """Return the smallest G of the links between the cores that ranks of one node use."""
     elsewhere = plan.core != plan.rank_core[plan.rank]
     places = np.column_stack((plan.rank[elsewhere], plan.core[elsewhere]))
     own = np.column_stack((np.arange(plan.n_ranks), plan.rank_core))

@@ -1,4 +1,4 @@
-"""The simulator's tables: what its kernels read and change, and where resources are in it."""
+"""Tables of the simulator, which its kernels read and change."""
 
 from __future__ import annotations
 
@@ -18,68 +18,67 @@ Records = npt.NDArray[Any]
 """An array of one of the tables' row types."""
 
 inner = compile_with(is_inner=True, _nrt=False)
-"""Compile into the simulator's loop, without reference counts: they would take nine tenths of
-its time.
+"""Compile a function for the simulator's loop, without reference counts.
 
-Such a function cannot allocate; its arrays are its caller's.
+Reference counts would take nine tenths of the time. Such a function cannot allocate arrays.
 """
 
 inlined = compile_with(is_inner=True, _nrt=False, forceinline=True)
-"""The same, in place of every call: passing a dozen arrays would take longer than the work."""
+"""Compile like `inner`, and inline every call: passing many arrays takes longer than the work."""
 
 TASK: Final = np.dtype(
     [
-        ("work", "f8"),  # bytes, or the ns of a computation
-        ("start", "f8"),  # until the task runs: the time its predecessors allow
+        ("work", "f8"),  # bytes, or ns for a computation
+        ("start", "f8"),  # before the task runs: the time from which predecessors allow it
         ("end", "f8"),
         ("queue", "i4"),
         ("partner", "i4"),  # the other end of a message
         ("far_queue", "i4"),  # the queue of the other end
-        ("pending", "i4"),  # predecessors it waits for
-        ("successors", "i4"),  # where its successors begin
+        ("pending", "i4"),  # number of predecessors that are not done
+        ("successors", "i4"),  # range of its entries in the table of successors
         ("end_successors", "i4"),
-        ("stamp", "i4"),  # order of readiness; of a send that has run: of its message
-        ("following", "i4"),  # next in the queue; of a message taken in: what it waited for
-        ("cause", "i4"),
+        ("stamp", "i4"),  # order of readiness; after a send has run, that of its message
+        ("following", "i4"),  # next task in the queue; after a send, the message's cause of waiting
+        ("cause", "i4"),  # the task for which it waited
         ("op", "i1"),
         ("link", "i1"),
         ("state", "u1"),
     ],
     align=True,
 )
-"""A task: one line of a processor's cache."""
+"""A task, which fills one cache line."""
 CLOCK: Final = np.dtype(
     [
         ("time", "f8"),
         ("busy", "f8"),
-        ("event_time", "f8"),  # of the event of the line, infinite where it has none
+        ("event_time", "f8"),  # time of the line's event, infinite if it has none
         ("event_stamp", "i4"),
-        ("first", "i4"),  # the line: queues that wait for this lane, by stamp
+        ("first", "i4"),  # ends of the line: queues that wait for this lane, by stamp
         ("last", "i4"),
-        ("candidate", "i4"),  # of the line: the queue whose event it has
+        ("candidate", "i4"),  # queue of the line's event
         ("holder", "i4"),
-        ("rank", "i4"),  # of the last task of a core, where changing it costs anything
+        ("rank", "i4"),  # rank of a core's last task, if switching between ranks has a cost
         ("unused", "i8", 2),
     ],
     align=True,
 )
 """A core, one direction of a lane or port, a memory, or a processor.
 
-`holder` is the row that moved the clock last, or ``-2 - row`` where the match
-of rendezvous send `row` did; -1 before anything did.
+`holder` is the row of the task that advanced the clock last, or ``-2 - row`` if this was the match
+of rendezvous send `row`; it is -1 initially.
 """
 QUEUE: Final = np.dtype(
     [
-        ("pace", "f8"),  # how many times as long a byte takes as on the fastest lane
-        ("core", "i4"),  # that does the work
-        ("awaits", "i4"),  # the clock that has to be free: the core, or none
+        ("pace", "f8"),  # time per byte relative to the fastest lane
+        ("core", "i4"),  # clock of the core that does the work
+        ("awaits", "i4"),  # clock that has to be free: that of the core, or the unused one
         ("lane", "i4"),
         ("rank", "i4"),
         ("node", "i4"),
-        ("first", "i4"),  # tasks, linked by `following`
+        ("first", "i4"),  # ends of the list of tasks, linked by `following`
         ("last", "i4"),
-        ("stamp", "i4"),  # of the first task
-        ("next", "i4"),  # in the line of the lane
+        ("stamp", "i4"),  # stamp of the first task
+        ("next", "i4"),  # neighbors in the line of the lane
         ("previous", "i4"),
         ("unused", "i8", 2),
     ],
@@ -87,6 +86,7 @@ QUEUE: Final = np.dtype(
 )
 """Tasks of a rank that wait for one core and one direction of a lane."""
 ENTRY: Final = np.dtype([("time", "f8"), ("stamp", "i4"), ("event", "i4")])
+"""An event of the event queue."""
 RUN: Final = np.dtype(
     [
         ("head_time", "f8"),
@@ -99,21 +99,22 @@ RUN: Final = np.dtype(
     ],
     align=True,
 )
+"""A sorted run of events in a ring buffer, or the heap."""
 
 
 _LINE: Final = 64
-"""Bytes of a line of a processor's cache."""
+"""Size of a cache line in bytes."""
 
 
 def table_of(n_rows: int, dtype: np.dtype[Any]) -> Records:
-    """Return a table of zeros that begins where a line of the cache does."""
+    """Return a table of zeros that is aligned to cache lines."""
     space = np.zeros(n_rows * dtype.itemsize + _LINE, dtype=np.uint8)
     begin = -space.ctypes.data % _LINE
     return space[begin : begin + n_rows * dtype.itemsize].view(dtype)
 
 
 def copy_of(rows: Records) -> Records:
-    """Return the same rows in a table of their own, which begins where a line does."""
+    """Return a copy of rows that is aligned to cache lines."""
     table = table_of(len(rows), rows.dtype)
     table[:] = rows
     return table
@@ -125,26 +126,26 @@ class Simulation(NamedTuple):
     Parameters
     ----------
     tasks : ndarray of TASK
-        A row per task, or per piece of one.
+        One row per task, or per piece of a task.
     successors : ndarray of int32
-        Tasks that wait for others, as of `link_dependencies`.
+        Successors of tasks, see `link_dependencies`.
     clocks, queues : ndarray of CLOCK and QUEUE
         Resources, and tasks that wait for them.
     runs, entries : ndarray of RUN and ENTRY
-        The event queue, as of `make_event_queue`.
+        Event queue, see `make_event_queue`.
     counters : ndarray of int64, shape (2,)
-        Stamps given, and tasks done.
+        Number of stamps given, and number of tasks done.
     recent : ndarray of int32, shape (N_RECENT,)
-        The sends that ran last, in turns.
+        Ring buffer of the last sends.
     layout : Clocks
-        Where each kind of resource begins among the clocks.
+        Offset of each kind of resource in `clocks`.
     links, costs : ndarray of records
-        As of `link_table` and `cost_table`.
+        Tables of `link_table` and `cost_table`.
     connections, adapters : ndarray of CONNECTION and ADAPTER
-        As of `make_connections`.
+        Tables of `make_connections`.
     request_delays : ndarray of float64
-        Time that a send's request, and its answer, take over a topology besides L, in ns;
-        empty where they take none.
+        Additional latency of each send's request, and of its answer, over a topology, in ns;
+        empty if there is none.
     """
 
     tasks: Records
@@ -170,13 +171,13 @@ class Resource:
     Parameters
     ----------
     kind : "core", "lane", "port" or "processor"
-        What it is.
+        Kind of the resource.
     place : int
-        The node of a core or lane, the rank of a port, 0 for a processor.
+        Node of a core or lane, rank of a port, 0 for a processor.
     index : int
-        Which core or lane of the node.
+        Index of a core or lane on its node.
     direction : "out", "in" or ""
-        Of a lane or port.
+        Direction of a lane or port.
     """
 
     kind: Literal["core", "lane", "port", "processor"]
@@ -185,31 +186,33 @@ class Resource:
     direction: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return its kind, and node and core, node, lane and direction, or rank and direction."""
-        where: dict[str, dict[str, Any]] = {
+        """Return the fields that apply to the kind, as values for JSON."""
+        fields: dict[str, dict[str, Any]] = {
             "core": {"node": self.place, "core": self.index},
             "lane": {"node": self.place, "lane": self.index, "direction": self.direction},
             "port": {"rank": self.place, "direction": self.direction},
         }
-        return {"kind": self.kind} | where.get(self.kind, {})
+        return {"kind": self.kind} | fields.get(self.kind, {})
 
 
 class Clocks(NamedTuple):
-    """Offset of each kind of resource in the table.
+    """Offset of each kind of resource in the table of clocks.
 
     Parameters
     ----------
     n_nodes, n_cores, n_lanes, n_ranks : int
-        Nodes, cores and lanes per node, ranks.
+        Number of nodes, cores per node, lanes per node, and ranks.
     lane_out, lane_in : int
-        First clock of the lanes' sending and receiving side; cores come before, by node.
+        First clock of the sending and of the receiving sides of lanes. The clocks of cores
+        precede them, by node.
     port_out, port_in : int
-        First clock of the ranks' ports into their node, and out of it.
+        First clock of the sending and of the receiving sides of the ranks' ports, for messages
+        inside a node.
     memory, processor : int
-        First clock of the nodes' memories, and of the processors that all cores share, of
-        which there are none where each core is one.
+        First clock of the memories of nodes, and of the processors that all cores share. There
+        are no such processors if each core is a processor of its own.
     unused : int
-        The last clock, which never moves, for what needs no core or no lane.
+        Last clock, which never advances, for tasks without a core or a lane.
     """
 
     n_nodes: int
@@ -226,18 +229,18 @@ class Clocks(NamedTuple):
 
     @classmethod
     def of(cls, plan: Plan, network: Network | None = None) -> Clocks:
-        """Return what a plan uses of a machine."""
+        """Return the clocks for the resources that a plan uses."""
         nodes, ranks = plan.n_nodes, plan.n_ranks
         n_cores = 1 + int(max(plan.core.max(initial=0), plan.rank_core.max(initial=0)))
         n_lanes = 1 + int(max(plan.lane.max(initial=0), plan.rank_lane.max(initial=0)))
-        # Cores run one task at a time: more processors than cores are never waited for.
+        # A core runs one task at a time, so more processors than cores make no difference.
         n_processors = min((network and network.processors) or 0, nodes * n_cores)
         lanes = nodes * n_lanes
         sizes = (nodes * n_cores, lanes, lanes, ranks, ranks, nodes, n_processors)
         return cls(nodes, n_cores, n_lanes, ranks, *accumulate(sizes))
 
     def resource(self, clock: int) -> Resource:
-        """Return what a clock belongs to; memories and processors are one kind."""
+        """Return the resource of a clock; a memory is returned as a processor."""
         if clock < self.lane_out:
             return Resource("core", *divmod(clock, self.n_cores))
         if clock < self.port_out:
@@ -249,16 +252,16 @@ class Clocks(NamedTuple):
         return Resource("processor", 0)
 
     def make(self) -> Records:
-        """Return all clocks at 0."""
+        """Return the table of all clocks, which are at 0."""
         clocks = table_of(self.unused + 1, CLOCK)
         clocks["holder"] = clocks["first"] = clocks["rank"] = -1
         clocks["event_time"] = np.inf
         return clocks
 
     def pace(self, plan: Plan) -> Floats:
-        """Return for every clock how many times as long a byte takes as on the fastest lane.
+        """Return the time per byte of every clock, relative to the fastest lane.
 
-        Lanes that the machine of the plan's spec does not have are as fast as that.
+        It is 1 for lanes that the machine of the plan's spec does not have.
         """
         pace = np.ones(self.unused + 1)
         if plan.spec is not None:
@@ -269,16 +272,18 @@ class Clocks(NamedTuple):
         return pace
 
     def make_queues(self, plan: Plan, slots: Ints, *, offload: bool) -> Records:
-        """Return the empty queues of every slot: without a lane, then out, then in.
+        """Return the empty queues of every slot.
+
+        Each slot has a queue without a lane, then those of lanes and the port on the sending
+        side, then those on the receiving side.
 
         Parameters
         ----------
         plan : Plan
-            Whose ranks they are.
-        slots : ndarray of int64
+        slots : ndarray of int64, shape (n_slots,)
             Ranks on cores, as ``rank * n_cores + core``.
         offload : bool
-            Whether what arrives over a lane waits for the lane only.
+            Whether messages that arrive over a lane wait only for the lane.
         """
         rank, core = np.divmod(slots, self.n_cores)
         node = plan.rank_node[rank].astype(np.int64)
@@ -313,11 +318,11 @@ class Places:
     Parameters
     ----------
     clocks : Clocks
-        Where each kind of resource begins among the clocks.
+        Offset of each kind of resource in the table of clocks.
     tasks : ndarray of TASK
-        As `place` returns them: work, link and state of each task, and its queue.
+        Work, link, state and queue of each task, see `place`.
     queues : ndarray of QUEUE
-        As of `Clocks.make_queues`.
+        Queues, see `Clocks.make_queues`.
     """
 
     clocks: Clocks
@@ -330,10 +335,10 @@ class Places:
 
     @property
     def core(self) -> Ints:
-        """Return the clock of the core of each task: nodes have theirs one after another."""
+        """Clock of the core of each task."""
         return np.asarray(self.queues["core"][self.tasks["queue"]], dtype=np.int64)
 
     @property
     def lane(self) -> Ints:
-        """Return the clock of the lane or port of each message, the unused one for other tasks."""
+        """Clock of the lane or port of each message, and the unused clock for other tasks."""
         return np.asarray(self.queues["lane"][self.tasks["queue"]], dtype=np.int64)

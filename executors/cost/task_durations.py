@@ -1,4 +1,4 @@
-"""The time that each task alone holds its core and lane in the cost model."""
+"""Durations for which a task alone holds its core and its lane in the cost model."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ from collplan.specs import Network
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Holds:
-    """Durations of tasks in ns; those of a receive count from the arrival of its message.
+class Durations:
+    """Durations of tasks in ns, which for a receive begin with the arrival of its message.
+
+    All arrays have the shape (n_tasks,).
 
     Parameters
     ----------
     core_ns, lane_ns : ndarray of float64
-        How long the core, and the lane or port, are held. `lane_ns` is 0 for
-        what is no message.
+        Durations for which the core, and the lane or port, are held. `lane_ns` is 0 for tasks
+        other than messages.
     pieces_ns : ndarray of float64
-        The part of a message's `core_ns` that its being in several pieces takes.
+        Part of a message's `core_ns` that is due to strided data.
     overhead_ns, latency_ns, wire_ns, touch_ns : ndarray of float64
-        A message's o, L, (s - 1)·G and (s - 1)·O; its first packet's cost is in o, that of
-        others in (s - 1)·O.
+        The terms o, L, (s - 1)·G and (s - 1)·O of a message. The cost of its first packet is
+        part of o, that of further packets part of (s - 1)·O.
     is_cut : ndarray of bool
-        Messages between nodes that go by turns.
+        Whether a message between nodes is sent in pieces.
     """
 
     core_ns: Floats
@@ -42,8 +44,8 @@ class Holds:
     is_cut: Bools
 
 
-def holds_of(places: Places, network: Network) -> Holds:
-    """Return how long tasks hold what they need, by the formulas of the simulator's kernel."""
+def durations_of(places: Places, network: Network) -> Durations:
+    """Return the durations of tasks by the formulas of the simulator's kernel."""
     (costs,), tasks = cost_table(network), places.tasks
     op, n_bytes = tasks["op"], tasks["work"]
     is_message = op <= Op.RECV
@@ -59,7 +61,7 @@ def holds_of(places: Places, network: Network) -> Holds:
     uncached = np.where(tasks["state"] & IS_UNCACHED, costs["uncached"], 0.0)
     pieces = np.where(is_message, n_bytes * strided, 0.0)
     sending = link["o"] + touch + pieces
-    # An adapter that writes to memory itself leaves the receiver's core alone.
+    # An adapter that writes to memory itself does not use the receiver's core.
     copying = np.where(link["offload"] > 0, 0.0, link["o"] + wire)
     core_ns = np.select(
         [op == kind for kind in (Op.SEND, Op.RECV, Op.COPY, Op.REDUCE)],
@@ -72,7 +74,7 @@ def holds_of(places: Places, network: Network) -> Holds:
         tasks["work"],
     )
     turn = np.inf if network.turn_bytes is None else network.turn_bytes
-    return Holds(
+    return Durations(
         core_ns=core_ns,
         lane_ns=link["g"] + wire,
         pieces_ns=pieces,

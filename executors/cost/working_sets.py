@@ -1,4 +1,4 @@
-"""Working sets of copies and reductions, and whether a core's cache holds them."""
+"""Working sets of copies and reductions, compared with the size of a core's cache."""
 
 from __future__ import annotations
 
@@ -16,12 +16,17 @@ _SHARED = int(Buffer.SHARED)
 
 
 def is_uncached(plan: Plan, cache_bytes: int) -> Bools:
-    """Tell which copies and reductions work on more than the cache holds.
+    """Return which copies and reductions have a working set larger than the cache.
 
-    That is the buffers of their rank that they touch, whole, and of shared memory
-    what their rank's copies and reductions of their phase touch. An extent that is
-    touched again counts once, so blocks that are received into in turn are as few
-    as they are, however much passes through them.
+    The working set of a task consists of all buffers of its rank that it touches, as a whole,
+    and of the extents of shared memory that its rank's copies and reductions touch in the same
+    phase. An extent counts once, however often it is touched.
+
+    Parameters
+    ----------
+    plan : Plan
+    cache_bytes : int
+        Size of the cache per core in bytes.
 
     Returns
     -------
@@ -38,7 +43,12 @@ def is_uncached(plan: Plan, cache_bytes: int) -> Bools:
 
 
 def _shared_bytes(plan: Plan) -> Ints:
-    """Return what each rank touches of shared memory in each phase, shape (n_ranks, n_phases)."""
+    """Return the bytes of shared memory that each rank touches in each phase.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_ranks, n_phases)
+    """
     n_phases, parts = 1 + int(plan.phase.max(initial=0)), []
     total = np.zeros(plan.n_ranks * n_phases, dtype=np.int64)
     for side in (plan.reads, plan.writes) if plan.shared_sizes.any() else ():
@@ -54,7 +64,7 @@ def _shared_bytes(plan: Plan) -> Ints:
         first = order[csr.run_starts(*(column[order] for column in columns))]
         place, _, count, pattern = (column[first] for column in columns)
         np.add.at(total, place, count * (plan.patterns[:, 1] * plan.patterns[:, 3])[pattern])
-    # Extents that overlap count twice, but there is no more than the buffer.
+    # Overlapping extents count twice, so the sum is limited by the size of the buffer.
     whole = plan.shared_sizes[plan.rank_node][:, None]
     return np.asarray(np.minimum(total.reshape(plan.n_ranks, n_phases), whole) * plan.itemsize)
 

@@ -14,7 +14,7 @@ from collplan.planner.formats.output_files import replacing
 from collplan.specs.errors import CollplanError
 
 MANY_TASKS: Final = 1_000_000
-"""Most tasks of a trace that viewers take well: 365 MB for Perfetto, 105 MB for Pajé."""
+"""Number of tasks up to which viewers display a trace well: 365 MB of JSON, 105 MB of Pajé."""
 _WRITERS: Final = {".json": perfetto_chunks, ".paje": paje_chunks}
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ class TraceError(CollplanError):
 
 
 def check_trace_path(path: str | Path) -> Path:
-    """Return the path of a trace, or raise `TraceError` where its ending names no format."""
+    """Return the path of a trace; raise `TraceError` if its extension is not that of a format."""
     path = Path(path)
     if path.suffix not in _WRITERS:
         raise TraceError(
@@ -35,19 +35,20 @@ def check_trace_path(path: str | Path) -> Path:
 
 
 def write_trace(path: str | Path, layers: Sequence[Layer]) -> None:
-    """Write layers of tasks and messages into one file, in the format its ending names.
+    """Write layers of tasks and messages to a file, in the format of its extension.
 
     Parameters
     ----------
     path : str or Path
-        ``.json`` for Perfetto, ``.paje`` for Pajé; an old file is replaced whole.
+        Path that ends in ``.json`` for Perfetto or ``.paje`` for Pajé. An existing file is
+        replaced atomically.
     layers : sequence of Layer
-        Timelines to show beside each other: a simulated one and a measured one.
+        Timelines to show beside each other, such as a simulated and a measured one.
 
     Raises
     ------
     TraceError
-        For another ending, or where the file cannot be written.
+        If the extension is another one, or the file cannot be written.
     """
     write_chunks(path, layers, _WRITERS)
 
@@ -57,7 +58,20 @@ def write_chunks(
     layers: Sequence[T],
     writers: Mapping[str, Callable[[Sequence[T]], Iterator[str]]],
 ) -> None:
-    """Write layers into one file by the writer of its ending; as of `write_trace`."""
+    """Write layers to a file by the writer for its extension.
+
+    Parameters
+    ----------
+    path : str or Path
+    layers : sequence
+    writers : mapping of str to callable
+        Functions that generate the text of a file from the layers, by extension.
+
+    Raises
+    ------
+    TraceError
+        If the extension is another one, or the file cannot be written.
+    """
     path = check_trace_path(path)
     with replacing(path, TraceError) as file:
         for chunk in writers[path.suffix](layers):

@@ -11,20 +11,23 @@ import numpy as np
 from collplan.executors.cost.layout import places_of
 from collplan.executors.cost.link_use import LinkUse
 from collplan.executors.cost.simulator import Timeline
-from collplan.executors.cost.task_durations import Holds, holds_of
+from collplan.executors.cost.task_durations import Durations, durations_of
 from collplan.planner.arrays import Floats, Ints
 from collplan.planner.plan.plan import Op, Plan
 from collplan.specs import Network
 
 MOST_LINKS: Final = 32
-"""Links between nodes that a trace shows: the busiest ones."""
+"""Largest number of links between nodes that a trace shows, the busiest ones."""
 _ROUNDS: Final = 64
 """Maximum length of a chain of messages whose arrivals are derived from each other."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Spans:
-    """Intervals from `begin` on in which tasks hold their core, and their lane: ns, by task."""
+    """Times in ns between which each task holds its core and its lane.
+
+    Both are held from `begin` on. All arrays have the shape (n_tasks,).
+    """
 
     begin: Floats
     core_end: Floats
@@ -33,7 +36,7 @@ class Spans:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Link:
-    """A link between nodes: its name, and when each of its messages begins and ends to flow."""
+    """A link between nodes, and the times in ns between which each of its messages flows."""
 
     name: str
     begin_ns: Floats
@@ -47,16 +50,16 @@ class Layer:
     Parameters
     ----------
     label : str
-        What it is: ``simulated``, ``measured``.
+        Name in the trace, such as ``simulated`` or ``measured``.
     plan : Plan
-        Whose tasks run.
+        Plan whose tasks run.
     start_ns, end_ns : ndarray of float64, shape (n_tasks,)
-        When they start and end, from 0 or later.
+        Start and end of each task, at least 0.
     spans : Spans or None
-        When they hold cores and lanes. Without, tasks are shown from start to
-        end, those of a core that overlap on tracks of their own.
+        Times for which tasks hold cores and lanes. For None, tasks are shown from start to
+        end, and overlapping tasks of a core on tracks of their own.
     links : tuple of Link
-        The busiest links between nodes, over a topology.
+        The busiest links between nodes, if there is a topology.
     """
 
     label: str
@@ -69,20 +72,20 @@ class Layer:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tracks:
-    """The slices of a layer, sorted by track and time; on a track none overlap.
+    """The slices of a layer, sorted by track and time. Slices of a track do not overlap.
 
     Parameters
     ----------
     node, names, is_lane : list
-        Of every track: its node, its name, whether it is a lane.
+        Node and name of every track, and whether it is that of a lane.
     track, row : ndarray of int64, shape (n_slices,)
-        Where each slice is, and its task.
+        Track and task of each slice.
     begin, end : ndarray of int64, shape (n_slices,)
-        When, in whole ns.
+        Begin and end of each slice in whole ns.
     sends, recvs : ndarray of int64, shape (n_messages,)
-        The slices, on cores, that each message leaves and reaches.
+        Slices on cores in which each message is sent and received.
     leaves, reaches : ndarray of int64, shape (n_messages,)
-        When, in ns, within those slices.
+        Times in ns, within those slices, at which each message leaves and arrives.
     """
 
     node: list[int]
@@ -101,12 +104,12 @@ class Tracks:
 def simulated_layer(timeline: Timeline, network: Network, label: str = "simulated") -> Layer:
     """Return a simulation as a layer of a trace."""
     plan = timeline.plan
-    holds = holds_of(timeline.places, network)
-    begin = np.where(plan.op == Op.RECV, _arrivals(timeline, holds), timeline.start_ns)
+    durations = durations_of(timeline.places, network)
+    begin = np.where(plan.op == Op.RECV, _arrivals(timeline, durations), timeline.start_ns)
     spans = Spans(
         begin=begin,
-        core_end=np.where(plan.op <= Op.RECV, begin + holds.core_ns, timeline.end_ns),
-        lane_end=begin + holds.lane_ns,
+        core_end=np.where(plan.op <= Op.RECV, begin + durations.core_ns, timeline.end_ns),
+        lane_end=begin + durations.lane_ns,
     )
     return Layer(label, plan, timeline.start_ns, timeline.end_ns, spans, _links(timeline))
 
@@ -121,24 +124,24 @@ def _links(timeline: Timeline) -> tuple[Link, ...]:
     return tuple(Link(name(link), begin[rows], end[rows]) for link, rows in found)
 
 
-def _arrivals(timeline: Timeline, holds: Holds) -> Floats:
-    """Return when every receive's message is taken in, NaN for what is no receive.
+def _arrivals(timeline: Timeline, durations: Durations) -> Floats:
+    """Return the time in ns when the message of every receive is taken in; NaN for other tasks.
 
-    A receive that completes with its message tells. One that was posted after
-    it does not: its message came when its flight was over, or when what it
-    waited for let go.
+    If a receive completes with its message, its end gives the time. If it was posted after the
+    arrival, the message was taken in when its flight ended, or when the task for which it
+    waited released its core or lane.
     """
     plan, start, end = timeline.plan, timeline.start_ns, timeline.end_ns
     recvs = np.flatnonzero(plan.op == Op.RECV)
-    complete = np.maximum(holds.core_ns, holds.overhead_ns + holds.wire_ns)
+    complete = np.maximum(durations.core_ns, durations.overhead_ns + durations.wire_ns)
     arrival = np.full(plan.n_tasks, np.nan)
-    tells = end[recvs] > start[recvs]
-    flight = holds.overhead_ns + holds.latency_ns
+    is_known = end[recvs] > start[recvs]
+    flight = durations.overhead_ns + durations.latency_ns
     if timeline.alone_ns is not None and timeline.delays_ns is not None:
-        # Bytes that share links end later than the lane lets them.
-        tells &= timeline.alone_ns[recvs] == 0
+        # On shared links, messages end later than by the formulas of their lanes.
+        is_known &= timeline.alone_ns[recvs] == 0
         flight = flight + timeline.delays_ns
-    arrival[recvs] = np.where(tells, (end - complete)[recvs], np.nan)
+    arrival[recvs] = np.where(is_known, (end - complete)[recvs], np.nan)
     send = timeline.partner.astype(np.int64)
     core, lane = timeline.places.core, timeline.places.lane
     open_rows = recvs[np.isnan(arrival[recvs])]
@@ -147,15 +150,15 @@ def _arrivals(timeline: Timeline, holds: Holds) -> Floats:
             break
         cause = timeline.arrival_cause[send[open_rows]].astype(np.int64)
         held = np.where(cause < -1, -2 - cause, np.maximum(cause, 0))
-        # Its own send, too, holds the core of ranks that share one.
-        lasts = np.maximum(
-            np.where(core[held] == core[open_rows], holds.core_ns[held], 0.0),
-            np.where(lane[held] == lane[open_rows], holds.lane_ns[held], 0.0),
+        # If both ranks share a core, the message may have waited for its own send.
+        held_ns = np.maximum(
+            np.where(core[held] == core[open_rows], durations.core_ns[held], 0.0),
+            np.where(lane[held] == lane[open_rows], durations.lane_ns[held], 0.0),
         )
         began = np.where(plan.op[held] == Op.RECV, arrival[held], start[held])
-        lets_go = np.where(cause < -1, end[held], began + lasts)
+        released = np.where(cause < -1, end[held], began + held_ns)
         earliest = start[send[open_rows]] + flight[open_rows]
-        found = np.maximum(lets_go, earliest)
+        found = np.maximum(released, earliest)
         arrival[open_rows] = found
         open_rows = open_rows[np.isnan(found)]
     arrival[open_rows] = start[send[open_rows]] + flight[open_rows]
@@ -163,7 +166,7 @@ def _arrivals(timeline: Timeline, holds: Holds) -> Floats:
 
 
 def tracks_of(layer: Layer) -> Tracks:
-    """Lay out a layer: a track for each core, and for each lane and direction."""
+    """Return the slices of a layer, on one track per core and per lane and direction."""
     plan = layer.plan
     places = places_of(plan)
     clocks, core, lane = places.clocks, places.core, places.lane
@@ -177,7 +180,7 @@ def tracks_of(layer: Layer) -> Tracks:
         n_core_tracks = len(names)
     else:
         n_core_tracks = clocks.lane_out
-        # A lane's two directions are tracks side by side.
+        # The two directions of a lane are neighboring tracks.
         n_lanes = clocks.lane_in - clocks.lane_out
         ways = [clocks.lane_out + i for lane in range(n_lanes) for i in (lane, n_lanes + lane)]
         shown = [clocks.resource(clock) for clock in (*range(n_core_tracks), *ways)]
@@ -193,7 +196,7 @@ def tracks_of(layer: Layer) -> Tracks:
     order = np.lexsort((end, begin, track))
     track, row, begin, end = track[order], row[order], begin[order], end[order]
     is_followed = track[:-1] == track[1:]
-    # What the formulas of a task alone give too long ends where the next begins.
+    # Durations by the formulas of a single task may be too long; the next slice cuts them.
     end[:-1] = np.where(is_followed, np.minimum(end[:-1], begin[1:]), end[:-1])
     slice_of = np.empty(plan.n_tasks, dtype=np.int64)
     on_core = np.flatnonzero(track < n_core_tracks)
@@ -223,20 +226,23 @@ def _whole(ns: Floats) -> Ints:
 def _spread(
     core: Ints, begin: Ints, end: Ints, n_cores: int, node: list[int], names: list[str]
 ) -> Ints:
-    """Return a track for every task so that none overlap, and name the tracks."""
+    """Return a track for every task such that no tasks overlap.
+
+    The nodes and names of the tracks are appended to `node` and `names`.
+    """
     track = np.empty(len(core), dtype=np.int64)
     free: list[tuple[int, int]] = []
-    of, n_on_core = -1, 0
+    current, n_on_core = -1, 0
     for i in np.lexsort((end, begin, core)).tolist():
-        if core[i] != of:
-            of, n_on_core, free = int(core[i]), 0, []
+        if core[i] != current:
+            current, n_on_core, free = int(core[i]), 0, []
         if free and free[0][0] <= begin[i]:
             _, chosen = heapq.heappop(free)
         else:
             chosen, n_on_core = len(names), n_on_core + 1
-            node.append(of // n_cores)
-            more = f" ({n_on_core})" if n_on_core > 1 else ""
-            names.append(f"core {of % n_cores}{more}")
+            node.append(current // n_cores)
+            suffix = f" ({n_on_core})" if n_on_core > 1 else ""
+            names.append(f"core {current % n_cores}{suffix}")
         track[i] = chosen
         heapq.heappush(free, (int(end[i]), chosen))
     return track

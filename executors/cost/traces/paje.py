@@ -37,11 +37,11 @@ _COLORS: Final = {
     Op.CALL: "0.2 0.1 0.5",
 }
 _START, _STATE, _END = 0, 1, 2
-"""At one time, links start before states change, and end after."""
+"""Order of events at the same time: links start before states change, and end after."""
 
 
 def paje_chunks(layers: Sequence[Layer]) -> Iterator[str]:
-    """Generate a Pajé trace, in pieces; times are s, all in order over all layers."""
+    """Generate the text of a Pajé trace; times are in seconds, and ascending over all layers."""
     yield "".join(_definitions())
     parts = [tracks_of(layer) for layer in layers]
     used = [np.unique(tracks.track).tolist() for tracks in parts]
@@ -63,7 +63,7 @@ def paje_chunks(layers: Sequence[Layer]) -> Iterator[str]:
 
 
 def event_definitions(numbers: Mapping[str, int]) -> Iterator[str]:
-    """Generate the definitions of some events of the format, by their numbers in a file."""
+    """Generate the definitions of events, given their numbers in a file by name."""
     for name, number in numbers.items():
         yield f"%EventDef Paje{name} {number}\n"
         yield from (f"% {field}\n" for field in _FIELDS[name].split(", "))
@@ -87,7 +87,7 @@ def _definitions() -> Iterator[str]:
 
 
 def _events(layers: Sequence[Layer], parts: Sequence[Tracks], first_track: Ints) -> Iterator[str]:
-    """Generate states and links of all layers, by time."""
+    """Generate the states and links of all layers in order of time."""
     tables: list[Ints] = []
     first_key = 0
     for i, (layer, tracks) in enumerate(zip(layers, parts, strict=True)):
@@ -99,7 +99,7 @@ def _events(layers: Sequence[Layer], parts: Sequence[Tracks], first_track: Ints)
         order = 2 * np.arange(len(track))
         keys = first_key + np.arange(len(tracks.sends))
         first_key += len(keys)
-        # time, class, order in its class, track, operation or layer, lane or key
+        # rows: time, class, order within the class, track, operation or layer, lane or key
         for columns in (
             (tracks.begin, _STATE, order, track, op, lane),
             (tracks.end[idle], _STATE, order[idle] + 1, track[idle], -1, lane[idle]),
@@ -118,8 +118,10 @@ def _events(layers: Sequence[Layer], parts: Sequence[Tracks], first_track: Ints)
         lines = []
         for ns, kind, _, track, what, key in table[:, chosen].T.tolist():
             if kind == _STATE:
-                on = "K" if key else "C"
-                lines.append(f"{state} {ns / 1e9:.9f} S{on} t{track} {on}{values[what]}\n")
+                container = "K" if key else "C"
+                lines.append(
+                    f"{state} {ns / 1e9:.9f} S{container} t{track} {container}{values[what]}\n"
+                )
             else:
                 number = start if kind == _START else end
                 lines.append(f"{number} {ns / 1e9:.9f} M l{what} m t{track} {key}\n")

@@ -17,7 +17,7 @@ _WORDS: Final = {Op.SEND: "send to", Op.RECV: "recv from"}
 
 
 def perfetto_chunks(layers: Sequence[Layer]) -> Iterator[str]:
-    """Generate the JSON text of a trace, in pieces; times are µs."""
+    """Generate the JSON text of a trace; times are in µs."""
     yield '{"displayTimeUnit":"ns","traceEvents":['
     separator = len(",")
     for chunk in _events(layers):
@@ -27,7 +27,7 @@ def perfetto_chunks(layers: Sequence[Layer]) -> Iterator[str]:
 
 
 def _events(layers: Sequence[Layer]) -> Iterator[str]:
-    """Generate events, a comma before each."""
+    """Generate the text of events, each with a comma before it."""
     pid, flow = 1, 0
     for layer in layers:
         tracks = tracks_of(layer)
@@ -56,7 +56,7 @@ def _names(layer: Layer, tracks: Tracks, pid: int) -> Iterator[str]:
 
 
 def _titles(plan: Plan) -> tuple[list[str], list[int]]:
-    """Return the JSON texts of names and categories, and which each task has."""
+    """Return the JSON texts of names and categories, and the index of each task's text."""
     peer = np.where(plan.op <= Op.RECV, plan.peer, -1).astype(np.int64)
     phase = plan.phase.astype(np.int64)
     key = (phase * (plan.n_ranks + 1) + peer + 1) * len(Op) + plan.op
@@ -72,7 +72,7 @@ def _titles(plan: Plan) -> tuple[list[str], list[int]]:
 
 
 def _slices(plan: Plan, tracks: Tracks, pid: int, flow: int) -> Iterator[str]:
-    """Generate slices, and where messages leave and reach them right behind."""
+    """Generate slices, each followed by the start or end of its message."""
     texts, title = _titles(plan)
     n_bytes = plan.elements * plan.itemsize
     pids = np.array(tracks.node, dtype=np.int64) + pid
@@ -111,7 +111,7 @@ def _slices(plan: Plan, tracks: Tracks, pid: int, flow: int) -> Iterator[str]:
 
 
 def _in_flight(layer: Layer, tracks: Tracks, pid: int) -> Iterator[str]:
-    """Generate a counter of the bytes that have been sent and not yet taken in."""
+    """Generate a counter of the bytes that have been sent and not yet received."""
     if not len(tracks.sends):
         return
     n_bytes = (layer.plan.elements * layer.plan.itemsize)[tracks.row[tracks.sends]]
@@ -129,7 +129,7 @@ def _over_link(label: str, link: Link, pid: int) -> Iterator[str]:
 
 
 def _counter(title: str, unit: str, steps: tuple[Ints, Ints], pid: int) -> Iterator[str]:
-    """Generate a counter from the times, in ns, at which it changes, and by how much."""
+    """Generate a counter, given the times in ns at which it changes and its changes."""
     times, changes = steps
     instants, which = np.unique(times, return_inverse=True)
     change = np.zeros(len(instants), dtype=np.int64)

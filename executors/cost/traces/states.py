@@ -1,7 +1,7 @@
 """States of every core over time: computation, communication, or idle.
 
-Coarser than a trace of tasks: what a real run knows of its cores without looking at
-tasks, and a simulation in the same words, to be put beside it.
+States are coarser than tasks. A measured run knows the states of its cores without recording
+tasks, and a simulation can be compared with it.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ class State(IntEnum):
 
     @property
     def word(self) -> str:
-        """Return its name in traces."""
+        """Name in traces."""
         return self.name.lower()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CoreStates:
-    """Intervals and states of a node's cores; otherwise they are idle.
+    """Intervals in which the cores of a node are not idle, and their states.
 
     Parameters
     ----------
     label : str
-        What was run, different for each that one trace shows.
+        Name of the run, which is unique in a trace.
     cores : sequence of str, shape (n_cores,)
-        What the cores are called.
+        Names of the cores.
     core, state : ndarray of int64, shape (n,)
-        Whose interval it is, and of which `State`.
+        Core and `State` of each interval.
     begin_ns, end_ns : ndarray of int64, shape (n,)
-        From 0 or later. Intervals of a core and state may overlap; where states do,
-        the greater one is shown.
+        Begin and end of each interval, at least 0. Intervals of a core may overlap; the
+        greatest state is shown.
     """
 
     label: str
@@ -61,21 +61,21 @@ class CoreStates:
     end_ns: Ints
 
     def slices(self, core: int) -> list[tuple[State, int, int]]:
-        """Return what a core does, in order of time, none overlapping, none empty.
+        """Return the intervals of a core in order of time, without overlaps.
 
         Returns
         -------
         list of (State, int, int)
-            What, from and until when, in ns.
+            State, begin and end of each interval in ns. No interval is empty.
         """
-        mine = np.flatnonzero((self.core == core) & (self.end_ns > self.begin_ns))
-        times = np.unique(np.concatenate((self.begin_ns[mine], self.end_ns[mine])))
+        rows = np.flatnonzero((self.core == core) & (self.end_ns > self.begin_ns))
+        times = np.unique(np.concatenate((self.begin_ns[rows], self.end_ns[rows])))
         found: list[tuple[State, int, int]] = []
         for begin, end in zip(times[:-1].tolist(), times[1:].tolist(), strict=True):
-            covers = (self.begin_ns[mine] <= begin) & (self.end_ns[mine] >= end)
+            covers = (self.begin_ns[rows] <= begin) & (self.end_ns[rows] >= end)
             if not covers.any():
                 continue
-            state = State(int(self.state[mine][covers].max()))
+            state = State(int(self.state[rows][covers].max()))
             if found and found[-1][0] == state and found[-1][2] == begin:
                 begin = found.pop()[1]
             found.append((state, begin, end))
@@ -83,16 +83,16 @@ class CoreStates:
 
 
 def simulated_states(timeline: Timeline, network: Network, label: str) -> CoreStates:
-    """Return what the cores of a simulated node do.
+    """Return the states of the cores of a simulated node.
 
     Parameters
     ----------
     timeline : Timeline
-        Of a plan on one node.
+        Simulation of a plan on one node.
     network : Network
-        It was simulated on.
+        Network of the simulation.
     label : str
-        What the trace calls it.
+        Name of the run in the trace.
     """
     tracks = tracks_of(simulated_layer(timeline, network))
     on_core = np.flatnonzero(~np.array(tracks.is_lane, dtype=np.bool_)[tracks.track])
@@ -111,25 +111,29 @@ def simulated_states(timeline: Timeline, network: Network, label: str) -> CoreSt
 
 
 def write_states(path: str | Path, layers: Sequence[CoreStates]) -> None:
-    """Write what cores do into one file, in the format its ending names.
+    """Write the states of cores to a file, in the format of its extension.
 
     Parameters
     ----------
     path : str or Path
-        ``.json`` for Perfetto, ``.paje`` for Pajé; an old file is replaced whole.
+        Path that ends in ``.json`` for Perfetto or ``.paje`` for Pajé. An existing file is
+        replaced atomically.
     layers : sequence of CoreStates
-        Runs to show beside each other, each from its own beginning.
+        Runs to show beside each other, each of which begins at 0.
 
     Raises
     ------
     TraceError
-        For another ending, or where the file cannot be written.
+        If the extension is another one, or the file cannot be written.
     """
     write_chunks(path, layers, _WRITERS)
 
 
 def _perfetto(layers: Sequence[CoreStates]) -> Iterator[str]:
-    """Generate the JSON text of a trace: a process per run, a thread per core; times are µs."""
+    """Generate the JSON text of a trace with a process per run and a thread per core.
+
+    Times are in µs.
+    """
     separator = '{"displayTimeUnit":"ns","traceEvents":[\n'
     for pid, layer in enumerate(layers, start=1):
         for event in _perfetto_events(layer, pid):
@@ -139,6 +143,8 @@ def _perfetto(layers: Sequence[CoreStates]) -> Iterator[str]:
 
 
 def _perfetto_events(layer: CoreStates, pid: int) -> Iterator[dict[str, object]]:
+    """Generate the events of a run."""
+
     def named(what: str, tid: int, **arguments: object) -> dict[str, object]:
         return {"ph": "M", "pid": pid, "tid": tid, "ts": 0, "name": what, "args": arguments}
 
@@ -168,7 +174,7 @@ _COLORS: Final = {State.COMPUTATION: "0.2 0.4 0.8", State.COMMUNICATION: "0.8 0.
 
 
 def _paje(layers: Sequence[CoreStates]) -> Iterator[str]:
-    """Generate a Pajé trace; times are s, in order over all runs."""
+    """Generate a Pajé trace; times are in seconds, and ascending over all runs."""
     yield from _paje_definitions()
     create, change = _NUMBER["CreateContainer"], _NUMBER["SetState"]
     changes: list[tuple[int, int, int, str]] = []

@@ -83,7 +83,7 @@ def test_calls_are_counted_by_size_and_judged_by_a_table(
     assert small["factor"] == chosen.native_s / chosen.chosen_s
     assert small["saved_s"] == pytest.approx(small["seconds"] * (1 - 1 / small["factor"]))
     assert rows["Iallreduce", 32]["factor"] is None
-    assert "tune beside a computation" in rows["Iallreduce", 32]["how"]
+    assert "tune it with --computation" in rows["Iallreduce", 32]["how"]
 
 
 @pytest.mark.parametrize("mpi", MPIS)
@@ -129,7 +129,7 @@ def test_what_nobody_knows_is_said() -> None:
     found = gains_of(rows, 4, None, cluster)
     assert [one.how.partition(":")[0] for one in found] == [
         "nothing to move",
-        "where the ranks of this communicator are is not known",
+        "the placement of this communicator's ranks is not known",
         "one rank alone",
         "counts differ per rank",
         "calls with a datatype per rank are native",

@@ -100,9 +100,9 @@ def test_another_type_or_operation_does_not_replace(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"lanes": 2}, r"tuned for a machine of other lanes None, here it is 2; give the same"),
-        ({"numa_domains": 2}, r"of other numa_domains 1, here it is 2; give the same --machine"),
-        ({"network": Network(burst_bytes=1)}, r"a machine of other network; give the same"),
+        ({"lanes": 2}, r"tuned for a machine with lanes None, here it is 2; give the same"),
+        ({"numa_domains": 2}, r"with numa_domains 1, here it is 2; give the same --machine"),
+        ({"network": Network(burst_bytes=1)}, r"a machine with another network; give the same"),
     ],
 )
 def test_another_model_of_the_machine_is_not_added_to(

@@ -240,7 +240,7 @@ def test_placements_have_one_name() -> None:
     ("path", "value", "message"),
     [
         (("version",), 2, "version: 2 is of another collplan"),
-        (("n_sweeps",), 9, "n_sweeps is 9, there are 6: the file was cut"),
+        (("n_sweeps",), 9, "n_sweeps is 9, there are 6: the file is truncated"),
         (("fingerprint", "cpus"), "x", "fingerprint.cpus: unknown key; did you mean 'cpu'"),
         (("sweeps", 0, "points", 1, "bytes"), 8, "points go from 8 to 8 bytes"),
         (("sweeps", 0, "points", 1, "winner"), "bruck", "winner 'bruck' has no time at 1024"),

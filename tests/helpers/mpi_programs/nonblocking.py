@@ -297,7 +297,7 @@ def check_families(comm: Any) -> None:
     later.Iallreduce(mine, outs[0]).Wait()
     later.Free()
     assert reasons(comm)["Iallreduce"] == {
-        "non-blocking: the communicator was made by a call that waits for nobody"
+        "non-blocking: the communicator was created by a non-blocking call"
     }
     nobody = comm.Split(MPI.UNDEFINED)
     assert nobody == MPI.COMM_NULL
@@ -335,7 +335,7 @@ def check_what_decides(comm: Any) -> None:
     usual.Ibcast(large).Wait()
     usual.Ibcast(out).Wait()
     assert reasons(usual)["Ibcast"] == {
-        "non-blocking: scatter_allgather gains less than starting it so costs",
+        "non-blocking: scatter_allgather gains less than a non-blocking start costs",
         "non-blocking: below 1048576 bytes a plan gains too little",
     }
     usual.let_go()
