@@ -390,7 +390,6 @@ def next_flow(runs: Records, flows: Flows, place: int) -> int:
         counters[_NEXT] = counters[_ENDED] = 0
         traffic.counters[EPOCH] += 1
         traffic.counters[LINKS] = 0
-        traffic.floor[0] = np.inf
         while traffic.counters[EVENTS] > 0 and events[0].time <= now + _TOGETHER_NS:
             flow = take(traffic)
             if messages[flow].is_flowing:

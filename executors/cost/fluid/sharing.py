@@ -1,10 +1,14 @@
-"""Max-min fair rates of messages, computed anew only where links are connected to a change.
+"""Max-min fair rates of messages, computed anew only where they change.
 
-Progressive filling: all messages get the same rate until a link is full. Those that cross it keep
-that rate, and the others continue with what is left. Messages that share no link with a message
-that began or ended, directly or through others, keep their rates. So do those that are slower than
-all messages that ended were, and than all that began can be: no link that is full at a lower rate
-is used by any of these. Links are searched for through the other messages only.
+A link is full if the messages over it use all of its bandwidth. The highest rate over a full link
+is its level. Every message flows at the level of a full link of its route, which holds it.
+
+When messages begin or end, the links of their routes that are full or have new messages are
+changed. The messages that a changed link holds are freed, unless another full link can hold them;
+the links of freed messages are changed, too. Progressive filling then finds the rates of free
+messages: all get the same rate until a link is full, which holds its free messages from then on,
+and the others continue with what is left. Messages that are not free keep their rates, but those
+over such a link that flow faster than its free ones are freed before it is full.
 """
 
 from __future__ import annotations
@@ -14,52 +18,52 @@ from typing import Final
 import numpy as np
 
 from collplan.executors.cost.fluid.events import move
-from collplan.executors.cost.fluid.tables import EPOCH, LINKS, Traffic
-from collplan.executors.cost.tables import inlined
+from collplan.executors.cost.fluid.tables import EPOCH, FREE, LINKS, Traffic
+from collplan.executors.cost.tables import inlined, inner
 
 _EQUAL: Final = 1 + 1e-13
-"""Ratio up to which links are full together: what rounding makes of equal shares."""
-_SLOWER: Final = 1 - 1e-9
-"""Ratio from which on a rate is lower, and not equal but for rounding."""
+"""Ratio up to which rates are equal: what rounding makes of equal shares."""
 
 
 @inlined
-def concern(traffic: Traffic, number: int) -> None:
-    """Note that messages over a link get other rates in this epoch."""
+def change(traffic: Traffic, number: int) -> None:
+    """Note a link whose messages can get other rates in this epoch."""
     link = traffic.links[number]
     if link.mark == traffic.counters[EPOCH]:
         return
     link.mark = traffic.counters[EPOCH]
-    traffic.concerned[traffic.counters[LINKS]] = number
+    traffic.changed[traffic.counters[LINKS]] = number
     traffic.counters[LINKS] += 1
 
 
 @inlined
 def enter(traffic: Traffic, row: int) -> None:
-    """Put a message into the lists of all links of its route."""
+    """Put a message into the lists of all links of its route; it is free."""
     hops = traffic.hops
+    traffic.messages[row].holder = -1
+    traffic.counters[FREE] += 1
     begin = traffic.messages[row - 1].hops if row > 0 else 0
     for i in range(begin, traffic.messages[row].hops):
-        concern(traffic, hops[i].link)
+        change(traffic, hops[i].link)
         link = traffic.links[hops[i].link]
         hops[i].before = -1
         hops[i].next = link.first
         if link.first >= 0:
             hops[link.first].before = i
         link.first = i
-        link.users += 1
-        traffic.floor[0] = min(traffic.floor[0], link.bandwidth / link.users)
+        link.free += 1
 
 
 @inlined
 def leave(traffic: Traffic, row: int) -> None:
     """Take a message out of the lists of all links of its route."""
     hops = traffic.hops
-    traffic.floor[0] = min(traffic.floor[0], traffic.messages[row].rate)
+    rate = traffic.messages[row].rate
     begin = traffic.messages[row - 1].hops if row > 0 else 0
     for i in range(begin, traffic.messages[row].hops):
-        concern(traffic, hops[i].link)
         link = traffic.links[hops[i].link]
+        if link.level < np.inf:
+            change(traffic, hops[i].link)
         before, after = hops[i].before, hops[i].next
         if before >= 0:
             hops[before].next = after
@@ -67,101 +71,130 @@ def leave(traffic: Traffic, row: int) -> None:
             link.first = after
         if after >= 0:
             hops[after].before = before
-        link.users -= 1
+        link.left += rate
 
 
 @inlined
 def share(traffic: Traffic, now: float) -> None:
-    """Give messages that are connected to the links concerned their rates from now on."""
-    messages, hops, links = traffic.messages, traffic.hops, traffic.links
-    epoch = traffic.counters[EPOCH]
-    n_messages = _connect(traffic)
+    """Give messages whose rates can change their rates from now on."""
+    counters, links, changed = traffic.counters, traffic.links, traffic.changed
     level = 0.0
-    while n_messages > 0:
-        level = _fill(traffic, level)
-        for i in range(traffic.counters[LINKS]):
-            link = links[traffic.concerned[i]]
-            if link.share > level * _EQUAL:
-                continue
-            hop = link.first
-            while hop >= 0:
-                row = hops[hop].message
-                hop = hops[hop].next
-                if messages[row].mark != epoch:
-                    continue
-                messages[row].mark = -epoch
-                n_messages -= 1
-                begin = messages[row - 1].hops if row > 0 else 0
-                for j in range(begin, messages[row].hops):
-                    links[hops[j].link].cut += 1
-                _set_rate(traffic, row, level, now)
+    _release(traffic, 0)
+    while counters[FREE] > 0:
+        level = max(level, _next_level(traffic))
+        n_links = counters[LINKS]
+        for i in range(n_links):
+            if links[changed[i]].share <= level * _EQUAL:
+                _fill(traffic, changed[i], level, now)
+        _release(traffic, n_links)
 
 
-@inlined
-def _connect(traffic: Traffic) -> int:
-    """Find links and messages connected to the links concerned; return the number of messages.
-
-    Links keep what slower messages, which are not counted, leave.
-    """
+@inner
+def _release(traffic: Traffic, first: int) -> None:
+    """Free the messages that changed links from `first` on hold, unless others can hold them."""
     messages, hops, links = traffic.messages, traffic.hops, traffic.links
-    epoch = traffic.counters[EPOCH]
-    floor = traffic.floor[0] * _SLOWER
-    n_messages, i = 0, 0
+    i = first
     while i < traffic.counters[LINKS]:
-        link = links[traffic.concerned[i]]
+        number = traffic.changed[i]
         i += 1
-        link.left = link.bandwidth
-        link.open = link.users
-        link.cut = 0
-        hop = link.first
+        if links[number].level == np.inf:
+            continue
+        links[number].level = np.inf
+        hop = links[number].first
         while hop >= 0:
             row = hops[hop].message
             hop = hops[hop].next
-            if 0 < messages[row].rate < floor:
-                link.left -= messages[row].rate
-                link.open -= 1
-                continue
-            if messages[row].mark == epoch:
-                continue
-            messages[row].mark = epoch
-            n_messages += 1
-            begin = messages[row - 1].hops if row > 0 else 0
-            for j in range(begin, messages[row].hops):
-                concern(traffic, hops[j].link)
-        # Less than the floor would be so by rounding only.
-        link.share = max(floor, link.left / max(link.open, 1))
-    return n_messages
+            if messages[row].holder == number and not _find_holder(traffic, row):
+                _free(traffic, row)
 
 
 @inlined
-def _fill(traffic: Traffic, level: float) -> float:
-    """Return the rate at which the next links are full; forget links without open messages."""
-    links, concerned = traffic.links, traffic.concerned
+def _find_holder(traffic: Traffic, row: int) -> bool:
+    """Let another full link hold a message, if there is one."""
+    hops, links, message = traffic.hops, traffic.links, traffic.messages[row]
+    begin = traffic.messages[row - 1].hops if row > 0 else 0
+    for i in range(begin, message.hops):
+        if links[hops[i].link].level <= message.rate * _EQUAL:
+            message.holder = hops[i].link
+            return True
+    return False
+
+
+@inlined
+def _free(traffic: Traffic, row: int) -> None:
+    """Let a message give its rate back; the links of its route are changed."""
+    hops, links, message = traffic.hops, traffic.links, traffic.messages[row]
+    message.holder = -1
+    traffic.counters[FREE] += 1
+    begin = traffic.messages[row - 1].hops if row > 0 else 0
+    for i in range(begin, message.hops):
+        change(traffic, hops[i].link)
+        link = links[hops[i].link]
+        link.left += message.rate
+        link.free += 1
+
+
+@inlined
+def _next_level(traffic: Traffic) -> float:
+    """Return the rate at which the next links are full; forget links without free messages."""
+    links, changed = traffic.links, traffic.changed
     least = np.inf
     n_links = 0
     for i in range(traffic.counters[LINKS]):
-        number = concerned[i]
+        number = changed[i]
         link = links[number]
-        if link.cut > 0:
-            link.left -= level * link.cut
-            link.open -= link.cut
-            link.cut = 0
-            if link.open > 0:
-                # What is left can be too little by rounding only.
-                link.share = max(level, link.left / link.open)
-        if link.open == 0:
+        if link.free == 0:
+            link.mark = 0
             continue
+        link.share = link.left / link.free
         least = min(least, link.share)
-        concerned[n_links] = number
+        changed[n_links] = number
         n_links += 1
     traffic.counters[LINKS] = n_links
     return least
 
 
 @inlined
-def _set_rate(traffic: Traffic, row: int, rate: float, now: float) -> None:
+def _fill(traffic: Traffic, number: int, level: float, now: float) -> None:
+    """Let a link hold its free messages at a level, if it is full then."""
+    messages, hops, link = traffic.messages, traffic.hops, traffic.links[number]
+    if link.free == 0:
+        return
+    left = link.bandwidth
+    hop = link.first
+    while hop >= 0:
+        row = hops[hop].message
+        hop = hops[hop].next
+        if messages[row].holder < 0:
+            continue
+        if messages[row].rate > level * _EQUAL:
+            _free(traffic, row)
+        else:
+            left -= messages[row].rate
+    # Without the rounding errors of all messages that have passed.
+    link.left = left
+    if left > level * _EQUAL * link.free:
+        return
+    link.level = level
+    hop = link.first
+    while hop >= 0:
+        row = hops[hop].message
+        hop = hops[hop].next
+        if messages[row].holder < 0:
+            _hold(traffic, row, number, level, now)
+
+
+@inlined
+def _hold(traffic: Traffic, row: int, number: int, rate: float, now: float) -> None:
     """Let a message flow at a rate from now on; its event moves to where it ends."""
-    message = traffic.messages[row]
+    hops, links, message = traffic.hops, traffic.links, traffic.messages[row]
+    message.holder = number
+    traffic.counters[FREE] -= 1
+    begin = traffic.messages[row - 1].hops if row > 0 else 0
+    for i in range(begin, message.hops):
+        link = links[hops[i].link]
+        link.left -= rate
+        link.free -= 1
     if message.rate == rate:
         return
     message.left = max(0.0, message.left - message.rate * (now - message.since))

@@ -67,8 +67,8 @@ def simulate_messages(graph: MessageGraph, platform: Platform) -> Arrivals:
 
     Notes
     -----
-    Whenever messages begin or end to flow, the links and messages connected to theirs get new
-    rates, in time proportional to their number times the number of different rates at most.
+    When messages begin or end to flow, only messages whose full links change get new rates. The
+    time is at most proportional to the links of these messages times the number of new rates.
     """
     watch = Stopwatch()
     traffic = make_tables(graph, platform)
@@ -92,7 +92,6 @@ def run(traffic: Traffic) -> int:
             n_together += 1
         counters[EPOCH] += 1
         counters[LINKS] = 0
-        traffic.floor[0] = np.inf
         for i in range(n_together):
             _happen(traffic, traffic.batch[i], now)
         share(traffic, now)

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from collplan.executors.cost.tables import Records
+from collplan.executors.cost.tables import Records, table_of
 from collplan.planner.arrays import Floats, Ints
 from collplan.planner.arrays.jit import compile_with
 from collplan.planner.formats.message_graph import MessageGraph, Platform
@@ -23,7 +23,7 @@ MESSAGE: Final = np.dtype(
         ("successors", "i4"),  # the same for the messages that wait for it
         ("pending", "i4"),  # messages that it waits for
         ("slot", "i4"),  # of its event
-        ("mark", "i4"),  # last epoch in which its rate was in question; negative once it is known
+        ("holder", "i4"),  # the full link that it flows at the level of; -1 while it is free
         ("is_flowing", "i1"),
     ],
     align=True,
@@ -33,19 +33,18 @@ HOP: Final = np.dtype([("link", "i4"), ("message", "i4"), ("before", "i4"), ("ne
 LINK: Final = np.dtype(
     [
         ("bandwidth", "f8"),
-        ("left", "f8"),  # bandwidth that messages of known rate leave
-        ("share", "f8"),  # of each other message, if the rest were divided equally
+        ("left", "f8"),  # bandwidth that messages leave that are not free
+        ("share", "f8"),  # of each free message, if that were divided equally
+        ("level", "f8"),  # highest rate of its messages while it is full; else infinite
         ("first", "i4"),  # hop of the list of flowing messages
-        ("users", "i4"),  # messages in that list
-        ("open", "i4"),  # those of unknown rate
-        ("cut", "i4"),  # those whose rate has become known since `left` was computed
-        ("mark", "i4"),  # last epoch in which it was concerned
+        ("free", "i4"),  # free messages in that list
+        ("mark", "i4"),  # last epoch in which it was changed
     ],
     align=True,
 )
 EVENT: Final = np.dtype([("time", "f8"), ("row", "i4")], align=True)
-EVENTS, EPOCH, ARRIVED, LINKS = range(4)
-"""Counters: events there are, epochs begun, messages arrived, links concerned in this epoch."""
+EVENTS, EPOCH, ARRIVED, LINKS, FREE = range(5)
+"""Counters: events, epochs begun, messages arrived, links changed in this epoch, free messages."""
 
 _MOST_ROWS: Final = 2**31 - 1
 _MESSAGE_BYTES: Final = MESSAGE.itemsize + EVENT.itemsize + 64
@@ -67,12 +66,10 @@ class Traffic(NamedTuple):
         A heap by time with one event of each message that is under way.
     batch : ndarray of int32
         Messages whose events fall together.
-    concerned : ndarray of int32
-        Links whose messages get other rates.
+    changed : ndarray of int32
+        Links whose messages can get other rates in this epoch.
     counters : ndarray of int64
         As named above.
-    floor : ndarray of float64, shape (1,)
-        Rates below it stay in this epoch.
     """
 
     messages: Records
@@ -81,9 +78,8 @@ class Traffic(NamedTuple):
     successors: Ints
     events: Records
     batch: Ints
-    concerned: Ints
+    changed: Ints
     counters: Ints
-    floor: Floats
 
 
 class _Given(NamedTuple):
@@ -149,18 +145,18 @@ def allocate(n_messages: int, n_hops: int, n_after: int, bandwidth: Floats) -> T
         Of every link, in bytes per unit of time.
     """
     links = np.zeros(len(bandwidth), dtype=LINK)
-    links["bandwidth"] = bandwidth
+    links["bandwidth"] = links["left"] = bandwidth
+    links["level"] = np.inf
     links["first"] = -1
     return Traffic(
-        np.zeros(n_messages, dtype=MESSAGE),
+        table_of(n_messages, MESSAGE),
         np.empty(n_hops, dtype=HOP),
         links,
         np.empty(n_after, dtype=np.int32),
         np.empty(n_messages, dtype=EVENT),
         np.empty(n_messages, dtype=np.int32),
         np.empty(len(links), dtype=np.int32),
-        np.zeros(4, dtype=np.int64),
-        np.zeros(1),
+        np.zeros(5, dtype=np.int64),
     )
 
 

@@ -116,6 +116,25 @@ def test_what_one_link_leaves_goes_to_others() -> None:
     assert simulated(messages, platform) == pytest.approx(expected, **CLOSE)
 
 
+def test_a_link_counts_again_when_a_message_over_it_gets_faster() -> None:
+    """Two begin while two flow at 10 GB/s; one of these slows down, so the other can speed up.
+
+    The third flows at 1 GB/s over link 3. The fourth shares link 1 with the first, 6 GB/s each,
+    which leaves the second 14 GB/s of link 0. It gets the 11 GB/s that link 2 has beside the third.
+    """
+    platform = {
+        "hosts": 5,
+        "links": [link(2e10), link(1.2e10), link(1.2e10), link(1e9)],
+        "routes": [[None, [0, 1], [0, 2], [2, 3], [1]], *[[None] * 5] * 4],
+    }
+    n_bytes = [16_000, 21_000, 1000, 6000]
+    messages = [[0, i + 1, size, []] for i, size in enumerate(n_bytes)]
+    messages[2][3] = messages[3][3] = [4]
+    messages.append([0, 0, 8000, []])
+    expected = [2e-6, 2e-6, 2e-6, 2e-6, 1e-6]
+    assert simulated(messages, platform) == pytest.approx(expected, **CLOSE)
+
+
 def test_events_within_a_picosecond_happen_together() -> None:
     """The first message ends half a picosecond before the second, which is not rounded away."""
     platform = {
