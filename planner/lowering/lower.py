@@ -80,8 +80,8 @@ class _Table:
         self._n += len(columns["phase"])
 
     def runs(self) -> list[Located]:
-        """Return all runs, a table for each kind."""
-        return [Located.stack(parts) for parts in self._runs.values()]
+        """Return all runs, a table for each kind; there may be millions, so none are kept."""
+        return [Located.stack(self._runs.pop(name)) for name in self._nothing.runs]
 
     def columns(self, runs: list[Located]) -> dict[str, Any]:
         """Return all columns; what rows read and write are the runs, wherever they lie by now."""
@@ -91,7 +91,7 @@ class _Table:
             if "op" in columns:
                 columns |= dict.fromkeys(("peer", "tag"), np.zeros(0, dtype=np.int32))
         accesses = (each.pieces(self._n) for each in runs)
-        return columns | dict(zip(self._runs, accesses, strict=True))
+        return columns | dict(zip(self._nothing.runs, accesses, strict=True))
 
 
 class _Lowering:
