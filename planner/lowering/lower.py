@@ -47,10 +47,11 @@ def lower(
     """
     lowering, commutative = _Lowering(n_scratch), spec.collective.is_commutative
     first_round, phases = 0, list[Phase]()
+    only = None if only_ranks is None else np.array(only_ranks, dtype=np.int64)
     for phase, part in enumerate(parts):
         n_rounds: dict[Shape, int] = {}
         sends: dict[Shape, list[int]] = {}
-        for batch in batches(part, only_ranks):
+        for batch in batches(part, only):
             collected = batch.collect(commutative)
             if batch.only != ():
                 lowering.add(phase, first_round, batch, collected)
@@ -146,8 +147,10 @@ class _Lowering:
 
 def _callers(batch: Batch, op: Ints, n_steps: int) -> dict[str, Ints]:
     """Return the roots of calls, and the first ranks of their groups; -1 for other steps."""
-    groups = batch.ranks.reshape(-1, batch.size)
     is_call = op == Op.CALL
+    if not is_call.any():
+        return dict.fromkeys(("peer", "tag"), np.full(len(op), NONE, dtype=np.int32))
+    groups = batch.ranks.reshape(-1, batch.size)
     is_rooted = is_call & batch.part.component.traits.is_rooted
     named = {"peer": (is_rooted, groups[:, batch.root]), "tag": (is_call, groups[:, 0])}
     return {
