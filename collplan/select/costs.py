@@ -51,7 +51,7 @@ class Slices:
 
 
 Cut = int | Slices | None
-"""How messages are cut: the bytes of segments, slices of the vector, or not at all."""
+"""The bytes of segments, or the slices, into which messages are cut; None for neither."""
 
 
 @dataclass(eq=False)

@@ -186,11 +186,9 @@ def estimate(
     Parameters
     ----------
     spec : PlanSpec
-        With its decomposition named. With slices or passes of plans, it is estimated as they
-        leave it, only.
+        With its decomposition named. Slices and passes of plans are estimated as they are, only.
     segments : sequence of int
-        Sizes of segments in bytes; those that cut nothing are left out. Of vectors that
-        `are_sliced`, the longest message of a slice is that long.
+        Sizes of segments, or of the longest messages of slices, in bytes, if they cut anything.
     max_tasks : int, optional
         Give up on price and bound, which then are 0, where there are, or must be, more tasks.
     structures : Structures, optional
@@ -210,11 +208,11 @@ def estimate(
     AlgorithmError
         If an algorithm cannot serve, or the decomposition is refused.
     """
-    spec, own_slices = _without_slices(spec)
-    spec, ranks = with_even_count(wanted := priced_spec(spec)), _sample(spec)
+    wanted, own_slices = _without_slices(priced_spec(spec))
+    spec, ranks = with_even_count(wanted), _sample(wanted)
     program, remaining = _program_of(spec, ranks)
     identity, least = _identity(spec, program), 2 * program.least_messages
-    if max_tasks is not None and least > max_tasks:
+    if least > (most := math.inf if max_tasks is None else max_tasks):
         return (Estimate(None, 0.0, 0.0, least, least, identity),)
     structures = structures or Structures()
     alike = structures.n_copies(program, ranks) if may_fold else 1
@@ -224,22 +222,20 @@ def estimate(
         program, segments = _without(program, large), ()
     structure = structures.find(program, ranks, remaining)
     costs, least_costs = structure.costs_at(spec, _shared_phases(spec, program), ranks)
-    cuts = _cuts(segments, costs, spec, are_sliced=are_sliced)
-    if remaining or own_slices:
-        cuts = [own_slices or _own_segment(spec)]
-    itemsize, found = spec.collective.itemsize, []
-    for cut in cuts:
-        size = max(1, cut // itemsize) * itemsize if isinstance(cut, int) else cut
-        n_tasks = n_rough + costs.n_tasks(size)
-        price_ns, bound_ns = 0.0, 0.0
-        if max_tasks is None or n_tasks <= max_tasks:
-            price_ns, bound_ns = _price_ns(costs, least_costs, size, rough_ns)
-            bound_ns *= _sure_part(wanted, spec)
-        effort = max(n_tasks, least) + costs.effort_of_parts
-        effort = effort // (1 if cut else alike) + spec.machine.n_ranks
-        seconds, name = (price_ns * 1e-9, bound_ns * 1e-9 * SLACK), f"{identity} {cut or ''}"
-        found.append(Estimate(cut, *seconds, n_tasks, effort, name))
+    found, cuts = [], _cuts(segments, costs, spec, are_sliced=are_sliced)
+    for cut in [own_slices or _own_segment(spec)] if remaining or own_slices else cuts:
+        n_tasks = n_rough + costs.n_tasks(size := _whole_elements(cut, spec.collective.itemsize))
+        ns = _price_ns(costs, least_costs, size, rough_ns) if n_tasks <= most else (0.0, 0.0)
+        seconds = ns[0] * 1e-9, ns[1] * _sure_part(wanted, spec) * 1e-9 * SLACK
+        effort = (max(n_tasks, least) + costs.effort_of_parts) // (1 if cut else alike)
+        effort += spec.machine.n_ranks
+        found.append(Estimate(cut, *seconds, n_tasks, effort, f"{identity} {cut or ''}"))
     return tuple(found)
+
+
+def _whole_elements(cut: Cut, itemsize: int) -> Cut:
+    """Return how messages are cut if segments have whole elements, at least one."""
+    return max(1, cut // itemsize) * itemsize if isinstance(cut, int) else cut
 
 
 def _without_slices(spec: PlanSpec) -> tuple[PlanSpec, Slices | None]:

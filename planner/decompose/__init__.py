@@ -95,8 +95,7 @@ def draft(
         sketch.add((0,), task)
     else:
         _Expansion(sketch, machine, spec.collective.is_commutative).expand((0,), task, chosen)
-    parts = sketch.components(), sketch.n_scratch
-    return Blueprint(*parts, chosen, binding, spec, only_ranks=only_ranks)
+    return Blueprint(sketch.components(), sketch.n_scratch, chosen, binding, spec, None, only_ranks)
 
 
 def _only(spec: PlanSpec, ranks: Ints | None) -> Ints | None:

@@ -66,7 +66,7 @@ def _first_phase(phases: list[Phase], own: Sequence[Phase]) -> int:
 
 
 class _Place:
-    """Where a slice lies in the vector, in scratch, among the rounds and among the phases."""
+    """The place of a slice in the vector, in scratch, among the rounds and among the phases."""
 
     def __init__(self, number: int, n_slices: int, first: int, scratch: Ints, phase: int) -> None:
         self.number = number

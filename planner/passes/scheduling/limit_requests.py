@@ -78,23 +78,26 @@ def limit_requests(
         another.
     """
     width = {"remote": remote, "local": local, "receives": receives, "node": node}
-    if order is None:
-        require_all_ranks(plan, "limit_requests")
-        place = serial_order(plan)
-    elif node:
-        raise AlgorithmError(
-            "passes.limit_requests.node: with order rows each rank has its own limits; "
-            "limit each by remote, or leave out the order"
-        )
-    else:
-        place = np.arange(plan.n_tasks)
-    predecessors = _predecessors(plan, width, place)
+    predecessors = _predecessors(plan, width, _order(plan, node, order))
     _require_shared(plan, predecessors[1])
     deps, n_new = plan.deps, 0
     for before in predecessors:
         deps, n = _with_edges(deps, before)
         n_new += n
     return plan.replace(deps=deps) if n_new else plan
+
+
+def _order(plan: Plan, node: int | None, order: str | None) -> Ints:
+    """Return the place of every task in the order that limits follow."""
+    if order is None:
+        require_all_ranks(plan, "limit_requests")
+        return serial_order(plan)
+    if node:
+        raise AlgorithmError(
+            "passes.limit_requests.node: with order rows each rank has its own limits; "
+            "limit each by remote, or leave out the order"
+        )
+    return np.arange(plan.n_tasks)
 
 
 def _predecessors(plan: Plan, width: dict[str, int | None], place: Ints) -> Ints:

@@ -87,6 +87,17 @@ def test_slices_go_through_the_rounds_one_behind_the_other():
         assert simulate(plan).makespan_ns == pytest.approx(whole * (6 + 16) / (7 * 16), rel=0.01)
 
 
+def test_rows_are_in_the_order_of_the_pipeline():
+    """A chain's message of slice g in round r comes with those for which r + g is the same."""
+    passes = [{"name": "slice_vector", "slices": 3}]
+    plan = compile_plan(make_spec("bcast", "chain", 4, passes=passes, count=3))
+    sends = [task for task in plan.tasks() if task.op == Op.SEND]
+    slices = plan.reads.offset[plan.reads.indptr[[task.row for task in sends]]].tolist()
+    assert [(task.rank, part) for task, part in zip(sends, slices, strict=True)] == [
+        (0, 0), (1, 0), (0, 1), (2, 0), (1, 1), (0, 2), (2, 1), (1, 2), (2, 2),
+    ]  # fmt: skip
+
+
 def test_every_slice_is_a_collective_of_its_own():
     """It has the messages of one of its count, and tasks that wait for no other slice's data."""
     spec = sliced("allreduce", 3, "full_lane", count=3 * 24)
