@@ -26,7 +26,9 @@ from collplan.select.candidates import (
     cut_alltoalls,
     likely_forms,
     segmented,
+    sliced,
 )
+from collplan.select.costs import Slices
 from collplan.select.shapes import has_like_shares
 from collplan.specs import AlgorithmChoice, Decomposition, PlanSpec
 from collplan.specs.named_option import Algorithms
@@ -43,9 +45,9 @@ UNLIKE_SHARES: Final = 1.02
 through the node's phases side by side. In simulations, as many leaders on every lane took up to
 0.89 of their time, at the same estimate."""
 WHOLE_PLAN_RANKS: Final = 4096
-"""Number of ranks from which no candidate is cut into segments. Their passes must see all ranks:
-for a bcast on 7168 ranks that took 26 s and 3.5 GiB, and by the estimate saves nothing. For other
-vectors of 16 MiB there it saves up to 40 %."""
+"""Number of ranks from which no candidate is cut into segments or slices. Passes of segments must
+see all ranks: for a bcast on 7168 ranks that took 26 s and 3.5 GiB. Slices need not be seen by
+all ranks, but plans of all ranks, as one prices and proves them, have as many times the tasks."""
 SIMULATED: Final = 6
 """Candidates that are simulated over a topology: closed forms do not know when links are shared."""
 MOST_TASKS: Final = 400_000
@@ -148,19 +150,33 @@ def _through_leaders(
         is_whole = plain.algorithms == AUTO or machine.n_ranks >= WHOLE_PLAN_RANKS
         segments = () if is_whole or spec.passes else SEGMENTS
         try:
-            found = estimates.estimate(plain, segments, structures=structures, may_fold=False)
+            found = estimates.estimate(
+                plain,
+                segments,
+                structures=structures,
+                may_fold=False,
+                are_sliced=not spec.collective.has_blocks,
+            )
         except AlgorithmError:
             continue  # what this order of ranks or operation does not allow
         is_unlike = not has_like_shares(machine, decomposition)
         for one in found:
             price_s = (UNLIKE_SHARES if is_unlike else 1) * one.price_s
-            if one.segment is None or spec.passes:
+            if one.cut is None or spec.passes:
                 yield Candidate(plain, CONGESTION * price_s, one.n_tasks)
             else:
-                asks = network.handshake and one.segment > network.eager_limit_bytes
+                n_bytes = one.cut.crossing_bytes if isinstance(one.cut, Slices) else one.cut
+                asks = network.handshake and n_bytes > network.eager_limit_bytes
                 price_s *= RENDEZVOUS if asks else 1
-                passes = (*plain.passes, *segmented(one.segment))
-                yield Candidate(plain.replace(passes=passes), price_s, one.n_tasks)
+                yield Candidate(_in_pieces(plain, one.cut), price_s, one.n_tasks)
+
+
+def _in_pieces(plain: PlanSpec, cut: int | Slices) -> PlanSpec:
+    """Return a spec with the passes that cut its messages, or its vector."""
+    if not isinstance(cut, Slices):
+        return plain.replace(passes=(*plain.passes, *segmented(cut)))
+    first, *later = sliced(cut.number)
+    return plain.replace(passes=(first, *plain.passes, *later))
 
 
 def _plain_and_mapped(

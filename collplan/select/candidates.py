@@ -98,6 +98,14 @@ class Form:
         return self.name if segment is None else f"{self.name} {segment // 1024}KiB"
 
 
+def sliced(n_slices: int) -> tuple[PassChoice, ...]:
+    """Return the passes that slice a vector and limit requests, each rank by its own program."""
+    return (
+        PassChoice(name="slice_vector", options={"slices": n_slices}),
+        PassChoice(name="limit_requests", options={"order": "rows"}),
+    )
+
+
 def segmented(max_bytes: int) -> tuple[PassChoice, ...]:
     """Return the passes that cut a plan into segments and order them."""
     return (PassChoice(name="segment", options={"max_bytes": max_bytes}), *WINDOWS)

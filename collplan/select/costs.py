@@ -32,6 +32,28 @@ WINDOW: Final = 0.75
 """Latencies that each further segment waits for, since few requests are in flight."""
 
 
+@dataclass(frozen=True)
+class Slices:
+    """Slices into which a vector is cut, and so each of its messages.
+
+    Parameters
+    ----------
+    number : int
+    crossing_bytes : float
+        The longest message of a slice between nodes.
+    """
+
+    number: int
+    crossing_bytes: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.number} slices"
+
+
+Cut = int | Slices | None
+"""The bytes of segments, or the slices, into which messages are cut; None for neither."""
+
+
 @dataclass(eq=False)
 class Costs:
     """Messages and local steps of a plan with their costs on a machine, in nanoseconds.
@@ -114,7 +136,7 @@ class Costs:
             Places.of(self.n_phases, (self.phase, lane)) for lane in (self.lane_out, self.lane_in)
         ]
         self.ports = [Places.of(self.n_phases, end) for end in (sent, taken)]
-        self.held: dict[int | None, tuple[Floats, Floats]] = {}
+        self.held: dict[Cut, tuple[Floats, Floats]] = {}
 
     def _link_loads(self, node: Ints, lane: Ints) -> LinkLoads | None:
         """Return what links of a topology carry; None without one, or of some ranks' messages."""
@@ -131,13 +153,13 @@ class Costs:
             setattr(costs, name, getattr(self, name) * factor)
         return costs
 
-    def n_tasks(self, segment: int | None) -> int:
-        """Estimate the number of tasks of the whole plan, in segments of `segment` bytes."""
-        n_segments = pieces(self.n_bytes, segment)
+    def n_tasks(self, cut: Cut) -> int:
+        """Estimate the number of tasks of the whole plan, whose messages are cut."""
+        n_segments = pieces(self.n_bytes, cut)
         # A send, a receive, and a reduction where what comes is combined.
         of_sender = n_segments * ~self.is_copy
         of_receiver = n_segments * (~self.is_copy * 1 + (self.is_copy | (self.combined_bytes > 0)))
-        n_pieces = pieces(self.step_bytes, segment)
+        n_pieces = pieces(self.step_bytes, cut)
         if self.ranks is None:
             return int(of_sender.sum() + of_receiver.sum() + n_pieces.sum())
         n_ranks = self.machine.n_ranks
@@ -152,6 +174,11 @@ class Costs:
         """Return the bytes of the longest message."""
         return float(self.n_bytes.max(initial=0))
 
+    @property
+    def longest_crossing(self) -> float:
+        """Return the bytes of the longest message between nodes."""
+        return float(self.n_bytes[self.crosses].max(initial=0))
+
     @cached_property
     def effort_of_parts(self) -> int:
         """About how much the pieces of memory add to the effort of compiling, in tasks.
@@ -165,15 +192,15 @@ class Costs:
         effort += SHARED_PART * float(n_more[there & self.is_copy].sum())
         return int(effort * n_ranks / len(ranks))
 
-    def estimate_ns(self, segment: int | None, bound_ns: float) -> float:
-        """Estimate the time of the plan, in segments of `segment` bytes, given a lower bound.
+    def estimate_ns(self, cut: Cut, bound_ns: float) -> float:
+        """Estimate the time of the plan, whose messages are cut, given a lower bound.
 
         Phases follow each other. A phase takes as long as its busiest lane, core or
         memory, and L + o per round; or as long as the longest messages of its rounds,
-        one after another. In segments phases overlap, one segment per round fills the
-        pipeline, and each further segment waits for `WINDOW` latencies.
+        one after another. In segments or slices phases overlap, one per round fills the
+        pipeline, and each further one waits for `WINDOW` latencies.
         """
-        longest = self.n_bytes if segment is None else np.minimum(self.n_bytes, segment)
+        longest = longest_pieces(self.n_bytes, cut)
         waits, through = np.zeros((2, self.n_rounds))
         late_ns = self.crosses * (self.wire.asking_ns(self.n_bytes) + self.wire.read_ns)
         latency = self.latency + late_ns + 2 * self.overhead
@@ -198,23 +225,23 @@ class Costs:
             seen[self.round] = self.round
             seen = np.maximum.accumulate(seen)
             waits, through, phase_of = waits[seen], through[seen], phase_of[seen]
-        *busy, together = self._held_ns(segment)[1].tolist()
-        if segment is None:
+        *busy, together = self._held_ns(cut)[1].tolist()
+        if cut is None:
             waited = np.bincount(phase_of, waits, len(busy))
             passed = np.bincount(phase_of, through, len(busy))
             return float(np.maximum(busy + waited, passed).sum())
         together_ns = NOT_HIDDEN * sum(busy) + (1 - NOT_HIDDEN) * bound_ns
         # Nothing hides what one core or lane does in several phases.
         together_ns = max(together_ns, float(together))
-        n_more = int(pieces(self.n_bytes, segment).max(initial=1)) - 1
+        n_more = int(pieces(self.n_bytes, cut).max(initial=1)) - 1
         together_ns += float(through.sum())
         return float(together_ns + n_more * WINDOW * latency.max(initial=0))
 
-    def busiest_ns(self, segment: int | None) -> float:
+    def busiest_ns(self, cut: Cut) -> float:
         """Return how long the busiest lane, link, port, core or memory is held, in any order."""
-        return float(self._held_ns(segment)[0][-1])
+        return float(self._held_ns(cut)[0][-1])
 
-    def _held_ns(self, segment: int | None) -> tuple[Floats, Floats]:
+    def _held_ns(self, cut: Cut) -> tuple[Floats, Floats]:
         """Return how long the busiest is held in every phase, and, last, in all together.
 
         First what it is held for at least, then about. Of a message of s bytes a link of a
@@ -226,8 +253,8 @@ class Costs:
         long as cores are. Of the last message a lane's g may go on when all is done,
         beyond the receiver's o; the first bytes pass at once at either end, as bursts.
         """
-        if segment not in self.held:
-            n_segments = pieces(self.n_bytes, segment)
+        if cut not in self.held:
+            n_segments = pieces(self.n_bytes, cut)
             moved = np.maximum(0, self.n_bytes - n_segments)
             held = [
                 self._memories_ns(),
@@ -235,13 +262,13 @@ class Costs:
             ]
             if self.loads is not None:
                 held.append(self.loads.most_ns(self.phase, self.n_phases, moved)[:, None])
-            at_least = self._cores_ns(n_segments, moved, pieces(self.step_bytes, segment))
+            at_least = self._cores_ns(n_segments, moved, pieces(self.step_bytes, cut))
             bound, about = (
                 np.max([busy.max(axis=1, initial=0.0) for busy in (*held, *cores)], axis=0)
                 for cores in at_least
             )
-            self.held = {segment: (bound, about)}
-        return self.held[segment]
+            self.held = {cut: (bound, about)}
+        return self.held[cut]
 
     def _cores_ns(
         self, n_segments: Floats, moved: Floats, n_steps: Floats
@@ -408,9 +435,18 @@ def _pairs_per_adapter(source: Ints, dest: Ints, machine: Machine) -> int:
     return -(-int(np.bincount(node[pairs], minlength=1).max()) // machine.n_lanes)
 
 
-def pieces(n_bytes: Ints | Floats, size: int | None) -> Floats:
-    """Return into how many segments of `size` bytes messages or steps are cut."""
-    return np.ones(len(n_bytes)) if size is None else np.maximum(1.0, -(-n_bytes // size))
+def pieces(n_bytes: Ints | Floats, cut: Cut) -> Floats:
+    """Return into how many pieces messages or steps are cut."""
+    if isinstance(cut, Slices):
+        return np.full(len(n_bytes), float(cut.number))
+    return np.ones(len(n_bytes)) if cut is None else np.maximum(1.0, -(-n_bytes // cut))
+
+
+def longest_pieces(n_bytes: Ints | Floats, cut: Cut) -> Ints | Floats:
+    """Return the bytes of the longest piece of each message."""
+    if isinstance(cut, Slices):
+        return n_bytes / cut.number
+    return n_bytes if cut is None else np.minimum(n_bytes, cut)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -22,8 +23,9 @@ from collplan.planner.lowering.stated import Stated
 from collplan.planner.lowering.tables import Tables
 from collplan.planner.passes import run_blueprint_passes
 from collplan.planner.passes.coalescing.coalesce_requests import coalesce_table
+from collplan.planner.passes.slice_vector import DEFAULT_SLICES, SLICE_VECTOR
 from collplan.planner.plan.phases import is_inside
-from collplan.select.costs import Costs
+from collplan.select.costs import Costs, Cut, Slices
 from collplan.specs import Link, Machine, PassChoice, PlanSpec, parse_bytes
 
 SLACK: Final = 1 - 1e-9
@@ -52,8 +54,8 @@ class Estimate:
 
     Parameters
     ----------
-    segment : int or None
-        Greatest segment in bytes; None for whole messages.
+    cut : int, Slices or None
+        Greatest segment in bytes, or slices of the vector; None for whole messages.
     price_s : float
         About how long it takes, in seconds.
     bound_s : float
@@ -69,12 +71,17 @@ class Estimate:
         Equal for plans that are equal, at one size.
     """
 
-    segment: int | None
+    cut: Cut
     price_s: float
     bound_s: float
     n_tasks: int
     effort: int
     identity: str
+
+    @property
+    def segment(self) -> int | None:
+        """Return the greatest segment in bytes, None where messages are not cut into any."""
+        return self.cut if isinstance(self.cut, int) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,21 +179,24 @@ def estimate(
     structures: Structures | None = None,
     *,
     may_fold: bool = True,
+    are_sliced: bool = False,
 ) -> tuple[Estimate, ...]:
-    """Estimate a spec's plan, whole and in segments.
+    """Estimate a spec's plan, whole and in segments or slices.
 
     Parameters
     ----------
     spec : PlanSpec
-        With its decomposition named. With passes of plans, it is estimated as they leave it, only.
+        With its decomposition named. Slices and passes of plans are estimated as they are, only.
     segments : sequence of int
-        Sizes of segments in bytes; those that cut nothing are left out.
+        Sizes of segments, or of the longest messages of slices, in bytes, if they cut anything.
     max_tasks : int, optional
         Give up on price and bound, which then are 0, where there are, or must be, more tasks.
     structures : Structures, optional
         Those of the same collective at other counts; descending counts find the most there.
     may_fold : bool
         Whether the effort is that of compiling the plan folded, where it can be.
+    are_sliced : bool
+        Whether vectors are cut into slices instead of messages into segments.
 
     Returns
     -------
@@ -198,10 +208,11 @@ def estimate(
     AlgorithmError
         If an algorithm cannot serve, or the decomposition is refused.
     """
-    spec, ranks = with_even_count(wanted := priced_spec(spec)), _sample(spec)
+    wanted, own_slices = _without_slices(priced_spec(spec))
+    spec, ranks = with_even_count(wanted), _sample(wanted)
     program, remaining = _program_of(spec, ranks)
     identity, least = _identity(spec, program), 2 * program.least_messages
-    if max_tasks is not None and least > max_tasks:
+    if least > (most := math.inf if max_tasks is None else max_tasks):
         return (Estimate(None, 0.0, 0.0, least, least, identity),)
     structures = structures or Structures()
     alike = structures.n_copies(program, ranks) if may_fold else 1
@@ -211,20 +222,40 @@ def estimate(
         program, segments = _without(program, large), ()
     structure = structures.find(program, ranks, remaining)
     costs, least_costs = structure.costs_at(spec, _shared_phases(spec, program), ranks)
-    itemsize, parts, longest = spec.collective.itemsize, costs.effort_of_parts, costs.longest
-    sizes = [_own_segment(spec)] if remaining else [None, *(n for n in segments if n < longest)]
-    found = []
-    for segment in sizes:
-        size = segment and max(1, segment // itemsize) * itemsize
-        n_tasks = n_rough + costs.n_tasks(size)
-        price_ns, bound_ns = 0.0, 0.0
-        if max_tasks is None or n_tasks <= max_tasks:
-            price_ns, bound_ns = _price_ns(costs, least_costs, size, rough_ns)
-            bound_ns *= _sure_part(wanted, spec)
-        effort = (max(n_tasks, least) + parts) // (1 if segment else alike) + spec.machine.n_ranks
-        seconds, name = (price_ns * 1e-9, bound_ns * 1e-9 * SLACK), f"{identity} {segment or ''}"
-        found.append(Estimate(segment, *seconds, n_tasks, effort, name))
+    found, cuts = [], _cuts(segments, costs, spec, are_sliced=are_sliced)
+    for cut in [own_slices or _own_segment(spec)] if remaining or own_slices else cuts:
+        n_tasks = n_rough + costs.n_tasks(size := _whole_elements(cut, spec.collective.itemsize))
+        ns = _price_ns(costs, least_costs, size, rough_ns) if n_tasks <= most else (0.0, 0.0)
+        seconds = ns[0] * 1e-9, ns[1] * _sure_part(wanted, spec) * 1e-9 * SLACK
+        effort = (max(n_tasks, least) + costs.effort_of_parts) // (1 if cut else alike)
+        effort += spec.machine.n_ranks
+        found.append(Estimate(cut, *seconds, n_tasks, effort, f"{identity} {cut or ''}"))
     return tuple(found)
+
+
+def _whole_elements(cut: Cut, itemsize: int) -> Cut:
+    """Return how messages are cut if segments have whole elements, at least one."""
+    return max(1, cut // itemsize) * itemsize if isinstance(cut, int) else cut
+
+
+def _without_slices(spec: PlanSpec) -> tuple[PlanSpec, Slices | None]:
+    """Return a spec without the pass that slices its vector, and the slices."""
+    for choice in spec.passes:
+        number = choice.options.get("slices", DEFAULT_SLICES)
+        if choice.name == SLICE_VECTOR and isinstance(number, int) and spec.collective.count:
+            passes = tuple(one for one in spec.passes if one is not choice)
+            return spec.replace(passes=passes), Slices(min(number, spec.collective.count))
+    return spec, None
+
+
+def _cuts(segments: Sequence[int], costs: Costs, spec: PlanSpec, *, are_sliced: bool) -> list[Cut]:
+    """Return how to cut messages into segments of some sizes, or vectors such that they are."""
+    sizes = [size for size in segments if size < costs.longest]
+    if not are_sliced:
+        return [None, *sizes]
+    count = spec.collective.count
+    numbers = dict.fromkeys(min(math.ceil(costs.longest / size), count) for size in sizes)
+    return [None, *(Slices(number, costs.longest_crossing / number) for number in numbers)]
 
 
 def _sure_part(wanted: PlanSpec, spec: PlanSpec) -> float:
@@ -246,12 +277,12 @@ def _program_of(
 
 
 def _price_ns(
-    costs: Costs, least_costs: Costs, segment: int | None, rough_ns: npt.NDArray[np.float64]
+    costs: Costs, least_costs: Costs, cut: Cut, rough_ns: npt.NDArray[np.float64]
 ) -> tuple[float, float]:
-    """Return the price of messages and of rough parts in segments, and a lower bound."""
-    busiest_ns = least_costs.busiest_ns(segment)
+    """Return the price of messages that are cut and of rough parts, and a lower bound."""
+    busiest_ns = least_costs.busiest_ns(cut)
     bound_ns = max(float(rough_ns[:, 0].max()), busiest_ns)
-    price_ns = float(rough_ns[:, 1].sum()) + costs.estimate_ns(segment, busiest_ns)
+    price_ns = float(rough_ns[:, 1].sum()) + costs.estimate_ns(cut, busiest_ns)
     if costs.machine.network.contention == "fluid":
         # Lanes without order limit nothing where links are several.
         return max(bound_ns, price_ns), 0.0

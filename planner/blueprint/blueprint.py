@@ -126,6 +126,11 @@ class Blueprint:
         What is to be computed.
     exchange : Exchange, optional
         Instead of components: an alltoall through shared memory.
+    only_ranks : ndarray of int64, optional
+        The ranks for whose programs it was drafted; None for all.
+    slices : tuple of Blueprint
+        If the vector is computed in slices, the collective of each, in the order of elements.
+        Slices of one length share a blueprint.
     """
 
     components: tuple[Component, ...]
@@ -134,6 +139,8 @@ class Blueprint:
     binding: Binding
     spec: PlanSpec
     exchange: Exchange | None = None
+    only_ranks: Ints | None = None
+    slices: tuple[Blueprint, ...] = ()
 
 
 class Sketch:

@@ -76,7 +76,7 @@ def draft(
     binding = bind_collective(spec.collective, machine.n_ranks, scratch)
     exchange = exchange_of(spec, chosen) if machine.n_ranks > 1 else None
     if exchange is not None:
-        return Blueprint((), sketch.n_scratch, chosen, binding, spec, exchange)
+        return Blueprint((), sketch.n_scratch, chosen, binding, spec, exchange, only_ranks)
     root = spec.collective.root or 0
     task = Task(
         kind, "", everyone, root, binding.input, binding.output, binding.given, binding.received,
@@ -95,7 +95,7 @@ def draft(
         sketch.add((0,), task)
     else:
         _Expansion(sketch, machine, spec.collective.is_commutative).expand((0,), task, chosen)
-    return Blueprint(sketch.components(), sketch.n_scratch, chosen, binding, spec)
+    return Blueprint(sketch.components(), sketch.n_scratch, chosen, binding, spec, None, only_ranks)
 
 
 def _only(spec: PlanSpec, ranks: Ints | None) -> Ints | None:

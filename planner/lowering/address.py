@@ -80,34 +80,51 @@ def locate(layouts: list[Layout], homes: Homes, runs: Ints, member_of: Ints) -> 
     n_chunks = np.array([max(1, layout.n_chunks) for layout in layouts])
     units = np.array([-1 if layout.unit is None else layout.unit for layout in layouts])
     written_out = _expand_repeats(runs, units, n_chunks)
-    owner, space, first, n, stride, repeat = _unwrap(*written_out, n_chunks)
+    owner, space, *unwrapped = _unwrap(*written_out, n_chunks)
     member = member_of[owner]
     used = np.flatnonzero(np.bincount(space))
+    if not len(used):
+        return Located.stack([])
     parts = []
     for number in used:
-        mine = slice(None) if len(used) == 1 else np.flatnonzero(space == number)
-        found = layouts[number].locate(
-            member[mine], first[mine].astype(np.int64), n[mine].astype(np.int64)
-        )
-        own = np.arange(len(space))[mine]
-        row = own if found.index is None else own[found.index]
-        pattern = found.stride, found.repeat
-        if found.repeat is None:
-            pattern = pieces.gather(stride, row), pieces.gather(repeat, row)
-        parts.append((row, found.offset, found.count, *pattern))
-    if not parts:
-        return Located.stack([])
-    row, *columns = (concatenated(list(column)) for column in zip(*parts, strict=True))
-    if len(parts) > 1:
-        order = np.argsort(row, kind="stable")
-        row, *columns = (pieces.gather(column, order) for column in (row, *columns))
-    kept = columns[1] > 0
-    if not kept.all():
-        row, *columns = (pieces.gather(column, np.flatnonzero(kept)) for column in (row, *columns))
+        mine = np.arange(len(space)) if len(used) == 1 else np.flatnonzero(space == number)
+        parts.append(_in_space(layouts[number], mine, member[mine], *unwrapped))
+    row, *columns = _joined(parts)
     buffers, bases, ranks = homes
     place = space[row], member[row]
     columns[0] = columns[0] + bases[place]
     return Located(owner[row].astype(np.int64), ranks[place[1]], buffers[place], *columns)
+
+
+def _in_space(
+    layout: Layout, mine: Ints, member: Ints, first: Ints, n: Ints, stride: Ints, repeat: Ints
+) -> tuple[Ints, ...]:
+    """Return, for runs of chunks of one space, their numbers and the elements they are."""
+    found = layout.locate(member, first[mine].astype(np.int64), n[mine].astype(np.int64))
+    row = mine if found.index is None else mine[found.index]
+    if found.stride is None or found.repeat is None:
+        stride, repeat = pieces.gather(stride, row), pieces.gather(repeat, row)
+        return row, found.offset, found.count, stride, repeat
+    return row, found.offset, found.count, found.stride, found.repeat
+
+
+def _joined(parts: list[tuple[Ints, ...]]) -> list[Ints]:
+    """Return the columns of parts, sorted by the first, without rows of no elements.
+
+    Parts are emptied, column by column: there may be millions of rows.
+    """
+    waiting = [list(column) for column in zip(*parts, strict=True)]
+    is_one = len(parts) == 1
+    parts.clear()
+    columns = [concatenated(waiting.pop(0)) for _ in range(len(waiting))]
+    kept = np.arange(len(columns[0])) if is_one else np.argsort(columns[0], kind="stable")
+    is_kept = columns[2][kept] > 0
+    if is_one and is_kept.all():
+        return columns
+    kept = kept[is_kept]
+    for number, column in enumerate(columns):
+        columns[number] = pieces.gather(column, kept)
+    return columns
 
 
 def _expand_repeats(runs: Ints, units: Ints, n_chunks_of: Ints) -> tuple[Ints, Ints, Ints]:

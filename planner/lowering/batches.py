@@ -191,7 +191,7 @@ _recent: dict[tuple[Any, ...], tuple[Collected, Sequence[Scratch], int]] = {}
 """Steps of algorithms that ran recently, with their scratch and size, the oldest first."""
 
 
-def batches(part: Stated, only_ranks: Sequence[int] | None) -> Iterator[Batch]:
+def batches(part: Stated, only_ranks: Ints | None) -> Iterator[Batch]:
     """Yield groups of one size and root, and of one set of positions where only some are kept.
 
     Of a size and root with which no kept rank is in a group, one group comes, with no position.
@@ -221,7 +221,7 @@ def batches(part: Stated, only_ranks: Sequence[int] | None) -> Iterator[Batch]:
             yield Batch(part, np.array(chosen[:1]), size, first, only)
 
 
-def _alone(part: Stated, only_ranks: Sequence[int] | None) -> Batch:
+def _alone(part: Stated, only_ranks: Ints | None) -> Batch:
     """Return the batch of groups of one rank each, as of local steps."""
     ranks = part.component.groups.ranks
     if only_ranks is None:

@@ -47,10 +47,11 @@ def lower(
     """
     lowering, commutative = _Lowering(n_scratch), spec.collective.is_commutative
     first_round, phases = 0, list[Phase]()
+    only = None if only_ranks is None else np.array(only_ranks, dtype=np.int64)
     for phase, part in enumerate(parts):
         n_rounds: dict[Shape, int] = {}
         sends: dict[Shape, list[int]] = {}
-        for batch in batches(part, only_ranks):
+        for batch in batches(part, only):
             collected = batch.collect(commutative)
             if batch.only != ():
                 lowering.add(phase, first_round, batch, collected)
@@ -80,8 +81,8 @@ class _Table:
         self._n += len(columns["phase"])
 
     def runs(self) -> list[Located]:
-        """Return all runs, a table for each kind."""
-        return [Located.stack(parts) for parts in self._runs.values()]
+        """Return all runs, a table for each kind; there may be millions, so none are kept."""
+        return [Located.stack(self._runs.pop(name)) for name in self._nothing.runs]
 
     def columns(self, runs: list[Located]) -> dict[str, Any]:
         """Return all columns; what rows read and write are the runs, wherever they lie by now."""
@@ -91,7 +92,7 @@ class _Table:
             if "op" in columns:
                 columns |= dict.fromkeys(("peer", "tag"), np.zeros(0, dtype=np.int32))
         accesses = (each.pieces(self._n) for each in runs)
-        return columns | dict(zip(self._runs, accesses, strict=True))
+        return columns | dict(zip(self._nothing.runs, accesses, strict=True))
 
 
 class _Lowering:
@@ -146,8 +147,10 @@ class _Lowering:
 
 def _callers(batch: Batch, op: Ints, n_steps: int) -> dict[str, Ints]:
     """Return the roots of calls, and the first ranks of their groups; -1 for other steps."""
-    groups = batch.ranks.reshape(-1, batch.size)
     is_call = op == Op.CALL
+    if not is_call.any():
+        return dict.fromkeys(("peer", "tag"), np.full(len(op), NONE, dtype=np.int32))
+    groups = batch.ranks.reshape(-1, batch.size)
     is_rooted = is_call & batch.part.component.traits.is_rooted
     named = {"peer": (is_rooted, groups[:, batch.root]), "tag": (is_call, groups[:, 0])}
     return {

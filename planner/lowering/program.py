@@ -13,6 +13,7 @@ from collplan.planner.lowering.collect import BYTES_PER_ROW
 from collplan.planner.lowering.exchange import PHASES, exchange_tables
 from collplan.planner.lowering.lower import lower
 from collplan.planner.lowering.select import state
+from collplan.planner.lowering.sliced import join_slices
 from collplan.planner.lowering.stated import Stated
 from collplan.planner.lowering.tables import Tables
 from collplan.planner.lowering.uneven_exchange import uneven_tables
@@ -89,7 +90,38 @@ class ExchangeProgram:
         return tables(exchange, np.array(machine.rank_to_node), machine.nodes, only_ranks)
 
 
-Program = ComponentProgram | ExchangeProgram
+@dataclass(frozen=True, eq=False)
+class SlicedProgram:
+    """A vector in slices, each a program of its own; fields as of `ComponentProgram`.
+
+    Parameters
+    ----------
+    slices : tuple of ComponentProgram
+        In the order of elements; slices of one length share a program.
+    """
+
+    blueprint: Blueprint
+    parts: tuple[Stated, ...]
+    slices: tuple[ComponentProgram, ...]
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Return the roles of the phases of a slice, by which specs choose transports."""
+        return self.slices[0].roles
+
+    @property
+    def least_messages(self) -> int:
+        """Return a lower bound of the number of messages, known before there are tables."""
+        return sum(one.least_messages for one in self.slices)
+
+    def tables(self, only_ranks: Sequence[int] | None = None) -> Tables:
+        """Return what the algorithms send, copy and reduce, slice after slice in every round."""
+        made = {one: one.tables(only_ranks) for one in dict.fromkeys(self.slices)}
+        lengths = [one.blueprint.spec.collective.count for one in self.slices]
+        return join_slices([made[one] for one in self.slices], lengths)
+
+
+Program = ComponentProgram | ExchangeProgram | SlicedProgram
 """A blueprint that is ready to be lowered to tables."""
 
 
@@ -104,4 +136,12 @@ def program_of(blueprint: Blueprint) -> Program:
     """
     if blueprint.exchange is not None:
         return ExchangeProgram(blueprint, blueprint.exchange)
+    if blueprint.slices:
+        made = {one: _stated(one) for one in dict.fromkeys(blueprint.slices)}
+        slices = tuple(made[one] for one in blueprint.slices)
+        return SlicedProgram(blueprint, slices[0].parts, slices)
+    return _stated(blueprint)
+
+
+def _stated(blueprint: Blueprint) -> ComponentProgram:
     return ComponentProgram(blueprint, tuple(state(blueprint)))

@@ -51,6 +51,8 @@ def folding_of(program: Program) -> Folding:
     refused: AsymmetricError | None = None
     if _calls_mpi(program):
         raise AsymmetricError("fold: calls of MPI's own collectives (native) are not folded")
+    if program.blueprint.slices:
+        raise AsymmetricError("fold: a vector in slices (slice_vector) is not folded")
     if program.blueprint.exchange is not None:
         raise AsymmetricError("fold: an alltoall through shared memory is not folded")
     for motion in _motions(program.blueprint.spec.machine):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, wraps
 from typing import Any, Final, Literal, TypeVar, cast, get_args
 
@@ -48,6 +48,8 @@ class Pass:
         Whether a folded plan stands for all ranks.
     takes_calls : bool
         Whether a plan may call MPI's own collectives.
+    comes_first : bool
+        Whether passes of its level must come after it, whose changes it would not keep.
     needs : str
         What a plan must have for it to change anything.
     early : callable, optional
@@ -62,6 +64,7 @@ class Pass:
     global_with: Mapping[str, Any] = field(default_factory=dict)
     takes_folded: bool = False
     takes_calls: bool = False
+    comes_first: bool = False
     needs: str = NEEDS
     early: Callable[..., Blueprint | None] | None = None
 
@@ -103,6 +106,7 @@ def register_pass(
     locality: Locality,
     takes_folded: bool = False,
     takes_calls: bool = False,
+    comes_first: bool = False,
     needs: str = NEEDS,
     early: Callable[..., Blueprint | None] | None = None,
     **global_with: Any,
@@ -112,8 +116,9 @@ def register_pass(
     def register(rewrite: Rewrite) -> Rewrite:
         assert name not in pass_registry, f"pass {name} registered twice"
         checked = check_options(name, rewrite)
+        flags = takes_folded, takes_calls, comes_first
         pass_registry[name] = Pass(
-            name, checked, level, locality, global_with, takes_folded, takes_calls, needs, early
+            name, checked, level, locality, global_with, *flags, needs, early
         )
         return checked
 
@@ -279,9 +284,13 @@ def run_blueprint_passes(
                 f"passes.{choice.name}: rewrites the blueprint, but {choices[n_first].name} before "
                 "it needs tasks already; put it first"
             )
-    for choice in choices[:n_first]:
-        chosen = find_pass(choice.name)
-        rewritten = chosen.rewrite(blueprint, **choice.options)
+    for number, choice in enumerate(choices[:n_first]):
+        if number and find_pass(choice.name).comes_first:
+            raise AlgorithmError(
+                f"passes.{choice.name}: it would not keep what {choices[0].name} before it "
+                "changes; put it first"
+            )
+        rewritten = _rewrite_blueprint(blueprint, choice)
         if idle is not None and rewritten is blueprint:
             idle.append(choice)
         blueprint = rewritten
@@ -289,3 +298,13 @@ def run_blueprint_passes(
     early = find_pass(remaining[0].name).early if remaining else None
     made = None if early is None else early(blueprint, **remaining[0].options)
     return (blueprint, remaining) if made is None else (made, remaining[1:])
+
+
+def _rewrite_blueprint(blueprint: Blueprint, choice: PassChoice) -> Blueprint:
+    """Return a blueprint rewritten by a pass, its slices likewise; itself if nothing changes."""
+    chosen = find_pass(choice.name)
+    rewritten: Blueprint = chosen.rewrite(blueprint, **choice.options)
+    made = {one: chosen.rewrite(one, **choice.options) for one in dict.fromkeys(blueprint.slices)}
+    if not made or (rewritten is blueprint and all(new is old for old, new in made.items())):
+        return rewritten
+    return replace(rewritten, slices=tuple(made[one] for one in blueprint.slices))

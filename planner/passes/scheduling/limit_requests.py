@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -17,11 +17,14 @@ from collplan.planner.plan.ragged import INTENT, ON_START, Dependencies
 
 Limit = Annotated[int | None, Field(ge=0), "{} is not a number of at least 0; use 0 for no limit"]
 
+Order = Annotated[Literal["rows"] | None, "{} is not an order; use rows, or leave it out"]
+
 
 @register_pass(
     "limit_requests",
     level="plan",
-    locality="global",
+    locality="rank",
+    order=None,
     takes_folded=True,
     needs="ranks with more messages in flight than its limits",
 )
@@ -31,6 +34,7 @@ def limit_requests(
     local: Limit = 3,
     receives: Limit = 8,
     node: Limit = None,
+    order: Order = None,
 ) -> Plan:
     """Limit the sends of a rank in flight, and the posted receives of a stream.
 
@@ -55,6 +59,10 @@ def limit_requests(
     node : int or None
         Sends in flight per node, to other nodes; 0 or None sets no limit. Ranks
         of a node can wait for each other where they share memory only.
+    order : str or None
+        With ``rows``, edges follow the rows, whatever the priorities. Each rank knows the rows
+        of its own program, so that can be compiled alone. In the rows of a compiled plan,
+        messages can run one after another.
 
     Returns
     -------
@@ -65,12 +73,12 @@ def limit_requests(
     ------
     AlgorithmError
         If a limit is not a number of at least 0, the plan is one rank's
-        program, `node` joins ranks that share no memory, or tasks wait for the
-        start of others such that messages cannot run one after another.
+        program without an order of rows, `node` has such an order, or joins ranks that share no
+        memory, or tasks wait for the start of others such that messages cannot run one after
+        another.
     """
-    require_all_ranks(plan, "limit_requests")
     width = {"remote": remote, "local": local, "receives": receives, "node": node}
-    predecessors = _predecessors(plan, width)
+    predecessors = _predecessors(plan, width, _order(plan, node, order))
     _require_shared(plan, predecessors[1])
     deps, n_new = plan.deps, 0
     for before in predecessors:
@@ -79,9 +87,21 @@ def limit_requests(
     return plan.replace(deps=deps) if n_new else plan
 
 
-def _predecessors(plan: Plan, width: dict[str, int | None]) -> Ints:
+def _order(plan: Plan, node: int | None, order: str | None) -> Ints:
+    """Return the place of every task in the order that limits follow."""
+    if order is None:
+        require_all_ranks(plan, "limit_requests")
+        return serial_order(plan)
+    if node:
+        raise AlgorithmError(
+            "passes.limit_requests.node: with order rows each rank has its own limits; "
+            "limit each by remote, or leave out the order"
+        )
+    return np.arange(plan.n_tasks)
+
+
+def _predecessors(plan: Plan, width: dict[str, int | None], place: Ints) -> Ints:
     """Return the message each waits for by its rank's limits, and by its node's; -1 for none."""
-    place = serial_order(plan)
     is_send, is_recv = plan.op == Op.SEND, plan.op == Op.RECV
     crosses = is_send & plan.crosses
     stream = csr.joint_key(plan.rank, plan.far_peer, plan.n_ranks * plan.n_copies)

@@ -42,6 +42,7 @@ IDLE: dict[str, tuple[dict[str, Any], object]] = {
     "prioritize": (RING, "prioritize"),
     "segment": (RING, "segment"),
     "share": (APART, "share"),
+    "slice_vector": (RING, {"name": "slice_vector", "slices": 1}),
     "split_lanes": (LEADERS, {"name": "split_lanes", "leaders": 2}),
     "split_tree": ({**RING, "algorithms": "reduce_bcast"}, "split_tree"),
 }

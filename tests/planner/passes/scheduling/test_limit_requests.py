@@ -17,11 +17,13 @@ from collplan.planner.passes.scheduling.prioritize import prioritize
 from collplan.planner.passes.segment import segment
 from collplan.planner.plan.plan import Buffer, Op, Stage
 from collplan.planner.plan.ragged import INTENT, ON_START
+from collplan.planner.plan.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.specs import PassChoice
 from handmade import PlanBook, against_the_rows
 from in_flight import most_in_flight
 from oracle import check_result, make_spec
+from rank_programs import assert_equal
 from staged_alltoalls import V2, V3, alltoall, check
 from strategies import plan_specs
 
@@ -49,26 +51,32 @@ def assert_keeps(plan: Plan, limits: tuple[int | None, ...], rng: random.Random)
 
 
 @pytest.mark.parametrize("kind", registry.kinds())
-@pytest.mark.parametrize("is_prioritized", [False, True])
-def test_every_plan_keeps_every_limit_and_its_proof(kind, is_prioritized):
+@pytest.mark.parametrize("order", ["priority", None, "rows"])
+def test_every_plan_keeps_every_limit_and_its_proof(kind, order):
     rng = random.Random(7)
     for plan in plans_of(kind):
-        if is_prioritized:
+        if order == "priority":
             plan = prioritize(plan)
+        options = {"order": order} if order == "rows" else {}
         for limits in LIMITS:
-            limited = limit_requests(plan, *limits)
+            limited = limit_requests(plan, *limits, **options)
             verify(limited)
             assert_keeps(limited, limits, rng)
-            assert limit_requests(limited, *limits) is limited
+            assert limit_requests(limited, *limits, **options) is limited
 
 
-@settings(max_examples=40, deadline=None)
-@given(plan_specs, st.tuples(*[st.integers(0, 4)] * 3), st.booleans(), st.integers(0, 99))
-def test_random_plans_keep_random_limits(spec, limits, is_prioritized, seed):
+@settings(max_examples=60, deadline=None)
+@given(
+    plan_specs,
+    st.tuples(*[st.integers(0, 4)] * 3),
+    st.sampled_from(["priority", None, "rows"]),
+    st.integers(0, 99),
+)
+def test_random_plans_keep_random_limits(spec, limits, order, seed):
     plan = compile_plan(spec)
-    if is_prioritized:
+    if order == "priority":
         plan = prioritize(plan)
-    limited = limit_requests(plan, *limits)
+    limited = limit_requests(plan, *limits, order="rows" if order == "rows" else None)
     verify(limited)
     rng = random.Random(seed)
     assert_keeps(limited, limits, rng)
@@ -112,6 +120,24 @@ def test_a_send_waits_for_the_completion_of_one_so_many_before_it():
     after = [limited.task(int(row)).after for row in sends]
     assert after == [(), (), *((int(row),) for row in sends[:3])]
     assert (limited.deps.kind == INTENT).all()
+
+
+@pytest.mark.parametrize("kind", registry.kinds())
+def test_in_the_order_of_rows_each_rank_limits_its_own(kind):
+    for algorithm in registry.legal(kind, 6, commutative=True):
+        passes = [{"name": "limit_requests", "remote": 1, "local": 1, "order": "rows"}]
+        spec = make_spec(kind, algorithm.name, 6, UNEVEN, count=7, root=4, passes=passes)
+        plan = compile_plan(spec)
+        for rank in range(6):
+            assert_equal(restrict(plan, rank), compile_plan(spec, rank=rank))
+
+
+def test_an_order_of_rows_limits_no_node():
+    plan = compile_plan(make_spec("alltoall", "linear", 6, UNEVEN, count=3))
+    with pytest.raises(AlgorithmError, match=r"limit_requests\.node: with order rows each rank"):
+        limit_requests(plan, node=2, order="rows")
+    with pytest.raises(AlgorithmError, match=r"limit_requests\.order: .* use rows"):
+        limit_requests(plan, order="priority")
 
 
 @pytest.mark.parametrize("limits", [(0, 0, 0), (None, None, None), (50, 50, 50)])

@@ -1,0 +1,105 @@
+"""A vector in slices: the tables of one slice, moved along the vector and through the rounds.
+
+Slice g goes through a round when slice g - 1 goes through the next one::
+
+                 round 0   1   2   3   4
+    slice 0            0   1   2
+    slice 1                0   1   2
+    slice 2                    0   1   2
+
+No two slices have an element in common, so any order of their rounds computes the same. With
+this one, rows are in an order in which the messages of all ranks can run one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from collplan.planner.arrays import Ints
+from collplan.planner.lowering.tables import LocalTable, MessageTable, Tables
+from collplan.planner.plan.phases import Phase
+from collplan.planner.plan.pieces import Pieces
+from collplan.planner.plan.plan import Buffer
+
+
+def join_slices(tables: Sequence[Tables], lengths: Sequence[int]) -> Tables:
+    """Return the tables of a vector, given those of its slices.
+
+    Parameters
+    ----------
+    tables : sequence of Tables
+        Those of each slice as of a vector of its own; slices may share them.
+    lengths : sequence of int
+        Elements of each slice.
+    """
+    messages, steps, phases = list[MessageTable](), list[LocalTable](), list[Phase]()
+    first, scratch = 0, np.zeros_like(tables[0].scratch_sizes)
+    for number, (own, length) in enumerate(zip(tables, lengths, strict=True)):
+        place = _Place(number, len(tables), first, scratch, _first_phase(phases, own.phases))
+        messages.append(place.messages(own.messages))
+        steps.append(place.steps(own.steps))
+        first, scratch = first + length, scratch + own.scratch_sizes
+    messages_of_all, steps_of_all = MessageTable.stack(messages), LocalTable.stack(steps)
+    return Tables(
+        messages_of_all.take(np.argsort(messages_of_all.round, kind="stable")),
+        steps_of_all.take(np.argsort(steps_of_all.round, kind="stable")),
+        scratch,
+        tables[0].shared_sizes,
+        tuple(phases),
+    )
+
+
+def _first_phase(phases: list[Phase], own: Sequence[Phase]) -> int:
+    """Return where the phases of a slice begin; add them if no slice before has the same.
+
+    Their trees are left out: messages of one level are in the rounds of all slices.
+    """
+    bare = [replace(phase, trees=()) for phase in own]
+    for begin in range(len(phases) - len(bare) + 1):
+        if phases[begin : begin + len(bare)] == bare:
+            return begin
+    phases += bare
+    return len(phases) - len(bare)
+
+
+class _Place:
+    """The place of a slice in the vector, in scratch, among the rounds and among the phases."""
+
+    def __init__(self, number: int, n_slices: int, first: int, scratch: Ints, phase: int) -> None:
+        self.number = number
+        self.n_slices = n_slices
+        self.first = first
+        self.scratch = scratch
+        self.phase = phase
+
+    def messages(self, table: MessageTable) -> MessageTable:
+        """Return the messages of the slice, in their place."""
+        return replace(
+            table,
+            phase=table.phase + np.int16(self.phase),
+            round=self._round(table.round),
+            read=self._moved(table.read, table.source),
+            write=self._moved(table.write, table.dest),
+            combine=self._moved(table.combine, table.dest),
+        )
+
+    def steps(self, table: LocalTable) -> LocalTable:
+        """Return the local steps of the slice, in their place."""
+        return replace(
+            table,
+            phase=table.phase + np.int16(self.phase),
+            round=self._round(table.round),
+            read=self._moved(table.read, table.rank),
+            write=self._moved(table.write, table.rank),
+        )
+
+    def _round(self, rounds: Ints) -> Ints:
+        return np.asarray((rounds + self.number) * self.n_slices + self.number)
+
+    def _moved(self, pieces: Pieces, rank: Ints) -> Pieces:
+        in_scratch = pieces.buffer == Buffer.SCRATCH
+        by = np.where(in_scratch, self.scratch[rank[pieces.owner]], self.first)
+        return replace(pieces, offset=pieces.offset + by)
