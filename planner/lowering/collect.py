@@ -39,6 +39,10 @@ class Column:
         """Return all entries."""
         return self.fill(np.empty(sum(self.sizes), dtype=self.dtype))
 
+    def settle(self, array: npt.NDArray[Any]) -> None:
+        """Keep all entries as one array."""
+        self.values, self.sizes = [array], [len(array)]
+
     def fill(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Write all entries into an array, and return it."""
         if set(map(type, self.values)) <= SINGLE:
@@ -104,6 +108,12 @@ class Runs:
             column.fill(row)
         return array if self.is_sorted else array[:, np.argsort(array[0], kind="stable")]
 
+    def settle(self) -> None:
+        """Keep every column as one array, owners ascending."""
+        for column, array in zip(self.columns.values(), self.array(), strict=True):
+            column.settle(array)
+        self.is_sorted = True
+
 
 _fields_of = attrgetter(*Runs.FIELDS[1:])
 """Function that returns the fields of chunks that are columns of runs."""
@@ -153,6 +163,13 @@ class Steps:
         if n_groups > 1:
             arrays = {name: np.tile(array, n_groups) for name, array in arrays.items()}
         return arrays
+
+    def settle(self) -> None:
+        """Keep every column as one array, for steps that many programs take."""
+        for column in self.columns.values():
+            column.settle(column.array())
+        for runs in self.runs.values():
+            runs.settle()
 
     def add(self, only: Bools | None, values: dict[str, Any], runs: dict[str, Where]) -> int:
         """Add a row for every position of the ends, but none without a position in `only`.
