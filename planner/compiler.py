@@ -16,6 +16,7 @@ from collplan.planner.lowering.select import priced_spec
 from collplan.planner.lowering.symmetry import divides_what_moves, folding_of
 from collplan.planner.memory import require_memory
 from collplan.planner.passes import find_pass, run_blueprint_passes, run_passes
+from collplan.planner.passes.rebuild import with_hazards
 from collplan.planner.passes.registry import check_choices
 from collplan.planner.plan.calls import has_calls
 from collplan.planner.plan.fold import fold, require_copy
@@ -80,11 +81,10 @@ def compile_plan(
     ranks = _needed_ranks(spec, rank)
     sketched = draft(spec, only_ranks=None if ranks is None else np.atleast_1d(ranks))
     blueprint, plan_passes = run_blueprint_passes(sketched, spec.passes, unchanged)
-    plan = _build(program_of(blueprint), ranks)
     # Where all ranks compile the whole plan, one proof is enough for all.
     is_proved = is_proved and rank in (None, 0) and ranks is None
-    choices = _transporting(spec.transport) + plan_passes
-    plan = run_passes(plan, choices, is_proved=is_proved, idle=unchanged)
+    plan = _transported(program_of(blueprint), ranks, is_proved=is_proved)
+    plan = run_passes(plan, plan_passes, is_proved=is_proved, idle=unchanged)
     _list_idle(idle, unchanged, spec)
     return plan if rank is None else restrict(plan, rank)
 
@@ -152,14 +152,14 @@ def compile_node(spec: PlanSpec, node: int) -> Plan:
     ranks = _ranks_beside(spec, place.index(node))
     sketched = draft(spec, only_ranks=np.array(ranks))
     blueprint, plan_passes = run_blueprint_passes(sketched, spec.passes)
-    plan_passes = _transporting(spec.transport) + plan_passes
     for choice in plan_passes:
         if find_pass(choice.name).locality_of(choice) == "global":
             raise AlgorithmError(
                 f"passes.{choice.name}: it needs all ranks, this is one node's program; "
                 "compile the whole plan"
             )
-    return run_passes(_build(program_of(blueprint), ranks), plan_passes, is_proved=False)
+    plan = _transported(program_of(blueprint), ranks, is_proved=False)
+    return run_passes(plan, plan_passes, is_proved=False)
 
 
 def count_messages(spec: PlanSpec) -> int:
@@ -220,10 +220,11 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
     motion = folding.motion
     if len(program.parts) > 1 and divides_what_moves(program, nodes[-1]):
         raise AsymmetricError("fold: a phase divides a vector whose chunks move in another phase")
-    of_node, of_all = _split_passes(_transporting(spec.transport) + choices)
+    of_node, of_all = _split_passes(choices)
 
     def programs(node: int) -> Plan:
-        plan = _build(program, range(node * motion.step, (node + 1) * motion.step))
+        ranks = range(node * motion.step, (node + 1) * motion.step)
+        plan = _transported(program, ranks, is_proved=False)
         seen = unchanged if node == 0 else None
         return fold(run_passes(plan, of_node, is_proved=False, idle=seen), folding)
 
@@ -336,7 +337,18 @@ def _transporting(transport: Transport) -> tuple[PassChoice, ...]:
     return (PassChoice(name="share", options={"roles": roles}),) if roles else ()
 
 
-def _build(program: Program, ranks: int | Sequence[int] | None) -> Plan:
+def _transported(program: Program, ranks: int | Sequence[int] | None, *, is_proved: bool) -> Plan:
+    """Build the plan of all ranks, or the programs of some, as its transport passes data.
+
+    Where ranks share memory, dependencies are derived from what they access then.
+    """
+    sharing = _transporting(program.blueprint.spec.transport)
+    built = _build(program, ranks, has_hazards=not sharing)
+    plan = run_passes(built, sharing, is_proved=is_proved)
+    return with_hazards(built) if sharing and plan is built else plan
+
+
+def _build(program: Program, ranks: int | Sequence[int] | None, *, has_hazards: bool) -> Plan:
     """Build the plan of all ranks, or the programs of some, or one rank's own."""
     blueprint = program.blueprint
     binding = blueprint.binding
@@ -347,4 +359,4 @@ def _build(program: Program, ranks: int | Sequence[int] | None) -> Plan:
             f"collective.count: buffers of {longest:,} elements are longer than the scratch space "
             f"of a plan, {SCRATCH_STRIDE:,} elements; give fewer elements, of a larger datatype"
         )
-    return build(tables, binding, blueprint.spec, ranks)
+    return build(tables, binding, blueprint.spec, ranks, has_hazards=has_hazards)

@@ -61,9 +61,6 @@ def command(options: CompareOptions) -> int:
     segment sizes. The report names the candidates that were refused and those
     that were left out, with reasons.
     """
-    from collplan.reports.comparison import plot_comparison, print_comparison, to_json
-    from collplan.select.comparison import SECONDS
-
     spec, plot = open_spec(options.source), options.plot
     counts = parse_counts(options.sizes, spec)
     specs = [spec.with_count(count) for count in counts]
@@ -76,8 +73,10 @@ def command(options: CompareOptions) -> int:
         prune=not options.is_all,
         max_tasks=options.max_tasks,
         scheduler=options.dask,
-        seconds=SECONDS if options.seconds is None else options.seconds,
+        **({} if options.seconds is None else {"seconds": options.seconds}),
     )
+    from collplan.reports.comparison import plot_comparison, print_comparison, to_json
+
     if options.as_json:
         print_json(to_json(comparison))
     else:
@@ -97,14 +96,14 @@ def compare_with_progress(
 
     The workers of a scheduler of dask do it, if one is given.
     """
-    from collplan.select.comparison import compare
-
     spec = specs[-1]
     title = f"{spec.collective.kind} on {spec.machine.n_ranks} ranks"
     with (
         progress_bar(title, None, shows_progress()) as update,
         workers(spec.machine.n_ranks * len(specs), scheduler) as executor,
     ):
+        # Workers start meanwhile.
+        from collplan.select.comparison import compare
 
         def on_progress(what: str, n_done: int, n: int) -> None:
             update(description=f"{title}: {what}", completed=n_done, total=n)

@@ -42,7 +42,6 @@ def workers(n_plans: int, scheduler: str | None = None) -> Iterator[Executor | N
     """
     from concurrent.futures import BrokenExecutor
 
-    from collplan.executors.cost.kernel import run
     from collplan.executors.mpi.launch.jobs import is_under_futures, mpi_executor
     from collplan.select.sweep import processes
 
@@ -53,7 +52,7 @@ def workers(n_plans: int, scheduler: str | None = None) -> Iterator[Executor | N
         elif is_under_futures():
             with mpi_executor(import_own) as executor:
                 yield executor
-        elif n_plans * (1 if run.has_code else INTERPRETED) < WORTH_A_POOL:
+        elif not _are_worth_a_pool(n_plans):
             yield None
         else:
             with processes(initializer=import_own) as pool:
@@ -62,6 +61,15 @@ def workers(n_plans: int, scheduler: str | None = None) -> Iterator[Executor | N
         raise CollplanError(
             "a process that simulated was killed, as where memory runs out; lower --max-tasks"
         ) from None
+
+
+def _are_worth_a_pool(n_plans: int) -> bool:
+    """Return whether processes pay; numba is imported only if its machine code decides that."""
+    if n_plans >= WORTH_A_POOL or n_plans * INTERPRETED < WORTH_A_POOL:
+        return n_plans >= WORTH_A_POOL
+    from collplan.executors.cost.kernel import run
+
+    return not run.has_code
 
 
 @contextmanager

@@ -11,7 +11,8 @@ from collplan.executors.cost import cost_report, simulate
 from collplan.reports.output import format_bytes, format_seconds, pick, print_line, print_table
 from collplan.reports.plots import Series, plot_times
 from collplan.reports.words import losers, winners
-from collplan.select.compared import TOLERANCE, Comparison, Default, Pruned, bytes_of
+from collplan.select.compared import TOLERANCE, Comparison, Default, Pruned
+from collplan.select.entries import bytes_of
 from collplan.select.sweep import compile_priced
 from collplan.specs import PlanSpec
 

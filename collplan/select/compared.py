@@ -172,12 +172,8 @@ class Comparison:
         }
 
 
-def bytes_of(spec: PlanSpec) -> int:
-    return int(spec.collective.count * spec.collective.itemsize)
-
-
 def leave_out(comparison: Comparison, entry: Entry, by: str) -> None:
-    size, found = bytes_of(entry.spec), entry.estimate
+    size, found = entry.size, entry.estimate
     comparison.pruned.append(
         Pruned(entry.name, size, by, found.price_s, found.bound_s, found.n_tasks)
     )

@@ -16,9 +16,9 @@ from collplan.select.candidates import (
     require_known_algorithms,
     shared_forms,
 )
-from collplan.select.compared import LEFT_OUT, TOLERANCE, Comparison, Pruned, bytes_of, leave_out
+from collplan.select.compared import LEFT_OUT, TOLERANCE, Comparison, Pruned, leave_out
 from collplan.select.crossovers import Crossover, choose_best, find_crossovers
-from collplan.select.entries import Entry, NotEstimated, Question, estimate_all
+from collplan.select.entries import Entry, NotEstimated, Question, bytes_of, estimate_all
 from collplan.select.jobs import Jobs, Progress
 from collplan.select.library_defaults import estimate_defaults, price_defaults
 from collplan.select.sweep import executor_on, price
@@ -118,7 +118,7 @@ def _within_limits(
         elif entry.estimate.effort > most_effort:
             leave_out(comparison, entry, "memory")
         else:
-            by_size[bytes_of(entry.spec)].append(entry)
+            by_size[entry.size].append(entry)
     return by_size
 
 
@@ -195,16 +195,19 @@ def _list_entries(
         cuts = tuple(size for size in wanted if size is not None)
         questions += [Question(form, spec, cuts) for spec in specs if wanted]
     entries = []
+    largest: dict[str, tuple[Form, int | None, PlanSpec]] = {}
     for entry in estimate_all(questions, jobs.estimate, comparison.refused):
         if isinstance(entry, NotEstimated):
             form, spec = entry.question.form, entry.question.spec
-            comparison.specs[form.name] = form.of(spec)
+            largest[form.name] = form, None, spec
             unknown = Pruned(form.name, bytes_of(spec), entry.by, 0.0, 0.0, 0)
             comparison.pruned.append(unknown)
         elif _takes(patterns, entry.form, entry.segment) or entry.name in {
             comparison.own,
             *comparison.others,
         }:
-            comparison.specs[entry.name] = entry.spec
+            largest[entry.name] = entry.form, entry.segment, entry.base
             entries.append(entry)
+    for name, (form, segment, spec) in largest.items():
+        comparison.specs[name] = form.of(spec, segment)
     return entries

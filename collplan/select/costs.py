@@ -136,7 +136,7 @@ class Costs:
             Places.of(self.n_phases, (self.phase, lane)) for lane in (self.lane_out, self.lane_in)
         ]
         self.ports = [Places.of(self.n_phases, end) for end in (sent, taken)]
-        self.held: dict[Cut, tuple[Floats, Floats]] = {}
+        self.held: dict[Cut, list[Floats]] = {}
 
     def _link_loads(self, node: Ints, lane: Ints) -> LinkLoads | None:
         """Return what links of a topology carry; None without one, or of some ranks' messages."""
@@ -155,19 +155,23 @@ class Costs:
 
     def n_tasks(self, cut: Cut) -> int:
         """Estimate the number of tasks of the whole plan, whose messages are cut."""
-        n_segments = pieces(self.n_bytes, cut)
+        of_segment, of_piece, share = self._tasks_there
+        n = (pieces(self.n_bytes, cut) * of_segment).sum()
+        n += (pieces(self.step_bytes, cut) * of_piece).sum()
+        return int(n / share)
+
+    @cached_property
+    def _tasks_there(self) -> tuple[Ints, Ints, float]:
+        """Tasks on these ranks: of a segment of every message, of a piece of every step.
+
+        Last, the share of these ranks in all.
+        """
+        ranks = np.arange(self.machine.n_ranks)
+        there = np.ones(len(ranks), np.bool_) if self.ranks is None else np.isin(ranks, self.ranks)
         # A send, a receive, and a reduction where what comes is combined.
-        of_sender = n_segments * ~self.is_copy
-        of_receiver = n_segments * (~self.is_copy * 1 + (self.is_copy | (self.combined_bytes > 0)))
-        n_pieces = pieces(self.step_bytes, cut)
-        if self.ranks is None:
-            return int(of_sender.sum() + of_receiver.sum() + n_pieces.sum())
-        n_ranks = self.machine.n_ranks
-        there = np.zeros(n_ranks, dtype=np.bool_)
-        there[list(self.ranks)] = True
-        n = of_sender[there[self.source]].sum() + of_receiver[there[self.dest]].sum()
-        n += n_pieces[there[self.step_rank]].sum()
-        return int(n * n_ranks / len(self.ranks))
+        n_received = 1 * ~self.is_copy + (self.is_copy | (self.combined_bytes > 0))
+        of_segment = ~self.is_copy * there[self.source] + n_received * there[self.dest]
+        return of_segment, 1 * there[self.step_rank], float(there.mean())
 
     @property
     def longest(self) -> float:
@@ -205,27 +209,13 @@ class Costs:
         late_ns = self.crosses * (self.wire.asking_ns(self.n_bytes) + self.wire.read_ns)
         latency = self.latency + late_ns + 2 * self.overhead
         np.maximum.at(waits, self.round, latency - self.overhead)
-        both = np.where(
-            self.crosses,
-            np.maximum(self.per_byte, self.core_per_byte),
-            self.per_byte + self.core_per_byte,
-        )
-        network = self.machine.network
-        both += (self.combined_bytes > 0) * network.reduce_ns_per_byte
-        both += (self.copied_bytes > 0) * network.copy_ns_per_byte
-        np.maximum.at(through, self.round, latency + longest * both)
+        np.maximum.at(through, self.round, latency + longest * self._through_per_byte)
         if self.loads is not None:
             busy_ns = self.loads.most_ns(self.round, self.n_rounds, longest)[:-1]
             np.maximum(through, waits + busy_ns, out=through)
-        phase_of = np.zeros(self.n_rounds, dtype=np.int64)
-        phase_of[self.round] = self.phase
-        if self.ranks is not None:
-            # Rounds in which these ranks do nothing are like the last before in which they do.
-            seen = np.zeros(self.n_rounds, dtype=np.int64)
-            seen[self.round] = self.round
-            seen = np.maximum.accumulate(seen)
-            waits, through, phase_of = waits[seen], through[seen], phase_of[seen]
-        *busy, together = self._held_ns(cut)[1].tolist()
+        phase_of, seen = self._rounds_seen
+        waits, through = waits[seen], through[seen]
+        *busy, together = self._held_ns(cut, is_sure=False).tolist()
         if cut is None:
             waited = np.bincount(phase_of, waits, len(busy))
             passed = np.bincount(phase_of, through, len(busy))
@@ -237,14 +227,40 @@ class Costs:
         together_ns += float(through.sum())
         return float(together_ns + n_more * WINDOW * latency.max(initial=0))
 
+    @cached_property
+    def _through_per_byte(self) -> Floats:
+        """How long a byte of every message takes from end to end."""
+        both: Floats = np.where(
+            self.crosses,
+            np.maximum(self.per_byte, self.core_per_byte),
+            self.per_byte + self.core_per_byte,
+        )
+        network = self.machine.network
+        both += (self.combined_bytes > 0) * network.reduce_ns_per_byte
+        both += (self.copied_bytes > 0) * network.copy_ns_per_byte
+        return both
+
+    @cached_property
+    def _rounds_seen(self) -> tuple[Ints, Ints]:
+        """The phase of every round, and the round whose messages stand for it.
+
+        Rounds in which some ranks do nothing are like the last before in which they do.
+        """
+        phase_of, seen = np.zeros((2, self.n_rounds), dtype=np.int64)
+        phase_of[self.round], seen[self.round] = self.phase, self.round
+        if self.ranks is None:
+            return phase_of, np.arange(self.n_rounds)
+        seen = np.maximum.accumulate(seen)
+        return phase_of[seen], seen
+
     def busiest_ns(self, cut: Cut) -> float:
         """Return how long the busiest lane, link, port, core or memory is held, in any order."""
-        return float(self._held_ns(cut)[0][-1])
+        return float(self._held_ns(cut, is_sure=True)[-1])
 
-    def _held_ns(self, cut: Cut) -> tuple[Floats, Floats]:
+    def _held_ns(self, cut: Cut, *, is_sure: bool) -> Floats:
         """Return how long the busiest is held in every phase, and, last, in all together.
 
-        First what it is held for at least, then about. Of a message of s bytes a link of a
+        At least, if that is to be sure, or about. Of a message of s bytes a link of a
         topology takes (s - 1) over its bandwidth, a lane
         g + (s - 1)·G at either end, inside a node a port of either rank as much; a core
         o + (s - 1)·O where it is sent and, for O the greater of O and G unless an adapter writes
@@ -253,30 +269,28 @@ class Costs:
         long as cores are. Of the last message a lane's g may go on when all is done,
         beyond the receiver's o; the first bytes pass at once at either end, as bursts.
         """
+        n_segments = pieces(self.n_bytes, cut)
+        moved = np.maximum(0, self.n_bytes - n_segments)
         if cut not in self.held:
-            n_segments = pieces(self.n_bytes, cut)
-            moved = np.maximum(0, self.n_bytes - n_segments)
             held = [
                 self._memories_ns(),
                 *self._lanes_ns(n_segments * self.gap + moved * self.per_byte),
             ]
             if self.loads is not None:
                 held.append(self.loads.most_ns(self.phase, self.n_phases, moved)[:, None])
-            at_least = self._cores_ns(n_segments, moved, pieces(self.step_bytes, cut))
-            bound, about = (
-                np.max([busy.max(axis=1, initial=0.0) for busy in (*held, *cores)], axis=0)
-                for cores in at_least
-            )
-            self.held = {cut: (bound, about)}
-        return self.held[cut]
+            self.held = {cut: [busy.max(axis=1, initial=0.0) for busy in held]}
+        n_steps = pieces(self.step_bytes, cut)
+        cores = self._cores_ns(n_segments, moved, n_steps, is_sure=is_sure)
+        busiest = (*self.held[cut], *(busy.max(axis=1, initial=0.0) for busy in cores))
+        return np.asarray(np.max(busiest, axis=0))
 
     def _cores_ns(
-        self, n_segments: Floats, moved: Floats, n_steps: Floats
-    ) -> tuple[list[Floats], list[Floats]]:
-        """Return how long cores, and processors they share, are held at least, and about.
+        self, n_segments: Floats, moved: Floats, n_steps: Floats, *, is_sure: bool
+    ) -> list[Floats]:
+        """Return how long cores, and processors they share, are held at least, or about.
 
         What is read in shared memory costs no more for sure than the reductions that read it.
-        What only some plans pay counts in the second: copies, strides, packets, and so on.
+        What only some plans pay is not sure: copies, strides, packets, and so on.
         """
         network = self.machine.network
         core_ns = np.where(self.is_copy, 0.0, self.core_per_byte)
@@ -286,7 +300,8 @@ class Costs:
         sent_ns = own + moved * core_ns
         taken_ns = own + moved * taken_per_byte + reduced_ns
         step_ns: Floats = np.maximum(0.0, self.step_bytes * self.step_per_byte - n_steps)
-        at_least = self._busy_cores(sent_ns, taken_ns, step_ns)
+        if is_sure:
+            return self._busy_cores(sent_ns, taken_ns, step_ns)
         strided_ns = network.strided_ns_per_byte
         packets_ns = self.crosses * self.wire.packets_ns(self.n_bytes)
         sent_ns = sent_ns + packets_ns + strided_ns * self.n_bytes * self.is_read_strided
@@ -294,7 +309,7 @@ class Costs:
         taken_ns = taken_ns + packets_ns + strided_ns * self.n_bytes * self.is_write_strided
         taken_ns += self.is_copy * moved * self.core_per_byte
         step_ns = step_ns + strided_ns * self.step_bytes * self.is_step_strided
-        return at_least, self._busy_cores(sent_ns, taken_ns, step_ns)
+        return self._busy_cores(sent_ns, taken_ns, step_ns)
 
     def _busy_cores(self, sent_ns: Floats, taken_ns: Floats, step_ns: Floats) -> list[Floats]:
         machine, network = self.machine, self.machine.network

@@ -21,17 +21,36 @@ MOST_TOGETHER: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A candidate at a size: a form, whole or cut into segments."""
+    """A candidate at a size: a form, whole or cut into segments.
+
+    Parameters
+    ----------
+    form : Form
+    segment : int or None
+    base : PlanSpec
+        Its machine and collective count, whatever the method.
+    estimate : Estimate
+    """
 
     form: Form
     segment: int | None
-    spec: PlanSpec
+    base: PlanSpec
     estimate: Estimate
 
     @property
     def name(self) -> str:
         """Return what tables call it."""
         return self.form.name_with(self.segment)
+
+    @property
+    def spec(self) -> PlanSpec:
+        """Return what is compiled. Most candidates are pruned, and need none."""
+        return self.form.of(self.base, self.segment)
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of its collective."""
+        return bytes_of(self.base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +87,11 @@ class NotEstimated:
 
     question: Question
     by: str
+
+
+def bytes_of(spec: PlanSpec) -> int:
+    """Return the bytes of a collective's count."""
+    return int(spec.collective.count * spec.collective.itemsize)
 
 
 Answer = tuple[Estimate, ...] | str | None
@@ -130,7 +154,7 @@ def estimate_all(
         for found in answer:
             # Passes of the form's own cut segments, too.
             segment = None if form.method.passes else found.segment
-            yield Entry(form, segment, form.of(question.spec, segment), found)
+            yield Entry(form, segment, question.spec, found)
 
 
 def _estimate(questions: Sequence[Question], seconds: float = inf, /) -> Sequence[Answer]:

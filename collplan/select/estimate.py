@@ -142,15 +142,18 @@ class Structures:
 
     def __init__(self) -> None:
         self.kept: dict[str, Structure] = {}
-        self._alike: tuple[str, int, int] = "", 0, 0
+        self._alike: tuple[tuple[str, int | None], int] = ("", None), 0
 
     def n_copies(self, program: Program, ranks: tuple[int, ...] | None) -> int:
-        """Return how many nodes one stands for, remembered from one transport to the next."""
+        """Return how many nodes one stands for.
+
+        It is remembered from one transport to the next, and to the next count if both are even.
+        """
         spec = program.blueprint.spec
-        key, count = _work_of(spec, program), spec.collective.count
-        if self._alike[:2] != (key, count):
-            self._alike = key, count, _n_copies(program, ranks)
-        return self._alike[2]
+        key = _work_of(spec, program), None if _is_even(program) else spec.collective.count
+        if self._alike[0] != key:
+            self._alike = key, _n_copies(program, ranks)
+        return self._alike[1]
 
     def find(
         self, program: Program, ranks: tuple[int, ...] | None, passes: Sequence[PassChoice]
@@ -352,6 +355,19 @@ def _sample(spec: PlanSpec) -> tuple[int, ...] | None:
     nodes = [first, (first + machine.nodes // 2) % machine.nodes, sizes.index(max(sizes))]
     ranks = np.flatnonzero(np.isin(place, nodes))
     return tuple(ranks[np.argsort(place[ranks] != first, kind="stable")].tolist())
+
+
+def _is_even(program: Program) -> bool:
+    """Return whether all ranks have equal shares, and all chunks of a vector are of one size."""
+    spec = program.blueprint.spec
+    if spec.collective.count % spec.machine.n_ranks:
+        return False
+    for part in program.parts:
+        size = int(part.component.groups.sizes.max(initial=1))
+        is_cut = not part.component.traits.has_blocks
+        if is_cut and (part.component.given.totals % part.n_parts(size)).any():
+            return False
+    return True
 
 
 def _n_copies(program: Program, ranks: tuple[int, ...] | None) -> int:

@@ -11,8 +11,8 @@ from collplan.libraries.decisions import DECIDING, Case, Decision, Nodes, decide
 from collplan.planner.blueprint.blueprint import Component
 from collplan.planner.lowering.build import Placement
 from collplan.select.candidates import Form, components_of, segmented
-from collplan.select.compared import Comparison, Default, bytes_of
-from collplan.select.entries import Entry, NotEstimated, Question, estimate_all
+from collplan.select.compared import Comparison, Default
+from collplan.select.entries import Entry, NotEstimated, Question, bytes_of, estimate_all
 from collplan.select.jobs import Jobs
 from collplan.select.sweep import price
 from collplan.select.waves import MAX_TASKS
@@ -177,7 +177,7 @@ def price_defaults(
     waiting: dict[tuple[int, str], list[Default]] = {}
     first: list[PlanSpec] = []
     for entry in entries:
-        size = bytes_of(entry.spec)
+        size = entry.size
         title = entry.form.name.rpartition(" at ")[0]
         found, plan = into.defaults[title][size], (size, entry.estimate.identity)
         if plan in known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -23,9 +24,9 @@ PRELOADED: Final = (
     "collplan.select.sweep",
     "collplan.executors.cost.simulator",
     "collplan.planner.compiler",
+    "collplan.planner.arrays.machine_code",
 )
 """Modules that a pool's first process imports, so that the others start with them."""
-
 
 AT_ONCE: Final = 256
 """Jobs that wait at an executor at most."""
@@ -221,7 +222,7 @@ def processes(
         Called in every process first, such as to import algorithms of one's own.
     """
     from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_all_start_methods, get_context
+    from multiprocessing import forkserver, get_all_start_methods, get_context
 
     n_workers = n_workers or usable_processors()
     if n_workers < 2:
@@ -230,6 +231,9 @@ def processes(
     method = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
     context = get_context(method)
     context.set_forkserver_preload(list(PRELOADED))
+    if method == "forkserver":
+        # It imports modules while this process imports its own.
+        forkserver.ensure_running()
     begin = partial(_begin, n_workers, initializer)
     with ProcessPoolExecutor(n_workers, context, begin) as pool:
         yield pool
@@ -237,6 +241,8 @@ def processes(
 
 def _begin(n_workers: int, initializer: Callable[[], object] | None) -> None:
     """Begin the work of a process of a pool."""
+    # Objects of imported modules stay: garbage need not be looked for among them.
+    gc.freeze()
     limit_memory(free_machine_bytes() // n_workers)
     if initializer is not None:
         initializer()

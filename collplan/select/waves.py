@@ -9,7 +9,7 @@ from math import inf
 from statistics import median
 from typing import Final
 
-from collplan.select.compared import TOLERANCE, Comparison, bytes_of, leave_out
+from collplan.select.compared import TOLERANCE, Comparison, leave_out
 from collplan.select.entries import Entry
 from collplan.select.estimate import FEW_RANKS
 from collplan.select.jobs import Jobs
@@ -91,7 +91,7 @@ def _simulate_waves(
         kept, late = _in_time(sorted(wave, key=_is_large), jobs.left_s)
         for entry in reversed(late):
             if kept:  # there may be time when these are done
-                queues[bytes_of(entry.spec)].insert(0, entry)
+                queues[entry.size].insert(0, entry)
             else:
                 leave_out(comparison, entry, "time")
         _simulate(kept, jobs, comparison)
@@ -117,7 +117,7 @@ def _is_large(entry: Entry) -> bool:
 
 def _is_scaled(entry: Entry) -> bool:
     """Return whether a few nodes stand for the whole machine in an estimate."""
-    return entry.spec.machine.n_ranks > FEW_RANKS
+    return entry.base.machine.n_ranks > FEW_RANKS
 
 
 def _comes_later(entry: Entry, comparison: Comparison) -> bool:
@@ -187,7 +187,7 @@ class _Ratios:
         Over a topology candidates share links to different degrees, which closed forms do not
         know. So none says anything of others, and without order in lanes nothing is known.
         """
-        network = entry.spec.machine.network
+        network = entry.base.machine.network
         if network.topology is not None:
             return 0.0 if network.contention == "fluid" else 1 / SAFETY
         certainty = next(part for most, part in CAUTION if entry.estimate.effort <= most)
@@ -255,7 +255,7 @@ def _simulate(wave: Sequence[Entry], jobs: Jobs, comparison: Comparison) -> None
     """Simulate candidates, equal plans once."""
     by_plan: dict[tuple[int, str], list[Entry]] = {}
     for entry in wave:
-        by_plan.setdefault((bytes_of(entry.spec), entry.estimate.identity), []).append(entry)
+        by_plan.setdefault((entry.size, entry.estimate.identity), []).append(entry)
     # The longest jobs first, so that none is left alone at the end.
     groups = sorted(by_plan.values(), key=lambda group: -group[0].estimate.effort)
     first = [group[0].spec for group in groups]
@@ -267,7 +267,7 @@ def _simulate(wave: Sequence[Entry], jobs: Jobs, comparison: Comparison) -> None
             elif found.makespan_s is None:
                 comparison.refused[entry.name] = found.refusal or ""
             else:
-                place = entry.name, bytes_of(entry.spec)
+                place = entry.name, entry.size
                 comparison.makespans[place] = found.makespan_s
                 if found.pcie_reads is not None:
                     comparison.pcie_reads[place] = found.pcie_reads

@@ -12,7 +12,7 @@ communication", CLUSTER 2020: listings 1 to 6 are the full-lane forms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -184,8 +184,16 @@ class Parts:
         return self.shares.take(np.array([column]))
 
     def shares_of_row(self, row: int) -> Regions:
-        """Return the shares each position of a row leads."""
-        return self.shares.union(self.grid.led_by[row])
+        """Return the shares each position of a row leads; rows that are alike have one object."""
+        alike = self.grid.likeness(row)
+        if alike not in self._shares_of_alike:
+            self._shares_of_alike[alike] = self.shares.union(self.grid.led_by[row])
+        return self._shares_of_alike[alike]
+
+    @cached_property
+    def _shares_of_alike(self) -> dict[Hashable, Regions]:
+        """The shares of rows by their likeness."""
+        return {}
 
     def blocks_of_row(self, row: int) -> Regions:
         """Return the blocks of a row's positions."""

@@ -121,6 +121,8 @@ class Batch:
             found = collected, scratch, collected.n_rows
             is_sized = by_counts or all(layout.counts is counts for layout in scratch)
             if is_sized and collected.n_rows <= MOST_ROWS:
+                for steps in collected.tables:
+                    steps.settle()
                 _recent[key] = found
             while len(_recent) > MOST_KEPT or sum(n for *_, n in _recent.values()) > MOST_ROWS:
                 _recent.pop(next(iter(_recent)), None)

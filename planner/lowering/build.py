@@ -19,7 +19,7 @@ from collplan.planner.blueprint.locations import Binding
 from collplan.planner.lowering.staged_calls import stage_calls
 from collplan.planner.lowering.tables import LocalTable, MessageTable, Table, Tables
 from collplan.planner.plan import pieces
-from collplan.planner.plan.hazards import derive_dependencies
+from collplan.planner.plan.hazards import derive_dependencies, without_hazards
 from collplan.planner.plan.origin import KnownSpec
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
@@ -77,6 +77,8 @@ def build(
     binding: Binding,
     spec: PlanSpec,
     ranks: int | Sequence[int] | None = None,
+    *,
+    has_hazards: bool = True,
 ) -> Plan:
     """Build the plan of lowered components.
 
@@ -96,6 +98,9 @@ def build(
         Kept with the plan.
     ranks : int or sequence of int, optional
         Build the rows of these ranks only; the program of a rank if it is one number.
+    has_hazards : bool
+        Whether dependencies between conflicting tasks are derived; what derives them again can
+        do without.
     """
     messages, steps, placement = lowered.messages, lowered.steps, Placement.of(spec.machine)
     buffer_sizes = np.column_stack((binding.send_sizes, binding.recv_sizes, lowered.scratch_sizes))
@@ -117,7 +122,8 @@ def build(
     tasks = tasks.take(np.argsort(position, kind="stable"))
     del position
     only_rank = ranks if isinstance(ranks, int) else None
-    return _assemble(tasks, placement, landing.buffer_sizes, spec, lowered, only_rank)
+    sizes = landing.buffer_sizes
+    return _assemble(tasks, placement, sizes, spec, lowered, only_rank, has_hazards=has_hazards)
 
 
 def _assemble(
@@ -127,6 +133,8 @@ def _assemble(
     spec: PlanSpec,
     lowered: Tables,
     only_rank: int | None,
+    *,
+    has_hazards: bool,
 ) -> Plan:
     """Give tasks in row order their places, lanes, priorities and dependencies."""
     is_message = tasks.op <= Op.RECV
@@ -136,7 +144,12 @@ def _assemble(
     chains = chain_streams(tasks.op, tasks.rank, tasks.peer, tasks.stream)
     edges = join_edges(chains, _ordered_after(tasks))
     reads, writes, patterns = pieces.to_extents(tasks.reads, tasks.writes)
-    n = len(tasks.op)
+    n, accesses = len(tasks.op), (tasks.reads, tasks.writes)
+    deps = (
+        derive_dependencies(tasks.rank, *accesses, placement.node, edges)
+        if has_hazards
+        else without_hazards(n, edges)
+    )
     columns: dict[str, Any] = {name: getattr(tasks, name) for name in _KEPT_COLUMNS}
     return Plan(
         **columns,
@@ -148,7 +161,7 @@ def _assemble(
         duration_ns=np.zeros(n, dtype=np.int64),
         reads=reads,
         writes=writes,
-        deps=derive_dependencies(tasks.rank, tasks.reads, tasks.writes, placement.node, edges),
+        deps=deps,
         patterns=patterns,
         buffer_sizes=buffer_sizes,
         shared_sizes=lowered.shared_sizes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -15,46 +16,54 @@ from collplan.planner.arrays import Bools, Ints
 from collplan.planner.memory import LARGE_BYTES, require_memory
 from collplan.planner.plan.plan import Op
 
+SINGLE: Final = {int, bool, Op}
+"""Types of the entries of columns that have one value for all rows of a step."""
 BYTES_PER_ROW: Final = 250
 """Peak memory of compiling, in bytes per message, local step, or run of chunks of one."""
 
 
 class Column:
-    """A column that grows by arrays or scalars."""
+    """A column that grows by arrays, ranges or single values."""
 
     def __init__(self, dtype: npt.DTypeLike = np.int64) -> None:
         self.dtype = dtype
-        self.parts: list[tuple[Any, int]] = []
+        self.values: list[Any] = []
+        self.sizes: list[int] = []
 
     def add(self, values: Any, n: int) -> None:
         """Add `n` entries: an array of them, relative numbers, or one value for all."""
-        if isinstance(values, int):
-            # Most columns of most steps are alike.
-            if self.parts and isinstance(self.parts[-1][0], int) and self.parts[-1][0] == values:
-                n += self.parts.pop()[1]
-        else:
-            size = size_of(values)
-            assert size == n or np.ndim(values) == 0, f"{size} entries for {n} messages"
-        self.parts.append((values, n))
+        self.values.append(values)
+        self.sizes.append(n)
 
     def array(self) -> npt.NDArray[Any]:
         """Return all entries."""
-        return self.fill(np.empty(self._n_rows, dtype=self.dtype))
+        return self.fill(np.empty(sum(self.sizes), dtype=self.dtype))
+
+    def settle(self, array: npt.NDArray[Any]) -> None:
+        """Keep all entries as one array."""
+        self.values, self.sizes = [array], [len(array)]
 
     def fill(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Write all entries into an array, and return it."""
+        if set(map(type, self.values)) <= SINGLE:
+            # Most columns have one value per step.
+            array[:] = np.repeat(np.array(self.values, dtype=self.dtype), self.sizes)
+            return array
         begin = 0
-        for values, n in self.parts:
+        for values, n in zip(self.values, self.sizes, strict=True):
+            if isinstance(values, range):
+                values = np.arange(values.start, values.stop)
             array[begin : begin + n] = values
             begin += n
         return array
 
     def spread(self) -> Spread:
         """Return all entries, some of which may be relative to positions."""
-        values, offset = np.empty(self._n_rows, dtype=np.int64), np.zeros(self._n_rows, np.int64)
-        is_relative = np.zeros(self._n_rows, dtype=bool)
+        n_rows = sum(self.sizes)
+        values, offset = np.empty(n_rows, dtype=np.int64), np.zeros(n_rows, np.int64)
+        is_relative = np.zeros(n_rows, dtype=bool)
         begin = 0
-        for part, n in self.parts:
+        for part, n in zip(self.values, self.sizes, strict=True):
             rows = slice(begin, begin + n)
             if isinstance(part, Relative):
                 values[rows], is_relative[rows] = part.values, True
@@ -64,10 +73,6 @@ class Column:
                 values[rows] = part
             begin += n
         return Spread(values, offset, is_relative)
-
-    @property
-    def _n_rows(self) -> int:
-        return sum(n for _, n in self.parts)
 
 
 class Runs:
@@ -80,19 +85,20 @@ class Runs:
         self.is_sorted = True
         self.n = 0
 
-    def add(self, where: Where, first_owner: int, n: int, kept: Bools | None) -> int:
+    def add(self, where: Where, first_owner: int, n: int, kept: Ints | None) -> int:
         """Add the runs of `n` steps, of which those in `kept` are numbered from `first_owner`.
 
         Returns how many they are.
         """
         runs = _as_tuple(where)
         self.is_sorted &= len(runs) < 2
-        n_kept = n if kept is None else int(np.count_nonzero(kept))
+        n_kept = n if kept is None else len(kept)
         self.n += n_kept * len(runs)
+        owners = range(first_owner, first_owner + n_kept)
         for run in runs:
-            self.columns["owner"].add(np.arange(first_owner, first_owner + n_kept), n_kept)
-            for name in self.FIELDS[1:]:
-                self.columns[name].add(_kept(getattr(run, name), kept), n_kept)
+            entries = owners, *(_kept(value, n, kept) for value in _fields_of(run))
+            for column, values in zip(self.columns.values(), entries, strict=True):
+                column.add(values, n_kept)
         return n_kept * len(runs)
 
     def array(self) -> Ints:
@@ -101,6 +107,16 @@ class Runs:
         for row, column in zip(array, self.columns.values(), strict=True):
             column.fill(row)
         return array if self.is_sorted else array[:, np.argsort(array[0], kind="stable")]
+
+    def settle(self) -> None:
+        """Keep every column as one array, owners ascending."""
+        for column, array in zip(self.columns.values(), self.array(), strict=True):
+            column.settle(array)
+        self.is_sorted = True
+
+
+_fields_of = attrgetter(*Runs.FIELDS[1:])
+"""Function that returns the fields of chunks that are columns of runs."""
 
 
 IN_ORDER: Final = 2
@@ -148,30 +164,30 @@ class Steps:
             arrays = {name: np.tile(array, n_groups) for name, array in arrays.items()}
         return arrays
 
+    def settle(self) -> None:
+        """Keep every column as one array, for steps that many programs take."""
+        for column in self.columns.values():
+            column.settle(column.array())
+        for runs in self.runs.values():
+            runs.settle()
+
     def add(self, only: Bools | None, values: dict[str, Any], runs: dict[str, Where]) -> int:
         """Add a row for every position of the ends, but none without a position in `only`.
 
         Returns the number of rows and runs that were added.
         """
+        ends = [values[end] for end in self.ends]
+        n = n_kept = max(map(size_of, ends))
         kept = None
-        if only is not None:
+        if only is not None and n:
             # Most steps concern no position that is kept.
-            kept = only[values[self.ends[0]]]
-            for end in self.ends[1:]:
-                kept = kept | only[values[end]]
-            if not kept.any():
-                return 0
-        sizes = [size_of(values[end]) for end in self.ends]
-        n = n_kept = max(sizes)
-        if kept is not None or min(sizes) < n:
-            values |= {end: np.broadcast_to(values[end], n) for end in self.ends}
-        if kept is not None:
-            kept = np.broadcast_to(kept, n)
-            n_kept = int(np.count_nonzero(kept))
+            is_kept = only[ends[0]] if len(ends) == 1 else only[ends[0]] | only[ends[1]]
+            kept = np.atleast_1d(is_kept).nonzero()[0]
+            n_kept, kept = len(kept), None if len(kept) == n else kept
         if n_kept == 0:
             return 0
         for name, value in values.items():
-            self.columns[name].add(_kept(value, kept), n_kept)
+            self.columns[name].add(_kept(value, n, kept), n_kept)
         n_added = n_kept
         for name, where in runs.items():
             n_added += self.runs[name].add(where, self.n, n, kept)
@@ -234,8 +250,13 @@ def size_of(values: Any) -> int:
     return values.motion.step if isinstance(values, Relative) else getattr(values, "size", 1)
 
 
-def _kept(value: Any, kept: Bools | None) -> Any:
-    return value if kept is None or np.ndim(value) == 0 else value[kept]
+def _kept(value: Any, n: int, kept: Ints | None) -> Any:
+    """Return which of `n` entries are kept; one value for all stays as it is."""
+    if isinstance(value, int):
+        return value
+    size = size_of(value)
+    assert size in (1, n), f"{size} entries for {n} steps"
+    return value if kept is None or size < n or value.ndim == 0 else value[kept]
 
 
 def _as_tuple(where: Where) -> tuple[Chunks, ...]:

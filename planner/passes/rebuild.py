@@ -36,6 +36,13 @@ def rebuild(
     return pieces.with_pieces(plan, reads, writes, **changes)
 
 
+def with_hazards(plan: Plan) -> Plan:
+    """Return a plan that was built without hazards with all dependencies."""
+    edges = stated_edges(plan)
+    deps = derive_dependencies(plan.rank, *pieces.pieces_of(plan), plan.rank_node, edges)
+    return plan.replace(deps=deps)
+
+
 def become_copies(columns: dict[str, Ints], is_copy: Bools) -> None:
     """Turn tasks into copies, in place: they have no message any more."""
     columns["op"] = np.where(is_copy, Op.COPY, columns["op"])

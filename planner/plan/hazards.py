@@ -146,10 +146,20 @@ def derive_dependencies(
     intents : (before, after, kind), optional
         Edges that state scheduling intent and are kept as they are.
     """
-    indptr, before = _hazards(owner, reads, writes, rank_node)
+    return _with_intents(*_hazards(owner, reads, writes, rank_node), intents)
+
+
+def without_hazards(n_tasks: int, intents: Edges) -> Dependencies:
+    """Return the stated edges alone, for a plan whose hazards are derived later."""
+    nothing = np.zeros(0, dtype=np.int32)
+    return _with_intents(np.zeros(n_tasks + 1, dtype=np.int32), nothing, intents)
+
+
+def _with_intents(indptr: Ints, before: Ints, intents: Edges | None) -> Dependencies:
+    """Return hazards and stated edges together."""
     if intents is None or not len(intents[0]):
         return Dependencies(indptr, before, np.zeros(len(before), dtype=np.int8))
-    n = len(owner)
+    n = len(indptr) - 1
     after = np.concatenate((csr.row_numbers(indptr), intents[1]))
     before = np.concatenate((before, intents[0]))
     kind = np.concatenate((np.zeros(len(before) - len(intents[0]), np.int8), intents[2] | INTENT))

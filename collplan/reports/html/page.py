@@ -27,7 +27,8 @@ from collplan.reports.output import format_bytes, format_seconds
 from collplan.reports.recording import Recording
 from collplan.reports.words import explain
 from collplan.select.auto import resolve
-from collplan.select.compared import Comparison, bytes_of
+from collplan.select.compared import Comparison
+from collplan.select.entries import bytes_of
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
 

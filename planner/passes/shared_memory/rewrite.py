@@ -25,7 +25,7 @@ from collplan.planner.plan.plan import COLUMNS, NONE, Buffer, Op, Plan
 from collplan.planner.plan.ragged import INTENT
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges
 
-ROWS_AT_ONCE: Final = 1 << 14
+ROWS_AT_ONCE: Final = 1 << 17
 """Rows of a program from which on its nodes are rewritten apart."""
 
 
@@ -56,10 +56,13 @@ def share_messages(program: Program, is_shared: Bools) -> Plan:
 
 
 def _rows_of_nodes(program: Program) -> Iterator[Ints]:
-    """Yield the rows of all nodes, some nodes at a time, whose data a processor's cache may hold.
+    """Yield the rows of all nodes; of a large program some nodes at a time, to save memory.
 
     Nodes share nothing with each other, so each is rewritten as if it were alone.
     """
+    if len(program) <= ROWS_AT_ONCE:
+        yield np.arange(len(program))
+        return
     node = program.plan.rank_node[program.columns["rank"]]
     by_node = np.argsort(node, kind="stable")
     ends = np.cumsum(np.bincount(node, minlength=program.plan.n_nodes))
@@ -99,14 +102,7 @@ class _Rewritten:
 
 def _joined(program: Program, parts: Sequence[_Rewritten]) -> Plan:
     """Return the plan of all nodes, its tasks in the program's order."""
-    order = np.argsort(np.concatenate([part.row for part in parts]), kind="stable")
-    columns = {
-        name: np.concatenate([part.columns[name] for part in parts])[order] for name in COLUMNS
-    }
-    read = pieces.stack([part.read for part in parts]).take(order)
-    written = pieces.stack([part.written for part in parts]).take(order)
-    intents = stack_edges([part.intents for part in parts], [len(part.row) for part in parts])
-    intents = move_edges(intents, places(order, len(order)))
+    columns, read, written, intents = _in_order(parts)
     chains = chain_streams(*(columns[name] for name in ("op", "rank", "peer", "stream")))
     edges = join_edges(chains, intents)
     plan = program.plan
@@ -128,6 +124,21 @@ def _joined(program: Program, parts: Sequence[_Rewritten]) -> Plan:
         mirrors=mirrors,
         foreign=None,
     )
+
+
+def _in_order(parts: Sequence[_Rewritten]) -> tuple[dict[str, Ints], Pieces, Pieces, Edges]:
+    """Return the columns, reads, writes and stated edges of all parts' tasks in order."""
+    if len(parts) == 1:
+        only = parts[0]
+        return only.columns, only.read, only.written, only.intents
+    order = np.argsort(np.concatenate([part.row for part in parts]), kind="stable")
+    columns = {
+        name: np.concatenate([part.columns[name] for part in parts])[order] for name in COLUMNS
+    }
+    read = pieces.stack([part.read for part in parts]).take(order)
+    written = pieces.stack([part.written for part in parts]).take(order)
+    intents = stack_edges([part.intents for part in parts], [len(part.row) for part in parts])
+    return columns, read, written, move_edges(intents, places(order, len(order)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,10 +266,12 @@ def _rewrite(program: Program, is_shared: Bools, rows: Ints) -> _Rewritten:
     written = _pieces(writes, traffic.atoms, scratch, room, slot, np.zeros_like(reduces))
     # Nodes without shared messages keep their tasks: one cannot see from there
     # whether others share.
-    number = np.where(shares[columns["rank"]], np.arange(len(row)), len(row) + row)
-    written = pieces.stack((written, program.writes)).take(number)
-    number[np.isin(row, traffic.signals)] = len(row) + len(program)
-    read = pieces.stack((read, program.reads, _LOOK)).take(number)
+    is_new = shares[columns["rank"]]
+    if len(traffic.signals) or not is_new.all():
+        number = np.where(is_new, np.arange(len(row)), len(row) + row)
+        written = pieces.stack((written, program.writes)).take(number)
+        number[np.isin(row, traffic.signals)] = len(row) + len(program)
+        read = pieces.stack((read, program.reads, _LOOK)).take(number)
     return _Rewritten(rows[row], columns, read, written, _intents(traffic, row), shares, room)
 
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from collplan.cli.workers import WORTH_A_POOL, _are_worth_a_pool
 from collplan.own_algorithms import FILES
+from collplan.planner.arrays.jit import Kernel
 from command_line import CommandLine
 
 OWN = """
@@ -92,3 +94,15 @@ def test_a_scheduler_without_workers_is_said(collplan: CommandLine) -> None:
     with LocalCluster(n_workers=0, dashboard_address=":0") as cluster:
         error = collplan("compare", spec, "--dask", cluster.scheduler_address).error()
     assert "has no workers; start some, as with 'dask worker tcp://" in error
+
+
+@pytest.mark.parametrize(("n_plans", "expected"), [(0, False), (WORTH_A_POOL, True)])
+def test_numba_is_not_imported_to_see_that_processes_pay(
+    n_plans: int, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only in between does it matter whether the simulator has to be compiled."""
+    monkeypatch.setattr(Kernel, "has_code", property(lambda _: pytest.fail("imports numba")))
+    assert _are_worth_a_pool(n_plans) is expected
+    for has_code in (False, True):
+        monkeypatch.setattr(Kernel, "has_code", property(lambda _, found=has_code: found))
+        assert _are_worth_a_pool(WORTH_A_POOL // 2) is not has_code

@@ -149,3 +149,33 @@ def test_ranks_of_a_large_machine_share_a_vector_evenly(
         with monkeypatch.context() as patch:
             patch.setattr(estimates, "FEW_RANKS", 8)
             assert with_even_count(spec) == spec.with_count(expected)
+
+
+def test_whether_a_plan_folds_is_known_from_other_even_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So the effort is as if nothing were known; counts that are not even are looked at alone."""
+    looked = []
+    n_copies = estimates._n_copies
+    monkeypatch.setattr(estimates, "FEW_RANKS", 8)
+    monkeypatch.setattr(estimates, "_n_copies", lambda *a: looked.append(a) or n_copies(*a))
+    machine = {"nodes": 6, "ranks_per_node": 4, "lanes": 2}
+    collective = {"kind": "allreduce", "count": 1}
+    first = PlanSpec.model_validate({"machine": machine, "collective": collective})
+    efforts, n_answers = set(), 0
+    for form in all_forms(first):
+        structures = Structures()
+        for count in (4_800, 2_400, 480, 101, 24):
+            spec = form.of(first.with_count(count))
+            try:
+                (found,) = estimate(spec, structures=structures)
+            except AlgorithmError:
+                continue
+            n_answers += 1
+            n_looked = len(looked)
+            (alone,) = estimate(spec)
+            del looked[n_looked:]
+            assert found.effort == alone.effort, (form.name, count)
+            efforts.add(alone.effort < alone.n_tasks)
+    assert efforts == {False, True}
+    assert n_answers / 5 < len(looked) < n_answers

@@ -68,3 +68,18 @@ def test_the_rows_are_those_of_the_rounds_of_all_positions(algorithm: Algorithm)
                 shown = np.isin(np.arange(size), kept)
                 assert_same(own, collect(algorithm.steps(group_of(algorithm, size)), shown))
     assert bool(found) == (f"{algorithm.kind}/{algorithm.name}" in RELATIVE)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: f"{a.kind}/{a.name}")
+def test_settled_steps_are_the_same(algorithm: Algorithm) -> None:
+    """Runs of chunks come by step, those of one step together."""
+    for size in (1, 4, 8):
+        if algorithm.refusal(size, True, True) is None:
+            grown, settled = (collect(algorithm.steps(group_of(algorithm, size))) for _ in "12")
+            for steps in settled.tables:
+                steps.settle()
+            assert_same(settled, grown)
+            for steps in settled.tables:
+                for runs in steps.runs.values():
+                    owner = runs.columns["owner"].array()
+                    assert (np.diff(owner) >= 0).all()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -24,9 +24,10 @@ from collplan.planner.formats.goal import write_goal
 from collplan.planner.formats.npz import load, save
 from collplan.planner.formats.text import to_text
 from collplan.planner.metrics import measure
+from collplan.planner.passes.shared_memory import rewrite
 from collplan.planner.passes.shared_memory.share import share
 from collplan.planner.plan.format_check import check_format
-from collplan.planner.plan.plan import Buffer, Op
+from collplan.planner.plan.plan import COLUMNS, Buffer, Op
 from collplan.planner.plan.ragged import INTENT, Dependencies
 from collplan.planner.plan.rank_program import restrict
 from collplan.planner.verify import verify
@@ -97,6 +98,46 @@ def test_decomposed(machine, decomposition, kind):
         if machine == "any order" and kind in ("scan", "exscan"):
             continue
         check(shared(kind, "auto", machine, decomposition=decomposition, **call), seed)
+
+
+def assert_same_tasks(one: Plan, other: Plan) -> None:
+    """All columns, accesses and dependencies are equal."""
+    for name in COLUMNS:
+        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+    for name in ("reads", "writes", "deps"):
+        for field in fields(getattr(one, name)):
+            mine, theirs = (getattr(getattr(plan, name), field.name) for plan in (one, other))
+            assert np.array_equal(mine, theirs), f"{name}.{field.name}"
+    for name in ("patterns", "buffer_sizes", "shared_sizes", "mirrors"):
+        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+
+
+def test_ranks_alone_on_their_nodes_have_no_memory_to_share():
+    """Their plan is that of messages, with all that its tasks wait for."""
+    machine = {"nodes": 4}
+    plans = [
+        compile_plan(shared("allreduce", "ring", machine, transport, count=9))
+        for transport in ("messages", "shared")
+    ]
+    assert (plans[0].deps.kind == 0).any()
+    assert_same_tasks(*plans)
+    verify(plans[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nodes_are_rewritten_alike_together_and_apart(kind, monkeypatch):
+    specs = [
+        shared(kind, "auto", machine, decomposition=decomposition, count=7)
+        for machine in ("1,3,2", "3x4")
+        for decomposition in ("hierarchical", "full_lane")
+    ]
+    together = [compile_plan(spec) for spec in specs]
+    monkeypatch.setattr(rewrite, "ROWS_AT_ONCE", 1)
+    calls, rewrite_some = [], rewrite._rewrite
+    monkeypatch.setattr(rewrite, "_rewrite", lambda *a: calls.append(a) or rewrite_some(*a))
+    for spec, plan in zip(specs, together, strict=True):
+        assert_same_tasks(plan, compile_plan(spec))
+    assert len(calls) > len(specs)
 
 
 SEGMENT = {"name": "segment", "max_bytes": 16}
