@@ -213,8 +213,8 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
     # Node 0, and those onto which motions may map it first.
     nodes = [0, *(1 << bit for bit in range((spec.machine.nodes - 1).bit_length()))]
     only = np.flatnonzero(np.isin(Placement.of(spec.machine).node, nodes))
-    sketched = draft(spec, only_ranks=only)
-    blueprint, choices = run_blueprint_passes(sketched, spec.passes, unchanged)
+    drafted = draft(spec, only_ranks=only)
+    blueprint, choices = run_blueprint_passes(drafted, spec.passes, unchanged)
     program = program_of(blueprint)
     folding = folding_of(program)
     motion = folding.motion
@@ -222,13 +222,12 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
         raise AsymmetricError("fold: a phase divides a vector whose chunks move in another phase")
     of_node, of_all = _split_passes(choices)
 
-    def programs(node: int) -> Plan:
+    def programs(node: int, unchanged: list[PassChoice] | None = None) -> Plan:
         ranks = range(node * motion.step, (node + 1) * motion.step)
         plan = _transported(program, ranks, is_proved=False)
-        seen = unchanged if node == 0 else None
-        return fold(run_passes(plan, of_node, is_proved=False, idle=seen), folding)
+        return fold(run_passes(plan, of_node, is_proved=False, idle=unchanged), folding)
 
-    plan = programs(0)
+    plan = programs(0, unchanged)
     if len(program.parts) > 1:
         # Each component is symmetric by itself; here it is seen that they are together.
         for node in motion.generators:
