@@ -229,7 +229,7 @@ class Costs:
 
     @cached_property
     def _through_per_byte(self) -> Floats:
-        """How long a byte of every message takes from end to end."""
+        """Nanoseconds that a byte of every message takes from end to end."""
         both: Floats = np.where(
             self.crosses,
             np.maximum(self.per_byte, self.core_per_byte),
