@@ -14,7 +14,7 @@ this one, rows are in an order in which the messages of all ranks can run one af
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -65,15 +65,27 @@ def _first_phase(phases: list[Phase], own: Sequence[Phase]) -> int:
     return len(phases) - len(bare)
 
 
+@dataclass(frozen=True, slots=True)
 class _Place:
-    """The place of a slice in the vector, in scratch, among the rounds and among the phases."""
+    """The place of a slice in the vector, in scratch, among the rounds and among the phases.
 
-    def __init__(self, number: int, n_slices: int, first: int, scratch: Ints, phase: int) -> None:
-        self.number = number
-        self.n_slices = n_slices
-        self.first = first
-        self.scratch = scratch
-        self.phase = phase
+    Parameters
+    ----------
+    number, n_slices : int
+        Which slice it is, and of how many.
+    first : int
+        Its first element in the vector.
+    scratch : ndarray, shape (n_ranks,)
+        Where its scratch space begins on every rank, in elements.
+    phase : int
+        The number of its first phase.
+    """
+
+    number: int
+    n_slices: int
+    first: int
+    scratch: Ints
+    phase: int
 
     def messages(self, table: MessageTable) -> MessageTable:
         """Return the messages of the slice, in their place."""
