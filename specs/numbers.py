@@ -185,7 +185,7 @@ def parse_rate(value: object) -> int:
             f"{show_value(value)} is {float(bits):g} bit/s; give a whole number of bits per second"
         )
     if not 0 <= bits <= MAX_RATE:
-        raise ValueError(f"{show_value(value)} is out of range; give 0 to {MAX_RATE} bit/s")
+        raise ValueError(f"{show_value(value)} is out of range; give 1 to {MAX_RATE} bit/s")
     return int(bits)
 
 
