@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -12,7 +13,7 @@ from collplan.specs.errors import SpecError
 
 
 def test_a_function_is_registered_by_its_kind() -> None:
-    halves = ByKind("nobody halves {}")
+    halves = ByKind[Callable[[int], int]]("nobody halves {}")
 
     @halves("bcast")
     def half(number: int) -> int:
@@ -23,7 +24,7 @@ def test_a_function_is_registered_by_its_kind() -> None:
 
 
 def test_a_kind_without_a_function_is_named() -> None:
-    with pytest.raises(SpecError, match="collective.kind: nobody halves scan"):
+    with pytest.raises(SpecError, match=r"collective\.kind: nobody halves scan"):
         ByKind("nobody halves {}")["scan"]
 
 
