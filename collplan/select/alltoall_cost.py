@@ -12,10 +12,10 @@ from functools import cached_property
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Ints, csr
+from collplan.planner.arrays import Bools, Floats, Ints, csr
 from collplan.planner.blueprint.exchange import Exchange
 from collplan.planner.lowering.build import Placement
-from collplan.select.costs import Floats, Wire
+from collplan.select.wire import Wire
 from collplan.specs import Machine
 
 MATCHING = 0.6

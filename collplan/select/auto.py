@@ -28,7 +28,7 @@ from collplan.select.candidates import (
     segmented,
     sliced,
 )
-from collplan.select.costs import Slices
+from collplan.select.cuts import Slices
 from collplan.select.shapes import has_like_shares
 from collplan.specs import AlgorithmChoice, Decomposition, PlanSpec
 from collplan.specs.named_option import Algorithms

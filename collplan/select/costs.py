@@ -8,18 +8,17 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from collplan.planner.arrays import Bools, Ints, csr
+from collplan.planner.arrays import Bools, Floats, Ints, csr
 from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.tables import LocalTable, MessageTable, Tables
 from collplan.planner.plan.pieces import Pieces, is_constant
 from collplan.planner.plan.plan import Buffer, Op
 from collplan.planner.topology import fabric_of
 from collplan.planner.topology.link_loads import LinkLoads
+from collplan.select.cuts import Cut, longest_pieces, pieces
+from collplan.select.wire import Wire
 from collplan.specs import Machine, Network
-
-Floats = npt.NDArray[np.float64]
 
 PART: Final = 0.5
 SHARED_PART: Final = 1.0
@@ -30,28 +29,6 @@ SPAN: Final = 1 << 40
 """More elements than any buffer has."""
 WINDOW: Final = 0.75
 """Latencies that each further segment waits for, since few requests are in flight."""
-
-
-@dataclass(frozen=True)
-class Slices:
-    """Slices into which a vector is cut, and so each of its messages.
-
-    Parameters
-    ----------
-    number : int
-    crossing_bytes : float
-        The longest message of a slice between nodes.
-    """
-
-    number: int
-    crossing_bytes: float = 0.0
-
-    def __str__(self) -> str:
-        return f"{self.number} slices"
-
-
-Cut = int | Slices | None
-"""The bytes of segments, or the slices, into which messages are cut; None for neither."""
 
 
 @dataclass(eq=False)
@@ -448,97 +425,3 @@ def _pairs_per_adapter(source: Ints, dest: Ints, machine: Machine) -> int:
     pairs = np.unique(source * machine.n_ranks + dest) // machine.n_ranks
     node = Placement.of(machine).node
     return -(-int(np.bincount(node[pairs], minlength=1).max()) // machine.n_lanes)
-
-
-def pieces(n_bytes: Ints | Floats, cut: Cut) -> Floats:
-    """Return into how many pieces messages or steps are cut."""
-    if isinstance(cut, Slices):
-        return np.full(len(n_bytes), float(cut.number))
-    return np.ones(len(n_bytes)) if cut is None else np.maximum(1.0, -(-n_bytes // cut))
-
-
-def longest_pieces(n_bytes: Ints | Floats, cut: Cut) -> Ints | Floats:
-    """Return the bytes of the longest piece of each message."""
-    if isinstance(cut, Slices):
-        return n_bytes / cut.number
-    return n_bytes if cut is None else np.minimum(n_bytes, cut)
-
-
-@dataclass(frozen=True)
-class Wire:
-    """Costs of messages between nodes on a network whose adapters cache queue pairs.
-
-    Parameters
-    ----------
-    network : Network
-    n_pairs : int
-        Pairs of ranks that talk over the busiest adapter.
-    """
-
-    network: Network
-    n_pairs: int = 0
-
-    @property
-    def latency_ns(self) -> float:
-        """Latency of a message: o + L, and reading its queue pair."""
-        link = self.network.network
-        return link.o_ns + link.L_ns + self.read_ns
-
-    @property
-    def burst_ns(self) -> float:
-        """Time of an idle lane's first bytes, which pass at once."""
-        return self.network.burst_bytes * self.network.network.G_ns_per_byte
-
-    def core_ns(self, n_bytes: Floats) -> Floats:
-        """Return how long a message keeps the core at either end, whoever moves its bytes."""
-        link = self.network.network
-        works = link.o_ns + np.maximum(n_bytes - 1, 0) * link.O_ns_per_byte
-        return np.asarray(works + self.packets_ns(n_bytes))
-
-    def packets_ns(self, n_bytes: Floats | Ints) -> Floats:
-        """Return how long further packets keep the core at either end, if it makes them."""
-        nic = self.network.nic
-        if nic is None or nic.transport != "ud":
-            return np.zeros(len(n_bytes))
-        return np.asarray((np.maximum(1, np.ceil(n_bytes / nic.packet_bytes)) - 1) * nic.packet_ns)
-
-    def arrival_ns(self, n_bytes: Floats, slowness: Floats | float = 1.0) -> Floats:
-        """Return how long a message keeps the core that receives it, on a lane as of `lane_ns`."""
-        link, works = self.network.network, self.core_ns(n_bytes)
-        if link.offload:
-            return works
-        per_byte = link.G_ns_per_byte * slowness
-        return np.maximum(works, link.o_ns + np.maximum(n_bytes - 1, 0) * per_byte)
-
-    def lane_ns(self, n_bytes: Floats, slowness: Floats | float = 1.0) -> Floats:
-        """Return how long a message keeps a lane at either end.
-
-        On one that is `slowness` times as slow as the fastest, its bytes take as many times as
-        long.
-        """
-        link = self.network.network
-        per_byte = link.G_ns_per_byte * slowness
-        return np.asarray(link.g_ns + np.maximum(n_bytes - 1, 0) * per_byte)
-
-    @property
-    def reading_ns(self) -> float:
-        """Time for which a message's queue pair occupies the sending lane."""
-        nic = self.network.nic
-        return 0.0 if nic is None else self.read_ns / nic.reads_at_once
-
-    def asking_ns(self, n_bytes: Floats | Ints) -> Floats:
-        """Return how long a message above the eager limit asks before it sets out."""
-        link = self.network.network
-        asks = self.network.handshake & (n_bytes > self.network.eager_limit_bytes)
-        return np.asarray(np.where(asks, 2 * (link.o_ns + link.L_ns), 0.0))
-
-    @property
-    def read_ns(self) -> float:
-        """Return how long an adapter reads a message's queue pair, if it does not hold it."""
-        nic = self.network.nic
-        if nic is None:
-            return 0.0
-        if nic.transport == "dc":
-            return nic.reconnect_ns
-        is_missing = nic.transport == "rc" and self.n_pairs > nic.connections
-        return nic.miss_ns if is_missing else 0.0

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from collplan.planner.arrays import Bools, Ints, csr
+from collplan.planner.arrays import Bools, Floats, Ints, csr
 from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.blueprint.exchange import exchange_of
 from collplan.planner.blueprint.groups import Groups
@@ -23,10 +22,10 @@ from collplan.planner.lowering.stated import Stated
 from collplan.planner.lowering.tables import Tables
 from collplan.planner.passes import run_blueprint_passes
 from collplan.planner.passes.coalescing.coalesce_requests import coalesce_table
-from collplan.planner.passes.slice_vector import DEFAULT_SLICES, SLICE_VECTOR
 from collplan.planner.plan.phases import is_inside
-from collplan.select.costs import Costs, Cut, Slices
-from collplan.specs import Link, Machine, PassChoice, PlanSpec, parse_bytes
+from collplan.select.costs import Costs
+from collplan.select.cuts import Cut, Slices, own_segment, whole_elements, without_slices
+from collplan.specs import Link, Machine, PassChoice, PlanSpec
 
 SLACK: Final = 1 - 1e-9
 """Sums of the same floats in another order may differ in their last digits."""
@@ -211,7 +210,7 @@ def estimate(
     AlgorithmError
         If an algorithm cannot serve, or the decomposition is refused.
     """
-    wanted, own_slices = _without_slices(priced_spec(spec))
+    wanted, own_slices = without_slices(priced_spec(spec))
     spec, ranks = with_even_count(wanted), _sample(wanted)
     program, remaining = _program_of(spec, ranks)
     identity, least = _identity(spec, program), 2 * program.least_messages
@@ -226,29 +225,14 @@ def estimate(
     structure = structures.find(program, ranks, remaining)
     costs, least_costs = structure.costs_at(spec, _shared_phases(spec, program), ranks)
     found, cuts = [], _cuts(segments, costs, spec, are_sliced=are_sliced)
-    for cut in [own_slices or _own_segment(spec)] if remaining or own_slices else cuts:
-        n_tasks = n_rough + costs.n_tasks(size := _whole_elements(cut, spec.collective.itemsize))
+    for cut in [own_slices or own_segment(spec)] if remaining or own_slices else cuts:
+        n_tasks = n_rough + costs.n_tasks(size := whole_elements(cut, spec.collective.itemsize))
         ns = _price_ns(costs, least_costs, size, rough_ns) if n_tasks <= most else (0.0, 0.0)
         seconds = ns[0] * 1e-9, ns[1] * _sure_part(wanted, spec) * 1e-9 * SLACK
         effort = (max(n_tasks, least) + costs.effort_of_parts) // (1 if cut else alike)
         effort += spec.machine.n_ranks
         found.append(Estimate(cut, *seconds, n_tasks, effort, f"{identity} {cut or ''}"))
     return tuple(found)
-
-
-def _whole_elements(cut: Cut, itemsize: int) -> Cut:
-    """Return how messages are cut if segments have whole elements, at least one."""
-    return max(1, cut // itemsize) * itemsize if isinstance(cut, int) else cut
-
-
-def _without_slices(spec: PlanSpec) -> tuple[PlanSpec, Slices | None]:
-    """Return a spec without the pass that slices its vector, and the slices."""
-    for choice in spec.passes:
-        number = choice.options.get("slices", DEFAULT_SLICES)
-        if choice.name == SLICE_VECTOR and isinstance(number, int) and spec.collective.count:
-            passes = tuple(one for one in spec.passes if one is not choice)
-            return spec.replace(passes=passes), Slices(min(number, spec.collective.count))
-    return spec, None
 
 
 def _cuts(segments: Sequence[int], costs: Costs, spec: PlanSpec, *, are_sliced: bool) -> list[Cut]:
@@ -279,9 +263,7 @@ def _program_of(
     return program_of(blueprint), remaining
 
 
-def _price_ns(
-    costs: Costs, least_costs: Costs, cut: Cut, rough_ns: npt.NDArray[np.float64]
-) -> tuple[float, float]:
+def _price_ns(costs: Costs, least_costs: Costs, cut: Cut, rough_ns: Floats) -> tuple[float, float]:
     """Return the price of messages that are cut and of rough parts, and a lower bound."""
     busiest_ns = least_costs.busiest_ns(cut)
     bound_ns = max(float(rough_ns[:, 0].max()), busiest_ns)
@@ -399,9 +381,7 @@ def _shared_phases(spec: PlanSpec, program: Program) -> Bools:
     )
 
 
-def _rough(
-    parts: Sequence[Stated], spec: PlanSpec, ranks: Sequence[int]
-) -> tuple[int, npt.NDArray[np.float64]]:
+def _rough(parts: Sequence[Stated], spec: PlanSpec, ranks: Sequence[int]) -> tuple[int, Floats]:
     """Return the tasks of large parts, and per part what it takes at least, and about."""
     if not parts:
         return 0, np.zeros((1, 2))
@@ -483,15 +463,6 @@ def _most_crossing(groups: Groups, machine: Machine) -> int:
 def _ns_per_byte(link: Link) -> float:
     """Return how long a byte keeps its sender busy at least."""
     return max(link.O_ns_per_byte, 0.0 if link.offload else link.G_ns_per_byte)
-
-
-def _own_segment(spec: PlanSpec) -> int | None:
-    """Return the bytes of the segments a spec's passes cut, None where they cut none."""
-    given = [c.options.get("max_bytes") for c in spec.passes if c.name == "segment"]
-    try:
-        return min((parse_bytes(size) for size in given if size is not None), default=None) or None
-    except ValueError:
-        return None  # the pass itself says what is wrong
 
 
 def _identity(spec: PlanSpec, program: Program) -> str:
