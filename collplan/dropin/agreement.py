@@ -129,12 +129,10 @@ class Meetings:
 def _watch_others(call: CollectiveCall, kept: Collection[Route], seen_s: float) -> float:
     """Raise an error if other ranks run an earlier plan instead of coming to the meeting.
 
+    Other parameters are those of `check`.
+
     Parameters
     ----------
-    call : CollectiveCall
-        Call of this rank.
-    kept : collection of Route
-        Routes with plans on the communicator.
     seen_s : float
         Clock time at which messages of such a plan were first seen; 0 for never.
 

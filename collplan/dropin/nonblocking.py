@@ -421,15 +421,10 @@ class NonBlockingPlans(PlanCache):
     def run(
         self, route: Route, sent_at: int, received_at: int, given: Any, staged: Staged | None = None
     ) -> MPI.Request:
-        """Start the program of a route on buffers that it can use directly.
+        """Start the program of a route; other parameters are those of `PlanCache.run`.
 
         Parameters
         ----------
-        route : Route
-        sent_at, received_at : int
-            Addresses of the send and receive buffers.
-        given : object
-            Arguments of the call, which are kept until the program ends.
         staged : Staged, optional
             Copies of buffers, if the addresses are theirs.
         """

@@ -41,9 +41,8 @@ def main(table: str, forced: str, imports: str, program: str, *arguments: str) -
     root = str(Path(__file__).parents[2])
     if root not in sys.path:
         sys.path.insert(0, root)
-    from collplan.executors.mpi.launch.launcher import launcher_rank
     from collplan.executors.mpi.launch.standard_input import take_input
-    from collplan.preload.running import become
+    from collplan.preload.running import become, say_once
     from collplan.specs.errors import CollplanError
 
     if imports:
@@ -54,8 +53,7 @@ def main(table: str, forced: str, imports: str, program: str, *arguments: str) -
     try:
         become(Path(program), list(arguments), Path(table), force=forced == FORCED)
     except CollplanError as error:
-        if launcher_rank() == 0:
-            sys.stderr.write(f"collplan: error: {error}\n")
+        say_once(f"error: {error}")
         sys.exit(BAD_INPUT)
 
 

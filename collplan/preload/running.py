@@ -47,7 +47,7 @@ def become(program: Path, arguments: list[str], table: Path, *, force: bool) -> 
     try:
         environment |= preload_environment(table, force=force)
     except CollplanError as error:
-        _say_once(f"{error}; all collectives are native")
+        say_once(f"{error}; all collectives are native")
     _end_with_launcher()
     # Python ignores it, and who is started inherits that.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -101,7 +101,8 @@ def preload_environment(table: Path, *, force: bool) -> dict[str, str]:
     }
 
 
-def _say_once(text: str) -> None:
+def say_once(text: str) -> None:
+    """Write a line to standard error on rank 0, as the error is the same on all ranks."""
     from collplan.executors.mpi.launch.launcher import launcher_rank
 
     if launcher_rank() == 0:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from collplan.planner.lowering.tables import LocalTable, MessageTable, Tables
 from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Buffer
+
+Table = TypeVar("Table", MessageTable, LocalTable)
 
 
 def join_slices(tables: Sequence[Tables], lengths: Sequence[int]) -> Tables:
@@ -39,8 +42,10 @@ def join_slices(tables: Sequence[Tables], lengths: Sequence[int]) -> Tables:
     first, scratch = 0, np.zeros_like(tables[0].scratch_sizes)
     for number, (own, length) in enumerate(zip(tables, lengths, strict=True)):
         place = _Place(number, len(tables), first, scratch, _first_phase(phases, own.phases))
-        messages.append(place.messages(own.messages))
-        steps.append(place.steps(own.steps))
+        sent, done = own.messages, own.steps
+        at_dest = {"write": sent.dest, "combine": sent.dest}
+        messages.append(place.placed(sent, read=sent.source, **at_dest))
+        steps.append(place.placed(done, read=done.rank, write=done.rank))
         first, scratch = first + length, scratch + own.scratch_sizes
     messages_of_all, steps_of_all = MessageTable.stack(messages), LocalTable.stack(steps)
     return Tables(
@@ -87,26 +92,19 @@ class _Place:
     scratch: Ints
     phase: int
 
-    def messages(self, table: MessageTable) -> MessageTable:
-        """Return the messages of the slice, in their place."""
-        return replace(
-            table,
-            phase=table.phase + np.int16(self.phase),
-            round=self._round(table.round),
-            read=self._moved(table.read, table.source),
-            write=self._moved(table.write, table.dest),
-            combine=self._moved(table.combine, table.dest),
-        )
+    def placed(self, table: Table, **ranks: Ints) -> Table:
+        """Return the slice's messages or local steps, in their place.
 
-    def steps(self, table: LocalTable) -> LocalTable:
-        """Return the local steps of the slice, in their place."""
-        return replace(
-            table,
-            phase=table.phase + np.int16(self.phase),
-            round=self._round(table.round),
-            read=self._moved(table.read, table.rank),
-            write=self._moved(table.write, table.rank),
-        )
+        Parameters
+        ----------
+        table : MessageTable or LocalTable
+            Those of the slice as of a vector of its own.
+        **ranks : ndarray, shape (n_rows,)
+            For each column of pieces, such as `read`, the rank whose memory it is in.
+        """
+        pieces = {name: self._moved(getattr(table, name), rank) for name, rank in ranks.items()}
+        phase = table.phase + np.int16(self.phase)
+        return replace(table, phase=phase, round=self._round(table.round), **pieces)
 
     def _round(self, rounds: Ints) -> Ints:
         return np.asarray((rounds + self.number) * self.n_slices + self.number)
