@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -102,9 +102,11 @@ class _Place:
         **ranks : ndarray, shape (n_rows,)
             For each column of pieces, such as `read`, the rank whose memory it is in.
         """
-        pieces = {name: self._moved(getattr(table, name), rank) for name, rank in ranks.items()}
+        moved: dict[str, Any] = {
+            name: self._moved(getattr(table, name), rank) for name, rank in ranks.items()
+        }
         phase = table.phase + np.int16(self.phase)
-        return replace(table, phase=phase, round=self._round(table.round), **pieces)
+        return replace(table, phase=phase, round=self._round(table.round), **moved)
 
     def _round(self, rounds: Ints) -> Ints:
         return np.asarray((rounds + self.number) * self.n_slices + self.number)
