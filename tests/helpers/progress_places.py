@@ -8,7 +8,7 @@ import time
 import numpy as np
 
 from collplan.executors.mpi.binding import background
-from collplan.executors.mpi.binding.bound_plan import bind
+from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.host.processes import affinity
 from collplan.planner import compile_plan
@@ -16,6 +16,9 @@ from collplan.planner.plan.plan import Buffer, Op, Plan
 from mpi_plans import InPython, PlanWriter, refuses
 from oracle import make_spec
 from progress_plans import PROCESSORS, bind_placed, comm, p, placed, processors_of, rank, threads
+
+MOST_STARTS = 50
+"""Starts of a plan until this rank has seen the thread on each of its processors."""
 
 
 def goes_to_its_cores() -> None:
@@ -30,21 +33,35 @@ def goes_to_its_cores() -> None:
             before = [writer.add(Op.COPY, r, *place, after=before, core=core)]
             before = [writer.add(Op.COMPUTE, r, duration_ns=30_000_000, after=before, core=core)]
     cores = processors_of(p + 2)
-    wanted = [cores[p], cores[p + 1], cores[p]]
+    wanted = _changes([cores[p], cores[p + 1], cores[p]])
     one = np.zeros(1, np.int32)
     with bind_placed(writer.plan(), one, one.copy(), progress="thread") as bound:
         (thread,) = threads()
         assert thread.native_id is not None
-        bound.start()
-        seen = []
-        while not bound.test():
-            where = os.sched_getaffinity(thread.native_id)
-            seen.append(where)
-            time.sleep(1e-3)
-        there = [min(where) for where in seen if len(where) == 1]
-        visited = [at for i, at in enumerate(there) if i == 0 or there[i - 1] != at]
-        assert visited == [at for i, at in enumerate(wanted) if i == 0 or wanted[i - 1] != at]
+        for _ in range(MOST_STARTS):
+            visited = _visited(bound, thread.native_id)
+            # A busy machine may keep this rank from looking while the thread is on one of them.
+            remaining = iter(wanted)
+            assert all(at in remaining for at in visited), (visited, wanted)
+            if visited == wanted:
+                break
+        assert visited == wanted
         assert os.sched_getaffinity(0) == affinity()
+
+
+def _visited(bound: BoundPlan, thread: int) -> list[int]:
+    """Start a plan and return the single processors on which its thread was seen."""
+    bound.start()
+    seen = []
+    while not bound.test():
+        seen.append(os.sched_getaffinity(thread))
+        time.sleep(1e-3)
+    return _changes([min(where) for where in seen if len(where) == 1])
+
+
+def _changes(values: list[int]) -> list[int]:
+    """Return values without those that equal the one before."""
+    return [value for i, value in enumerate(values) if i == 0 or values[i - 1] != value]
 
 
 def degrades() -> None:
