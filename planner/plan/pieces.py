@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.intervals import hull
-from collplan.planner.arrays.jit import compiled, inner
+from collplan.planner.arrays.jit import compiled
 from collplan.planner.plan.plan import NO_PATTERN, Plan
 from collplan.planner.plan.ragged import Extents
 
+BLOCKS_AT_ONCE: Final = 1 << 17
+"""Blocks that are merged at once: temporary arrays stay small."""
 _ZERO = np.zeros(1, dtype=np.int64)
 _ONE = np.ones(1, dtype=np.int64)
 _NOTHING = np.zeros(0, dtype=np.int64)
@@ -165,7 +167,7 @@ def join(left: Pieces, right: Pieces) -> Pieces:
 
 def without_gapless(pieces: Pieces) -> Pieces:
     """Return the same rows, with repeats that leave no gap as one long piece."""
-    is_gapless = (pieces.repeat > 1) & (pieces.stride == pieces.count)
+    is_gapless = (pieces.repeat == 1) | (pieces.stride == pieces.count)
     return pieces.made_whole(is_gapless, pieces.count * pieces.repeat)
 
 
@@ -185,14 +187,48 @@ def replaced(pieces: Pieces, rows: Ints, others: Pieces) -> Pieces:
 
 
 def compress(pieces: Pieces) -> Pieces:
-    """Merge neighbouring blocks of a row, then runs of blocks at one stride."""
-    is_plain = is_constant(pieces.repeat) and (not len(pieces.repeat) or pieces.repeat[0] == 1)
-    columns = pieces.columns()[: 3 if is_plain else 5]
-    columns = tuple(np.ascontiguousarray(column, dtype=np.int64) for column in columns)
-    patterns = (_NOTHING, _NOTHING) if is_plain else ()
-    indptr, n, merged = compress_pieces(np.ascontiguousarray(pieces.indptr), *columns, *patterns)
-    buffer, offset, count, stride, repeat = merged[:, :n].copy()
-    return Pieces(indptr, buffer.astype(np.int8), offset, count, stride, repeat)
+    """Merge neighbouring blocks of a row, then runs of blocks at one stride.
+
+    The result does not depend on whether blocks come one by one or as strided pieces.
+    """
+    if not is_constant(pieces.repeat):
+        # A row of one piece has nothing else to merge.
+        pieces = without_gapless(pieces)
+    several = np.flatnonzero(csr.lengths_of(pieces.indptr) > 1)
+    if not len(several):
+        return pieces
+    rows = pieces if len(several) == len(pieces) else pieces.take(several)
+    ends = csr.running_total(csr.row_sums(rows.indptr, rows.repeat))
+    bounds = np.searchsorted(ends, np.arange(BLOCKS_AT_ONCE, ends[-1], BLOCKS_AT_ONCE))
+    parts = [part for part in np.split(np.arange(len(rows)), bounds) if len(part)]
+    made = [_compress(rows if len(parts) == 1 else rows.take(part)) for part in parts]
+    compressed = made[0] if len(made) == 1 else stack(made)
+    return compressed if rows is pieces else replaced(pieces, several, compressed)
+
+
+def _compress(pieces: Pieces) -> Pieces:
+    """Return rows with their blocks written out, merged, and joined to strided pieces again."""
+    row, buffer, low, high = pieces.blocks()
+    is_first = csr.run_starts(row)
+    is_apart = is_first.copy()
+    is_apart[1:] |= (buffer[1:] != buffer[:-1]) | (low[1:] != high[:-1])
+    first = np.flatnonzero(is_apart)
+    row, is_first, buffer, low = row[first], is_first[first], buffer[first], low[first]
+    count = high[np.append(first[1:], len(high)) - 1] - low
+    # Whether a block may repeat the one before it, and how far it is from it.
+    is_alike = ~is_first
+    is_alike[1:] &= (buffer[1:] == buffer[:-1]) & (count[1:] == count[:-1])
+    stride = np.diff(low, prepend=low[:1])
+    # A block at another stride begins a piece, and the next one is at the stride of that piece.
+    turns = 1 + np.flatnonzero(is_alike[1:] & is_alike[:-1] & (stride[1:] != stride[:-1]))
+    starts = csr.run_starts(turns - np.arange(len(turns)))
+    place = np.arange(len(turns)) - np.flatnonzero(starts)[np.cumsum(starts) - 1]
+    is_alike[turns[place % 2 == 0]] = False
+    first = np.flatnonzero(~is_alike)
+    repeat = np.diff(np.append(first, len(low)))
+    stride = np.where(repeat > 1, stride[np.minimum(first + 1, len(low) - 1)], 0)
+    indptr = csr.indptr_of(row[first], len(pieces))
+    return Pieces(indptr, buffer[first], low[first], count[first], stride, repeat)
 
 
 def to_extents(reads: Pieces, writes: Pieces) -> tuple[Extents, Extents, Ints]:
@@ -243,59 +279,6 @@ def with_pieces(plan: Plan, reads: Pieces, writes: Pieces, **changes: Any) -> Pl
     """Return a plan whose tasks read and write other pieces, and with other changed columns."""
     read_extents, write_extents, patterns = to_extents(reads, writes)
     return plan.replace(reads=read_extents, writes=write_extents, patterns=patterns, **changes)
-
-
-@compiled
-def compress_pieces(
-    indptr: Ints, buffer: Ints, offset: Ints, count: Ints, stride: Ints, repeat: Ints
-) -> Any:
-    """Merge the blocks of every row into longer ones, or strided ones.
-
-    `stride` and `repeat` are empty where no piece repeats. What comes out does not
-    depend on how blocks come in, one by one or as strided pieces.
-
-    Returns the new indptr, the number of pieces, and a row each of their buffer,
-    offset, count, stride and repeat.
-    """
-    repeats = len(repeat) > 0
-    out_indptr = np.zeros_like(indptr)
-    out = np.empty((5, len(buffer) + 1), np.int64)
-    k = 0
-    for row in range(len(indptr) - 1):
-        first = k
-        is_open = False
-        where, low, length = np.int64(0), np.int64(0), np.int64(0)
-        for i in range(indptr[row], indptr[row + 1]):
-            for turn in range(repeat[i] if repeats else 1):
-                if k + 1 >= out.shape[1]:  # room for this block and the one before it
-                    out = np.concatenate((out, np.empty_like(out)), axis=1)
-                begin = offset[i] + (turn * stride[i] if repeats else 0)
-                if is_open and where == buffer[i] and low + length == begin:
-                    length += count[i]
-                    continue
-                if is_open:
-                    k = _fold_block(out, first, k, where, low, length)
-                is_open = True
-                where, low, length = buffer[i], begin, count[i]
-        if is_open:
-            k = _fold_block(out, first, k, where, low, length)
-        out_indptr[row + 1] = k
-    return out_indptr, k, out
-
-
-@inner
-def _fold_block(out: Ints, first: int, k: int, where: int, low: int, length: int) -> int:
-    """Add a block to the strided piece before it, or as a piece; return how many there are."""
-    if k > first and out[0, k - 1] == where and out[2, k - 1] == length:
-        step = low - out[1, k - 1]
-        if out[4, k - 1] == 1:
-            out[3, k - 1], out[4, k - 1] = step, 2
-            return k
-        if step == out[3, k - 1] * out[4, k - 1]:
-            out[4, k - 1] += 1
-            return k
-    out[0, k], out[1, k], out[2, k], out[3, k], out[4, k] = where, low, length, 0, 1
-    return k + 1
 
 
 @compiled

@@ -33,7 +33,7 @@ TREES = {"allreduce": ("reduce_bcast",)} | dict.fromkeys(
 )
 NO_PLAN = ("differ in size", "leaders", "no such role", "power of two", "fits none of")
 """Words of refusals of native components."""
-FEW = 4
+FEW = 3
 """Number of ranks up to which all roots take all counts, and reductions run in both ways."""
 
 
@@ -216,7 +216,7 @@ def native_cases(kind: str, p: int) -> Iterator[dict[str, object]]:
     model = COLLECTIVES[kind]
     per_node = next((n for n in (2, 3) if p % n == 0 and p > n), p)
     machines = [{"nodes": p // per_node, "ranks_per_node": per_node}]
-    if p > FEW - 2:
+    if p > 2:
         machines.append({"nodes": 2, "ranks_per_node": [p - p // 3, p // 3]})
     shapes: list[object] = ["hierarchical", "full_lane", "guideline"]
     shapes += [{"name": "multi_leader", "leaders": 2}] if p > 2 else []

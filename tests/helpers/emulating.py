@@ -45,7 +45,7 @@ def run_program(
     prefix: list[str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program of ``mpi_programs`` on a cluster."""
-    command = [*(prefix or []), *emulate(mpi), *options, "--timeout", "60", "--"]
+    command = [*(prefix or []), *emulate(mpi), *options, "--timeout", "200", "--"]
     return run([*command, "python", "-m", "mpi4py", str(PROGRAMS / program), *arguments])
 
 

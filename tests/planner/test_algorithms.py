@@ -25,9 +25,9 @@ from rank_programs import assert_equal
 from structures import flavours, structures, thinned
 
 RANKS = (*range(1, 10), 16, 17)
-FEW = 4
+FEW = 3
 """Up to how many ranks a structure is run for every type."""
-SOME = 7
+SOME = 5
 """Up to how many ranks every structure is run."""
 CASES = [
     pytest.param(kind, algorithm, n_ranks, id=f"{kind}-{algorithm.name}-{n_ranks}")

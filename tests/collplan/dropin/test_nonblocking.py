@@ -28,7 +28,7 @@ def test_plans_through_shared_memory_serve_when_ranks_have_made_it(
 @pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
 def test_without_threads_all_is_native_and_says_why(mpi: str) -> None:
     level = {"MPI4PY_RC_THREAD_LEVEL": "serialized"}
-    assert_passes(mpirun(2, "nonblocking_alone.py", mpi=mpi, timeout_s=60, **level))
+    assert_passes(mpirun(2, "nonblocking_alone.py", mpi=mpi, **level))
 
 
 def test_tables_for_messages_name_the_best_that_needs_no_shared_memory() -> None:

@@ -239,7 +239,7 @@ def test_an_emulated_cluster_is_measured(tmp_path: Path) -> None:
     need_emulation()
     machine = tmp_path / "machine.yaml"
     options = ["--nodes", "2", "--per-node", "2", "--lanes", "2", "--order", "cyclic"]
-    command = [*emulate("mpich"), *options, "--rate", "100Mbit", "--timeout", "60", "--"]
+    command = [*emulate("mpich"), *options, "--rate", "100Mbit", "--timeout", "200", "--"]
     done = run([*command, "collplan", "calibrate", "--quick", "-o", str(machine)])
     assert done.returncode == 0, done.stderr
     found = Machine.model_validate(yaml.safe_load(machine.read_text()))

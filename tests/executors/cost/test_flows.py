@@ -129,7 +129,7 @@ def priced(
     return simulate(plan, made.machine.network)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(cases(), st.sampled_from(SHAPES))
 def test_an_infinitely_fast_topology_changes_nothing(case: Any, shape: dict[str, Any]) -> None:
     spec, network = case

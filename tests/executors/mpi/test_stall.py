@@ -110,5 +110,5 @@ def test_starts_leave_nothing_behind() -> None:
         str(python),
         str(BENCHMARKS / "soak.py"),
     ]
-    result = run([*command, "--rounds", "50", "--warm-up", "20"])
+    result = run([*command, "--rounds", "40", "--warm-up", "20"])
     assert_passes(result)

@@ -23,8 +23,9 @@ from mpi_plans import PlanWriter
 from oracle import filled_buffers, make_spec, with_counts
 from structures import flavours, structures, thinned
 
-FEW = 3
+FEW = 2
 """Up to how many ranks all structures are computed."""
+RANKS = (1, 2, 3, 4, 5, 8)
 KINDS = registry.kinds()
 
 
@@ -52,7 +53,7 @@ def assert_same(results, truth, what):
         assert np.array_equal(result, true), f"{what}, rank {rank}: {result}, not {true}"
 
 
-@pytest.mark.parametrize("n_ranks", range(1, 9))
+@pytest.mark.parametrize("n_ranks", RANKS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_algorithm_computes_what_local_does(kind, n_ranks):
     """One after another for all structures, by threads for every fifth."""
@@ -70,7 +71,7 @@ def test_every_algorithm_computes_what_local_does(kind, n_ranks):
 def test_every_algorithm_on_a_cluster(kind, dask_client):
     """Two processes compute a plan of each algorithm on each number of ranks, all at once."""
     found = {}
-    for n_ranks in range(1, 9):
+    for n_ranks in (1, 3, 4, 7):
         root, count, in_place, _ = list(structures(kind, n_ranks))[-1]
         for commutative in (True, False) if COLLECTIVES[kind].has_op else (True,):
             case = (root, count, in_place, commutative)

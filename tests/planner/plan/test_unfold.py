@@ -20,8 +20,7 @@ from collplan.specs import AlgorithmChoice, PlanSpec
 from folders import ROOT
 
 MACHINES = [
-    (2, 1, 1), (4, 2, 1), (3, 3, 2), (4, 4, 2), (16, 1, 1), (16, 8, 4),
-    (256, 1, 1), (16, 16, 4), (85, 3, 1),
+    (2, 1, 1), (3, 3, 2), (4, 4, 2), (16, 2, 1), (256, 1, 1), (16, 16, 4), (85, 3, 1),
 ]  # fmt: skip
 """Nodes, ranks per node, and lanes."""
 DIFFERING = (

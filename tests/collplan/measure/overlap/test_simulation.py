@@ -59,7 +59,7 @@ def times(plan: Plan, transport: str, compute: float) -> tuple[float, float]:
     return alone / UNIT_NS, overlapped / UNIT_NS
 
 
-@pytest.mark.parametrize("radix", [0, 2, 3, 4, 7, 40])
+@pytest.mark.parametrize("radix", [0, 2, 3, 7])
 @pytest.mark.parametrize("kind", ["reduce", "bcast"])
 def test_trees_in_shared_memory_take_what_the_model_says(kind: str, radix: int) -> None:
     """Exactly with levels in sequence, and never longer without; radix 0 is `binomial`."""
