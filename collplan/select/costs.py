@@ -178,8 +178,9 @@ class Costs:
 
         Phases follow each other. A phase takes as long as its busiest lane, core or
         memory, and L + o per round; or as long as the longest messages of its rounds,
-        one after another. In segments or slices phases overlap, one per round fills the
-        pipeline, and each further one waits for `WINDOW` latencies.
+        one after another, with the reductions that follow them. In segments or slices
+        phases overlap, one per round fills the pipeline, and each further one waits for
+        `WINDOW` latencies.
         """
         longest = longest_pieces(self.n_bytes, cut)
         waits, through = np.zeros((2, self.n_rounds))
@@ -187,6 +188,7 @@ class Costs:
         latency = self.latency + late_ns + 2 * self.overhead
         np.maximum.at(waits, self.round, latency - self.overhead)
         np.maximum.at(through, self.round, latency + longest * self._through_per_byte)
+        through += self._reducing_ns(cut)
         if self.loads is not None:
             busy_ns = self.loads.most_ns(self.round, self.n_rounds, longest)[:-1]
             np.maximum(through, waits + busy_ns, out=through)
@@ -203,6 +205,14 @@ class Costs:
         n_more = int(pieces(self.n_bytes, cut).max(initial=1)) - 1
         together_ns += float(through.sum())
         return float(together_ns + n_more * WINDOW * latency.max(initial=0))
+
+    def _reducing_ns(self, cut: Cut) -> Floats:
+        """Return how long the longest reduction after the messages of every round takes."""
+        steps, found = self.tables.steps, np.zeros(self.n_rounds)
+        reducing_ns = longest_pieces(self.step_bytes, cut) * self.step_per_byte
+        np.maximum.at(found, steps.round, np.where(steps.op == Op.REDUCE, reducing_ns, 0.0))
+        has_messages = np.bincount(self.round, minlength=self.n_rounds) > 0
+        return np.where(has_messages, found, 0.0)
 
     @cached_property
     def _through_per_byte(self) -> Floats:
@@ -221,12 +231,18 @@ class Costs:
     def _rounds_seen(self) -> tuple[Ints, Ints]:
         """The phase of every round, and the round whose messages stand for it.
 
-        Rounds in which some ranks do nothing are like the last before in which they do.
+        Of some ranks, a round stands for itself if one of them receives: what it does with
+        the message is known. Other rounds are like the last before.
         """
         phase_of, seen = np.zeros((2, self.n_rounds), dtype=np.int64)
-        phase_of[self.round], seen[self.round] = self.phase, self.round
+        phase_of[self.round] = self.phase
         if self.ranks is None:
             return phase_of, np.arange(self.n_rounds)
+        first = np.full(self.n_phases, self.n_rounds)
+        np.minimum.at(first, self.phase, self.round)
+        known = self.round[np.isin(self.dest, self.ranks)]
+        for rounds in (first[first < self.n_rounds], known):
+            seen[rounds] = rounds
         seen = np.maximum.accumulate(seen)
         return phase_of[seen], seen
 

@@ -86,6 +86,23 @@ def test_a_few_nodes_stand_for_a_large_machine(
             assert rough.bound_s <= time_s, form.name
 
 
+@pytest.mark.parametrize("kind", ["scan", "exscan"])
+@pytest.mark.parametrize("few_ranks", [512, 8])
+def test_what_a_rank_reduces_before_it_passes_it_on_takes_its_time(
+    kind: str, few_ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an exscan by steps of its own, in a scan as a message comes; of all ranks or a few."""
+    monkeypatch.setattr(estimates, "FEW_RANKS", few_ranks)
+    machine = {"nodes": 12, "ranks_per_node": 4, "lanes": 2}
+    collective = {"kind": kind, "count": 1 << 17}
+    spec = PlanSpec.model_validate(
+        {"machine": machine, "collective": collective, "algorithms": "chain"}
+    )
+    (found,) = estimate(spec)
+    time_s = simulate(compile_plan(spec)).makespan_s
+    assert found.price_s == pytest.approx(time_s, rel=0.01 if few_ranks > 8 else 0.2)
+
+
 def test_a_gap_that_goes_on_when_all_is_done_is_not_counted() -> None:
     network = {"network": {"L_ns": 10, "o_ns": 20, "g_ns": 1000, "G_ns_per_byte": 1}}
     spec = PlanSpec.model_validate(
