@@ -59,7 +59,8 @@ class Costs:
     def __post_init__(self) -> None:
         machine, network = self.machine, self.machine.network
         messages, steps = self.tables.messages, self.tables.steps
-        self.n_rounds = 1 + max(int(one.round.max(initial=-1)) for one in (messages, steps))
+        there = (1 + int(one.round.max(initial=-1)) for one in (messages, steps))
+        self.n_rounds = max(self.tables.n_rounds, *there)
         self.n_phases = len(self.shared_phases)
         self.round, self.phase, self.source, self.dest = (
             column.astype(np.int64)
@@ -232,7 +233,7 @@ class Costs:
         """The phase of every round, and the round whose messages stand for it.
 
         Of some ranks, a round stands for itself if one of them receives: what it does with
-        the message is known. Other rounds are like the last before.
+        the message is known. Other rounds are like the last one before, or like the first.
         """
         phase_of, seen = np.zeros((2, self.n_rounds), dtype=np.int64)
         phase_of[self.round] = self.phase
@@ -241,8 +242,10 @@ class Costs:
         first = np.full(self.n_phases, self.n_rounds)
         np.minimum.at(first, self.phase, self.round)
         known = self.round[np.isin(self.dest, self.ranks)]
-        for rounds in (first[first < self.n_rounds], known):
-            seen[rounds] = rounds
+        seen[known] = known
+        begins = first[first < self.n_rounds]
+        seen[begins] = begins
+        seen[:1] = begins.min(initial=self.n_rounds - 1)
         seen = np.maximum.accumulate(seen)
         return phase_of[seen], seen
 

@@ -60,7 +60,8 @@ def lower(
         phases.append(stated if only_ranks is None else stated.of_ranks(only_ranks))
         first_round += max(n_rounds.values(), default=0)
     shared_sizes = np.zeros(spec.machine.nodes, dtype=np.int64)
-    return Tables(*lowering.tables(spec.machine.n_ranks), shared_sizes, tuple(phases))
+    tables = lowering.tables(spec.machine.n_ranks)
+    return Tables(*tables, shared_sizes, tuple(phases), first_round)
 
 
 class _Table:

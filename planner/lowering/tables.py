@@ -86,6 +86,8 @@ class Tables(NamedTuple):
         Elements of every node's shared buffer.
     phases : tuple of Phase
         What the messages and steps belong to.
+    n_rounds : int
+        Rounds that components take, also those in which no kept rank does anything.
     """
 
     messages: MessageTable
@@ -93,3 +95,4 @@ class Tables(NamedTuple):
     scratch_sizes: Ints
     shared_sizes: Ints
     phases: tuple[Phase, ...]
+    n_rounds: int = 0

@@ -86,12 +86,12 @@ def test_a_few_nodes_stand_for_a_large_machine(
             assert rough.bound_s <= time_s, form.name
 
 
-@pytest.mark.parametrize("kind", ["scan", "exscan"])
+@pytest.mark.parametrize("kind", ["scan", "exscan", "reduce", "bcast"])
 @pytest.mark.parametrize("few_ranks", [512, 8])
-def test_what_a_rank_reduces_before_it_passes_it_on_takes_its_time(
+def test_the_estimate_of_a_chain_is_the_time_of_all_its_rounds(
     kind: str, few_ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In an exscan by steps of its own, in a scan as a message comes; of all ranks or a few."""
+    """An exscan reduces in steps of its own, others as messages come. A few nodes may stand in."""
     monkeypatch.setattr(estimates, "FEW_RANKS", few_ranks)
     machine = {"nodes": 12, "ranks_per_node": 4, "lanes": 2}
     collective = {"kind": kind, "count": 1 << 17}
