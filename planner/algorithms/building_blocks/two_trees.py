@@ -113,7 +113,9 @@ def _low(number: int) -> int:
     return number & -number
 
 
-def two_tree_rounds(size: int, n_blocks: int) -> Iterator[tuple[Ints, Ints, Ints]]:
+def two_tree_rounds(
+    size: int, n_blocks: int, *, backwards: bool = False
+) -> Iterator[tuple[Ints, Ints, Ints]]:
     """Yield parents, children and blocks of all rounds of a broadcast from position 0.
 
     Even blocks take the first tree, and odd blocks the second. An edge is used in every other
@@ -125,7 +127,8 @@ def two_tree_rounds(size: int, n_blocks: int) -> Iterator[tuple[Ints, Ints, Ints
         ((int(((first + 2 * n_own - 1) * (n_own > 0)).max(initial=0)), first) for first in both),
         key=lambda found: found[0],
     )
-    for number in range(n_rounds):
+    numbers = range(n_rounds)
+    for number in reversed(numbers) if backwards else numbers:
         turn = number - first
         used = (turn >= 0) & (turn % 2 == 0) & (turn < 2 * n_own)
         yield parent[used], child[used], turn[used] + tree[used]
@@ -149,7 +152,7 @@ def combine(group: Group, root: int) -> Rounds:
     """
     n_blocks = option_int(group, "blocks", 1)
     is_partial = np.zeros((group.size, n_blocks), dtype=bool)
-    for dest, source, mirrored in reversed(list(two_tree_rounds(group.size, n_blocks))):
+    for dest, source, mirrored in two_tree_rounds(group.size, n_blocks, backwards=True):
         block = n_blocks - 1 - mirrored
         sent, own = (
             at(np.where(is_partial[node, block], group.output, group.input), block)
