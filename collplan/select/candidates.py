@@ -45,7 +45,8 @@ _PLACES: Final[tuple[tuple[str, Where], ...]] = (("node", "inside"), ("lane", "a
 MOST_SEGMENTS: Final = 1 << 18
 """Most segments of all messages of an alltoall that are worth the time and room to plan them."""
 MANY_HOPS: Final = 4096
-"""Number of ranks from which no vector passes one rank after another, or leaves one for all."""
+"""Number of ranks, or nodes, from which no vector passes one after another, or leaves one for
+all."""
 MANY_NODES: Final = 64
 """Number of nodes from which vectors may take few rounds between nodes, whatever their length."""
 WINDOWS: Final = (PassChoice(name="prioritize"), PassChoice(name="limit_requests"))
@@ -145,6 +146,11 @@ def _may_transpose(shape: dict[str, Any]) -> bool:
     return shape["name"] == "full_lane" or "shares" in shape
 
 
+def _hops(component: Component) -> bool:
+    """Return whether a component's pipeline passes the vector from node to node."""
+    return _is_across(component) and registry.pipelining(component.kind, "across") == "chain"
+
+
 def cut_alltoalls(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
     """Yield forms of an alltoall whose messages segments can cut, unlike those of its designs.
 
@@ -175,7 +181,8 @@ def _likely_algorithms(
     )
     yield chosen, AUTO
     parts = components_of(spec, chosen)
-    yield chosen, _pipelining(parts) if parts else by_role
+    if spec.machine.nodes <= MANY_HOPS or not any(map(_hops, parts)):
+        yield chosen, _pipelining(parts) if parts else by_role
     vectors = [c for c in parts if _is_across(c) and not c.traits.has_blocks]
     if vectors and spec.machine.nodes >= MANY_NODES:
         quick = {f"{c.role}/{c.kind}": registry.quick(c.kind) for c in vectors}
