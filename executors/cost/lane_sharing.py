@@ -19,7 +19,7 @@ from collplan.planner.plan.plan import Op, Plan
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces:
+class TaskPieces:
     """The pieces of each task, which are rows of the simulator's table.
 
     Parameters
@@ -35,7 +35,7 @@ class Pieces:
     task: Ints
 
     @classmethod
-    def of(cls, tasks: Records, is_remote: Bools, turn_bytes: int) -> Pieces:
+    def of(cls, tasks: Records, is_remote: Bools, turn_bytes: int) -> TaskPieces:
         """Cut messages between nodes into pieces of at most `turn_bytes`."""
         turns = np.maximum(1, -(-tasks["work"].astype(np.int64) // turn_bytes))
         n = np.where(is_remote, turns, 1)
@@ -75,7 +75,7 @@ class Pieces:
 
 def take_turns(
     plan: Plan, places: Places, successors: Ints, initial: Ints, connections: Records, n_bytes: int
-) -> tuple[Pieces, Places, Ints, Ints, Records]:
+) -> tuple[TaskPieces, Places, Ints, Ints, Records]:
     """Return the simulator's tables with long messages between nodes in pieces.
 
     Parameters
@@ -90,14 +90,14 @@ def take_turns(
 
     Returns
     -------
-    pieces : Pieces
+    pieces : TaskPieces
     places : Places
     successors, initial, connections : ndarray
         Tables whose rows are pieces.
     """
     tasks, queues = places.tasks, places.queues
     is_remote = (tasks["op"] <= Op.RECV) & (tasks["link"] == NETWORK)
-    pieces = Pieces.of(tasks, is_remote, n_bytes)
+    pieces = TaskPieces.of(tasks, is_remote, n_bytes)
     number, is_send = pieces.number, plan.op[pieces.task] == Op.SEND
     cut = table_of(len(pieces.task), tasks.dtype)
     cut[:] = tasks[pieces.task]
@@ -135,7 +135,7 @@ def take_turns(
     return pieces, Places(places.clocks, cut, queues), successors, initial, connections
 
 
-def _edges(plan: Plan, pieces: Pieces, tasks: Records, successors: Ints) -> tuple[Ints, Ints]:
+def _edges(plan: Plan, pieces: TaskPieces, tasks: Records, successors: Ints) -> tuple[Ints, Ints]:
     """Return dependencies between rows: the rows before, and entries of successors.
 
     Tasks that depend on the end of a long message wait until its last piece has left, and,
@@ -154,7 +154,7 @@ def _edges(plan: Plan, pieces: Pieces, tasks: Records, successors: Ints) -> tupl
     return np.concatenate((before, first)), np.concatenate((target, target[waits_for_match]))
 
 
-def _targets(plan: Plan, pieces: Pieces, tasks: Ints) -> tuple[Ints, Ints]:
+def _targets(plan: Plan, pieces: TaskPieces, tasks: Ints) -> tuple[Ints, Ints]:
     """Return the rows that wait for the predecessors of tasks, and the index of their tasks.
 
     These are the first piece of a send, and all pieces of a receive.

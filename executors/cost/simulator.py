@@ -18,7 +18,7 @@ from collplan.executors.cost.connections import make_connections
 from collplan.executors.cost.event_queue import make_event_queue
 from collplan.executors.cost.flows import Flows, Routes, find_routes, make_flows
 from collplan.executors.cost.kernel import run
-from collplan.executors.cost.lane_sharing import Pieces, take_turns
+from collplan.executors.cost.lane_sharing import TaskPieces, take_turns
 from collplan.executors.cost.layout import (
     core_to_numa,
     link_dependencies,
@@ -338,7 +338,7 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
 
 
 def _with_routes(
-    timeline: Timeline, network: Network, found: tuple[Routes, Flows], pieces: Pieces | None
+    timeline: Timeline, network: Network, found: tuple[Routes, Flows], pieces: TaskPieces | None
 ) -> Timeline:
     """Return a timeline with what is known of messages over a topology."""
     routes, flows = found
