@@ -228,7 +228,7 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
         return fold(run_passes(plan, of_node, is_proved=False, idle=unchanged), folding)
 
     plan = programs(0, unchanged)
-    if len(program.parts) > 1:
+    if len(program.parts) > 1 or blueprint.slices:
         # Each component is symmetric by itself; here it is seen that they are together.
         for node in motion.generators:
             require_copy(plan, programs(node))

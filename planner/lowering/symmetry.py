@@ -25,7 +25,7 @@ from collplan.planner.blueprint.regions import PairTable, Regions
 from collplan.planner.errors import AsymmetricError
 from collplan.planner.lowering.collect import Runs
 from collplan.planner.lowering.collect_relative import UNLIKE, motions, relative_steps
-from collplan.planner.lowering.program import Program
+from collplan.planner.lowering.program import Program, SlicedProgram
 from collplan.planner.lowering.stated import Stated
 from collplan.planner.plan.folding import Folding
 from collplan.specs import Machine, PlanSpec
@@ -51,8 +51,6 @@ def folding_of(program: Program) -> Folding:
     refused: AsymmetricError | None = None
     if _calls_mpi(program):
         raise AsymmetricError("fold: calls of MPI's own collectives (native) are not folded")
-    if program.blueprint.slices:
-        raise AsymmetricError("fold: a vector in slices (slice_vector) is not folded")
     if program.blueprint.exchange is not None:
         raise AsymmetricError("fold: an alltoall through shared memory is not folded")
     for motion in _motions(program.blueprint.spec.machine):
@@ -144,6 +142,8 @@ def _motions(machine: Machine) -> Iterator[Motion]:
 
 def _folding(program: Program, motion: Motion) -> Folding:
     """Return the folding by a motion; raise `AsymmetricError` where there is none."""
+    if isinstance(program, SlicedProgram):
+        return Folding(motion, _turns_of_slices(program, motion))
     binding, collective = program.blueprint.binding, program.blueprint.spec.collective
     for sizes in (binding.send_sizes, binding.recv_sizes):
         if (sizes.reshape(-1, motion.step) != sizes[: motion.step]).any():
@@ -158,6 +158,15 @@ def _folding(program: Program, motion: Motion) -> Folding:
     if collective.has_blocks:
         return Folding(motion, _turns_of_blocks(program))
     return Folding(motion, _turns_of_vector(checks))
+
+
+def _turns_of_slices(program: SlicedProgram, motion: Motion) -> Ints:
+    """Return the turns of a vector whose slices each have their own."""
+    made = {one: _folding(one, motion).turns for one in dict.fromkeys(program.slices)}
+    lengths = [one.blueprint.spec.collective.count for one in program.slices]
+    first = csr.running_total(lengths)[:-1]
+    moved = zip(program.slices, first.tolist(), strict=True)
+    return np.concatenate([made[one] + np.array([begin, 0, 0]) for one, begin in moved])
 
 
 def _turns_of_blocks(program: Program) -> Ints:

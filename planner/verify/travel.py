@@ -76,11 +76,19 @@ def turning_points(plan: Plan, before: Contents, start: Ints) -> Ints:
 @inner
 def turned(element: int, rules: Rules, apart: int) -> int:
     """Return the element that is, some nodes on, what an element is here."""
-    for turn in range(len(rules.turns)):
-        first, count, step = rules.turns[turn]
-        if first <= element < first + count:
-            if rules.motion != BY_XOR:
-                return int(first + (element - first + apart * step) % count)
-            block = (element - first) // step
-            return int(element + ((block ^ apart) - block) * step)
-    return element
+    turn, end = 0, len(rules.turns)
+    while turn < end:
+        middle = (turn + end) // 2
+        if rules.turns[middle, 0] <= element:
+            turn = middle + 1
+        else:
+            end = middle
+    if turn == 0:
+        return element
+    first, count, step = rules.turns[turn - 1]
+    if element >= first + count:
+        return element
+    if rules.motion != BY_XOR:
+        return int(first + (element - first + apart * step) % count)
+    block = (element - first) // step
+    return int(element + ((block ^ apart) - block) * step)

@@ -55,7 +55,9 @@ def _moved_pieces(draft: Draft, row: Row, piece: Piece, node: int, motion) -> li
     buffer, offset, count, pattern = piece
     if buffer not in BLOCKS[draft.plan.spec.collective.kind] or not count:
         return [piece]
-    block_size = draft.size(row, buffer) // motion.size
+    passes = draft.plan.spec.passes
+    n_slices = next((p.options["slices"] for p in passes if p.name == "slice_vector"), 1)
+    block_size = draft.size(row, buffer) // (n_slices * motion.size)
     stride, repeat, outer_stride, outer_repeat = draft.patterns[pattern]
     parts = []
     for outer in range(outer_repeat):
@@ -65,7 +67,9 @@ def _moved_pieces(draft: Draft, row: Row, piece: Piece, node: int, motion) -> li
             while begin < end:
                 block, place = divmod(begin, block_size)
                 n = min(end - begin, block_size - place)
-                moved = motion.move(block, node) if 0 <= block < motion.size else block
-                parts.append((buffer, moved * block_size + place, n, 0))
+                if 0 <= block < n_slices * motion.size:
+                    first, block = divmod(block, motion.size)
+                    block = first * motion.size + motion.move(block, node)
+                parts.append((buffer, block * block_size + place, n, 0))
                 begin += n
     return parts

@@ -10,8 +10,8 @@ import pytest
 
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
-from collplan.planner.compiler import compile_folded, compile_node, needs_all_ranks
-from collplan.planner.errors import AlgorithmError, AsymmetricError
+from collplan.planner.compiler import compile_node, needs_all_ranks
+from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.format_check import check_format
 from collplan.planner.plan.plan import Op
 from collplan.planner.plan.rank_program import restrict
@@ -150,8 +150,3 @@ def test_where_there_is_nothing_to_slice():
         compile_plan(sliced("bcast", 0, count=4))
     for count, slices in ((0, 3), (1, 3), (5, 1)):
         verify(compile_plan(sliced("bcast", slices, count=count)))
-
-
-def test_slices_are_not_folded():
-    with pytest.raises(AsymmetricError, match="in slices"):
-        compile_folded(sliced("allreduce", 2, algorithm="ring", count=24))

@@ -15,6 +15,7 @@ from collplan.planner.errors import AlgorithmError, AsymmetricError, MemoryLimit
 from collplan.planner.metrics import measure
 from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Op, Plan
 from collplan.planner.plan.ragged import Dependencies
+from collplan.planner.verify import verify
 from collplan.select.candidates import all_forms
 from collplan.specs import AlgorithmChoice, PlanSpec
 from folders import ROOT
@@ -96,6 +97,32 @@ def test_plans_that_passes_rewrite_unfold(kind: str, transport: str) -> None:
     assert found
     for spec in found:
         assert bytes_of(unfold(compile_folded(spec))) == bytes_of(compile_plan(spec))
+
+
+@pytest.mark.parametrize("machine", [(3, 2, 2), (4, 4, 2), (8, 1, 1)])
+def test_plans_in_slices_unfold(machine: tuple[int, int, int]) -> None:
+    nodes, per_node, _ = machine
+    passes = [{"name": "slice_vector", "slices": 3}, {"name": "limit_requests", "order": "rows"}]
+    spec = spec_of("allreduce", *machine, passes=passes).with_count(6 * nodes * per_node)
+    n_folded = 0
+    for form in all_forms(spec):
+        chosen = form.of(spec).replace(passes=spec.passes)
+        try:
+            folded = compile_folded(chosen)
+        except AlgorithmError:
+            continue
+        verify(folded)
+        assert_unfolds(chosen)
+        n_folded += 1
+    assert n_folded > 4
+
+
+def test_slices_that_ranks_do_not_share_evenly_do_not_fold() -> None:
+    passes = [{"name": "slice_vector", "slices": 2}]
+    spec = spec_of("allreduce", 3, 2, 1, algorithms="ring", passes=passes)
+    assert compile_folded(spec.with_count(24)).n_copies == 3
+    with pytest.raises(AsymmetricError, match="15 elements are not divided by 6 ranks"):
+        compile_folded(spec.with_count(30))
 
 
 def ring() -> Plan:

@@ -18,7 +18,7 @@ from unfolding import unfold
 CASES = [
     ("allreduce", "ring"), ("allgather", "ring"), ("allgather", "linear"),
     ("allgather", "neighbor_exchange"), ("alltoall", "linear"), ("alltoall", "pairwise"),
-    ("reduce_scatter_block", "ring"), ("barrier", "dissemination"),
+    ("reduce_scatter_block", "ring"), ("barrier", "dissemination"), ("allreduce", "ring sliced"),
 ]  # fmt: skip
 MACHINES = [(3, 1), (3, 2), (2, 2), (4, 2)]
 """Nodes, and ranks per node."""
@@ -27,12 +27,14 @@ MACHINES = [(3, 1), (3, 2), (2, 2), (4, 2)]
 def folded(kind: str, algorithm: str, nodes: int, per_node: int) -> Plan | None:
     n_ranks = nodes * per_node
     count = {"allreduce": 2 * n_ranks, "barrier": None}.get(kind, 3)
+    algorithm, *is_sliced = algorithm.split()
+    passes = [{"name": "slice_vector", "slices": 2}] if is_sliced else []
     collective = {"kind": kind} if count is None else {"kind": kind, "count": count}
     machine = {"nodes": nodes, "ranks_per_node": per_node, "lanes": per_node}
     if algorithm == "neighbor_exchange" and per_node % 2:
         return None
     return compile_folded(PlanSpec.model_validate(
-        {"machine": machine, "collective": collective, "algorithms": algorithm}
+        {"machine": machine, "collective": collective, "algorithms": algorithm, "passes": passes}
     ))  # fmt: skip
 
 
