@@ -1,4 +1,4 @@
-"""The proof: a plan computes its collective, or here is the counter-example."""
+"""The proof that a plan computes its collective, or a counterexample."""
 
 from __future__ import annotations
 
@@ -22,13 +22,17 @@ __all__ = ["verify"]
 def verify(plan: Plan) -> None:
     """Prove that a plan is legal and computes its collective.
 
-    In turn: columns are well-formed; every send has one receive of its size; all members of a
-    group agree on what they call; nothing deadlocks, eager or rendezvous; what runs inside start
-    waits for no later stage, and nothing but a wait for a wait; conflicting accesses are ordered
-    whenever messages arrive, in one start and from one start into the next;
-    the postcondition holds, with every contribution exactly once, and in rank
-    order unless the operation commutes. A schedule without a collective
-    (imported) has no postcondition.
+    The following is checked, in this order:
+
+    1. The columns are well-formed and agree with the spec.
+    2. Every send has exactly one receive of the same size. All members of a group make the same
+       calls.
+    3. The plan does not deadlock, with eager sends or with rendezvous.
+    4. Tasks inside START depend on no later stage. Only WAIT tasks depend on WAIT tasks.
+    5. Conflicting accesses are ordered in every execution, within one start and between two
+       consecutive starts.
+    6. The postcondition holds: every contribution arrives exactly once, and in rank order unless
+       the operation is commutative. An imported schedule without a collective has none.
 
     Parameters
     ----------
@@ -38,8 +42,8 @@ def verify(plan: Plan) -> None:
     Raises
     ------
     PlanError
-        The subclass says what is wrong, the message where: the tasks, a
-        minimal cycle, or the element and what it holds.
+        The subclass tells what is wrong. The message names the tasks, a minimal cycle, or the
+        element and its contents.
     """
     if plan.only_rank is not None:
         raise PlanError(

@@ -1,4 +1,4 @@
-"""Agreement of the members of every call on what they call."""
+"""Check that all members of a group make the same call of an MPI collective."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ def without_calls(plan: Plan) -> Plan:
     Raises
     ------
     CallError
-        Naming the call and the member that does something else.
+        If the members disagree. The message names the call and the member.
     DeadlockError
-        If calls wait for each other. MPI may keep each member of a call until all have come.
+        If calls wait for each other. MPI may block each member of a call until all members
+        have made it.
     """
     if not has_calls(plan):
         return plan
@@ -52,7 +53,7 @@ def without_calls(plan: Plan) -> Plan:
 
 
 def _check_members(plan: Plan) -> None:
-    """Raise where a group's tasks are not one per member, or name different roots."""
+    """Raise `CallError` unless each member of a group has one task and all name the same root."""
     found: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
     for row in np.flatnonzero(plan.op == Op.CALL).tolist():
         number, rank, tag = int(plan.phase[row]), int(plan.rank[row]), int(plan.tag[row])
@@ -102,7 +103,7 @@ def _first_with(plan: Plan, rows: dict[int, int], root: int) -> int:
 
 
 def _check_sizes(plan: Plan, call: CallRows) -> None:
-    """Raise where a member reads or writes more or less than the others make of it."""
+    """Raise `CallError` where the sizes that members read and write do not fit together."""
     for position, wanted_read, wanted_written in _wanted(call):
         row = int(call.rows[position])
         for verb, n, wanted in (
@@ -117,7 +118,7 @@ def _check_sizes(plan: Plan, call: CallRows) -> None:
 
 
 def _wanted(call: CallRows) -> Iterator[tuple[int, int, int]]:
-    """Yield a position, and what it has to read and to write, for every member."""
+    """Yield, for every member, its position and the elements it must read and write."""
     kind, n = call.kind, len(call.rows)
     read, written = call.n_read.tolist(), call.n_written.tolist()
     traits = traits_of(kind)
@@ -131,7 +132,7 @@ def _wanted(call: CallRows) -> Iterator[tuple[int, int, int]]:
         elif kind == "bcast":
             wanted = (vector, 0) if is_root else (0, vector)
         elif kind == "scatter":
-            # The root writes nothing, but has a block, too.
+            # The root writes nothing, but also has a block.
             wanted = (max(vector, sum(written)), 0) if is_root else (0, written[position])
         elif kind == "reduce_scatter_block":
             wanted = sum(written), written[position]

@@ -1,4 +1,4 @@
-"""A barrier's promise: nobody leaves before everybody has come."""
+"""Proof that no rank leaves a barrier before all ranks have entered it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collplan.planner.verify.order import Execution, spread
 
 
 def check_barrier(plan: Plan, execution: Execution) -> None:
-    """Raise `MissingContributionError` where a rank may leave without having heard of another."""
+    """Raise `MissingContributionError` where a rank may leave before another one has entered."""
     events = execution.events()
     if plan.folding is not None:
         _check_folded(plan, execution, events)
@@ -32,7 +32,7 @@ def check_barrier(plan: Plan, execution: Execution) -> None:
 
 
 def _check_folded(plan: Plan, execution: Execution, events: Ints) -> None:
-    """Raise as `check_barrier` does, for a folded plan: of ranks as seen from each rank's node."""
+    """Check a folded plan as `check_barrier` does, with ranks numbered relative to each node."""
     assert plan.folding is not None
     n, motion = plan.n_tasks, plan.folding.motion
     everybody = (1 << motion.size) - 1
@@ -53,7 +53,7 @@ def _check_folded(plan: Plan, execution: Execution, events: Ints) -> None:
 
 
 def _raise_lacking(rank: int, lacking: int, first: int) -> NoReturn:
-    """Raise for the first rank that is lacking, as bits from rank `first` on."""
+    """Raise for the first missing rank. Bit i of `lacking` stands for rank ``first + i``."""
     other = first + (lacking & -lacking).bit_length() - 1
     raise MissingContributionError(
         f"rank {rank} may leave the barrier before rank {other} has come"
@@ -61,7 +61,7 @@ def _raise_lacking(rank: int, lacking: int, first: int) -> NoReturn:
 
 
 def _moved(ranks: int, block: int, motion: Motion, everybody: int) -> int:
-    """Return the set of ranks, as bits, that a set is moved to."""
+    """Return a bit set of ranks after a motion."""
     if motion.kind == "shift":
         by = block * motion.step
         return (ranks << by | ranks >> (motion.size - by)) & everybody

@@ -1,10 +1,10 @@
-"""The contents of every element in the end: plans executed on symbols instead of numbers.
+"""Symbolic execution of a plan, which shows the final contents of every element.
 
-A symbol is a number that stands for ranks' contributions, combined in some order.
-With p ranks, ``lo * p + (n - 1)`` stands for the contributions of ranks lo, lo+1,
-..., lo+n-1 in that order; a commutative operation wraps around p and begins at 0
-where all are there. Other sets of ranks (commutative operations only) are numbers
-from p² on, numbered as they appear. Negative numbers stand for what went wrong.
+A symbol is a number that represents the combined contributions of some ranks. With p ranks,
+``lo * p + (n - 1)`` represents the contributions of ranks lo, lo+1, ..., lo+n-1 in this order.
+For a commutative operation, ranks wrap around p, and the set of all ranks begins at 0. Other
+sets of ranks, which occur only with commutative operations, have numbers from p² on, in order of
+appearance. Negative numbers represent failures.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from collplan.planner.verify.travel import (
 )
 
 UNDEFINED: Final = -1
-"""Nobody has written it, or it was computed from such an element."""
+"""The element was never written, or was computed from such an element."""
 MIXED: Final = -2
 """Elements of different index were combined."""
 DUPLICATE: Final = -3
-"""Somebody's contribution was combined with itself."""
+"""A contribution was combined with itself."""
 ORDER: Final = -4
-"""Operands of a non-commutative operation that are not neighbours in rank order."""
+"""Operands of a non-commutative operation were not adjacent in rank order."""
 
 _FAILURES: Final[dict[int, tuple[str, type[PostconditionError]]]] = {
     UNDEFINED: ("undefined memory", UndefinedReadError),
@@ -59,7 +59,7 @@ _FAILURES: Final[dict[int, tuple[str, type[PostconditionError]]]] = {
 
 
 def check_contents(plan: Plan, space: AddressSpace, moves: Moves) -> None:
-    """Raise where the plan does not compute its collective.
+    """Raise `PostconditionError` where the plan does not compute its collective.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def check_contents(plan: Plan, space: AddressSpace, moves: Moves) -> None:
         If a task writes to a send buffer.
     UndefinedReadError, DuplicateContributionError, MissingContributionError, \
 OperandOrderError, PostconditionError
-        For the first wrong element: what it holds, and what it should.
+        For the first wrong element, with its actual and its expected contents.
     """
     assert plan.spec is not None
     in_send = plan.writes.buffer == Buffer.SEND
@@ -91,10 +91,10 @@ OperandOrderError, PostconditionError
 
 
 def check_operations(plan: Plan) -> None:
-    """Raise `PostconditionError` for a task whose result the collective leaves open.
+    """Raise `PostconditionError` for a task whose result is undefined.
 
-    That is a reduction where there is no operation, or a computation that
-    writes: executors could not perform the one, and ignore what the other writes.
+    This is a reduction in a collective without an operation, which executors cannot perform, or
+    a computation that writes, whose writes executors ignore.
     """
     assert plan.spec is not None
     collective = plan.spec.collective
@@ -117,12 +117,11 @@ def _check_sizes(plan: Plan, contents: Contents, start: Ints) -> None:
 
 
 def atom_edges(moves: Moves, starts: Sequence[Ints], counts: tuple[Ints, ...], cuts: Ints) -> Ints:
-    """Return addresses that cut all buffers so that every move moves whole atoms.
+    """Return the addresses that divide all buffers into atoms, so that moves move whole atoms.
 
-    What a move reads must not change symbol within one atom it writes, so
-    what cuts its source cuts its destination, too. Cuts travel in the order
-    of execution: those that later moves make say nothing of earlier ones.
-    `cuts` are more addresses to cut at.
+    All elements of an atom have the same symbol. Therefore a cut inside the source of a move also
+    cuts its destination. Cuts are carried in execution order, as a cut by a later move does not
+    affect earlier moves. `cuts` contains additional addresses at which buffers are cut.
     """
     reduces = moves.right >= 0
     sources = (moves.left, moves.right[reduces])
@@ -136,7 +135,7 @@ def atom_edges(moves: Moves, starts: Sequence[Ints], counts: tuple[Ints, ...], c
 
 
 class _Atoms(NamedTuple):
-    """The atoms that the left and right operand and the destination of every move begin in."""
+    """Atoms in which the left operand, the right operand and the destination of moves begin."""
 
     left: Ints
     right: Ints
@@ -145,10 +144,10 @@ class _Atoms(NamedTuple):
 
 @compiled
 def _carry_cuts(edges: Ints, moves: Moves, places: _Atoms) -> Any:
-    """Carry every cut inside a source to the destination, move by move; return all cuts.
+    """Carry every cut inside a source to the destination, move by move, and return all cuts.
 
-    Cuts are a list linked in order of address. Ends of moves are cuts from the
-    beginning, so a walk begins where its move does and ends where it ends.
+    Cuts are a linked list in the order of addresses. The ends of all moves are cuts from the
+    start, so the walk along a move begins and ends at a cut.
     """
     _, left, right, dest, length = moves
     n = len(edges)
@@ -185,7 +184,7 @@ def _carry_cuts(edges: Ints, moves: Moves, places: _Atoms) -> Any:
 def _raise_wrong(
     plan: Plan, space: AddressSpace, after: Contents, symbols: Symbols, row: int, atom: int
 ) -> None:
-    """Raise for the first element of `atom`, which contents row `row` covers."""
+    """Raise for the first element of an atom, which lies in row `row` of the expected contents."""
     rank, first, last = (int(column[row]) for column in (after.rank, after.first, after.last))
     element = int(symbols.edges[atom] - space.base[rank, after.buffer[row]])
     logical = int(after.logical[row] - after.offset[row]) + element
@@ -204,11 +203,10 @@ def _raise_wrong(
 
 @dataclass(frozen=True, eq=False)
 class Symbols:
-    """Contents of every atom; atom i is addresses ``edges[i]:edges[i+1]``.
+    """Contents of all atoms. Atom i covers the addresses ``edges[i]:edges[i+1]``.
 
-    `term` is the symbol, `index` the logical element the atom's first one
-    holds, `culprit` the task where a failure began, and `sets` the bit sets of
-    general symbols.
+    `term` is the symbol of an atom, `index` the logical index of its first element, and
+    `culprit` the task that caused a failure. `sets` contains the bit sets of general symbols.
     """
 
     edges: Ints
@@ -219,7 +217,7 @@ class Symbols:
     n_ranks: int
 
     def first_wrong(self, start: Ints, wanted: Contents) -> tuple[int, int] | None:
-        """Return the first contents row that is not met, and the atom where."""
+        """Return the first row of the expected contents that does not hold, and the atom."""
         n = np.maximum(wanted.last - wanted.first, 1)
         symbol = wanted.first * self.n_ranks + n - 1
         row, atom = atoms_of(self.edges, start, wanted.count)
@@ -229,7 +227,7 @@ class Symbols:
         return (int(row[i]), int(atom[i])) if i >= 0 else None
 
     def ranks(self, atom: int) -> set[int]:
-        """Return the ranks whose contributions an atom holds in which nothing went wrong."""
+        """Return the ranks whose contributions an atom without a failure contains."""
         term = int(self.term[atom])
         if term < self.n_ranks**2:
             low, n = divmod(term, self.n_ranks)
@@ -238,7 +236,7 @@ class Symbols:
         return {r for r in range(self.n_ranks) if int(bits[r // 64]) >> (r % 64) & 1}
 
     def describe(self, atom: int) -> str:
-        """Return in words what the atom's first element holds."""
+        """Describe the contents of an atom's first element."""
         term = int(self.term[atom])
         if term < 0:
             return _FAILURES[term][0]
@@ -259,7 +257,7 @@ def run_symbols(edges: Ints, moves: Moves, start: Ints, before: Contents, rules:
     moves : Moves
         In execution order.
     start, before
-        Addresses of the contributions, and what they hold.
+        Addresses of the contributions, and their contents.
     rules : Rules
     """
     n_atoms = len(edges)
@@ -275,7 +273,7 @@ def run_symbols(edges: Ints, moves: Moves, start: Ints, before: Contents, rules:
 
 
 def atoms_of(edges: Ints, start: Ints, count: Ints) -> tuple[Ints, Ints]:
-    """Return row and atom of every atom that intervals of addresses consist of."""
+    """Return the row and the number of every atom in intervals of addresses."""
     first = np.searchsorted(edges, start)
     n = np.searchsorted(edges, start + count) - first
     return np.repeat(np.arange(len(n)), n), csr.ranges(first, n)
@@ -285,7 +283,7 @@ def atoms_of(edges: Ints, start: Ints, count: Ints) -> tuple[Ints, Ints]:
 def _execute(
     edges: Ints, term: Ints, index: Ints, culprit: Ints, moves: Moves, places: _Atoms, rules: Rules
 ) -> Any:
-    """Carry symbols along all moves; return the bit sets of general symbols."""
+    """Carry symbols along all moves, and return the bit sets of general symbols."""
     n_ranks, commutative, sender, motion, n_local, _ = rules
     task, left, right, dest, length = moves
     words = (n_ranks + 63) // 64
@@ -341,7 +339,7 @@ def _execute(
 def _combine(
     a: int, b: int, p: int, commutative: bool, sets: Any, table: Ints, n_sets: int, operands: Any
 ) -> Any:
-    """Return the symbol of ``a op b``, and how many general symbols there are now."""
+    """Return the symbol of ``a op b``, and the new number of general symbols."""
     one, other = operands[0], operands[1]
     square = p * p
     if a < square and b < square:
@@ -368,7 +366,7 @@ def _combine(
 
 @inner
 def _symbol_of(bits: Any, p: int, sets: Any, table: Ints, n_sets: int) -> Any:
-    """Return the symbol of a set of ranks, and how many general symbols there are now."""
+    """Return the symbol of a set of ranks, and the new number of general symbols."""
     low, n = _as_interval(bits, p)
     if n > 0:
         return low * p + n - 1, n_sets
@@ -384,7 +382,7 @@ def _symbol_of(bits: Any, p: int, sets: Any, table: Ints, n_sets: int) -> Any:
 def _renamed(
     symbol: int, by: int, p: int, rule: int, sets: Any, table: Ints, n_sets: int, operands: Any
 ) -> Any:
-    """Return the symbol of the ranks that lie `by` on, and how many general symbols there are."""
+    """Return the symbol of ranks moved by `by`, and the new number of general symbols."""
     if symbol < p * p:
         low, n = symbol // p, symbol % p + 1
         if n == p:
@@ -417,7 +415,7 @@ def _to_bits(symbol: int, p: int, sets: Any, bits: Any) -> None:
 
 @inner
 def _as_interval(bits: Any, p: int) -> Any:
-    """Return (lo, n) where the set is an interval modulo p, else n = 0."""
+    """Return (lo, n) if the set is an interval modulo p, otherwise n = 0."""
     n, n_starts, low = 0, 0, 0
     previous = (bits[(p - 1) // 64] >> np.uint64((p - 1) % 64)) & np.uint64(1)
     for rank in range(p):
@@ -433,7 +431,7 @@ def _as_interval(bits: Any, p: int) -> Any:
 
 @inner
 def _find(table: Ints, sets: Any, bits: Any) -> Any:
-    """Return the table slot that holds the set, or the empty one where it belongs."""
+    """Return the table slot that contains the set, or the empty slot for it."""
     # The FNV hash of 32 bits: its products fit in 64, as they must to be interpreted.
     low, prime = np.uint64(0xFFFFFFFF), np.uint64(16777619)
     value = np.uint64(2166136261)

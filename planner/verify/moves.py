@@ -1,4 +1,4 @@
-"""A plan as moves of elements between addresses, in one legal order."""
+"""Moves of elements between addresses, in one legal order of a plan."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from collplan.planner.verify.order import Execution
 class Moves(NamedTuple):
     """Element moves in execution order: ``dest = left`` or ``dest = left op right``.
 
-    `right` is -1 for plain moves; `task` is the row that performs the move, a
-    message's receive.
+    `right` is -1 for moves without an operation. `task` is the row of the task that performs the
+    move; for a message, this is the receive.
     """
 
     task: Ints
@@ -32,9 +32,9 @@ class Moves(NamedTuple):
 def element_moves(
     plan: Plan, space: AddressSpace, execution: Execution, accesses: tuple[Pieces, Pieces]
 ) -> Moves:
-    """Return what every task and message moves, in the order of completion.
+    """Return the moves of all tasks and messages, in the order of completion.
 
-    `accesses` are what tasks read and write, as `pieces_of` returns it.
+    `accesses` contains what tasks read and what they write, as `pieces_of` returns it.
     """
     reads, writes = accesses
     source = np.where(execution.sender >= 0, execution.sender, np.arange(plan.n_tasks))
@@ -51,7 +51,7 @@ def element_moves(
 def _addresses(
     plan: Plan, space: AddressSpace, pieces: Pieces, rows: Ints
 ) -> tuple[Ints, Ints, Ints]:
-    """Return the blocks of the given rows as CSR of addresses and counts."""
+    """Return the blocks of some rows in CSR form, with addresses and counts."""
     row, low, high = space.blocks(pieces.take(rows), plan.rank[rows])
     return csr.indptr_of(row, len(rows)), low, high - low
 
@@ -66,7 +66,7 @@ def pair_blocks(
     write_count: Ints,
     reduces: Any,
 ) -> Any:
-    """Cut the blocks of both sides at each other's ends; a reduction reads two operands."""
+    """Cut blocks that are read and written at each other's ends; reductions read two operands."""
     # Each move ends where a block does.
     most = len(read) + len(write)
     task, left, right = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
@@ -76,7 +76,7 @@ def pair_blocks(
         total = 0
         for w in range(write_indptr[i], write_indptr[i + 1]):
             total += write_count[w]
-        # The right operand's blocks begin where the left one's elements are used up.
+        # The blocks of the right operand follow those of the left one.
         r, r_done = read_indptr[i], 0
         second, second_done, skipped = read_indptr[i], 0, 0
         if reduces[i]:
@@ -107,9 +107,9 @@ def pair_blocks(
 
 
 def check_overlaps(plan: Plan, moves: Moves) -> None:
-    """Raise `RaceError` for a task that overwrites what it has yet to read, or writes twice.
+    """Raise `RaceError` for a task that overwrites its own input or writes an element twice.
 
-    An operand may lie exactly where the result goes.
+    An operand may have exactly the place of the result.
     """
     bad = _first_overlap(moves)
     if bad >= 0:
@@ -119,7 +119,7 @@ def check_overlaps(plan: Plan, moves: Moves) -> None:
 
 @compiled
 def _first_overlap(moves: Moves) -> Any:
-    """Return the first move of a task at fault, -1 if there is none."""
+    """Return the first move of a task that overlaps itself, or -1."""
     task, left, right, dest, length = moves
     n = len(task)
     first = 0
@@ -146,7 +146,7 @@ def _first_overlap(moves: Moves) -> Any:
                 place = left[i] if operand == 0 else right[i]
                 if place < 0 or place >= high or place + length[i] <= low:
                     continue
-                # The blocks written are disjoint: those that reach the operand stand together.
+                # Written blocks are disjoint, so those that reach the operand are neighbors.
                 k = np.searchsorted(written, place + length[i]) - 1
                 while k >= 0 and dest[order[k]] + length[order[k]] > place:
                     if order[k] != i or place != dest[i]:

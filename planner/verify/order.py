@@ -1,4 +1,4 @@
-"""A legal execution in which everything completes, or the cycle that forbids one."""
+"""A legal execution of a plan in which all tasks complete, or a cycle that prevents it."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ Waits = Callable[[int], Iterator[int]]
 """A function from an event to the events it waits for."""
 
 MOST_SHOWN: Final = 100
-"""Tasks of a cycle that are named."""
+"""Maximum number of tasks of a cycle in a message."""
 MOST_TRIED: Final = 20
-"""Events of a cycle through which a shorter one is looked for."""
+"""Number of events of a cycle from which a shorter cycle is searched."""
 MOST_LETTERS: Final = 400
-"""Letters of each, which may wait for thousands of others."""
+"""Maximum length of the text of one task, which may wait for thousands of others."""
 MOST_SEEN: Final = 100_000
-"""Events, and waits of each, that are looked at to find a shorter cycle through an event."""
+"""Maximum number of events, and of dependencies per event, in a search for a shorter cycle."""
 _WHEN: Final = ("inside start", "in the background", "inside wait")
 """Times at which tasks run, by `Stage`."""
 
 
 class Execution(NamedTuple):
-    """The waits of a plan of n tasks, and one legal sequential execution, for compiled kernels.
+    """Dependencies of a plan of n tasks and one legal sequential execution, for kernels.
 
-    Task x starts as event x and completes as event n + x.
+    The start of task x is event x, and its completion is event n + x.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Execution(NamedTuple):
     sender : ndarray of int64, shape (n_tasks,)
         The row of every receive's send; -1 for other tasks.
     when : ndarray of int64, shape (2 * n_tasks,)
-        The position of every event; the two ends of a message complete together.
+        The position of every event. The two ends of a message complete together.
     """
 
     indptr: Ints
@@ -64,14 +64,14 @@ class Execution(NamedTuple):
         return cls(*plan.deps.for_kernels(), sender, when)
 
     def inside(self, plan: Plan) -> Execution:
-        """Return the same execution, but of messages between nodes nothing is said.
+        """Return the same execution without the messages between nodes.
 
-        In a folded plan these lead to the copy of a task on another node.
+        In a folded plan, these lead to the copy of a task on another node.
         """
         return self._replace(sender=np.where(plan.crosses, NONE, self.sender))
 
     def waits_of(self, event: int) -> list[int]:
-        """Return the events that an event waits for; of a receive, its send's start comes last."""
+        """Return the events that an event waits for. The start of a receive's send comes last."""
         n = len(self.sender)
         if event >= n:
             sender = int(self.sender[event - n])
@@ -86,13 +86,13 @@ class Execution(NamedTuple):
 
     def events(self) -> Ints:
         """Return all events in the order in which they happen."""
-        # At one position a start precedes the completion it belongs to.
+        # At the same position, the start of a task precedes its completion.
         return np.lexsort((np.arange(len(self.when)) >= len(self.sender), self.when))
 
 
 @compiled
 def spread(execution: Execution, events: Ints, seeds: Any) -> Any:
-    """Spread bits from starts of tasks along dependencies and eager messages.
+    """Propagate bits from the starts of tasks along dependencies and eager messages.
 
     Parameters
     ----------
@@ -100,13 +100,13 @@ def spread(execution: Execution, events: Ints, seeds: Any) -> Any:
     events : ndarray of int64
         All events in the order in which they happen.
     seeds : ndarray of uint64, shape (n_tasks,)
-        The bits that each task has when it starts.
+        Bits that each task has at its start.
 
     Returns
     -------
     at_start, at_end : ndarray of uint64, shape (n_tasks,)
-        The bits that have reached each task when it starts and when it completes.
-        A receive has those of its send's start: a send may complete earlier.
+        Bits that have reached each task at its start and at its completion. A receive gets the
+        bits of its send's start, as a send may complete before it is received.
     """
     n = len(seeds)
     at_start, at_end = seeds.copy(), np.zeros(n, np.uint64)
@@ -125,19 +125,18 @@ def spread(execution: Execution, events: Ints, seeds: Any) -> Any:
 
 
 def check_stages(plan: Plan, execution: Execution) -> None:
-    """Raise `StageError` where a task waits for one of a later stage.
+    """Raise `StageError` where a task waits for a task of a later stage.
 
-    Tasks inside start wait for others inside start only; tasks inside wait are
-    waited for by others inside wait only. A start that waited for another rank's
-    background tasks could wait forever, as that rank may be at whatever its program
-    does before it comes back to the collective. And background tasks must be able
-    to end before anybody waits. Each end of a message waits for the other to start,
-    as a send may wait for its receive (rendezvous).
+    START tasks depend on START tasks only, and only WAIT tasks depend on WAIT tasks. A start that
+    waited for background tasks of another rank could block forever, because that rank may execute
+    any other code before it returns to the collective. Background tasks must be able to complete
+    before any rank waits. Each end of a message waits for the start of the other end, as sends
+    may use rendezvous.
 
     Raises
     ------
     StageError
-        Naming the two tasks.
+        The message names the two tasks.
     """
     if (plan.stage == Stage.BACKGROUND).all():
         return
@@ -155,28 +154,27 @@ def check_stages(plan: Plan, execution: Execution) -> None:
 
 
 def completion_order(plan: Plan, sends: Rows, recvs: Rows) -> tuple[Ints, Ints]:
-    """Return when every task starts and completes in one legal sequential execution.
+    """Return the start and the completion of every task in one legal sequential execution.
 
-    The execution is a rendezvous one: a message completes at both ends once
-    both have started. If there is one under rendezvous there is one under
-    eager sending, too.
+    Messages use rendezvous: a message completes at both ends when both ends have started. A plan
+    that completes under rendezvous also completes with eager sends.
 
     Returns
     -------
     start, completion : ndarray of int64, shape (n_tasks,)
-        Positions in that execution; the two ends of a message complete together.
+        Positions in the execution. The two ends of a message complete together.
 
     Raises
     ------
     DeadlockError
-        With a minimal cycle of tasks, saying whether eager sending escapes it.
+        The message shows a minimal cycle of tasks, and whether it exists with eager sends.
     """
     rows = np.arange(plan.n_tasks, dtype=np.int64)
     completion = rows.copy()
     completion[sends] = recvs
     before = plan.deps.task
     waits_for = np.where(plan.deps.kind & ON_START, before, completion[before])
-    # What the builder makes runs in row order: each message completes at its receive.
+    # Compiled plans can be executed in row order: each message completes at its receive.
     if (recvs > sends).all() and (waits_for < plan.deps.owner()).all():
         return rows, completion
     partner = np.full(plan.n_tasks, -1, dtype=np.int64)
@@ -192,10 +190,10 @@ def completion_order(plan: Plan, sends: Rows, recvs: Rows) -> tuple[Ints, Ints]:
 
 @compiled
 def _execute(first: Ints, after: Ints, waiting: Ints, partner: Ints) -> Any:
-    """Run Kahn's algorithm over starts and completions; -1 marks what never happens.
+    """Run Kahn's algorithm over starts and completions; -1 marks events that never happen.
 
-    The tasks ``after[first[e]:first[e + 1]]`` wait for event e, and each task for as many
-    events as `waiting` says, which is used up.
+    The tasks ``after[first[e]:first[e + 1]]`` wait for event e. `waiting` contains the number of
+    events that each task waits for, and is changed.
     """
     n = len(waiting)
     start, completion = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
@@ -235,10 +233,10 @@ def _release(first: Ints, after: Ints, event: int, waiting: Ints, ready: Ints, t
 
 
 def _raise_deadlock(plan: Plan, partner: Ints, when: Ints) -> None:
-    """Find a short cycle among what never happens, and raise with it."""
+    """Raise `DeadlockError` with a short cycle of events that never happen."""
     n, stuck = plan.n_tasks, np.flatnonzero(when < 0).tolist()
     for eager in (True, False):
-        # A message waits for both its ends (rendezvous), or only a receive for its send.
+        # With rendezvous both ends of a message wait for each other, else only the receive does.
         sender = np.where(plan.op == Op.SEND, NONE, partner) if eager else partner
         waits = partial(_unmet, Execution(*plan.deps.for_kernels(), sender, when))
         cycle = _find_cycle(waits, stuck, 2 * n)
@@ -256,15 +254,15 @@ def _raise_deadlock(plan: Plan, partner: Ints, when: Ints) -> None:
 
 
 def _unmet(execution: Execution, event: int) -> Iterator[int]:
-    """Return what an event waits for that never happens."""
+    """Return the events that an event waits for and that never happen."""
     return (other for other in execution.waits_of(event) if execution.when[other] < 0)
 
 
 def _find_cycle(waits_of: Waits, events: Iterable[int], n_events: int) -> list[int]:
-    """Return events of which each waits for the next, and the last for the first; or none.
+    """Return a cycle of events, each of which waits for the next one; empty if there is none.
 
-    A walk that goes back where it is stuck: it needs no graph, which would not fit into
-    memory beside a plan with very many dependencies.
+    A depth-first search without a graph, which would not fit into memory beside a plan with many
+    dependencies.
     """
     is_done = np.zeros(n_events, dtype=bool)
     place: dict[int, int] = {}
@@ -288,13 +286,13 @@ def _find_cycle(waits_of: Waits, events: Iterable[int], n_events: int) -> list[i
 
 
 def _shortened(waits_of: Waits, cycle: list[int]) -> list[int]:
-    """Return a shortest cycle through one of the first events of one, as far as is cheap to see."""
+    """Return the shortest cycle that limited searches from the first events of a cycle find."""
     ways = [_way_back(waits_of, origin, MOST_SEEN) for origin in cycle[:MOST_TRIED]]
     return min([cycle, *filter(None, ways)], key=len)
 
 
 def _way_back(waits_of: Waits, origin: int, most_seen: int) -> list[int]:
-    """Return a shortest cycle through an event; none if the search meets more than `most` waits."""
+    """Return a shortest cycle through an event; empty if the search reaches `most_seen` events."""
     comes_from: dict[int, int] = {}
     queue = deque([origin])
     while queue and len(comes_from) < most_seen:

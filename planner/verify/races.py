@@ -1,4 +1,4 @@
-"""Every two conflicting accesses are ordered, whenever messages happen to arrive."""
+"""Proof that conflicting accesses are ordered, independent of when messages arrive."""
 
 from __future__ import annotations
 
@@ -17,26 +17,25 @@ from collplan.planner.verify.order import Execution
 
 
 def check_races(plan: Plan, execution: Execution, accesses: tuple[Pieces, Pieces]) -> None:
-    """Raise where nothing orders two conflicting accesses, or two messages of one tag.
+    """Raise if two conflicting accesses, or two messages with the same tag, are not ordered.
 
-    In one legal execution, each conflict's earlier access must complete
-    before the later one starts in *every* execution: by a chain of
-    dependencies and messages, where a send may complete before it is
-    received (eager) and memory it reads may then be reused.
+    Of two conflicting accesses, the one that is earlier in a legal execution must complete before
+    the other starts in *every* execution. A chain of dependencies and messages must guarantee
+    this. An eager send may complete before it is received, and its memory may then be reused.
 
     Parameters
     ----------
     plan : Plan
     execution : Execution
     accesses : tuple of Pieces
-        What tasks read, and what they write, as `pieces_of` returns it.
+        What tasks read and what they write, as `pieces_of` returns it.
 
     Raises
     ------
     RaceError
-        Naming the two tasks and what they both touch.
+        The message names the two tasks.
     MatchOrderError
-        Naming two messages of one tag whose order of starts is open.
+        The message names two messages with the same tag that may start in any order.
     """
     order = np.argsort(execution.completion, kind="stable")
     reads, writes = (side.take(order) for side in accesses)
@@ -66,10 +65,10 @@ def check_races(plan: Plan, execution: Execution, accesses: tuple[Pieces, Pieces
 def _unordered(
     plan: Plan, execution: Execution, first: Ints, second: Ints, from_start: bool
 ) -> int:
-    """Return the first pair that nothing orders, as `_first_unordered` does, or -1.
+    """Return the first unordered pair, as `_first_unordered` does, or -1.
 
-    In a folded plan most pairs are ordered inside the node; of the others the paths around
-    other nodes are looked at.
+    In a folded plan, most pairs are ordered by a path inside the node. For other pairs, paths
+    through other nodes are searched.
     """
     if plan.folding is None:
         return int(_first_unordered(execution, first, second, from_start))
@@ -86,14 +85,14 @@ def _unordered(
 
 
 MOST_STATES: Final = 1_000_000
-"""Events on some node that are looked at in a folded plan before a pair counts as unordered."""
+"""Number of visited events after which a pair of a folded plan counts as unordered."""
 
 
 def _leads_around(plan: Plan, execution: Execution, origin: int, task: int) -> bool:
     """Return whether a path leads from an event to the start of a task of the same node.
 
-    The path may pass other nodes; so a search backwards goes by pairs of an event and how many
-    nodes on from the task it is.
+    The path may pass through other nodes. Therefore the backward search visits pairs of an event
+    and its distance from the task in nodes.
     """
     assert plan.folding is not None
     motion, apart, when = plan.folding.motion, plan.apart, execution.when
@@ -116,7 +115,7 @@ def _leads_around(plan: Plan, execution: Execution, origin: int, task: int) -> b
 
 @compiled
 def _first_unordered(execution: Execution, first: Ints, second: Ints, from_start: bool) -> Any:
-    """Return the first pair without a path from `first` to the start of `second`, else -1.
+    """Return the first pair without a path from `first` to the start of `second`, or -1.
 
     The path begins at the start of `first` or at its completion.
     """
@@ -134,10 +133,10 @@ def _first_unordered(execution: Execution, first: Ints, second: Ints, from_start
 def _leads(
     execution: Execution, origin: int, task: int, search: int, seen: Ints, stack: Ints
 ) -> bool:
-    """Tell whether a path leads from an event to the start of a task, searching backwards.
+    """Return whether a path leads from an event to the start of a task, by a backward search.
 
-    Events that happen before the origin in one execution lie on no path from it.
-    `seen` holds for every event the last search that came by.
+    Events that precede the origin in one execution are on no path from it. `seen` contains the
+    number of the last search that visited each event.
     """
     indptr, before, kind, sender, when = execution
     n = len(sender)
@@ -169,7 +168,7 @@ def _leads(
 
 
 def _same_tag_pairs(plan: Plan, op: Op) -> tuple[Ints, Ints]:
-    """Return neighbors, in row order, among messages of one source, destination and tag."""
+    """Return consecutive rows of messages with the same source, destination and tag."""
     rows, keys = sorted_ends(plan, op, plan.rank, plan.peer)
     same = keys[1:] == keys[:-1]
     return rows[:-1][same], rows[1:][same]

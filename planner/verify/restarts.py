@@ -1,9 +1,9 @@
-"""Two consecutive starts of a plan: neither overtakes the other in shared memory.
+"""Proof that consecutive starts of a plan do not conflict in shared memory.
 
-Plans are started again and again. A rank's start begins when its start before
-has completed; other ranks of its node may then still be at work in the start
-before, in the memory they share. So executors keep a gate: a task that writes
-shared memory waits until all ranks of its node have completed the start before.
+A plan is started many times. A rank begins a start when its previous start is complete. Other
+ranks of its node may still use the shared memory in the previous start. Therefore executors have
+a gate: a task that writes shared memory waits until all ranks of its node have completed the
+previous start.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from collplan.planner.verify.order import Execution, spread
 
 
 def gated_tasks(plan: Plan) -> Bools:
-    """Mark the tasks that executors hold back until the node has completed the start before."""
+    """Mark the tasks that wait until all ranks of the node have completed the previous start."""
     gated = np.zeros(plan.n_tasks, dtype=bool)
     gated[plan.writes.owner()[plan.writes.buffer == Buffer.SHARED]] = True
     return gated
 
 
 def check_restarts(plan: Plan, execution: Execution, gated: Bools) -> None:
-    """Raise where a task touches shared memory before others are done with it in the start before.
+    """Raise where a task may access shared memory that the previous start still uses.
 
     Parameters
     ----------
     plan : Plan
     execution : Execution
     gated : ndarray of bool, shape (n_tasks,)
-        The tasks that wait at the gate, as `gated_tasks` marks them.
+        Tasks that wait at the gate, as `gated_tasks` marks them.
 
     Raises
     ------
     RaceError
-        Naming the two tasks and what they both touch.
+        The message names the two tasks.
 
     Notes
     -----
-    A start begins on a rank when the start before has completed there, and a
-    gated task when it has on all ranks of the node; no other path leads from
-    one start into the next. So of what comes before a task in its own start the
-    ranks that have begun, and the nodes whose gate was passed, say which ranks
-    had completed; and those had waited for all that comes before their tasks.
+    A rank begins a start when it has completed the previous one. A gated task runs when all ranks
+    of the node have. No other path leads from one start to the next. The predecessors of a task
+    in its own start thus show which ranks had completed the previous start: the ranks that have
+    begun, and all ranks of nodes whose gate was passed. These ranks had waited for all
+    predecessors of their tasks.
     """
     if not plan.shared_sizes.any():
         return
@@ -77,7 +77,7 @@ def check_restarts(plan: Plan, execution: Execution, gated: Bools) -> None:
 
 
 def _rivals(plan: Plan, reads: Accesses, writes: Accesses, task: int) -> list[int]:
-    """Return tasks of other ranks that conflict with a task in shared memory, in row order."""
+    """Return the tasks of other ranks that conflict with a task in shared memory, in row order."""
     found: set[int] = set()
     for mine, theirs in ((reads, (writes,)), (writes, (reads, writes))):
         for j in range(mine.indptr[task], mine.indptr[task + 1]):
@@ -90,7 +90,7 @@ def _rivals(plan: Plan, reads: Accesses, writes: Accesses, task: int) -> list[in
 def _finished_before(
     plan: Plan, chains: Execution, node: Ints, gated: Bools, task: int
 ) -> set[int]:
-    """Return the events of one start that have happened when a task of the next one starts."""
+    """Return the events of one start that precede a task of the next start."""
     own = _past(chains, [task])
     begun = np.array([event for event in own if event < plan.n_tasks])
     is_done = np.isin(plan.rank, plan.rank[begun]) | np.isin(node, node[begun[gated[begun]]])
@@ -98,7 +98,7 @@ def _finished_before(
 
 
 def _past(execution: Execution, events: list[int]) -> set[int]:
-    """Return events (x starts, n + x completes) and all that come before them in their start."""
+    """Return events and all their predecessors in the same start."""
     seen, stack = set(events), list(events)
     while stack:
         fresh = [before for before in execution.waits_of(stack.pop()) if before not in seen]
@@ -108,22 +108,22 @@ def _past(execution: Execution, events: list[int]) -> set[int]:
 
 
 def check_mirrors(plan: Plan, space: AddressSpace, moves: Moves) -> None:
-    """Raise where a mirror is not what its buffer is once it has been staged.
+    """Raise where a mirror may differ from the buffer that it is a copy of.
 
-    All that is written there must be copied by its rank from the same element
-    of its buffer, which then stays as it is until the start ends.
+    Every element of a mirror must be copied by its rank from the same element of the buffer. The
+    buffer must not change afterwards until the start ends.
 
     Parameters
     ----------
     plan : Plan
     space : AddressSpace
     moves : Moves
-        What tasks move, in execution order.
+        Moves of all tasks, in execution order.
 
     Raises
     ------
     RaceError
-        Naming the task that writes something else, or too late.
+        The message names the task that writes other elements, or writes too late.
     """
     rank, buffer = np.nonzero(plan.mirrors != NONE)
     if not len(rank):
@@ -134,7 +134,7 @@ def check_mirrors(plan: Plan, space: AddressSpace, moves: Moves) -> None:
     begin, end, own, rank = begin[order], end[order], own[order], rank[order]
     if (i := csr.first_true(begin[1:] < end[:-1])) >= 0:
         raise RaceError(f"mirrors of ranks {rank[i]} and {rank[i + 1]} overlap in shared memory")
-    # The last mirror that begins before a write ends is the only one it can be in, if it fits one.
+    # A write can only lie in the last mirror that begins before the end of the write.
     which = np.searchsorted(begin, moves.dest + moves.length) - 1
     inside = np.flatnonzero((which >= 0) & (end[which] > moves.dest))
     place, task = which[inside], moves.task[inside]
@@ -156,13 +156,13 @@ def check_mirrors(plan: Plan, space: AddressSpace, moves: Moves) -> None:
 
 
 def _first_overwritten(moves: Moves, staging: Ints) -> int:
-    """Return the first move that writes what a move of `staging` before it has read, or -1."""
+    """Return the first move that overwrites the source of an earlier move in `staging`, or -1."""
     low, count = moves.left[staging], moves.length[staging]
     edges = csr.sorted_unique(np.concatenate((low, low + count)))
     row, atom = atoms_of(edges, low, count)
     staged = np.full(len(edges), len(moves.task))
     np.minimum.at(staged, atom, staging[row])
-    # Of the atoms that a move writes into the earliest staged decides.
+    # Of the atoms that a move writes, the one that was staged first decides.
     first = np.maximum(last_at_or_below(edges, moves.dest), 0)
     n = np.maximum(np.searchsorted(edges, moves.dest + moves.length) - first, 0)
     writes = np.repeat(np.arange(len(n)), n)

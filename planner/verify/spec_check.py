@@ -1,4 +1,4 @@
-"""Agreement of a plan's columns with the spec that it was compiled from."""
+"""Check that the columns of a plan agree with its spec."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collplan.specs import PlanSpec
 
 
 def check_spec(plan: Plan, spec: PlanSpec) -> None:
-    """Raise `PlanFormatError` where columns are of another machine than the spec's."""
+    """Raise `PlanFormatError` where columns do not fit the machine of the spec."""
     machine = spec.machine
     for name, stored, meant, field in (
         ("number of ranks", plan.n_ranks * plan.n_copies, machine.n_ranks, "machine"),
@@ -21,7 +21,7 @@ def check_spec(plan: Plan, spec: PlanSpec) -> None:
     ):
         if stored != meant:
             contradict(name, stored, field, meant)
-    # Passes that give cores to communication move ranks to others: any core of the machine will do.
+    # Passes that reserve cores for communication move ranks, so any core of the machine is valid.
     require_range("rank_core", plan.rank_core, 0, machine.cores_per_node)
     require_range("core", plan.core, 0, machine.cores_per_node)
     # A folded plan has the ranks of the first node.
@@ -30,7 +30,7 @@ def check_spec(plan: Plan, spec: PlanSpec) -> None:
 
 
 def check_buffers(plan: Plan, spec: PlanSpec) -> None:
-    """Raise `PlanFormatError` where the caller's buffers are not those of the spec's collective."""
+    """Raise `PlanFormatError` where the sizes of buffers do not fit the collective of the spec."""
     nowhere = Home(np.full(plan.n_ranks, Buffer.SCRATCH), np.zeros(plan.n_ranks, dtype=np.int64))
     bound = bind_collective(spec.collective, plan.n_ranks, nowhere)
     for buffer, sizes in ((Buffer.SEND, bound.send_sizes), (Buffer.RECV, bound.recv_sizes)):
@@ -39,7 +39,7 @@ def check_buffers(plan: Plan, spec: PlanSpec) -> None:
 
 
 def _compare(name: str, column: Ints, meant: npt.ArrayLike, field: str) -> None:
-    """See that a column by rank is what the spec says."""
+    """Raise `PlanFormatError` where a column with a row per rank does not agree with the spec."""
     values = np.asarray(meant)
     differs = np.asarray(column != values)
     if (rank := csr.first_true(differs)) >= 0:

@@ -1,8 +1,8 @@
-"""Contents that travel from node to node in a folded plan.
+"""Renaming of contents that messages of a folded plan carry between nodes.
 
-A folded plan has the tasks of one node, and a message that leaves the node returns to it. What
-it brings was said at its sender; seen from the receiver it is of other ranks, and of other
-elements of the vector.
+A folded plan has the tasks of one node, and a message that leaves the node returns to it. Its
+contents are described relative to the sender's node. Relative to the receiver's node, they are
+contributions of other ranks, and other elements of the vector.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from collplan.planner.plan.plan import Op, Plan
 BY_SHIFT: Final = 0
 BY_XOR: Final = 1
 IN_ORDER: Final = 2
-"""Rules of how ranks are moved in a folded plan."""
+"""Ways in which ranks are renumbered between nodes of a folded plan."""
 
 
 class Rules(NamedTuple):
-    """Rules by which contents are combined and moved, for compiled kernels.
+    """Rules for combining and renaming contents, for compiled kernels.
 
     Parameters
     ----------
@@ -32,14 +32,14 @@ class Rules(NamedTuple):
     commutative : bool
         Whether operands may be exchanged.
     sender : ndarray of int64, shape (n_tasks,), or empty
-        How many nodes on the sender of each receive is, as a block of the motion; empty where
-        the plan is not folded.
+        Distance in nodes of the sender of each receive, as a block of the motion; empty if the
+        plan is not folded.
     motion : int
-        How ranks are moved: `BY_SHIFT`, `BY_XOR`, or `IN_ORDER` where operands may not wrap.
+        `BY_SHIFT`, `BY_XOR`, or `IN_ORDER` where operands must not wrap around.
     n_local : int
         Ranks per node.
     turns : ndarray of int64, shape (n_turns, 3)
-        As of its `Folding`.
+        As in `Folding`.
     """
 
     n_ranks: int
@@ -51,7 +51,7 @@ class Rules(NamedTuple):
 
 
 def rules_of(plan: Plan, commutative: bool) -> Rules:
-    """Return the rules for a plan of a collective whose operation commutes or not."""
+    """Return the rules for a plan, given whether its operation is commutative."""
     nobody, turns = np.zeros(0, dtype=np.int64), np.zeros((0, 3), dtype=np.int64)
     if plan.folding is None:
         return Rules(plan.n_ranks, commutative, nobody, IN_ORDER, plan.n_ranks, turns)
@@ -63,7 +63,7 @@ def rules_of(plan: Plan, commutative: bool) -> Rules:
 
 
 def turning_points(plan: Plan, before: Contents, start: Ints) -> Ints:
-    """Return the addresses of contributions at which a folded plan could part neighbors."""
+    """Return the addresses in contributions where a folded plan may separate neighbors."""
     cuts = [np.zeros(0, dtype=np.int64)]
     turns = [] if plan.folding is None else plan.folding.turns.tolist()
     for first, count, step in turns:
@@ -75,7 +75,7 @@ def turning_points(plan: Plan, before: Contents, start: Ints) -> Ints:
 
 @inner
 def turned(element: int, rules: Rules, apart: int) -> int:
-    """Return the element that is, some nodes on, what an element is here."""
+    """Return the element that corresponds to an element on the node that is `apart` nodes away."""
     turn, end = 0, len(rules.turns)
     while turn < end:
         middle = (turn + end) // 2
