@@ -1,4 +1,4 @@
-"""One line of addresses for the buffers of all ranks and nodes."""
+"""A common address space for the buffers of all ranks and nodes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from collplan.planner.plan.plan import Buffer, Plan
 
 
 def buffer_owner(rank: Ints, buffer: Ints, rank_node: Ints) -> Ints:
-    """Return whose buffer a rank means: its own number, or its node's for a shared buffer."""
+    """Return the owner of a buffer that a rank accesses: the rank, or its node if it is shared."""
     is_shared = buffer == Buffer.SHARED
     return np.where(is_shared, rank_node[rank], rank) if is_shared.any() else rank
 
 
 @dataclass(frozen=True, eq=False)
 class AddressSpace:
-    """All buffers one after another: those of rank 0, of rank 1, ..., then each node's shared one.
+    """Addresses of all buffers: those of rank 0, of rank 1, ..., then the shared ones of nodes.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class AddressSpace:
         The first address of every buffer, and the one past the last.
     rank_node : ndarray, shape (n_ranks,)
     base : ndarray of int64, shape (n_ranks, 4)
-        The first address of what each rank calls by each `Buffer`.
+        The first address of each `Buffer` of each rank.
     """
 
     start: Ints
@@ -44,17 +44,17 @@ class AddressSpace:
         return cls(start, plan.rank_node, np.column_stack((own, shared)))
 
     def number(self, rank: Ints, buffer: Ints) -> Ints:
-        """Return the places of buffers on the line, as `start` numbers them."""
+        """Return the numbers of buffers, which are indices of `start`."""
         own = rank * int(Buffer.SHARED) + buffer
         shared = len(self.rank_node) * int(Buffer.SHARED) + self.rank_node[rank]
         return np.where(buffer == Buffer.SHARED, shared, own).astype(np.int64)
 
     def number_at(self, address: Ints) -> Ints:
-        """Return the number of the buffer that each address lies in."""
+        """Return the number of the buffer that contains each address."""
         return last_at_or_below(self.start, address)
 
     def blocks(self, pieces: Pieces, rank: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return every contiguous block as row, first address and the one past the last.
+        """Return the row, the first address and the end of every contiguous block.
 
         Parameters
         ----------
@@ -67,12 +67,12 @@ class AddressSpace:
         return row, base + low, base + high
 
     def hulls(self, pieces: Pieces, rank: Ints) -> tuple[Ints, Ints]:
-        """Return the first address of every piece and the one past its last, as `blocks` does."""
+        """Return the first address and the end of every piece."""
         low, high = pieces.hulls()
         base = self.base[rank[pieces.owner], pieces.buffer]
         return base + low, base + high
 
     def split_sizes(self, sizes: Ints) -> tuple[Ints, Ints]:
-        """Return sizes of the buffers on the line as a plan's `buffer_sizes` and `shared_sizes`."""
+        """Return sizes of all buffers as the `buffer_sizes` and `shared_sizes` of a plan."""
         n_own = len(self.rank_node) * int(Buffer.SHARED)
         return sizes[:n_own].reshape(-1, int(Buffer.SHARED)), sizes[n_own:]

@@ -1,9 +1,9 @@
-"""Calls of the MPI library's collectives: what they do, written out as messages and reductions.
+"""Calls of the MPI library's own collectives, and their replacement by messages and reductions.
 
-The messages that stand for a call are those of a *direct* algorithm: each member sends what another
-one needs straight to it, so that one member waits for another only where data make it. What MPI
-really sends is its own affair. For the question whether calls can wait for each other, messages of
-a barrier stand for each call, as MPI may keep every member until all have come.
+A call is replaced by the messages of a *direct* algorithm: each member sends the data that another
+member needs directly to it, so that members wait for each other only if data require it. The MPI
+library may send other messages. To find out whether calls can deadlock, each call is replaced by
+the messages of a barrier, as MPI may block every member until all members have made the call.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from collplan.planner.plan.plan import COLUMNS, NONE, Buffer, Op, Plan
 from collplan.planner.plan.ragged import ON_START, Dependencies
 
 BYTES_PER_ROW: Final = 600
-"""Peak memory of writing calls out, in bytes per task."""
+"""Peak memory of replacing calls, in bytes per task."""
 COMBINING: Final = ("allreduce", "exscan", "reduce", "reduce_scatter_block", "scan")
-"""Collectives that combine what members contribute."""
+"""Collectives that combine the contributions of members."""
 CALLED: Final = (
     *("allgather", "alltoall", "barrier", "bcast", "gather", "scatter"),
     *COMBINING,
@@ -33,7 +33,7 @@ CALLED: Final = (
 
 @dataclass(frozen=True, eq=False)
 class CallRows:
-    """The tasks of one call, in the order of positions.
+    """Tasks of one call, in the order of positions in its group.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def has_calls(plan: Plan) -> bool:
 
 
 def calls_of(plan: Plan) -> Iterator[CallRows]:
-    """Yield the calls of a plan of all ranks that `collplan.planner.verify` accepts."""
+    """Yield the calls of a plan of all ranks, which `collplan.planner.verify` must accept."""
     rows = np.flatnonzero(plan.op == Op.CALL)
     n_read, n_written = plan.sizes
     at = {(int(plan.phase[row]), int(plan.rank[row]), int(plan.tag[row])): row for row in rows}
@@ -76,7 +76,7 @@ def calls_of(plan: Plan) -> Iterator[CallRows]:
 
 @dataclass(frozen=True, eq=False)
 class Deliveries:
-    """Parts of vectors that members of a call get from one another, or have themselves.
+    """Parts of vectors that members of a call receive from each other, or own.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class Deliveries:
     low, count : ndarray of int64, shape (n,)
         The part of what the source reads.
     place : ndarray of int64, shape (n,)
-        Where in what the destination writes it belongs.
+        Place of the part in the output of the destination.
     """
 
     source: Ints
@@ -96,7 +96,7 @@ class Deliveries:
 
 
 def deliveries(call: CallRows) -> Deliveries:
-    """Return what a call's members need of each other, by destination and then source."""
+    """Return the parts that members of a call need, sorted by destination and then source."""
     n, kind = len(call.rows), call.kind
     dest, source = (side.ravel() for side in np.indices((n, n)))
     is_root_source, is_root_dest = source == call.root, dest == call.root
@@ -128,7 +128,7 @@ def deliveries(call: CallRows) -> Deliveries:
 
 
 class _Written:
-    """Tasks that take the place of calls, as columns that grow."""
+    """Tasks that replace calls, as growing columns."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -142,7 +142,7 @@ class _Written:
 
     def add(self, call_rows: Ints, op: Op, reads: Pieces, writes: Pieces,
             peer: Ints | int = NONE, tag: int = NONE) -> Ints:  # fmt: skip
-        """Add a task for each of some rows of calls; return where they are."""
+        """Add a task for each of some rows of calls; return the new rows."""
         plan, n = self.plan, len(call_rows)
         columns = {name: getattr(plan, name)[call_rows] for name in COLUMNS}
         peer = np.broadcast_to(peer, n)
@@ -161,11 +161,11 @@ class _Written:
         return np.arange(self.n_rows - n, self.n_rows)
 
     def join(self, before: Ints, after: Ints) -> None:
-        """Let rows wait for others."""
+        """Make rows wait for other rows."""
         self._edges.append((before, after))
 
     def finish(self, ends: Ints) -> Plan:
-        """Return the plan; what waited for a call waits for its entry in `ends`, -1 elsewhere."""
+        """Return the plan, in which tasks that waited for a call wait for its entry in `ends`."""
         plan = self.plan
         is_call = plan.op == Op.CALL
         columns = {
@@ -201,7 +201,7 @@ class _Written:
 
 
 _Write = Callable[[_Written, CallRows, int], tuple[Ints, Ints]]
-"""Writes the tasks of a call with a tag; returns their rows, and positions of whose they are."""
+"""A function that writes the tasks of a call with a tag, and returns rows and their positions."""
 
 
 def write_out(plan: Plan) -> Plan:
@@ -215,19 +215,19 @@ def write_out(plan: Plan) -> Plan:
     Returns
     -------
     Plan
-        With the same rows, where calls only mark the beginning, and more behind them; `plan`
-        itself if it has no calls.
+        With the same rows, in which calls only mark the beginning, and additional rows behind
+        them. `plan` itself if it has no calls.
     """
     return _replaced(plan, _write_messages, lambda n: 4 * n * n)
 
 
 def write_barriers(plan: Plan) -> Plan:
-    """Return a plan with the messages of a barrier in place of each call, and nothing moved."""
+    """Return a plan with each call replaced by the messages of a barrier, which move no data."""
     return _replaced(plan, _write_barrier, lambda n: 5 * n)
 
 
 def _replaced(plan: Plan, write: _Write, n_rows_of: Callable[[int], int]) -> Plan:
-    """Let a function write the tasks of each call, between one that begins and one that ends it."""
+    """Return a plan in which a function writes the tasks of each call between begin and end."""
     if not has_calls(plan):
         return plan
     sizes = [len(call.members) for phase in plan.phases for call in phase.calls]
@@ -246,7 +246,7 @@ def _replaced(plan: Plan, write: _Write, n_rows_of: Callable[[int], int]) -> Pla
 
 
 def _write_barrier(written: _Written, call: CallRows, tag: int) -> tuple[Ints, Ints]:
-    """Let the first member hear of all others, then tell them; return rows, and whose they are."""
+    """Write a barrier through the first member; return rows and their positions."""
     n = len(call.rows)
     others, first = np.arange(1, n), np.zeros(n - 1, dtype=np.int64)
     rows = []
@@ -264,7 +264,7 @@ def _write_barrier(written: _Written, call: CallRows, tag: int) -> tuple[Ints, I
 
 
 def _part(side: Pieces, call_rows: Ints, low: Ints, count: Ints) -> Pieces:
-    """Return a part of what each of some calls reads or writes, which is one piece."""
+    """Return a part of the one piece that each of some calls reads or writes."""
     at = side.indptr[call_rows]
     has = csr.lengths_of(side.indptr)[call_rows] > 0
     at = np.where(has, at, 0)
@@ -275,7 +275,7 @@ def _part(side: Pieces, call_rows: Ints, low: Ints, count: Ints) -> Pieces:
 
 
 def _write_messages(written: _Written, call: CallRows, tag: int) -> tuple[Ints, Ints]:
-    """Deliver every part directly; return the rows, and positions whose they are."""
+    """Write a direct message for every part; return rows and their positions."""
     if call.kind == "barrier":
         return _write_barrier(written, call, tag)
     all_parts = deliveries(call)
@@ -313,7 +313,7 @@ def _write_messages(written: _Written, call: CallRows, tag: int) -> tuple[Ints, 
 
 
 def _slots(written: _Written, ranks: Ints, counts: Ints) -> Pieces:
-    """Return room in scratch for messages to some ranks, which come rank by rank."""
+    """Return scratch space for messages to some ranks, which are sorted by rank."""
     offset = written.scratch[ranks] + csr.group_offsets(ranks, counts)
     np.add.at(written.scratch, ranks, counts)
     return one_each(Buffer.SCRATCH, offset, counts)
@@ -323,7 +323,7 @@ def _combine(
     written: _Written, call: CallRows, parts: Deliveries, operands: Pieces, results: Pieces,
     arrived: Ints,
 ) -> tuple[Ints, Ints]:  # fmt: skip
-    """Combine what each member gets in the order of positions; return rows and positions."""
+    """Combine the operands of each member in the order of positions; return rows and positions."""
     first = csr.run_starts(parts.dest)
     is_alone = first & np.append(first[1:], True)
     alone, later = np.flatnonzero(is_alone), np.flatnonzero(~first)

@@ -1,4 +1,4 @@
-"""The format of a plan: every entry in range, every extent in its buffer."""
+"""Check of the format of a plan: entries are in range, and extents in their buffers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from collplan.planner.plan.ragged import INTENT, ON_START, Extents
 from collplan.specs.predefined import numpy_dtype
 
 _MAX_REACH: Final = 2**48
-"""Sums of three such numbers stay below 2**63: a wrapped one would pass for a small one."""
+"""Limit of numbers of which three can be added without overflow."""
 
 
 def check_ranges(plan: Plan) -> None:
-    """Raise `PlanFormatError` where an entry names a rank, node, task or row that is not there.
+    """Raise `PlanFormatError` where an entry names a rank, node, task or row that does not exist.
 
-    Compiled kernels do not look: they would read and write whatever lies there.
+    Compiled kernels do not check this, and would access memory outside of arrays.
     """
     p = plan.n_ranks
     require_range("op", plan.op, 0, len(Op))
@@ -74,7 +74,7 @@ def check_format(plan: Plan) -> None:
 
 
 def _check_itemsize(plan: Plan) -> None:
-    """See that elements have the size of the datatype of which executors make buffers."""
+    """Raise `PlanFormatError` unless elements have the size of the collective's datatype."""
     if plan.origin is None:
         return
     datatype = plan.origin.datatype
@@ -84,7 +84,7 @@ def _check_itemsize(plan: Plan) -> None:
 
 
 def contradict(name: str, stored: object, field: str, meant: object) -> NoReturn:
-    """Raise `PlanFormatError` for a column that is not what a field of the spec says."""
+    """Raise `PlanFormatError` for a column that contradicts a field of the spec."""
     raise PlanFormatError(
         f"{name} is {stored}, but {meant} by {field} of the spec stored with the plan; "
         f"compile the spec again"
@@ -92,7 +92,7 @@ def contradict(name: str, stored: object, field: str, meant: object) -> NoReturn
 
 
 def _check_patterns(patterns: Ints) -> npt.NDArray[np.float64]:
-    """See that no pattern reaches too far; return how many blocks each has."""
+    """Check that no pattern is too long, and return the number of blocks of each."""
     require_range("patterns", patterns[:, 1::2], 1, None)
     strides, repeats = patterns[:, ::2], patterns[:, 1::2].astype(float)
     n_blocks = repeats.prod(axis=1)
@@ -133,7 +133,7 @@ def _check_mirrors(plan: Plan) -> None:
 
 
 def _check_foreign(plan: Plan) -> None:
-    """Ranks wait only for tasks of ranks on their own node."""
+    """Check that ranks wait only for tasks of ranks on their own node."""
     foreign = plan.foreign
     _check_indptr("foreign", foreign.indptr)
     if not len(foreign) and not len(foreign.awaited):
@@ -159,7 +159,7 @@ def _check_foreign(plan: Plan) -> None:
 
 
 def _check_indptr(name: str, indptr: Ints) -> None:
-    # The range first: differences of numbers far apart wrap.
+    # The range is checked first, as differences of large numbers overflow.
     require_range(f"{name}.indptr", indptr, 0, int(indptr[-1]) + 1)
     require_range(f"{name}.indptr (rises)", csr.lengths_of(indptr), 0, None)
 
@@ -167,7 +167,7 @@ def _check_indptr(name: str, indptr: Ints) -> None:
 def _check_extents(
     plan: Plan, name: str, extents: Extents, n_blocks: npt.NDArray[np.float64], sizes: Ints
 ) -> None:
-    """See that extents lie in their buffers; `sizes` has those of each rank (row)."""
+    """Check that extents lie in their buffers. Row i of `sizes` has the sizes of rank i."""
     totals = extents.count * n_blocks[extents.pattern]
     if (totals >= _MAX_REACH).any():
         i = int(np.argmax(totals))
@@ -185,7 +185,7 @@ def _check_extents(
 
 
 def extent_bounds(patterns: Ints, extents: Extents) -> tuple[Ints, Ints]:
-    """Return the first element and one past the last that each extent touches."""
+    """Return the first element of each extent, and the one past its last."""
     stride, repeat, stride2, repeat2 = patterns.T
     low, high = hull(np.zeros_like(stride), np.zeros_like(stride), stride, repeat)
     low2, high2 = hull(low, high - low, stride2, repeat2)
@@ -194,7 +194,7 @@ def extent_bounds(patterns: Ints, extents: Extents) -> tuple[Ints, Ints]:
 
 
 def _check_operands(plan: Plan) -> None:
-    """Each task has the operands its op needs, of the size it writes."""
+    """Check that each task has the operands of its operation, of the size that it writes."""
     (reads, writes), op = plan.sizes, plan.op
     _where("send that writes", (op == Op.SEND) & (csr.lengths_of(plan.writes.indptr) > 0))
     _where("receive that reads", (op == Op.RECV) & (csr.lengths_of(plan.reads.indptr) > 0))
@@ -204,7 +204,7 @@ def _check_operands(plan: Plan) -> None:
 
 
 def _check_calls(plan: Plan) -> None:
-    """Each call reads and writes at most one contiguous piece of memory, apart from each other."""
+    """Check that each call reads and writes at most one contiguous piece, which do not overlap."""
     is_call = plan.op == Op.CALL
     if not is_call.any():
         return
@@ -231,7 +231,7 @@ def require_range(name: str, values: Ints, low: int, high: int | None) -> None:
         values = values[:1]
     if not values.size:
         return
-    # These take half the time of `min` and `max`, and most columns of small plans have one value.
+    # This takes half the time of `min` and `max`. Most columns of small plans have one value.
     is_one = values.size == 1
     least = values.item() if is_one else np.minimum.reduce(values, axis=None)
     most = values.item() if is_one else np.maximum.reduce(values, axis=None)

@@ -1,4 +1,4 @@
-"""Dependencies derived from what tasks read and write, never written by hand."""
+"""Dependencies, which are always derived from the memory that tasks read and write."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from collplan.planner.plan.tags import Edges
 
 
 class Accesses(NamedTuple):
-    """Contiguous accesses in CSR by task, cut along atoms: intervals no access divides.
+    """Contiguous accesses in CSR by task. Atoms are intervals that no access divides.
 
-    Access j covers atoms ``low[j]:high[j]``, which are numbered over all buffers of all
+    Access j covers the atoms ``low[j]:high[j]``. Atoms are numbered across all buffers of all
     ranks.
     """
 
@@ -30,15 +30,15 @@ class Accesses(NamedTuple):
 def cut_into_atoms(
     owner: Ints, reads: Pieces, writes: Pieces, rank_node: Ints
 ) -> tuple[Accesses, Accesses, int]:
-    """Cut what tasks access into atoms.
+    """Divide the memory that tasks access into atoms.
 
     Parameters
     ----------
     owner : ndarray, shape (n_tasks,)
         Rank of every task.
     reads, writes : Pieces
-        A row per task. Reads of buffers that nobody writes are left out: they conflict with
-        nothing.
+        One row per task. Reads of buffers that no task writes are omitted, as they conflict with
+        no access.
     rank_node : ndarray, shape (n_ranks,)
         Node of every rank, for shared buffers.
 
@@ -66,10 +66,10 @@ def cut_into_atoms(
 
 
 def _without_gaps(owner: Ints, reads: Pieces, writes: Pieces, rank_node: Ints) -> Pieces:
-    """Return strided reads as whole intervals where no write fits between their blocks.
+    """Return strided reads as whole intervals if no write fits between their blocks.
 
-    A write that touches such an interval touches a block, so conflicts stay
-    what they are, and a column of a block of rows is one access, not many.
+    A write that overlaps such an interval also overlaps one of its blocks. So the conflicts stay
+    the same, and a column of a block of rows is one access instead of many.
     """
     if is_constant(reads.repeat) or not (reads.repeat > 1).any():
         return reads
@@ -88,15 +88,15 @@ def _without_gaps(owner: Ints, reads: Pieces, writes: Pieces, rank_node: Ints) -
 
 
 Sides = list[tuple[Any, Any, Any, Any]]
-"""Buffer, its owner (a rank or a node), low and high of every access, for reads and writes."""
+"""Buffer, owner (a rank or a node), low and high of every access, for reads and for writes."""
 
 
 def _in_units(sides: Sides) -> Sides:
-    """Return accesses in units of the greatest size that divides all: blocks, where all are."""
+    """Return accesses in units of the greatest common divisor of all offsets and lengths."""
     unit = 0
     for side in sides:
         for ends in side[2:]:
-            # One is found soon, or the ends are few units apart.
+            # A unit of one element is found soon, or the ends are few units apart.
             unit = int(np.gcd.reduce(ends, initial=unit)) if unit != 1 else 1
     if unit < 2:
         return sides
@@ -104,7 +104,7 @@ def _in_units(sides: Sides) -> Sides:
 
 
 def _number_atoms(sides: Sides, n_owners: int, n_nodes: int) -> tuple[list[tuple[Ints, Ints]], int]:
-    """Return the first atom of every access and the one past its last, and how many there are."""
+    """Return the first atom of every access, the one past its last, and the number of atoms."""
     sides = _in_units(sides)
     n_accesses = sum(len(side[0]) for side in sides)
     span = 1 + max(int(side[3].max(initial=0)) for side in sides)
@@ -117,7 +117,7 @@ def _number_atoms(sides: Sides, n_owners: int, n_nodes: int) -> tuple[list[tuple
         owners = np.full(len(Buffer), n_owners)
         owners[Buffer.SHARED] = n_nodes
         if int((owners * width).sum()) <= 8 * n_accesses + (1 << 16):
-            # Ranks cut their buffers alike: one table, looked up directly, serves all.
+            # All ranks divide their buffers in the same way, so one table serves all of them.
             number = np.cumsum(marks, axis=1, dtype=np.int32) - 1
             base = csr.running_total(width * owners)
             return [number_accesses(*side, number, width, base[:-1]) for side in sides], base[-1]
@@ -137,20 +137,20 @@ def derive_dependencies(
     rank_node: Ints,
     intents: Edges | None = None,
 ) -> Dependencies:
-    """Order every pair of conflicting accesses as the rows are ordered.
+    """Order every pair of conflicting accesses like their rows.
 
     Parameters
     ----------
     owner, reads, writes, rank_node
         As for `cut_into_atoms`.
     intents : (before, after, kind), optional
-        Edges that state scheduling intent and are kept as they are.
+        Edges that state scheduling intent, which are kept.
     """
     return _with_intents(*_hazards(owner, reads, writes, rank_node), intents)
 
 
 def without_hazards(n_tasks: int, intents: Edges) -> Dependencies:
-    """Return the stated edges alone, for a plan whose hazards are derived later."""
+    """Return only the stated edges, for a plan whose hazards are derived later."""
     nothing = np.zeros(0, dtype=np.int32)
     return _with_intents(np.zeros(n_tasks + 1, dtype=np.int32), nothing, intents)
 
@@ -163,14 +163,14 @@ def _with_intents(indptr: Ints, before: Ints, intents: Edges | None) -> Dependen
     after = np.concatenate((csr.row_numbers(indptr), intents[1]))
     before = np.concatenate((before, intents[0]))
     kind = np.concatenate((np.zeros(len(before) - len(intents[0]), np.int8), intents[2] | INTENT))
-    # A hazard on completion says all an intent says: keep one edge of a pair, hazards first.
+    # A hazard on completion implies an intent: keep one edge per pair, hazards first.
     order = np.lexsort((kind, before, after))
     order = order[csr.run_starts(after[order], before[order])]
     return Dependencies(csr.indptr_of(after[order], n), before[order], kind[order])
 
 
 def stated_edges(plan: Plan) -> Edges:
-    """Return the edges of a plan that state scheduling intent, which hazards do not imply."""
+    """Return the edges of a plan that state scheduling intent and are not implied by hazards."""
     intends = (plan.deps.kind & INTENT) > 0
     return (
         plan.deps.task[intends],
@@ -180,11 +180,11 @@ def stated_edges(plan: Plan) -> Edges:
 
 
 MOST_BLOCKS = 1 << 23
-"""Blocks of memory that are looked at together, which takes about a hundred bytes each."""
+"""Number of blocks of memory that are processed together, at about 100 bytes each."""
 
 
 def _hazards(owner: Ints, reads: Pieces, writes: Pieces, rank_node: Ints) -> tuple[Ints, Ints]:
-    """Return in CSR by task whom it conflicts with; nodes by turns, as they share nothing."""
+    """Return the conflicting predecessors of every task in CSR, one group of nodes at a time."""
     reads = _without_gaps(owner, reads, writes, rank_node)
     batches = _batches(owner, reads, writes, rank_node)
     if len(batches) < 2:
@@ -205,7 +205,7 @@ def _hazards(owner: Ints, reads: Pieces, writes: Pieces, rank_node: Ints) -> tup
 
 
 def _batches(owner: Ints, reads: Pieces, writes: Pieces, rank_node: Ints) -> list[Ints]:
-    """Return the rows of as many nodes at a time as have few enough blocks together."""
+    """Return the rows of groups of nodes, each with a limited number of blocks."""
     n_blocks = sum(int(pieces.repeat.sum()) for pieces in (reads, writes))
     if n_blocks <= MOST_BLOCKS:
         return []
@@ -224,10 +224,10 @@ def _batches(owner: Ints, reads: Pieces, writes: Pieces, rank_node: Ints) -> lis
 def number_accesses(
     buffer: Any, owner: Any, low: Ints, high: Ints, number: Any, width: Ints, base: Ints
 ) -> Any:
-    """Look up the atoms between which every access lies.
+    """Return the range of atoms of every access.
 
-    Atom `number[b, x]` begins at element x of buffer b; every owner has
-    ``width[b]`` of them, from ``base[b]`` on.
+    Atom ``number[b, x]`` begins at element x of buffer b. Every owner has ``width[b]`` atoms,
+    from ``base[b]`` on.
     """
     first, last = np.empty(len(low), np.int64), np.empty(len(low), np.int64)
     for i in range(len(low)):
@@ -240,17 +240,17 @@ def number_accesses(
 
 @compiled
 def derive_hazards(reads: Accesses, writes: Accesses, n_atoms: int) -> Any:
-    """Find, in row order, every access that must come before each task.
+    """Find, in row order, the accesses that must precede each task.
 
-    Each task reads, then writes. A read waits for the atom's last writer; a write
-    for all readers since, or where there are none for the last writer.
+    A task reads before it writes. A read waits for the last writer of the atom. A write waits for
+    all later readers or, without readers, for the last writer.
 
-    Returns the CSR (indptr, predecessors) of the hazards; the predecessors of
-    a task are distinct.
+    Returns the CSR (indptr, predecessors) of the hazards. The predecessors of a task are
+    distinct.
     """
     n = len(reads.indptr) - 1
     last_writer = np.full(n_atoms, -1, np.int32)
-    # The readers of an atom since it was written are a linked list.
+    # The readers of an atom since its last write are a linked list.
     n_links = (reads.high - reads.low).sum()
     head = np.full(n_atoms, -1, np.int32)
     reader, following = np.empty(n_links, np.int32), np.empty(n_links, np.int32)
@@ -277,7 +277,7 @@ def derive_hazards(reads: Accesses, writes: Accesses, n_atoms: int) -> Any:
                         has_other_reader = True
                         k = _add_hazard(before, k, seen, reader[at], task)
                     at = following[at]
-                # A reader waits for the writer before it, so the writer itself is implied.
+                # A reader waits for the preceding writer, so the edge to the writer is implied.
                 if not has_other_reader:
                     k = _add_hazard(before, k, seen, last_writer[atom], task)
                 last_writer[atom], head[atom] = task, -1
@@ -287,7 +287,7 @@ def derive_hazards(reads: Accesses, writes: Accesses, n_atoms: int) -> Any:
 
 @inner
 def _add_hazard(before: Ints, k: int, seen: Ints, row: int, task: int) -> int:
-    """Append a predecessor of a task unless it is none (-1) or known; return how many there are."""
+    """Append a predecessor of a task unless it is -1 or known; return their number."""
     if row < 0 or seen[row] == task:
         return k
     seen[row] = task

@@ -1,4 +1,4 @@
-"""Matching of sends and receives as MPI does it, decided before anything runs."""
+"""Matching of sends and receives, by the rules of MPI, before execution."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ Rows = Ints
 def match_messages(plan: Plan) -> tuple[Rows, Rows]:
     """Pair every send with its receive.
 
-    Messages of one (source, destination, tag) match in row order, as MPI
-    matches them in the order of their starts; `collplan.planner.verify` proves that
-    the starts do have that order.
+    Messages with the same source, destination and tag match in row order. MPI matches them in the
+    order of their starts, and `collplan.planner.verify` proves that starts have this order.
 
     Parameters
     ----------
@@ -27,12 +26,12 @@ def match_messages(plan: Plan) -> tuple[Rows, Rows]:
     Returns
     -------
     sends, recvs : ndarray of int64, shape (n_messages,)
-        Rows of the two ends of every message, by ascending send row.
+        Rows of the two ends of every message, in ascending order of sends.
 
     Raises
     ------
     UnmatchedSendError, UnmatchedRecvError, SizeMismatchError
-        Naming the first tasks that have no partner or unequal sizes.
+        The message names the first tasks without a partner or with different sizes.
     """
     send_rows, send_keys = sorted_ends(plan, Op.SEND, plan.rank, plan.peer)
     recv_rows, recv_keys = sorted_ends(plan, Op.RECV, plan.peer, plan.rank)
@@ -51,14 +50,14 @@ def match_messages(plan: Plan) -> tuple[Rows, Rows]:
 
 
 def sorted_ends(plan: Plan, op: Op, source: Ints, dest: Ints) -> tuple[Rows, Ints]:
-    """Return the rows of `op` sorted by message key, then row; and those keys.
+    """Return the rows of `op`, sorted by message key and then by row, and the sorted keys.
 
-    Messages of one source, destination and tag have one key.
+    Messages with the same source, destination and tag have the same key.
     """
     rows = np.flatnonzero(plan.op == op)
     pair = csr.joint_key(source[rows], dest[rows], plan.n_ranks)
     pair = csr.joint_key(pair, plan.apart[rows], plan.n_copies)
-    # Pair and tag share one int64: ranks stay below 2**16 and tags below 2**31.
+    # A pair and a tag share one int64, as ranks are below 2**16 and tags below 2**31.
     keys = csr.joint_key(pair, plan.tag[rows], int(plan.tag.max(initial=0)) + 1)
     order = np.argsort(keys, kind="stable")
     return rows[order], keys[order]
@@ -67,7 +66,7 @@ def sorted_ends(plan: Plan, op: Op, source: Ints, dest: Ints) -> tuple[Rows, Int
 def _raise_unmatched(
     plan: Plan, send_rows: Rows, send_keys: Rows, recv_rows: Rows, recv_keys: Rows
 ) -> None:
-    """Raise for the first end, in row order, that is left over."""
+    """Raise for the first end, in row order, that has no partner."""
     spare_sends = send_rows[_occurrence_missing(send_keys, recv_keys)]
     spare_recvs = recv_rows[_occurrence_missing(recv_keys, send_keys)]
     if len(spare_sends):

@@ -1,4 +1,4 @@
-"""Several tasks as one: what passes that regroup tasks are made of."""
+"""Merging of several tasks into one, for passes that regroup tasks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from collplan.planner.plan.ragged import Dependencies
 
 
 def join_tasks(plan: Plan, order: Ints, bounds: Ints, what: str) -> Plan:
-    """Return a plan in which tasks of one group are one task.
+    """Return a plan in which each group of tasks is one task.
 
-    It reads and writes what its members do, in their order, waits for what
-    they wait for, and is what the first of them is.
+    The new task has the reads and writes of its members, in their order, and all their
+    dependencies. Its other columns are those of the first member.
 
     Parameters
     ----------
@@ -26,14 +26,14 @@ def join_tasks(plan: Plan, order: Ints, bounds: Ints, what: str) -> Plan:
     order : ndarray of int64, shape (n_tasks,)
         Rows, group by group, groups in the order of the new rows.
     bounds : ndarray of int64, shape (n_groups + 1,)
-        Where groups begin in `order`.
+        First index of every group in `order`.
     what : str
-        Who asks, for errors.
+        Name of the caller, for error messages.
 
     Raises
     ------
     AlgorithmError
-        If a task between members of a group waits for one of them.
+        If a task between members of a group depends on one of them.
     """
     begins, n = bounds[:-1], len(bounds) - 1
     target = np.empty(plan.n_tasks, dtype=np.int32)
@@ -62,9 +62,9 @@ def _joined(pieces: Pieces, order: Ints, bounds: Ints) -> Pieces:
 def _contract(
     indptr: Ints, before: Ints, kind: Ints, order: Ints, bounds: Ints, target: Ints
 ) -> Any:
-    """Return what groups wait for, and the first group that waits for a later one or -1.
+    """Return the dependencies of groups, and the first group that waits for a later one, or -1.
 
-    Of edges from one group a hazard on completion goes before all others.
+    Of several edges from one group, a hazard on completion has precedence.
     """
     n = len(bounds) - 1
     out_indptr = np.zeros(n + 1, np.int64)

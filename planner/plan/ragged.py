@@ -1,4 +1,4 @@
-"""Ragged parts of a plan: what tasks read and write, and what they wait for, in CSR form."""
+"""Ragged columns of a plan in CSR form: reads, writes and dependencies of tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Int64s = Annotated[Ints, np.int64]
 
 
 def blocks_of(offset: int, count: int, pattern: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first element of every contiguous block of an extent, and the one past the last.
+    """Yield the first element of every contiguous block of an extent, and the one past its last.
 
     Examples
     --------
@@ -39,11 +39,11 @@ def blocks_of(offset: int, count: int, pattern: Sequence[int]) -> Iterator[tuple
 
 
 class Stored:
-    """Columns of numbers: what a plan keeps, and writes to files."""
+    """Columns of numbers that a plan keeps and writes to files."""
 
     __slots__ = ()
     TYPES: ClassVar[dict[str, np.dtype[Any]]]
-    """The types of the columns, by name."""
+    """Types of the columns, by name."""
 
     def __init_subclass__(cls) -> None:
         cls.TYPES = {
@@ -63,7 +63,7 @@ class Ragged(Stored):
         return len(getattr(self, tuple(self.TYPES)[1]))
 
     def owner(self) -> Ints:
-        """Return the task each entry belongs to."""
+        """Return the task of each entry."""
         return csr.row_numbers(self.indptr)
 
 
@@ -71,13 +71,12 @@ class Ragged(Stored):
 class Extents(Ragged):
     """Intervals of buffers that tasks read or write, in CSR.
 
-    Task i owns rows ``indptr[i]:indptr[i+1]``, in order: its elements are the
-    concatenation of those rows. An extent is `count` contiguous elements from
-    `offset`, repeated as its row of the plan's pattern table says
-    (``stride, repeat, stride, repeat``, inner pair first, in elements), so a
-    strided message is one task. Pattern 0 is always "once".
+    Task i owns rows ``indptr[i]:indptr[i+1]``. Its elements are the concatenation of these rows.
+    An extent has `count` contiguous elements from `offset`, repeated according to its row of the
+    plan's pattern table (``stride, repeat, stride, repeat``, inner pair first, in elements). So a
+    strided message is one task. Pattern 0 does not repeat.
 
-    A REDUCE reads its left operand's extents, then its right operand's, each
+    A REDUCE reads the extents of its left operand and then those of its right operand, each with
     as many elements as it writes.
     """
 
@@ -102,15 +101,15 @@ class Extents(Ragged):
 class Dependencies(Ragged):
     """Dependencies in CSR form: entries ``indptr[i]:indptr[i+1]`` belong to task i.
 
-    `task` is the predecessor's row; `kind` is 0 for a derived hazard on its
-    completion, or flags `ON_START` and `INTENT`.
+    `task` is the row of the predecessor. `kind` is 0 for a derived hazard on its completion, or
+    contains the flags `ON_START` and `INTENT`.
     """
 
     task: Int32s
     kind: Int8s
 
     def for_kernels(self) -> tuple[Ints, Ints, Ints]:
-        """Return the columns as compiled kernels take them."""
+        """Return the columns for compiled kernels."""
         indptr, task, kind = map(np.ascontiguousarray, (self.indptr, self.task, self.kind))
         return indptr, task, kind
 
@@ -119,21 +118,20 @@ class Dependencies(Ragged):
 class CrossRankWaits(Ragged):
     """Tasks of other ranks of the node that one rank's program waits for, in CSR.
 
-    Rows ``indptr[i]:indptr[i+1]`` belong to task i of the program; all wait
-    for completion. A plan of all ranks has these edges among its `deps`.
+    Rows ``indptr[i]:indptr[i+1]`` belong to task i of the program, and wait for completion. A plan
+    of all ranks has these edges in `deps`.
 
     Parameters
     ----------
     indptr : ndarray of int32, shape (n_tasks + 1,)
     rank : ndarray of int32, shape (n_edges,)
-        The rank whose task it is.
+        The rank of the awaited task.
     task : ndarray of int32, shape (n_edges,)
         Its row in that rank's own program.
     flag : ndarray of int32, shape (n_edges,)
-        Its number among that rank's awaited tasks.
+        Its number among the awaited tasks of that rank.
     awaited : ndarray of int32, shape (n_awaited,)
-        Rows of this program that others of the node wait for, ascending;
-        place k is their flag k.
+        Rows of this program that other ranks of the node wait for, ascending. Entry k has flag k.
     """
 
     rank: Int32s
@@ -143,6 +141,6 @@ class CrossRankWaits(Ragged):
 
     @classmethod
     def none(cls, n_tasks: int) -> CrossRankWaits:
-        """Return the waits of a program that waits for no other rank."""
+        """Return the waits of a program that does not wait for other ranks."""
         nothing, start = np.zeros(0, dtype=np.int32), np.zeros(1, dtype=np.int32)
         return cls(csr.repeated(start, n_tasks + 1), nothing, nothing, nothing, nothing)

@@ -1,4 +1,4 @@
-"""One rank's program out of a plan of all ranks."""
+"""Extraction of one rank's program from a plan of all ranks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from collplan.planner.plan.ragged import ON_START, CrossRankWaits, Dependencies
 
 
 def restrict(plan: Plan, rank: int) -> Plan:
-    """Return one rank's program: its rows of a plan, in order.
+    """Return the program of one rank, which consists of its rows of a plan.
 
-    Compiling for the rank alone gives the same. The sizes of all ranks' buffers stay.
+    Compilation for this rank only gives the same program. It keeps the buffer sizes of all ranks.
 
     Parameters
     ----------
@@ -27,15 +27,15 @@ def restrict(plan: Plan, rank: int) -> Plan:
     Returns
     -------
     Plan
-        With `only_rank` set; `plan` itself where it is that rank's program. Tasks of other ranks
-        of its node that a task waits for, through shared memory, are in `foreign`, named by rank
-        and row of that rank's own program. Phases keep the trees that the rank is in.
+        With `only_rank` set; `plan` itself if it is the program of this rank. `foreign` contains
+        the tasks of other ranks of the node that tasks wait for through shared memory, by rank
+        and by row of that rank's own program. Phases keep the trees that contain the rank.
 
     Raises
     ------
     AlgorithmError
-        If the plan is folded, has no such rank or holds another's program, or a task waits for
-        the start of another rank's.
+        If the plan is folded, has no such rank or is the program of another rank, or if a task
+        waits for the start of a task of another rank.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def restrict(plan: Plan, rank: int) -> Plan:
 
 
 def _split_dependencies(plan: Plan, rank: int, rows: Ints) -> tuple[Dependencies, CrossRankWaits]:
-    """Return what some rows wait for: among themselves, and in other ranks' programs."""
+    """Return the dependencies of some rows on each other, and on other ranks' programs."""
     indptr, entries = csr.take_rows(plan.deps.indptr, rows)
     before, kind = plan.deps.task[entries], plan.deps.kind[entries]
     after = csr.row_numbers(indptr)
@@ -84,7 +84,7 @@ def _split_dependencies(plan: Plan, rank: int, rows: Ints) -> tuple[Dependencies
     own = Dependencies(
         csr.indptr_of(after[is_own], len(rows)), np.searchsorted(rows, before[is_own]), kind[is_own]
     )
-    # Of other ranks' tasks, named as their own programs do: by row and flag there.
+    # Tasks of other ranks are identified by row and flag in their own programs.
     after, before, kind = after[~is_own], before[~is_own], kind[~is_own]
     if (kind & ON_START).any():
         i = int(np.argmax(kind & ON_START))

@@ -1,4 +1,4 @@
-"""Contents of scratch and shared buffers moved elsewhere, and accesses to them rewritten."""
+"""Relocation of parts of scratch and shared buffers, and of the accesses to them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from collplan.planner.plan.plan import Buffer
 
 @dataclass(frozen=True, eq=False)
 class Relocation:
-    """Intervals of an address space that move, ascending and disjoint, and by how much each moves.
+    """Ascending, disjoint intervals of an address space, and the distance by which each moves.
 
-    They lie in scratch and shared buffers; what lies between them stays.
+    They lie in scratch and shared buffers. Elements between them do not move.
     """
 
     space: AddressSpace
@@ -27,22 +27,22 @@ class Relocation:
 
     @classmethod
     def of(cls, space: AddressSpace, low: Ints, high: Ints, new: Ints) -> Relocation:
-        """Return the move of disjoint intervals, in any order, to the addresses `new`."""
+        """Return the relocation of disjoint intervals, in any order, to the addresses `new`."""
         order = np.argsort(low, kind="stable")
         low, high, shift = low[order], high[order], (new - low)[order]
-        # Neighbors that move alike are one interval.
+        # Neighbors that move by the same distance are one interval.
         starts = csr.run_starts(shift)
         starts[1:] |= low[1:] != high[:-1]
         return cls(space, low[starts], high[np.roll(starts, -1)], shift[starts])
 
     def shift_at(self, address: Ints) -> Ints:
-        """Return by how much addresses move."""
+        """Return the distances by which addresses move."""
         number = last_at_or_below(self.low, address)
         moves = (number >= 0) & (address < self.high[number])
         return np.where(moves, self.shift[number], 0)
 
     def apply(self, pieces: Pieces, rank: Ints) -> Pieces:
-        """Return accesses to what has moved; an interval may become several.
+        """Return the relocated accesses. One interval may become several.
 
         Parameters
         ----------
@@ -58,7 +58,7 @@ class Relocation:
         owner = pieces.owner
         is_rewritten = np.zeros(len(pieces), dtype=bool)
         is_rewritten[owner[(high > low) & ~inside & ~apart]] = True
-        # Several pieces of a row may have become neighbors.
+        # Pieces of a row may have become neighbors.
         is_rewritten[owner[inside]] |= (csr.lengths_of(pieces.indptr) > 1)[owner[inside]]
         offset = pieces.offset.copy()
         offset[inside] += self.shift[number[inside]]
@@ -68,7 +68,7 @@ class Relocation:
         return replaced(moved, rows, self._cut(pieces.take(rows), rank[rows]))
 
     def _cut(self, pieces: Pieces, rank: Ints) -> Pieces:
-        """Return accesses cut where intervals begin and end, each part moved by itself."""
+        """Return accesses cut at the ends of intervals, with every part relocated."""
         row, buffer, low, high = pieces.blocks()
         base = self.space.base[rank[row], buffer]
         start, end = base + low, base + high
@@ -76,7 +76,7 @@ class Relocation:
         first = np.searchsorted(edges, start, side="right")
         n = np.maximum(np.searchsorted(edges, end) - first, 0) + 1
         block, part = csr.expand(n)
-        # Part 0 of a block begins where the block does, others at the edges inside it.
+        # Part 0 of a block begins with the block, other parts at the edges inside it.
         edge = first[block] + part
         here = np.where(part == 0, start[block], edges[(edge - 1).clip(0)])
         is_last = part == n[block] - 1
