@@ -1,12 +1,12 @@
-"""Folded plans: the tasks of one node stand for those of all nodes.
+"""Folded plans, in which the tasks of one node represent those of all nodes.
 
-A plan is symmetric where a motion of its ranks, by whole nodes, maps it onto itself. Then the
-programs of node 0 say everything: those of another node are the same, moved. In a folded plan
-a message that leaves the node returns to it: its receive is the one by which node 0 gets the
-message of the same number from the node that lies as far on the other side.
+A plan is symmetric if a motion of its ranks by whole nodes maps it onto itself. The programs of all
+nodes then follow from those of node 0. In a folded plan, a message that leaves the node returns to
+it: its receive is the one with which node 0 receives the corresponding message of the node at the
+same distance in the other direction.
 
-Paths of tasks and messages in the plan of all ranks are paths in the folded plan, and the
-reverse, so times, orders and deadlocks are the same in both.
+Paths of tasks and messages in the plan of all ranks correspond to paths in the folded plan, so
+times, orders and deadlocks are the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collplan.planner.plan.plan import COLUMNS, NONE, Op, Plan
 
 
 def fold(programs: Plan, folding: Folding) -> Plan:
-    """Fold the programs of a node, of a plan that a motion maps onto itself.
+    """Fold the programs of one node of a plan that a motion maps onto itself.
 
     Parameters
     ----------
@@ -31,8 +31,8 @@ def fold(programs: Plan, folding: Folding) -> Plan:
     Returns
     -------
     Plan
-        A plan of the node's ranks, with `folding` and `apart` set. Messages of two ranks have
-        a tag of their own for each `apart`.
+        A plan of the node's ranks, with `folding` and `apart` set. Messages between two ranks
+        have a different tag for each value of `apart`.
     """
     motion = folding.motion
     n_local, is_send = motion.step, programs.op == Op.SEND
@@ -59,10 +59,10 @@ def fold(programs: Plan, folding: Folding) -> Plan:
 
 
 def require_copy(plan: Plan, other: Plan) -> None:
-    """Raise `AsymmetricError` where two nodes' programs, both folded, do not do the same.
+    """Raise `AsymmetricError` where the folded programs of two nodes differ.
 
-    Only where their data lie may differ, as nodes have other chunks in the same places and runs
-    of chunks wrap around at some, and how rows of different ranks take turns.
+    The places of data may differ, because nodes have different chunks and runs of chunks may wrap
+    around. The order of rows of different ranks may differ, too.
     """
     one, two = _rank_by_rank(plan), _rank_by_rank(other)
     for name, column in one.items():
@@ -71,7 +71,7 @@ def require_copy(plan: Plan, other: Plan) -> None:
 
 
 def _rank_by_rank(plan: Plan) -> dict[str, Ints]:
-    """Return what tasks do, without where their data lie: those of rank 0, of rank 1, ..."""
+    """Return the columns of tasks without the places of data, sorted by rank."""
     order = np.argsort(plan.rank, kind="stable")
     columns = {name: getattr(plan, name)[order] for name in (*COLUMNS, "apart")}
     for name, side in (("reads", plan.reads), ("writes", plan.writes)):
@@ -85,13 +85,13 @@ def _rank_by_rank(plan: Plan) -> dict[str, Ints]:
 
 
 def require_unfolded(plan: Plan, use: str) -> None:
-    """Raise where a folded plan is put to a use that needs the plan of all ranks.
+    """Raise if a folded plan is used where the plan of all ranks is required.
 
     Parameters
     ----------
     plan : Plan
     use : str
-        What cannot be done with it, as ``saved``.
+        The use as a past participle, such as ``saved``.
 
     Raises
     ------
@@ -105,13 +105,13 @@ def require_unfolded(plan: Plan, use: str) -> None:
 
 
 def require_all_ranks(plan: Plan, use: str) -> None:
-    """Raise where a folded plan, or one rank's program, is put to a use that needs all tasks.
+    """Raise if a folded plan or one rank's program is used where all tasks are required.
 
     Parameters
     ----------
     plan : Plan
     use : str
-        What cannot be done with it, as ``executed``.
+        The use as a past participle, such as ``executed``.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The folding of a plan: how one node's tasks stand for those of all nodes."""
+"""The folding of a plan, which maps the tasks of one node to those of all nodes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from collplan.planner.arrays.motion import Motion
 
 @dataclass(frozen=True, eq=False)
 class Folding:
-    """A motion of ranks by whole nodes, and how it moves the elements of contributions.
+    """A motion of ranks by whole nodes, and the corresponding motion of elements.
 
     Parameters
     ----------
     motion : Motion
-        Of all ranks; its blocks are nodes.
+        Motion of all ranks. Its blocks are nodes.
     turns : ndarray of int64, shape (n_turns, 3)
-        First element, number of elements and step of intervals of the collective's vector
-        whose elements are moved along: with the n-th node, by n steps around the
-        interval, or with XOR as blocks of a step. Intervals are ascending and disjoint.
-        Elements of no interval are the same on all nodes.
+        First element, number of elements and step of the intervals of the collective's vector
+        whose elements move. From node 0 to node n they move by n steps around the interval, or,
+        for XOR, as blocks of one step. Intervals are ascending and disjoint. Other elements are
+        the same on all nodes.
     """
 
     motion: Motion

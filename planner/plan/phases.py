@@ -20,20 +20,20 @@ FROM_ROOT: Final = ("bcast", "scatter", "allreduce", "scan", "exscan")
 NATIVE: Final = "native"
 """The algorithm of phases in which the MPI library's own collectives are called."""
 LOCAL: Final = "local"
-"""The algorithm of phases in which nothing is sent."""
+"""The algorithm of phases without messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """Trees of one shape, on groups side by side.
+    """Trees of the same shape on several groups.
 
     Parameters
     ----------
     groups : tuple of tuple of int
         The ranks of every tree.
     up, down : tuple of int
-        Rounds of the plan in which messages go towards the roots, and away from
-        them, ascending. Each is one level.
+        Rounds of the plan in which messages go towards the roots, and away from them, ascending.
+        Each round is one level.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -50,7 +50,7 @@ class Trees:
     ) -> Trees:
         """Return the trees of a collective, given the rounds that send messages.
 
-        Of trees up and then down, `n_up` of these go up; half of them if it is None.
+        Of trees that go up and then down, `n_up` rounds go up; half of them if `n_up` is None.
         """
         if n_up is None:
             n_up = len(sends) // (1 + (kind in FROM_ROOT)) if kind in TO_ROOT else 0
@@ -76,7 +76,7 @@ class Call:
 
     @property
     def tag(self) -> int:
-        """Return the number by which tasks name the group, its first rank."""
+        """Return the first rank of the group, which is the tag of its tasks."""
         return self.members[0]
 
 
@@ -84,19 +84,18 @@ class Call:
 class Phase:
     """A component collective of a plan, computed by one algorithm on groups of ranks.
 
-    A schedule that was not compiled has phases of which only the kind is known,
-    or not even that.
+    Imported schedules have phases of which at most the kind is known.
 
     Parameters
     ----------
     kind : str
-        The collective, or what local steps do.
+        The collective, or the name of local steps.
     algorithm : str
         The algorithm's name.
     role : str
-        Where it runs, as ``node`` or ``lane``.
+        The role of its groups, such as ``node`` or ``lane``.
     tree : str
-        The shape of its trees, as ``binomial``; empty if it is not a tree.
+        The shape of its trees, such as ``binomial``; empty if it has none.
     trees : tuple of Trees
         Its trees, one entry per shape.
     calls : tuple of Call
@@ -115,14 +114,14 @@ class Phase:
 
     @classmethod
     def parse(cls, name: str) -> Phase:
-        """Return the phase of a name, its trees unknown."""
+        """Return the phase with a name, without its trees."""
         role, _, collective = name.rpartition(" ")
         kind, _, algorithm = collective.partition("/")
         return cls(kind, algorithm, role)
 
     @property
     def name(self) -> str:
-        """Return what the phase is called: ``node allgather/ring``."""
+        """Return the name of the phase, such as ``node allgather/ring``."""
         name = f"{self.kind}/{self.algorithm}" if self.algorithm else self.kind
         return f"{self.role} {name}" if self.role else name
 
@@ -131,12 +130,12 @@ class Phase:
 
     @property
     def is_local(self) -> bool:
-        """Return whether nothing is sent."""
+        """Return whether the phase has no messages."""
         return self.algorithm == LOCAL
 
     @property
     def is_native(self) -> bool:
-        """Return whether ranks call the MPI library's own collective, whichever ranks those are."""
+        """Return whether ranks call the MPI library's own collective."""
         return self.algorithm == NATIVE
 
     def leads(self, direction: int) -> bool:
@@ -144,7 +143,7 @@ class Phase:
         return bool(self.trees) and self.kind in (TO_ROOT if direction == UP else FROM_ROOT)
 
     def of_ranks(self, ranks: Iterable[int]) -> Phase:
-        """Return the phase as programs of some ranks have it, with the groups these are in."""
+        """Return the phase with only the groups that contain some of the given ranks."""
         kept, trees = set(ranks), []
         for one in self.trees:
             groups = tuple(group for group in one.groups if not kept.isdisjoint(group))
@@ -171,11 +170,11 @@ class Phase:
         Returns
         -------
         level, direction : ndarray of int64, shape (n_tasks,)
-            Level 0 lies before the leaves' level of a tree to the root, or after
-            that of a tree from it. The direction is `UP` or `DOWN`.
+            Level 0 is before the level of the leaves in a tree to the root, or after it in a tree
+            from the root. The direction is `UP` or `DOWN`.
         """
         level, direction = np.zeros((2, len(rank)), dtype=np.int64)
-        # A rank in several trees belongs to the greatest.
+        # A rank that is in several trees belongs to the largest one.
         for trees in sorted(self.trees, key=lambda trees: trees.size):
             rows = np.flatnonzero(np.isin(rank, [one for group in trees.groups for one in group]))
             up, down = (np.array(way, dtype=np.int64) for way in (trees.up, trees.down))
@@ -190,5 +189,5 @@ class Phase:
 
 
 def is_inside(name: str, role: str) -> bool:
-    """Return whether a role is another or inside it, as ``node.row`` in ``node``."""
+    """Return whether a role equals another role or is part of it, as ``node.row`` of ``node``."""
     return name == role or name.startswith(f"{role}.")

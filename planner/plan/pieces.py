@@ -1,4 +1,4 @@
-"""Extents while a plan is being built: CSR tables to select, stack, join and compress."""
+"""CSR tables of extents during planning, which can be selected, stacked, joined and compressed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collplan.planner.plan.plan import NO_PATTERN, Plan
 from collplan.planner.plan.ragged import Extents
 
 BLOCKS_AT_ONCE: Final = 1 << 17
-"""Blocks that are merged at once: temporary arrays stay small."""
+"""Number of blocks that are merged at once, which limits the size of temporary arrays."""
 _ZERO = np.zeros(1, dtype=np.int64)
 _ONE = np.ones(1, dtype=np.int64)
 _NOTHING = np.zeros(0, dtype=np.int64)
@@ -58,7 +58,7 @@ class Pieces:
         every_length = csr.lengths_of(self.indptr)
         lengths = every_length[rows]
         indptr = csr.running_total(lengths)
-        # A piece a row needs no gather of ranges.
+        # Rows of one piece each do not need `ranges`.
         is_simple = (every_length == 1).all()
         index = np.asarray(rows) if is_simple else csr.ranges(self.indptr[:-1][rows], lengths)
         return Pieces(indptr, *(gather(column, index) for column in self.columns()))
@@ -110,7 +110,7 @@ def is_constant(column: Ints) -> bool:
 
 
 def gather(column: Ints, index: Ints) -> Any:
-    """Return the given entries of a column; of a broadcast one without storing them."""
+    """Return some entries of a column; of a broadcast column without storing them."""
     return csr.repeated(column[:1], len(index)) if is_constant(column) else column[index]
 
 
@@ -135,7 +135,7 @@ def once(n: int) -> tuple[Ints, Ints]:
 
 
 def one_each(buffer: Any, offset: Ints, count: Ints) -> Pieces:
-    """Return rows of one piece each, which does not repeat, in one buffer or a buffer for each."""
+    """Return rows of one piece that does not repeat, in one buffer or one buffer per row."""
     n = len(offset)
     return Pieces(np.arange(n + 1), np.full(n, buffer, dtype=np.int8), offset, count, *once(n))
 
@@ -172,7 +172,7 @@ def without_gapless(pieces: Pieces) -> Pieces:
 
 
 def recompressed(pieces: Pieces) -> Pieces:
-    """Return the same elements, in as few pieces as can be."""
+    """Return the same elements in the smallest number of pieces."""
     row, buffer, low, high = pieces.blocks()
     return contiguous(csr.indptr_of(row, len(pieces)), buffer, low, high - low)
 
@@ -255,7 +255,7 @@ def to_extents(reads: Pieces, writes: Pieces) -> tuple[Extents, Extents, Ints]:
 
 
 def from_extents(extents: Extents, patterns: Ints) -> Pieces:
-    """Return a plan's extents as pieces; an outer repeat is written out."""
+    """Return a plan's extents as pieces. Outer repeats are expanded."""
     indptr: Ints = extents.indptr.astype(np.int64)
     if len(patterns) == 1:
         alone = once(len(extents))
@@ -271,12 +271,12 @@ def from_extents(extents: Extents, patterns: Ints) -> Pieces:
 
 
 def pieces_of(plan: Plan) -> tuple[Pieces, Pieces]:
-    """Return what the tasks of a plan read and write, a row per task."""
+    """Return the pieces that tasks of a plan read and write, with one row per task."""
     return from_extents(plan.reads, plan.patterns), from_extents(plan.writes, plan.patterns)
 
 
 def with_pieces(plan: Plan, reads: Pieces, writes: Pieces, **changes: Any) -> Plan:
-    """Return a plan whose tasks read and write other pieces, and with other changed columns."""
+    """Return a plan whose tasks read and write other pieces, with further changes."""
     read_extents, write_extents, patterns = to_extents(reads, writes)
     return plan.replace(reads=read_extents, writes=write_extents, patterns=patterns, **changes)
 
@@ -287,9 +287,8 @@ def slice_blocks(
 ) -> Any:
     """Cut rows of blocks at element positions.
 
-    Slice k is elements ``low[k]:high[k]`` of row ``row[k]``, whose elements
-    are its blocks' one after another. Returns a CSR by slice: indptr, buffer,
-    offset, count.
+    Slice k contains the elements ``low[k]:high[k]`` of row ``row[k]``, whose elements are the
+    concatenation of its blocks. Returns a CSR table by slice: indptr, buffer, offset, count.
     """
     out_indptr, n = np.zeros(len(row) + 1, np.int64), 0
     out = np.empty((3, len(row) + len(buffer)), np.int64)

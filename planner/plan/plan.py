@@ -1,8 +1,8 @@
-"""The plan: a collective as columns of tasks, row i = task i.
+"""The plan of a collective: columns of tasks, in which row i is task i.
 
-A plan is read-only numpy columns. Row order is build order and, rank by rank,
-program order; dependencies and extents hang on the rows in CSR form. Objects
-(`Task`, a networkx graph) exist only at the edge, for people.
+A plan consists of read-only numpy columns. Rows have the order in which they were built, which for
+each rank is program order. Dependencies and extents belong to rows in CSR form. Objects such as
+`Task` or a networkx graph are only made for display and for users.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collplan.specs.request import PlanSpec
 
 NONE: Final = -1
-"""Marks a column's "does not apply": no peer, no lane, no tag."""
+"""Value of columns that do not apply to a task: no peer, no lane, no tag."""
 
 
 class Op(IntEnum):
@@ -77,7 +77,7 @@ NO_PATTERN: Final = np.array([[0, 1, 0, 1]], dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """One extent, for people."""
+    """One extent as an object, for display."""
 
     buffer: Buffer
     offset: int
@@ -100,7 +100,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task of a plan, as an object: a copy of row `row` that prints well."""
+    """One task of a plan as an object: a copy of row `row`, for display."""
 
     row: int
     op: Op
@@ -121,7 +121,7 @@ class Task:
     after: tuple[int, ...]
 
     def __str__(self) -> str:
-        """Read like ``#3 rank 0: send to 1 tag 0 recv[0:4] after #1``."""
+        """Return a text such as ``#3 rank 0: send to 1 tag 0 recv[0:4] after #1``."""
         words = [f"#{self.row} rank {self.rank}:", self.op.name.lower()]
         if self.op is Op.SEND:
             words.append(f"to {self.peer} tag {self.tag}")
@@ -168,16 +168,15 @@ class Plan(Columns):
     ----------
     op, rank, peer, tag, node, lane, core, phase, round, stream, priority, stage, duration_ns
         One entry per task, shape ``(n_tasks,)``; types in `COLUMNS`. `peer`,
-        `tag`, `stream` and `lane` are -1 where they don't apply; `lane` is
-        the network lane of a message between nodes (the destination rank's).
-        A call has its root, if any, as `peer`, and the first rank of its group
-        as `tag`; its phase says which ranks take part (see `Phase.calls`).
-        Messages of one rank, peer and direction that share a `stream` ≥ 0
-        start in row order, and dependencies say so.
+        `tag`, `stream` and `lane` are -1 where they do not apply. `lane` is the network lane of
+        a message between nodes, which is the lane of the destination rank. A call has its root,
+        if any, as `peer`, and the first rank of its group as `tag`. Its phase contains the
+        ranks that take part (see `Phase.calls`). Messages with the same rank, peer, direction
+        and `stream` ≥ 0 start in row order, which dependencies enforce.
     reads, writes : Extents
-        What each task reads and writes, in elements.
+        Memory that each task reads and writes, in elements.
     deps : Dependencies
-        What each task waits for.
+        Tasks that each task waits for.
     patterns : ndarray of int64, shape (n_patterns, 4)
         Repeats of extents; row 0 is ``(0, 1, 0, 1)``.
     buffer_sizes : ndarray of int64, shape (n_ranks, 3)
@@ -185,26 +184,27 @@ class Plan(Columns):
     shared_sizes : ndarray of int64, shape (n_nodes,)
         Elements of each node's shared buffer.
     rank_node, rank_lane, rank_core : ndarray, shape (n_ranks,)
-        Where every rank lives: node, the lane it receives on, its core in the node.
+        Node of every rank, the lane on which it receives, and its core in the node.
     itemsize : int
         Bytes per element.
     origin : Origin or None
         The spec that the plan was compiled from, see `spec`; None for an imported schedule.
     only_rank : int or None
-        Set where the plan holds one rank's program only.
+        Set if the plan contains the program of one rank only.
     phases : tuple of Phase
         The component collectives that tasks belong to.
     foreign : CrossRankWaits, optional
-        Of one rank's program: tasks of others it waits for, and its own that others wait for.
+        In the program of one rank: the tasks of other ranks that it waits for, and its own tasks
+        that other ranks wait for.
     mirrors : ndarray of int64, shape (n_ranks, 2), optional
-        Where in its node's shared buffer each rank stages its send and its recv
-        buffer, element by element; -1 where it doesn't. Nothing else uses that room.
+        Offset in the node's shared buffer at which each rank keeps a copy of its send and its
+        recv buffer; -1 for none. This space has no other use.
     folding : Folding, optional
-        Set where the plan is folded (see `collplan.planner.plan.fold`): it has the tasks of one
-        node's ranks only, and this moves them to the other nodes.
+        Set if the plan is folded (see `collplan.planner.plan.fold`). The plan then has the tasks
+        of the ranks of one node, and `folding` maps them to the other nodes.
     apart : ndarray of int32, shape (n_tasks,)
-        Of a folded plan: how many nodes on the receiver of a message is from its sender, as a
-        block of the folding's motion. 0 for messages inside the node and other tasks.
+        In a folded plan: the distance in nodes from the sender of a message to its receiver, as a
+        block of the folding's motion. 0 for messages inside the node and for other tasks.
     """
 
     reads: Extents
@@ -227,7 +227,7 @@ class Plan(Columns):
 
     def __post_init__(self) -> None:
         stored = vars(self)
-        # Most plans share nothing, and a changed plan may have other tasks.
+        # Most plans share no memory, and a changed plan may have other tasks.
         if self.foreign is None or (not len(self.foreign) and not len(self.foreign.awaited)):
             stored["foreign"] = CrossRankWaits.none(self.n_tasks)
         if self.apart is None or self.folding is None:
@@ -246,7 +246,7 @@ class Plan(Columns):
         self._check_lengths()
 
     def __repr__(self) -> str:
-        """Return its size in words: its columns are too long to read."""
+        """Return a summary of the size of the plan."""
         of_rank = "" if self.only_rank is None else f" of rank {self.only_rank}"
         of_node = "" if self.folding is None else " of one node, folded"
         n_ranks, n_nodes = (n * self.n_copies for n in (self.n_ranks, self.n_nodes))
@@ -291,7 +291,7 @@ class Plan(Columns):
     def elements(self) -> npt.NDArray[np.int64]:
         """Elements each task moves or produces, shape ``(n_tasks,)``."""
         read, written = self.sizes
-        # A task that writes (RECV, COPY, REDUCE) is measured by what it writes.
+        # The elements of a task that writes (RECV, COPY, REDUCE) are those that it writes.
         totals = np.where(csr.lengths_of(self.writes.indptr) > 0, written, read)
         totals.flags.writeable = False
         return totals
@@ -304,7 +304,7 @@ class Plan(Columns):
 
     @cached_property
     def far_peer(self) -> Ints:
-        """Return peers as ranks of all nodes, seen from node 0 of a folded plan."""
+        """Return peers as ranks of all nodes, relative to node 0 of a folded plan."""
         if self.folding is None:
             return self.peer
         motion, is_recv = self.folding.motion, self.op == Op.RECV
@@ -313,7 +313,7 @@ class Plan(Columns):
 
     @property
     def n_copies(self) -> int:
-        """Return how many times the plan is repeated: 1, or the nodes of a folded plan."""
+        """Return the number of copies of the plan: 1, or the number of nodes if it is folded."""
         return 1 if self.folding is None else self.folding.motion.n_blocks
 
     @property
@@ -324,7 +324,7 @@ class Plan(Columns):
         return sum(array.itemsize if array.strides == (0,) else array.nbytes for array in arrays)
 
     def _check_lengths(self) -> None:
-        """Raise `PlanFormatError` where columns have other lengths than they must; O(1)."""
+        """Raise `PlanFormatError` where columns have wrong lengths; O(1)."""
         n = self.n_tasks
         for name in (*COLUMNS, "apart"):
             length = len(getattr(self, name))
@@ -340,7 +340,7 @@ class Plan(Columns):
                 )
             for column in part.TYPES:
                 length = len(getattr(part, column))
-                # Of waits for other ranks, `awaited` has rows of its own.
+                # In waits for other ranks, `awaited` has a length of its own.
                 if column not in ("indptr", "awaited") and length != len(part):
                     raise PlanFormatError(
                         f"{name}.{column} has {length} entries, the other columns {len(part)}"
@@ -349,7 +349,7 @@ class Plan(Columns):
             raise PlanFormatError("patterns must begin with the row (0, 1, 0, 1)")
 
     def task(self, row: int) -> Task:
-        """Return task `row` as an object; of a folded plan, as it is on node 0 of all nodes.
+        """Return task `row` as an object. In a folded plan, it is the task of node 0.
 
         Raises
         ------
@@ -387,7 +387,7 @@ class Plan(Columns):
         )
 
     def _repr_svg_(self) -> str | None:
-        """Return the graph for notebooks; of large plans, a box stands for more than one task."""
+        """Return the graph for notebooks. In large plans, a box represents several tasks."""
         drawn: str | None = view("plan_svg", self)
         return drawn
 
@@ -396,7 +396,7 @@ class Plan(Columns):
         return _front_door().to_dask(self, sendbufs, recvbufs, **options)
 
     def replace(self, **changes: Any) -> Plan:
-        """Return a plan with some columns or the spec exchanged; the plan itself stays as it is."""
+        """Return a plan with some columns or the spec replaced. The plan itself does not change."""
         if "spec" in changes:
             spec = changes.pop("spec")
             changes["origin"] = None if spec is None else KnownSpec(spec)
@@ -408,7 +408,7 @@ COLUMNS: Final = Columns.TYPES
 TABLES: Final = {
     name: dtype for name, dtype in Plan.TYPES.items() if name not in (*COLUMNS, "apart")
 }
-"""The columns of a plan that do not go by tasks, with their types."""
+"""The columns of a plan that have no entry per task, with their types."""
 
 CSR_PARTS: Final[dict[str, Any]] = {
     "reads": Extents,
@@ -420,12 +420,12 @@ CSR_PARTS: Final[dict[str, Any]] = {
 
 
 def _front_door() -> Any:
-    """Return the package that users import, whose functions a plan offers as methods."""
+    """Return the package `collplan`, whose functions are methods of plans, too."""
     return import_module(__name__.partition(".")[0])
 
 
 def _freeze(column: npt.ArrayLike, dtype: np.dtype[Any], constant: bool = True) -> Ints:
-    """Return a read-only array; a column whose rows are all equal is stored once."""
+    """Return a read-only array. Columns of equal values store one entry."""
     array = np.asarray(column)
     if array.dtype != dtype:
         limits = np.iinfo(dtype)
@@ -433,7 +433,7 @@ def _freeze(column: npt.ArrayLike, dtype: np.dtype[Any], constant: bool = True) 
             raise PlanFormatError(f"values up to {array.max()} do not fit {dtype.name}")
         array = array.astype(dtype)
     may_be_constant = constant and array.ndim == 1 and len(array) > 1 and array.strides != (0,)
-    # Most columns say by their ends that they are not constant.
+    # The ends of most columns show that they are not constant.
     if may_be_constant and array[0] == array[-1] and (array == array[0]).all():
         array = csr.repeated(array[:1].copy(), len(array))
     if array.flags.writeable:
