@@ -58,7 +58,7 @@ def _entries(
         yield from style.Looks.of(plan).legend()
     for lane in lanes:
         look = {"color": style.lane_color(lane), "style": "solid", "penwidth": "2.2"}
-        yield "message in a node" if lane < 0 else f"on lane {lane}", look
+        yield "message in a node" if lane < 0 else _lane_name(plan, lane), look
     if shows_tasks:
         is_intent = (plan.deps.kind & INTENT) > 0
         look = {"color": style.DEPENDENCY_COLOR, "style": "solid", "penwidth": "0.8"}
@@ -68,6 +68,14 @@ def _entries(
             yield "intent", look | {"style": "dashed"}
     if lanes:
         yield "wider: more bytes", {}
+
+
+def _lane_name(plan: Plan, lane: int) -> str:
+    """Return the text for a lane, with its rate where lanes of a node differ in it."""
+    rates = () if plan.spec is None else plan.spec.machine.lane_rates
+    if len(set(rates)) < 2:
+        return f"on lane {lane}"
+    return f"on lane {lane} ({rates[lane] / max(rates):.0%} of the fastest)"
 
 
 View = Literal["auto", "task", "rank", "node", "phase"]

@@ -136,6 +136,14 @@ def test_legend_names_what_occurs_and_nothing_else():
     assert "reduce\\l" not in texts
 
 
+def test_legend_names_the_rates_of_lanes_where_they_differ():
+    plan = compiled("bcast", "linear", {"nodes": 2, "ranks_per_node": 2, "lanes": [40, 10]})
+    graph = graph_of(plan)
+    texts = [node.attr["label"] for node in boxes(graph, "legend_")]
+    assert "on lane 0 (100% of the fastest)\\l" in texts
+    assert "on lane 1 (25% of the fastest)\\l" in texts
+
+
 def split_allreduce(n_ranks):
     machine = {"ranks_per_node": n_ranks, "cores": n_ranks + 2}
     plan = compiled("allreduce", "reduce_bcast", machine)
