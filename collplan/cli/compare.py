@@ -75,10 +75,10 @@ def command(options: CompareOptions) -> int:
         scheduler=options.dask,
         **({} if options.seconds is None else {"seconds": options.seconds}),
     )
-    from collplan.reports.comparison import plot_comparison, print_comparison, to_json
+    from collplan.reports.comparison import plot_comparison, print_comparison, reasons, to_json
 
     if options.as_json:
-        print_json(to_json(comparison))
+        print_json(to_json(comparison) | {"reasons": reasons(comparison)})
     else:
         print_comparison(comparison, is_all=options.is_all)
     # Files may fail, as on a full disk: the result is printed before.

@@ -107,8 +107,13 @@ def print_comparison(comparison: Comparison, *, is_all: bool) -> None:
     """Print the best candidates of every size, or all, and what there is to say of the rest."""
     columns, rows, n_hidden = comparison_table(comparison, is_all=is_all)
     print_table(columns, rows)
-    for line in (*_remarks(comparison, n_hidden), *winners(comparison), *why_lost(comparison)):
+    for line in (*_remarks(comparison, n_hidden), *reasons(comparison)):
         print_line(line)
+
+
+def reasons(comparison: Comparison) -> list[str]:
+    """Return sentences that say why winners win and why others lose."""
+    return [*winners(comparison), *why_lost(comparison)]
 
 
 def why_lost(comparison: Comparison) -> Iterator[str]:

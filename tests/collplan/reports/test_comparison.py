@@ -50,7 +50,12 @@ def test_losers_are_named_with_what_limits_them(collplan: CommandLine) -> None:
         collective={"kind": "allreduce", "count": 1 << 18, "datatype": "int32"},
         algorithms="auto",
     )
-    text = collplan("compare", spec, "--candidates", "flat,hierarchical,full_lane").out
+    options = ("--candidates", "flat,hierarchical,full_lane")
+    text = collplan("compare", spec, *options).out
+    document = collplan("compare", spec, *options, "--json").json()
+    assert [line.strip() for line in text.splitlines()[-len(document["reasons"]) :]] == [
+        line.strip() for line in document["reasons"]
+    ]
     (head,) = (line for line in text.splitlines() if line.startswith("Others at "))
     assert head == "Others at 1 MiB:"
     said = text.partition(head)[2].strip().splitlines()
