@@ -1,1 +1,1 @@
-"""The engine of one rank's program: memory for the loop, shared memory of a node, threads."""
+"""The engine that runs one rank's program: memory of the loop, shared memory, threads."""

@@ -1,7 +1,7 @@
-"""The engine: one rank's bound program, run by the compiled loop.
+"""The engine, which runs one rank's bound program with the compiled loop.
 
-Ranks may wait for several plans in different orders. A rank that advanced only the one it waits
-for would keep others from completing the one that they wait for, so a wait advances them all.
+Ranks may wait for several plans in different orders. If a rank advanced only the plan it waits for,
+other ranks could not complete the plans that they wait for. Therefore a wait advances all plans.
 """
 
 from __future__ import annotations
@@ -37,37 +37,37 @@ _LEFT, _TURN, _HANDED = (
 )
 
 SHORT_TURN_NS: Final = 1
-"""Time of the loop while other plans of this thread wait for their turn, in ns."""
+"""Duration of a turn of the loop if other plans of this thread are running, in ns."""
 BACKGROUND_TURN_NS: Final = 1_000_000
-"""Sleep of a wait for a progress thread while other plans' threads have theirs, in ns."""
+"""Sleep in a wait for a progress thread while other plans have such threads, in ns."""
 TURNS_AWAKE: Final = 10
-"""Turns in which nothing ends before a rank that shares its core sleeps between them."""
+"""Number of turns without progress before a rank that shares its core sleeps between turns."""
 
 
 class _Running(threading.local):
-    """Started engines; plans of another thread are that thread's to advance."""
+    """Started engines of one thread, which only this thread advances."""
 
     def __init__(self) -> None:
         self.engines: list[Engine] = []
 
 
 this_thread = _Running()
-"""Engines that this thread has started and that have not completed."""
+"""Engines of this thread that were started and have not completed."""
 
 
 def note_end(engine: Engine) -> None:
-    """Forget an engine that has completed or failed."""
+    """Remove an engine that has completed or failed."""
     if engine in this_thread.engines:
         this_thread.engines.remove(engine)
 
 
 def advance_others(engine: Engine) -> int:
-    """Advance all started engines but the one that is waited for; forget the completed.
+    """Advance all started engines except the one that is waited for; remove completed ones.
 
     Returns
     -------
     int
-        How many tasks they have left.
+        Number of remaining tasks of these engines.
     """
     n_left = 0
     for other in this_thread.engines.copy():
@@ -79,29 +79,29 @@ def advance_others(engine: Engine) -> int:
 
 
 class Engine:
-    """Run a bound program again and again, in the order its dependencies allow.
+    """Run a bound program repeatedly, in an order that its dependencies allow.
 
     Parameters
     ----------
     program : Program
-        The rank's tasks and whom they release.
+        The rank's tasks and their successors.
     buffers : sequence of ndarray
         Send, receive, scratch and shared buffer, flat, of one dtype.
     comm : MPI.Intracomm
-        For the program's messages alone, with errors returned. Where its ranks share cores, an
-        idle one sleeps between polls after a while.
+        Communicator for the messages of this program only, which returns errors. If its ranks
+        share cores, an idle rank sleeps between polls after a while.
     reduction : Reduction
-        How it reduces, loaded.
+        The loaded reduction.
     node : NodeMemory, optional
-        What ranks of the node share; its buffer is the fourth of `buffers` then.
+        Shared memory of the node, whose buffer is the fourth of `buffers`.
     background : Background, optional
-        Which processors run background tasks, where a thread of their own does.
+        Processors for background tasks, if a thread runs these.
     recorder : Recorder, optional
-        Where the times of tasks are noted; every start overwrites the last one's.
+        Recorder of the times of tasks. Every start overwrites those of the previous one.
     watch : Watch, optional
-        What is told between turns of the loop that this rank waits.
+        Watch that is notified between turns of the loop while this rank waits.
     calls : ndarray of CALL, optional
-        How the program's calls of MPI's collectives begin.
+        Arguments of the program's calls of MPI's collectives.
     """
 
     def __init__(
@@ -152,35 +152,35 @@ class Engine:
 
     @property
     def memory(self) -> LoopMemory:
-        """Return what the compiled loop works on."""
+        """Return the memory that the compiled loop uses."""
         return self._memory
 
     @property
     def is_running(self) -> bool:
-        """Return whether a start has not completed yet."""
+        """Return whether a start is still incomplete."""
         return bool(self._words[_LEFT])
 
     @property
     def n_left(self) -> int:
-        """Return how many tasks the start has left."""
+        """Return the number of remaining tasks of the start."""
         return self._words[_LEFT]
 
     @property
     def epoch(self) -> int:
-        """Return how many times the program was started."""
+        """Return the number of starts of the program."""
         return self._memory.get("epoch")
 
     @property
     def progress(self) -> int:
-        """Return a number that grows whenever a task ends."""
+        """Return a number that increases whenever a task ends."""
         return self._memory.get("progress")
 
     def standstill(self) -> Standstill:
-        """Return what is under way."""
+        """Return the tasks that are in progress."""
         numbers, get = self._memory.numbers, self._memory.get
         before = numbers("before", get("n_tasks"))
         is_ending = bool(get("is_ending"))
-        # To wait for others, and to take the start back from a thread, count as tasks.
+        # A wait for other ranks, and the return of the start from a thread, count as tasks.
         n_left = get("n_left") - is_ending - get("is_handed")
         active = numbers("active", get("n_active")).tolist()
         gated = numbers("waiting", get("n_waiting")).tolist()
@@ -189,11 +189,11 @@ class Engine:
         return Standstill(active, blocked, gated, n_left, is_ending and n_left == 0, is_computing)
 
     def end_together(self) -> None:
-        """Let a start end from now on when all ranks of the node have completed it."""
+        """Let starts complete only when all ranks of the node have completed them."""
         self._memory.set(ends_together=1)
 
     def start(self) -> None:
-        """Start every task that is ready, and finish those that belong inside the start."""
+        """Start every task that is ready, and complete the tasks of the START stage."""
         engines = this_thread.engines
         self._words[_TURN] = self._turn_ns() if engines else TURN_NS
         found = self._run_loop(self._address, codes.START)
@@ -205,8 +205,8 @@ class Engine:
     def test(self) -> bool:
         """Advance without blocking; return whether everything is done.
 
-        Tasks that belong inside `wait` run here only when they alone are
-        left, so that a program that only tests completes too.
+        WAIT tasks run here only if no other tasks remain, so that a program that never waits also
+        completes.
         """
         is_done = self.advance()
         if is_done:
@@ -216,14 +216,14 @@ class Engine:
         return is_done
 
     def advance(self) -> bool:
-        """Do what `test` does, for another plan's wait."""
+        """Advance like `test`, in the wait for another plan."""
         found = self._run_loop(self._address, codes.TEST)
         if found > codes.PENDING:
             self._raise(found)
         return bool(found == codes.DONE)
 
     def wait(self) -> None:
-        """Advance until everything is done."""
+        """Advance until the start is complete."""
         if not self._words[_LEFT]:
             return
         self._words[_TURN] = self._turn_ns()
@@ -244,13 +244,13 @@ class Engine:
             self._go_on(found, codes.WAIT)
 
     def rebind(self, buffers: Sequence[Array]) -> None:
-        """Use other buffers of the same dtype from now on; the program must not be running."""
+        """Use other buffers of the same dtype. The program must not be running."""
         self._messages.redescribe(self._memory.tasks, buffers)
         self._memory.use(buffers)
         self._buffers = list(buffers)
 
     def move(self, sent_at: int, received_at: int) -> bool:
-        """Use memory elsewhere as send and receive buffer; return False where that takes more."""
+        """Use other memory as send and receive buffers; return False if `rebind` is required."""
         if self._words[_LEFT] or not self._moves_freely:
             return False
         self._bases[0], self._bases[1] = sent_at, received_at
@@ -263,7 +263,7 @@ class Engine:
         self._messages.free()
 
     def _go_on(self, found: int, what: int) -> None:
-        """Let other plans advance, and Python handle signals, between turns; raise what failed."""
+        """Advance other plans and handle signals between turns; raise errors."""
         while found == codes.PENDING:
             if self._watch is not None:
                 self._watch.look(self)
@@ -272,7 +272,7 @@ class Engine:
             self._raise(found)
 
     def _take_turn(self, what: int) -> int:
-        """Give other plans of this thread a turn, then this one."""
+        """Advance other plans of this thread, then this one."""
         if self._words[_TURN] != TURN_NS:
             n_left = advance_others(self) + self._words[_LEFT]
             self._n_vain_turns = 0 if n_left != self._n_left_before else self._n_vain_turns + 1
@@ -284,16 +284,16 @@ class Engine:
         return int(self._run_loop(self._address, what))
 
     def _turn_ns(self) -> int:
-        """Return how long this plan may keep its thread from the others."""
+        """Return the time that this plan may use its thread before other plans advance."""
         others = [engine for engine in this_thread.engines if engine is not self]
         if not others:
             return TURN_NS
-        # Nobody else can advance a start that a thread has.
+        # Only the thread can advance a start that it runs.
         are_at_work = all(engine._words[_HANDED] for engine in others)
         return BACKGROUND_TURN_NS if are_at_work else SHORT_TURN_NS
 
     def _raise(self, found: int) -> NoReturn:
-        """Raise what went wrong."""
+        """Raise the error of the loop."""
         if found == codes.BUSY:
             raise still_running("started")
         note_end(self)
@@ -321,5 +321,5 @@ class Engine:
 
 
 def _serve(memory: LoopMemory) -> None:
-    """Run the background of every start, in the thread of an engine that may be gone."""
+    """Run background tasks of every start in a thread, until the engine is deleted."""
     entry("run_loop")(memory.address, codes.SERVE)

@@ -1,6 +1,6 @@
-"""Programs in flight in this process, the thread that advances them, and their requests.
+"""Programs in flight in this process, their requests, and the thread that advances them.
 
-The thread begins with the first program that is started so, and sleeps while none is in flight.
+The thread is created with the first program, and sleeps while no program is in flight.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from collplan.executors.mpi.loop.reductions import load
 from collplan.executors.mpi.program.messages import HANDLE_BYTES, STATUS_BYTES
 
 TURN_NS: Final = 50_000_000
-"""Time of a wait before Python gets to handle signals, in ns."""
+"""Maximum time in a wait before Python handles signals, in ns."""
 SPINS: Final = 20
-"""Sweeps in a row without any progress before the thread sleeps between them."""
+"""Number of consecutive sweeps without progress before the thread sleeps between sweeps."""
 FIRST_SLEEP_NS: Final = 20_000
 LONGEST_SLEEP_NS: Final = 200_000
 DOZES: Final = 50
-"""Number of polls without a result before the thread sleeps; to wake it costs its waker time."""
+"""Number of polls without a result before the thread sleeps. To wake it takes time."""
 TIMER_SLACK_NS: Final = 1_000
-"""By how much the system may prolong the thread's sleeps; by default by more than they last."""
+"""Timer slack of the thread. By default, it is longer than the thread's sleeps."""
 _SET_TIMER_SLACK: Final = 29  # PR_SET_TIMERSLACK
 _FIRST_PLACES: Final = 16
 
@@ -47,17 +47,17 @@ _UNSIGNED: Final = f"u{HANDLE_BYTES}"
 
 
 class Flight(SharedRecord):
-    """A started program, and the generalized request that is complete when it is over.
+    """A started program with a generalized request, which completes when the program ends.
 
     Parameters
     ----------
     state : int
-        The address of the program's state.
+        Address of the program's state.
 
     Attributes
     ----------
     finish : callable or None
-        What Python has to do when the program is over, before the request completes.
+        Function to call when the program has ended, before the request completes.
     """
 
     def __init__(self, state: int) -> None:
@@ -75,11 +75,11 @@ class Flight(SharedRecord):
 
     @property
     def is_freed(self) -> bool:
-        """Return whether MPI has let go of the request: the flight may be used again."""
+        """Return whether MPI has freed the request, so that the flight can be reused."""
         return bool(self.words[_DONE] and self.words[_FREED])
 
     def prepare(self, board: int, finish: Callable[[], None] | None) -> int:
-        """Begin again; return the handle of a request."""
+        """Prepare another start; return the handle of its request."""
         for word in (_CODE, _OVER, _DONE, _FREED):
             self.words[word] = 0
         self.finish = finish
@@ -91,11 +91,11 @@ class Flight(SharedRecord):
         return int(self._handle.view(_UNSIGNED)[0])
 
     def fail(self, code: int) -> None:
-        """Let the thread that waits see an error of MPI."""
+        """Report an error of MPI to the waiting thread."""
         self.words[_CODE] = code
 
     def end(self) -> None:
-        """Do Python's part and complete the request, if that is left to do."""
+        """Call `finish` and complete the request, unless this has been done."""
         with self._finishing:
             if not self.words[_OVER] or self.is_done:
                 return
@@ -109,12 +109,12 @@ class Flight(SharedRecord):
 
 
 class Board(SharedRecord):
-    """All flights of this process, and the thread that advances them.
+    """All flights of this process, with the thread that advances them.
 
     Attributes
     ----------
     thread_id : int
-        The system's number of the thread.
+        Identifier of the thread in the operating system.
     """
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class Board(SharedRecord):
         self._free_places = list(range(_FIRST_PLACES))[::-1]
         self._flights: dict[int, Flight] = {}
         self._lingering: list[Flight] = []
-        """Those that are over, and whose requests MPI still has."""
+        """Completed flights whose requests MPI still uses."""
         self._adding = threading.Lock()
         self._post, self._wait = semaphore_call("sem_post"), semaphore_call("sem_wait")
         status = _empty_status()
@@ -148,7 +148,7 @@ class Board(SharedRecord):
         self._processor: int | None = None
 
     def add(self, flight: Flight) -> None:
-        """Let the thread, or who waits, advance a flight that was prepared."""
+        """Add a prepared flight, which the thread or a waiting caller advances."""
         with self._adding:
             if not self._free_places:
                 self._make_room()
@@ -159,9 +159,9 @@ class Board(SharedRecord):
             self._post(self._work_at)
 
     def stay_on(self, processor: int | None) -> None:
-        """Let the thread run on one processor from now on; if None, leave it where it is.
+        """Bind the thread to one processor; None does not change its affinity.
 
-        Threads that wait advance flights where they are.
+        Waiting threads advance flights on their own processors.
         """
         if processor is None or processor == self._processor:
             return
@@ -169,20 +169,20 @@ class Board(SharedRecord):
         self._processor = processor
 
     def wait(self, flight: Flight) -> None:
-        """Return when a flight is done; advance all meanwhile."""
+        """Wait until a flight is done, and advance all flights meanwhile."""
         while entry("run_board")(flight.address, codes.WAIT_FOR_FLIGHT, TURN_NS) != codes.DONE:
             pass
         flight.end()
 
     def test(self, flight: Flight) -> bool:
-        """Advance all once, if nobody does; return whether a flight is done."""
+        """Advance all flights once unless another thread does; return whether a flight is done."""
         if entry("run_board")(flight.address, codes.TEST_FLIGHT, 0) != codes.DONE:
             return False
         flight.end()
         return True
 
     def _make_room(self) -> None:
-        """Take back places of flights that are over, and make more if that is not enough."""
+        """Reuse the places of completed flights, and add places if these are not sufficient."""
         for place, flight in list(self._flights.items()):
             if flight.is_done:
                 self._lingering.append(self._flights.pop(place))
@@ -196,7 +196,7 @@ class Board(SharedRecord):
             pass
         more[:n] = self._places
         self._places = more
-        # The thread may still look at the old ones, which are kept.
+        # The old arrays are kept, as the thread may still access them.
         self.place(places=more)
         self.set(n_places=2 * n)
         self._post(self._lock.ctypes.data)
@@ -213,7 +213,7 @@ class Board(SharedRecord):
 
 
 def load_machine_code() -> None:
-    """Compile what flights need, or take it from the cache, so that no start has to."""
+    """Compile or load the code for flights in advance, so that starts need not do it."""
     load(None)
     _callbacks()
     over = Flight(0)
@@ -223,12 +223,12 @@ def load_machine_code() -> None:
 
 @cache
 def board() -> Board:
-    """Return the board of this process; its thread begins now."""
+    """Return the board of this process, and create its thread if necessary."""
     return Board()
 
 
 def _empty_status() -> npt.NDArray[np.uint8]:
-    """Return the bytes of the status that collectives end with."""
+    """Return the bytes of the status of completed collectives."""
     status = MPI.Status()
     MPI.REQUEST_NULL.Wait(status)  # which ends with the same
     there: Any = MPI.buffer.fromaddress(MPI._addressof(status), STATUS_BYTES)
@@ -243,12 +243,12 @@ def _grequest_start() -> Any:
 
 @cache
 def _callbacks() -> tuple[int, int, int]:
-    """Return the addresses of what MPI calls for generalized requests."""
+    """Return the addresses of the callbacks for generalized requests."""
     return callback("query_flight"), callback("free_flight"), callback("cancel_flight")
 
 
 def _shorten_timer_slack() -> None:
-    """Let short sleeps of this thread be short, where the system knows how."""
+    """Reduce the timer slack of this thread, if the system supports it."""
     set_option = getattr(ctypes.CDLL(None), "prctl", None)
     if set_option is not None:
         set_option(_SET_TIMER_SLACK, c_ulong(TIMER_SLACK_NS), c_ulong(0), c_ulong(0), c_ulong(0))

@@ -1,4 +1,4 @@
-"""The memory of one bound program: what the compiled loop reads and writes."""
+"""The memory of one bound program that the compiled loop reads and writes."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ Longs = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
 
 TURN_NS: Final = 50_000_000
-"""Time of the loop before Python gets to handle signals, in ns."""
+"""Maximum time in the loop before Python handles signals, in ns."""
 THREAD_TURN_NS: Final = 10_000_000
-"""Time of a progress thread before it sees whether it is to stop, in ns."""
+"""Maximum time before a progress thread checks whether it must stop, in ns."""
 SPINS: Final = 100
-"""Polls in a row before an idle rank gives its core away between polls."""
+"""Number of consecutive polls before an idle rank yields its core between polls."""
 FEW_SPINS: Final = 20
-"""The same where ranks share cores and sleep soon: what they wait for may need this core."""
+"""The same if ranks share cores, as the awaited rank may need this core."""
 YIELDS: Final = 300
-"""Yields of the core before a rank sleeps, where ranks share cores."""
+"""Number of yields before a rank sleeps, if ranks share cores."""
 VAIN_YIELDS: Final = 5
-"""The same where the system does not give the core to other ranks."""
+"""The same if the system does not give a yielded core to other ranks."""
 SLEEP_STEPS: Final = 16
-"""Sleeps in a row until they are as long as they get."""
+"""Number of consecutive sleeps until they have their maximum length."""
 _BY_TASK: Final = ("before", "messages", "local", "held", "waiting", "next_wait")
 _SYSTEM: Final = ("clock_gettime", "nanosleep", "sched_yield", "sem_timedwait")
 _THREADING: Final = ("sem_wait", "sem_trywait", "sem_post", "sched_setaffinity")
 
 
 class Recorder:
-    """Times of the tasks of one rank at the last start; pass it to `bind`.
+    """Times of the tasks of one rank in the last start, as an argument of `bind`.
 
-    A message starts right before it is handed to MPI and ends when its completion
-    is seen; a local task starts right before its work and ends right after.
+    A message starts when it is passed to MPI and ends when its completion is detected. A local
+    task starts directly before its work and ends directly after it.
     """
 
     def __init__(self) -> None:
@@ -55,24 +55,24 @@ class Recorder:
         self._by_row: Longs = np.zeros(0, dtype=np.int64)
 
     def prepare(self, program: Program) -> Longs:
-        """Return room for the starts and ends of a program's tasks, in its order."""
+        """Return arrays for the starts and ends of a program's tasks, in program order."""
         self._times = np.zeros((2, program.n_tasks), dtype=np.int64)
         self._by_row = np.argsort(program.row)
         return self._times
 
     def times(self) -> Longs:
-        """Return starts and ends in ns of this process's monotonic clock.
+        """Return starts and ends in ns of the monotonic clock.
 
         Returns
         -------
         ndarray of int64, shape (2, n_tasks)
-            In the order of the tasks' rows in the plan.
+            In the order of rows in the plan.
         """
         return self._times[:, self._by_row]
 
 
 class SharedRecord:
-    """One record of numbers that compiled code and Python share, and the arrays it points to.
+    """A record of numbers that compiled code and Python share, with the arrays it refers to.
 
     Parameters
     ----------
@@ -82,9 +82,9 @@ class SharedRecord:
     Attributes
     ----------
     address : int
-        Where the record lies.
+        Address of the record.
     words : memoryview
-        The record's fields, for fast looks from Python.
+        Fields of the record, for fast access from Python.
     """
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
@@ -103,12 +103,12 @@ class SharedRecord:
         return int(self._row[name][0])
 
     def address_in(self, field: str) -> int:
-        """Return where a field lies."""
+        """Return the address of a field."""
         fields: Any = self._row.dtype.fields
         return int(self.address + fields[field][1])
 
     def place(self, **arrays: Array) -> None:
-        """Keep arrays alive, and their addresses in fields."""
+        """Set fields to the addresses of arrays, and keep the arrays alive."""
         self._kept.extend(arrays.values())
         self.set(**{name: array.ctypes.data for name, array in arrays.items()})
 
@@ -117,7 +117,7 @@ class SharedRecord:
         self.set(**{name: self.address_in(field) for name, field in fields.items()})
 
     def find(self, *functions: str, library: str | None = None) -> None:
-        """Set fields to the addresses of the C functions that they are named after."""
+        """Set fields to the addresses of the C functions with their names."""
         self.set(**{name: address_of(name, library) for name in functions})
 
     def image(self, *fields: str) -> Image:
@@ -126,7 +126,7 @@ class SharedRecord:
         Parameters
         ----------
         *fields : str
-            Names of fields that hold addresses in the record or its arrays.
+            Names of fields that contain addresses in the record or its arrays.
         """
         arrays = [self._row, *self._kept]
         starts = csr.running_total([-(-one.nbytes // LINE_BYTES) * LINE_BYTES for one in arrays])
@@ -145,16 +145,16 @@ class SharedRecord:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Image:
-    """A record and its arrays in one piece of memory, for use at any address.
+    """A record and its arrays in one block of memory that can be used at any address.
 
     Parameters
     ----------
     memory : ndarray of uint8
-        The record first, then the arrays, each on a cache line of its own.
+        The record and then the arrays, each in separate cache lines.
     places : mapping of int to int
-        Where in `memory` lies what was at an address.
+        Offsets in `memory` of former addresses.
     relocations : ndarray of int64, shape (n, 2)
-        Where in `memory` the address of what else in it belongs.
+        Offsets in `memory` of an address, and of the data that it must refer to.
     """
 
     memory: Array
@@ -163,25 +163,25 @@ class Image:
 
 
 class LoopMemory(SharedRecord):
-    """A state for the loop, and the arrays whose addresses it holds.
+    """The state of the loop, with the arrays whose addresses it contains.
 
     Parameters
     ----------
     program : Program
-        The rank's tasks and whom they release.
+        The rank's tasks and their successors.
     reduce : int
-        The address of the compiled reduction, 0 if nothing is reduced.
+        Address of the compiled reduction; 0 if there is none.
     background : Background, optional
-        Which processors run background tasks, where a thread does.
+        Processors for background tasks, if a thread runs these.
 
     Attributes
     ----------
     bases : memoryview
-        Where buffers lie, by their numbers.
+        Addresses of buffers, by number.
     tasks : ndarray of TASK, shape (n_tasks + 1,)
-        The tasks; what messages say is still to be filled in.
+        The tasks. The fields of messages are filled in later.
     statuses : ndarray of uint8
-        What MPI said of finished messages.
+        Statuses of completed messages.
     """
 
     def __init__(
@@ -214,16 +214,16 @@ class LoopMemory(SharedRecord):
     def set_idling(
         self, longest_sleep_s: float, yields_help: bool = True, *, of_thread: bool = False
     ) -> None:
-        """Say how an idle rank waits.
+        """Set how an idle rank waits.
 
         Parameters
         ----------
         longest_sleep_s : float
-            How long it sleeps between polls in the end; 0 on a core of its own.
+            Maximum sleep between polls; 0 if the rank has its own core.
         yields_help : bool
-            Whether a core that it gives away goes to another rank.
+            Whether a yielded core is given to another rank.
         of_thread : bool
-            Whether its progress thread does, and not its caller.
+            Whether this applies to the progress thread instead of the caller.
         """
         longest_ns = round(longest_sleep_s * 1e9)
         spins = FEW_SPINS if longest_ns and not yields_help else SPINS
@@ -231,16 +231,16 @@ class LoopMemory(SharedRecord):
         self._idling[int(of_thread)] = spins, yields, longest_ns // SLEEP_STEPS, longest_ns
 
     def numbers(self, name: str, n: int) -> npt.NDArray[np.int32]:
-        """Return a copy of the first numbers of an array of the loop."""
+        """Return a copy of the first entries of an array of the loop."""
         return np.array((c_int32 * n).from_address(self.get(name)), dtype=np.int32)
 
     def use(self, buffers: Sequence[Array]) -> None:
-        """Take send, receive, scratch and shared buffer from where they lie."""
+        """Use the given send, receive, scratch and shared buffers."""
         for i, buffer in enumerate(buffers):
             self.bases[i] = buffer.ctypes.data
 
     def share(self, node: NodeMemory) -> None:
-        """Tell other ranks of the node in their memory how far this one is, and look there."""
+        """Exchange progress with other ranks of the node through their shared memory."""
         self.place(waits=node.waits)
         self.set(
             n_sharing=node.n_ranks,
@@ -250,11 +250,11 @@ class LoopMemory(SharedRecord):
         )
 
     def call(self, calls: Array) -> None:
-        """Tell how the program's calls of MPI's collectives begin."""
+        """Set the arguments of the program's calls of MPI's collectives."""
         self.place(calls=calls)
 
     def record(self, recorder: Recorder, program: Program) -> None:
-        """Let the loop note when tasks start and end."""
+        """Let the loop record when tasks start and end."""
         start_ns, end_ns = recorder.prepare(program)
         self.place(start_ns=start_ns, end_ns=end_ns)
         self.set(is_recorded=1)
@@ -275,7 +275,7 @@ class LoopMemory(SharedRecord):
             self.bases[number] = stage.ctypes.data
 
     def _fill_queues(self, program: Program, *, has_thread: bool) -> None:
-        # A thread, where there is one, runs what is not inside the start.
+        # A thread, if there is one, runs all tasks outside of the START stage.
         is_held = program.stage > (Stage.START if has_thread else Stage.BACKGROUND)
         waits, is_message = program.sharing.waits, program.is_requested
         is_root = program.n_before == 0

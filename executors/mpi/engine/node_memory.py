@@ -1,10 +1,10 @@
-"""The memory that ranks of a node share for one bound plan: its buffer, and who has come how far.
+"""Shared memory of the ranks of a node for one bound plan: its buffer, and progress counters.
 
-    counters      one word per rank, each on a cache line of its own: starts completed
-    flags         one word per task that others wait for: the last start it completed in
-    buffer        the plan's shared buffer, from a page's beginning
+    counters      one word per rank, in separate cache lines: number of completed starts
+    flags         one word per awaited task: number of the last start in which it completed
+    buffer        the shared buffer of the plan, aligned to a page
 
-All words only grow, from start to start, so nothing is ever reset.
+Words only increase from start to start, so they are never reset.
 """
 
 from __future__ import annotations
@@ -41,35 +41,35 @@ WORD_BYTES: Final = 8
 _SHARED_FOLDER: Final = "/dev/shm"
 """File system that holds shared memory on Linux."""
 _POPULATE_WRITE: Final = 23
-"""Linux's MADV_POPULATE_WRITE, which Python does not name."""
+"""MADV_POPULATE_WRITE of Linux, which Python does not define."""
 _windows: list[MPI.Win] = []
-"""All that are not freed, in the order in which they were made, the same on all ranks of a node."""
+"""Windows that are not freed, in order of creation, which is the same on all ranks of a node."""
 
 
 class NodeMemory:
-    """One window over the ranks of this node; made collectively by all ranks.
+    """A window of the ranks of this node, which all ranks create collectively.
 
     Parameters
     ----------
     plan : Plan
-        The whole plan or this rank's program.
+        The plan of all ranks, or the program of this rank.
     program : Program
         This rank's tasks.
     comm : MPI.Intracomm
-        All ranks of the plan, with errors returned.
+        Communicator of all ranks of the plan, which returns errors.
     call : RollCall
-        Of all of them.
+        Roll call of all ranks.
 
     Attributes
     ----------
     counters : int
-        Where the counters lie, `LINE_BYTES` apart; there are `n_ranks`.
+        Address of the `n_ranks` counters, which are `LINE_BYTES` apart.
     own_counter, own_flags : int
-        Where this rank's counter and flags lie.
+        Addresses of the counter and the flags of this rank.
     waits : ndarray of int64
-        Where the flags lie that the program's `sharing` waits for.
+        Addresses of the flags that the program's `sharing` waits for.
     mirrors : sequence of int
-        Where this rank's send and recv buffer may lie in the buffer, in bytes; -1 if nowhere.
+        Offsets in bytes of copies of this rank's send and recv buffer; -1 if there is none.
 
     Raises
     ------
@@ -113,7 +113,7 @@ class NodeMemory:
     def at_mirror(self, which: Buffer, n_elements: int, dtype: np.dtype[Any]) -> Array | None:
         """Return the place of this rank's send or recv buffer, or None if there is none.
 
-        The memory lives as long as the array or anything that looks at it.
+        The memory exists as long as the array or any view of it.
         """
         begin = self.mirrors[which]
         if begin < 0:
@@ -132,17 +132,17 @@ class NodeMemory:
     def wait_for_others(
         self, epoch: int, comm: MPI.Intracomm, timeout_s: float | None = None
     ) -> None:
-        """Return when all ranks of the node have completed start number `epoch`.
+        """Wait until all ranks of the node have completed start number `epoch`.
 
         Raises
         ------
         StallError
-            If that takes longer than `timeout_s`: the job has been told to end.
+            If this takes longer than `timeout_s`. The job is then being aborted.
         """
         wait = Wait()
         for rank in range(self.n_ranks):
             while entry("read_word")(self.counters + rank * LINE_BYTES) < epoch:
-                # What this rank has sent may have to be pushed on.
+                # Messages of this rank may need progress.
                 comm.Iprobe()
                 wait.pause()
                 if timeout_s is not None and wait.waited_s >= timeout_s:
@@ -152,7 +152,7 @@ class NodeMemory:
                     raise end_job(comm, reason)
 
     def free(self, call: RollCall) -> None:
-        """Free the window, collectively; it stays where a rank still holds arrays in it."""
+        """Free the window collectively, unless a rank still uses arrays of it."""
         if self._window != MPI.WIN_NULL:
             is_held = self._lease is not None and self._lease() is not None
             if not any(call.gather(is_held, self._comm)):
@@ -162,7 +162,7 @@ class NodeMemory:
         self._comm.Free()
 
     def _count_neighbors(self, call: RollCall) -> int:
-        """Return how many ranks of the plan's node share memory with this one, as MPI sees it."""
+        """Return the number of ranks of the plan's node that share memory with this one in MPI."""
         call.before_blocking()
         together: Any = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
         n_together: int = together.size
@@ -170,7 +170,7 @@ class NodeMemory:
         return n_together
 
     def _allocate(self, size: int, awaited: list[int], call: RollCall) -> None:
-        """Make the window and say where things lie in it."""
+        """Create the window, and set the addresses of its parts."""
         flags, header = layout_of(awaited)
         n_bytes = header + size
         mine = n_bytes + mmap.PAGESIZE if self._comm.rank == 0 else 0
@@ -184,7 +184,7 @@ class NodeMemory:
 
         def lay_out() -> None:
             there: Any = window.Shared_query(0)[0]
-            # Pages are the same for all ranks, and so is what is left of the first.
+            # The offset within the first page is the same on all ranks.
             everything = np.frombuffer(there, dtype=np.uint8)
             skip = -everything.ctypes.data % mmap.PAGESIZE
             pages = everything[skip : skip + n_bytes]
@@ -201,12 +201,12 @@ class NodeMemory:
 
 
 def layout_of(awaited: Sequence[int]) -> tuple[Index, int]:
-    """Return where ranks' flags lie, in bytes from the first counter, and where the buffer does.
+    """Return the offsets of the flags of ranks and of the buffer from the first counter, in bytes.
 
     Parameters
     ----------
     awaited : sequence of int
-        For each rank of the node, how many of its tasks others wait for.
+        Number of awaited tasks of each rank of the node.
     """
     lines = [-(-n * WORD_BYTES // LINE_BYTES) for n in awaited]
     firsts = len(awaited) + csr.running_total(lines)
@@ -215,9 +215,9 @@ def layout_of(awaited: Sequence[int]) -> tuple[Index, int]:
 
 
 def _require_room(n_bytes: int) -> None:
-    """Raise `BindError` if the system has no room for the memory that ranks share.
+    """Raise `BindError` if the system has not enough shared memory.
 
-    MPI gives out more than there is, and who touches it then is killed.
+    MPI allocates more memory than exists, and a process that accesses it is killed.
     """
     try:
         found = os.statvfs(_SHARED_FOLDER)
@@ -236,7 +236,7 @@ def _make_window(n_bytes: int, comm: MPI.Intracomm) -> MPI.Win:
 
 
 def _populate(pages: Array, rank: int, n_ranks: int) -> None:
-    """Have the system provide this rank's part of the pages now, where it may still refuse."""
+    """Allocate this rank's part of the pages, while the system can still report an error."""
     n_pages = len(pages) // mmap.PAGESIZE
     first, end = (n_pages * part // n_ranks * mmap.PAGESIZE for part in (rank, rank + 1))
     libc = ctypes.CDLL(None, use_errno=True)
@@ -244,7 +244,7 @@ def _populate(pages: Array, rank: int, n_ranks: int) -> None:
     if end > first and libc.madvise(where, ctypes.c_size_t(end - first), _POPULATE_WRITE) != 0:
         number = ctypes.get_errno()
         if number != errno.EINVAL:  # which is what systems say that do not know it
-            # Where a page cannot be had, Linux calls its address bad.
+            # If a page cannot be allocated, Linux reports a bad address.
             is_full = number == errno.EFAULT
             raise _no_room(len(pages), "it is full" if is_full else os.strerror(number))
 
@@ -257,7 +257,7 @@ def _no_room(n_bytes: int, reason: str) -> BindError:
 
 
 class _Lease:
-    """Memory of the window in callers' hands: lives as long as any array on it."""
+    """Memory of the window that callers use, which exists as long as any array of it."""
 
     def __init__(self, memory: Array) -> None:
         self.__array_interface__ = memory.__array_interface__
@@ -265,17 +265,17 @@ class _Lease:
 
 
 def _free(window: MPI.Win) -> None:
-    """Free a window; collective on its node."""
+    """Free a window, collectively on its node."""
     window.Unlock_all()
     window.Free()
 
 
 @functools.cache
 def _free_all_at_end() -> None:
-    """Free all windows when MPI or Python ends: some MPIs abort over windows that are left."""
+    """Free all windows when MPI or Python ends, as some MPIs abort if windows remain."""
     keyval = MPI.Comm.Create_keyval(delete_fn=lambda *_: _free_all())
     MPI.COMM_SELF.Set_attr(keyval, True)
-    # When mpi4py ends MPI, at last, there is no Python any more.
+    # When mpi4py finalizes MPI, Python has already ended.
     atexit.register(_free_all)
 
 
@@ -287,7 +287,7 @@ def _free_all() -> None:
 
 
 def _refuse_strangers(there: list[tuple[int, str, int]]) -> None:
-    """Raise the error of ranks that a plan has on one node and MPI does not."""
+    """Raise `BindError` for ranks that share a node in the plan, but not in MPI."""
     if all(n == len(there) for _, _, n in there):
         return
     where = ", ".join(f"rank {rank} on {name}" for rank, name, _ in there)
@@ -300,7 +300,7 @@ def _refuse_strangers(there: list[tuple[int, str, int]]) -> None:
 def _refuse_misfit(
     program: Program, rank: int, ranks: Index, seen: list[tuple[int, Index]]
 ) -> None:
-    """Raise the error of programs that do not fit those of other ranks of the node."""
+    """Raise `BindError` for programs that do not fit those of other ranks of the node."""
     sharing = program.sharing
     sizes = {size for size, _ in seen}
     place = np.minimum(np.searchsorted(ranks, sharing.rank), len(ranks) - 1)
