@@ -1,4 +1,4 @@
-"""Meet at binding: all ranks have to come, within a time limit, and bring the same."""
+"""Agreement of all ranks at binding, within a time limit, that they have the same plan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SAYINGS: Final = {
     "operation": ("reduces by", "operations"),
 }
 _NOTHING: Final = 2**63 - 1
-"""Stands in a minimum for a rank that has nothing to say.
+"""Value in a minimum for a rank without a value of its own.
 
 The largest signed number: MPICH 4.0 and Open MPI 4.1 compare unsigned ones as if
 they were signed, https://github.com/pmodels/mpich/issues/6083 and
@@ -32,7 +32,7 @@ https://github.com/open-mpi/ompi/issues/10648.
 """
 
 ASPECTS: Final = "plan", "whole plan", "dtype", "operation"
-"""Names of all that ranks bring to a bind: a digest of what any two ranks' programs share, one of
+"""Names of the values that must agree: a digest of what all ranks' programs share, one of
 the plan of all ranks, the dtype of buffers, and the operation by which the plan reduces."""
 
 
@@ -43,17 +43,17 @@ class Claim:
     Parameters
     ----------
     limit_s : float or None
-        The time limit for other ranks.
+        Time limit for other ranks.
     error : Exception or None
-        Why it cannot bind; then it has nothing else to bring.
+        Reason why this rank cannot bind. The other fields are then not used.
     brought : sequence of int, str or None
-        What must be the same on all ranks that have it, in the order of `ASPECTS`.
+        Values that must be equal on all ranks that have them, in the order of `ASPECTS`.
     is_loaded : bool
-        Whether it needs no time to load compiled code.
+        Whether compiled code is loaded already.
     shares_memory : bool
-        Whether ranks of a node share memory, as far as its plan shows.
+        Whether ranks of a node share memory, according to the plan or program of this rank.
     has_background : bool
-        Whether it may have a progress thread, or insists on one.
+        Whether this rank may have, or requires, a progress thread.
     """
 
     limit_s: float | None
@@ -66,17 +66,17 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Common knowledge of ranks that bring the same plan.
+    """Common knowledge of ranks that have the same plan.
 
     Parameters
     ----------
     is_loaded : bool
-        Whether all of them are.
+        Whether this is true of all ranks.
     shares_memory, has_background : bool
-        Whether that is true of any.
+        Whether this is true of any rank.
     limit_s : float or None
-        This rank's time limit, infinity where only others have one, None where no
-        rank has. Where one has a limit, the others have to answer it.
+        Time limit of this rank; infinity if only other ranks have one, None if no rank has one.
+        If one rank has a limit, the others must respond to it.
     """
 
     is_loaded: bool
@@ -86,14 +86,14 @@ class Agreement:
 
 
 def agree(plan: Plan, comm: MPI.Intracomm, claim: Claim) -> Agreement:
-    """See that all ranks bring the same; collective.
+    """Check that all ranks have the same plan; collective.
 
     Raises
     ------
     BindError
-        On all ranks, if one cannot bind, or brings something else than the others.
+        On all ranks, if one cannot bind or has something else than the others.
     StallError
-        If a rank does not come within the time limit: the job has been told to end.
+        If a rank does not arrive within the time limit. The job is then being aborted.
     """
     aspects = [_number(value) for value in claim.brought]
     culprit = comm.size if claim.error is None else comm.rank
@@ -130,11 +130,11 @@ def _number(value: int | str | None) -> int | None:
 def _dispute(
     plan: Plan, call: RollCall, which: str, mine: int | None, words: int | str | None
 ) -> str:
-    """Say which ranks bring something else than most; the same on all ranks."""
+    """Describe which ranks differ from the majority; the same text on all ranks."""
     spec = plan.origin.to_json() if plan.origin is not None else None
     brought: list[tuple[int | None, Any, str | None]] = call.gather((mine, words, spec))
     counts = Counter(value for value, _, _ in brought if value is not None)
-    # Of equally frequent ones, the lowest rank's was counted first.
+    # Of equally frequent values, that of the lowest rank was counted first.
     usual = counts.most_common(1)[0][0]
     most = [rank for rank, (value, _, _) in enumerate(brought) if value == usual]
     odd = [rank for rank, (value, _, _) in enumerate(brought) if value not in (None, usual)]
@@ -154,7 +154,7 @@ def _dispute(
 
 
 def _first_difference(one: str | None, other: str | None) -> str:
-    """Name the first field in which two specs differ."""
+    """Return the name of the first field in which two specs differ."""
     if one is None or other is None:
         return "" if one == other else "one was imported, the other compiled from a spec"
     here, there = (dict(_fields(json.loads(text))) for text in (one, other))

@@ -1,8 +1,8 @@
-"""Placement of background tasks: on communication cores by a thread, or with the caller.
+"""Placement of background tasks: in a thread on communication cores, or in the caller.
 
-A plan counts cores by node, the system counts processors. The cores of a node are the
-processors that its ranks may use, in ascending order; nodes of one host, as emulated
-ones are, take theirs one after the other.
+A plan numbers cores per node, and the operating system numbers processors. The cores of a node
+are the processors that its ranks may use, in ascending order. Nodes on the same host, such as
+emulated nodes, use consecutive processors.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LEVELS: Final = {
 
 
 class _NoThreadError(Exception):
-    """Why a rank cannot have a progress thread."""
+    """The reason why a rank cannot have a progress thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class _Fact:
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """One rank's finding: whether it is placed, insists on a thread or lacks one, and where."""
+    """Result of one rank: whether tasks are placed, a thread is required or missing, and where."""
 
     is_placed: bool
     insists: bool
@@ -58,7 +58,7 @@ class _Offer:
 
 
 def why_not_placed(prepared: Prepared) -> str:
-    """Say that a rank has no background tasks on communication cores."""
+    """Return the reason that a rank has no background tasks on communication cores."""
     rank = prepared.rank
     return (
         f"all background tasks of rank {rank} are on cores that hold ranks, as core "
@@ -73,19 +73,19 @@ def place_background(prepared: Prepared, call: RollCall) -> Background | str:
     Parameters
     ----------
     prepared : Prepared
-        This rank's program, how it reduces, and what it asks for.
+        This rank's program, its reduction, and its requests.
     call : RollCall
-        Of all ranks.
+        Roll call of all ranks.
 
     Returns
     -------
     Background or str
-        What the progress thread needs, or why there is none.
+        The processors of the progress thread, or the reason why there is none.
 
     Raises
     ------
     BindError
-        On all ranks, if one asked for a thread and cannot have it.
+        On all ranks, if one rank requires a thread and cannot have it.
     """
     plan, rank = prepared.plan, prepared.rank
     name, node = MPI.Get_processor_name(), int(plan.rank_node[rank])
@@ -102,7 +102,7 @@ def place_background(prepared: Prepared, call: RollCall) -> Background | str:
 
 
 def _make_offer(prepared: Prepared, facts: Sequence[_Fact]) -> tuple[_Offer, npt.NDArray[np.int16]]:
-    """Return what a rank offers, and which of its processors each task runs on."""
+    """Return the offer of a rank, and the index of the processor of each task."""
     program, rank, wish = prepared.program, prepared.rank, prepared.wish
     processor = np.full(program.n_tasks, -1, dtype=np.int16)
     is_placed, insists = prepared.is_placed, wish.progress == "thread"
@@ -124,7 +124,7 @@ def _make_offer(prepared: Prepared, facts: Sequence[_Fact]) -> tuple[_Offer, npt
 
 
 def _require_thread(prepared: Prepared) -> None:
-    """Refuse a thread that a rank cannot have, wherever it would run."""
+    """Raise if a rank cannot have a thread on any processor."""
     program, reduction = prepared.program, prepared.reduction
     if prepared.wish.progress == "caller":
         raise _NoThreadError("it was asked for")
@@ -168,7 +168,7 @@ def _cores_of(facts: Sequence[_Fact], rank: int) -> Sequence[int]:
 
 
 def _require_pinning(rank: int, processors: Sequence[int]) -> None:
-    """Refuse processors on which a thread of this process cannot run."""
+    """Raise if a thread of this process cannot run on some processors."""
     allowed = affinity()
     for processor in set(processors) - allowed:
         # What a launcher bound a rank to, it may leave, but not what it was locked into.
@@ -183,7 +183,7 @@ def _require_pinning(rank: int, processors: Sequence[int]) -> None:
 
 
 def _refuse(offers: Sequence[_Offer], rank: int) -> None:
-    """Raise on all ranks if one insists on a thread that it cannot have."""
+    """Raise on all ranks if one rank requires a thread that it cannot have."""
     any_placed = any(offer.is_placed for offer in offers)
     for culprit, offer in enumerate(offers):
         # Where others have a background, a rank without one lacks nothing.
@@ -196,7 +196,7 @@ def _refuse(offers: Sequence[_Offer], rank: int) -> None:
 
 
 def _crowd(facts: Sequence[_Fact], offers: Sequence[_Offer], rank: int) -> float:
-    """Return how many threads share the fullest processor of a rank's background."""
+    """Return the largest number of threads on one processor of a rank's background."""
     crowd: Counter[int] = Counter()
     processors: set[int] = set()
     n_threads = 0

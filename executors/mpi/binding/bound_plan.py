@@ -1,4 +1,4 @@
-"""Bind a plan to a communicator and buffers: everything a start needs is decided here."""
+"""Binding of a plan to a communicator and buffers, which prepares all that a start needs."""
 
 from __future__ import annotations
 
@@ -47,40 +47,42 @@ def bind(
     Parameters
     ----------
     plan : Plan
-        A plan for as many ranks as `comm` has: the whole plan, or this rank's program.
+        A plan for the ranks of `comm`: the plan of all ranks, or this rank's program.
     comm : MPI.Intracomm
-        The plan gets a duplicate, so its messages never meet others'.
+        The plan uses a duplicate, so its messages are separate from all others.
     sendbuf, recvbuf : ndarray or None
-        C-contiguous, apart, of one dtype of the plan's size, None where the plan uses none.
-        Without any, `BoundPlan.allocate` or `BoundPlan.rebind` must provide them.
+        C-contiguous arrays that do not overlap, of one dtype with the plan's element size; None
+        if the plan does not use the buffer. If both are missing, `BoundPlan.allocate` or
+        `BoundPlan.rebind` must provide them.
     operation : object with ``apply(left, right, out)``, optional
-        The reduction; taken from the plan's spec by default.
+        The reduction. The default is the operation of the plan's spec.
     recorder : Recorder, optional
-        Where the engine notes when this rank's tasks start and end.
+        Recorder of the times at which this rank's tasks start and end.
     timeout_s : float, optional
-        How long to wait for other ranks here, and later in a start, a wait or tests without
-        any task's end, by default for ever. Then every rank that waits says on standard
-        error what for, and the job is aborted.
+        Time limit for other ranks in this call, and later for starts, waits and tests in which no
+        task ends. By default there is none. When the time is over, every waiting rank reports on
+        standard error what it waits for, and the job is aborted.
     progress : {"auto", "caller", "thread"}
-        Who runs background tasks that the plan puts on communication cores: the caller, or
-        a thread on their processors, with "auto" where that can be.
+        Runner of background tasks on communication cores: the caller, or a thread on their
+        processors. "auto" uses a thread if possible.
     cores : sequence of int, optional
-        The processor of each core of this rank's node; several cores may have the same. By
-        default those that the node's ranks may use, in ascending order, if there are enough.
+        The processor of each core of this rank's node. Several cores may have the same processor.
+        The default is the processors that the node's ranks may use, in ascending order, if there
+        are enough.
 
     Returns
     -------
     BoundPlan
-        To be started any number of times, then freed.
+        A plan that can be started any number of times, and must be freed.
 
     Raises
     ------
     BindError
-        If an argument does not fit the plan, or another rank raises: if one does, all do.
+        If an argument does not fit the plan, or if another rank raises an error.
     UnsupportedPlanError
         If ranks wait for each other but share no memory.
     StallError
-        If a rank did not come in time: the job has been told to end.
+        If a rank did not arrive in time. The job is then being aborted.
     """
     wish = Wish(progress, cores, operation, recorder, timeout_s)
     claim, prepared = prepare(plan, comm, (sendbuf, recvbuf), wish)
@@ -95,7 +97,7 @@ class _NoEngine:
     Parameters
     ----------
     reason : str
-        Why nothing can be started, and the way out.
+        Reason why nothing can be started, with the remedy.
     """
 
     is_running = False
@@ -105,7 +107,7 @@ class _NoEngine:
         self._reason = reason
 
     def start(self) -> None:
-        """Refuse."""
+        """Raise an error."""
         raise BindError(self._reason)
 
     run = start
@@ -135,11 +137,11 @@ class BoundPlan:
     Attributes
     ----------
     why_callback : str or None
-        Why Python executes reductions; None if machine code does, or nothing is reduced.
+        Reason why Python executes reductions; None if machine code does or there are none.
     progress : {"thread", "caller"}
         Runner of background tasks: a thread on communication cores, or the calling thread.
     why_caller : str or None
-        Why no thread runs them; None if one does.
+        Reason why no thread runs them; None if a thread does.
     lacks_thread : bool
         Whether the plan has communication cores for this rank, and no thread uses them.
     """
@@ -159,7 +161,7 @@ class BoundPlan:
             call.together(lambda: self._assemble(prepared, call))
 
     def _acquire(self, prepared: Prepared, agreed: Agreement, call: RollCall) -> None:
-        """Load machine code, find a place for a thread, and make the node's memory; collective."""
+        """Load machine code, place a thread, and create the node's memory; collective."""
         if not agreed.is_loaded:
             load_by_turns(self._comm, prepared.reduction, call)
         place: Background | str = why_not_placed(prepared)
@@ -177,7 +179,7 @@ class BoundPlan:
         self.lacks_thread = self.progress == "caller" and prepared.is_placed
 
     def _assemble(self, prepared: Prepared, call: RollCall) -> None:
-        """Decide of what an engine is made, and make it if there are buffers."""
+        """Prepare the parts of an engine, and create it if there are buffers."""
         comm, program, watch = self._comm, prepared.program, None
         if call.timeout_s is not None:
             peers = Peers(comm, call.wait)
@@ -192,7 +194,7 @@ class BoundPlan:
             self._use(prepared.arrays)
 
     def start(self) -> None:
-        """Start the collective; the buffers belong to it until it completes."""
+        """Start the collective, which uses the buffers until it completes."""
         self._engine.start()
 
     def test(self) -> bool:
@@ -200,7 +202,7 @@ class BoundPlan:
         return self._engine.test()
 
     def wait(self) -> None:
-        """Return when the collective has completed on this rank."""
+        """Wait until the collective has completed on this rank."""
         self._engine.wait()
 
     def __call__(self) -> None:
@@ -208,7 +210,7 @@ class BoundPlan:
         self._engine.run()
 
     def rebind(self, sendbuf: Array | None = None, recvbuf: Array | None = None) -> None:
-        """Use other buffers of this rank from the next start on; not collective.
+        """Use other buffers on this rank, from the next start on; not collective.
 
         Parameters
         ----------
@@ -218,22 +220,22 @@ class BoundPlan:
         Raises
         ------
         BindError
-            If they do not fit the plan, or it is running or freed.
+            If they do not fit the plan, or if the plan is running or freed.
         """
         self._require_idle("given other buffers")
         self._use(self._buffers.check(sendbuf, recvbuf))
 
     def rebind_addresses(self, sent_at: int, received_at: int) -> None:
-        """Use memory at other addresses from the next start on; not collective.
+        """Use memory at other addresses, from the next start on; not collective.
 
-        Where nothing but addresses changes, it takes a fraction of what `rebind` does.
-        Nothing keeps the memory alive, and nothing sees whether it is large enough.
+        If only addresses change, this takes a fraction of the time of `rebind`. The caller must
+        keep the memory alive, and its size is not checked.
 
         Parameters
         ----------
         sent_at, received_at : int
-            Where as many of the plan's elements lie, aligned, as this rank's program uses
-            of its send and receive buffer; any number for a buffer that it uses nothing of.
+            Aligned addresses of as many elements as this rank's program uses of its send and
+            receive buffer; any number for a buffer that it does not use.
 
         Raises
         ------
@@ -247,10 +249,10 @@ class BoundPlan:
 
     @property
     def is_expected(self) -> bool:
-        """Return whether another rank has started what this one has not.
+        """Return whether another rank has begun a start that this rank has not begun.
 
-        As far as messages to this rank, and memory that it shares, tell; of a plan that is
-        running nothing is known.
+        This is known from messages to this rank and from shared memory. Nothing is known while the
+        plan is running.
         """
         if self._engine.is_running:
             return False
@@ -260,21 +262,21 @@ class BoundPlan:
 
     @property
     def engine_memory(self) -> LoopMemory:
-        """Return what the compiled loop runs the plan by; the plan must have buffers."""
+        """Return the memory of the compiled loop. The plan must have buffers."""
         assert isinstance(self._engine, Engine)
         return self._engine.memory
 
     def allocate(self) -> tuple[Array, Array]:
-        """Return a send and a receive buffer of the plan's size, and use them from now on.
+        """Allocate a send and a receive buffer of the plan's size, and use them.
 
-        They begin on pages of their own and hold no values yet. Where the plan uses
-        no such buffer on this rank, it is empty.
+        They are aligned to pages and not initialized. A buffer that the plan does not use on this
+        rank is empty.
 
-        Where ranks share memory, a buffer lies where the plan would copy it to for
-        others to read, if it can, on a cache line of its own, and that copy is saved.
-        From then on a start ends on this rank when all ranks of its node have completed
-        it, and the call itself waits until they have completed the last one. The arrays
-        outlive the plan, and a start with other buffers overwrites them.
+        If ranks share memory, a buffer has, where possible, the place in shared memory to which the
+        plan would copy it for other ranks, so that this copy is saved. Starts then end on this rank
+        when all ranks of its node have completed them, and this call waits until they have
+        completed the last start. The arrays exist longer than the plan, and a start with other
+        buffers overwrites them.
 
         Raises
         ------
@@ -284,14 +286,14 @@ class BoundPlan:
         self._require_idle("given other buffers")
         sendbuf, recvbuf = self._buffers.allocate(self._node)
         if self._node is not None and max(self._node.mirrors) >= 0:
-            # The caller writes there before the next start: nobody may read there still.
+            # The caller writes there before the next start, so no rank may still read there.
             self._node.wait_for_others(self._engine.epoch, self._comm, self._timeout_s)
             self._ends_together = True
         self._use(self._buffers.check(sendbuf, recvbuf))
         return sendbuf, recvbuf
 
     def free(self) -> None:
-        """Free requests, datatypes and the communicator; collective, and harmless twice."""
+        """Free requests, datatypes and the communicator; collective. It may be called twice."""
         if self._comm == MPI.COMM_NULL:
             return
         self._require_idle("freed")
@@ -301,7 +303,7 @@ class BoundPlan:
         self._engine = _NoEngine("the bound plan was freed: it cannot be started; bind it again")
 
     def _free(self, call: RollCall) -> None:
-        """Free what there is; collective."""
+        """Free all resources; collective."""
         self._engine.free()
         if self._calls is not None:
             self._calls.free()
@@ -313,12 +315,12 @@ class BoundPlan:
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        # After an error other ranks may be anywhere: freeing is collective and could hang.
+        # After an error, freeing could hang, as it is collective.
         if error is None:
             self.free()
 
     def _use(self, arrays: list[Array]) -> None:
-        """Take buffers that were checked, and the node's."""
+        """Use checked buffers, and the shared buffer of the node."""
         dtype = arrays[0].dtype
         shared = np.empty(0, dtype) if self._node is None else self._node.buffer(dtype)
         if isinstance(self._engine, _NoEngine):
@@ -336,19 +338,19 @@ class BoundPlan:
 
 
 def _make_calls(prepared: Prepared, comm: MPI.Intracomm) -> Calls:
-    """Make communicators for a program's calls; collective."""
+    """Create communicators for a program's calls; collective."""
     elements = elements_of(prepared.plan, prepared.operation)
     return Calls(prepared.plan, prepared.program, comm, elements)
 
 
 def _duplicate(comm: MPI.Intracomm, limit_s: float | None) -> MPI.Intracomm:
-    """Return a communicator for a plan's own messages, which knows how ranks share cores."""
+    """Return a duplicate communicator for a plan's messages, with the sharing of cores."""
     call = RollCall(comm, limit_s, DOING, listens=False)
     call.before_blocking()
     ranks_per_core(comm)
-    # Not Dup: where ranks share cores, it keeps those that others need.
+    # Not Dup, which keeps cores that other ranks need if ranks share cores.
     own, request = comm.Idup()
     call.wait(request)
-    # Errors become exceptions, whatever the communicator at hand does with its own.
+    # Errors become exceptions, independent of the error handler of the original communicator.
     own.Set_errhandler(MPI.ERRORS_RETURN)
     return own

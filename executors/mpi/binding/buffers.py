@@ -1,4 +1,4 @@
-"""The caller's buffers: what fits a plan, and memory for those who have none."""
+"""Buffers of the caller: checks that they fit a plan, and allocation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from collplan.specs.predefined import numpy_dtype
 Array = npt.NDArray[Any]
 
 _ON_HOST: Final = (1, 3, 13)
-"""DLPack's numbers for memory the processor can use: its own, pinned and managed."""
+"""Device types of DLPack for memory that the processor can use: own, pinned and managed."""
 
 
 class Buffers:
@@ -26,7 +26,7 @@ class Buffers:
     Parameters
     ----------
     plan : Plan
-        The whole plan or this rank's program.
+        The plan of all ranks, or this rank's program.
     rank : int
         This rank.
     """
@@ -39,12 +39,12 @@ class Buffers:
 
     @property
     def is_any_needed(self) -> bool:
-        """Return whether the caller has to provide memory on this rank."""
+        """Return whether the caller must provide memory on this rank."""
         return bool(self._n_sent or self._n_received)
 
     @property
     def spec_dtype(self) -> np.dtype[Any]:
-        """Return the dtype the plan was compiled for, or bytes of its size."""
+        """Return the dtype of the plan's spec, or bytes of the element size."""
         if self._datatype is None:
             return np.dtype(f"V{self._itemsize}")
         return numpy_dtype(self._datatype)
@@ -55,7 +55,7 @@ class Buffers:
         Raises
         ------
         BindError
-            If a buffer is missing, too small, or of another kind than the plan's, or both overlap.
+            If a buffer is missing, too small or of another type, or if both overlap.
         """
         sent = self._checked("sendbuf", sendbuf, self._n_sent)
         received = self._checked("recvbuf", recvbuf, self._n_received)
@@ -73,9 +73,9 @@ class Buffers:
         ]
 
     def at(self, sent_at: int, received_at: int) -> list[Array]:
-        """Return what lies at two addresses, and scratch, as `check` does for arrays.
+        """Return arrays at two addresses, and scratch, as `check` does.
 
-        They are of the dtype checked before, or of the plan's.
+        They have the dtype that was checked before, or that of the plan.
         """
         dtype = self.spec_dtype if self._scratch is None else self._scratch.dtype
         sent = _array_at(sent_at, self._n_sent, dtype) if self._n_sent else None
@@ -83,7 +83,7 @@ class Buffers:
         return self.check(sent, received)
 
     def allocate(self, node: NodeMemory | None) -> tuple[Array, Array]:
-        """Return a send and a receive buffer, at their mirrors or on pages of their own.
+        """Allocate a send and a receive buffer, in shared memory or on separate pages.
 
         Raises
         ------
@@ -128,7 +128,7 @@ class Buffers:
         return array.reshape(-1)
 
     def _require_apart(self, sent: Array | None, received: Array | None) -> None:
-        """Refuse what MPI forbids: the plan would overwrite what it has to read later."""
+        """Raise `BindError` if buffers overlap, which MPI forbids."""
         if sent is None or received is None:
             return
         # Both are contiguous, so their bounds tell.
@@ -139,7 +139,7 @@ class Buffers:
             )
 
     def _common_dtype(self, sent: Array | None, received: Array | None) -> np.dtype[Any]:
-        """Return the dtype of scratch: the buffers' or, where there are none, the spec's."""
+        """Return the dtype of scratch: that of the buffers or, without any, of the spec."""
         known = [array.dtype for array in (sent, received) if array is not None]
         if len(known) == 2 and known[0] != known[1]:
             raise BindError(

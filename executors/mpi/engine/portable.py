@@ -1,7 +1,7 @@
-"""Programs for processes without Python: all that the compiled loop needs, at no fixed address.
+"""Programs for processes without Python, which contain all that the compiled loop needs.
 
-A process that receives such a program adds the addresses of its own memory and functions, and
-MPI's handles, which only it knows.
+Such a program contains no addresses. The process that receives it adds the addresses of its own
+memory and functions, and its handles of MPI.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _FIXED_FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The ranks with which one shares memory, in one plan.
+    """The ranks of a node that share memory in a plan.
 
     Parameters
     ----------
     ranks : sequence of int
         The ranks of its node, ascending.
     awaited : sequence of int
-        How many of each one's tasks others wait for.
+        Number of awaited tasks of each rank.
     """
 
     ranks: Sequence[int]
@@ -76,7 +76,7 @@ def portable(
     crowding: Crowding,
     skip_bytes: int,
 ) -> bytes:
-    """Return a rank's program in the form in which a process without Python takes it.
+    """Return a rank's program in a form for processes without Python.
 
     Parameters
     ----------
@@ -87,16 +87,16 @@ def portable(
     rank : int
         This rank.
     node : Node, optional
-        With whom it shares memory, if ranks do.
+        The ranks with which it shares memory, if any.
     crowding : Crowding
-        How ranks share cores.
+        Sharing of cores by ranks.
     skip_bytes : int
-        Bytes before the rank's input where that lies in the receive buffer.
+        Bytes before the rank's input if the input is in the receive buffer.
 
     Raises
     ------
     UnsupportedPlanError
-        If the plan needs what only Python does.
+        If the plan requires Python.
     """
     if (program.op == Op.CALL).any():
         raise UnsupportedPlanError("it calls MPI's own collectives")
@@ -151,7 +151,7 @@ def header() -> str:
 def _share(
     memory: LoopMemory, head: Array, plan: Plan, program: Program, rank: int, node: Node
 ) -> Longs:
-    """Lay out what the ranks of the node share; return where the flags lie that are waited for."""
+    """Lay out the shared memory of the node; return the places of awaited flags."""
     flags_at, buffer_at = layout_of(node.awaited)
     position = list(node.ranks).index(rank)
     own_node = plan.rank_node[rank]

@@ -1,4 +1,4 @@
-"""Threads that run compiled code: their processors, and the semaphores they sleep on."""
+"""Threads that run compiled code, their processors, and their semaphores."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from collplan.executors.mpi.host.symbols import address_of
 from collplan.executors.mpi.loop.entries import entry
 
 LONGEST_JOIN_S: Final = 5.0
-"""Time limit to join a thread that is at work: a copy may be long, MPI may be stuck."""
+"""Time limit to join a thread that is working, as a copy may be long, or MPI may hang."""
 SEMAPHORE_BYTES: Final = 128
-"""More than any Linux's semaphores take."""
+"""Upper limit of the size of semaphores on Linux."""
 _WORD_BITS: Final = 64
 _all: weakref.WeakSet[ProgressThread] = weakref.WeakSet()
 
@@ -32,11 +32,11 @@ class Background:
     Parameters
     ----------
     processors : sequence of int
-        The system's numbers of those it runs on.
+        Numbers of the processors in the operating system.
     processor : ndarray of int16, shape (n_tasks,)
-        Which of them each task runs on; -1 for what the caller runs.
+        Index of the processor of each task; -1 for tasks of the caller.
     crowd : float
-        How many threads share the fullest of them.
+        Largest number of threads that share one of the processors.
     """
 
     processors: Sequence[int]
@@ -44,7 +44,7 @@ class Background:
     crowd: float
 
     def masks(self) -> npt.NDArray[np.uint64]:
-        """Return the system's form of a set of processors, for each of them."""
+        """Return the affinity mask of the operating system for each processor."""
         n_words = max(self.processors) // _WORD_BITS + 1
         masks = np.zeros((len(self.processors), n_words), dtype=np.uint64)
         for row, processor in enumerate(self.processors):
@@ -53,25 +53,26 @@ class Background:
 
 
 class ProgressThread:
-    """A thread that serves until it is stopped, or its owner or Python ends.
+    """A thread that runs until it is stopped, or until its owner or Python ends.
 
     Parameters
     ----------
     name : str
         The thread's name.
     serve : callable
-        What it runs. It keeps its memory, but not the owner, unless that lives as long as Python.
+        Function to run. It must keep its memory alive, but not the owner, unless the owner exists
+        as long as Python.
     stopping : int
-        The address of the word that tells it to stop.
+        Address of the word that stops the thread.
     wake : int
-        The address of the semaphore that it sleeps on.
+        Address of the semaphore on which it sleeps.
     owner : object
-        When it goes, so does the thread.
+        Object whose deletion ends the thread.
 
     Attributes
     ----------
     native_id : int
-        The system's number of the thread.
+        Identifier of the thread in the operating system.
     """
 
     def __init__(
@@ -86,12 +87,12 @@ class ProgressThread:
         _all.add(self)
 
     def stop(self) -> None:
-        """End the thread; harmless twice."""
+        """End the thread. Repeated calls have no effect."""
         self._stop()
 
 
 def stop_all() -> None:
-    """End all threads, before memory goes that they may look at."""
+    """End all threads, before memory that they may access is freed."""
     for thread in list(_all):
         thread.stop()
 
@@ -111,7 +112,7 @@ def semaphore_call(name: str) -> Callable[[int], int]:
 
 
 def _run(serve: Callable[[], object]) -> None:
-    # Signals are the caller's, whose wait they end.
+    # Only the caller handles signals, which end its wait.
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     serve()
 

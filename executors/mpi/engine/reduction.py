@@ -1,4 +1,4 @@
-"""The reduction of a program: machine code, or Python where an operation has none."""
+"""The reduction of a program, by machine code or, for other operations, by Python."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from collplan.planner.plan.plan import Op
 
 Array = npt.NDArray[Any]
 COMPILING_S: Final = 600.0
-"""Time limit in seconds for a rank that compiles: many times what compiling takes."""
+"""Time limit in seconds for a rank that compiles, which is many times the usual duration."""
 
 
 def name_of(operation: Applies) -> str:
-    """Return what messages call an operation."""
+    """Return the name of an operation in messages."""
     return str(getattr(operation, "name", type(operation).__name__))
 
 
@@ -37,12 +37,12 @@ class Callback:
     ----------
     operation : object with ``apply``
     dtype : dtype
-        Of its operands.
+        Type of its operands.
 
     Attributes
     ----------
     address : int
-        Of the C function, whose parameters are those of
+        Address of the C function, whose parameters are those of
         `collplan.executors.mpi.loop.reductions.reduction_address`.
     """
 
@@ -53,14 +53,14 @@ class Callback:
         self.address = int(ctypes.cast(self._function, ctypes.c_void_p).value or 0)
 
     def take_error(self) -> BaseException:
-        """Return what the operation raised, and forget it."""
+        """Return and clear the error that the operation has raised."""
         error, self._error = self._error, None
         assert error is not None
         return error
 
     def _reduce(self, left: int, right: int, out: int, n: int, n_rows: int, *strides: int) -> int:
         places = zip((left, right, out), strides, strict=True)
-        # An exception cannot pass through the loop: it is kept, and raised after it.
+        # An exception cannot pass through the loop, so it is raised after the loop.
         try:
             self._apply(*(self._rows(address, n, n_rows, stride) for address, stride in places))
         except BaseException as error:
@@ -84,11 +84,11 @@ class Reduction:
     Parameters
     ----------
     predefined : (str, dtype) or None
-        A predefined operation that has machine code, and what it works on.
+        A predefined operation that has machine code, and the type of its operands.
     callback : Callback or None
         Any other operation.
     why_callback : str or None
-        Why there is no machine code.
+        Reason why there is no machine code.
     """
 
     predefined: Predefined | None = None
@@ -97,7 +97,7 @@ class Reduction:
 
     @classmethod
     def of(cls, program: Program, dtype: np.dtype[Any], operation: Applies | None) -> Reduction:
-        """Return how a program reduces by an operation on elements of `dtype`."""
+        """Return the reduction of a program by an operation on elements of `dtype`."""
         if operation is None or not np.any(program.op == Op.REDUCE):
             return cls()
         name = name_of(operation)
@@ -112,7 +112,7 @@ class Reduction:
         return reductions.is_loaded(self.predefined)
 
     def load(self) -> int:
-        """Bring compiled code into this process; return the reduction's address."""
+        """Load compiled code; return the address of the reduction."""
         address = reductions.load(self.predefined)
         return address if self.callback is None else self.callback.address
 
@@ -123,14 +123,14 @@ def load_by_turns(comm: MPI.Intracomm, reduction: Reduction, call: RollCall) -> 
     Raises
     ------
     Exception
-        On all ranks, if one cannot.
+        On all ranks, if one rank fails.
     """
     # Hosts may have caches of their own; emulated nodes of one host share its.
     hosts: list[str] = call.gather(host())
     if hosts.index(hosts[comm.rank]) == comm.rank:
         with suppress(Exception):  # it comes again below, where all ranks learn of it
             reduction.load()
-    # A rank that compiles is not missing, however small the time limit of those that wait.
+    # A compiling rank is not missing, even with a small time limit.
     patience_s = max(call.timeout_s or 0.0, COMPILING_S)
     patient = RollCall(comm, patience_s, "load machine code")
     patient.before_blocking()
