@@ -1,4 +1,4 @@
-"""Errors between a plan and an MPI library; every message is one line."""
+"""Errors of the execution with MPI. Every message is one line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collplan.specs.errors import CollplanError
 
 
 class UnsupportedPlanError(PlanError):
-    """A legal plan with something this executor cannot run."""
+    """A legal plan that this executor cannot run."""
 
     kind = "unsupported"
 
@@ -17,11 +17,11 @@ class BindError(CollplanError):
 
 
 class LaunchError(CollplanError):
-    """An MPI that is missing, was started wrongly, or did not come up as asked."""
+    """An MPI that is missing, was started in a wrong way, or failed to start as requested."""
 
 
 def one_line(error: Exception) -> str:
-    """Return what an error says in one line, with its type where it is not one of ours.
+    """Return the message of an error in one line, with its type unless it is a `CollplanError`.
 
     Examples
     --------
@@ -40,4 +40,4 @@ def still_running(verb: str) -> BindError:
 
 
 class StallError(CollplanError):
-    """A plan that stood still for longer than it may; the job has been told to end."""
+    """A plan without progress for longer than its time limit. The job is being aborted."""

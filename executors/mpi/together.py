@@ -1,4 +1,4 @@
-"""Steps that all ranks take together: they succeed on all ranks, or fail on all."""
+"""Common steps of all ranks, which succeed or fail on all ranks."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FORWARDING_S: Final = 0.1
-"""Time in seconds for launchers to forward what a rank has written: Hydra may end before."""
+"""Time in seconds for launchers to forward output of ranks, as Hydra may end before."""
 _SLEEP_S: Final = 0.01
-"""Longest sleep of ranks that leave their cores to the first one."""
+"""Longest sleep of ranks while rank 0 uses the cores."""
 
 
 def together(
     comm: MPI.Intracomm, make: Callable[[], T], kind: type[CollplanError] = CollplanError
 ) -> T:
-    """Return what `make` returns; where it fails on one rank, all ranks raise; collective.
+    """Return the result of `make`; if it fails on one rank, all ranks raise; collective.
 
     Parameters
     ----------
@@ -53,8 +53,8 @@ def together(
 def first_alone(comm: MPI.Intracomm, make: Callable[[], T]) -> T:
     """Call `make` on rank 0, then on all other ranks; collective.
 
-    What rank 0 had to compile to machine code the others then find in the
-    cache; at once, all would compile the same, and share cores for it.
+    The other ranks then find the machine code that rank 0 has compiled in the cache. Otherwise all
+    ranks would compile the same code at the same time.
     """
     try:
         if comm.rank == 0:
@@ -69,19 +69,19 @@ def first_alone(comm: MPI.Intracomm, make: Callable[[], T]) -> T:
 
 
 def abort(comm: MPI.Intracomm, status: int, reason: str = "") -> None:
-    """End all ranks, which could wait for this one for ever.
+    """Abort all ranks, which could otherwise wait for this rank forever.
 
     Parameters
     ----------
     comm : MPI.Intracomm
     status : int
-        The job's exit status.
+        Exit status of the job.
     reason : str
-        Text to write to standard error before.
+        Text that is written to standard error before.
 
     Notes
     -----
-    MPICH's ``MPI_Abort`` returns when it has told mpiexec.
+    MPICH's ``MPI_Abort`` returns when it has notified mpiexec.
     """
     sys.stdout.flush()
     sys.stderr.write(reason)

@@ -1,4 +1,4 @@
-"""Come up as a rank: initialise MPI within a time limit, and check the size of the world."""
+"""Start of a rank: initialization of MPI within a time limit, and a check of the world's size."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _FIRST_SAYS_IT_S = 3.0
 def limit_start(seconds: float = START_S) -> Iterator[None]:
     """End this process with one line if the block takes longer than `seconds`.
 
-    ``MPI_Init`` holds Python's lock and never returns where one process of the launcher
-    does not call it. Another process therefore watches the time.
+    ``MPI_Init`` holds Python's lock, and never returns if one process of the launcher does not call
+    it. Therefore another process measures the time.
     """
     if not hasattr(os, "fork"):
         yield
@@ -59,7 +59,7 @@ def limit_start(seconds: float = START_S) -> Iterator[None]:
 
 
 def _watch(waits: int, seconds: float) -> NoReturn:
-    """Wait until the parent closes its end of the pipe or ends; when time is up, end it."""
+    """Wait until the parent closes its end of the pipe or ends; end it after the time limit."""
     parent = os.getppid()
     try:
         ready, _, _ = select.select([waits], [], [], seconds)
@@ -71,17 +71,17 @@ def _watch(waits: int, seconds: float) -> NoReturn:
             os.write(2, text.encode())
             os.kill(parent, signal.SIGKILL)
     finally:
-        # Whatever happens, this copy of the program must not go on.
+        # This copy of the process must not continue in any case.
         os._exit(0)
 
 
 def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
-    """Initialise MPI and return ``COMM_WORLD``, checked.
+    """Initialize MPI, and check and return ``COMM_WORLD``.
 
     Parameters
     ----------
     n_ranks : int, optional
-        How many ranks are needed.
+        Number of ranks that are required.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
         raise LaunchError(f"mpi4py cannot be imported ({error}); {way_to_mpi()}") from None
     if not MPI.Is_initialized():
         if _is_foreign_launcher(family_of(MPI.get_vendor()[0])):
-            # Some MPIs abort here with pages of their own: refuse before they start.
+            # Some MPIs abort here with long texts, so this is checked before.
             raise lone_tasks() if slurm_tasks() > 1 else _foreign(_n_started())
         with limit_start():
             MPI.Init_thread()
@@ -124,7 +124,7 @@ def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
 
 
 def _n_started() -> int:
-    """Return how many ranks the launcher says it started, 0 where there is none."""
+    """Return the number of ranks that the launcher claims to have started; 0 without one."""
     return first_number(os.environ, EXPECTED_RANKS, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE") or 0
 
 
@@ -134,16 +134,16 @@ def _is_foreign_launcher(family: str) -> bool:
 
 
 def _foreign(started: int) -> LaunchError:
-    """Return what is wrong; on all ranks but the first, when that one has had time to say it."""
+    """Return the error text; on ranks other than the first after it has had time to report."""
     if launcher_rank() > 0:
-        # Launchers end all others when the first one is gone, and here nothing waits for rank 0.
+        # Launchers terminate all ranks when the first one has ended, and no rank waits for rank 0.
         time.sleep(_FIRST_SAYS_IT_S)
     try:
         launcher = find_launcher()
         wanted, way_out = launcher.library.version, f"use {launcher.mpiexec}"
     except LaunchError as error:
         wanted, way_out = "mpi4py's", str(error)
-    # The launcher's name as told, or by what it left behind.
+    # The launcher's name is given, or derived from its environment variables.
     by_openmpi = "OMPI_COMM_WORLD_SIZE" in os.environ
     starter = os.environ.get(MPIEXEC, "Open MPI's mpiexec" if by_openmpi else "the mpiexec used")
     return LaunchError(

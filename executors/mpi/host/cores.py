@@ -1,4 +1,4 @@
-"""Ranks on their hosts: how many share a core, where a thread stays, and which ranks have ended."""
+"""Ranks on their hosts: sharing of cores, affinity of threads, and ended processes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Crowding:
     Parameters
     ----------
     ranks_per_core : float
-        How many ranks share a core on the fullest host; at most 1 if none do.
+        Number of ranks per core on the fullest host; at most 1 if no ranks share cores.
     yields_help : bool
-        Whether a core that a rank gives away goes to another rank of its host. Linux gives it to
-        processes of the same scheduling group. Some launchers put every rank into a session,
-        and so into an automatic group, of its own.
+        Whether a yielded core is given to another rank of the host. Linux gives it to processes of
+        the same scheduling group. Some launchers start every rank in a separate session, and thus
+        in a separate automatic group.
     """
 
     ranks_per_core: float
@@ -41,20 +41,20 @@ class Crowding:
 
 
 def ranks_per_core(comm: MPI.Intracomm) -> float:
-    """Return how many ranks share a core on the fullest host; collective as `crowding` is."""
+    """Return the number of ranks per core on the fullest host; collective like `crowding`."""
     return crowding(comm).ranks_per_core
 
 
 def share_cores_as(comm: MPI.Intracomm, whole: MPI.Intracomm) -> None:
-    """Let ranks of `comm` wait as all those of `whole` do, of which they are a part."""
+    """Use for `comm` the sharing of cores of `whole`, of which it is a part."""
     comm.Set_attr(_keyval(), crowding(whole))
 
 
 def crowding(comm: MPI.Intracomm) -> Crowding:
-    """Return how ranks share cores.
+    """Return the sharing of cores by ranks.
 
-    Collective on the first call for a communicator; the answer is kept on it
-    and on its duplicates.
+    Collective on the first call for a communicator. The result is stored with it and with its
+    duplicates.
     """
     known: Any = comm.Get_attr(_keyval())
     found: Crowding = known or _find_crowding(comm)
@@ -65,7 +65,7 @@ def crowding(comm: MPI.Intracomm) -> Crowding:
 
 @cache
 def _keyval() -> int:
-    # A duplicate has what its original knows.
+    # A duplicate has the attributes of its original.
     return MPI.Comm.Create_keyval(lambda comm, keyval, known: known)
 
 
@@ -74,7 +74,7 @@ def _find_crowding(comm: MPI.Intracomm) -> Crowding:
 
 
 def crowding_of(places: Iterable[tuple[Hashable, Iterable[int], Hashable]]) -> Crowding:
-    """Return how ranks share cores: given each one's host, processors and scheduling group."""
+    """Return the sharing of cores, given the host, processors and scheduling group of each rank."""
     ranks: Counter[Hashable] = Counter()
     cores: defaultdict[Hashable, set[int]] = defaultdict(set)
     groups: defaultdict[Hashable, set[Hashable]] = defaultdict(set)
@@ -89,7 +89,7 @@ def crowding_of(places: Iterable[tuple[Hashable, Iterable[int], Hashable]]) -> C
 
 
 def scheduling_group(proc: Path = Path("/proc"), process: str = "self") -> str:
-    """Name the group of processes that the system schedules as one; empty for the root group."""
+    """Return the name of the scheduling group of a process; empty for the root group."""
     try:
         return _cpu_cgroup(proc / process) or _automatic_group(proc, process)
     except OSError:
@@ -97,14 +97,14 @@ def scheduling_group(proc: Path = Path("/proc"), process: str = "self") -> str:
 
 
 def _automatic_group(proc: Path, process: str) -> str:
-    """Return a process's part of the root group, empty if it is in none."""
+    """Return the name of a process's automatic group; empty if it has none."""
     if not int((proc / "sys/kernel/sched_autogroup_enabled").read_text()):
         return ""
     return (proc / process / "autogroup").read_text().partition(" ")[0].strip()
 
 
 def _cpu_cgroup(process: Path) -> str:
-    """Return a process's path among control groups of processors, empty for the root."""
+    """Return a process's path in the control groups of processors; empty for the root."""
     unified = ""
     for line in (process / "cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -119,7 +119,7 @@ def _cpu_cgroup(process: Path) -> str:
 
 
 def host() -> str:
-    """Name the kernel we run on: nodes emulated in namespaces share its cores."""
+    """Return the name of the running kernel, whose cores nodes emulated in namespaces share."""
     if _BOOT_ID.exists():
         return _BOOT_ID.read_text().strip()
     return MPI.Get_processor_name()
@@ -131,7 +131,7 @@ def usable_processors(comm: MPI.Intracomm) -> list[int]:
 
 
 def pin_thread(processor: int) -> None:
-    """Let the calling thread, and those it starts from now on, use one processor only.
+    """Bind the calling thread, and threads that it starts later, to one processor.
 
     Raises
     ------
@@ -150,16 +150,16 @@ def pin_thread(processor: int) -> None:
 
 
 class Peers:
-    """Processes of a communicator's ranks, and whether they live as far as this one can see.
+    """Processes of a communicator's ranks, and whether those on this machine are alive.
 
     Collective over `comm`.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        Whose ranks.
+        Communicator of the ranks.
     wait : callable
-        How to wait for all of them.
+        Function that waits for all ranks.
     """
 
     def __init__(self, comm: MPI.Intracomm, wait: Callable[[MPI.Request], object]) -> None:
@@ -173,25 +173,25 @@ class Peers:
         return int(self._all[rank, 1])
 
     def ended(self, ranks: Iterable[int] | None = None) -> list[int]:
-        """Return those of some ranks, or of all, whose processes on this machine are over."""
+        """Return the ranks, out of some or all, whose processes on this machine have ended."""
         every = range(len(self._all))
         return [rank for rank in (every if ranks is None else ranks) if self._has_ended(rank)]
 
     def _has_ended(self, rank: int) -> bool:
         place, pid, beginning = (int(value) for value in self._all[rank])
-        # Elsewhere, numbers of processes mean others.
+        # On other machines, process ids denote other processes.
         return place == self._place and stat_of(pid)[1] != beginning
 
 
 def name_ranks(ranks: Iterable[int], most: int = 6) -> str:
-    """Name ranks in words, neighbours as ranges.
+    """Return a text that names ranks, with neighbors as ranges.
 
     Parameters
     ----------
     ranks : iterable of int
         In any order.
     most : int
-        How many ranges are named.
+        Maximum number of ranges.
 
     Examples
     --------
@@ -216,7 +216,7 @@ def name_ranks(ranks: Iterable[int], most: int = 6) -> str:
 
 
 def _place() -> int:
-    """Return what processes have in common that see each other: a kernel and its numbering."""
+    """Return a number of the process namespace, which processes that see each other share."""
     try:
         numbering = os.readlink("/proc/self/ns/pid")
     except OSError:

@@ -1,9 +1,9 @@
-"""Processes of one machine: their parents, their ages, and how they end with each other.
+"""Processes of one machine: parents, start times, and common termination.
 
-Run as a script with a rank's command line, this is a guardian between Hydra and that rank:
-Hydra kills all ranks at once when a process of its own dies, and survivors of a rank that
-dies may speak before. It imports next to nothing, for there is one for each rank. When its own
-parent dies, however that is, it ends with its rank.
+As a script with a rank's command line, this module is a guardian between Hydra and the rank. Hydra
+kills all ranks at once when one of its processes dies. With the guardian, the other ranks can
+report before that. It imports very little, as there is one guardian per rank. When its parent
+dies, it ends together with its rank.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from contextlib import suppress
 from typing import NoReturn
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-"""Signals that reach the rank by themselves, for it is in the same process group."""
+"""Signals that the rank also receives, as it is in the same process group."""
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 LINGER_S = 1.0
-"""Time for other ranks to speak before Hydra hears of it, in seconds."""
+"""Time for reports of other ranks before Hydra is notified, in seconds."""
 
 
 def main(command: list[str]) -> int:
-    """Run a command, and return its exit status when it is over."""
+    """Run a command, and return its exit status."""
     die_with(os.getppid(), signal.SIGKILL)
     for number in PASSED_ON:
         signal.signal(number, signal.SIG_IGN)
@@ -48,10 +48,10 @@ def main(command: list[str]) -> int:
 
 
 def become(command: list[str], parent: int) -> NoReturn:
-    """Run a command in this process, which is a child of the guardian's."""
+    """Run a command in this process, which is a child of the guardian."""
     die_with(parent, signal.SIGKILL)
     for number in PASSED_ON:
-        # Who inherits ignored signals cannot be interrupted.
+        # Processes that inherit ignored signals cannot be interrupted.
         signal.signal(number, signal.SIG_DFL)
     try:
         os.execvp(command[0], command)
@@ -61,26 +61,26 @@ def become(command: list[str], parent: int) -> NoReturn:
 
 
 def die_with(parent: int, number: int) -> None:
-    """Let the kernel send this process a signal when its parent dies, by whatever.
+    """Make the kernel send this process a signal when its parent dies.
 
-    It does so when the parent's thread ends that made this process, and goes on to
-    do so when the process becomes another program.
+    The signal is sent when the thread of the parent that created this process ends, also after
+    this process has executed another program.
     """
     if _LIBC is None:
         return
     _LIBC.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(number), 0, 0, 0)
     if os.getppid() != parent:
-        # It died before it was asked.
+        # The parent died before this call.
         os.kill(os.getpid(), number)
 
 
 def say(text: str) -> None:
-    """Write a line to standard error, at once."""
+    """Write a line to standard error in one call."""
     os.write(2, f"collplan: rank {os.environ.get('PMI_RANK', '?')}: {text}\n".encode())
 
 
 def other_ranks() -> list[int]:
-    """Return the processes that other guardians of this launcher stand before."""
+    """Return the ranks' processes of the other guardians of this launcher."""
     parents = {pid: parent for pid, (parent, _) in all_processes().items()}
     mine, launcher = os.getpid(), os.getppid()
     siblings = {pid for pid, parent in parents.items() if parent == launcher and pid != mine}
@@ -88,10 +88,10 @@ def other_ranks() -> list[int]:
 
 
 def stat_of(pid: int) -> tuple[int, int]:
-    """Return a process's parent and when it began, in ticks since boot; zeros if it has ended."""
+    """Return a process's parent and start time in ticks since boot; zeros if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
-            # The name, in brackets, may hold anything; what follows is fixed.
+            # The name in parentheses may contain any characters; the rest has a fixed format.
             fields = stat.read().rpartition(")")[2].split()
     except OSError:
         return 0, 0
@@ -99,12 +99,12 @@ def stat_of(pid: int) -> tuple[int, int]:
 
 
 def all_processes() -> dict[int, tuple[int, int]]:
-    """Return what `stat_of` says of every process."""
+    """Return the result of `stat_of` for every process."""
     return {int(name): stat_of(int(name)) for name in os.listdir("/proc") if name.isdecimal()}
 
 
 def affinity() -> set[int]:
-    """Return the processors this process may use."""
+    """Return the processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return set(os.sched_getaffinity(0))
     return set(range(os.cpu_count() or 1))

@@ -10,15 +10,14 @@ from functools import cache
 def address_of(name: str, library: str | None = None) -> int:
     """Return the address of a C function.
 
-    What is global comes first, and so does a profiler that is preloaded, as for
-    all other callers.
+    Global symbols come first, including those of a preloaded profiler, as for all other callers.
 
     Parameters
     ----------
     name : str
-        The function.
+        Name of the function.
     library : str, optional
-        A shared library that has it, or that loads one which does.
+        A shared library that contains the function, or that loads such a library.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Collective calls that end the job where a rank does not come within a time limit."""
+"""Collective calls that abort the job if a rank does not arrive within a time limit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ N_SPEAKERS: Final = 8
 
 @contextmanager
 def freed_on_error(free: Callable[[], None]) -> Iterator[None]:
-    """Free what ranks make together where all of them raise; a job that ends frees nothing."""
+    """Free what ranks have created together if all of them raise; an aborted job frees nothing."""
     try:
         yield
     except StallError:
@@ -41,22 +41,21 @@ def freed_on_error(free: Callable[[], None]) -> Iterator[None]:
 
 
 class RollCall:
-    """A step that ranks take together, and reports of those that did not come to it.
+    """A common step of ranks, with reports of ranks that did not arrive.
 
-    Without a limit anywhere these are MPI's own blocking calls.
+    If no rank has a time limit, these are MPI's blocking calls.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        Whose ranks are called, by the numbers they have there.
+        Communicator of the ranks, which are named by their numbers in it.
     timeout_s : float or None
-        How long any of it may take; infinity where another rank has a limit,
-        None where no rank has.
+        Time limit of each call; infinity if only other ranks have one, None if no rank has one.
     doing : str
-        What ranks come to do, for messages, such as "bind the plan".
+        Name of the step in messages, such as "bind the plan".
     listens : bool
-        Whether to answer others whose time is over, and so end the job with
-        them. The largest tag of `comm` must be free then.
+        Whether to respond to ranks whose time is over, and abort the job together with them. This
+        requires that the largest tag of `comm` is free.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class RollCall:
         Raises
         ------
         StallError
-            After the job was told to end, if it lets this process go on.
+            If the process continues after the job was aborted.
         """
         wait = Wait()
         checked_s = wait.begin()
@@ -87,19 +86,19 @@ class RollCall:
                 self._report_absent(wait.waited_s)
 
     def before_blocking(self) -> None:
-        """See that all ranks are here, if there is a limit: MPI has no other for what follows."""
+        """Wait for all ranks, if there is a limit, before a call of MPI that has none."""
         if self.timeout_s is not None:
             self.wait(self._comm.Ibarrier())
 
     def gather(self, value: Any, among: MPI.Comm | None = None) -> list[Any]:
-        """Return what every rank brings, on all of them.
+        """Return the values of all ranks, on all ranks.
 
         Parameters
         ----------
         value : object
-            What this rank brings, to be pickled.
+            Value of this rank, which is pickled.
         among : MPI.Comm, optional
-            The ranks that bring something, if not all of them do together.
+            The ranks that take part, if not all do.
         """
         comm = self._comm if among is None else among
         if self.timeout_s is None:
@@ -115,14 +114,14 @@ class RollCall:
         return [MPI.pickle.loads(everything[low:high]) for low, high in pieces]
 
     def together(self, make: Callable[[], T]) -> T:
-        """Return what `make` returns; where it raises on one rank, all ranks raise.
+        """Return the result of `make`. If it raises on one rank, all ranks raise.
 
         `make` may be collective, if it fails on a rank only after its last collective call.
 
         Raises
         ------
         Exception
-            This rank's own, or a `BindError` that names the first rank that failed.
+            The error of this rank, or a `BindError` that names the first rank that failed.
         """
         made, error = None, None
         try:
@@ -142,35 +141,35 @@ class RollCall:
         return cast("T", made)
 
     def raise_first(self, culprit: int, error: Exception | None) -> NoReturn:
-        """Raise a rank's own error, or the first one's; collective."""
+        """Raise this rank's error, or that of the first rank that failed; collective."""
         texts: list[str] = self.gather("" if error is None else one_line(error))
         raise error or BindError(f"rank {culprit} cannot {self._doing}: {texts[culprit]}")
 
     def _report_absent(self, waited_s: float) -> None:
-        """Find out who else waits, say who does not, and end the job."""
+        """Find out which ranks wait, report the others, and abort the job."""
         rank, size = self._comm.rank, self._comm.size
-        # The job ends anyway, so a message that the program did not send does no harm.
+        # The job is aborted anyway, so messages of the program are not affected.
         notices = self._notices
-        # Few listen, or a thousand ranks would send a million messages.
+        # Only few ranks report, as otherwise a thousand ranks would send a million messages.
         speakers = range(min(size, N_SPEAKERS))
         everybody = self._listens and rank in speakers
         notices.send(set(range(size) if everybody else speakers) - {rank})
         notices.collect_for(GRACE_S, enough=size - 1 if rank in speakers else 1)
         if rank not in speakers:
-            # Speakers that are here end the job first.
+            # Reporting ranks that have arrived abort the job first.
             time.sleep(GRACE_S)
             absent = set(speakers)
         else:
             absent = set(range(size)) - notices.heard - {rank}
         reason = f"waited {waited_s:.3g} s to {self._doing}"
         if rank in speakers and rank > min(notices.heard | {rank}):
-            # The lowest ends the job before this is over, unless it is slow or stopped.
+            # The lowest rank aborts the job before this time is over, unless it is slow or stopped.
             time.sleep(VERDICT_S)
         say(rank, [f"{reason}; {self._name(absent)}"])
         raise end_job(self._comm, reason)
 
     def _name(self, absent: Iterable[int]) -> str:
-        """Say which ranks did not come, and which of the world they are, if that differs."""
+        """Name the ranks that did not arrive, with their numbers in the world if these differ."""
         ordered = sorted(absent)
         if not ordered:
             return "all others wait, too, some of them for something else"

@@ -1,8 +1,8 @@
-"""End a job whose plan stands still, after every rank has said what it waits for.
+"""Abort of a job whose plan makes no progress, after every rank has reported what it waits for.
 
-A rank that is told to end says so, too. That another rank has died Open MPI's launcher tells
-ranks by SIGTERM, and the guardian of `host/processes.py` by SIGUSR1. A rank may then be inside
-of MPI, where Python handles no signals; so a thread waits for them.
+A rank that is terminated also reports. If another rank has died, Open MPI's launcher sends SIGTERM,
+and the guardian of `host/processes.py` sends SIGUSR1. As Python cannot handle signals inside calls
+of MPI, a thread waits for them.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from collplan.executors.mpi.together import abort
 from collplan.planner.plan.plan import Op, Plan
 
 MOST_MESSAGES: Final = 3
-"""Maximum number of messages that a rank names; it counts the others."""
+"""Maximum number of messages that a rank lists; the others are counted."""
 BETWEEN_CHECKS_S: Final = 0.05
-"""Time between two looks of a rank that waits for notices of others, in seconds."""
+"""Time between two checks for notices of other ranks, in seconds."""
 BETWEEN_COUNTS_S: Final = 1.0
-"""Time between two looks whether the processes that it waits for are alive, in seconds."""
+"""Time between two checks whether awaited processes are alive, in seconds."""
 GRACE_S: Final = 1.0
-"""Time for other ranks to speak before a rank ends the job, in seconds."""
+"""Time for reports of other ranks before a rank aborts the job, in seconds."""
 VERDICT_S: Final = 0.5
-"""Additional time for the rank that knows what all others said, in seconds."""
+"""Additional time for the rank that receives all reports, in seconds."""
 
 
 WHEN: Final = {
@@ -46,17 +46,16 @@ WHEN: Final = {
     signal.SIGUSR1: "was told that another rank has died",
 }
 LINGER_S: Final = 0.5
-"""Time for other ranks to speak, too, in seconds."""
+"""Time for reports of other ranks, in seconds."""
 
 
 class Notices:
-    """Ranks of a communicator that have said that they wait.
+    """Notices of ranks of a communicator that they wait.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        Where; its largest tag must be free, at least once it is clear that
-        what it was made for has failed.
+        Communicator whose largest tag is free, at least after a failure.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
@@ -66,7 +65,7 @@ class Notices:
         self.heard: set[int] = set()
 
     def send(self, ranks: Iterable[int]) -> None:
-        """Notify ranks; messages may be lost, because the job is about to end."""
+        """Notify ranks. Messages may be lost, because the job is being aborted."""
         for rank in ranks:
             try:
                 self._sent.append(self._comm.Isend([None, 0, MPI.BYTE], rank, self._tag))
@@ -75,7 +74,7 @@ class Notices:
                 continue
 
     def collect(self) -> bool:
-        """Take what has come; return whether anything has."""
+        """Receive notices; return whether there were any."""
         status = MPI.Status()
         n_before = len(self.heard)
         while self._comm.Iprobe(MPI.ANY_SOURCE, self._tag, status):
@@ -85,7 +84,7 @@ class Notices:
         return len(self.heard) > n_before
 
     def collect_for(self, seconds: float, *, enough: int) -> None:
-        """Take what comes within some seconds, or until `enough` ranks have been heard."""
+        """Receive notices for some seconds, or until `enough` ranks have sent one."""
         wait = Wait()
         while len(self.heard) < enough and wait.waited_s < seconds:
             self.collect()
@@ -99,7 +98,7 @@ def largest_tag(comm: MPI.Intracomm) -> int:
 
 
 def spread(rank: int, size: int) -> set[int]:
-    """Return ranks at distances of powers of two: by them, all hear of a thing in log2 steps."""
+    """Return the ranks at distances of powers of two, which reach all ranks in log2 steps."""
     distances = [1 << k for k in range(max(1, (size - 1).bit_length()))]
     around = {(rank + step) % size for step in distances}
     return (around | {(rank - step) % size for step in distances}) - {rank}
@@ -107,22 +106,22 @@ def spread(rank: int, size: int) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """Position of a running program; tasks are numbered as in the program.
+    """State of a running program. Tasks have the numbers of the program.
 
     Parameters
     ----------
     active : sequence of int
-        Tasks whose messages are under way.
+        Tasks whose messages are in progress.
     blocked : sequence of int
-        Tasks that wait for others of this rank.
+        Tasks that wait for other tasks of this rank.
     gated : sequence of int
-        Tasks that wait for nothing but other ranks' progress in shared memory.
+        Tasks that wait only for the progress of other ranks in shared memory.
     n_left : int
-        Tasks that are not over.
+        Number of incomplete tasks.
     is_ending : bool
-        Whether all is over here, and others of the node have to complete the start.
+        Whether this rank is done, but other ranks of the node must complete the start.
     is_computing : bool
-        Whether a task is at work, so that nothing stands still.
+        Whether a task is being executed, so that there is progress.
     """
 
     active: Sequence[int]
@@ -134,14 +133,14 @@ class Standstill:
 
 
 class Waits:
-    """Say which tasks of a program wait for whom.
+    """Description of the tasks of a program that wait, and of the ranks they wait for.
 
     Parameters
     ----------
     plan : Plan
-        The whole plan or this rank's program.
+        The plan of all ranks, or this rank's program.
     program : Program
-        What the rank runs.
+        The program of this rank.
     """
 
     def __init__(self, plan: Plan, program: Program) -> None:
@@ -149,7 +148,7 @@ class Waits:
 
     @property
     def peers(self) -> set[int]:
-        """Return the ranks this one exchanges messages with, or calls MPI's collectives with."""
+        """Return the ranks with which this one exchanges messages or calls MPI's collectives."""
         program = self._program
         found = {int(peer) for peer in np.unique(program.peer[program.op <= Op.RECV])}
         for task in np.flatnonzero(program.op == Op.CALL).tolist():
@@ -157,7 +156,7 @@ class Waits:
         return found
 
     def awaited(self, at: Standstill) -> set[int]:
-        """Return the ranks that messages under way come from or go to, or that gates are of."""
+        """Return the ranks that messages in progress, or gates, wait for."""
         sharing = self._program.sharing
         found = set[int]()
         for task in at.active:
@@ -168,10 +167,10 @@ class Waits:
         return found
 
     def lines(self, at: Standstill) -> list[str]:
-        """Return what the program waits for, one line per kind of wait."""
+        """Return the reasons why the program waits, one line per kind."""
         n = self._program.n_tasks
         found = [f"{n - at.n_left} of {n} tasks are done"]
-        # What comes in first: that others do not take what is sent often follows from it.
+        # Receives come first, as they are often the reason for unreceived sends.
         active = sorted(at.active, key=lambda task: (self._program.op[task] != Op.RECV, task))
         found += [self._message(task) for task in active[:MOST_MESSAGES]]
         found += [self._gate(task) for task in at.gated[:MOST_MESSAGES]]
@@ -222,35 +221,35 @@ class Waits:
 
 
 class Watched(Protocol):
-    """An engine as the watchdog sees it."""
+    """Interface of an engine for the watchdog."""
 
     @property
     def is_running(self) -> bool:
-        """Return whether a start has not completed yet."""
+        """Return whether a start is still incomplete."""
 
     @property
     def progress(self) -> int:
-        """Return a number that grows whenever a task ends."""
+        """Return a number that increases whenever a task ends."""
 
     def standstill(self) -> Standstill:
-        """Return what is under way."""
+        """Return the tasks that are in progress."""
 
 
 class Watch:
-    """Sees whether a program gets on.
+    """Monitor of the progress of a program.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        Of the plan's messages alone; the largest tag is the watch's.
+        Communicator for the messages of this plan only. The watch uses the largest tag.
     plan : Plan
-        The whole plan or this rank's program.
+        The plan of all ranks, or this rank's program.
     program : Program
-        What the rank runs.
+        The program of this rank.
     timeout_s : float
-        How long nothing may end.
+        Longest time without a completed task.
     peers : Peers
-        The processes of `comm`.
+        Processes of the ranks of `comm`.
     """
 
     def __init__(
@@ -267,17 +266,17 @@ class Watch:
         _living.add(self)
 
     def over(self, engine: Watched) -> None:
-        """Watch over an engine from now on, which tells it when it waits."""
-        # The engine holds its watch and the buffers: a circle would keep them after it is freed.
+        """Monitor an engine, which notifies this object when it waits."""
+        # The engine refers to its watch, so a reference back would keep buffers after it is freed.
         self._engine = weakref.ref(engine)
 
     def look(self, engine: Watched) -> None:
-        """Note that a rank waits; end the job if it has waited for too long.
+        """Record that this rank waits; abort the job if it has waited for too long.
 
         Raises
         ------
         StallError
-            After the job was told to end, if it lets this process go on.
+            If the process continues after the job was aborted.
         """
         if engine.progress != self._progress:
             self._progress = engine.progress
@@ -294,18 +293,18 @@ class Watch:
             self._wait.begin()
 
     def last_words(self) -> list[str]:
-        """Return what the program waits for, if it is running."""
+        """Return the reasons why the program waits, if it is running."""
         engine = None if self._engine is None else self._engine()
         if engine is None or not engine.is_running:
             return []
         return self._waits.lines(engine.standstill())
 
     def ended(self) -> list[int]:
-        """Return the ranks whose processes are known to be over."""
+        """Return the ranks whose processes are known to have ended."""
         return self._peers.ended()
 
     def _is_alarmed(self, engine: Watched, now: float) -> bool:
-        """Return whether another rank waits too long, or one that this one waits for has ended."""
+        """Return whether another rank waits too long, or an awaited rank has ended."""
         if self._notices.collect():
             return True
         if now - self._counted_s < BETWEEN_COUNTS_S:
@@ -348,7 +347,7 @@ _installed: list[int] = []
 
 
 def say(rank: int, lines: list[str]) -> None:
-    """Write lines to standard error at once, so that those of several ranks don't mix."""
+    """Write lines to standard error in one call, so that lines of several ranks do not mix."""
     global _has_spoken
     _has_spoken = True
     text = "".join(f"collplan: rank {rank}: {line}\n" for line in lines)
@@ -357,16 +356,16 @@ def say(rank: int, lines: list[str]) -> None:
 
 
 def end_job(comm: MPI.Intracomm, reason: str) -> StallError:
-    """Abort the job; return the error to raise where that returns."""
+    """Abort the job; return the error to raise if the abort returns."""
     abort(comm, 1)
     return StallError(f"{reason}; the job was aborted")
 
 
 def speak_when_ended() -> None:
-    """Let this process speak before a signal ends it, from now on.
+    """Make this process report before a signal terminates it.
 
-    For processes that are ranks of ours only: signals belong to the owner of the
-    process. Where somebody handles these signals already, nothing changes.
+    Only for processes that collplan has started, as other processes handle their own signals.
+    Existing signal handlers are kept.
     """
     if _installed or threading.current_thread() is not threading.main_thread():
         return
@@ -381,13 +380,13 @@ def speak_when_ended() -> None:
     _installed.extend((reading, writing))
     for number in WHEN:
         signal.signal(number, _leave_to_thread)
-    # Written to by the signal handler itself, whatever the main thread does.
+    # The signal handler writes to it, independent of the main thread.
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     threading.Thread(target=_listen, args=(reading,), name="last words", daemon=True).start()
 
 
 def _leave_to_thread(number: int, frame: FrameType | None) -> None:
-    """Python needs a handler; the thread has been told already."""
+    """Do nothing, as the thread handles the signal."""
 
 
 def _listen(reading: int) -> None:
@@ -396,9 +395,9 @@ def _listen(reading: int) -> None:
             if number in WHEN:
                 _speak(WHEN[signal.Signals(number)])
                 sys.stdout.flush()
-                # Launchers end all others when the first one is gone.
+                # Launchers terminate all ranks when the first one has ended.
                 time.sleep(LINGER_S)
-                # Without farewell: what MPI would still want from a dead rank could take for ever.
+                # Exit at once, as MPI_Finalize could wait for the dead rank forever.
                 os._exit(1)
 
 
