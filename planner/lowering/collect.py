@@ -1,4 +1,4 @@
-"""Steps of rounds as columns: what an algorithm yields, for one group of positions."""
+"""Steps that an algorithm yields for one group of positions, as columns."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from collplan.planner.memory import LARGE_BYTES, require_memory
 from collplan.planner.plan.plan import Op
 
 SINGLE: Final = {int, bool, Op}
-"""Types of the entries of columns that have one value for all rows of a step."""
+"""Types of entries that are one value for all rows of a step."""
 BYTES_PER_ROW: Final = 250
-"""Peak memory of compiling, in bytes per message, local step, or run of chunks of one."""
+"""Peak memory of compilation, in bytes per message, local step, or run of chunks."""
 
 
 class Column:
-    """A column that grows by arrays, ranges or single values."""
+    """A growing column of arrays, ranges and single values."""
 
     def __init__(self, dtype: npt.DTypeLike = np.int64) -> None:
         self.dtype = dtype
@@ -76,7 +76,7 @@ class Column:
 
 
 class Runs:
-    """Runs of chunks of many steps, waiting to be turned into pieces."""
+    """Runs of chunks of many steps, which later become pieces."""
 
     FIELDS = ("owner", "space", "first", "n", "stride", "repeat")
 
@@ -86,9 +86,9 @@ class Runs:
         self.n = 0
 
     def add(self, where: Where, first_owner: int, n: int, kept: Ints | None) -> int:
-        """Add the runs of `n` steps, of which those in `kept` are numbered from `first_owner`.
+        """Add the runs of `n` steps. Those in `kept` have numbers from `first_owner` on.
 
-        Returns how many they are.
+        Returns the number of added runs.
         """
         runs = _as_tuple(where)
         self.is_sorted &= len(runs) < 2
@@ -131,15 +131,15 @@ LOCAL: Final[Mapping[str, npt.DTypeLike]] = {"round": np.int32, "rank": np.int32
 
 @dataclass
 class Steps:
-    """Messages, or local steps, as columns that grow.
+    """Messages or local steps, as growing columns.
 
     Parameters
     ----------
     ends : tuple of str
-        The columns that name positions: of a message its source, then its destination.
+        The columns with positions: for messages the source and the destination.
     columns : dict of Column
     runs : dict of Runs
-        The chunks that each reads, writes and combines.
+        Chunks that each row reads, writes and combines.
     n : int
         Number of rows.
     """
@@ -153,7 +153,7 @@ class Steps:
     def of(
         cls, types: Mapping[str, npt.DTypeLike], ends: tuple[str, ...], runs: tuple[str, ...]
     ) -> Steps:
-        """Return no steps, of columns with these types."""
+        """Return an empty table with columns of these types."""
         columns = {name: Column(dtype) for name, dtype in types.items()}
         return cls(ends, columns, {name: Runs() for name in runs})
 
@@ -165,14 +165,14 @@ class Steps:
         return arrays
 
     def settle(self) -> None:
-        """Keep every column as one array, for steps that many programs take."""
+        """Keep every column as one array, for steps that many programs use."""
         for column in self.columns.values():
             column.settle(column.array())
         for runs in self.runs.values():
             runs.settle()
 
     def add(self, only: Bools | None, values: dict[str, Any], runs: dict[str, Where]) -> int:
-        """Add a row for every position of the ends, but none without a position in `only`.
+        """Add a row for every position of the ends, unless no position is in `only`.
 
         Returns the number of rows and runs that were added.
         """
@@ -180,7 +180,7 @@ class Steps:
         n = n_kept = max(map(size_of, ends))
         kept = None
         if only is not None and n:
-            # Most steps concern no position that is kept.
+            # Most steps have no kept position.
             is_kept = only[ends[0]] if len(ends) == 1 else only[ends[0]] | only[ends[1]]
             kept = np.atleast_1d(is_kept).nonzero()[0]
             n_kept, kept = len(kept), None if len(kept) == n else kept
@@ -197,12 +197,12 @@ class Steps:
 
 @dataclass
 class Collected:
-    """Steps of rounds as columns that grow."""
+    """Steps of rounds, as growing columns."""
 
     only: Bools | None = None
     n_rounds: int = 0
     sends: list[int] = field(default_factory=list)
-    """Rounds in which messages are sent, of whatever positions."""
+    """Rounds in which any position sends messages."""
     messages: Steps = field(
         default_factory=lambda: Steps.of(MESSAGE, ("source", "dest"), ("read", "write", "combine"))
     )
@@ -219,7 +219,7 @@ class Collected:
         return sum(steps.n + sum(runs.n for runs in steps.runs.values()) for steps in self.tables)
 
     def add_message(self, number: int, step: Message) -> int:
-        """Add messages of round `number`; return how many rows and runs are new."""
+        """Add messages of round `number`; return the number of new rows and runs."""
         if not size_of(step.source) or not size_of(step.dest):
             return 0
         if self.sends[-1:] != [number]:
@@ -236,7 +236,7 @@ class Collected:
         return self.messages.add(self.only, values, runs)
 
     def add_local(self, number: int, step: Copy | Reduce | Call) -> int:
-        """Add local steps of round `number`; return how many rows and runs are new."""
+        """Add local steps of round `number`; return the number of new rows and runs."""
         if isinstance(step, Reduce):
             op, reads = Op.REDUCE, (*_as_tuple(step.left), *_as_tuple(step.right))
         else:
@@ -246,12 +246,12 @@ class Collected:
 
 
 def size_of(values: Any) -> int:
-    """Return how many numbers there are; those relative to positions are as many as in a block."""
+    """Return the number of entries; relative numbers have one entry per position of a block."""
     return values.motion.step if isinstance(values, Relative) else getattr(values, "size", 1)
 
 
 def _kept(value: Any, n: int, kept: Ints | None) -> Any:
-    """Return which of `n` entries are kept; one value for all stays as it is."""
+    """Return the kept ones of `n` entries. A single value for all entries does not change."""
     if isinstance(value, int):
         return value
     size = size_of(value)
@@ -269,16 +269,16 @@ def collect(rounds: Iterable[Round], only: Bools | None = None, n_groups: int = 
     Parameters
     ----------
     rounds : iterable of Round
-        What an algorithm yields.
+        Rounds that an algorithm yields.
     only : ndarray of bool, optional
-        Keep only what concerns the positions marked, dropping the rest as it comes.
+        Keep only steps of the marked positions.
     n_groups : int
-        How many groups will get the same steps.
+        Number of groups that have the same steps.
 
     Raises
     ------
     AlgorithmError
-        If all their tasks do not fit into memory; no more steps are collected then.
+        If the tasks do not fit into memory, as soon as this is known.
     """
     collected = Collected(only)
     n_rows, n_allowed = 0, LARGE_BYTES // BYTES_PER_ROW

@@ -1,7 +1,7 @@
-"""Steps of a few positions, out of rounds that are written down once for all positions.
+"""Steps of a few positions, from rounds that are stated once for all positions.
 
-A ring of p positions has about 2·p² messages, of which a position sends and receives 4·p.
-Where an algorithm can state its rounds relative to a position, only those are ever made.
+A ring of p positions has about 2·p² messages, of which each position sends and receives 4·p. If an
+algorithm can state its rounds relative to a position, only these messages are created.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from collplan.planner.arrays.motion import Motion
 from collplan.planner.lowering.collect import Collected, Runs, Steps, collect, size_of
 
 STEPS = (1, 2)
-"""Blocks of positions that are tried: all alike, and even and odd ones."""
+"""Sizes of blocks that are tried: all positions alike, or even and odd ones."""
 
 UNLIKE = (NotRelativeError, TypeError, AttributeError)
-"""Errors of an algorithm whose positions are not alike: also those of what it does to arrays."""
+"""Errors of algorithms whose positions differ, including those of their array operations."""
 
 
 def motions(size: int) -> Iterator[Motion]:
@@ -35,27 +35,27 @@ def motions(size: int) -> Iterator[Motion]:
 def collect_relative(
     rounds: Iterable[Round], motion: Motion, kept: Ints, n_groups: int = 1
 ) -> Collected:
-    """Collect what concerns some positions, from rounds that are relative to positions.
+    """Collect the steps of some positions from rounds that are relative to positions.
 
     Parameters
     ----------
     rounds : iterable of Round
-        What an algorithm yields for a group with this motion.
+        Rounds that an algorithm yields for a group with this motion.
     motion : Motion
     kept : ndarray of int64
         Positions.
     n_groups : int
-        How many groups will get the same steps.
+        Number of groups that have the same steps.
 
     Returns
     -------
     Collected
-        The same rows as those that `collect` keeps of the rounds of all positions.
+        The same rows that `collect` keeps of the rounds of all positions.
 
     Raises
     ------
     NotRelativeError
-        If the rounds name positions by themselves.
+        If the rounds name absolute positions.
     """
     all_rounds = relative_steps(rounds, n_groups)
     blocks = csr.sorted_unique(kept // motion.step)
@@ -66,35 +66,35 @@ def collect_relative(
 
 
 def relative_steps(rounds: Iterable[Round], n_groups: int = 1) -> Collected:
-    """Collect rounds as they are: relative to positions, a row per position of a block and step.
+    """Collect rounds relative to positions, with a row per step and position of a block.
 
     Raises
     ------
     NotRelativeError
-        If the rounds name positions by themselves.
+        If the rounds name absolute positions.
     """
     return collect(map(_checked, rounds), n_groups=n_groups)
 
 
 def _checked(one: Round) -> Round:
-    """Return a round whose steps are refused where they name positions by themselves."""
+    """Return a round, or raise `NotRelativeError` if its steps name absolute positions."""
     return Round.of(map(_checked_step, one.steps))
 
 
 def _checked_step(step: Step) -> Step:
     ends = (step.source, step.dest) if isinstance(step, Message) else (step.rank,)
     for end in ends:
-        # Steps of no position, as of surplus ranks where there are none, are left out anyway.
+        # Steps without positions, as of absent surplus ranks, are omitted anyway.
         if size_of(end) and (not isinstance(end, Relative) or end.has_offset):
             raise NotRelativeError
     return step
 
 
 def _place(motion: Motion, blocks: Ints, kept: Ints, steps: Steps, placed: Steps) -> None:
-    """Fill in the rows of which an end is kept, and their runs.
+    """Add the rows with a kept end, and their runs.
 
-    A row of the block's positions stands for one in every block. The rows of a step
-    come in the order of positions, block after block.
+    A row of the first block represents one row of every block. The rows of a step have the order
+    of positions.
     """
     spread = {name: column.spread() for name, column in steps.columns.items()}
     key = _instances(motion, blocks, [spread[end].values for end in steps.ends])
@@ -114,9 +114,9 @@ def _place(motion: Motion, blocks: Ints, kept: Ints, steps: Steps, placed: Steps
 
 
 def _instances(motion: Motion, blocks: Ints, ends: list[Ints]) -> Ints:
-    """Return rows in the blocks in which an end of theirs lies in one of `blocks`.
+    """Return the rows, with their blocks, of which an end is in one of `blocks`.
 
-    A row in a block is one number, ``(step * n_blocks + block) * motion.step + place``,
+    A row in a block is encoded as the number ``(step * n_blocks + block) * motion.step + place``,
     in ascending order.
     """
     n_rows = len(ends[0])
@@ -130,7 +130,7 @@ def _instances(motion: Motion, blocks: Ints, ends: list[Ints]) -> Ints:
 
 
 def _place_runs(motion: Motion, row: Ints, block: Ints, source: Runs, target: Runs) -> None:
-    """Fill in the runs of rows in blocks."""
+    """Add the runs of rows in blocks."""
     owner = source.columns["owner"].array()
     order = np.argsort(owner, kind="stable")
     n_rows = int(row.max(initial=-1)) + 1

@@ -1,17 +1,16 @@
 """Messages and copies of an exchange, for all ranks or for those of one node.
 
-A node's shared buffer begins with what its ranks send: each rank's send
-buffer as it is, one after another. What its leaders receive comes behind,
-step by step, and in a step leader by leader, a row a source rank::
+The shared buffer of a node begins with the send buffers of its ranks, one after another. The
+data that its leaders receive follow by step, within a step by leader, with a row per source rank::
 
     node 1 of 3, two ranks each, blocks "source>destination":
       0: 2>0 2>1 2>2 2>3 2>4 2>5 | 3>0 3>1 3>2 3>3 3>4 3>5     what is sent
      12: 0>2 0>3 | 1>2 1>3                                     step 1, from node 0
      16: 4>2 4>3 | 5>2 5>3                                     step 2, from node 2
 
-So a rank copies a column of each step's block out, and a message of one
-source rank is a row. Where messages are coalesced, what is sent lies message by
-message, and behind that what stays on the node::
+So a rank copies a column of each step's block, and a message of one source rank is a row. If
+messages are coalesced, the data to send are sorted by message, followed by the data that stay on
+the node::
 
       0: 2>0 2>1 3>0 3>1 | 2>4 2>5 3>4 3>5 | 2>2 2>3 3>2 3>3
 """
@@ -48,7 +47,7 @@ def exchange_tables(
     n_nodes: int,
     only_ranks: Sequence[int] | None = None,
 ) -> Tables:
-    """Return what an exchange sends and copies, in program order.
+    """Return the messages and copies of an exchange, in program order.
 
     Parameters
     ----------
@@ -56,13 +55,13 @@ def exchange_tables(
     rank_node : ndarray, shape (n_ranks,)
     n_nodes : int
     only_ranks : sequence of int, optional
-        Leave out what doesn't concern the nodes of these ranks.
+        Omit messages and copies of nodes without these ranks.
     """
     return _Writer(exchange, rank_node, only_ranks).tables(n_nodes)
 
 
 class Writer(ABC):
-    """A writer of an exchange's messages and copies; how its blocks lie is up to its kind.
+    """Base of writers of an exchange's messages and copies, which differ in the layout of blocks.
 
     Parameters are those of `exchange_tables`.
     """
@@ -84,7 +83,7 @@ class Writer(ABC):
         return Tables(self.messages(), self.copies(), nothing, sizes, PHASES)
 
     def copies(self) -> LocalTable:
-        """Return what ranks stage, and what they copy out: own blocks, then step by step."""
+        """Return copies of ranks to shared memory, and from it: own blocks, then step by step."""
         parts = [self._staging(), self._own_copies(), self._deliveries()]
         if not self.exchange.is_overlapped:
             parts[1:] = [at_once(LocalTable.stack(parts[1:]), last=self.exchange.n_rows)]
@@ -111,7 +110,7 @@ class Writer(ABC):
     @property
     @abstractmethod
     def sent_sizes(self) -> Ints:
-        """Return the elements of every node's shared buffer that its ranks stage in."""
+        """Return the elements of every node's shared buffer for data to send."""
 
     @property
     @abstractmethod
@@ -124,7 +123,7 @@ class Writer(ABC):
 
     @abstractmethod
     def _staging(self) -> LocalTable:
-        """Return what every rank copies of what it sends into its node's memory."""
+        """Return the copies of data to send into the node's memory."""
 
     @abstractmethod
     def _own_copies(self) -> LocalTable:
@@ -145,7 +144,7 @@ class _Writer(Writer):
 
     @cached_property
     def sent_sizes(self) -> Ints:
-        """Elements of every node's shared buffer that its ranks stage in."""
+        """Elements of every node's shared buffer for data to send."""
         exchange = self.exchange
         whole = exchange.sizes * self.n_ranks * exchange.count
         return np.where(exchange.stages, whole, 0)
@@ -203,7 +202,7 @@ class _Writer(Writer):
         offset = np.where(is_direct, sender * count, self.offset[block] + place * team * count)
         write = pieces.one_each(home(~is_direct, Buffer.RECV), offset, team * count)
         if exchange.is_coalesced and not exchange.is_remapped:
-            # Out of the rows as they were staged: an extent each, unless they follow a pattern.
+            # From the staged rows: one extent per row, unless they form a pattern.
             bounds = csr.running_total(np.bincount(block, minlength=len(blocks.source)))
             read, write = (pieces.compress(side.merged(bounds)) for side in (read, write))
             source, dest, step, part = (c[bounds[:-1]] for c in (source, dest, step, part))
@@ -305,7 +304,7 @@ class _Writer(Writer):
 
 
 def at_once(copies: LocalTable, last: int) -> LocalTable:
-    """Join a rank's copies to one, in the last round."""
+    """Join the copies of each rank into one, in the last round."""
     copies = copies.take(np.argsort(copies.rank, kind="stable"))
     ranks, n = np.unique(copies.rank, return_counts=True)
     bounds = csr.running_total(n)
@@ -330,7 +329,7 @@ def _repeats(stride: Ints | int, repeat: Ints) -> tuple[Ints, Ints]:
 
 
 def _moved(pieces: Pieces, by: Ints, buffer: Ints) -> Pieces:
-    """Return pieces in other buffers, each row's `by` further on."""
+    """Return pieces in other buffers, moved by `by` of each row."""
     owner = pieces.owner
     _, offset, *rest = pieces.columns()
     return Pieces(pieces.indptr, buffer[owner], offset + by[owner], *rest)
@@ -338,7 +337,7 @@ def _moved(pieces: Pieces, by: Ints, buffer: Ints) -> Pieces:
 
 @dataclass(frozen=True, eq=False)
 class _Coalesced:
-    """The part of a node's shared buffer that is sent from, message by message.
+    """The part of a node's shared buffer with data to send, sorted by message.
 
     A *team* is the ranks of a node that one of its parts serves. Messages lie in the
     order of the first rank of their teams, in a message the blocks of one source rank
@@ -351,7 +350,7 @@ class _Coalesced:
     team : ndarray of int64, shape (n_ranks,)
         Team of every rank.
     place : ndarray of int64, shape (n_ranks,)
-        Its place in that.
+        Place of every rank in its team.
     sizes, before : ndarray of int64, shape (n_teams,)
         Ranks of every team, and of all teams whose first rank is lower.
     """
@@ -379,7 +378,7 @@ class _Coalesced:
         return cls(exchange, team, place, sizes, before)
 
     def _ahead(self, row: Ints) -> Ints:
-        """Return how many blocks lie before the first message of nodes."""
+        """Return the number of blocks before the first message of nodes."""
         ranks, first, n_ranks = self.exchange.ranks, self.exchange.first, len(self.team)
         found = []
         for one in row.tolist():
@@ -390,20 +389,20 @@ class _Coalesced:
         return np.array(found, dtype=np.int64)
 
     def _own_before(self, row: Ints, team: Ints) -> Ints:
-        """Return how many ranks of nodes are in teams that lie before others."""
+        """Return the number of ranks of nodes in teams that precede others."""
         n_parts = self.exchange.n_parts
         own = row[:, None] * n_parts + np.arange(n_parts)
         is_before = self.before[own] < self.before[team][:, None]
         return np.asarray((self.sizes[own] * is_before).sum(axis=1))
 
     def begin(self, row: Ints, team: Ints) -> Ints:
-        """Return where the messages of nodes to teams begin, in blocks."""
+        """Return the places at which messages of nodes to teams begin, in blocks."""
         rows, inverse = np.unique(row, return_inverse=True)
         others = self.before[team] - self._own_before(row, team)
         return np.asarray(self._ahead(rows)[inverse] + self.exchange.sizes[row] * others)
 
     def _begins(self, row: int) -> Ints:
-        """Return where every block lies, shape (ranks of the node, n_ranks)."""
+        """Return the place of every block, shape (ranks of the node, n_ranks)."""
         exchange, n_ranks = self.exchange, len(self.team)
         n = int(exchange.sizes[row])
         source = np.arange(n)[:, None]
@@ -417,13 +416,13 @@ class _Coalesced:
         return np.asarray(place)
 
     def staged(self, row: int, count: int) -> Pieces:
-        """Return where the ranks of a node stage what they send, a row per rank."""
+        """Return the places of data to send of a node's ranks, with a row per rank."""
         place = self._begins(row)
         n, n_ranks = place.shape
         return _blocks(Buffer.SHARED, place.ravel(), np.arange(n + 1) * n_ranks, count)
 
     def own(self, row: int, count: int) -> Pieces:
-        """Return where lies what a node's ranks have for each other, a row a receiver."""
+        """Return the places of blocks between ranks of a node, with a row per receiver."""
         exchange = self.exchange
         own = exchange.ranks[exchange.first[row] : exchange.first[row + 1]]
         place = self._begins(row)[:, own].T
@@ -431,6 +430,6 @@ class _Coalesced:
 
 
 def _blocks(home: Buffer, place: Ints, indptr: Ints, count: int) -> Pieces:
-    """Return blocks of `count` elements each, given their places in blocks."""
+    """Return blocks of `count` elements, given their places in units of blocks."""
     buffer = np.full(len(place), home, dtype=np.int8)
     return pieces.contiguous(indptr, buffer, place * count, np.full(len(place), count))

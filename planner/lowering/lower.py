@@ -1,4 +1,4 @@
-"""From components to messages and local steps of elements, for all ranks at once."""
+"""Lowering of components to messages and local steps of elements, for all ranks at once."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def lower(
 ) -> Tables:
     """Turn components into tables of messages and local steps.
 
-    Rounds of a component follow those of the components before it. Empty
-    messages and steps are dropped, copies onto themselves, too.
+    The rounds of a component follow those of the preceding components. Empty messages, empty steps
+    and copies of data onto themselves are omitted.
 
     Parameters
     ----------
     parts : sequence of Stated
-        In program order; their place is their phase.
+        Components in program order. Their index is their phase.
     spec : PlanSpec
     n_scratch : int
-        Scratch homes the components use.
+        Number of scratch spaces that the components use.
     only_ranks : sequence of int, optional
-        Keep only what concerns these ranks, dropping the rest as it comes.
+        Keep only messages and steps of these ranks.
     """
     lowering, commutative = _Lowering(n_scratch), spec.collective.is_commutative
     first_round, phases = 0, list[Phase]()
@@ -65,7 +65,7 @@ def lower(
 
 
 class _Table:
-    """Columns and runs of messages, or of local steps, that grow batch by batch."""
+    """Columns and runs of messages or local steps, which grow by batches."""
 
     def __init__(self, nothing: Steps) -> None:
         self._nothing = nothing
@@ -74,7 +74,7 @@ class _Table:
         self._n = 0
 
     def add(self, columns: dict[str, Any], located: Located, starts: list[int]) -> None:
-        """Add rows, and their runs; those of each kind begin where `starts` says."""
+        """Add rows and their runs. `starts` contains the first run of each kind."""
         for name, column in columns.items():
             self._columns.setdefault(name, []).append(column)
         for parts, low, high in zip(self._runs.values(), starts[:-1], starts[1:], strict=True):
@@ -82,11 +82,11 @@ class _Table:
         self._n += len(columns["phase"])
 
     def runs(self) -> list[Located]:
-        """Return all runs, a table for each kind; there may be millions, so none are kept."""
+        """Return and remove all runs, as a table for each kind."""
         return [Located.stack(self._runs.pop(name)) for name in self._nothing.runs]
 
     def columns(self, runs: list[Located]) -> dict[str, Any]:
-        """Return all columns; what rows read and write are the runs, wherever they lie by now."""
+        """Return all columns, given the final runs that rows read and write."""
         columns = {name: concatenated(parts) for name, parts in self._columns.items()}
         if not columns:
             columns = self._nothing.arrays() | {"phase": np.zeros(0, dtype=np.int16)}
@@ -97,14 +97,14 @@ class _Table:
 
 
 class _Lowering:
-    """Tables that grow batch by batch."""
+    """Tables that grow by batches."""
 
     def __init__(self, n_scratch: int) -> None:
         self.n_scratch = n_scratch
         self.messages, self.locals = map(_Table, Collected().tables)
 
     def add(self, phase: int, first_round: int, batch: Batch, collected: Collected) -> None:
-        """Add a batch's steps, group after group."""
+        """Add the steps of a batch, sorted by group."""
         n_groups = len(batch.groups)
         homes, n_new = batch.homes(self.n_scratch)
         self.n_scratch += n_new
@@ -115,7 +115,7 @@ class _Lowering:
             rows = steps.arrays(n_groups)
             shift = np.repeat(np.arange(n_groups) * batch.size, steps.n)
             members = [rows[end] + shift for end in steps.ends]
-            # A message reads at its source, and does all else at its destination.
+            # Messages read at the source, and write and combine at the destination.
             at = [members[0 if name == "read" else -1] for name in steps.runs]
             runs, starts = _tiled_runs(steps, n_groups)
             located = locate(batch.layouts, homes, runs, np.concatenate(at))
@@ -131,7 +131,7 @@ class _Lowering:
             table.add(rows, located, starts)
 
     def tables(self, n_ranks: int) -> tuple[MessageTable, LocalTable, Ints]:
-        """Return the finished tables, messages by round, and the scratch ranks need."""
+        """Return the final tables, with messages sorted by round, and the sizes of scratch."""
         runs = self.messages.runs()
         n_kinds = len(runs)
         runs += self.locals.runs()
@@ -161,9 +161,9 @@ def _callers(batch: Batch, op: Ints, n_steps: int) -> dict[str, Ints]:
 
 
 def _tiled_runs(steps: Steps, n_groups: int) -> tuple[Ints, list[int]]:
-    """Return the runs of all groups' steps, those of each kind of runs behind the kind before.
+    """Return the runs of all groups' steps, sorted by kind of runs.
 
-    Owners are numbered in the same way; where those of each kind begin is returned, too.
+    Owners are numbered in the same order. The first owner of each kind is returned, too.
     """
     kinds = steps.runs.values()
     lengths = np.repeat([runs.n for runs in kinds], n_groups)
@@ -177,7 +177,7 @@ def _tiled_runs(steps: Steps, n_groups: int) -> tuple[Ints, list[int]]:
 
 
 def _onto_itself(steps: LocalTable) -> Bools:
-    """Mark copies whose source and destination are one place."""
+    """Mark copies whose source and destination are the same."""
     lengths = np.diff(steps.read.indptr)
     alike = (lengths == np.diff(steps.write.indptr)) & (steps.op == Op.COPY)
     read, write = steps.read.masked(alike), steps.write.masked(alike)

@@ -1,4 +1,4 @@
-"""Programs: the phases, messages and local steps of a blueprint, whatever it is made of."""
+"""Programs: the phases, messages and local steps of any blueprint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from collplan.planner.memory import require_memory
 
 @dataclass(frozen=True, eq=False)
 class ComponentProgram:
-    """Components, one phase each, with the algorithms that compute them.
+    """Components with their algorithms. Each component is one phase.
 
     Parameters
     ----------
@@ -36,28 +36,28 @@ class ComponentProgram:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Return the roles of the phases, by which specs choose transports."""
+        """Return the roles of the phases, for which specs select transports."""
         return tuple(part.component.role for part in self.parts)
 
     @property
     def least_messages(self) -> int:
-        """Return a lower bound of the number of messages, known before there are tables."""
+        """Return a lower bound of the number of messages, without tables."""
         return sum(part.least_messages for part in self.parts)
 
     def tables(self, only_ranks: Sequence[int] | None = None) -> Tables:
-        """Return what the algorithms send, copy and reduce, in program order.
+        """Return the messages and local steps of the algorithms, in program order.
 
         Parameters
         ----------
         only_ranks : sequence of int, optional
-            Leave out what does not concern these ranks.
+            Omit messages and steps without these ranks.
         """
         return lower(self.parts, self.blueprint.spec, self.blueprint.n_scratch, only_ranks)
 
 
 @dataclass(frozen=True, eq=False)
 class ExchangeProgram:
-    """An alltoall through memory that the ranks of a node share; fields as `ComponentProgram`."""
+    """An alltoall through shared memory of nodes. Its fields are those of `ComponentProgram`."""
 
     blueprint: Blueprint
     exchange: Exchange
@@ -66,11 +66,11 @@ class ExchangeProgram:
 
     @property
     def least_messages(self) -> int:
-        """Return a lower bound of the number of messages, known before there are tables."""
+        """Return a lower bound of the number of messages, without tables."""
         return self.exchange.n_messages if self.exchange.pairs is None else 0
 
     def tables(self, only_ranks: Sequence[int] | None = None) -> Tables:
-        """Return the messages of leaders, and what all ranks stage and copy out.
+        """Return the messages of leaders, and the copies of all ranks.
 
         Parameters
         ----------
@@ -92,12 +92,12 @@ class ExchangeProgram:
 
 @dataclass(frozen=True, eq=False)
 class SlicedProgram:
-    """A vector in slices, each a program of its own; fields as of `ComponentProgram`.
+    """A vector in slices, each of which has a program. Other fields are as in `ComponentProgram`.
 
     Parameters
     ----------
     slices : tuple of ComponentProgram
-        In the order of elements; slices of one length share a program.
+        Programs in the order of elements. Slices of the same length share a program.
     """
 
     blueprint: Blueprint
@@ -106,16 +106,16 @@ class SlicedProgram:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Return the roles of the phases of a slice, by which specs choose transports."""
+        """Return the roles of the phases of a slice, for which specs select transports."""
         return self.slices[0].roles
 
     @property
     def least_messages(self) -> int:
-        """Return a lower bound of the number of messages, known before there are tables."""
+        """Return a lower bound of the number of messages, without tables."""
         return sum(one.least_messages for one in self.slices)
 
     def tables(self, only_ranks: Sequence[int] | None = None) -> Tables:
-        """Return what the algorithms send, copy and reduce, slice after slice in every round."""
+        """Return the messages and local steps of all slices, sorted by round and slice."""
         made = {one: one.tables(only_ranks) for one in dict.fromkeys(self.slices)}
         lengths = [one.blueprint.spec.collective.count for one in self.slices]
         return join_slices([made[one] for one in self.slices], lengths)
@@ -131,8 +131,8 @@ def program_of(blueprint: Blueprint) -> Program:
     Raises
     ------
     AlgorithmError
-        If the spec names an algorithm that is unknown, cannot serve, or that
-        no component can take.
+        If the spec names an algorithm that is unknown, unsuitable, or that no component can
+        use.
     """
     if blueprint.exchange is not None:
         return ExchangeProgram(blueprint, blueprint.exchange)

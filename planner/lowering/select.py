@@ -24,32 +24,32 @@ from collplan.planner.plan.phases import NATIVE, is_inside
 from collplan.specs import AlgorithmChoice, AlgorithmsByRole, PlanSpec
 
 LONG_BYTES = 64 * 1024
-"""From how many bytes on a vector (or block) is long."""
+"""Number of bytes from which a vector (or block) is long."""
 
 HOP_BYTES = 1024
-"""From how many bytes on a vector's part per rank is worth a round of messages of its own."""
+"""Number of bytes per rank from which a vector's parts justify separate rounds."""
 
 MOST_PIECES = 1 << 20
-"""Parts of blocks that all ranks of an allgather receive in all: more are slow to compile."""
+"""Maximum number of parts that all ranks of an allgather receive, as more are slow to compile."""
 
 AUTO = AlgorithmChoice(name="auto")
 NATIVELY = AlgorithmChoice(name=NATIVE)
 """The MPI library's own collectives, in all roles."""
 MPICH = AlgorithmChoice(name="mpich")
 LIBRARIES = {MPICH.name: mpich_algorithm}
-"""Names that stand for what an MPI library chooses by default."""
+"""Names of the default choices of MPI libraries."""
 ANYWHERE = (AUTO.name, NATIVE, *LIBRARIES)
-"""Names that every collective and role takes, beside those of the kind's algorithms."""
+"""Names that every collective and role accepts, besides those of its algorithms."""
 
 
 def state(blueprint: Blueprint) -> list[Stated]:
-    """Return every component of a blueprint with the algorithm that computes it.
+    """Return every component of a blueprint with its algorithm.
 
     Raises
     ------
     AlgorithmError
-        If the spec names an algorithm that is unknown, cannot serve, or that
-        no component can take.
+        If the spec names an algorithm that is unknown, unsuitable, or that no component can
+        use.
     """
     choices = _Choices(blueprint)
     stated = [choices.state(component) for component in blueprint.components]
@@ -58,7 +58,7 @@ def state(blueprint: Blueprint) -> list[Stated]:
 
 
 def priced_spec(spec: PlanSpec) -> PlanSpec:
-    """Return a spec with what MPICH chooses by default in place of MPI's own collectives.
+    """Return a spec in which MPICH's default algorithms replace MPI's own collectives.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def priced_spec(spec: PlanSpec) -> PlanSpec:
     Returns
     -------
     PlanSpec
-        `spec` itself where it names no native algorithm.
+        `spec` itself if it names no native algorithm.
     """
     algorithms = spec.algorithms
     if isinstance(algorithms, AlgorithmChoice):
@@ -83,7 +83,7 @@ def priced_spec(spec: PlanSpec) -> PlanSpec:
 
 
 def is_regular(component: Component) -> bool:
-    """Return whether all blocks of an alltoall are of one size, group by group."""
+    """Return whether the blocks of an alltoall have the same size in every group."""
     if not component.traits.is_pairwise or isinstance(component.given, PairTable):
         return True
     totals, start = component.given.totals, 0
@@ -96,7 +96,7 @@ def is_regular(component: Component) -> bool:
 
 
 class _Choices:
-    """The algorithms that a spec names, and those that were used."""
+    """The algorithms that a spec names, with those that were used."""
 
     def __init__(self, blueprint: Blueprint) -> None:
         spec = blueprint.spec
@@ -117,7 +117,7 @@ class _Choices:
             self._require_single()
 
     def _require_single(self) -> None:
-        """Raise where the one algorithm named is none, cannot serve, or has too much to do."""
+        """Raise if the single named algorithm does not exist, is unsuitable, or is ambiguous."""
         spec, name = self.blueprint.spec, self.single.name
         is_flat = self.blueprint.decomposition.name == "flat"
         if name in ("auto", *LIBRARIES) or (name == NATIVE and not is_flat):
@@ -170,7 +170,7 @@ class _Choices:
         return Stated(component, algorithm, options)
 
     def _find(self, component: Component) -> tuple[AlgorithmChoice, str, bool]:
-        """Return what the spec says of a component, under which key, and whether it must serve."""
+        """Return the algorithm named for a component, its key, and whether it is required."""
         role = component.role
         for key in _keys(role, component.kind):
             if key in self.by_role:
@@ -178,15 +178,15 @@ class _Choices:
                 return self.by_role[key], key, True
         if role in self.by_role:
             return self.by_role[role], role, False
-        # A single name is for a flat plan's one component.
+        # A single name applies to the one component of a flat plan.
         return self.single, role, True
 
     def _preferred(self, component: Component) -> Algorithm:
-        """Return what `auto` means: few rounds below `LONG_BYTES`, few bytes from there on.
+        """Return the default algorithm: few rounds below `LONG_BYTES`, few bytes otherwise.
 
-        Long vectors of which each rank has a short part take no algorithm of p rounds. Where
-        blocks differ in size, the closed form that is least decides, if the kind's algorithms
-        have any; else those made for such blocks come first from `UNEVEN` times the mean on.
+        Long vectors with short parts per rank use no algorithm of p rounds. If blocks differ in
+        size, the smallest closed form decides, if the algorithms have any. Otherwise algorithms
+        for such blocks are preferred from `UNEVEN` times the mean on.
         """
         kind = component.kind
         n_bytes = component.given.totals.max(initial=0) * self.itemsize
@@ -214,7 +214,7 @@ class _Choices:
         return found[0]
 
     def _quickest(self, component: Component) -> list[Algorithm]:
-        """Return the algorithm that takes unlike blocks the least time, of those that say so."""
+        """Return the algorithm with the smallest closed form for blocks of different sizes."""
         sizes = np.unique(component.groups.sizes).tolist()
         limits = self.commutative, is_regular(component)
         stated = [
@@ -228,9 +228,9 @@ class _Choices:
         return [min(stated, key=lambda one: one.unlike_ns(traffic) if one.unlike_ns else math.inf)]
 
     def _best_blocks(self, component: Component, algorithm: Algorithm) -> int:
-        """Return into how many blocks vectors, or the blocks of ranks, are cut.
+        """Return the number of blocks into which vectors, or the blocks of ranks, are divided.
 
-        One where all ranks have equal parts: there the fewest rounds have the fewest bytes.
+        It is 1 if all ranks have equal parts, as then the fewest rounds have the fewest bytes.
         """
         has_parts = component.traits.has_blocks or algorithm.parts == "size"
         if has_parts and not has_unlike_blocks(component):
@@ -245,7 +245,7 @@ class _Choices:
         return max(1, min(n_blocks, MOST_PIECES // max(1, int((n_filled * sizes).sum()))))
 
     def _ranks_per_node(self, component: Component) -> int:
-        """Return the greatest number of ranks into which groups divide without crossing nodes."""
+        """Return the largest number of ranks into which groups divide without crossing nodes."""
         groups = component.groups
         node = Placement.of(self.blueprint.spec.machine).node[groups.ranks]
         position = np.arange(len(node)) - np.repeat(groups.indptr[:-1], groups.sizes)
@@ -267,7 +267,7 @@ class _Choices:
         return bool(same.all())
 
     def require_all_used(self) -> None:
-        """Raise where the spec names a role, or an algorithm for one, that nothing takes."""
+        """Raise if the spec names a role, or an algorithm for a role, that is not used."""
         if not self.kinds:
             return  # one rank, or nothing to move: there is nothing to choose
         for key, choice in self.by_role.items():
@@ -277,7 +277,7 @@ class _Choices:
             raise AlgorithmError(f"algorithms.{key}: {self._misfit(role, kind, choice.name)}")
 
     def _misfit(self, role: str, kind: str, name: str) -> str:
-        """Say why nothing takes what is said of a role, or of a kind there, and what to say."""
+        """Return why an entry for a role or a kind is not used, and what to write instead."""
         if role not in self.kinds:
             return f"this plan has no such role; its roles are {', '.join(self.kinds)}"
         there = sorted(self.kinds[role])
@@ -292,7 +292,7 @@ class _Choices:
 
 
 def _keys(role: str, kind: str) -> tuple[str, str]:
-    """Return how specs may name a kind of component of a role."""
+    """Return the keys under which specs may name a kind of component of a role."""
     return f"{role}/{kind}", f"{role}/{kind.removesuffix('_block')}"
 
 

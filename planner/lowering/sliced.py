@@ -1,14 +1,14 @@
-"""A vector in slices: the tables of one slice, moved along the vector and through the rounds.
+"""Tables of a vector in slices, made from the tables of single slices.
 
-Slice g goes through a round when slice g - 1 goes through the next one::
+Slice g executes a round while slice g - 1 executes the next one::
 
                  round 0   1   2   3   4
     slice 0            0   1   2
     slice 1                0   1   2
     slice 2                    0   1   2
 
-No two slices have an element in common, so any order of their rounds computes the same. With
-this one, rows are in an order in which the messages of all ranks can run one after another.
+Slices have no common elements, so any order of their rounds computes the same result. In this
+order of rows, the messages of all ranks can be executed one after another.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def join_slices(tables: Sequence[Tables], lengths: Sequence[int]) -> Tables:
     Parameters
     ----------
     tables : sequence of Tables
-        Those of each slice as of a vector of its own; slices may share them.
+        Tables of each slice as a separate vector. Slices may share them.
     lengths : sequence of int
         Elements of each slice.
     """
@@ -58,9 +58,9 @@ def join_slices(tables: Sequence[Tables], lengths: Sequence[int]) -> Tables:
 
 
 def _first_phase(phases: list[Phase], own: Sequence[Phase]) -> int:
-    """Return where the phases of a slice begin; add them if no slice before has the same.
+    """Return the number of a slice's first phase. Add its phases unless an earlier slice has them.
 
-    Their trees are left out: messages of one level are in the rounds of all slices.
+    Trees are omitted, as the messages of a level are in rounds of all slices.
     """
     bare = [replace(phase, trees=()) for phase in own]
     for begin in range(len(phases) - len(bare) + 1):
@@ -77,11 +77,11 @@ class _Place:
     Parameters
     ----------
     number, n_slices : int
-        Which slice it is, and of how many.
+        Number of the slice, and number of slices.
     first : int
         Its first element in the vector.
     scratch : ndarray, shape (n_ranks,)
-        Where its scratch space begins on every rank, in elements.
+        First element of its scratch space on every rank.
     phase : int
         The number of its first phase.
     """
@@ -93,14 +93,14 @@ class _Place:
     phase: int
 
     def placed(self, table: Table, **ranks: Ints) -> Table:
-        """Return the slice's messages or local steps, in their place.
+        """Return the slice's messages or local steps in their place.
 
         Parameters
         ----------
         table : MessageTable or LocalTable
-            Those of the slice as of a vector of its own.
+            Table of the slice as a separate vector.
         **ranks : ndarray, shape (n_rows,)
-            For each column of pieces, such as `read`, the rank whose memory it is in.
+            For each column of pieces, such as `read`, the rank of its memory.
         """
         moved: dict[str, Any] = {
             name: self._moved(getattr(table, name), rank) for name, rank in ranks.items()

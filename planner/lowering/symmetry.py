@@ -1,10 +1,9 @@
 """The symmetry of a program: motions by whole nodes that map it onto itself.
 
-It is derived from what the program is made of. A motion must map the machine onto itself, then
-the groups of every component, with what their ranks hold and where. A group that is mapped
-onto another one does there what it does here, whatever the algorithm. In a group that is
-mapped onto itself positions are moved: its algorithm must state its rounds relative to
-positions, and chunks must be of one size.
+The symmetry is derived from the parts of the program. A motion must map the machine onto itself,
+and the groups of every component with their data. Groups that are mapped onto other groups do the
+same there, with any algorithm. In a group that is mapped onto itself, positions are moved. Its
+algorithm must then state its rounds relative to positions, and all chunks must have the same size.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from collplan.specs import Machine, PlanSpec
 
 
 def folding_of(program: Program) -> Folding:
-    """Return how a program is mapped onto itself by a motion of the ranks, by whole nodes.
+    """Return the folding of a program by a motion of ranks by whole nodes.
 
     Parameters
     ----------
@@ -41,12 +40,12 @@ def folding_of(program: Program) -> Folding:
     Returns
     -------
     Folding
-        By a shift if there is one, else by an exclusive or.
+        A folding by a shift if there is one, otherwise by an exclusive or.
 
     Raises
     ------
     AsymmetricError
-        Naming what differs between nodes.
+        If nodes differ. The message names the difference.
     """
     refused: AsymmetricError | None = None
     if _calls_mpi(program):
@@ -66,9 +65,9 @@ def _calls_mpi(program: Program) -> bool:
 
 
 def may_fold(program: Program, block: int) -> bool:
-    """Return whether a motion may map a program onto itself, as far as two nodes show it.
+    """Return whether a motion may map a program onto itself, judging by two nodes.
 
-    A program for which this is False does not fold; `folding_of` may refuse others, too.
+    If this is False, the program does not fold. `folding_of` may refuse other programs, too.
 
     Parameters
     ----------
@@ -86,7 +85,7 @@ def may_fold(program: Program, block: int) -> bool:
     for motion in found:
         checks = [_Symmetric(part, motion, spec, "") for part in program.parts]
         try:
-            # What refuses most programs, and costs least, comes first.
+            # The cheapest check, which refuses most programs, comes first.
             for one in checks:
                 one.check_first_groups()
             for one in checks:
@@ -99,10 +98,10 @@ def may_fold(program: Program, block: int) -> bool:
 
 
 def divides_what_moves(program: Program, block: int) -> bool:
-    """Return whether some phase divides a vector whose chunks another phase moves along.
+    """Return whether a phase divides a vector whose chunks move in another phase.
 
-    Tasks between such phases wait for others on every node, for those that bring the parts in
-    which the node's own chunk lies. So the plan does not fold, even if two nodes are alike.
+    Tasks between such phases wait for different predecessors on every node, namely those that
+    deliver the parts with the node's own chunk. So the plan does not fold, even if two nodes agree.
 
     Parameters
     ----------
@@ -128,7 +127,7 @@ def divides_what_moves(program: Program, block: int) -> bool:
 
 
 def _motions(machine: Machine) -> Iterator[Motion]:
-    """Yield the motions of the machine's ranks by whole nodes; raise where it has none."""
+    """Yield the motions of the machine's ranks by whole nodes; raise if there are none."""
     n_ranks, per_node = machine.n_ranks, machine.node_to_n_ranks[0]
     if set(machine.node_to_n_ranks) != {per_node}:
         raise AsymmetricError("fold: machine.ranks_per_node differs between nodes")
@@ -141,7 +140,7 @@ def _motions(machine: Machine) -> Iterator[Motion]:
 
 
 def _folding(program: Program, motion: Motion) -> Folding:
-    """Return the folding by a motion; raise `AsymmetricError` where there is none."""
+    """Return the folding by a motion; raise `AsymmetricError` if there is none."""
     if isinstance(program, SlicedProgram):
         return Folding(motion, _turns_of_slices(program, motion))
     binding, collective = program.blueprint.binding, program.blueprint.spec.collective
@@ -161,7 +160,7 @@ def _folding(program: Program, motion: Motion) -> Folding:
 
 
 def _turns_of_slices(program: SlicedProgram, motion: Motion) -> Ints:
-    """Return the turns of a vector whose slices each have their own."""
+    """Return the turns of a sliced vector, which are those of all slices."""
     made = {one: _folding(one, motion).turns for one in dict.fromkeys(program.slices)}
     lengths = [one.blueprint.spec.collective.count for one in program.slices]
     first = csr.running_total(lengths)[:-1]
@@ -170,17 +169,17 @@ def _turns_of_slices(program: SlicedProgram, motion: Motion) -> Ints:
 
 
 def _turns_of_blocks(program: Program) -> Ints:
-    """Return the turns of contributions that have a block for each rank, of whatever size."""
+    """Return the turns of contributions with a block per rank."""
     binding, collective = program.blueprint.binding, program.blueprint.spec.collective
     if not collective.sends_blocks:
         return np.zeros((0, 3), dtype=np.int64)
-    # In place, contributions lie where results belong.
+    # In place, contributions are in the place of results.
     n_elements = int(binding.send_sizes[0] or binding.recv_sizes[0])
     return np.array([[0, n_elements, n_elements // program.blueprint.spec.machine.nodes]])
 
 
 def _turns_of_vector(checks: list[_Symmetric]) -> Ints:
-    """Return the turns of a vector that components cut into chunks or blocks."""
+    """Return the turns of a vector that components divide into chunks or blocks."""
     found: set[tuple[int, int, int]] = set()
     for one in checks:
         found |= one.turns()
@@ -201,9 +200,9 @@ class _Symmetric:
         self.collective = spec.collective
         self.may_wrap = spec.machine.network.strided_ns_per_byte == 0
         self.by: Ints = np.zeros(0, dtype=np.int64)
-        """By how much the first motion that is checked moves the positions of each group."""
+        """Number by which the first checked motion moves the positions of each group."""
         self.moved = 0
-        """The greatest number by which all positions that are moved are moved in multiples."""
+        """Greatest common divisor of the numbers by which positions move."""
         self.component: Component = part.component
         self.motion = motion
         self.name = name
@@ -226,10 +225,10 @@ class _Symmetric:
             self._check_moving()
 
     def check_first_groups(self) -> None:
-        """Raise where motions map a group of the first node onto some of its ranks and others.
+        """Raise if a motion maps a group of the first node onto some of its ranks and others.
 
-        Also where it is mapped onto itself, and its ranks do not do alike. Notes by how much
-        positions are moved then.
+        Raise also if a group is mapped onto itself and its ranks differ. Set the number by which
+        positions move.
         """
         groups, n_ranks = self.component.groups, self.motion.size
         is_first = np.zeros(len(groups), dtype=np.bool_)
@@ -251,20 +250,20 @@ class _Symmetric:
             self._check_moving()
 
     def check_blocks(self) -> None:
-        """Raise where a collective's blocks are moved by a component of another kind."""
+        """Raise if a component of another kind moves the blocks of the collective."""
         kind = self.collective.planned_kind
         if self.collective.has_blocks and self.moved and self.component.kind != kind:
             raise self.refusal(f"it moves blocks of {kind} in another order")
 
     @property
     def cuts_blocks(self) -> bool:
-        """Return whether groups that stay cut blocks, which may be several nodes' blocks joined."""
+        """Return whether groups that do not move divide blocks, perhaps of several nodes."""
         sizes = self.component.groups.sizes
         is_cut = self.component.traits.has_blocks and self.part.algorithm.parts == BLOCKS
         return is_cut and not self.moved and self.part.n_parts(int(sizes.max(initial=1))) > 1
 
     def moving_spans(self) -> list[tuple[int, int]]:
-        """Return the first element and the end of what groups divide into chunks that move."""
+        """Return the first element and the end of vectors that groups divide into moving chunks."""
         groups, given, spans = self.component.groups, self.component.given, []
         for group in np.flatnonzero(self.by).tolist():
             rows = np.array([group])
@@ -280,7 +279,7 @@ class _Symmetric:
         return spans
 
     def fixed_edges(self, block: int) -> Ints:
-        """Return where groups divide vectors, if those of node 0 and of another do so alike."""
+        """Return the places at which groups divide vectors, if those of two nodes agree."""
         nothing = np.zeros(0, dtype=np.int64)
         if self.moved or self.component.traits.is_pairwise:
             return nothing
@@ -289,7 +288,7 @@ class _Symmetric:
         return one if np.array_equal(one, other) else nothing
 
     def _edges(self, groups: Ints) -> Ints:
-        """Return where blocks or chunks of some groups begin and end."""
+        """Return the places at which blocks or chunks of some groups begin and end."""
         component = self.component
         if component.traits.has_blocks:
             given = component.given.take(np.flatnonzero(np.isin(self.group, groups)))
@@ -303,10 +302,10 @@ class _Symmetric:
         return np.concatenate((given.low, given.low + given.count))
 
     def _image(self, block: int) -> tuple[Ints, Ints]:
-        """Return members, and those that they are mapped to: the same turn of the other rank.
+        """Return members and their images, which are the same occurrence of the other rank.
 
-        They are the members of all groups that are mapped onto groups. On other nodes than
-        the first one these may be left out, as what is drafted for some ranks lacks them.
+        Only groups that are mapped onto groups are included. Groups of other nodes than the first
+        may be missing in blueprints for some ranks.
         """
         groups = self.component.groups
         ranks = groups.ranks
@@ -324,7 +323,7 @@ class _Symmetric:
         return members, image[members]
 
     def _moved_by(self, members: Ints, image: Ints) -> Ints:
-        """Return by how much positions are moved, group by group; 0 for groups left out."""
+        """Return the number by which positions of each group move; 0 for missing groups."""
         groups, root = self.component.groups, self.component.root
         group, other = self.group[members], self.group[image]
         of_group, by = np.zeros((2, len(groups)), dtype=np.int64)
@@ -352,7 +351,7 @@ class _Symmetric:
                 raise self.refusal("data lie in other buffers on other nodes")
 
     def _check_regions(self, regions: Regions, members: Ints, image: Ints) -> None:
-        """Raise where what is moved differs in size, or in how many pieces it lies."""
+        """Raise if moved regions differ in size or in their number of pieces."""
         if isinstance(regions, PairTable):
             return
         totals, pieces = regions.totals, np.diff(regions.indptr)
@@ -361,9 +360,9 @@ class _Symmetric:
             raise self.refusal("blocks or chunks are of other sizes on other nodes")
 
     def _rows_of(self, members: Ints) -> Ints:
-        """Return the rows of regions that members have, group after group.
+        """Return the rows of the members' regions, sorted by group.
 
-        For pairs, all members of a group follow each other, in the order of the pairs.
+        For pairs, the members of a group are consecutive, in the order of pairs.
         """
         groups, traits = self.component.groups, self.component.traits
         group = self.group[members]
@@ -380,7 +379,7 @@ class _Symmetric:
         return members if traits.has_blocks else group
 
     def _check_moving(self) -> None:
-        """Raise where positions are moved and the algorithm, or its chunks, are not alike."""
+        """Raise if positions move, and the algorithm or its chunks differ between positions."""
         component, algorithm = self.component, self.part.algorithm
         self._check_chunks()
         for size in np.unique(component.groups.sizes).tolist():
@@ -388,7 +387,7 @@ class _Symmetric:
                 raise self.refusal(f"the rounds of {algorithm.name} differ between ranks")
 
     def _check_chunks(self) -> None:
-        """Raise where vectors cannot be cut into chunks that are alike."""
+        """Raise if vectors cannot be divided into equal chunks."""
         if self.component.traits.has_blocks:
             return
         totals, pieces = self.component.given.totals, np.diff(self.component.given.indptr)
@@ -410,7 +409,7 @@ class _Symmetric:
         return not self.component.traits.has_blocks and self.part.n_parts(size) == 1
 
     def turns(self) -> set[tuple[int, int, int]]:
-        """Return the intervals of the vector whose chunks or blocks move along."""
+        """Return the intervals of the vector whose chunks or blocks move."""
         groups, given, found = self.component.groups, self.component.given, set()
         has_blocks = self.component.traits.has_blocks
         for group in np.flatnonzero(self.by).tolist():
@@ -437,7 +436,7 @@ class _Symmetric:
         ]
 
     def _is_relative(self, motion: Motion) -> bool:
-        """Return whether the rounds are the same at all positions, whatever chunks they name."""
+        """Return whether the rounds are the same at all positions, except for the chunks."""
         algorithm, options = self.part.algorithm, tuple(sorted(self.part.options.items()))
         n_chunks = motion.size
         if not self.component.traits.has_blocks:
@@ -447,7 +446,7 @@ class _Symmetric:
         )
 
     def refusal(self, why: str) -> AsymmetricError:
-        """Return the error that names the component, and what differs between nodes."""
+        """Return an error that names the component and the difference between nodes."""
         return AsymmetricError(f"fold: {self.name} ({self.component.kind}): {why}")
 
 
@@ -483,9 +482,9 @@ def _rounds_are_alike(
 def _are_alike(runs: Runs, motion: Motion, n_chunks: int, *, may_wrap: bool) -> bool:
     """Return whether runs of chunks are the same at every position.
 
-    A run that moves along by shifts may wrap around the end of its space at some positions, if
-    pieces cost nothing; an exclusive or keeps aligned runs together. One that stays must be all
-    of a vector, or lie in scratch.
+    A run that is shifted may wrap around the end of its space at some positions, if strided access
+    costs nothing. An exclusive or keeps aligned runs together. A run that does not move must be a
+    whole vector, or lie in scratch.
     """
     space, first, n, stride, repeat = (runs.columns[name].spread() for name in Runs.FIELDS[1:])
     if any(column.is_relative.any() for column in (space, n, stride, repeat)):

@@ -1,4 +1,4 @@
-"""Tables of messages and local steps: columns with a row for each."""
+"""Tables of messages and local steps, with a row for each."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class MessageTable(Table):
 
 @dataclass
 class LocalTable(Table):
-    """Copies, reductions and calls of all rounds, in program order; `read` is left, then right.
+    """Copies, reductions and calls of all rounds, in program order. `read` is left, then right.
 
-    Calls have their root and the first rank of their group as `peer` and `tag`, others -1.
+    Calls have their root as `peer` and the first rank of their group as `tag`; others have -1.
     """
 
     phase: Ints
@@ -81,13 +81,13 @@ class Tables(NamedTuple):
     messages : MessageTable
     steps : LocalTable
     scratch_sizes : ndarray of int64, shape (n_ranks,)
-        Elements of scratch per rank; what nobody touches takes no room.
+        Elements of scratch per rank, without unused elements.
     shared_sizes : ndarray of int64, shape (n_nodes,)
         Elements of every node's shared buffer.
     phases : tuple of Phase
-        What the messages and steps belong to.
+        Phases of the messages and steps.
     n_rounds : int
-        Rounds that components take, also those in which no kept rank does anything.
+        Number of rounds of all components, including rounds without steps of kept ranks.
     """
 
     messages: MessageTable
