@@ -45,8 +45,7 @@ _PLACES: Final[tuple[tuple[str, Where], ...]] = (("node", "inside"), ("lane", "a
 MOST_SEGMENTS: Final = 1 << 18
 """Most segments of all messages of an alltoall that are worth the time and room to plan them."""
 MANY_HOPS: Final = 4096
-"""Number of ranks, or nodes, from which no vector passes one after another, or leaves one for
-all."""
+"""Number of ranks or nodes from which chains and linear algorithms are not tried for vectors."""
 MANY_NODES: Final = 64
 """Number of nodes from which vectors may take few rounds between nodes, whatever their length."""
 WINDOWS: Final = (PassChoice(name="prioritize"), PassChoice(name="limit_requests"))
@@ -139,9 +138,9 @@ def likely_forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
 
 
 def _may_transpose(shape: dict[str, Any]) -> bool:
-    """Return whether all ranks of a place lead, or as many as its lanes ask for.
+    """Return whether all ranks of a place are leaders, or shares are balanced among its lanes.
 
-    With fewer leaders, transposed scans were never faster than with all, by the estimate.
+    By the estimate, transposed scans were never faster with fewer leaders.
     """
     return shape["name"] == "full_lane" or "shares" in shape
 

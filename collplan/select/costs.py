@@ -208,7 +208,7 @@ class Costs:
         return float(together_ns + n_more * WINDOW * latency.max(initial=0))
 
     def _reducing_ns(self, cut: Cut) -> Floats:
-        """Return how long the longest reduction after the messages of every round takes."""
+        """Return the time of the longest reduction that follows messages, for every round."""
         steps, found = self.tables.steps, np.zeros(self.n_rounds)
         reducing_ns = longest_pieces(self.step_bytes, cut) * self.step_per_byte
         np.maximum.at(found, steps.round, np.where(steps.op == Op.REDUCE, reducing_ns, 0.0))
@@ -230,10 +230,10 @@ class Costs:
 
     @cached_property
     def _rounds_seen(self) -> tuple[Ints, Ints]:
-        """The phase of every round, and the round whose messages stand for it.
+        """Phase of every round, and the round whose messages represent it.
 
-        Of some ranks, a round stands for itself if one of them receives: what it does with
-        the message is known. Other rounds are like the last one before, or like the first.
+        In tables of some ranks, rounds in which one of them receives are known. Other rounds are
+        assumed to equal the last known round before them, or the first one.
         """
         phase_of, seen = np.zeros((2, self.n_rounds), dtype=np.int64)
         phase_of[self.round] = self.phase
