@@ -47,7 +47,7 @@ through the node's phases side by side. In simulations, as many leaders on every
 WHOLE_PLAN_RANKS: Final = 4096
 """Number of ranks from which no candidate is cut into segments or slices. Passes of segments must
 see all ranks: for a bcast on 7168 ranks that took 26 s and 3.5 GiB. Slices need not be seen by
-all ranks, but plans of all ranks, as one prices and proves them, have as many times the tasks."""
+all ranks, but their plan of all ranks, if it does not fold, has as many times the tasks."""
 SIMULATED: Final = 6
 """Candidates that are simulated over a topology: closed forms do not know when links are shared."""
 MOST_TASKS: Final = 400_000
