@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import Any, Final
 
 from collplan.planner.collective.bounds import lower_bounds
@@ -89,22 +90,42 @@ def compare(
     for spec in specs:
         comparison.bounds[bytes_of(spec)] = lower_bounds(spec)
     _name_winners(comparison)
-    comparison.crossovers = _crossovers(comparison, jobs)
+    comparison.crossovers = _crossovers(comparison, by_size, jobs)
     return comparison
 
 
-def _crossovers(comparison: Comparison, jobs: Jobs) -> list[Crossover]:
+def _crossovers(
+    comparison: Comparison, by_size: Mapping[int, Sequence[Entry]], jobs: Jobs
+) -> list[Crossover]:
     """Return where the best changes between neighboring sizes."""
     too_large = {(one.candidate, one.bytes) for one in comparison.pruned if one.by in LEFT_OUT}
-    priced = {(p.candidate, p.bytes): p.price_s for p in comparison.pruned if p.price_s > 0}
     return find_crossovers(
         comparison.sizes,
         comparison.best,
         {name: comparison.specs[name] for name in set(comparison.best.values())},
         lambda some: [one.makespan_s for one in jobs.run("crossovers", price, some, len(some))],
-        priced | comparison.makespans,
+        _expected(comparison, by_size),
         too_large,
     )
+
+
+def _expected(
+    comparison: Comparison, by_size: Mapping[int, Sequence[Entry]]
+) -> dict[tuple[str, int], float]:
+    """Return what the winners take at every size: makespans, and corrected closed forms."""
+    makespans, winners = comparison.makespans, set(comparison.best.values())
+    expected = dict(makespans)
+    for name in winners:
+        prices = {
+            entry.size: entry.estimate.price_s
+            for entry in chain(*by_size.values())
+            if entry.name == name and entry.estimate.price_s
+        }
+        simulated = [size for size in prices if (name, size) in makespans]
+        for size in prices.keys() - simulated:
+            near = min(simulated, key=lambda other: max(size, other) / min(size, other))
+            expected[name, size] = prices[size] * makespans[name, near] / prices[near]
+    return expected
 
 
 def _within_limits(

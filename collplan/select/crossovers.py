@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import isqrt, log
+from math import isqrt
 from typing import Final
 
 from collplan.specs import PlanSpec
 
 CLOSE: Final = 1.25
 """Sizes of less than this ratio are not refined."""
+ENCLOSING: Final = CLOSE**0.45
+"""Factor by which two sizes lie below and above a crossover that is expected between them."""
 MIDDLE_EVERY: Final = 3
-"""Every third step simulates the middle, so that the two sizes surely come closer."""
+"""In every third round the middle is simulated, so that the two sizes surely come closer."""
 
 Simulate = Callable[[Sequence[PlanSpec]], Sequence[float | None]]
 """Returns the makespan of every spec in seconds, None where there is none."""
@@ -97,8 +99,8 @@ def find_crossovers(
     simulate : callable
         Simulates many specs at once.
     times : mapping of (str, int) to float
-        Makespans, or estimates, at the sizes that were compared. Where two are equally
-        fast by these is the first size to be simulated.
+        Makespans, or estimates, at the sizes that were compared. The first sizes to be
+        simulated are near the one at which two are equally fast by these times.
     excluded : collection of (str, int)
         Candidates that are too large at a size: no crossover is refined there.
 
@@ -121,36 +123,41 @@ def find_crossovers(
     for one in open_ones:
         one.compare_ends(times)
     while open_ones:
-        middles = [(one, one.middle(specs[one.before].collective.itemsize)) for one in open_ones]
-        halved = [(one, middle) for one, middle in middles if middle is not None]
+        tried = [
+            (one, size)
+            for one in open_ones
+            for size in one.between(specs[one.before].collective.itemsize)
+        ]
         pairs = [
-            specs[name].with_count(middle // specs[name].collective.itemsize)
-            for one, middle in halved
+            specs[name].with_count(size // specs[name].collective.itemsize)
+            for one, size in tried
             for name in one.names
         ]
         made = iter(simulate(pairs))
-        open_ones = [
+        narrowed = [
             one
-            for (one, middle), before_s, after_s in zip(halved, made, made, strict=True)
-            if one.halve(middle, before_s, after_s)
+            for (one, size), before_s, after_s in zip(tried, made, made, strict=True)
+            if one.narrow(size, before_s, after_s)
         ]
-    return [Crossover(*one.names, one.low, one.high, one.n_steps > 0) for one in found]
+        open_ones = list(dict.fromkeys(narrowed))
+    return [Crossover(*one.names, one.low, one.high, one.is_bisected) for one in found]
 
 
-@dataclass
+@dataclass(eq=False)
 class _Bracket:
     """Two sizes: at `low` the candidate `before` is the better one, at `high` it is `after`.
 
-    The gap of a size is the logarithm of the ratio of their times, 0 where it is unknown.
+    The gap of a size is by how many seconds `after` is slower, None where it is unknown.
     """
 
     before: str
     after: str
     low: int
     high: int
-    low_gap: float = 0.0
-    high_gap: float = 0.0
-    n_steps: int = 0
+    low_gap: float | None = None
+    high_gap: float | None = None
+    n_rounds: int = 0
+    is_bisected: bool = False
 
     @property
     def names(self) -> tuple[str, str]:
@@ -163,31 +170,40 @@ class _Bracket:
             for size in (self.low, self.high)
         )
 
-    def middle(self, itemsize: int) -> int | None:
-        """Return a size between, in whole elements; None where the two are close."""
+    def between(self, itemsize: int) -> list[int]:
+        """Return the next sizes to simulate, in whole elements; none where the two are close.
+
+        Times grow about linearly with the size. Where the lines cross, one size below and one
+        above come first: if they enclose the crossover, it is found.
+        """
         low, high = self.low // itemsize, self.high // itemsize
         if high <= CLOSE * low or high - low < 2:
-            return None
+            return []
+        self.n_rounds += 1
+        before, after = self.low_gap or 0.0, self.high_gap or 0.0
+        if before > 0 > after and self.n_rounds % MIDDLE_EVERY:
+            crossing = low + before / (before - after) * (high - low)
+            sizes = round(crossing / ENCLOSING), round(crossing * ENCLOSING)
+            inside = [size * itemsize for size in sizes if low < size < high]
+            if inside:
+                return inside
         middle = isqrt(low * high) if low else high // 2
-        is_known = self.low_gap < 0 < self.high_gap
-        if low and is_known and (self.n_steps + 1) % MIDDLE_EVERY:
-            part = self.low_gap / (self.low_gap - self.high_gap)
-            # A little beyond the estimated crossover, so that the longer side is cut off.
-            side = CLOSE ** (0.45 if part < 0.5 else -0.45)
-            middle = round(low * (high / low) ** part * side)
-        return max(low + 1, min(high - 1, middle)) * itemsize
+        return [max(low + 1, min(high - 1, middle)) * itemsize]
 
-    def halve(self, middle: int, before_s: float | None, after_s: float | None) -> bool:
+    def narrow(self, size: int, before_s: float | None, after_s: float | None) -> bool:
         """Move the end at which the same candidate wins; return whether both have times."""
-        if before_s is None or after_s is None:
+        gap = _gap(before_s, after_s)
+        if gap is None:
             return False
-        self.n_steps += 1
-        if before_s < after_s:
-            self.low, self.low_gap = middle, _gap(before_s, after_s)
+        self.is_bisected = True
+        if size > self.high:
+            return True  # the smaller one of two sizes is the new end
+        if gap > 0:
+            self.low, self.low_gap = size, gap
         else:
-            self.high, self.high_gap = middle, _gap(before_s, after_s)
+            self.high, self.high_gap = size, gap
         return True
 
 
-def _gap(before_s: float | None, after_s: float | None) -> float:
-    return log(before_s / after_s) if before_s and after_s else 0.0
+def _gap(before_s: float | None, after_s: float | None) -> float | None:
+    return None if before_s is None or after_s is None else after_s - before_s
