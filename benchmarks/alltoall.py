@@ -19,11 +19,11 @@ from collections.abc import Callable
 import numpy as np
 from stopwatch import Result, in_words, time_step
 
-from collplan.cli.main import keep_freed_memory
 from collplan.executors.cost import simulate
 from collplan.executors.local import run_local
 from collplan.planner import Plan, compile_plan
 from collplan.planner.collective.reference import expected, make_inputs
+from collplan.planner.memory import keep_freed_memory
 from collplan.planner.metrics import measure
 from collplan.planner.verify import verify
 from collplan.select.alltoall_designs import DESIGNS

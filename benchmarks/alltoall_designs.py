@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from collplan.cli.main import keep_freed_memory
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
+from collplan.planner.memory import keep_freed_memory
 from collplan.planner.plan.plan import Op, Plan
 from collplan.reports.output import format_bytes, format_seconds
 from collplan.reports.plots import Series, plot_by_ranks

@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 from stopwatch import Result, in_words, time_step
 
-from collplan.cli.main import keep_freed_memory
 from collplan.executors.cost import simulate
 from collplan.planner import Plan, compile_plan
+from collplan.planner.memory import keep_freed_memory
 from collplan.planner.verify import verify
 from collplan.specs import Network, PlanSpec
 

@@ -14,9 +14,9 @@ import resource
 import statistics
 from typing import Any, Final
 
-from collplan.cli.main import keep_freed_memory
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
+from collplan.planner.memory import keep_freed_memory
 from collplan.specs import PlanSpec
 
 Case = tuple[str, dict[str, Any]]

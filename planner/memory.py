@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,9 @@ _CGROUPS: Final = (
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
 )
 """Files with the limit and the use of a container, of both versions."""
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+_GIBIBYTE: Final = 1 << 30
 
 
 def require_memory(
@@ -90,6 +94,23 @@ def limit_memory(n_bytes: int) -> None:
     wanted = _mapped_bytes() + n_bytes
     if limit == resource.RLIM_INFINITY or wanted < limit:
         resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
+
+
+def keep_freed_memory() -> None:
+    """Make glibc keep freed blocks up to 1 GiB for later arrays; do nothing elsewhere.
+
+    Large plans are made of many arrays of tens of megabytes. If each array is mapped and
+    unmapped, its page faults take longer than the work on it. This is a setting of the whole
+    process, so only our own programs and processes call it, and no library function.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes
+
+    with suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, _GIBIBYTE)
+        libc.mallopt(_M_TRIM_THRESHOLD, 2 * _GIBIBYTE - 1)
 
 
 def _mapped_bytes() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ import typer
 
 from collplan.cli.group import group
 from collplan.cli.ranks import BAD_INPUT, remember_arguments
+from collplan.planner.memory import keep_freed_memory
 from collplan.reports.output import OutputError, flush, forget_warnings, prepare_streams
 from collplan.specs.errors import CollplanError, printable
 
@@ -23,10 +23,6 @@ BROKEN_PIPE: Final = 141
 
 COMPLETING: Final = "_COLLPLAN_COMPLETE"
 """Environment variable by which the script of a shell asks for completions."""
-
-_M_TRIM_THRESHOLD: Final = -1
-_M_MMAP_THRESHOLD: Final = -3
-_GIBIBYTE: Final = 1 << 30
 
 # click's UsageError: its home differs between versions of typer, its child is public.
 UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
@@ -131,19 +127,3 @@ def _complain(text: str) -> int:
     except OSError:
         _abandon(sys.stderr)
     return BAD_INPUT
-
-
-def keep_freed_memory() -> None:
-    """Make glibc keep freed blocks up to 1 GiB for later arrays; do nothing elsewhere.
-
-    Large plans are made of many arrays of tens of megabytes. Mapped and
-    unmapped one by one, each pays for its page faults anew, which costs more
-    than the work on it. A setting of the whole process: for programs of our
-    own, not for a library inside somebody else's.
-    """
-    if not sys.platform.startswith("linux"):
-        return
-    with suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None)
-        libc.mallopt(_M_MMAP_THRESHOLD, _GIBIBYTE)
-        libc.mallopt(_M_TRIM_THRESHOLD, 2 * _GIBIBYTE - 1)

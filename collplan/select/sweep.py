@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from collplan.planner.errors import AlgorithmError, AsymmetricError, MemoryLimitError
-from collplan.planner.memory import free_machine_bytes, limit_memory
+from collplan.planner.memory import free_machine_bytes, keep_freed_memory, limit_memory
 from collplan.planner.plan.plan import Plan
 from collplan.specs import PlanSpec
 
@@ -243,6 +243,7 @@ def _begin(n_workers: int, initializer: Callable[[], object] | None) -> None:
     """Begin the work of a process of a pool."""
     # Objects of imported modules stay: garbage need not be looked for among them.
     gc.freeze()
+    keep_freed_memory()
     limit_memory(free_machine_bytes() // n_workers)
     if initializer is not None:
         initializer()
