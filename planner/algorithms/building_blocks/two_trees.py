@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at, option_int
-from collplan.planner.arrays import Ints
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.logarithms import ceil_log2
 
 Edge = tuple[int, int]
@@ -86,52 +87,102 @@ def colors(trees: tuple[dict[int, int], dict[int, int]]) -> dict[Edge, int]:
     return found
 
 
+class Edges(NamedTuple):
+    """Edges of both trees on some ranks.
+
+    Parameters
+    ----------
+    tree, parent, child : ndarray of int64, shape (n_edges,)
+        The tree, 0 or 1, and both ends.
+    leads_to_leaf : ndarray of bool, shape (n_edges,)
+        Whether the child has no children in this tree.
+    first : ndarray of int64, shape (2, n_edges)
+        Round in which each edge carries its first block in a broadcast, in two schedules.
+    """
+
+    tree: Ints
+    parent: Ints
+    child: Ints
+    leads_to_leaf: Bools
+    first: Ints
+
+    def is_slowest(self, first: Ints) -> Bools:
+        """Mark, in one of the schedules, the edge of every parent that is used last for a block."""
+        parent = csr.joint_key(self.parent, self.tree, 2)
+        last = np.full(parent.max(initial=-1) + 1, -1)
+        np.maximum.at(last, parent, first)
+        return np.asarray(first == last[parent])
+
+
 @lru_cache(maxsize=16)
-def first_rounds(size: int) -> tuple[Ints, Ints, Ints, tuple[Ints, Ints]]:
-    """Return the tree, parent and child of all edges, and the rounds of their first blocks.
+def edges_of(size: int) -> Edges:
+    """Return the edges of both trees on `size` ranks.
 
     Edges of color 0 are used in even rounds and others in odd ones, or the other way round:
-    there are two solutions.
+    these are the two schedules.
     """
     trees = two_trees(size)
-    color = colors(trees)
+    found = colors(trees)
+    tree, child = np.array(list(found), dtype=np.int64).reshape(-1, 2).T
+    parent = np.array([trees[tree][child] for tree, child in found], dtype=np.int64)
     # Parents have larger lowest bits than their children; those of the second tree by one more.
-    edges = sorted(color, key=lambda edge: -_low(edge[1] + edge[0]))
-    both = []
-    for flip in (0, 1):
-        first = {(0, 0): -1, (1, 0): -1}
-        for tree, child in edges:
-            begin = first[tree, trees[tree][child]] + 1
-            first[tree, child] = begin + (begin + color[tree, child] + flip) % 2
-        both.append(np.array([first[edge] for edge in edges], dtype=np.int64))
-    parent = np.array([trees[tree][child] for tree, child in edges], dtype=np.int64)
-    ends = np.array(edges, dtype=np.int64).reshape(-1, 2)
-    return ends[:, 0], parent, ends[:, 1], (both[0], both[1])
+    level = (child + tree) & -(child + tree)
+    order = np.argsort(-level, kind="stable")
+    color = np.array(list(found.values()), dtype=np.int64)[order]
+    tree, parent, child, level = (column[order] for column in (tree, parent, child, level))
+    flip = np.array([[0], [1]])
+    begins = np.full((2, 2, size), -1)
+    for low in np.unique(level)[::-1]:
+        rows = np.flatnonzero(level == low)
+        begin = begins[:, tree[rows], parent[rows]] + 1
+        begins[:, tree[rows], child[rows]] = begin + (begin + color[rows] + flip) % 2
+    is_inner = np.isin(csr.joint_key(child, tree, 2), csr.joint_key(parent, tree, 2))
+    return Edges(tree, parent, child, ~is_inner, begins[:, tree, child])
 
 
-def _low(number: int) -> int:
-    return number & -number
+class Schedule:
+    """Rounds of a broadcast in which the first tree carries even blocks and the second odd ones.
 
-
-def two_tree_rounds(
-    size: int, n_blocks: int, *, backwards: bool = False
-) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """Yield parents, children and blocks of all rounds of a broadcast from position 0.
-
-    Even blocks take the first tree, and odd blocks the second. An edge is used in every other
-    round.
+    Parameters
+    ----------
+    size : int
+        Number of ranks.
+    n_blocks : int
+        Number of blocks.
     """
-    tree, parent, child, both = first_rounds(size)
-    n_own = (n_blocks + 1 - tree) // 2
-    n_rounds, first = min(
-        ((int(((first + 2 * n_own - 1) * (n_own > 0)).max(initial=0)), first) for first in both),
-        key=lambda found: found[0],
-    )
-    numbers = range(n_rounds)
-    for number in reversed(numbers) if backwards else numbers:
-        turn = number - first
-        used = (turn >= 0) & (turn % 2 == 0) & (turn < 2 * n_own)
-        yield parent[used], child[used], turn[used] + tree[used]
+
+    def __init__(self, size: int, n_blocks: int) -> None:
+        self.edges = edges = edges_of(size)
+        self._n_own = [(n_blocks + 1 - tree) // 2 for tree in (0, 1)]
+        n_own = np.array(self._n_own)[edges.tree]
+        n_rounds = ((edges.first + 2 * n_own - 1) * (n_own > 0)).max(axis=1, initial=0)
+        shorter = int(np.argmin(n_rounds))
+        self.first, self.n_rounds = edges.first[shorter], int(n_rounds[shorter])
+
+    def rounds(self, *, backwards: bool = False) -> Iterator[tuple[Ints, Ints]]:
+        """Yield the edges that are used in each round of a broadcast, and their blocks.
+
+        Parameters
+        ----------
+        backwards : bool
+            Whether the last round comes first.
+        """
+        # An edge is used in every other round, from its first one on.
+        key = csr.joint_key(self.edges.tree, self.first % 2, 2)
+        by_turn = []
+        for tree_and_parity in range(4):
+            rows = np.flatnonzero(key == tree_and_parity)
+            rows = rows[np.argsort(self.first[rows], kind="stable")]
+            by_turn.append((rows, self.first[rows]))
+        numbers = range(self.n_rounds)
+        for number in reversed(numbers) if backwards else numbers:
+            used = []
+            for tree, n_own in enumerate(self._n_own):
+                rows, first = by_turn[2 * tree + number % 2]
+                low, high = np.searchsorted(first, (number - 2 * n_own, number), side="right")
+                used.append(rows[low:high])
+            chosen = np.sort(np.concatenate(used))
+            yield chosen, number - self.first[chosen] + self.edges.tree[chosen]
 
 
 def filling_rounds(size: int) -> float:
@@ -141,24 +192,33 @@ def filling_rounds(size: int) -> float:
 
 def spread(group: Group) -> Rounds:
     """Broadcast the output of the root in blocks."""
-    for parent, child, block in two_tree_rounds(group.size, option_int(group, "blocks", 1)):
-        yield Round(group.down(parent, child, at(group.output, block)))
+    schedule = Schedule(group.size, option_int(group, "blocks", 1))
+    edges = schedule.edges
+    for used, block in schedule.rounds():
+        yield Round(group.down(edges.parent[used], edges.child[used], at(group.output, block)))
 
 
 def combine(group: Group, root: int) -> Rounds:
-    """Reduce to position `root`, in rank order where that is 0: the broadcast backwards.
+    """Reduce to position `root`, in rank order if that is 0: the broadcast backwards.
 
-    The first block is complete first.
+    The first block is complete first. A parent adds its own operand to the first one that
+    arrives, which comes over the edge that is the last one in the broadcast.
     """
     n_blocks = option_int(group, "blocks", 1)
-    is_partial = np.zeros((group.size, n_blocks), dtype=bool)
-    for dest, source, mirrored in two_tree_rounds(group.size, n_blocks, backwards=True):
+    schedule = Schedule(group.size, n_blocks)
+    edges = schedule.edges
+    sent = np.where(edges.leads_to_leaf, group.input, group.output)
+    own = np.where(edges.is_slowest(schedule.first), group.input, group.output)
+    dest, source = ((end + root) % group.size for end in (edges.parent, edges.child))
+    for used, mirrored in schedule.rounds(backwards=True):
         block = n_blocks - 1 - mirrored
-        sent, own = (
-            at(np.where(is_partial[node, block], group.output, group.input), block)
-            for node in (source, dest)
+        yield Round(
+            Message(
+                source[used],
+                dest[used],
+                at(sent[used], block),
+                at(group.output, block),
+                combine=at(own[used], block),
+                incoming_left=None,
+            )
         )
-        is_partial[dest, block] = True
-        ends = (source + root) % group.size, (dest + root) % group.size
-        result = at(group.output, block)
-        yield Round(Message(*ends, sent, result, combine=own, incoming_left=None))
