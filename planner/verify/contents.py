@@ -50,6 +50,10 @@ DUPLICATE: Final = -3
 ORDER: Final = -4
 """Operands of a non-commutative operation were not adjacent in rank order."""
 
+_N_KNOWN: Final = 1 << 10
+"""Number of results of operations on sets that are remembered. One operation takes a time
+proportional to the number of ranks, and atoms of one move mostly need the same."""
+
 _FAILURES: Final[dict[int, tuple[str, type[PostconditionError]]]] = {
     UNDEFINED: ("undefined memory", UndefinedReadError),
     MIXED: ("a combination of different elements", PostconditionError),
@@ -289,7 +293,8 @@ def _execute(
     words = (n_ranks + 63) // 64
     sets = np.zeros((16, words), np.uint64)
     table = np.full(64, -1, np.int64)
-    operands = np.zeros((2, words), np.uint64)
+    # The bits of two operands, and recent results of operations on sets: one, other, result.
+    scratch = np.zeros((2, words), np.uint64), np.full((_N_KNOWN, 3), -1, np.int64)
     n_sets = 0
     for move in range(len(task)):
         a, b = places.left[move], places.right[move]
@@ -310,7 +315,7 @@ def _execute(
                 apart = sender[task[move]]
                 place = turned(place, rules, apart)
                 by = apart * n_local
-                new, n_sets = _renamed(new, by, n_ranks, motion, sets, table, n_sets, operands)
+                new, n_sets = _renamed(new, by, n_ranks, motion, sets, table, n_sets, scratch)
                 if new < 0:
                     blame = task[move]
             if right[move] >= 0:
@@ -326,7 +331,7 @@ def _execute(
                     new, blame = MIXED, task[move]
                 else:
                     new, n_sets = _combine(
-                        new, term[b], n_ranks, commutative, sets, table, n_sets, operands
+                        new, term[b], n_ranks, commutative, sets, table, n_sets, scratch
                     )
                     if new < 0:
                         blame = task[move]
@@ -337,10 +342,9 @@ def _execute(
 
 @inner
 def _combine(
-    a: int, b: int, p: int, commutative: bool, sets: Any, table: Ints, n_sets: int, operands: Any
+    a: int, b: int, p: int, commutative: bool, sets: Any, table: Ints, n_sets: int, scratch: Any
 ) -> Any:
     """Return the symbol of ``a op b``, and the new number of general symbols."""
-    one, other = operands[0], operands[1]
     square = p * p
     if a < square and b < square:
         low_a, n_a = a // p, a % p + 1
@@ -352,6 +356,20 @@ def _combine(
             if n_a + n_b == p:
                 low = 0
             return low * p + n_a + n_b - 1, n_sets
+    bits, memory = scratch
+    known = memory[(a + b) % len(memory)]
+    if known[0] != a or known[1] != b:
+        known[0], known[1] = a, b
+        known[2], n_sets = _union(a, b, p, commutative, sets, table, n_sets, bits)
+    return known[2], n_sets
+
+
+@inner
+def _union(
+    a: int, b: int, p: int, commutative: bool, sets: Any, table: Ints, n_sets: int, bits: Any
+) -> Any:
+    """Return the symbol of two sets together, and the new number of general symbols."""
+    one, other = bits[0], bits[1]
     _to_bits(a, p, sets, one)
     _to_bits(b, p, sets, other)
     for word in range(len(one)):
@@ -380,7 +398,7 @@ def _symbol_of(bits: Any, p: int, sets: Any, table: Ints, n_sets: int) -> Any:
 
 @inner
 def _renamed(
-    symbol: int, by: int, p: int, rule: int, sets: Any, table: Ints, n_sets: int, operands: Any
+    symbol: int, by: int, p: int, rule: int, sets: Any, table: Ints, n_sets: int, scratch: Any
 ) -> Any:
     """Return the symbol of ranks moved by `by`, and the new number of general symbols."""
     if symbol < p * p:
@@ -392,14 +410,28 @@ def _renamed(
             return low * p + n - 1, n_sets
     if rule == IN_ORDER:
         return ORDER, n_sets
-    bits, moved = operands[0], operands[1]
-    _to_bits(symbol, p, sets, bits)
-    moved[:] = 0
+    bits, memory = scratch
+    # Negative numbers tell results of this function from unions.
+    known = memory[(symbol + by) % len(memory)]
+    if known[0] != symbol or known[1] != -1 - by:
+        known[0], known[1] = symbol, -1 - by
+        known[2], n_sets = _moved(symbol, by, p, rule, sets, table, n_sets, bits)
+    return known[2], n_sets
+
+
+@inner
+def _moved(
+    symbol: int, by: int, p: int, rule: int, sets: Any, table: Ints, n_sets: int, bits: Any
+) -> Any:
+    """Return the symbol of a set moved by `by`, and the new number of general symbols."""
+    before, after = bits[0], bits[1]
+    _to_bits(symbol, p, sets, before)
+    after[:] = 0
     for rank in range(p):
-        if bits[rank // 64] >> np.uint64(rank % 64) & np.uint64(1):
+        if before[rank // 64] >> np.uint64(rank % 64) & np.uint64(1):
             to = rank ^ by if rule == BY_XOR else (rank + by) % p
-            moved[to // 64] |= np.uint64(1) << np.uint64(to % 64)
-    return _symbol_of(moved, p, sets, table, n_sets)
+            after[to // 64] |= np.uint64(1) << np.uint64(to % 64)
+    return _symbol_of(after, p, sets, table, n_sets)
 
 
 @inner

@@ -17,7 +17,11 @@ BLOCKS = {
 
 
 def unfold(plan: Plan) -> Plan:
-    """Return the plan of all ranks that a folded plan of a flat decomposition stands for."""
+    """Return the plan of all ranks that a folded plan stands for.
+
+    Its decomposition is flat, or full_lane with a vector, of which each rank of a node has a part
+    with a chunk for every node.
+    """
     assert plan.folding is not None
     assert plan.spec is not None
     motion, whole = plan.folding.motion, compile_plan(plan.spec)
@@ -55,9 +59,12 @@ def _moved_pieces(draft: Draft, row: Row, piece: Piece, node: int, motion) -> li
     buffer, offset, count, pattern = piece
     if buffer not in BLOCKS[draft.plan.spec.collective.kind] or not count:
         return [piece]
-    passes = draft.plan.spec.passes
-    n_slices = next((p.options["slices"] for p in passes if p.name == "slice_vector"), 1)
-    block_size = draft.size(row, buffer) // (n_slices * motion.size)
+    spec = draft.plan.spec
+    n_slices = next((p.options["slices"] for p in spec.passes if p.name == "slice_vector"), 1)
+    n_blocks, n_ranks = motion.size, 1
+    if spec.decomposition.name == "full_lane":
+        n_slices, n_blocks, n_ranks = motion.step, motion.n_blocks, motion.step
+    block_size = draft.size(row, buffer) // (n_slices * n_blocks)
     stride, repeat, outer_stride, outer_repeat = draft.patterns[pattern]
     parts = []
     for outer in range(outer_repeat):
@@ -67,9 +74,9 @@ def _moved_pieces(draft: Draft, row: Row, piece: Piece, node: int, motion) -> li
             while begin < end:
                 block, place = divmod(begin, block_size)
                 n = min(end - begin, block_size - place)
-                if 0 <= block < n_slices * motion.size:
-                    first, block = divmod(block, motion.size)
-                    block = first * motion.size + motion.move(block, node)
+                if 0 <= block < n_slices * n_blocks:
+                    first, block = divmod(block, n_blocks)
+                    block = first * n_blocks + motion.move(block * n_ranks, node) // n_ranks
                 parts.append((buffer, block * block_size + place, n, 0))
                 begin += n
     return parts

@@ -46,6 +46,38 @@ def verdict(plan: Plan) -> str:
     return "proved"
 
 
+def full_lane(nodes: int, per_node: int) -> Plan:
+    """Return a folded plan whose partial sums wrap around inside nodes: they are no intervals."""
+    n_ranks = nodes * per_node
+    machine = {"nodes": nodes, "ranks_per_node": per_node, "lanes": per_node}
+    return compile_folded(PlanSpec.model_validate({
+        "machine": machine, "collective": {"kind": "allreduce", "count": 2 * n_ranks},
+        "decomposition": "full_lane", "algorithms": {"node": "ring", "lane": "circulant"},
+    }))  # fmt: skip
+
+
+@pytest.mark.parametrize("nodes", [3, 4])
+def test_a_corrupted_full_lane_plan_is_judged_as_the_plan_of_all_ranks(nodes: int) -> None:
+    plan, rng, verdicts = full_lane(nodes, 4), random.Random(nodes), Counter[str]()
+    assert verdict(plan) == verdict(unfold(plan)) == "proved"
+    for name in CORRUPTIONS:
+        changed = corrupt(plan, name, rng)
+        if changed is not None:
+            found = verdict(changed)
+            assert found == verdict(unfold(changed)), name
+            verdicts[found] += 1
+    assert len(verdicts) > 4
+
+
+def test_a_plan_on_thousands_of_nodes_is_proved_and_its_corruptions_are_found() -> None:
+    plan, rng = full_lane(2048, 8), random.Random(1)
+    verify(plan)
+    for name in ("drop_message", "drop_local_task"):
+        changed = corrupt(plan, name, rng)
+        assert changed is not None
+        assert verdict(changed) != "proved"
+
+
 @pytest.mark.parametrize(("kind", "algorithm"), CASES)
 def test_a_corrupted_plan_is_judged_as_the_plan_of_all_ranks(kind: str, algorithm: str) -> None:
     verdicts = Counter[str]()
