@@ -166,16 +166,17 @@ def _through_leaders(
                 yield Candidate(plain, CONGESTION * price_s, one.n_tasks)
             else:
                 n_bytes = one.cut.crossing_bytes if isinstance(one.cut, Slices) else one.cut
-                asks = network.handshake and n_bytes > network.eager_limit_bytes
-                price_s *= RENDEZVOUS if asks else 1
-                yield Candidate(_in_pieces(plain, one.cut), price_s, one.n_tasks)
+                are_eager = n_bytes <= network.eager_limit_bytes
+                price_s *= RENDEZVOUS if network.handshake and not are_eager else 1
+                pieces = _in_pieces(plain, one.cut, are_eager=are_eager)
+                yield Candidate(pieces, price_s, one.n_tasks)
 
 
-def _in_pieces(plain: PlanSpec, cut: int | Slices) -> PlanSpec:
+def _in_pieces(plain: PlanSpec, cut: int | Slices, *, are_eager: bool) -> PlanSpec:
     """Return a spec with the passes that cut its messages, or its vector."""
     if not isinstance(cut, Slices):
         return plain.replace(passes=(*plain.passes, *segmented(cut)))
-    first, *later = sliced(cut.number)
+    first, *later = sliced(cut.number, are_eager=are_eager)
     return plain.replace(passes=(first, *plain.passes, *later))
 
 
