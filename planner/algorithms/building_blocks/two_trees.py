@@ -106,7 +106,7 @@ class Edges(NamedTuple):
     leads_to_leaf: Bools
     first: Ints
 
-    def is_slowest(self, first: Ints) -> Bools:
+    def is_last_of_parent(self, first: Ints) -> Bools:
         """Mark, in one of the schedules, the edge of every parent that is used last for a block."""
         parent = csr.joint_key(self.parent, self.tree, 2)
         last = np.full(parent.max(initial=-1) + 1, -1)
@@ -142,6 +142,9 @@ def edges_of(size: int) -> Edges:
 
 class Schedule:
     """Rounds of a broadcast in which the first tree carries even blocks and the second odd ones.
+
+    It is the shorter of the two schedules of `edges`: in round ``first[i]``, edge i carries its
+    first block.
 
     Parameters
     ----------
@@ -208,7 +211,7 @@ def combine(group: Group, root: int) -> Rounds:
     schedule = Schedule(group.size, n_blocks)
     edges = schedule.edges
     sent = np.where(edges.leads_to_leaf, group.input, group.output)
-    own = np.where(edges.is_slowest(schedule.first), group.input, group.output)
+    own = np.where(edges.is_last_of_parent(schedule.first), group.input, group.output)
     dest, source = ((end + root) % group.size for end in (edges.parent, edges.child))
     for used, mirrored in schedule.rounds(backwards=True):
         block = n_blocks - 1 - mirrored
