@@ -64,7 +64,7 @@ def times(plan: Plan, transport: str, compute: float) -> tuple[float, float]:
 def test_trees_in_shared_memory_take_what_the_model_says(kind: str, radix: int) -> None:
     """Exactly with levels in sequence, and never longer without; radix 0 is `binomial`."""
     base = radix or 2
-    for n_ranks, levels, n_comm in cases(kind, 1 + (base > 2), base):
+    for n_ranks, levels, n_comm in cases(kind, 3, base):
         split = split_tree(tree(kind, n_ranks, N_FREE, "shared", radix), levels, n_comm)
         for compute in (1.25, float(n_ranks)):
             case = (n_ranks, levels, n_comm, compute)
