@@ -1,4 +1,4 @@
-"""Records of a comparison: makespans, winners, and what was not simulated and why."""
+"""Records of a comparison: makespans, winners, and the reasons why candidates were left out."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class Pruned:
     candidate : str
     bytes : int
     by : str
-        ``bound``: it cannot be below `bound_s`, and another is, or, for a large plan,
-        is at most `TOLERANCE` above; ``price``: another's makespan is below 1 / `SAFETY`
-        of its closed form, or below `CAUTION` or `STEADY` of its corrected one; ``tasks``,
-        ``memory``, ``time``: its plan has more tasks, or takes more memory or time, than
-        there is.
+        The reason. ``bound``: its makespan is at least `bound_s`, and another candidate takes
+        less, or, if its plan is large, at most `TOLERANCE` more. ``price``: another candidate's
+        makespan is below 1 / `SAFETY` of its closed form, or below `CAUTION` or `STEADY` of the
+        corrected one. ``tasks``, ``memory``, ``time``: its plan would exceed the limit of tasks,
+        the free memory, or the limit of time.
     price_s : float
-        What its closed form says, in seconds; 0 where even to estimate it takes
-        more time or memory than there is, as are the next two.
+        Time by closed form in seconds. This and the next two are 0 if there was not enough time
+        or memory for an estimate.
     bound_s : float
-        What its simulation cannot be below, in seconds.
+        Lower bound of the makespan in seconds.
     n_tasks : int
-        About how many tasks it would have.
+        Approximate number of tasks.
     """
 
     candidate: str
@@ -50,7 +50,7 @@ class Pruned:
 
     @property
     def is_estimated(self) -> bool:
-        """True if it has a closed form."""
+        """Return whether it has a closed form."""
         return self.n_tasks > 0
 
 
@@ -63,15 +63,16 @@ class Default:
     runs : str
         The library's name of its algorithm, with options.
     remark : str
-        Where the price differs from what the library does, or why there is none.
+        Difference between the priced plan and the library's algorithm, or the reason why there
+        is no such plan.
     method : Method or None
-        Ours for the same; None if there is none.
+        The method that does the same; None if there is none.
     makespan_s : float or None
-        Seconds by simulation.
+        Simulated time in seconds.
     estimate_s : float or None
-        Seconds by closed form, where the plan is too large to simulate.
+        Time by closed form in seconds, if the plan is too large to simulate.
     refusal : str or None
-        Why there is no such plan.
+        The reason why there is no such plan.
     """
 
     runs: str
@@ -83,7 +84,7 @@ class Default:
 
     @property
     def time_s(self) -> float | None:
-        """Return the seconds that are known of it."""
+        """Return its makespan, or else its estimate, in seconds."""
         return self.estimate_s if self.makespan_s is None else self.makespan_s
 
 
@@ -96,21 +97,22 @@ class Comparison:
     sizes : list of int
         Bytes, ascending.
     specs : dict of str to PlanSpec
-        Every candidate at the largest size it exists at, in order.
+        Every candidate at the largest size at which it exists, in order.
     own : str or None
-        The candidate that the spec names itself.
+        The candidate that the spec itself describes.
     others : tuple of str
-        Candidates that were given besides.
+        Further candidates that the caller gave.
     makespans : dict of (str, int) to float
-        Seconds by candidate and bytes, of all that were simulated.
+        Simulated times in seconds, by candidate and bytes.
     pcie_reads : dict of (str, int) to int
-        Reads of queue pairs by all adapters, of the same, on a network with a `nic`.
+        Number of reads of queue pairs by all adapters, by candidate and bytes, if the network
+        has a `nic`.
     pruned : list of Pruned
     refused : dict of str to str
-        Why there is no such candidate.
+        Reasons why candidates do not exist, by name.
     best : dict of int to str
-        The winner by bytes: the candidate with the least makespan, where none that
-        was not simulated may be better.
+        The winner by bytes: the candidate with the least makespan, if no candidate that was
+        not simulated may be better.
     leading : dict of int to str
         The candidate with the least makespan of all simulated, by bytes.
     rivals : dict of int to list of Pruned
@@ -118,9 +120,9 @@ class Comparison:
         than `TOLERANCE` both by closed form and by bound, by bytes.
     crossovers : list of Crossover
     bounds : dict of int to Bounds
-        What no plan can beat, by bytes.
+        Lower bounds for any plan, by bytes.
     defaults : dict of str to dict of int to Default
-        What MPI libraries run, by their names with versions, and bytes.
+        Default algorithms of MPI libraries, by library with its version, and bytes.
     """
 
     sizes: list[int]
@@ -149,13 +151,13 @@ class Comparison:
 
     @property
     def references(self) -> tuple[str, ...]:
-        """Return the candidates to compare with: the spec's own, those given besides, native."""
+        """Return the candidates to compare with: the spec's own, further ones, and native."""
         own = () if self.own is None else (self.own,)
         return tuple(dict.fromkeys((*own, *self.others, NATIVE)))
 
     @property
     def gains(self) -> dict[int, float]:
-        """Return by bytes how many times faster than native the leading candidate is."""
+        """Return the speedup of the leading candidate over native, by bytes."""
         return {
             size: self.makespans[NATIVE, size] / self.makespans[name, size]
             for size, name in self.leading.items()
@@ -163,7 +165,7 @@ class Comparison:
         }
 
     def gains_over(self, library: str) -> dict[int, float]:
-        """Return by bytes how many times faster than a library's default the leading one is."""
+        """Return the speedup of the leading candidate over a library's default, by bytes."""
         times = {size: one.time_s for size, one in self.defaults.get(library, {}).items()}
         return {
             size: time_s / self.makespans[name, size]

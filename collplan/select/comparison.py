@@ -1,4 +1,4 @@
-"""Compare all candidates of a collective over sizes, simulating those that may win."""
+"""Comparison of all candidates of a collective over sizes; those that may win are simulated."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from collplan.specs.errors import CollplanError
 from collplan.specs.request import Method
 
 SECONDS: Final = 60.0
-"""Default limit of the time that each processor works, in seconds."""
+"""Default limit of the processor time of each worker, in seconds."""
 
 
 def compare(
@@ -43,27 +43,27 @@ def compare(
     on_progress: Progress | None = None,
     others: Mapping[str, Method] | None = None,
 ) -> Comparison:
-    """Find the best candidate of every size, and where the best changes.
+    """Find the best candidate for every size, and the sizes at which the best one changes.
 
     Parameters
     ----------
     specs : sequence of PlanSpec
         One spec with several counts, ascending.
     executor : concurrent.futures.Executor or distributed.Client, optional
-        Where to estimate and simulate; the result does not depend on it.
+        Workers that estimate and simulate; the result does not depend on them.
     patterns : sequence of str
-        Names or families of candidates, with wildcards; all where empty, and beside them
-        what MPI libraries run. The spec's own is always among them.
+        Names or families of candidates, with wildcards. If there are none, all candidates are
+        compared, and the defaults of MPI libraries. The spec's own candidate is always included.
     prune : bool
-        Whether to leave out what cannot be, or by far is not, the best.
+        Whether to leave out candidates that cannot be the best, or are far from it.
     max_tasks : int, optional
-        Plans of more tasks are left out, pruning or not.
+        Plans of more tasks are left out, whether or not others are pruned.
     seconds : float, optional
-        About how long every processor estimates and simulates, in seconds of its
-        own; None for as long as it takes. Estimates may take 10 s in any case, and
-        simulations 40 % of the limit. What is left then is left out.
+        Approximate limit of the processor time of each worker, in seconds; None for no
+        limit. Estimates may always take 10 s, and simulations 40 % of the limit. Candidates
+        that remain are left out.
     on_progress : callable, optional
-        Called as jobs are done.
+        Called when a job is done.
     others : mapping of str to Method, optional
         Further candidates by name, which are simulated at every size.
 
@@ -97,7 +97,7 @@ def compare(
 def _crossovers(
     comparison: Comparison, by_size: Mapping[int, Sequence[Entry]], jobs: Jobs
 ) -> list[Crossover]:
-    """Return where the best changes between neighboring sizes."""
+    """Return the crossovers between neighboring sizes."""
     too_large = {(one.candidate, one.bytes) for one in comparison.pruned if one.by in LEFT_OUT}
     return find_crossovers(
         comparison.sizes,
@@ -112,7 +112,7 @@ def _crossovers(
 def _expected(
     comparison: Comparison, by_size: Mapping[int, Sequence[Entry]]
 ) -> dict[tuple[str, int], float]:
-    """Return what the winners take at every size: makespans, and corrected closed forms."""
+    """Return the times of winners at every size: makespans, or else corrected closed forms."""
     makespans, winners = comparison.makespans, set(comparison.best.values())
     expected = dict(makespans)
     for name in winners:
@@ -163,7 +163,7 @@ def _name_winners(comparison: Comparison) -> None:
 
 
 def _forms(spec: PlanSpec, comparison: Comparison) -> list[Form]:
-    """Return all forms; the spec's own first where it is none of the others."""
+    """Return all forms. If the spec's own is not one of them, it comes first."""
     forms = list(all_forms(spec))
     forms, own = [*forms, *shared_forms(spec, forms)], own_form(spec)
     if own is None:
@@ -206,7 +206,7 @@ def _list_entries(
     jobs: Jobs,
     comparison: Comparison,
 ) -> list[Entry]:
-    """Return every candidate at every size it exists at."""
+    """Return every candidate at every size at which it exists."""
     _require_all_used(patterns, forms)
     questions: list[Question] = []
     for form in forms:

@@ -16,7 +16,7 @@ from collplan.specs import Decomposition, Method, PlanSpec
 from collplan.specs.request import MESSAGES
 
 MOST_TOGETHER: Final = 120
-"""Number of forms, counted at every size, that one job estimates; smaller jobs end together."""
+"""Largest number of questions in one job. With small jobs, workers end at about the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Entry:
     form : Form
     segment : int or None
     base : PlanSpec
-        Its machine and collective count, whatever the method.
+        A spec with its machine and collective; its method does not matter.
     estimate : Estimate
     """
 
@@ -39,17 +39,17 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Return what tables call it."""
+        """Return its name in tables."""
         return self.form.name_with(self.segment)
 
     @property
     def spec(self) -> PlanSpec:
-        """Return what is compiled. Most candidates are pruned, and need none."""
+        """Return the spec to compile. It is made on request, as most candidates are pruned."""
         return self.form.of(self.base, self.segment)
 
     @property
     def size(self) -> int:
-        """Return the bytes of its collective."""
+        """Return the size of its collective in bytes."""
         return bytes_of(self.base)
 
 
@@ -63,9 +63,9 @@ class Question:
     spec : PlanSpec
         Its machine and collective count.
     segments : tuple of int
-        Sizes of segments in bytes, to estimate beside whole messages.
+        Sizes of segments in bytes, which are estimated in addition to whole messages.
     max_tasks : int, optional
-        Number of tasks above which the estimate gives up on price and bound.
+        Number of tasks above which the estimate has no price and no bound.
     """
 
     form: Form
@@ -82,7 +82,7 @@ class NotEstimated:
     ----------
     question : Question
     by : str
-        What it would take more of than there is: ``time`` or ``memory``.
+        The resource that did not suffice: ``time`` or ``memory``.
     """
 
     question: Question
@@ -95,28 +95,28 @@ def bytes_of(spec: PlanSpec) -> int:
 
 
 Answer = tuple[Estimate, ...] | str | None
-"""The estimates of a form; or why there is no such plan; or None for want of memory."""
+"""The estimates of a form, or the reason why there is no such plan, or None if memory did not
+suffice."""
 
 
 class Estimating(Protocol):
-    """Estimates forms, for some seconds at most."""
+    """Function that estimates forms within a number of seconds."""
 
     def __call__(self, questions: Sequence[Question], seconds: float = inf, /) -> Sequence[Answer]:
-        """Return the answers to as many questions as there is time for, in their order."""
+        """Return answers in the order of the questions, until the time is over."""
 
 
 Run = Callable[[Estimating, Sequence[Sequence[Question]]], Sequence[Sequence[Answer]]]
-"""Applies a function to items; returns the results of the first, as many as there is time for."""
+"""Function that applies another one to items in order, and returns results until time is over."""
 
 
 def estimate_all(
     questions: Sequence[Question], run: Run, refused: dict[str, str]
 ) -> Iterator[Entry | NotEstimated]:
-    """Yield the entries of all forms in turn; note refusals by the names of forms.
+    """Yield the entries of all forms in order, and note the reasons of refused ones by name.
 
-    Forms of one decomposition are estimated together, up to `MOST_TOGETHER`, as they share
-    blueprints. Of these, the ones that differ in their count or transport follow each other, as
-    they share messages.
+    One job estimates up to `MOST_TOGETHER` forms of one decomposition, which share blueprints.
+    Forms that differ only in their count or transport follow each other, as they share messages.
     """
     together: dict[Decomposition, list[int]] = {}
     first: dict[Method, int] = {}
@@ -152,16 +152,13 @@ def estimate_all(
             refused[form.name] = answer
             continue
         for found in answer:
-            # Passes of the form's own cut segments, too.
+            # The form's own passes may also cut messages into segments.
             segment = None if form.method.passes else found.segment
             yield Entry(form, segment, question.spec, found)
 
 
 def _estimate(questions: Sequence[Question], seconds: float = inf, /) -> Sequence[Answer]:
-    """Estimate forms one after another, wherever this runs; a refusal is its reason.
-
-    After some seconds, the others are left out.
-    """
+    """Estimate forms in a worker, one after another, until the time is over."""
     begin, structures, answers = thread_time(), Structures(), list[Answer]()
     try:
         for question in questions:

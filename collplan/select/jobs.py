@@ -1,4 +1,4 @@
-"""Jobs of a comparison: run on any executor, timed, and only while there is time."""
+"""Jobs of a comparison, which run on any executor within a limit of time."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from collplan.planner.memory import free_bytes
 from collplan.select.sweep import AT_ONCE, number_of_workers, run_jobs
 
 ESTIMATING: Final = 0.6
-"""Part of the time after which no more candidates are estimated."""
+"""Share of the time limit after which no more candidates are estimated."""
 LEAST_ESTIMATING_S: Final = 10.0
-"""Seconds for which candidates are estimated in any case."""
+"""Least time for estimates in seconds, whatever the limit."""
 TASK_BYTES: Final = 600.0
-"""Bytes for compiling and simulating one task."""
+"""Memory to compile and simulate one task, in bytes."""
 MEMORY_SHARE: Final = 0.5
 """Share of the free memory that simulations may take together."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and of how much."""
+"""Function of the kind of jobs, the number of those that are done, and the number of all."""
 
 
 @dataclass
 class Jobs:
-    """Runs jobs, tells how far they are, and knows for how long they may go on."""
+    """Jobs on an executor, their progress, and the processor time that is left for them."""
 
     executor: Executor | None
     on_progress: Progress | None
@@ -42,25 +42,25 @@ class Jobs:
 
     @property
     def n_workers(self) -> int:
-        """Return how many jobs run at once."""
+        """Return the number of jobs that run at the same time."""
         return self._n_workers
 
     @property
     def left_s(self) -> float:
-        """Return the seconds that are left of all processors together."""
+        """Return the remaining processor time of all workers together, in seconds."""
         return inf if self.seconds is None else self.seconds * self.n_workers - self.used_s
 
     def most_effort(self) -> float:
-        """Return the effort of the largest plan that there is memory for."""
+        """Return the effort of the largest plan that fits into the free memory."""
         return MEMORY_SHARE * free_bytes() / self.n_workers / TASK_BYTES
 
     def estimate(
         self, function: Callable[[Item, float], Result], items: Sequence[Item]
     ) -> tuple[Result, ...]:
-        """Run a function on items while there is time; return the results in their order.
+        """Run a function on items until the time is over; return the results in the items' order.
 
-        The function is given an item, and for how many seconds it may work on it. Later
-        jobs keep their part of the limit, even if these take longer than theirs.
+        The function gets an item and the number of seconds that it may work on it. Simulations
+        keep their share of the limit, even if estimates exceed theirs.
         """
         each_s = inf if self.seconds is None else ESTIMATING * self.seconds
         end_s = max(LEAST_ESTIMATING_S, each_s) * self.n_workers
@@ -85,7 +85,7 @@ class Jobs:
         n: int,
         n_at_once: int = AT_ONCE,
     ) -> tuple[Result, ...]:
-        """Run a function on up to `n` items; return the results in their order."""
+        """Run a function on up to `n` items; return the results in the items' order."""
         n_done = 0
 
         def count(_place: int, timed: tuple[Result, float]) -> None:
@@ -101,11 +101,11 @@ class Jobs:
 
 
 def _within(function: Callable[[Item, float], Result], job: tuple[Item, float]) -> Result:
-    """Return what a function returns of an item that it may work on for some seconds."""
+    """Call a function with an item and the number of seconds that it may work on it."""
     return function(*job)
 
 
 def _timed(function: Callable[[Item], Result], item: Item) -> tuple[Result, float]:
-    """Return what a function returns, and how long its thread worked for it."""
+    """Return the result of a function, and the processor time of its thread in seconds."""
     begin = thread_time()
     return function(item), thread_time() - begin

@@ -1,4 +1,4 @@
-"""Price many specs: one after another, or on any executor of `concurrent.futures`."""
+"""Prices of many specs, computed one after another or on any executor of `concurrent.futures`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ PRELOADED: Final = (
     "collplan.planner.compiler",
     "collplan.planner.arrays.machine_code",
 )
-"""Modules that a pool's first process imports, so that the others start with them."""
+"""Modules that a pool's server imports, so that its processes start with them."""
 
 AT_ONCE: Final = 256
-"""Jobs that wait at an executor at most."""
+"""Largest number of jobs that wait in an executor."""
 NO_MEMORY: Final = "it takes more memory than a process may use here"
 
 
@@ -40,15 +40,15 @@ class Price:
     Parameters
     ----------
     makespan_s : float or None
-        Seconds; None where there is no such plan.
+        Time in seconds; None if there is no such plan.
     n_tasks : int
-        Tasks of the plan.
+        Number of tasks of the plan.
     refusal : str or None
-        Why there is none.
+        The reason why there is no plan.
     lacks_memory : bool
-        Whether that is for want of memory.
+        Whether the reason is that memory does not suffice.
     pcie_reads : int or None
-        Reads of queue pairs by all adapters; None where they hold all.
+        Number of reads of queue pairs by all adapters; None if these hold all queue pairs.
     """
 
     makespan_s: float | None
@@ -71,16 +71,15 @@ def sweep(
     specs : sequence of PlanSpec, shape (n,)
     executor : concurrent.futures.Executor or distributed.Client, optional
         Threads, processes, ``mpi4py.futures.MPIPoolExecutor``, or the workers of
-        dask.distributed; by default one after another, here. Specs go there, numbers
-        come back.
+        dask.distributed. By default, specs are priced in this process, one after another.
+        Specs are sent to the executor, and numbers come back.
     on_done : callable, optional
-        Called with a spec's place and price as soon as it is priced, in
-        whatever order that happens.
+        Called with the place and the price of a spec as soon as it is priced, in any order.
 
     Returns
     -------
     tuple of Price, shape (n,)
-        In the order of `specs`, whatever the executor.
+        Prices in the order of `specs`.
 
     Examples
     --------
@@ -94,7 +93,7 @@ def sweep(
 
 
 def price(spec: PlanSpec) -> Price:
-    """Compile and simulate one spec; a refusal is a result, not an exception."""
+    """Compile and simulate one spec. A refusal is returned and not raised."""
     from collplan.executors.cost.simulator import simulate
 
     try:
@@ -110,7 +109,7 @@ def price(spec: PlanSpec) -> Price:
 
 
 def compile_priced(spec: PlanSpec) -> Plan:
-    """Compile the plan that stands for a spec's in prices: what `price` simulates.
+    """Compile the plan that `price` simulates for a spec.
 
     Raises
     ------
@@ -124,7 +123,7 @@ def compile_priced(spec: PlanSpec) -> Plan:
 
 
 def _compile(spec: PlanSpec) -> Plan:
-    """Compile the plan to price: on a large machine that of one node, if it stands for all."""
+    """Compile the plan to price. On a large machine it is folded, if that is possible."""
     from collplan.planner.compiler import compile_folded, compile_plan
     from collplan.select.estimate import FEW_RANKS, with_even_count
 
@@ -134,8 +133,8 @@ def _compile(spec: PlanSpec) -> Plan:
             return compile_folded(even)
         except AsymmetricError:
             pass
-    # An even count gives nodes and lanes equal shares, so that few pieces of memory differ in size.
-    # Flat algorithms divide vectors by rules of their own, which it may not suit.
+    # With an even count, nodes and lanes have equal shares, and few pieces differ in size. Flat
+    # algorithms divide vectors by their own rules, so they keep the spec's count.
     return compile_plan(spec if spec.decomposition.name == "flat" else even, is_proved=False)
 
 
@@ -149,9 +148,9 @@ def run_jobs(
 ) -> tuple[Result, ...]:
     """Apply a function to every item; return the results in the items' order.
 
-    Where one raises, what has not begun is cancelled. Parameters are those of
-    `sweep`; processes must be able to pickle function, items and results. No more than
-    `n_at_once` items are taken before one of them is done.
+    If a call raises, calls that have not begun are cancelled. Parameters are those of `sweep`.
+    For processes, the function, items and results must be picklable. At most `n_at_once` items
+    are in work at the same time.
     """
     done: dict[int, Result] = {}
     for i, result in _as_done(function, items, executor_on(executor), n_at_once):
@@ -187,7 +186,7 @@ def _as_done(
 
 
 def executor_on(workers: Executor | Any | None) -> Executor | None:
-    """Return an executor on a client of dask.distributed; an executor, or None, as it is."""
+    """Return the executor of a client of dask.distributed; return an executor or None unchanged."""
     if workers is None or isinstance(workers, Executor):
         return workers
     executor: Executor = workers.get_executor(pure=False)
@@ -195,7 +194,7 @@ def executor_on(workers: Executor | Any | None) -> Executor | None:
 
 
 def number_of_workers(executor: Executor | None) -> int:
-    """Return how many jobs an executor runs at once."""
+    """Return the number of jobs that an executor runs at the same time."""
     client = getattr(executor, "_client", None)
     if client is not None:
         return max(1, int(sum(client.nthreads().values())))
@@ -207,19 +206,19 @@ def number_of_workers(executor: Executor | None) -> int:
 def processes(
     n_workers: int | None = None, initializer: Callable[[], object] | None = None
 ) -> Iterator[Executor | None]:
-    """Give a pool of processes; none where there would be but one.
+    """Provide a pool of processes, or None if it would have only one.
 
-    They are forked from a server that has no threads and has imported what
-    they need, never from this process: a progress display or numba may hold
-    locks here that nobody would release there. Each may use its share of the free
-    memory; beyond it `MemoryError` is raised there, and no process is killed.
+    The processes are forked from a server without threads that has imported the modules that
+    they need. They are not forked from this process, in which a progress display or numba may
+    hold locks that no thread of the new process would release. Each process may use its share
+    of the free memory; beyond it, it raises `MemoryError` and is not killed.
 
     Parameters
     ----------
     n_workers : int, optional
-        By default one for each processor this process may use.
+        Number of processes; by default one for each processor that this process may use.
     initializer : callable, optional
-        Called in every process first, such as to import algorithms of one's own.
+        Function that each process calls first, for example to import the user's algorithms.
     """
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import forkserver, get_all_start_methods, get_context
@@ -232,7 +231,7 @@ def processes(
     context = get_context(method)
     context.set_forkserver_preload(list(PRELOADED))
     if method == "forkserver":
-        # It imports modules while this process imports its own.
+        # The server imports its modules while this process imports others.
         forkserver.ensure_running()
     begin = partial(_begin, n_workers, initializer)
     with ProcessPoolExecutor(n_workers, context, begin) as pool:
@@ -240,8 +239,8 @@ def processes(
 
 
 def _begin(n_workers: int, initializer: Callable[[], object] | None) -> None:
-    """Begin the work of a process of a pool."""
-    # Objects of imported modules stay: garbage need not be looked for among them.
+    """Prepare a process of a pool."""
+    # Objects of imported modules are never garbage, so that the collector can ignore them.
     gc.freeze()
     keep_freed_memory()
     limit_memory(free_machine_bytes() // n_workers)
@@ -250,7 +249,7 @@ def _begin(n_workers: int, initializer: Callable[[], object] | None) -> None:
 
 
 def usable_processors() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

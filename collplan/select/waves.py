@@ -1,4 +1,4 @@
-"""Simulate candidates in waves, the cheapest first, and leave out those that cannot win."""
+"""Simulation of candidates in waves, the cheapest first, without those that cannot win."""
 
 from __future__ import annotations
 
@@ -17,38 +17,39 @@ from collplan.select.sweep import price
 from collplan.specs import Transport
 
 SAFETY: Final = 4.0
-"""Closed forms are believed to a factor: above this times the best, a candidate is pruned."""
+"""Error factor that is assumed of closed forms: a candidate is pruned if its closed form is more
+than this many times the best makespan."""
 MAX_TASKS: Final = 600_000
-"""Plans of more tasks are large: they take more than a second and some hundred megabytes each."""
+"""Number of tasks above which a plan is large: it takes more than a second and some hundred MB."""
 WAVES: Final = (3, 6)
 """Numbers of candidates per size, cheapest by closed form first, in the first wave and later."""
 CAUTION: Final = (1_500, 0.25), (6_000, 0.4), (50_000, 0.7), (400_000, 0.9), (inf, 1.0)
-"""Parts of the corrected closed form below which a makespan is not expected, by effort up to.
+"""Pairs of an effort and a factor. For plans up to this effort, the makespan is not expected to be
+below the factor times the corrected closed form.
 
-The less a simulation costs, the more is simulated to be sure.
+Factors of small plans are low, because their simulation costs little.
 """
 STEADY: Final = 0.87
-"""Part of the closed form, corrected by the candidate's own ratio at a size nearby, likewise."""
+"""The same factor if the closed form is corrected by the candidate's own ratio at a size nearby."""
 COARSE: Final = 3
-"""Number of sizes of which one is simulated first."""
+"""On large machines, one of this many sizes is simulated first."""
 NEARBY: Final = 8
 """Largest ratio of sizes between which a candidate's ratio hardly changes."""
 TASK_S: Final = 3e-6
 """Seconds for compiling and simulating one task."""
 
 Class = tuple[str, Transport, int | None]
-"""Decomposition, transport and bytes of segments of candidates that are alike."""
+"""Decomposition, transport and segment size in bytes of similar candidates."""
 
 
 def simulate_all(
     by_size: dict[int, list[Entry]], jobs: Jobs, comparison: Comparison, *, prune: bool
 ) -> None:
-    """Simulate candidates in waves, the cheapest by closed form first, while there is time.
+    """Simulate candidates in waves, the cheapest by closed form first, until the time is over.
 
-    A wave ends before the next begins, so that what is pruned depends on
-    nothing but the candidates, as long as time lasts. On large machines, after a first wave,
-    the small plans of some sizes come before all others: what closed forms are wrong by there
-    corrects them at the sizes between.
+    A wave ends before the next one begins. Therefore the pruned candidates depend only on the
+    candidates, as long as there is time. On large machines, the small plans of some sizes follow
+    the first wave. The errors of their closed forms correct those of the sizes between them.
     """
     queues = {
         size: sorted(entries, key=lambda e: (_comes_later(e, comparison), e.estimate.price_s))
@@ -83,14 +84,14 @@ def _simulate_waves(
         for size, queue in queues.items():
             if prune:
                 queue[:] = _promising(queue, size, by_size, comparison)
-            # Some small plans first: what they say may spare the large ones.
+            # Small plans come first, as their makespans may make large ones unnecessary.
             small = [e for e in queue if not _is_large(e)] if n_waves <= len(WAVES) else []
             chosen = _first(small or queue, n) if prune else list(queue)
             wave += chosen
             queue[:] = [entry for entry in queue if entry not in chosen]
         kept, late = _in_time(sorted(wave, key=_is_large), jobs.left_s)
         for entry in reversed(late):
-            if kept:  # there may be time when these are done
+            if kept:  # they may take less time than expected
                 queues[entry.size].insert(0, entry)
             else:
                 leave_out(comparison, entry, "time")
@@ -98,7 +99,7 @@ def _simulate_waves(
 
 
 def _in_time(wave: Sequence[Entry], left_s: float) -> tuple[list[Entry], list[Entry]]:
-    """Return the candidates for which enough time is left, and the others."""
+    """Return the candidates for which the remaining time suffices, and the others."""
     kept: list[Entry] = []
     late: list[Entry] = []
     for entry in wave:
@@ -116,12 +117,12 @@ def _is_large(entry: Entry) -> bool:
 
 
 def _is_scaled(entry: Entry) -> bool:
-    """Return whether a few nodes stand for the whole machine in an estimate."""
+    """Return whether the estimate was made from a few nodes of the machine."""
     return entry.base.machine.n_ranks > FEW_RANKS
 
 
 def _comes_later(entry: Entry, comparison: Comparison) -> bool:
-    """Return False for the spec's own candidate, and for native if its plan is small."""
+    """Return False for the spec's own candidate, and for other references with a small plan."""
     is_reference = entry.name in comparison.references
     return not is_reference or (entry.name != comparison.own and _is_large(entry))
 
@@ -129,7 +130,7 @@ def _comes_later(entry: Entry, comparison: Comparison) -> bool:
 def _first(queue: Sequence[Entry], n: int) -> list[Entry]:
     """Return the candidates of the first `n` plans, and all candidates with the same plans.
 
-    They are of different forms: of one form the segment size that seems best comes first.
+    The plans have different forms: of each form, only the best segment size so far is taken.
     """
     plans: dict[str, str] = {}
     for entry in queue:
@@ -146,9 +147,9 @@ class _Ratios:
     Parameters
     ----------
     own : dict of str to float
-        Those of single candidates on large machines, by name: see `_own_ratios`.
+        Ratio of each candidate on a large machine, by name; see `_own_ratios`.
     of_class : dict of Class to list of float
-        Those of simulated candidates.
+        Ratios of the simulated candidates of each class.
     """
 
     own: dict[str, float]
@@ -158,7 +159,7 @@ class _Ratios:
     def at(
         cls, size: int, by_size: dict[int, list[Entry]], times: dict[tuple[str, int], float]
     ) -> _Ratios:
-        """Return what is known of a size."""
+        """Return the ratios at a size."""
         of_class: dict[Class, list[float]] = {}
         for entry in by_size[size]:
             if (entry.name, size) in times and entry.estimate.price_s:
@@ -167,9 +168,9 @@ class _Ratios:
         return cls(_own_ratios(size, by_size, times), of_class)
 
     def alike(self, entry: Entry) -> list[float]:
-        """Return the ratios of the candidates that are most like a candidate.
+        """Return the ratios of the most similar candidates.
 
-        These are of its class, or of its decomposition, or all.
+        These are the ones of its class; if there are none, of its decomposition, or all.
         """
         wanted = _class_of(entry)
         of_decomposition = [
@@ -184,8 +185,9 @@ class _Ratios:
     def least(self, entry: Entry) -> float:
         """Return a factor to the closed form below which the makespan is not expected.
 
-        Over a topology candidates share links to different degrees, which closed forms do not
-        know. So none says anything of others, and without order in lanes nothing is known.
+        Over a topology, candidates share links to different degrees, which closed forms do not
+        consider. Therefore the ratios of other candidates are not used. The factor is 0 if
+        contention is fluid.
         """
         network = entry.base.machine.network
         if network.topology is not None:
@@ -195,7 +197,7 @@ class _Ratios:
         return max(least, 1 / SAFETY, STEADY * self.own.get(entry.name, 0.0))
 
     def likely(self, entry: Entry) -> float:
-        """Return the factor to the closed form that is to be expected."""
+        """Return the expected ratio of makespan to closed form."""
         return self.own.get(entry.name) or median(self.alike(entry) or [1.0])
 
 
@@ -207,10 +209,10 @@ def _class_of(entry: Entry) -> Class:
 def _promising(
     queue: Sequence[Entry], size: int, by_size: dict[int, list[Entry]], comparison: Comparison
 ) -> list[Entry]:
-    """Return the candidates that may be better, the likely best first; note the others as pruned.
+    """Return the candidates that may win, most promising first; note the others as pruned.
 
-    Closed forms tend to be wrong by similar factors at one size for candidates of one class.
-    They are corrected by what was simulated.
+    At one size, the closed forms of similar candidates tend to have similar errors. Simulated
+    makespans are used to correct them.
     """
     times = comparison.makespans
     ratios = _Ratios.at(size, by_size, times)
@@ -235,10 +237,7 @@ def _promising(
 def _own_ratios(
     size: int, by_size: dict[int, list[Entry]], times: dict[tuple[str, int], float]
 ) -> dict[str, float]:
-    """Return about the ratio of makespan to closed form of candidates on large machines, by name.
-
-    That is a candidate's ratio at a neighboring size.
-    """
+    """Return the ratios of candidates on large machines at a neighboring size, by name."""
     sizes = sorted(by_size)
     place = sizes.index(size)
     near = [other for other in sizes[max(0, place - 1) : place + 2] if other != size]
@@ -252,11 +251,11 @@ def _own_ratios(
 
 
 def _simulate(wave: Sequence[Entry], jobs: Jobs, comparison: Comparison) -> None:
-    """Simulate candidates, equal plans once."""
+    """Simulate candidates. Equal plans are simulated once."""
     by_plan: dict[tuple[int, str], list[Entry]] = {}
     for entry in wave:
         by_plan.setdefault((entry.size, entry.estimate.identity), []).append(entry)
-    # The longest jobs first, so that none is left alone at the end.
+    # The longest jobs come first, so that none of them runs alone at the end.
     groups = sorted(by_plan.values(), key=lambda group: -group[0].estimate.effort)
     first = [group[0].spec for group in groups]
     prices = jobs.run("simulating", price, first, len(first))
