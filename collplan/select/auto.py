@@ -1,4 +1,4 @@
-"""Resolution of ``decomposition: auto``: the candidate of the least estimated cost."""
+"""Resolution of ``decomposition: auto`` to the candidate with the least estimated cost."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ class Candidate:
     spec : PlanSpec
         With decomposition, algorithms, transport and passes named.
     cost_s : float
-        About how long it takes, in seconds: it ranks candidates, no more.
+        Approximate time in seconds, which serves only to rank candidates.
     n_tasks : int
-        About the tasks of its plan, 0 where that is not known.
+        Approximate number of tasks of its plan, or 0 if it is unknown.
     """
 
     spec: PlanSpec
@@ -78,10 +78,10 @@ class Candidate:
 def resolve(spec: PlanSpec) -> PlanSpec:
     """Return `spec` with ``auto`` replaced by the cheapest decomposition.
 
-    Over a topology the cheapest candidates are simulated, where their plans are small.
-    What the spec says of passes stays; where it says nothing, segments and
-    windows come with the decomposition, and with designs of alltoall what they
-    need of passes and transport. Equal costs go to the simpler.
+    Over a topology, the cheapest candidates with small plans are simulated. The spec's passes
+    are kept. If it has none, segments or slices with limits of requests are added, and a design
+    of alltoall adds its passes and transport. Of candidates with equal costs, the simpler one is
+    taken.
 
     Raises
     ------
@@ -102,10 +102,10 @@ def resolve(spec: PlanSpec) -> PlanSpec:
 
 @lru_cache(maxsize=64)
 def _best_simulated(spec: PlanSpec) -> PlanSpec:
-    """Return the candidate with the least makespan of those that closed forms find cheapest.
+    """Return the candidate with the least makespan among those with the cheapest closed forms.
 
-    These know how busy links are, but not when. Where no candidate's plan is small, they alone
-    decide.
+    Closed forms know how busy each link is, but not when. If no candidate has a small plan, they
+    alone decide.
     """
     from collplan.executors.cost.simulator import simulate
     from collplan.planner.compiler import compile_plan
@@ -128,7 +128,8 @@ def _best_simulated(spec: PlanSpec) -> PlanSpec:
 def candidates(spec: PlanSpec) -> tuple[Candidate, ...]:
     """Return all candidates for a spec's collective on its machine, cheapest first.
 
-    Where all are refused, as by what a pass needs, the flat one is left to say why.
+    If all are refused, for example because of a pass, the flat one is returned, whose compilation
+    tells the reason.
     """
     if _has_designs(spec):
         found = [*_alltoall_designs(spec), *_through_leaders(spec, cut_alltoalls(spec))]
@@ -142,7 +143,7 @@ def candidates(spec: PlanSpec) -> tuple[Candidate, ...]:
 def _through_leaders(
     spec: PlanSpec, forms: Iterable[tuple[Decomposition, Algorithms]]
 ) -> Iterator[Candidate]:
-    """Yield decompositions with algorithms, whole and in segments."""
+    """Yield decompositions with algorithms, with whole messages and cut in pieces."""
     machine, network = spec.machine, spec.machine.network
     structures = estimates.Structures()
     for plain in _plain_and_mapped(spec, forms):
@@ -183,7 +184,7 @@ def _in_pieces(plain: PlanSpec, cut: int | Slices, *, are_eager: bool) -> PlanSp
 def _plain_and_mapped(
     spec: PlanSpec, forms: Iterable[tuple[Decomposition, Algorithms]]
 ) -> Iterator[PlanSpec]:
-    """Yield decompositions with algorithms; in a topology also with ranks mapped to it."""
+    """Yield decompositions with algorithms; over a topology, also with ranks mapped to it."""
     for decomposition, algorithms in forms:
         plain = spec.replace(decomposition=decomposition, algorithms=algorithms)
         yield plain
@@ -192,7 +193,7 @@ def _plain_and_mapped(
 
 
 def _has_designs(spec: PlanSpec) -> bool:
-    """Return whether a spec's collective is one that designs of alltoall compute."""
+    """Return whether the designs of alltoall can compute a spec's collective."""
     collective, n_ranks = spec.collective, spec.machine.n_ranks
     if not collective.is_pairwise or n_ranks == 1 or collective.count == 0:
         return False
@@ -200,13 +201,12 @@ def _has_designs(spec: PlanSpec) -> bool:
 
 
 def _alltoall_designs(spec: PlanSpec) -> Iterator[Candidate]:
-    """Yield a spec's alltoall in every design that it leaves open, simple ones first.
+    """Yield a spec's alltoall in every design that the spec allows, simple ones first.
 
-    The spec's passes stay; where it has none, a design's come with it. Where the
-    spec says nothing of transport, a design's comes with it, too.
+    The spec's passes and transport are kept. If it has none, those of the design are taken.
     """
     seen = set()
-    # Otherwise messages leave one after another, and are not in each other's way.
+    # Otherwise messages leave one after another, without congestion.
     congestion = CONGESTION if spec.machine.network.turn_bytes else 1.0
     for form in _simple_first(spec):
         chosen = form.of(spec)
@@ -224,7 +224,7 @@ def _alltoall_designs(spec: PlanSpec) -> Iterator[Candidate]:
 
 
 def _simple_first(spec: PlanSpec) -> list[Form]:
-    """Return the designs to try: of flat ones by messages at once the safer one for its size."""
+    """Return the designs to try, without `scatter_destination` or `pairwise`, depending on size."""
     is_long = spec.collective.count * spec.collective.itemsize * spec.machine.n_ranks >= LONG_BYTES
     left_out = "scatter_destination" if is_long else "pairwise"
     forms = [form for form in alltoall_forms(spec) if form.name != left_out]
@@ -232,21 +232,21 @@ def _simple_first(spec: PlanSpec) -> list[Form]:
     if spec.transport != MESSAGES and roles is not None and "node" not in roles:
         forms = [form for form in forms if form.method.transport != SHARED]
     if spec.transport == MESSAGES and any(form.method.transport == SHARED for form in forms):
-        # Through memory the same messages cost fewer copies, and less to estimate.
+        # Through shared memory, the same messages need fewer copies and a shorter estimate.
         forms = [form for form in forms if form.method.decomposition.form != "collect"]
     # Bruck's is the least simple of the flat ones.
     return sorted(forms, key=lambda form: form.name == "bruck")
 
 
 def _design_ns(spec: PlanSpec) -> float:
-    """Return about how long a design of alltoall takes, and at least what links are busy for."""
+    """Return the approximate time of a design of alltoall, not below that of its busiest link."""
     if spec.machine.network.topology is None:
         return _design_on_lanes_ns(spec)
     return max(_design_on_lanes_ns(spec), 1e9 * estimates.estimate(spec)[0].bound_s)
 
 
 def _design_on_lanes_ns(spec: PlanSpec) -> float:
-    """Return about how long a design of alltoall takes, if messages share nothing but lanes."""
+    """Return the approximate time of a design of alltoall whose messages share only lanes."""
     machine, collective, choice = spec.machine, spec.collective, spec.algorithms
     blueprint, passes = run_blueprint_passes(draft(spec), spec.passes)
     _require_roles(spec, program_of(blueprint).roles)
@@ -270,7 +270,7 @@ def _design_on_lanes_ns(spec: PlanSpec) -> float:
 
 
 def _require_roles(spec: PlanSpec, roles: Sequence[str]) -> None:
-    """Raise `AlgorithmError` where a spec's transport is of a role that is not there."""
+    """Raise `AlgorithmError` if a spec's transport names a role that does not exist."""
     for role in spec.transport.shared_roles or ():
         if not any(is_inside(name, role) for name in roles):
             raise AlgorithmError(f"transport.{role}: {spec.decomposition} has no such role")

@@ -1,4 +1,4 @@
-"""Ways to compute a collective on a machine: decompositions, algorithms, segment sizes."""
+"""Candidates for a collective on a machine: decompositions, algorithms, segment sizes."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ SHARED: Final = Transport(name="shared")
 
 @dataclass(frozen=True)
 class Form:
-    """A method under the name that tables give it, whatever the size.
+    """A method with its name in tables, for any size.
 
     Parameters
     ----------
     name : str
         Its name in tables.
     method : Method
-        Where its transport is messages, a spec's own transport replaces it, unless it is native.
+        If its transport is messages, the spec's own transport replaces it, unless it is native.
     has_segments : bool
         Whether segments may make it faster.
     """
@@ -126,7 +126,7 @@ def segmented(max_bytes: int) -> tuple[PassChoice, ...]:
 
 
 def likely_forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
-    """Yield decompositions and algorithms worth trying first, simple ones first."""
+    """Yield the decompositions and algorithms that `auto` tries, simple ones first."""
     machine, kind = spec.machine, spec.collective.planned_kind
     yield Decomposition(name="flat"), AUTO
     if kind not in guideline.FORMS or machine.n_ranks == 1:
@@ -152,9 +152,9 @@ def likely_forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
 
 
 def _may_transpose(shape: dict[str, Any]) -> bool:
-    """Return whether all ranks of a place are leaders, or shares are balanced among its lanes.
+    """Return whether all ranks of a node are leaders, or their shares are balanced among lanes.
 
-    By the estimate, transposed scans were never faster with fewer leaders.
+    In estimates, transposed scans were never faster with fewer leaders.
     """
     return shape["name"] == "full_lane" or "shares" in shape
 
@@ -165,10 +165,10 @@ def _hops(component: Component) -> bool:
 
 
 def cut_alltoalls(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
-    """Yield forms of an alltoall whose messages segments can cut, unlike those of its designs.
+    """Yield forms of an alltoall whose messages can be cut into segments, unlike its designs.
 
-    Leaders are on all lanes, and carry what these can. Where all can carry the same, segments
-    pay if messages take turns on a lane, and are not too many.
+    Leaders are on all lanes, and their shares are in proportion to the rates of lanes. If all
+    rates are equal, segments pay only if messages take turns on a lane and are not too many.
     """
     machine, collective = spec.machine, spec.collective
     shapes, kind = balanced_shapes(spec), collective.planned_kind
@@ -183,7 +183,7 @@ def cut_alltoalls(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
 def _likely_algorithms(
     spec: PlanSpec, chosen: Decomposition
 ) -> Iterator[tuple[Decomposition, Algorithms]]:
-    """Yield a decomposition with the planner's algorithms, and with those that pipeline."""
+    """Yield a decomposition with the planner's algorithms, and with pipelining ones."""
     by_role = AlgorithmsByRole.model_validate(
         {
             f"{role}/{kind}": registry.pipelining(kind, where)
@@ -205,12 +205,11 @@ def _likely_algorithms(
 def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
     """Return all forms of a spec's collective on its machine, simple ones first.
 
-    Flat algorithms; through leaders (one, several, or all ranks of a node)
-    with the planner's algorithms, with those that pipeline, and, in the main of
-    these, with each algorithm inside nodes or across them; meshes of two and three dimensions;
-    designs of alltoall through shared memory; compositions of other
-    collectives. A form may be refused all the same, by
-    what its algorithms or this order of ranks do not allow.
+    These are flat algorithms; decompositions through leaders (one, several, or all ranks of a
+    node) with the planner's algorithms and with pipelining ones, and the main decompositions with
+    each algorithm inside nodes or across them; meshes of two and three dimensions; designs of
+    alltoall through shared memory; and compositions of other collectives. A form may still be
+    refused because of its algorithms or the order of ranks.
     """
     kind = spec.collective.planned_kind
     forms = [
@@ -223,7 +222,7 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
         return (*forms, *mapped_forms(spec, forms))
     machine = spec.machine
     for chosen in through_leaders(spec):
-        # The others differ from these in degree: there the planner's algorithms will do.
+        # Variants of the main decompositions are only tried with the planner's algorithms.
         by_domain = chosen.by == "numa" and machine.nodes > 1
         is_main = chosen.leaders is None and chosen.shares == "equal"
         is_thorough = is_main and not by_domain
@@ -242,9 +241,9 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
 
 
 def mapped_forms(spec: PlanSpec, forms: Sequence[Form]) -> list[Form]:
-    """Return the simple ones of the forms with ranks mapped to the network's topology, if any.
+    """Return the simple forms with ranks mapped to the network's topology, if there is one.
 
-    Simple are flat ones, and those through the leaders of nodes with the planner's algorithms.
+    Simple forms are flat ones, and those through leaders with the planner's algorithms.
     """
     if spec.machine.network.topology is None:
         return []
@@ -263,9 +262,9 @@ def _is_plain(form: Form) -> bool:
 
 
 def shared_forms(spec: PlanSpec, forms: Sequence[Form]) -> list[Form]:
-    """Return the same forms through the memory that ranks of a node share, where some do.
+    """Return the same forms through shared memory, if several ranks share a node.
 
-    None where the spec itself says how they pass each other data.
+    There are none if the spec itself names a transport.
     """
     if spec.transport != MESSAGES or not spec.collective.has_data:
         return []
@@ -279,7 +278,7 @@ def shared_forms(spec: PlanSpec, forms: Sequence[Form]) -> list[Form]:
 
 
 def own_form(spec: PlanSpec) -> Form | None:
-    """Return the form a spec names itself; None where it leaves all to the planner."""
+    """Return the form that a spec names; None if it leaves everything to the planner."""
     chosen, algorithms, passes = spec.decomposition, spec.algorithms, spec.passes
     if chosen.name == "flat" and algorithms == AUTO and not passes:
         return None
@@ -293,10 +292,10 @@ def own_form(spec: PlanSpec) -> Form | None:
 
 
 def require_known_algorithms(spec: PlanSpec) -> None:
-    """Raise `AlgorithmError` where a spec names an algorithm that no collective has.
+    """Raise `AlgorithmError` if a spec names an algorithm that no collective has.
 
-    Candidates that cannot serve are told of beside the others; one whose name is misspelled
-    would be forgotten.
+    Other candidates that cannot be compiled are listed with the reason. A misspelled name is an
+    error of the user, which a list would hide.
     """
     kind = spec.collective.planned_kind
     known = {one.name for each in registry.kinds() for one in registry.of(each)}
@@ -306,7 +305,7 @@ def require_known_algorithms(spec: PlanSpec) -> None:
 
 
 def name_of(chosen: Decomposition) -> str:
-    """Return a decomposition's name in tables, in words.
+    """Return a decomposition's name in tables.
 
     Examples
     --------
@@ -329,7 +328,7 @@ def _nested(chosen: Decomposition) -> list[tuple[str, Decomposition]]:
 
 
 def components_of(spec: PlanSpec, chosen: Decomposition) -> list[Component]:
-    """Return a component of every role and kind of a decomposition; none where it is refused."""
+    """Return a component of every role and kind of a decomposition; none if it is refused."""
     known = known_draft(spec.replace(decomposition=chosen, algorithms=AUTO))
     if known is None:
         spec, chosen = _on_few_nodes(spec, chosen)
@@ -346,9 +345,9 @@ def components_of(spec: PlanSpec, chosen: Decomposition) -> list[Component]:
 
 
 def _on_few_nodes(spec: PlanSpec, chosen: Decomposition) -> tuple[PlanSpec, Decomposition]:
-    """Return an alltoall and a decomposition of the same roles and kinds with fewer pairs of ranks.
+    """Return an alltoall and a decomposition with the same roles and kinds on fewer ranks.
 
-    Others, and machines with nodes or orders of their own, are returned as they are.
+    Other collectives, and machines whose nodes or rank order are listed, are returned unchanged.
     """
     machine = spec.machine
     is_regular = isinstance(machine.ranks_per_node, int) and isinstance(machine.rank_order, str)
@@ -383,7 +382,7 @@ def with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool)
 
 
 def _pipelining(components: Sequence[Component]) -> AlgorithmsByRole:
-    """Return the algorithms of components whose segments follow each other closely."""
+    """Return the algorithms of components that forward one segment while they receive the next."""
     return AlgorithmsByRole(
         roles={
             f"{c.role}/{c.kind}": AlgorithmChoice(
@@ -395,10 +394,10 @@ def _pipelining(components: Sequence[Component]) -> AlgorithmsByRole:
 
 
 def alltoall_forms(spec: PlanSpec) -> list[Form]:
-    """Return the designs of alltoall that its machine has a use for, flat ones first.
+    """Return the useful designs of alltoall on a machine, flat ones first.
 
-    Beside those of all ranks or of one per node, the same with other numbers of leaders.
-    One node has no leaders: there its memory takes the place of messages.
+    All ranks or one rank per node are leaders, or other numbers of ranks. On a single node there
+    are no leaders, and shared memory replaces messages.
     """
     machine = spec.machine
     made = {name: design.of(spec).method for name, design in DESIGNS.items()}
@@ -420,12 +419,12 @@ def alltoall_forms(spec: PlanSpec) -> list[Form]:
 
 
 def _designs(spec: PlanSpec) -> list[Form]:
-    """Return the designs of alltoall through memory that nodes share."""
+    """Return the designs of alltoall through the shared memory of nodes."""
     if not spec.collective.is_pairwise:
         return []
     return [form for form in alltoall_forms(spec) if form.method.transport == SHARED]
 
 
 def _is_across(component: Component) -> bool:
-    """Return whether a component runs along lanes or columns, across what rows hold."""
+    """Return whether a component runs along lanes or columns."""
     return component.role.rpartition(".")[2] in ("lane", "column")

@@ -1,4 +1,4 @@
-"""Estimates of a candidate before it is compiled: its time, a lower bound, its tasks."""
+"""Estimates of a candidate before it is compiled: time, lower bound, number of tasks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from collplan.select.cuts import Cut, Slices, own_segment, whole_elements, witho
 from collplan.specs import Link, Machine, PassChoice, PlanSpec
 
 SLACK: Final = 1 - 1e-9
-"""Sums of the same floats in another order may differ in their last digits."""
+"""Factor for lower bounds, as sums of floats in another order may differ in their last digits."""
 
 MOST_ON_LINKS: Final = 1024
 """Number of ranks up to which an estimate counts what the links of a topology carry. On more,
@@ -56,18 +56,17 @@ class Estimate:
     cut : int, Slices or None
         Greatest segment in bytes, or slices of the vector; None for whole messages.
     price_s : float
-        About how long it takes, in seconds.
+        Approximate time in seconds.
     bound_s : float
-        What its simulation cannot be below, in seconds: the time its messages
-        and steps keep the busiest lane, port, core, processor or memory.
+        Lower bound of the makespan in seconds: the time for which messages and steps hold the
+        busiest lane, port, core, processor or memory.
     n_tasks : int
-        About how many tasks it has.
+        Approximate number of tasks.
     effort : int
-        How many tasks a plan has that takes as long to compile: more than `n_tasks`
-        where what ranks pass each other falls into small parts, fewer where the plan of
-        a large machine can be folded.
+        Time to compile the plan, as a number of tasks. It is more than `n_tasks` if messages
+        consist of many pieces of memory, and less if the plan of a large machine can be folded.
     identity : str
-        Equal for plans that are equal, at one size.
+        A name that is the same for equal plans at one size.
     """
 
     cut: Cut
@@ -79,13 +78,13 @@ class Estimate:
 
     @property
     def segment(self) -> int | None:
-        """Return the greatest segment in bytes, None where messages are not cut into any."""
+        """Return the size of the greatest segment in bytes; None if messages are not cut."""
         return self.cut if isinstance(self.cut, int) else None
 
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """Messages and steps of a program; at other counts only their numbers of bytes differ.
+    """Messages and steps of a program, which differ only in their sizes at other counts.
 
     Parameters
     ----------
@@ -93,9 +92,9 @@ class Structure:
     count : int
         The collective's count for which the tables were made.
     least : int
-        Elements of the smallest piece of memory that a message or step accesses.
+        Number of elements of the smallest piece of memory that a message or step accesses.
     costs : dict of bytes to Costs
-        The key is the mask of the phases whose ranks share memory.
+        Costs by the mask of the phases in which ranks share memory.
     """
 
     tables: Tables
@@ -112,7 +111,7 @@ class Structure:
         return cls(tables, count, least)
 
     def serves(self, count: int) -> bool:
-        """Return whether the structure holds at another count, where no piece may be empty."""
+        """Return whether the structure is valid at another count, where no piece may be empty."""
         return count == self.count or self.least * count >= self.count > 0
 
     def costs_at(
@@ -137,16 +136,16 @@ class Structure:
 
 
 class Structures:
-    """Recent structures of one collective on one machine; programs that do the same share one."""
+    """Recent structures of one collective on one machine, shared by programs that do the same."""
 
     def __init__(self) -> None:
         self.kept: dict[str, Structure] = {}
         self._alike: tuple[tuple[str, int | None], int] = ("", None), 0
 
     def n_copies(self, program: Program, ranks: tuple[int, ...] | None) -> int:
-        """Return how many nodes one stands for.
+        """Return the number of nodes that one node represents.
 
-        It is remembered from one transport to the next, and to the next count if both are even.
+        It is remembered for other transports, and for other counts if both counts are even.
         """
         spec = program.blueprint.spec
         key = _work_of(spec, program), None if _is_even(program) else spec.collective.count
@@ -157,7 +156,7 @@ class Structures:
     def find(
         self, program: Program, ranks: tuple[int, ...] | None, passes: Sequence[PassChoice]
     ) -> Structure:
-        """Return the structure of a program: one that is kept, or a new one."""
+        """Return the structure of a program, which is made if none is kept."""
         spec = program.blueprint.spec
         collective = spec.collective
         key, count = _work_of(spec, program), collective.count
@@ -188,22 +187,23 @@ def estimate(
     Parameters
     ----------
     spec : PlanSpec
-        With its decomposition named. Slices and passes of plans are estimated as they are, only.
+        Spec with a named decomposition. If it has passes that cut messages or act on plans, only
+        the plan with these passes is estimated.
     segments : sequence of int
-        Sizes of segments, or of the longest messages of slices, in bytes, if they cut anything.
+        Sizes in bytes of segments, or of the longest messages of slices, to estimate in addition.
     max_tasks : int, optional
-        Give up on price and bound, which then are 0, where there are, or must be, more tasks.
+        Number of tasks above which price and bound are 0, because they are not computed.
     structures : Structures, optional
-        Those of the same collective at other counts; descending counts find the most there.
+        Structures of the same collective at other counts. Most are reused if counts descend.
     may_fold : bool
-        Whether the effort is that of compiling the plan folded, where it can be.
+        Whether the effort is that of a folded plan, if the plan can be folded.
     are_sliced : bool
-        Whether vectors are cut into slices instead of messages into segments.
+        Whether the vector is cut into slices instead of messages into segments.
 
     Returns
     -------
     tuple of Estimate
-        The first is of whole messages.
+        Estimates, of which the first is for whole messages.
 
     Raises
     ------
@@ -236,7 +236,7 @@ def estimate(
 
 
 def _cuts(segments: Sequence[int], costs: Costs, spec: PlanSpec, *, are_sliced: bool) -> list[Cut]:
-    """Return how to cut messages into segments of some sizes, or vectors such that they are."""
+    """Return the cuts whose messages have at most the given sizes in bytes."""
     sizes = [size for size in segments if size < costs.longest]
     if not are_sliced:
         return [None, *sizes]
@@ -246,9 +246,9 @@ def _cuts(segments: Sequence[int], costs: Costs, spec: PlanSpec, *, are_sliced: 
 
 
 def _sure_part(wanted: PlanSpec, spec: PlanSpec) -> float:
-    """Return the part of the bound of a spec with an even count that holds for the one wanted.
+    """Return the factor by which the bound at an even count also bounds the wanted spec.
 
-    Where lanes have no order, none does: a host may have more links than lanes.
+    It is 0 if contention is fluid, as a host may have more links than lanes.
     """
     if spec.machine.network.contention == "fluid":
         return 0.0
@@ -258,26 +258,26 @@ def _sure_part(wanted: PlanSpec, spec: PlanSpec) -> float:
 def _program_of(
     spec: PlanSpec, ranks: tuple[int, ...] | None
 ) -> tuple[Program, Sequence[PassChoice]]:
-    """Return the program of a spec for some ranks, and the passes that its plan still takes."""
+    """Return the program of a spec for some ranks, and the passes that act on its plan."""
     blueprint, remaining = run_blueprint_passes(_draft(spec, ranks), spec.passes)
     return program_of(blueprint), remaining
 
 
 def _price_ns(costs: Costs, least_costs: Costs, cut: Cut, rough_ns: Floats) -> tuple[float, float]:
-    """Return the price of messages that are cut and of rough parts, and a lower bound."""
+    """Return the price of cut messages and of roughly estimated parts, and a lower bound, in ns."""
     busiest_ns = least_costs.busiest_ns(cut)
     bound_ns = max(float(rough_ns[:, 0].max()), busiest_ns)
     price_ns = float(rough_ns[:, 1].sum()) + costs.estimate_ns(cut, busiest_ns)
     if costs.machine.network.contention == "fluid":
-        # Lanes without order limit nothing where links are several.
+        # If there are several links, lanes do not limit fluid flows.
         return max(bound_ns, price_ns), 0.0
     return max(bound_ns, price_ns), bound_ns
 
 
 def _draft(spec: PlanSpec, ranks: tuple[int, ...] | None) -> Blueprint:
-    """Return a spec's blueprint, or as much of it as the programs of some ranks need.
+    """Return a spec's blueprint, or the part of it that the programs of some ranks need.
 
-    Components depend on neither algorithms, passes nor transport: candidates share them.
+    Candidates share components, which do not depend on algorithms, passes or transport.
     """
     if exchange_of(spec, spec.decomposition) is not None:
         return draft(spec)
@@ -305,17 +305,17 @@ def forget_drafts() -> None:
 
 
 def _drafted(spec: PlanSpec) -> PlanSpec:
-    """Return what a blueprint depends on."""
+    """Return the part of a spec on which its blueprint depends."""
     return PlanSpec(
         machine=spec.machine, collective=spec.collective, decomposition=spec.decomposition
     )
 
 
 def with_even_count(spec: PlanSpec) -> PlanSpec:
-    """Return the spec of a large machine with the nearest count that its ranks share evenly.
+    """Return a spec of a large machine with the nearest count that its ranks share evenly.
 
-    With such a count its plan may fold, and messages at all such counts differ in their bytes
-    only. Where the change would be larger than `EVEN`, the spec stays as it is.
+    Only with such a count can its plan be folded. Messages at two such counts differ only in
+    their sizes. If the relative change would exceed `EVEN`, the spec is returned unchanged.
     """
     collective, machine = spec.collective, spec.machine
     is_alike = not machine.network.joins_nodes
@@ -327,7 +327,7 @@ def with_even_count(spec: PlanSpec) -> PlanSpec:
 
 
 def _sample(spec: PlanSpec) -> tuple[int, ...] | None:
-    """Return the ranks of some nodes that stand for all of a large machine, None for all."""
+    """Return the ranks of a few nodes that represent a large machine; None for all ranks."""
     machine = spec.machine
     few = FEW_RANKS if machine.network.topology is None else MOST_ON_LINKS
     if machine.n_ranks <= few or machine.nodes == 1:
@@ -353,9 +353,9 @@ def _is_even(program: Program) -> bool:
 
 
 def _n_copies(program: Program, ranks: tuple[int, ...] | None) -> int:
-    """Return how many nodes one node's tasks stand for, if the plan of a large machine folds.
+    """Return the number of nodes that one node represents, if the plan of a large machine folds.
 
-    In segments it does not: nodes pass them on in orders of their own.
+    Plans in segments do not fold, because the order of segments differs between nodes.
     """
     machine = program.blueprint.spec.machine
     if ranks is None or machine.network.joins_nodes:
@@ -382,7 +382,7 @@ def _shared_phases(spec: PlanSpec, program: Program) -> Bools:
 
 
 def _rough(parts: Sequence[Stated], spec: PlanSpec, ranks: Sequence[int]) -> tuple[int, Floats]:
-    """Return the tasks of large parts, and per part what it takes at least, and about."""
+    """Return the number of tasks of large parts, and the least and the approximate time of each."""
     if not parts:
         return 0, np.zeros((1, 2))
     n_messages = sum(part.least_messages_of(ranks) for part in parts)
@@ -391,11 +391,11 @@ def _rough(parts: Sequence[Stated], spec: PlanSpec, ranks: Sequence[int]) -> tup
 
 
 def _rough_ns(part: Stated, spec: PlanSpec) -> tuple[float, float]:
-    """Return what an algorithm of p² messages takes at least, and about, from its numbers alone.
+    """Return the least and the approximate time in ns of an algorithm of p² messages.
 
-    Its ranks send and receive p - 1 messages each on the cheapest link there is, or one
-    message goes on over p - 1 ranks, from neighbor to neighbor. What ranks read in shared
-    memory is copied there or from there; a bound cannot count that.
+    Each rank sends and receives p - 1 messages on the cheapest link, or each message is forwarded
+    by p - 1 ranks from neighbor to neighbor. Copies to or from shared memory are counted in the
+    approximate time only.
     """
     component, machine, network = part.component, spec.machine, spec.machine.network
     times = part.algorithm.per_pair
@@ -413,7 +413,7 @@ def _rough_ns(part: Stated, spec: PlanSpec) -> tuple[float, float]:
     block = float(totals.mean()) * spec.collective.itemsize
     n_chunks = size
     if not component.traits.has_blocks:
-        # One vector is cut into a chunk per rank, at least an element each.
+        # The vector is cut into one chunk per rank, each of at least one element.
         n_chunks = min(size, int(totals.max()))
         block /= size
     n_messages, n_bytes = times * (size - 1), max(1.0, times) * (size - 1) * block
@@ -423,7 +423,7 @@ def _rough_ns(part: Stated, spec: PlanSpec) -> tuple[float, float]:
     if component.traits.has_op:
         reduces = (size - 1) * block * network.reduce_ns_per_byte * 0.99
     if part.algorithm.forwards:
-        # What goes on over all ranks is reduced by one after another, too.
+        # One rank after another also reduces the forwarded data.
         nodes = _node_of(component.groups[int(component.groups.sizes.argmax())], machine)
         crosses = np.diff(nodes) != 0
         n_crossed = times * int(np.count_nonzero(crosses))
@@ -451,7 +451,7 @@ def _node_of(ranks: Ints, machine: Machine) -> Ints:
 
 
 def _most_crossing(groups: Groups, machine: Machine) -> int:
-    """Return how many ordered pairs of group members lead out of a node at most."""
+    """Return the largest number of ordered pairs of group members that lead out of a node."""
     group = np.repeat(np.arange(len(groups)), groups.sizes)
     key = csr.joint_key(group, _node_of(groups.ranks, machine), machine.nodes)
     pairs, n_members = np.unique(key, return_counts=True)
@@ -461,7 +461,7 @@ def _most_crossing(groups: Groups, machine: Machine) -> int:
 
 
 def _ns_per_byte(link: Link) -> float:
-    """Return how long a byte keeps its sender busy at least."""
+    """Return the least time for which a byte keeps its sender busy, in ns."""
     return max(link.O_ns_per_byte, 0.0 if link.offload else link.G_ns_per_byte)
 
 
@@ -470,7 +470,7 @@ def _identity(spec: PlanSpec, program: Program) -> str:
 
 
 def _work_of(spec: PlanSpec, program: Program) -> str:
-    """Return what a program does, however its messages are transported."""
+    """Return a text that identifies a program's work, except for its transport."""
     chosen = [f"{part.phase()}{sorted(part.options.items()) or ''}" for part in program.parts]
     passes = [str(choice) for choice in spec.passes]
     return " ".join([str(spec.decomposition), *chosen, *passes])
