@@ -28,11 +28,11 @@ class Crossover:
     Parameters
     ----------
     before, after : str
-        The better of these two at the lower size, and at the higher.
+        The better candidate at the lower size, and the better one at the higher size.
     low_bytes, high_bytes : int
-        Sizes at which both were simulated, or the nearest that were asked for.
+        Sizes at which both were simulated, or else neighboring sizes of the comparison.
     is_bisected : bool
-        Whether sizes between those asked for were simulated.
+        Whether sizes between those of the comparison were simulated.
     """
 
     before: str
@@ -47,8 +47,8 @@ def choose_best(
 ) -> dict[int, str]:
     """Return the best candidate of every size.
 
-    Of equals (a choice of the planner's and the same by name) the one that is
-    best at most of the next sizes, too; then the first in `names`.
+    Of equal candidates (such as a choice of the planner and the same algorithm by name), the one
+    that remains the best for most of the next sizes is taken, then the first in `names`.
 
     Examples
     --------
@@ -85,15 +85,14 @@ def find_crossovers(
     times: Mapping[tuple[str, int], float],
     excluded: Collection[tuple[str, int]] = (),
 ) -> list[Crossover]:
-    """Find where the best changes: by simulating the two at sizes between.
+    """Find the sizes at which the best candidate changes, by simulations at sizes between.
 
     Parameters
     ----------
     sizes : sequence of int
         All sizes that were compared, ascending.
     best : mapping of int to str
-        The best candidate by bytes. Next to a size at which none is named there is
-        no crossover.
+        The best candidate by bytes. There is no crossover next to a size without one.
     specs : mapping of str to PlanSpec
         The winners, at any size.
     simulate : callable
@@ -102,13 +101,13 @@ def find_crossovers(
         Makespans, or estimates, at the sizes that were compared. The first sizes to be
         simulated are near the one at which two are equally fast by these times.
     excluded : collection of (str, int)
-        Candidates that are too large at a size: no crossover is refined there.
+        Candidates that are too large at a size. Crossovers next to it are not refined.
 
     Returns
     -------
     list of Crossover
-        Ascending. Where a third is best between the two, the crossover is
-        theirs all the same; ask for more sizes to see it.
+        Crossovers in ascending order. A third candidate that is the best only between two sizes
+        is not found; compare more sizes to see it.
     """
     found = [
         _Bracket(best[low], best[high], low, high)
@@ -123,31 +122,38 @@ def find_crossovers(
     for one in open_ones:
         one.compare_ends(times)
     while open_ones:
-        tried = [
-            (one, size)
-            for one in open_ones
-            for size in one.between(specs[one.before].collective.itemsize)
-        ]
-        pairs = [
-            specs[name].with_count(size // specs[name].collective.itemsize)
-            for one, size in tried
-            for name in one.names
-        ]
-        made = iter(simulate(pairs))
-        narrowed = [
-            one
-            for (one, size), before_s, after_s in zip(tried, made, made, strict=True)
-            if one.narrow(size, before_s, after_s)
-        ]
-        open_ones = list(dict.fromkeys(narrowed))
+        open_ones = _narrow(open_ones, specs, simulate)
     return [Crossover(*one.names, one.low, one.high, one.is_bisected) for one in found]
+
+
+def _narrow(
+    brackets: Sequence[_Bracket], specs: Mapping[str, PlanSpec], simulate: Simulate
+) -> list[_Bracket]:
+    """Simulate sizes in all brackets, and return those in which both candidates have times."""
+    tried = [
+        (one, size)
+        for one in brackets
+        for size in one.between(specs[one.before].collective.itemsize)
+    ]
+    pairs = [
+        specs[name].with_count(size // specs[name].collective.itemsize)
+        for one, size in tried
+        for name in one.names
+    ]
+    made = iter(simulate(pairs))
+    narrowed = [
+        one
+        for (one, size), before_s, after_s in zip(tried, made, made, strict=True)
+        if one.narrow(size, before_s, after_s)
+    ]
+    return list(dict.fromkeys(narrowed))
 
 
 @dataclass(eq=False)
 class _Bracket:
-    """Two sizes: at `low` the candidate `before` is the better one, at `high` it is `after`.
+    """Two sizes: at `low`, the candidate `before` is better, and at `high`, `after` is.
 
-    The gap of a size is by how many seconds `after` is slower, None where it is unknown.
+    The gap at a size is the time of `after` minus that of `before` in seconds; None if unknown.
     """
 
     before: str
@@ -164,17 +170,17 @@ class _Bracket:
         return self.before, self.after
 
     def compare_ends(self, times: Mapping[tuple[str, int], float]) -> None:
-        """Compute the gaps from the times that are known at both sizes."""
+        """Compute the gaps at both sizes from known times."""
         self.low_gap, self.high_gap = (
             _gap(times.get((self.before, size)), times.get((self.after, size)))
             for size in (self.low, self.high)
         )
 
     def between(self, itemsize: int) -> list[int]:
-        """Return the next sizes to simulate, in whole elements; none where the two are close.
+        """Return the next sizes to simulate, in whole elements; none if both ends are close.
 
-        Times grow about linearly with the size. Where the lines cross, one size below and one
-        above come first: if they enclose the crossover, it is found.
+        Times grow about linearly with the size. The first two sizes are just below and just above
+        the crossing of both lines. If they enclose the crossover, it is found.
         """
         low, high = self.low // itemsize, self.high // itemsize
         if high <= CLOSE * low or high - low < 2:
@@ -191,7 +197,7 @@ class _Bracket:
         return [max(low + 1, min(high - 1, middle)) * itemsize]
 
     def narrow(self, size: int, before_s: float | None, after_s: float | None) -> bool:
-        """Move the end at which the same candidate wins; return whether both have times."""
+        """Move the end at which the same candidate wins, and return whether both have times."""
         gap = _gap(before_s, after_s)
         if gap is None:
             return False
