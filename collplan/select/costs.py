@@ -1,4 +1,4 @@
-"""Costs of messages and local steps: how long they keep cores, lanes, ports and memory."""
+"""Costs of messages and local steps: times for which they hold cores, lanes, ports and memory."""
 
 from __future__ import annotations
 
@@ -35,19 +35,20 @@ WINDOW: Final = 0.75
 class Costs:
     """Messages and local steps of a plan with their costs on a machine, in nanoseconds.
 
-    Messages inside nodes, in phases that share memory, are copies that their receivers make, or
-    reductions where they combine what comes.
+    In phases that share memory, a message inside a node is a copy by its receiver, or a reduction
+    if the receiver combines it.
 
     Parameters
     ----------
     tables : Tables
     machine : Machine
     itemsize : int
-        Bytes of an element.
+        Size of an element in bytes.
     shared_phases : ndarray of bool, shape (n_phases,)
         Phases in which ranks of a node share memory.
     ranks : tuple of int or None
-        All messages and steps of these ranks are in the tables, and some of others; None for all.
+        Ranks whose messages and steps are all in the tables; other ranks may lack some. None if
+        the tables are complete.
     """
 
     tables: Tables
@@ -80,9 +81,9 @@ class Costs:
         self.loads = self._link_loads(node, lane)
         links[0] += 0.0 if self.loads is None else self.loads.latency_ns
         self.latency, self.overhead, self.gap, self.per_byte, self.core_per_byte, offload = links
-        # A copy is read by its receiver in memory that it shares with the sender.
+        # The receiver reads a copy in memory that it shares with the sender.
         self.is_copy = ~self.crosses & self.shared_phases[self.phase]
-        # Without offload G keeps the receiver's core.
+        # Without offload, G holds the receiver's core.
         self.keeps_receiver = (offload == 0) & ~self.is_copy
         self.wire = Wire(
             network,
@@ -117,14 +118,14 @@ class Costs:
         self.held: dict[Cut, list[Floats]] = {}
 
     def _link_loads(self, node: Ints, lane: Ints) -> LinkLoads | None:
-        """Return what links of a topology carry; None without one, or of some ranks' messages."""
+        """Return the loads of a topology's links; None without one, or for a sample of ranks."""
         fabric = fabric_of(self.machine) if self.ranks is None else None
         if fabric is None:
             return None
         return LinkLoads.of(fabric, node[self.source], node[self.dest], lane)
 
     def scaled(self, factor: float) -> Costs:
-        """Return the costs of the same messages and steps with `factor` times the bytes."""
+        """Return the costs of the same messages and steps of `factor` times the size."""
         costs = copy(self)
         costs.held = {}
         for name in ("n_bytes", "combined_bytes", "copied_bytes", "step_bytes"):
@@ -132,7 +133,7 @@ class Costs:
         return costs
 
     def n_tasks(self, cut: Cut) -> int:
-        """Estimate the number of tasks of the whole plan, whose messages are cut."""
+        """Estimate the number of tasks of the plan of all ranks with cut messages."""
         of_segment, of_piece, share = self._tasks_there
         n = (pieces(self.n_bytes, cut) * of_segment).sum()
         n += (pieces(self.step_bytes, cut) * of_piece).sum()
@@ -146,26 +147,26 @@ class Costs:
         """
         ranks = np.arange(self.machine.n_ranks)
         there = np.ones(len(ranks), np.bool_) if self.ranks is None else np.isin(ranks, self.ranks)
-        # A send, a receive, and a reduction where what comes is combined.
+        # A message is a send, a receive, and a reduction if the receiver combines it.
         n_received = 1 * ~self.is_copy + (self.is_copy | (self.combined_bytes > 0))
         of_segment = ~self.is_copy * there[self.source] + n_received * there[self.dest]
         return of_segment, 1 * there[self.step_rank], float(there.mean())
 
     @property
     def longest(self) -> float:
-        """Return the bytes of the longest message."""
+        """Return the size of the longest message in bytes."""
         return float(self.n_bytes.max(initial=0))
 
     @property
     def longest_crossing(self) -> float:
-        """Return the bytes of the longest message between nodes."""
+        """Return the size of the longest message between nodes in bytes."""
         return float(self.n_bytes[self.crosses].max(initial=0))
 
     @cached_property
     def effort_of_parts(self) -> int:
-        """About how much the pieces of memory add to the effort of compiling, in tasks.
+        """Approximate effort that pieces of memory add to compiling, as a number of tasks.
 
-        A message or step of several pieces takes an effort for each but the first.
+        Every piece of a message or step but the first one adds to the effort.
         """
         n_ranks, ranks = self.machine.n_ranks, self.ranks or range(self.machine.n_ranks)
         there, steps = np.isin(self.dest, ranks), np.isin(self.step_rank, ranks)
@@ -175,12 +176,12 @@ class Costs:
         return int(effort * n_ranks / len(ranks))
 
     def estimate_ns(self, cut: Cut, bound_ns: float) -> float:
-        """Estimate the time of the plan, whose messages are cut, given a lower bound.
+        """Estimate the time of the plan with cut messages, given a lower bound.
 
-        Phases follow each other. A phase takes as long as its busiest lane, core or
-        memory, and L + o per round; or as long as the longest messages of its rounds,
-        one after another, with the reductions that follow them. In segments or slices
-        phases overlap, one per round fills the pipeline, and each further one waits for
+        Whole messages: phases follow each other. A phase takes the time of its busiest lane, core
+        or memory plus L + o per round, or, if that is more, the time of the longest messages of
+        its rounds, one after another, with the reductions that follow them. Segments or slices:
+        phases overlap, one segment per round fills the pipeline, and each further one waits for
         `WINDOW` latencies.
         """
         longest = longest_pieces(self.n_bytes, cut)
@@ -201,7 +202,7 @@ class Costs:
             passed = np.bincount(phase_of, through, len(busy))
             return float(np.maximum(busy + waited, passed).sum())
         together_ns = NOT_HIDDEN * sum(busy) + (1 - NOT_HIDDEN) * bound_ns
-        # Nothing hides what one core or lane does in several phases.
+        # Work of one core or lane in several phases does not overlap.
         together_ns = max(together_ns, float(together))
         n_more = int(pieces(self.n_bytes, cut).max(initial=1)) - 1
         together_ns += float(through.sum())
@@ -217,7 +218,7 @@ class Costs:
 
     @cached_property
     def _through_per_byte(self) -> Floats:
-        """Nanoseconds that a byte of every message takes from end to end."""
+        """Time in ns that a byte of every message takes from end to end."""
         both: Floats = np.where(
             self.crosses,
             np.maximum(self.per_byte, self.core_per_byte),
@@ -250,20 +251,23 @@ class Costs:
         return phase_of[seen], seen
 
     def busiest_ns(self, cut: Cut) -> float:
-        """Return how long the busiest lane, link, port, core or memory is held, in any order."""
+        """Return the time in ns for which the busiest lane, link, port, core or memory is held."""
         return float(self._held_ns(cut, is_sure=True)[-1])
 
     def _held_ns(self, cut: Cut, *, is_sure: bool) -> Floats:
-        """Return how long the busiest is held in every phase, and, last, in all together.
+        """Return the time in ns for which the busiest resource is held, per phase and in all.
 
-        At least, if that is to be sure, or about. Of a message of s bytes a link of a
-        topology takes (s - 1) over its bandwidth, a lane
-        g + (s - 1)·G at either end, inside a node a port of either rank as much; a core
-        o + (s - 1)·O where it is sent and, for O the greater of O and G unless an adapter writes
-        to memory itself, where it comes; besides what copies and reductions take, less than a
-        nanosecond of each lost to rounding. Processors that cores share are held as
-        long as cores are. Of the last message a lane's g may go on when all is done,
-        beyond the receiver's o; the first bytes pass at once at either end, as bursts.
+        It is a lower bound if `is_sure`, otherwise an approximation. A message of s bytes holds
+
+        - a link of a topology for (s - 1) / bandwidth,
+        - a lane at either end, or inside a node a port of either rank, for g + (s - 1)·G,
+        - the core of the sender for o + (s - 1)·O, and
+        - the core of the receiver for as much, with max(O, G) in place of O unless the adapter
+          writes to memory itself.
+
+        Copies and reductions hold cores, too; rounding may shorten each by less than 1 ns. Shared
+        processors are held for as long as their cores. The gap g of the last message may exceed
+        the makespan, and the first bytes at either end may pass at once, as a burst.
         """
         n_segments = pieces(self.n_bytes, cut)
         moved = np.maximum(0, self.n_bytes - n_segments)
@@ -283,10 +287,10 @@ class Costs:
     def _cores_ns(
         self, n_segments: Floats, moved: Floats, n_steps: Floats, *, is_sure: bool
     ) -> list[Floats]:
-        """Return how long cores, and processors they share, are held at least, or about.
+        """Return the time in ns for which cores and shared processors are held.
 
-        What is read in shared memory costs no more for sure than the reductions that read it.
-        What only some plans pay is not sure: copies, strides, packets, and so on.
+        Costs that only some plans have are not counted in the lower bound: copies, strides,
+        packets and so on. Of reads in shared memory, it counts only those by reductions.
         """
         network = self.machine.network
         core_ns = np.where(self.is_copy, 0.0, self.core_per_byte)
@@ -316,18 +320,18 @@ class Costs:
         return [cores, cores.sum(axis=1, keepdims=True) / n_processors]
 
     def _lanes_ns(self, wire_ns: Floats) -> list[Floats]:
-        """Return how long lanes and ports are held by messages that take them for `wire_ns`."""
+        """Return the time in ns for which messages that need `wire_ns` hold lanes and ports."""
         after_ns = np.zeros((self.n_phases + 1, 1))
         np.maximum.at(after_ns[:, 0], self.phase, self.gap - self.overhead)
         after_ns[-1] = after_ns.max()
-        # The slowest lane is longest behind its bursts.
+        # The slowest lane takes the longest time for its burst.
         bursts_ns = 2 * self.wire.burst_ns * self.slowness.max()
         crossing, inside = wire_ns * self.crosses, wire_ns * ~self.crosses
         held = [lane.sums(crossing) - after_ns - bursts_ns for lane in self.lanes]
         return held + [port.sums(inside) - after_ns for port in self.ports]
 
     def _memories_ns(self) -> Floats:
-        """Return how long bytes that are copied, reduced or come keep every node's memory."""
+        """Return the time in ns for which copies, reductions and arrivals hold nodes' memory."""
         arrived = self.n_bytes * ~(self.crosses | self.is_copy) + self.combined_bytes
         moved = self.memories.sums(arrived, self.step_bytes)
         return np.asarray(moved * self.machine.network.memory_ns_per_byte)
@@ -335,13 +339,13 @@ class Costs:
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Places, such as cores, where some kinds of work are done, in phases.
+    """Places, such as cores, at which several kinds of work are done, by phase.
 
     Parameters
     ----------
     n_phases, n_places : int
     keys : tuple of ndarray of int64
-        Per kind of work, ``phase * n_places + place`` of each piece of work.
+        For each kind of work, ``phase * n_places + place`` of every item.
     """
 
     n_phases: int
@@ -350,7 +354,7 @@ class Places:
 
     @classmethod
     def of(cls, n_phases: int, *works: tuple[Ints, Ints]) -> Places:
-        """Return the places of works, given as phases and places; others are left out."""
+        """Return the places of several kinds of work, given as pairs of phases and places."""
         has_work = np.zeros(max((int(place.max(initial=0)) for _, place in works)) + 1, np.bool_)
         for _, place in works:
             has_work[place] = True
@@ -359,7 +363,7 @@ class Places:
         return cls(n_phases, n_places, tuple(phase * n_places + number[at] for phase, at in works))
 
     def sums(self, *amounts: Floats | Ints) -> Floats:
-        """Return the sums of work per phase (row) and place, and, last, those of all phases."""
+        """Return the sums of work by phase (row) and place; the last row is for all phases."""
         rows = np.zeros((self.n_phases + 1, self.n_places))
         for key, amount in zip(self.keys, amounts, strict=True):
             sums = np.bincount(key, amount, self.n_phases * self.n_places)
@@ -369,7 +373,7 @@ class Places:
 
 
 def _links(network: Network) -> Floats:
-    """Return L, o, g, G, O and whether it offloads, of links in a domain, a node and between."""
+    """Return L, o, g, G, O and offload of the links in a NUMA domain, in a node and between."""
     links = network.numa, network.node, network.network
     return np.array(
         [(k.L_ns, k.o_ns, k.g_ns, k.G_ns_per_byte, k.O_ns_per_byte, k.offload) for k in links]
@@ -377,10 +381,10 @@ def _links(network: Network) -> Floats:
 
 
 def _copied_in(tables: Tables, is_copy: Bools) -> Ints:
-    """Return how many elements senders copy to shared memory, per message.
+    """Return the number of elements that the sender of each message copies to shared memory.
 
-    Receivers cannot read the buffers of callers. What lies there is copied for the first message
-    that reads it, unless it has come out of shared memory as it is.
+    Receivers cannot read callers' buffers. Elements in them are copied for the first message that
+    reads them, unless they are unchanged copies of elements in shared memory.
     """
     messages, steps = tables.messages, tables.steps
     n_elements = np.zeros(len(is_copy), dtype=np.int64)
@@ -391,12 +395,12 @@ def _copied_in(tables: Tables, is_copy: Bools) -> Ints:
     row, place, elements = row[is_read], place[is_read], elements[is_read]
     _, arrival, arrived = _in_buffers_of_callers(messages.dest, messages.write)
     _, step, made = _in_buffers_of_callers(steps.rank, steps.write)
-    # What comes in a round is read after it.
+    # Arrivals of a round are read in later rounds.
     turns = (2 * messages.round[row], 2 * messages.round[arrival] + 1, 2 * steps.round[step] + 1)
     places = np.concatenate((place, arrived, made))
     order = np.lexsort((np.concatenate(turns), places))
     is_as_it_was = is_copy & (csr.lengths_of(messages.combine.indptr) == 0)
-    # Nothing needs a copy after a read, or where it has come out of shared memory.
+    # After a first read, or a copy out of shared memory, no further copy is needed.
     is_there = np.ones(len(places), dtype=np.bool_)
     is_there[len(row) :] = np.append(is_as_it_was[arrival], np.zeros(len(step), dtype=np.bool_))
     is_there = is_there[order]
@@ -409,7 +413,7 @@ def _copied_in(tables: Tables, is_copy: Bools) -> Ints:
 
 
 def _in_buffers_of_callers(rank: Ints, pieces: Pieces) -> tuple[Pieces, Ints, Ints]:
-    """Return the pieces in callers' buffers, one per row, with their old rows and their places."""
+    """Return the pieces in callers' buffers, one per row, with their former rows and places."""
     kept = np.flatnonzero(pieces.buffer < Buffer.SCRATCH)
     columns = (np.asarray(column)[kept] for column in pieces.columns())
     alone, row = Pieces(np.arange(len(kept) + 1), *columns), pieces.owner[kept]
@@ -418,7 +422,7 @@ def _in_buffers_of_callers(rank: Ints, pieces: Pieces) -> tuple[Pieces, Ints, In
 
 
 def _is_strided(pieces: Pieces) -> Bools:
-    """Mark the rows of more pieces than one."""
+    """Mark the rows that have several pieces."""
     n = np.diff(pieces.indptr)
     if is_constant(pieces.repeat):
         return np.asarray(n > 1)
@@ -426,7 +430,7 @@ def _is_strided(pieces: Pieces) -> Bools:
 
 
 def _n_pieces(table: MessageTable | LocalTable) -> Ints:
-    """Return how many pieces every row reads or writes, repetitions one by one."""
+    """Return the number of pieces that every row accesses; repetitions are counted one by one."""
     n = np.zeros(len(table.round), dtype=np.int64)
     for side in (table.read, table.write):
         if is_constant(side.repeat):
@@ -438,7 +442,7 @@ def _n_pieces(table: MessageTable | LocalTable) -> Ints:
 
 
 def _pairs_per_adapter(source: Ints, dest: Ints, machine: Machine) -> int:
-    """Return how many pairs of ranks talk over the busiest adapter, if adapters count them."""
+    """Return the number of pairs of ranks that use the busiest adapter, if adapters count them."""
     if machine.network.nic is None:
         return 0
     pairs = np.unique(source * machine.n_ranks + dest) // machine.n_ranks

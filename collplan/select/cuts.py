@@ -1,4 +1,4 @@
-"""Ways to cut the messages of a plan: into segments, or by slicing the vector."""
+"""Cuts of the messages of a plan, into segments or by slices of the vector."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from collplan.specs import PlanSpec, parse_bytes
 
 @dataclass(frozen=True)
 class Slices:
-    """Slices into which a vector is cut, and so each of its messages.
+    """Slices of a vector, which also cut each message.
 
     Parameters
     ----------
     number : int
     crossing_bytes : float
-        The longest message of a slice between nodes.
+        Size of the longest message of a slice between nodes, in bytes.
     """
 
     number: int
@@ -34,26 +34,26 @@ Cut = int | Slices | None
 
 
 def pieces(n_bytes: Ints | Floats, cut: Cut) -> Floats:
-    """Return into how many pieces messages or steps are cut."""
+    """Return the number of pieces of each message or step."""
     if isinstance(cut, Slices):
         return np.full(len(n_bytes), float(cut.number))
     return np.ones(len(n_bytes)) if cut is None else np.maximum(1.0, -(-n_bytes // cut))
 
 
 def longest_pieces(n_bytes: Ints | Floats, cut: Cut) -> Ints | Floats:
-    """Return the bytes of the longest piece of each message."""
+    """Return the size of the longest piece of each message in bytes."""
     if isinstance(cut, Slices):
         return n_bytes / cut.number
     return n_bytes if cut is None else np.minimum(n_bytes, cut)
 
 
 def whole_elements(cut: Cut, itemsize: int) -> Cut:
-    """Return how messages are cut if segments have whole elements, at least one."""
+    """Return a cut with segments of whole elements, of at least one."""
     return max(1, cut // itemsize) * itemsize if isinstance(cut, int) else cut
 
 
 def own_segment(spec: PlanSpec) -> int | None:
-    """Return the bytes of the segments a spec's passes cut, None where they cut none."""
+    """Return the segment size in bytes of a spec's passes; None if they do not cut messages."""
     given = [c.options.get("max_bytes") for c in spec.passes if c.name == "segment"]
     try:
         return min((parse_bytes(size) for size in given if size is not None), default=None) or None

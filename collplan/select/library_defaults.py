@@ -1,4 +1,4 @@
-"""Defaults of MPI libraries for a collective, as methods of ours, with their prices."""
+"""Default algorithms of MPI libraries for a collective, as methods of plans, with prices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from collplan.specs.request import AUTO, MESSAGES
 
 
 def case_of(spec: PlanSpec) -> Case:
-    """Return what libraries' rules ask of a spec."""
+    """Return the properties of a spec that libraries' rules use."""
     machine, collective = spec.machine, spec.collective
     traits = type(collective)
     is_even = collective.regular is None and traits.has_blocks
@@ -51,9 +51,9 @@ def _nodes(machine: Machine) -> Nodes:
 
 
 def method_of(library: str, decision: Decision, spec: PlanSpec) -> Method | None:
-    """Return the method of ours that does what a library runs; None if there is none.
+    """Return the method whose plan does the same as a library's algorithm; None if there is none.
 
-    Components of a decomposition run what the library runs for them.
+    Components of a decomposition run the library's algorithms for them.
     """
     row = decision.counterpart
     if row is None or row.none:
@@ -93,7 +93,7 @@ def _by_role(
 
 
 def _case_of_component(component: Component, whole: Case, machine: Machine) -> Case:
-    """Return what rules ask of a component: of its largest group."""
+    """Return the properties of a component that rules use, as of its largest group."""
     groups = component.groups
     n_ranks = int(groups.sizes.max(initial=1))
     node = Placement.of(machine).node[groups[int(groups.sizes.argmax())]]
@@ -101,7 +101,7 @@ def _case_of_component(component: Component, whole: Case, machine: Machine) -> C
     return Case(
         kind=component.kind,
         n_ranks=n_ranks,
-        # Of groups across nodes, ranks count as one per node, so that these are not split again.
+        # Groups across nodes count as one rank per node, so that they are not divided again.
         nodes="one" if len(set(node.tolist())) == 1 else "spread",
         n_elements=most * (n_ranks if component.traits.has_blocks else 1),
         itemsize=whole.itemsize,
@@ -114,7 +114,7 @@ def _case_of_component(component: Component, whole: Case, machine: Machine) -> C
 
 
 def estimate_defaults(specs: Sequence[PlanSpec], jobs: Jobs, into: Comparison) -> list[Entry]:
-    """Note what every library runs at every size; return an entry for each that has a plan.
+    """Note the default of every library at every size; return an entry for each with a plan.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def estimate_defaults(specs: Sequence[PlanSpec], jobs: Jobs, into: Comparison) -
         One spec with several counts.
     jobs : Jobs
     into : Comparison
-        It gets the defaults, without times.
+        Comparison that receives the defaults, without times.
     """
     questions, by_name = [], {}
     for library, spec in product(DECIDING, specs):
@@ -153,20 +153,20 @@ def estimate_defaults(specs: Sequence[PlanSpec], jobs: Jobs, into: Comparison) -
 def price_defaults(
     entries: Sequence[Entry], by_size: Mapping[int, Sequence[Entry]], jobs: Jobs, into: Comparison
 ) -> None:
-    """Price what libraries run.
+    """Price the defaults of libraries.
 
-    Plans that were simulated as candidates are not simulated again. Large ones, and those for
-    which no time is left, keep their closed form.
+    Plans that were simulated as candidates are not simulated again. Large plans, and those for
+    which no time is left, get their closed form.
 
     Parameters
     ----------
     entries : sequence of Entry
-        Of `estimate_defaults`.
+        Entries that `estimate_defaults` returned.
     by_size : mapping of int to sequence of Entry
         Candidates by bytes.
     jobs : Jobs
     into : Comparison
-        Its defaults get times.
+        Comparison whose defaults receive times.
     """
     known = {
         (size, entry.estimate.identity): into.makespans[entry.name, size]

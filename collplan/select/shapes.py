@@ -1,4 +1,4 @@
-"""Shapes of decompositions worth trying on a machine: leaders, balanced shares, meshes."""
+"""Promising shapes of decompositions on a machine: leaders, balanced shares, meshes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_LEADERS: Final = 16
 
 
 def through_leaders(spec: PlanSpec) -> Iterator[Decomposition]:
-    """Yield the decompositions through leaders worth trying, in all forms that the kind has."""
+    """Yield promising decompositions through leaders, in all forms that the collective has."""
     machine = spec.machine
     fullest = max(machine.node_to_n_ranks)
     shapes: list[dict[str, Any]] = []
@@ -39,9 +39,9 @@ def through_leaders(spec: PlanSpec) -> Iterator[Decomposition]:
 
 
 def network_shapes(machine: Machine) -> list[dict[str, Any]]:
-    """Return decompositions by the groups and switches of the network, the nodes inside in turn.
+    """Return decompositions by the network's groups and switches, also with their nodes inside.
 
-    Levels whose places are the same as those of a level above, or the nodes, are left out.
+    A level is left out if it divides the ranks like a higher level, or like nodes.
     """
     if machine.network.topology is None:
         return []
@@ -66,11 +66,11 @@ def network_shapes(machine: Machine) -> list[dict[str, Any]]:
 
 
 def leader_numbers(lanes: int, fullest: int) -> list[int]:
-    """Return numbers of leaders worth trying.
+    """Return promising numbers of leaders.
 
-    As many as lanes; powers of two, and times the lanes, that share a node out;
-    and as many as share the lanes out. Where the lanes do not share a node out, all
-    powers of two times the lanes.
+    These are the number of lanes; powers of two, and their multiples of the number of lanes, that
+    divide the ranks of a node; and divisors of the number of lanes. If the number of lanes does
+    not divide the ranks of a node, all its products with powers of two are included.
     """
     found = {lanes, fullest - fullest % lanes} if lanes > 1 else set()
     for first in (2, lanes):
@@ -83,9 +83,9 @@ def leader_numbers(lanes: int, fullest: int) -> list[int]:
 
 
 def leaders_on_all_lanes(machine: Machine) -> list[dict[str, Any]]:
-    """Return the decompositions through leaders of which as many are on every lane.
+    """Return decompositions with the same number of leaders on every lane.
 
-    On lanes of different rates, in proportion to these, too.
+    If rates of lanes differ, numbers in proportion to the rates are also included.
     """
     fullest, n_lanes = max(machine.node_to_n_ranks), machine.n_lanes
     if len(set(machine.lane_rates)) == 1:
@@ -98,22 +98,22 @@ def leaders_on_all_lanes(machine: Machine) -> list[dict[str, Any]]:
 
 
 def _lanes_of_fullest(machine: Machine) -> list[int]:
-    """Return the lanes of the ranks of the fullest node."""
+    """Return the lanes of the ranks of the node with the most ranks."""
     return [local % machine.n_lanes for local in range(max(machine.node_to_n_ranks))]
 
 
 def has_like_shares(machine: Machine, chosen: Decomposition) -> bool:
-    """Return whether all leaders of a decomposition carry the same."""
+    """Return whether all leaders of a decomposition have equal shares."""
     lanes = _lanes_of_fullest(machine)
     n_leaders = chosen.leaders or len(lanes)
     return chosen.shares == "equal" or n_leaders in like_leaders(lanes, machine.lane_rates)
 
 
 def balanced_shapes(spec: PlanSpec) -> list[dict[str, Any]]:
-    """Return decompositions in which leaders carry what their lanes can.
+    """Return decompositions whose leaders have shares in proportion to their lanes.
 
-    None where whole blocks and equal shares load all lanes of a node alike, or where an
-    alltoall has more pairs of ranks than can be cut one by one.
+    There are none if equal shares load all lanes of a node equally, or if an alltoall has too many
+    pairs of ranks to cut each block.
     """
     machine, collective = spec.machine, spec.collective
     if machine.n_lanes == 1 or (collective.is_pairwise and machine.n_ranks > MANY_RANKS):
@@ -128,7 +128,7 @@ def balanced_shapes(spec: PlanSpec) -> list[dict[str, Any]]:
 
 
 def mesh_shapes(spec: PlanSpec) -> list[tuple[int, ...]]:
-    """Return meshes along nodes, and of extents as alike as can be; then of three dimensions."""
+    """Return meshes of two dimensions, along nodes and nearly square, and of three dimensions."""
     size, fullest, nodes = (
         spec.machine.n_ranks,
         max(spec.machine.node_to_n_ranks),
@@ -146,5 +146,5 @@ def mesh_shapes(spec: PlanSpec) -> list[tuple[int, ...]]:
 
 
 def _half(n: int) -> int:
-    """Return the greatest divisor of n that is not above its root."""
+    """Return the greatest divisor of n that does not exceed its square root."""
     return next(d for d in range(isqrt(n), 0, -1) if n % d == 0)
