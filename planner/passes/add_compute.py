@@ -1,4 +1,4 @@
-"""Computation beside a collective, with which it is to overlap."""
+"""Computation that a collective shall overlap with."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Duration = Annotated[int, Field(ge=0, lt=MAX_NS), "{} is not a number of ns from
 def add_compute(plan: Plan, duration_ns: Duration = 1_000_000) -> Plan:
     """Give every rank a computation between its start and its wait.
 
-    It runs on the rank's own core, begins when all that runs inside start has
-    ended, and all that runs inside wait waits for it; these edges state intent.
-    So a simulation shows what overlaps.
+    The computation runs on the rank's own core. It begins when the tasks of stage START have
+    ended, and the tasks of stage WAIT wait for it. These edges state intent. A simulation then
+    shows how much of the collective overlaps with the computation.
 
     Parameters
     ----------
     plan : Plan
-        Of all ranks, or one rank's program that waits for no other's tasks.
+        A plan of all ranks, or the program of a rank that does not wait for tasks of others.
     duration_ns : int
-        How long it takes, at least 0.
+        Duration of the computation in ns, at least 0.
 
     Returns
     -------
@@ -57,7 +57,7 @@ def add_compute(plan: Plan, duration_ns: Duration = 1_000_000) -> Plan:
 
 
 def _ranks_of(plan: Plan) -> Ints:
-    """Return the ranks whose programs a plan holds: all, those of some nodes, or one."""
+    """Return the ranks whose programs a plan contains: all, those of some nodes, or one."""
     if plan.only_rank is not None:
         return np.array([plan.only_rank])
     peers = plan.peer[plan.op <= Op.RECV]
@@ -66,7 +66,7 @@ def _ranks_of(plan: Plan) -> Ints:
 
 
 def _insert(plan: Plan, ranks: Ints, duration_ns: int) -> Plan:
-    """Return the plan with a computation for each of some ranks, after the rows its start runs."""
+    """Return the plan with a computation for each of some ranks, after the rows of stage START."""
     starts, waits = (np.flatnonzero(plan.stage == stage) for stage in (Stage.START, Stage.WAIT))
     behind = np.zeros(plan.n_ranks, dtype=np.int64)
     behind[plan.rank[starts]] = starts + 1
@@ -89,14 +89,15 @@ def _insert(plan: Plan, ranks: Ints, duration_ns: int) -> Plan:
         "duration_ns": duration_ns,
     }
     for name in ("phase", "round"):
-        # It belongs to the round it comes after, or else the first: a rank alone sees no other.
+        # A computation belongs to the round before it, or else to the first one. So it depends
+        # only on the rank's own program.
         values[name] = np.append(0, getattr(plan, name))[before]
     columns = {name: np.insert(getattr(plan, name), before, values[name]) for name in COLUMNS}
     reads, writes = (
         replace(side, indptr=np.insert(side.indptr, before, side.indptr[before]))
         for side in (plan.reads, plan.writes)
     )
-    # The old edges, and those from start to computation and from there to wait.
+    # Old edges, those from stage START to the computation, and those from there to stage WAIT.
     first = np.concatenate((moved[plan.deps.task], moved[starts], of_rank[plan.rank[waits]]))
     second = np.concatenate((moved[plan.deps.owner()], of_rank[plan.rank[starts]], moved[waits]))
     kind = np.append(plan.deps.kind, np.full(len(starts) + len(waits), INTENT, dtype=np.int8))

@@ -1,4 +1,4 @@
-"""Plans rebuilt from changed tasks: what several passes do alike."""
+"""Plans that are rebuilt from changed tasks, as several passes need."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from collplan.planner.plan.tags import Edges
 def rebuild(
     plan: Plan, reads: Pieces, writes: Pieces, edges: Edges | None = None, **changes: Any
 ) -> Plan:
-    """Return a plan of changed tasks, with dependencies derived again.
+    """Return a plan of changed tasks, whose dependencies are derived anew.
 
     Parameters
     ----------
     plan : Plan
     reads, writes : Pieces
-        A row per new task.
+        Pieces of the new tasks, one row per task.
     edges : Edges, optional
-        Stated dependencies between new tasks; those of the plan if left out.
+        Stated dependencies between new tasks; by default those of the plan.
     **changes
-        Columns and tables that change, by name.
+        Changed columns and tables, by name.
     """
     edges = stated_edges(plan) if edges is None else edges
     rank = changes.get("rank", plan.rank)
@@ -37,21 +37,21 @@ def rebuild(
 
 
 def with_hazards(plan: Plan) -> Plan:
-    """Return a plan that was built without hazards with all dependencies."""
+    """Return a plan with all dependencies, given one that was built without hazards."""
     edges = stated_edges(plan)
     deps = derive_dependencies(plan.rank, *pieces.pieces_of(plan), plan.rank_node, edges)
     return plan.replace(deps=deps)
 
 
 def become_copies(columns: dict[str, Ints], is_copy: Bools) -> None:
-    """Turn tasks into copies, in place: they have no message any more."""
+    """Turn sends or receives into copies, in place."""
     columns["op"] = np.where(is_copy, Op.COPY, columns["op"])
     for name in ("peer", "tag", "stream", "lane"):
         columns[name] = np.where(is_copy, NONE, columns[name])
 
 
 def stack_edges(parts: Sequence[Edges], n_tasks: Sequence[int]) -> Edges:
-    """Return the edges of several tables of tasks, one table after another."""
+    """Return the edges of several tables of tasks that are put one after another."""
     moved = [
         (before + start, after + start, kind)
         for (before, after, kind), start in zip(parts, csr.running_total(n_tasks), strict=False)
@@ -61,7 +61,7 @@ def stack_edges(parts: Sequence[Edges], n_tasks: Sequence[int]) -> Edges:
 
 
 def move_edges(edges: Edges, place: Ints) -> Edges:
-    """Return edges between tasks that have moved to other rows, -1 if they are gone."""
+    """Return edges between tasks that have moved to other rows, or to -1 if they are removed."""
     before, after, kind = edges
     before, after = place[before], place[after]
     kept = (before >= 0) & (after >= 0)
@@ -69,7 +69,7 @@ def move_edges(edges: Edges, place: Ints) -> Edges:
 
 
 def places(rows: Ints, n_tasks: int) -> Ints:
-    """Return the new place of each of `n_tasks` rows, given the rows that stay; -1 for others."""
+    """Return the new number of each of `n_tasks` rows, given the kept rows; -1 for others."""
     place = np.full(n_tasks, NONE, dtype=np.int64)
     place[rows] = np.arange(len(rows))
     return place

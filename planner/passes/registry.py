@@ -35,26 +35,26 @@ class Pass:
     name : str
         Its name in specs.
     rewrite : callable
-        ``rewrite(plan, **options) -> plan``; leaves its input untouched and
-        returns it where it changes nothing.
+        ``rewrite(plan, **options) -> plan``. It does not change its argument, and returns it if
+        there is nothing to rewrite.
     level : str
-        What it rewrites; blueprint passes come before plan passes.
+        The object that it rewrites: "blueprint" or "plan". Blueprint passes run first.
     locality : str
-        What it must see to rewrite a rank's rows: with "rank", one rank's
-        program is rewritten exactly as the whole plan's restriction to it.
+        The part of a plan that it needs to rewrite a rank's rows. With "rank", it rewrites one
+        rank's program exactly like that rank's part of the whole plan.
     global_with : mapping
-        Options with which it must see all ranks, whatever `locality` says.
+        Options with which it needs all ranks, whatever its `locality`.
     takes_folded : bool
-        Whether a folded plan stands for all ranks.
+        Whether it can rewrite a folded plan, which represents all ranks.
     takes_calls : bool
-        Whether a plan may call MPI's own collectives.
+        Whether it can rewrite a plan that calls MPI's own collectives.
     comes_first : bool
-        Whether passes of its level must come after it, whose changes it would not keep.
+        Whether other passes of its level must run later, because it would undo their changes.
     needs : str
-        What a plan must have for it to change anything.
+        The property that a plan must have so that the pass changes it.
     early : callable, optional
-        ``early(blueprint, **options)`` returns a blueprint of the rewritten plan, or None
-        where only the plan itself can be rewritten.
+        ``early(blueprint, **options)`` returns a blueprint of the rewritten plan, or None if only
+        the plan itself can be rewritten.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Pass:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Return the names of its options."""
+        """Return the names of the options."""
         return _parameters(self.rewrite)[1:]
 
     @property
@@ -86,7 +86,7 @@ class Pass:
 
     @property
     def idle(self) -> str:
-        """Return the line that says that it changed nothing, and what it needs."""
+        """Return a line that says that the pass changed nothing, and which plans it changes."""
         return f"passes.{self.name}: it changes nothing in this plan; it needs {self.needs}"
 
 
@@ -126,21 +126,21 @@ def register_pass(
 
 
 def is_number(value: Any, least: int) -> bool:
-    """Return whether an option is a whole number of at least `least`."""
+    """Return whether an option is an integer of at least `least`."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def check_options(name: str, rewrite: Rewrite) -> Rewrite:
-    """Return `rewrite` such that its options are validated, and converted, by their annotations.
+    """Return a function that validates and converts the options of `rewrite`, and calls it.
 
-    Numbers and texts are not converted into each other. A text in an annotation,
-    as in ``Annotated[int, Field(ge=2), "{} is not at least 2; give more"]``, is
-    the message about a value that does not fit.
+    Annotations of options define their types and limits. Numbers and texts are not converted into
+    each other. A text in an annotation, as in ``Annotated[int, Field(ge=2), "{} is not at least 2;
+    give more"]``, is the message for an invalid value.
 
     Raises
     ------
     AlgorithmError
-        From what is returned, naming pass, option and value.
+        If an option is invalid. The returned function raises it, with pass, option and value.
     """
     signature = inspect.signature(rewrite)
 
@@ -186,24 +186,24 @@ def run_passes(
 ) -> Plan:
     """Return `plan` rewritten by the chosen passes, in order.
 
-    What a pass changed is verified, up to `VERIFY_LIMIT` tasks; one rank's
-    program has no proof of its own.
+    A plan that a pass has changed is verified, if it has up to `VERIFY_LIMIT` tasks. One rank's
+    program cannot be verified alone.
 
     Parameters
     ----------
     plan : Plan
     choices : iterable of PassChoice
     is_proved : bool
-        False leaves that to another rank, which compiles the same plan.
+        Whether to verify changed plans. False if another rank verifies the same plan.
     idle : list of PassChoice, optional
-        If given, the passes that change nothing are appended.
+        List to which passes are appended that change nothing.
 
     Raises
     ------
     AlgorithmError
         If a pass or an option is unknown, or a pass refuses the plan.
     PlanError
-        If a pass made an illegal plan of a legal one.
+        If a pass turned a legal plan into an illegal one.
     """
     for choice in choices:
         check_choices([choice])
@@ -231,7 +231,7 @@ def find_pass(name: str) -> Pass:
     Raises
     ------
     AlgorithmError
-        Naming the passes there are.
+        If it does not exist. The message lists all passes.
     """
     if name not in pass_registry:
         raise AlgorithmError(_no_pass(name))
@@ -243,7 +243,7 @@ def _no_pass(name: str) -> str:
 
 
 def check_choices(choices: Iterable[PassChoice]) -> None:
-    """Raise `AlgorithmError` where passes or options do not exist, with a line for each."""
+    """Raise `AlgorithmError` if passes or options do not exist, with one line for each."""
     problems = list(_unknown(choices))
     if problems:
         raise AlgorithmError(number_lines(problems))
@@ -264,10 +264,10 @@ def _unknown(choices: Iterable[PassChoice]) -> Iterator[str]:
 def run_blueprint_passes(
     blueprint: Blueprint, choices: Sequence[PassChoice], idle: list[PassChoice] | None = None
 ) -> tuple[Blueprint, tuple[PassChoice, ...]]:
-    """Run the passes of this level; return the blueprint and the passes that remain.
+    """Run the passes of the blueprint level; return the blueprint and the remaining passes.
 
-    The first pass of the plan level runs early if the blueprint can state its result.
-    Passes that change nothing are appended to `idle`, if that is given.
+    The first pass of the plan level also runs if a blueprint can describe its result. Passes that
+    change nothing are appended to `idle`, if it is given.
 
     Raises
     ------
@@ -301,7 +301,7 @@ def run_blueprint_passes(
 
 
 def _rewrite_blueprint(blueprint: Blueprint, choice: PassChoice) -> Blueprint:
-    """Return a blueprint rewritten by a pass, its slices likewise; itself if nothing changes."""
+    """Return a blueprint and its slices as rewritten by a pass, or itself if nothing changes."""
     chosen = find_pass(choice.name)
     rewritten: Blueprint = chosen.rewrite(blueprint, **choice.options)
     made = {one: chosen.rewrite(one, **choice.options) for one in dict.fromkeys(blueprint.slices)}

@@ -1,4 +1,4 @@
-"""Cut messages and the steps on them into segments, which then pipeline by themselves."""
+"""Segmentation of messages and local steps, so that they can be pipelined."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ def segment(
 ) -> Plan:
     """Cut every message, copy and reduction into segments of at most `max_bytes`.
 
-    Calls of MPI's own collectives stay whole.
+    Calls of MPI's own collectives are not cut.
 
-    Dependencies are derived again, segment by segment: a chain of p ranks and
-    s segments then takes p - 2 + s steps of 1/s of the vector.
+    Dependencies are derived anew between segments. Therefore a chain of p ranks and s segments
+    takes p - 2 + s steps of 1/s of the vector.
 
     Parameters
     ----------
     plan : Plan
         Any plan.
     max_bytes : int or str
-        The greatest segment; ``"64KiB"`` and the like are understood. At
-        least one element is sent however small it is.
+        Largest size of a segment, in bytes or as a text like ``"64KiB"``. A segment has at least
+        one element.
 
     Returns
     -------
     Plan
-        A new plan, or `plan` itself where nothing is that long.
+        A new plan, or `plan` itself if nothing is longer.
 
     Raises
     ------
     AlgorithmError
-        If `max_bytes` is not a positive size, or there are more segments than fit into memory.
+        If `max_bytes` is not a positive size, or the segments do not fit into memory.
     """
     limit = max(1, max_bytes // plan.itemsize)
     elements = plan.elements
@@ -97,7 +97,7 @@ def _cut(rows: Pieces, row: Ints, low: Ints, high: Ints) -> Pieces:
 
 
 def _renumber(columns: dict[str, Ints], n_ranks: int) -> None:
-    """Give the segments of every pair tags of their own, in row order at both ends."""
+    """Assign different tags to the segments of every pair of ranks, in row order at both ends."""
     for op in (Op.SEND, Op.RECV):
         rows = np.flatnonzero(columns["op"] == op)
         tag, stream = number_messages(columns["rank"][rows], columns["peer"][rows], n_ranks)
@@ -105,7 +105,7 @@ def _renumber(columns: dict[str, Ints], n_ranks: int) -> None:
 
 
 def _spread_intents(plan: Plan, n_segments: Ints) -> Edges:
-    """Return stated edges between rows, from all segments of one to all of the other."""
+    """Return stated edges from all segments of a row to all segments of the dependent row."""
     before, after, kind = stated_edges(plan)
     is_stream = (plan.stream[after] >= 0) & (plan.stream[before] == plan.stream[after])
     before, after, kind = before[~is_stream], after[~is_stream], kind[~is_stream]

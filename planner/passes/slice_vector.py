@@ -1,4 +1,4 @@
-"""Compute a vector slice by slice, each as a collective of its own, one after another."""
+"""Slices of a vector, each of which is computed as a separate collective."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ def slice_vector(
 ) -> Blueprint:
     """Compute a vector in slices, which follow each other through the rounds.
 
-    Every slice is a collective of its own. One begins a round after the one before it, so a
-    chain of p ranks and s slices takes p - 2 + s steps of 1/s of the vector. All ranks know
-    this order: unlike the priorities of segments, it needs no plan of all ranks.
+    Every slice is a separate collective, which begins one round after the slice before it.
+    Therefore a chain of p ranks and s slices takes p - 2 + s steps of 1/s of the vector. In
+    contrast to the priorities of segments, each rank knows this order without the plan of all
+    ranks.
 
     Parameters
     ----------
     blueprint : Blueprint
-        Of a collective of one vector, as bcast, reduce, allreduce, scan or exscan.
+        Blueprint of a collective of one vector: bcast, reduce, allreduce, scan or exscan.
     slices : int
-        Number of slices, whose lengths differ by at most one element; no more than elements.
+        Number of slices, at most that of elements. Lengths differ by at most one element.
 
     Raises
     ------

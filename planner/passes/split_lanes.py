@@ -1,4 +1,4 @@
-"""Split a hierarchical decomposition over more leaders per node."""
+"""Division of a hierarchical decomposition among several leaders per node."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from collplan.planner.passes.registry import is_number, register_pass
 def split_lanes(blueprint: Blueprint, leaders: Annotated[int, SkipValidation] = 2) -> Blueprint:
     """Let `leaders` ranks of every node talk across nodes at once, each on its own lane.
 
-    From one leader per node (hierarchical) to all ranks (full_lane): each
-    carries its share of a vector, or the blocks of the ranks it serves.
+    The number of leaders ranges from one per node (hierarchical) to all ranks (full_lane). Each
+    leader carries its share of a vector, or the blocks of the ranks that it serves.
 
     Parameters
     ----------
     blueprint : Blueprint
-        Of a hierarchical or multi-leader decomposition.
+        Blueprint of a hierarchical or multi-leader decomposition.
     leaders : int
-        Leaders per node, 1 to the ranks of the fullest node.
+        Number of leaders per node, at most that of ranks on the largest node.
 
     Raises
     ------

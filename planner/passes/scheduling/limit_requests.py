@@ -1,4 +1,4 @@
-"""Limit the messages that each rank has in flight, by edges that the proof covers."""
+"""Limits for the messages that each rank has in flight, as edges that the proof includes."""
 
 from __future__ import annotations
 
@@ -38,44 +38,43 @@ def limit_requests(
 ) -> Plan:
     """Limit the sends of a rank in flight, and the posted receives of a stream.
 
-    A send starts when the one `remote` (or `local`) before it has completed, and
-    of all its node's ranks to other nodes the one `node` before it;
-    a receive when the one `receives` before it from the same rank has. The
-    edges state intent, on completion. They follow the order of `prioritize`
-    where the plan has it, else the rows, or the nearest order in which
-    messages can run one after another; so they never make tasks wait for each
-    other. Tasks of another stage are counted apart: nothing inside a start
-    waits for what only a wait runs.
+    In the order of a rank's sends to other nodes, each waits for the completion of the send that
+    is `remote` places before it. The same holds for sends within the node with `local`, for sends
+    of all ranks of a node to other nodes with `node`, and for receives from one rank with
+    `receives`. These edges state intent. They follow the order of `prioritize` if the plan has
+    one, otherwise the rows, or the nearest order in which messages can run one after another.
+    Therefore they cannot cause a deadlock. Tasks of different stages are counted separately, as
+    tasks of stage START must not wait for tasks of stage WAIT.
 
     Parameters
     ----------
     plan : Plan
         A plan of all ranks.
     remote, local : int or None
-        Sends in flight per rank, to other nodes and within its own; 0 or None
-        sets no limit.
+        Maximum number of sends in flight per rank, to other nodes and within its own node; 0 or
+        None sets no limit.
     receives : int or None
-        Receives posted per pair of ranks; 0 or None sets no limit.
+        Maximum number of posted receives per pair of ranks; 0 or None sets no limit.
     node : int or None
-        Sends in flight per node, to other nodes; 0 or None sets no limit. Ranks
-        of a node can wait for each other where they share memory only.
+        Maximum number of sends in flight per node, to other nodes; 0 or None sets no limit. It
+        requires that the ranks of a node share memory, as they wait for each other.
     order : str or None
-        With ``rows``, edges follow the rows, whatever the priorities. Each rank knows the rows
-        of its own program, so that can be compiled alone. In the rows of a compiled plan,
-        messages can run one after another.
+        With ``rows``, edges follow the rows and not the priorities. Each rank knows the rows of
+        its own program, which can therefore be compiled alone. In the order of the rows of a
+        compiled plan, messages can run one after another.
 
     Returns
     -------
     Plan
-        A new plan, or `plan` itself where it keeps the limits already.
+        A new plan, or `plan` itself if it is already within the limits.
 
     Raises
     ------
     AlgorithmError
-        If a limit is not a number of at least 0, the plan is one rank's
-        program without an order of rows, `node` has such an order, or joins ranks that share no
-        memory, or tasks wait for the start of others such that messages cannot run one after
-        another.
+        If a limit is not a number of at least 0; if the plan is one rank's program and the order
+        is not ``rows``; if `node` is given with the order ``rows``, or for ranks that do not
+        share memory; or if tasks wait for the start of others such that messages cannot run one
+        after another.
     """
     width = {"remote": remote, "local": local, "receives": receives, "node": node}
     predecessors = _predecessors(plan, width, _order(plan, node, order))
@@ -88,7 +87,7 @@ def limit_requests(
 
 
 def _order(plan: Plan, node: int | None, order: str | None) -> Ints:
-    """Return the place of every task in the order that limits follow."""
+    """Return the place of every task in the order of the limits."""
     if order is None:
         require_all_ranks(plan, "limit_requests")
         return serial_order(plan)
@@ -101,7 +100,7 @@ def _order(plan: Plan, node: int | None, order: str | None) -> Ints:
 
 
 def _predecessors(plan: Plan, width: dict[str, int | None], place: Ints) -> Ints:
-    """Return the message each waits for by its rank's limits, and by its node's; -1 for none."""
+    """Return the message that each waits for by limits of its rank, and of its node; else -1."""
     is_send, is_recv = plan.op == Op.SEND, plan.op == Op.RECV
     crosses = is_send & plan.crosses
     stream = csr.joint_key(plan.rank, plan.far_peer, plan.n_ranks * plan.n_copies)
@@ -123,7 +122,7 @@ def _predecessors(plan: Plan, width: dict[str, int | None], place: Ints) -> Ints
 
 
 def _require_shared(plan: Plan, predecessor: Ints) -> None:
-    """Raise `AlgorithmError` where ranks would wait for each other that share no memory."""
+    """Raise `AlgorithmError` if ranks that do not share memory would wait for each other."""
     after = np.flatnonzero(predecessor >= 0)
     apart = after[plan.rank[after] != plan.rank[predecessor[after]]]
     apart = apart[plan.shared_sizes[plan.rank_node[plan.rank[apart]]] == 0]
@@ -136,9 +135,9 @@ def _require_shared(plan: Plan, predecessor: Ints) -> None:
 
 
 def _with_edges(deps: Dependencies, predecessor: Ints) -> tuple[Dependencies, int]:
-    """Return dependencies with an edge from every row's predecessor, and how many are new.
+    """Return dependencies with an edge from every row's predecessor, and the number of new edges.
 
-    A pair has one edge: one on completion says all, and one on start is turned into one.
+    A pair of tasks has one edge. An edge on the start becomes an edge on completion.
     """
     owner = deps.owner()
     is_known = deps.task == predecessor[owner]

@@ -1,9 +1,8 @@
 """The task graph with the two ends of every message as one node.
 
-Where all its edges lead forward in some order of the nodes, the nodes can run
-one after another in that order, a message from the start of its first end to
-its completion. So no further edges along that order, between whatever ends,
-make tasks wait for each other, even where sends wait for their receives.
+If all edges lead forward in an order of the nodes, the nodes can run one after another in this
+order: a message runs from the start of its first end to its completion. Further edges along this
+order therefore cannot cause a deadlock, even if sends wait for their receives.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ COMPLETION, START, FOLLOWS = 0, 1, 2
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MessageGraph:
-    """Nodes, numbered by the rows of sends and of local tasks, and who comes after whom.
+    """Nodes, numbered by the rows of sends and of local tasks, and their successors.
 
     Parameters
     ----------
     node : ndarray of int32, shape (n_tasks,)
-        Node of every row: its own, or of a receive its send's.
+        Node of every row: the row itself, or the row of the send for a receive.
     nodes : ndarray of int64, shape (n_nodes,)
-        The numbers that are nodes, ascending.
+        The numbers of nodes, ascending.
     indptr, after : ndarray
         Successors in CSR by row; rows of receives have none.
     edge : ndarray of int8
-        Of every successor: `COMPLETION` or `START` of the node is what it waits
-        for, or it only `FOLLOWS` it, as messages on one link do.
+        Kind of every edge: the successor waits for `COMPLETION` or `START` of the node, or only
+        `FOLLOWS` it, like messages on one link.
     """
 
     node: Ints
@@ -54,7 +53,7 @@ class MessageGraph:
         ----------
         plan : Plan
         previous : ndarray of int64, shape (n_tasks,), optional
-            A row that each row follows, beside what dependencies say, or -1.
+            Row that each row follows in addition to its dependencies, or -1.
         """
         sends, recvs = match_messages(plan)
         node = np.arange(plan.n_tasks, dtype=np.int32)
@@ -71,19 +70,19 @@ class MessageGraph:
         Parameters
         ----------
         weight, part : ndarray of int64, shape (n_tasks,)
-            The length that a node adds to a path which leaves it by an edge on
-            completion, or ends with it; and to a path which leaves it by another edge.
+            Length that a node adds to a path that ends with it or leaves it by an edge on
+            completion, and to a path that leaves it by another edge.
 
         Raises
         ------
         AlgorithmError
-            Where edges form a circle.
+            If edges form a cycle.
         """
         order = self._order()
         return np.asarray(_longest_paths(self.indptr, self.after, self.edge, order, weight, part))
 
     def levels(self, weight: Ints) -> Ints:
-        """Return the greatest weight of all nodes on a way from a begin to each, its own left out.
+        """Return the greatest total weight of the nodes on a path to each node, without its own.
 
         Parameters
         ----------
@@ -92,7 +91,7 @@ class MessageGraph:
         Raises
         ------
         AlgorithmError
-            Where edges form a circle.
+            If edges form a cycle.
         """
         return np.asarray(_levels(self.indptr, self.after, self._order(), weight))
 
@@ -108,7 +107,7 @@ class MessageGraph:
         return bool((place[self.after] > place[csr.row_numbers(self.indptr)]).all())
 
     def require_all(self, is_done: Bools) -> None:
-        """Raise `AlgorithmError` unless all nodes are done, as all are without a circle."""
+        """Raise `AlgorithmError` if not all nodes are done, which means that there is a cycle."""
         stuck = self.nodes[~is_done[self.nodes]]
         if len(stuck):
             raise AlgorithmError(
@@ -119,10 +118,10 @@ class MessageGraph:
 
 
 def previous_on_link(plan: Plan) -> Ints:
-    """Return, for sends to other nodes, the send before it on the same link; -1 for others.
+    """Return the send before each send to another node on the same link; -1 for other rows.
 
-    A link joins two ranks. Inside a node what comes first is free, as memory is
-    fast; it counts only where all ranks share one node.
+    A link joins two ranks. Messages inside a node are not ordered, as memory is fast, unless all
+    ranks are on one node.
     """
     is_slow = plan.crosses if plan.crosses.any() else np.ones(plan.n_tasks, dtype=np.bool_)
     sends = np.flatnonzero((plan.op == Op.SEND) & is_slow)
@@ -135,7 +134,7 @@ def previous_on_link(plan: Plan) -> Ints:
 
 
 def require_all_ranks(plan: Plan, name: str) -> None:
-    """Raise `AlgorithmError` where pass `name`, which must see all ranks, is given one only."""
+    """Raise `AlgorithmError` if pass `name`, which needs all ranks, gets one rank's program."""
     if plan.only_rank is not None:
         raise AlgorithmError(
             f"passes.{name}: it needs the plan of all ranks, this is rank {plan.only_rank}'s "
@@ -146,7 +145,7 @@ def require_all_ranks(plan: Plan, name: str) -> None:
 
 @compiled
 def _join_ends(indptr: Ints, before: Ints, kind: Ints, node: Ints, previous: Ints) -> Any:
-    """Return the successors of every node in CSR, and what they wait for."""
+    """Return the successors of every node in CSR, and the kinds of edges."""
     n = len(node)
     first = np.zeros(n + 1, np.int64)
     after, edge = np.empty(0, np.int32), np.empty(0, np.int8)
@@ -156,11 +155,11 @@ def _join_ends(indptr: Ints, before: Ints, kind: Ints, node: Ints, previous: Int
                 is_stated = j < indptr[row + 1]
                 one = node[before[j]] if is_stated else node[previous[row]]
                 on_start = is_stated and (kind[j] & 1) != 0
-                # Of a rank's message to itself one end may well wait for the other to start.
+                # One end of a message of a rank to itself may wait for the start of the other end.
                 if one == node[row] and on_start:
                     continue
                 if fill:
-                    # Filling a list moves its begin to its end.
+                    # Filling a list has moved its beginning to its end.
                     after[first[one]] = node[row]
                     edge[first[one]] = START if on_start else COMPLETION if is_stated else FOLLOWS
                 first[one + (1 - fill)] += 1
@@ -174,7 +173,7 @@ def _join_ends(indptr: Ints, before: Ints, kind: Ints, node: Ints, previous: Int
 
 @compiled
 def _topological_order(indptr: Ints, after: Ints, nodes: Ints) -> Any:
-    """Return the nodes in an order in which all edges lead forward, those on circles left out."""
+    """Return the nodes in an order in which all edges lead forward, without nodes on cycles."""
     waiting = np.zeros(len(indptr) - 1, np.int32)
     for other in after:
         waiting[other] += 1
@@ -198,7 +197,7 @@ def _topological_order(indptr: Ints, after: Ints, nodes: Ints) -> Any:
 def _longest_paths(
     indptr: Ints, after: Ints, edge: Ints, order: Ints, weight: Ints, part: Ints
 ) -> Any:
-    """Return the longest path from every node to the end, given a topological order."""
+    """Return the length of the longest path from every node, given a topological order."""
     length = np.zeros(len(weight), np.int64)
     for node in order[::-1]:
         length[node] = weight[node]
@@ -210,7 +209,7 @@ def _longest_paths(
 
 @compiled
 def _levels(indptr: Ints, after: Ints, order: Ints, weight: Ints) -> Any:
-    """Return how much lies before every node, given a topological order."""
+    """Return the greatest weight before every node, given a topological order."""
     level = np.zeros(len(weight), np.int64)
     for node in order:
         for j in range(indptr[node], indptr[node + 1]):

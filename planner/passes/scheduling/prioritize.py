@@ -1,4 +1,4 @@
-"""Put all tasks into one order: the one in which they would begin, long paths first."""
+"""Priorities of tasks: the order in which they would begin, those on long paths first."""
 
 from __future__ import annotations
 
@@ -45,17 +45,16 @@ SLOTS: Final = (2, 3, 1)
 def prioritize(plan: Plan) -> Plan:
     """Put all tasks into the order in which they would begin, longest paths first.
 
-    The order is written to the `priority` column; the two ends of a message
-    share a place. It is found by running the plan on its lanes: a lane carries
-    one message at a time at either end, a rank has a few under way, as
-    `limit_requests` will have it, and begins what has the longest path to the
-    end among what is ready, ties by row. Messages from one rank to one of
-    another node form a path, too, in the order of rows, because they share a
-    link: messages side by side so advance evenly, segment by segment, and what
-    a ring needs first is made first.
+    The order is written to the `priority` column; both ends of a message have the same place. It
+    is the result of list scheduling: a lane carries one message at a time at either end, and a
+    rank has a few messages in flight, as with `limit_requests`. Of the ready tasks, a rank begins
+    the one with the longest path to the end, or of equal ones the first row. Messages between two
+    ranks of different nodes also form a path in the order of rows, because they share a link.
+    Therefore parallel messages advance evenly, segment by segment, and a ring computes first what
+    it needs first.
 
-    Times are the same for all machines: `REMOTE`, `LOCAL` and `STEP`, times
-    the size; paths count messages, whatever their size.
+    Durations are the same for all machines: `REMOTE`, `LOCAL` or `STEP` times the size. The
+    length of a path is the number of its messages.
 
     Parameters
     ----------
@@ -65,7 +64,7 @@ def prioritize(plan: Plan) -> Plan:
     Returns
     -------
     Plan
-        A new plan, or `plan` itself where it has these priorities.
+        A new plan, or `plan` itself if it already has these priorities.
 
     Raises
     ------
@@ -75,13 +74,12 @@ def prioritize(plan: Plan) -> Plan:
 
     Notes
     -----
-    A message begins when both its ends may, after all that either waits for
-    has completed. So the order is a topological order of the graph in which
-    the ends of a message are one node, and tasks and messages could run one
-    after another in it: edges along it, as `limit_requests` adds them, cannot
-    make tasks wait for each other.
+    A message begins when the predecessors of both ends have completed. Therefore the order is a
+    topological order of the graph in which the ends of a message are one node, and tasks and
+    messages can run one after another in this order. Edges along it, as `limit_requests` adds
+    them, cannot cause a deadlock.
 
-    Time and memory are linear, but for logarithmic queues.
+    Time and memory are linear, except for a logarithmic factor of the queues.
 
     References
     ----------
@@ -107,9 +105,9 @@ def prioritize(plan: Plan) -> Plan:
 def serial_order(plan: Plan) -> Ints:
     """Return an order in which a plan's messages and local tasks can run one after another.
 
-    By priority, then row, where that is one, as after `prioritize`; else the
-    order nearest to the rows: of what can come next always the first, a
-    message standing where its later end does.
+    It is the order of priorities and rows if tasks can run in it, as after `prioritize`.
+    Otherwise, of the tasks that can come next, the first row is always taken; a message has the
+    row of its later end.
 
     Parameters
     ----------
@@ -119,7 +117,7 @@ def serial_order(plan: Plan) -> Ints:
     Returns
     -------
     ndarray of int64, shape (n_tasks,)
-        The place of every task; the two ends of a message share one.
+        The place of every task; both ends of a message have the same.
 
     Raises
     ------
