@@ -1,4 +1,4 @@
-"""Addresses of runs of chunks: rank, buffer and first element."""
+"""Translation of runs of chunks to addresses: rank, buffer and first element."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Buffer
 
 MAX_SCRATCH = 1 << 12
-"""Scratch spaces a plan may have before they are squeezed."""
+"""Limit of the number of scratch spaces of a plan, before unused scratch is removed."""
 
 
 def concatenated(parts: list[Any]) -> Any:
@@ -26,7 +26,17 @@ def concatenated(parts: list[Any]) -> Any:
 
 @dataclass
 class Located:
-    """Runs of elements: whose step, on which rank, in which buffer."""
+    """Runs of elements in memory, with one row per run.
+
+    Parameters
+    ----------
+    owner : ndarray of int64
+        Row of the message or local step that accesses the run, ascending.
+    rank, buffer : ndarray
+        Rank and buffer in which the run lies.
+    offset, count, stride, repeat : ndarray
+        Elements of the run, as in `Pieces`.
+    """
 
     owner: Ints
     rank: Ints
@@ -45,13 +55,13 @@ class Located:
         return cls(*(concatenated([getattr(p, f) for p in parts]) for f in vars(parts[0])))
 
     def part(self, low: int, high: int, first: int) -> Located:
-        """Return the runs of steps ``low:high``, which are numbered from `first` on then."""
+        """Return the runs of steps ``low:high``, with the steps renumbered from `first`."""
         begin, end = np.searchsorted(self.owner, (low, high))
         owner, *rest = (column[begin:end] for column in vars(self).values())
         return Located(owner - low + first, *rest)
 
     def written_out(self, rows: Ints) -> Located:
-        """Return the same runs, but the repeats of `rows` one by one."""
+        """Return the same runs, with a separate run for each repeat of `rows`."""
         n = np.ones(len(self.owner), dtype=np.int64)
         n[rows] = self.repeat[rows]
         index, turn = csr.expand(n)
@@ -76,7 +86,19 @@ Homes = tuple[Ints, Ints, Ints]
 
 
 def locate(layouts: list[Layout], homes: Homes, runs: Ints, member_of: Ints) -> Located:
-    """Return runs of chunks as runs of elements, given the member that each owner means."""
+    """Return runs of chunks as runs of elements.
+
+    Parameters
+    ----------
+    layouts : list of Layout
+        Layout of every space.
+    homes : Homes
+        Location of every space on every member.
+    runs : ndarray of int, shape (6, n_runs)
+        Columns of runs, as `Runs.array` returns them.
+    member_of : ndarray of int64, shape (n_owners,)
+        Member whose memory each owner accesses.
+    """
     n_chunks = np.array([max(1, layout.n_chunks) for layout in layouts])
     units = np.array([-1 if layout.unit is None else layout.unit for layout in layouts])
     written_out = _expand_repeats(runs, units, n_chunks)
@@ -99,7 +121,10 @@ def locate(layouts: list[Layout], homes: Homes, runs: Ints, member_of: Ints) -> 
 def _in_space(
     layout: Layout, mine: Ints, member: Ints, first: Ints, n: Ints, stride: Ints, repeat: Ints
 ) -> tuple[Ints, ...]:
-    """Return, for runs of chunks of one space, their numbers and the elements they are."""
+    """Return the runs of elements of some runs of chunks in one space.
+
+    The first column has the number of the run of chunks. Offset, count, stride and repeat follow.
+    """
     found = layout.locate(member, first[mine].astype(np.int64), n[mine].astype(np.int64))
     row = mine if found.index is None else mine[found.index]
     if found.stride is None or found.repeat is None:
@@ -109,9 +134,9 @@ def _in_space(
 
 
 def _joined(parts: list[tuple[Ints, ...]]) -> list[Ints]:
-    """Return the columns of parts, sorted by the first, without rows of no elements.
+    """Return the columns of all parts, sorted by the first column, without empty runs.
 
-    Parts are emptied, column by column: there may be millions of rows.
+    The list of parts is emptied column by column to save memory, as there may be millions of rows.
     """
     waiting = [list(column) for column in zip(*parts, strict=True)]
     is_one = len(parts) == 1
@@ -128,9 +153,9 @@ def _joined(parts: list[tuple[Ints, ...]]) -> list[Ints]:
 
 
 def _expand_repeats(runs: Ints, units: Ints, n_chunks_of: Ints) -> tuple[Ints, Ints, Ints]:
-    """Write repeats out, but for those that are one piece at a stride of elements.
+    """Expand the repeats of runs that cannot be one strided piece of elements.
 
-    Returns runs of chunks, and the stride, in elements, and repeat of the pieces they are.
+    Returns the runs of chunks, and the stride (in elements) and repeat of their pieces.
     """
     _, space, first, n, stride, repeat = runs
     repeat = np.where(n > 0, repeat, 0)
@@ -151,7 +176,7 @@ def _expand_repeats(runs: Ints, units: Ints, n_chunks_of: Ints) -> tuple[Ints, I
 
 
 def _unwrap(runs: Ints, stride: Ints, repeat: Ints, n_chunks_of: Ints) -> tuple[Ints, ...]:
-    """Cut runs that wrap around the end of their space in two; none of them repeats."""
+    """Cut runs that wrap around the end of their space in two. Runs that wrap do not repeat."""
     owner, space, first, n = runs[:4]
     n_chunks = n_chunks_of[space]
     first = first % n_chunks
@@ -172,9 +197,14 @@ _SPAN = MAX_SCRATCH * SCRATCH_STRIDE
 
 
 def squeeze_scratch(parts: list[Located], n_ranks: int) -> Ints:
-    """Move scratch together, rank by rank, so that what nobody touches takes no room.
+    """Remove unused elements from every rank's scratch.
 
-    Elements that are neighbours stay neighbours. Returns the room each rank needs.
+    Adjacent elements that are used stay adjacent. The offsets in `parts` are changed in place.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_ranks,)
+        Elements of scratch per rank.
     """
     if not any((part.buffer == Buffer.SCRATCH).any() for part in parts):
         return np.zeros(n_ranks, dtype=np.int64)
@@ -182,7 +212,7 @@ def squeeze_scratch(parts: list[Located], n_ranks: int) -> Ints:
     for number, part in enumerate(parts):
         if pieces.is_constant(part.repeat):
             continue
-        # What lies between repeats may be touched by nobody: they move one by one then.
+        # If elements between repeats are unused, each repeat moves separately.
         place, low, high = _scratch_of(part)
         at = last_at_or_below(start, low)
         is_inside = np.zeros(len(low), dtype=bool)
@@ -202,7 +232,7 @@ def squeeze_scratch(parts: list[Located], n_ranks: int) -> Ints:
 
 
 def _scratch_of(part: Located) -> tuple[Ints, Ints, Ints]:
-    """Return which runs are in scratch, and where on the line of all scratch they begin and end."""
+    """Return the runs in scratch, with their begins and ends in the joint scratch of all ranks."""
     place = np.flatnonzero(part.buffer == Buffer.SCRATCH)
     begin, count = csr.joint_key(part.rank[place], part.offset[place], _SPAN), part.count[place]
     if pieces.is_constant(part.repeat):
@@ -211,7 +241,7 @@ def _scratch_of(part: Located) -> tuple[Ints, Ints, Ints]:
 
 
 def _touched(parts: list[Located]) -> tuple[Ints, Ints]:
-    """Return where the stretches of scratch begin and end that runs without gaps touch."""
+    """Return the begins and ends of the intervals of scratch that runs without gaps use."""
     ends = []
     for part in parts:
         place, low, high = _scratch_of(part)

@@ -1,4 +1,4 @@
-"""Batches: groups of one size and root, on which an algorithm runs at once."""
+"""Batches of groups of the same size and root, for which an algorithm runs once."""
 
 from __future__ import annotations
 
@@ -26,15 +26,25 @@ from collplan.planner.lowering.stated import Shape, Stated
 from collplan.planner.plan.plan import Buffer
 
 Positions = tuple[int, ...]
-"""Positions of a group, ascending."""
+"""Positions in a group, ascending."""
 
 
 @dataclass
 class Batch:
-    """Groups of one size and root, on which an algorithm runs at once.
+    """Groups of the same size and root, for which an algorithm runs once.
 
-    Member ``g * size + i`` is position i of the batch's group g; `members` are
-    their places in the component.
+    Member ``g * size + i`` is position i of group g of the batch. `members` contains the indices
+    of the members in the component.
+
+    Parameters
+    ----------
+    part : Stated
+    groups : ndarray of int64, shape (n_groups,)
+        Numbers of the groups in the component.
+    size, root : int
+        Size of every group, and the position of its root.
+    only : tuple of int, optional
+        Positions whose steps are kept; all positions if None.
     """
 
     part: Stated
@@ -78,7 +88,7 @@ class Batch:
         assert component.received is not None
         table = component.given
         if isinstance(table, PairTable) and isinstance(component.received, PairTable):
-            # All ranks exchange blocks of one size: there is no need to list the pairs.
+            # All blocks have the same size, so the pairs need not be listed.
             self.counts = np.full((len(self.groups), self.size), table.size)
             self.layouts = [self._layout_of(end) for end in (table, component.received)]
             return
@@ -95,7 +105,7 @@ class Batch:
             self.pair_counts = pairs
 
     def _layout_of(self, table: PairTable) -> Layout:
-        """Return where the blocks of one size lie, the same for all members."""
+        """Return the layout of blocks of the same size, which is the same for all members."""
         if table.is_plain:
             return Packed(self.counts, self.size)
         rows = np.arange(self.size) * table.divisor
@@ -104,9 +114,14 @@ class Batch:
     def collect(self, commutative: bool) -> Collected:
         """Return the algorithm's steps, and add its scratch to the layouts.
 
-        Recent steps are kept: candidates that are compared often differ only in their count, their
-        transport, or the algorithms of other components. Steps depend on counts only where an
-        algorithm decides by them; what else depends on counts are the sizes of its scratch.
+        Recent steps are cached, as candidates that are compared often differ only in their count,
+        their transport, or the algorithms of other components. Steps depend on counts only if the
+        algorithm decides by counts. Otherwise, only the sizes of its scratch depend on them.
+
+        Parameters
+        ----------
+        commutative : bool
+            Whether operands may be exchanged.
         """
         algorithm, counts, pairs = self.part.algorithm, self.counts, self.pair_counts
         by_counts = algorithm.by_counts or pairs is not None
@@ -131,7 +146,7 @@ class Batch:
         return collected
 
     def _run(self, commutative: bool) -> tuple[Collected, Sequence[Scratch]]:
-        """Return what the algorithm does, and the layouts of its scratch."""
+        """Return the steps of the algorithm, and the layouts of its scratch."""
         only = np.array(self.only or (), dtype=np.int64)
         for motion in () if self.only is None else motions(self.size):
             group = self._group(commutative, motion)
@@ -160,12 +175,18 @@ class Batch:
         )
 
     def homes(self, n_scratch: int) -> tuple[Homes, int]:
-        """Return where every space lies on every member, and how many of these homes are new."""
+        """Return the location of every space on every member, and the number of new scratch spaces.
+
+        Parameters
+        ----------
+        n_scratch : int
+            Number of scratch spaces in use.
+        """
         ends = (self.part.component.input, self.part.component.output)
         buffers = [home.buffer[self.ranks] for home in ends]
         bases = [home.base[self.ranks] for home in ends]
         n_own = len(self.layouts) - 2
-        # A rank in several groups has scratch for each.
+        # A rank in several groups has separate scratch for each of them.
         which = csr.occurrence(self.ranks) if n_own else np.zeros(0, dtype=np.int64)
         n_each = int(which.max(initial=0)) + 1
         for number in range(n_own):
@@ -175,28 +196,35 @@ class Batch:
 
 
 def _compact(regions: Regions) -> Regions:
-    """Return the same rows in as few intervals as can be, as every message repeats them."""
+    """Return the same rows in the fewest intervals, as every message repeats them."""
     if regions.repeat is not None or len(regions.low) < 2 * len(regions):
         return regions
     return regions.grouped(np.arange(len(regions)), np.ones(len(regions), dtype=np.int64))
 
 
 MOST_KEPT: Final = 256
-"""Number of algorithms' runs whose steps are kept for later programs."""
+"""Maximum number of runs of algorithms whose steps are cached for later programs."""
 
 
 MOST_ROWS: Final = 1 << 18
-"""Number of messages, local steps and runs of chunks in all that are kept."""
+"""Maximum total number of messages, local steps and runs of chunks in the cache."""
 
 
 _recent: dict[tuple[Any, ...], tuple[Collected, Sequence[Scratch], int]] = {}
-"""Steps of algorithms that ran recently, with their scratch and size, the oldest first."""
+"""Steps of algorithms that ran recently, with their scratch and number of rows, oldest first."""
 
 
 def batches(part: Stated, only_ranks: Ints | None) -> Iterator[Batch]:
-    """Yield groups of one size and root, and of one set of positions where only some are kept.
+    """Yield batches of groups with the same size, root and kept positions.
 
-    Of a size and root with which no kept rank is in a group, one group comes, with no position.
+    Groups of an algorithm that decides by counts also have the same counts. For a size and root of
+    which no group has a kept rank, yield one group without kept positions.
+
+    Parameters
+    ----------
+    part : Stated
+    only_ranks : ndarray of int64, optional
+        Ranks whose steps are kept; all ranks if None.
     """
     groups, root = part.component.groups, part.component.root
     if len(groups) and (groups.sizes == 1).all() and not root.any():
@@ -224,7 +252,7 @@ def batches(part: Stated, only_ranks: Ints | None) -> Iterator[Batch]:
 
 
 def _alone(part: Stated, only_ranks: Ints | None) -> Batch:
-    """Return the batch of groups of one rank each, as of local steps."""
+    """Return the batch of groups of one rank each, such as those of local steps."""
     ranks = part.component.groups.ranks
     if only_ranks is None:
         return Batch(part, np.arange(len(ranks)), 1, 0, None)
@@ -233,7 +261,7 @@ def _alone(part: Stated, only_ranks: Ints | None) -> Batch:
 
 
 def _what_decides(part: Stated) -> Iterator[bytes]:
-    """Yield, per group, the counts that its algorithm decides by; the same for all if by none."""
+    """Yield for every group the counts by which its algorithm decides, or empty bytes."""
     component, sizes = part.component, part.component.groups.sizes.astype(np.int64)
     if not part.algorithm.by_counts or isinstance(component.given, PairTable):
         yield from [b""] * len(sizes)

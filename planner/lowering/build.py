@@ -1,7 +1,7 @@
-"""Tasks made of messages and local steps: rows, columns, bounce buffers, dependencies.
+"""Construction of a plan's tasks from messages and local steps.
 
-A message is received in place, or in a bounce buffer in scratch where it would
-overwrite what is still needed.
+A message is received in place. If it would overwrite data that are still needed, it is received in
+a bounce buffer in scratch, called a landing slot here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from collplan.specs import Machine, PlanSpec
 
 @dataclass(frozen=True)
 class Placement:
-    """Node, NUMA domain, core and lane of every rank, as arrays by rank."""
+    """Node, NUMA domain, lane and core of every rank, as arrays of shape (n_ranks,)."""
 
     node: Ints
     numa: Ints
@@ -40,7 +40,7 @@ class Placement:
     @staticmethod
     @lru_cache(maxsize=4)
     def of(machine: Machine) -> Placement:
-        """Return the placement a machine spec describes."""
+        """Return the placement that a machine spec describes."""
         return Placement(
             node=np.array(machine.rank_to_node, dtype=np.int32),
             numa=np.array(machine.rank_to_numa, dtype=np.int32),
@@ -52,11 +52,11 @@ class Placement:
 
 @dataclass
 class TaskTable(Table):
-    """Tasks in any order, one row each.
+    """Tasks in any order, with one row per task.
 
-    `order` sorts rows within a round: sends, receives and what follows from
-    their arrival, then local steps. `ordered` marks messages whose sends wait for
-    what their rank received in earlier rounds.
+    `order` sorts the rows within a round: sends, then receives with the copies and reductions of
+    received data, then local steps. `ordered` marks messages whose sends wait for the ordered
+    messages that their rank receives in earlier rounds.
     """
 
     op: Ints
@@ -82,25 +82,24 @@ def build(
 ) -> Plan:
     """Build the plan of lowered components.
 
-    Rows are ordered by round; within a round all sends, then all receives,
-    then local steps. A message that would overwrite what its receiver still
-    sends or combines in the same round lands in scratch. A rank that only
-    receives makes do with a few landing slots: its later receives come after
-    the combinations that empty them.
+    Rows are ordered by round. Within a round, sends come first, then receives, then local steps.
+    A message that would overwrite data that its receiver sends or combines in the same round is
+    received in scratch. A rank that only receives has few landing slots: its later receives follow
+    the copies and reductions that empty the slots.
 
     Parameters
     ----------
     lowered : Tables
-        Messages and local steps; scratch grows by the landing slots.
+        Messages and local steps. The plan's scratch has landing slots in addition.
     binding : Binding
         Sizes of the caller's buffers.
     spec : PlanSpec
-        Kept with the plan.
+        Spec to store in the plan.
     ranks : int or sequence of int, optional
-        Build the rows of these ranks only; the program of a rank if it is one number.
+        Build only the rows of these ranks. A single number gives the program of that rank.
     has_hazards : bool
-        Whether dependencies between conflicting tasks are derived; what derives them again can
-        do without.
+        Whether to derive dependencies between conflicting tasks. Callers that derive them later
+        can omit them.
     """
     messages, steps, placement = lowered.messages, lowered.steps, Placement.of(spec.machine)
     buffer_sizes = np.column_stack((binding.send_sizes, binding.recv_sizes, lowered.scratch_sizes))
@@ -117,7 +116,7 @@ def build(
         kept[ranks] = True
         tables = [table.select(kept[table.rank]) for table in tables]
     tasks = TaskTable.stack(tables)
-    del tables, arrived  # millions of rows each: their room is needed now
+    del tables, arrived  # They may have millions of rows, and the next steps need the memory.
     position = csr.joint_key(tasks.round, tasks.order, landing.last_order + 1)
     tasks = tasks.take(np.argsort(position, kind="stable"))
     del position
@@ -136,7 +135,7 @@ def _assemble(
     *,
     has_hazards: bool,
 ) -> Plan:
-    """Give tasks in row order their places, lanes, priorities and dependencies."""
+    """Return a plan of tasks in row order, with their nodes, lanes, priorities and dependencies."""
     is_message = tasks.op <= Op.RECV
     peer = np.where(is_message, tasks.peer, tasks.rank)
     dest = np.where(tasks.op == Op.SEND, peer, tasks.rank)
@@ -176,7 +175,7 @@ def _assemble(
 
 
 _KEPT_COLUMNS: Final = ("op", "rank", "peer", "tag", "phase", "round", "stream")
-"""Columns of tasks that the plan has, too."""
+"""Columns of tasks that are also columns of the plan."""
 
 
 def _message_tasks(
@@ -209,7 +208,7 @@ def _message_tasks(
 
 
 _SHARED_COLUMNS: Final = ("phase", "round", "ordered")
-"""Columns of messages that their tasks have, too."""
+"""Columns of messages that are also columns of their tasks."""
 
 
 def _local_tasks(steps: LocalTable, order: Ints) -> TaskTable:
@@ -228,7 +227,7 @@ def _local_tasks(steps: LocalTable, order: Ints) -> TaskTable:
 
 
 def _ordered_after(tasks: TaskTable) -> Edges:
-    """Make every ordered send wait for what its rank received in earlier rounds."""
+    """Return edges to every ordered send from its rank's ordered receives in earlier rounds."""
     sends = np.flatnonzero(tasks.ordered & (tasks.op == Op.SEND))
     recvs = np.flatnonzero(tasks.ordered & (tasks.op == Op.RECV))
     n_rounds = int(tasks.round.max(initial=0)) + 1
@@ -242,26 +241,27 @@ def _ordered_after(tasks: TaskTable) -> Edges:
 
 
 N_LANDINGS = 2
-"""Landing slots a rank has at least: one fills while the other is combined."""
+"""Minimum number of landing slots per rank: one is filled while the other is combined."""
 
 
 @dataclass(frozen=True)
 class Landing:
-    """Places where messages land, and their order within a round.
+    """Memory in which messages are received, and the order of receives within a round.
 
     Parameters
     ----------
     landed : ndarray of bool, shape (n_messages,)
-        Which messages land in scratch first.
+        Whether each message is received in a landing slot.
     received : Pieces
-        Where every message is received.
-    recv_order, arrival_order : ndarray of int64
-        Place within the round: of every receive, and of every copy or
-        reduction that follows an arrival.
+        Memory in which each message is received.
+    recv_order : ndarray of int32, shape (n_messages,)
+        Order of each receive within its round.
+    arrival_order : ndarray of int64, shape (n_arrivals,)
+        Order within its round of each copy or reduction of received data.
     last_order : int
-        A place after all of those.
+        An order after all of these.
     buffer_sizes : ndarray of int64, shape (n_ranks, 3)
-        With the landing slots in scratch.
+        Elements per buffer, including the landing slots in scratch.
     """
 
     landed: Bools
@@ -275,9 +275,9 @@ class Landing:
 def plan_landings(messages: MessageTable, buffer_sizes: Ints) -> Landing:
     """Decide where every message is received.
 
-    A message lands in scratch where its receiver sends or combines, in the
-    same round, what the message would overwrite: received in place it would
-    have to wait for that send, and the two ends could wait for each other.
+    A message is received in scratch if it would overwrite data that its receiver sends or combines
+    in the same round. If it were received in place, it would have to wait for that send, and the
+    two ranks could wait for each other.
     """
     landed = _must_land(messages)
     n_ranks = len(buffer_sizes)
@@ -285,8 +285,8 @@ def plan_landings(messages: MessageTable, buffer_sizes: Ints) -> Landing:
     received, sizes = _land(messages, landed, n_slots, buffer_sizes)
     arriving = np.flatnonzero(landed | messages.combining)
     index = csr.occurrence(csr.joint_key(messages.round, messages.dest, n_ranks)[arriving])
-    # Arrival j of a rank is combined at 2j + 2; a receive that needs the slot of
-    # arrival j - n_slots comes right after that, the others come first.
+    # Arrival j of a rank in a round is combined at order 2j + 2. A receive that reuses the slot of
+    # arrival j - n_slots comes right after that one is combined. All other receives come first.
     recv_order = np.ones(len(landed), dtype=np.int32)
     reused = 2 * (index - n_slots[messages.dest[arriving]]) + 3
     recv_order[arriving] = np.where(landed[arriving], np.maximum(1, reused), 1)
@@ -298,14 +298,15 @@ def _must_land(messages: MessageTable) -> Bools:
     """Mark messages that would overwrite what their receiver reads in the same round."""
     if all(pieces.is_constant(table.repeat) for table in (messages.read, messages.write)):
         return _conflicts(messages, _whole)
-    # Blocks at strides are many: most often the first, or the ends, of each say enough.
+    # There may be many strided blocks. Most often, the first block or the whole range of a piece
+    # is enough to decide.
     landed = _conflicts(messages, _first)
     unclear = _conflicts(messages, _whole) & ~landed
     return landed | _conflicts(messages, Pieces.blocks, unclear) if unclear.any() else landed
 
 
 Blocks = tuple[Ints, Ints, Ints, Ints]
-"""Row, buffer, begin and end of pieces of memory."""
+"""Row, buffer, begin and end of contiguous blocks of memory."""
 
 
 def _first(pieces: Pieces) -> Blocks:
@@ -314,14 +315,23 @@ def _first(pieces: Pieces) -> Blocks:
 
 
 def _whole(pieces: Pieces) -> Blocks:
-    """Return every piece from its first to its last element, gaps filled."""
+    """Return every piece as one block from its first to its last element, without gaps."""
     return pieces.owner, pieces.buffer, *pieces.hulls()
 
 
 def _conflicts(
     messages: MessageTable, blocks_of: Callable[[Pieces], Blocks], among: Bools | None = None
 ) -> Bools:
-    """Mark the messages (`among` some) that overlap what their receiver reads, by some blocks."""
+    """Mark the messages that overlap data that their receiver reads in the same round.
+
+    Parameters
+    ----------
+    messages : MessageTable
+    blocks_of : callable
+        Function that returns the blocks to compare.
+    among : ndarray of bool, optional
+        Messages to consider.
+    """
     written = messages.write if among is None else messages.write.masked(among)
     is_written = np.zeros(len(Buffer), dtype=bool)
     is_written[written.buffer] = True
@@ -351,14 +361,14 @@ def _overlaps(writes: list[Ints], reads: list[Ints]) -> Bools:
     span = int(max(writes[4].max(initial=0), reads[4].max(initial=0))) + 1
     n_rounds = int(writes[0].max(initial=0)) + 1
     if n_rounds * n_ranks * span >= 2**62:
-        # Round, rank and offset do not fit one key: only the order of the offsets matters.
+        # Round, rank and offset do not fit into one key. Only the order of the offsets matters.
         edges = np.unique(np.concatenate((*writes[3:], *reads[3:])))
         writes, reads = (
             [*side[:3], *(np.searchsorted(edges, end) for end in side[3:])]
             for side in (writes, reads)
         )
         span = len(edges) + 1
-    # No access reaches into the next rank's keys.
+    # Offsets are smaller than `span`, so no access reaches into the keys of the next rank.
     home = csr.joint_key(reads[0], reads[1], n_ranks)
     low, high = union(csr.joint_key(home, reads[3], span), csr.joint_key(home, reads[4], span))
     home = csr.joint_key(writes[0], writes[1], n_ranks)
@@ -369,11 +379,11 @@ def _overlaps(writes: list[Ints], reads: list[Ints]) -> Bools:
 
 
 def _count_slots(messages: MessageTable, landed: Bools, n_ranks: int) -> Ints:
-    """Return the landing slots of every rank.
+    """Return the number of landing slots of every rank.
 
-    A rank that sends in the round, too, has one for every landing of it: if a
-    receive waited for a slot, and so for a combination that waits for a send,
-    two ranks could wait for each other.
+    A rank that also sends in a round has a slot for every message that lands in that round.
+    Otherwise a receive could wait for a slot, thus for a reduction and for a send, and two ranks
+    could wait for each other.
     """
     n_slots = np.full(n_ranks, N_LANDINGS)
     homes, counts = np.unique(
@@ -387,7 +397,7 @@ def _count_slots(messages: MessageTable, landed: Bools, n_ranks: int) -> Ints:
 def _land(
     messages: MessageTable, landed: Bools, n_slots: Ints, buffer_sizes: Ints
 ) -> tuple[Pieces, Ints]:
-    """Return where every message is received, and the buffer sizes with landing slots."""
+    """Return the memory in which messages are received, and buffer sizes with landing slots."""
     rows = np.flatnonzero(landed)
     sizes = buffer_sizes.copy()
     if not len(rows):

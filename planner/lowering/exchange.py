@@ -61,7 +61,7 @@ def exchange_tables(
 
 
 class Writer(ABC):
-    """Base of writers of an exchange's messages and copies, which differ in the layout of blocks.
+    """Base class of writers of messages and copies, which differ in the layout of blocks.
 
     Parameters are those of `exchange_tables`.
     """
@@ -83,7 +83,7 @@ class Writer(ABC):
         return Tables(self.messages(), self.copies(), nothing, sizes, PHASES)
 
     def copies(self) -> LocalTable:
-        """Return copies of ranks to shared memory, and from it: own blocks, then step by step."""
+        """Return the copies of ranks to shared memory, then those from it, own blocks first."""
         parts = [self._staging(), self._own_copies(), self._deliveries()]
         if not self.exchange.is_overlapped:
             parts[1:] = [at_once(LocalTable.stack(parts[1:]), last=self.exchange.n_rows)]
@@ -92,7 +92,7 @@ class Writer(ABC):
     def transfers(
         self, step: Ints, sender: Ints, receiver: Ints, read: Pieces, write: Pieces
     ) -> MessageTable:
-        """Return messages between leaders, given as places in `Exchange.ranks`."""
+        """Return messages between leaders, which are given as indices of `Exchange.ranks`."""
         ranks, none = self.exchange.ranks, np.zeros(len(step), dtype=bool)
         return MessageTable(
             phase=np.full(len(step), TRANSFER, dtype=np.int16),
@@ -119,11 +119,11 @@ class Writer(ABC):
 
     @abstractmethod
     def messages(self) -> MessageTable:
-        """Return the messages of every block: one per rank of the source, or only one."""
+        """Return the messages of every block: one per rank of the source node, or one in all."""
 
     @abstractmethod
     def _staging(self) -> LocalTable:
-        """Return the copies of data to send into the node's memory."""
+        """Return the copies of data to send into the node's shared buffer."""
 
     @abstractmethod
     def _own_copies(self) -> LocalTable:
@@ -131,7 +131,7 @@ class Writer(ABC):
 
     @abstractmethod
     def _deliveries(self) -> LocalTable:
-        """Return copies of blocks from other nodes, each as soon as it has arrived."""
+        """Return copies of blocks from other nodes, in the round after each block arrives."""
 
 
 class _Writer(Writer):
@@ -151,14 +151,15 @@ class _Writer(Writer):
 
     @cached_property
     def blocks(self) -> Blocks:
-        """The blocks that kept nodes send or receive."""
+        """Blocks that kept nodes send or receive."""
         return self.exchange.blocks_of(np.flatnonzero(self.is_kept), sent=True)
 
     @cached_property
     def _laid_out(self) -> tuple[Blocks, Ints, Ints]:
-        """Blocks, their offsets and sizes in the shared buffers of the nodes that receive them.
+        """Blocks with their offsets and sizes in the shared buffers of the nodes that receive them.
 
-        Where all nodes have equally many ranks, those of node 0, which are like all others'.
+        If the exchange is even, only the blocks of node 0 are listed. Those of other nodes are
+        alike.
         """
         exchange = self.exchange
         blocks = exchange.blocks_of(np.arange(1 if exchange.is_even else exchange.n_rows))
@@ -180,7 +181,7 @@ class _Writer(Writer):
 
     @property
     def received_sizes(self) -> Ints:
-        """Elements every node receives into its shared buffer."""
+        """Elements that every node receives into its shared buffer."""
         n_rows = self.exchange.n_rows
         blocks, _, size = self._laid_out
         if self.exchange.is_even:
@@ -202,7 +203,7 @@ class _Writer(Writer):
         offset = np.where(is_direct, sender * count, self.offset[block] + place * team * count)
         write = pieces.one_each(home(~is_direct, Buffer.RECV), offset, team * count)
         if exchange.is_coalesced and not exchange.is_remapped:
-            # From the staged rows: one extent per row, unless they form a pattern.
+            # The message reads one piece per row, unless the rows form a pattern.
             bounds = csr.running_total(np.bincount(block, minlength=len(blocks.source)))
             read, write = (pieces.compress(side.merged(bounds)) for side in (read, write))
             source, dest, step, part = (c[bounds[:-1]] for c in (source, dest, step, part))
@@ -222,7 +223,7 @@ class _Writer(Writer):
 
     @cached_property
     def is_remapped(self) -> Bools:
-        """Nodes of which several ranks' blocks are one message, and lie together."""
+        """Nodes that send the blocks of several ranks as one contiguous message."""
         exchange = self.exchange
         return exchange.stages & (exchange.sizes > 1) & exchange.is_remapped
 
@@ -232,14 +233,14 @@ class _Writer(Writer):
 
     @cached_property
     def _served(self) -> Pieces:
-        """Places in a send buffer of the blocks that each part of a node serves."""
+        """Pieces of a send buffer with the blocks for each part of a node, a row per part."""
         exchange = self.exchange
         team = exchange.row * exchange.n_parts + exchange.part
         return self._blocks_of(team, exchange.n_rows * exchange.n_parts)
 
     @cached_property
     def _own(self) -> Pieces:
-        """Places of every node's blocks in a caller's buffer."""
+        """Pieces of a caller's buffer with the blocks of each node's ranks, a row per node."""
         return self._blocks_of(self.exchange.row, self.exchange.n_rows)
 
     def _blocks_of(self, group: Ints, n_groups: int) -> Pieces:
@@ -247,7 +248,7 @@ class _Writer(Writer):
         return _blocks(Buffer.RECV, self.exchange.ranks[order], indptr, self.exchange.count)
 
     def _staging(self) -> LocalTable:
-        """Every rank's send buffer, in one copy."""
+        """Return one copy of every rank's send buffer."""
         exchange, count = self.exchange, self.exchange.count
         row = np.flatnonzero(self.is_kept & exchange.stages)
         entry, place = csr.expand(exchange.sizes[row])
@@ -264,7 +265,7 @@ class _Writer(Writer):
         return copy_table(STAGE, zero, rank, read, write)
 
     def _own_copies(self) -> LocalTable:
-        """Copies between ranks of one node: one column of the sent data."""
+        """Return copies between ranks of one node. Each reads one column of the data to send."""
         exchange, count = self.exchange, self.exchange.count
         row = np.flatnonzero(self.is_kept)
         entry, place = csr.expand(exchange.sizes[row])
@@ -286,7 +287,7 @@ class _Writer(Writer):
         return copy_table(DELIVER, np.ones(n, dtype=np.int64), rank, read, write)
 
     def _deliveries(self) -> LocalTable:
-        """Copies of blocks from other nodes, one column of each as soon as it has arrived."""
+        """Return copies of one column of each block, in the round after the block arrives."""
         exchange, blocks, count = self.exchange, self.blocks, self.exchange.count
         kept = np.flatnonzero(self.is_kept[blocks.dest] & ~exchange.is_direct[blocks.dest])
         entry, member, place = exchange.served(blocks, kept)
@@ -329,7 +330,7 @@ def _repeats(stride: Ints | int, repeat: Ints) -> tuple[Ints, Ints]:
 
 
 def _moved(pieces: Pieces, by: Ints, buffer: Ints) -> Pieces:
-    """Return pieces in other buffers, moved by `by` of each row."""
+    """Return pieces in other buffers, moved by the offsets `by` of their rows."""
     owner = pieces.owner
     _, offset, *rest = pieces.columns()
     return Pieces(pieces.indptr, buffer[owner], offset + by[owner], *rest)
@@ -337,12 +338,12 @@ def _moved(pieces: Pieces, by: Ints, buffer: Ints) -> Pieces:
 
 @dataclass(frozen=True, eq=False)
 class _Coalesced:
-    """The part of a node's shared buffer with data to send, sorted by message.
+    """Layout of the data to send in a node's shared buffer, sorted by message.
 
-    A *team* is the ranks of a node that one of its parts serves. Messages lie in the
-    order of the first rank of their teams, in a message the blocks of one source rank
-    after another. What ranks of the node have for each other comes behind, source
-    by source; but what the first has for ranks before those of other nodes, first.
+    A *team* consists of the ranks of a node that one of its parts serves. Messages are sorted by
+    the first rank of their teams. Within a message, the blocks of one source rank follow those of
+    the preceding one. Blocks between ranks of the node come last, sorted by source. If the node has
+    the ranks 0 to k - 1 and not k, the first k of these blocks come first instead.
 
     Parameters
     ----------
@@ -350,9 +351,11 @@ class _Coalesced:
     team : ndarray of int64, shape (n_ranks,)
         Team of every rank.
     place : ndarray of int64, shape (n_ranks,)
-        Place of every rank in its team.
-    sizes, before : ndarray of int64, shape (n_teams,)
-        Ranks of every team, and of all teams whose first rank is lower.
+        Position of every rank in its team.
+    sizes : ndarray of int64, shape (n_teams,)
+        Number of ranks of every team.
+    before : ndarray of int64, shape (n_teams,)
+        Number of ranks of all teams with a lower first rank.
     """
 
     exchange: Exchange
@@ -383,26 +386,26 @@ class _Coalesced:
         found = []
         for one in row.tolist():
             own = np.sort(ranks[first[one] : first[one + 1]])
-            # Ranks 0 to k - 1 are the node's own, k is not.
+            # Ranks 0 to k - 1 belong to the node, and rank k does not.
             differs = np.flatnonzero(own != np.arange(len(own)))
             found.append(int(differs[0]) if len(differs) else min(len(own), n_ranks))
         return np.array(found, dtype=np.int64)
 
     def _own_before(self, row: Ints, team: Ints) -> Ints:
-        """Return the number of ranks of nodes in teams that precede others."""
+        """Return the number of ranks of each node in the teams that precede a given team."""
         n_parts = self.exchange.n_parts
         own = row[:, None] * n_parts + np.arange(n_parts)
         is_before = self.before[own] < self.before[team][:, None]
         return np.asarray((self.sizes[own] * is_before).sum(axis=1))
 
     def begin(self, row: Ints, team: Ints) -> Ints:
-        """Return the places at which messages of nodes to teams begin, in blocks."""
+        """Return the offsets of messages of nodes to teams, in blocks."""
         rows, inverse = np.unique(row, return_inverse=True)
         others = self.before[team] - self._own_before(row, team)
         return np.asarray(self._ahead(rows)[inverse] + self.exchange.sizes[row] * others)
 
     def _begins(self, row: int) -> Ints:
-        """Return the place of every block, shape (ranks of the node, n_ranks)."""
+        """Return the offset of every block, in blocks, shape (ranks of the node, n_ranks)."""
         exchange, n_ranks = self.exchange, len(self.team)
         n = int(exchange.sizes[row])
         source = np.arange(n)[:, None]
@@ -416,13 +419,13 @@ class _Coalesced:
         return np.asarray(place)
 
     def staged(self, row: int, count: int) -> Pieces:
-        """Return the places of data to send of a node's ranks, with a row per rank."""
+        """Return the pieces of data that a node's ranks send, with a row per rank."""
         place = self._begins(row)
         n, n_ranks = place.shape
         return _blocks(Buffer.SHARED, place.ravel(), np.arange(n + 1) * n_ranks, count)
 
     def own(self, row: int, count: int) -> Pieces:
-        """Return the places of blocks between ranks of a node, with a row per receiver."""
+        """Return the pieces of blocks between ranks of a node, with a row per receiver."""
         exchange = self.exchange
         own = exchange.ranks[exchange.first[row] : exchange.first[row + 1]]
         place = self._begins(row)[:, own].T
@@ -430,6 +433,6 @@ class _Coalesced:
 
 
 def _blocks(home: Buffer, place: Ints, indptr: Ints, count: int) -> Pieces:
-    """Return blocks of `count` elements, given their places in units of blocks."""
+    """Return pieces of blocks of `count` elements, given their offsets in blocks."""
     buffer = np.full(len(place), home, dtype=np.int8)
     return pieces.contiguous(indptr, buffer, place * count, np.full(len(place), count))

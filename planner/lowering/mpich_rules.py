@@ -1,8 +1,8 @@
-"""Rules by which MPICH chooses an algorithm, to price its collectives by.
+"""Rules by which MPICH chooses algorithms, to estimate the cost of its collectives.
 
-They are those of its non-blocking collectives, by which plans call it, as its source says them in
-``src/mpi/coll/coll_selection.json`` (commit 07f13b4). What MPICH does besides in its device, as to
-compose collectives by nodes, is not in these rules.
+They are the rules of its non-blocking collectives, which plans call, in its file
+``src/mpi/coll/coll_selection.json`` (commit 07f13b4). Compositions of collectives in MPICH's
+device, for example by nodes, are not modeled.
 """
 
 from __future__ import annotations
@@ -18,20 +18,24 @@ from collplan.planner.blueprint.blueprint import Component
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """An algorithm, by our name, and for what it is chosen; the first rule that holds decides.
+    """An algorithm, and the conditions under which it is chosen. The first matching rule decides.
 
     Parameters
     ----------
     algorithm : str
+        Name of the algorithm in collplan.
     below_bytes : float
-        Bytes below which it is chosen: of all blocks together, or for `per_block` of one.
+        Number of bytes below which it is chosen.
     per_block : bool
-    least_size, below_size : int
-        Number of ranks from which, and up to which, it is chosen.
+        Whether `below_bytes` refers to one block. Otherwise it refers to all blocks together.
+    least_size : int
+        Minimum number of ranks.
+    below_size : float
+        Number of ranks below which it is chosen.
     is_power_of_two : bool
-        Whether it is chosen for such numbers of ranks only.
+        Whether it is chosen only if the number of ranks is a power of two.
     combines_parts : bool
-        Whether it needs a commutative operation, and an element per rank.
+        Whether it requires a commutative operation and at least one element per rank.
     """
 
     algorithm: str
@@ -75,7 +79,7 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
     ),
     "reduce_scatter_block": (
         Rule("recursive_halving", below_bytes=524_288, is_power_of_two=True),
-        # MPICH halves among a power of two of ranks, after the others have folded.
+        # MPICH reduces the ranks to a power of two first, and then uses recursive halving.
         Rule("circulant", below_bytes=524_288, combines_parts=True),
         Rule("pairwise"),
     ),
@@ -84,13 +88,13 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
 }
 """Rules of every collective.
 
-MPICH has two broadcasts that scatter and then allgather, by recursive doubling or a ring.
-`scatter_allgather`, which has the ring, stands for both: a rank sends as many bytes in either.
+MPICH has two broadcasts by scatter and allgather, with recursive doubling or with a ring.
+`scatter_allgather`, which uses a ring, represents both, as ranks send the same number of bytes.
 """
 
 
 def mpich_algorithm(component: Component, itemsize: int, commutative: bool) -> Algorithm:
-    """Return the algorithm of ours that MPICH would choose for the largest group of a component.
+    """Return the algorithm that MPICH would choose for the largest group of a component.
 
     Parameters
     ----------
@@ -104,7 +108,7 @@ def mpich_algorithm(component: Component, itemsize: int, commutative: bool) -> A
     size, totals = max(sizes), component.given.totals
     block = int(totals.max(initial=0)) * itemsize
     traits = component.traits
-    # Blocks are of about one size; of an alltoall all that one rank sends counts.
+    # Blocks are assumed to have about the same size. For an alltoall, the total of one rank counts.
     total = block * size if traits.has_blocks else block
     n_elements = total // itemsize
     for rule in RULES[component.kind]:

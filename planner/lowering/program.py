@@ -75,14 +75,14 @@ class ExchangeProgram:
         Parameters
         ----------
         only_ranks : sequence of int, optional
-            Leave out what does not concern the nodes of these ranks.
+            Omit messages and copies of nodes without these ranks.
         """
         machine, exchange = self.blueprint.spec.machine, self.exchange
         n_nodes = exchange.n_rows
         n_kept = n_nodes
         if only_ranks is not None:
             n_kept = len({machine.rank_to_node[rank] for rank in only_ranks})
-        n_ends = min(2 * n_kept, n_nodes)  # what they send, and what they receive
+        n_ends = min(2 * n_kept, n_nodes)  # Kept nodes send and receive.
         n_rows = n_nodes * (n_ends if exchange.is_even else n_nodes)
         n_rows += (exchange.n_messages + n_nodes * machine.n_ranks) * n_ends // n_nodes
         require_memory(n_rows * BYTES_PER_ROW)

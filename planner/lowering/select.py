@@ -96,7 +96,7 @@ def is_regular(component: Component) -> bool:
 
 
 class _Choices:
-    """The algorithms that a spec names, with those that were used."""
+    """The algorithms that a spec names, and a record of those that were used."""
 
     def __init__(self, blueprint: Blueprint) -> None:
         spec = blueprint.spec
@@ -195,8 +195,8 @@ class _Choices:
         if is_uneven(component):
             uses.insert(0, "uneven")
         if self._shares_memory(component):
-            # All read what all have staged: other algorithms spread work that is not there
-            # then, and make ranks wait for each other more often.
+            # All ranks read the staged data of all others. Other algorithms would distribute work
+            # that does not exist in this case, and would make ranks wait more often.
             uses.insert(0, "shared")
         limits = self.commutative, is_regular(component)
         sizes = np.unique(component.groups.sizes).tolist()
@@ -269,7 +269,7 @@ class _Choices:
     def require_all_used(self) -> None:
         """Raise if the spec names a role, or an algorithm for a role, that is not used."""
         if not self.kinds:
-            return  # one rank, or nothing to move: there is nothing to choose
+            return  # There is one rank, or no data to move, so no algorithm is chosen.
         for key, choice in self.by_role.items():
             if key in self.used or (choice.name == "auto" and key in self.kinds):
                 continue
@@ -277,7 +277,7 @@ class _Choices:
             raise AlgorithmError(f"algorithms.{key}: {self._misfit(role, kind, choice.name)}")
 
     def _misfit(self, role: str, kind: str, name: str) -> str:
-        """Return why an entry for a role or a kind is not used, and what to write instead."""
+        """Return the reason why an entry is not used, and an entry to write instead."""
         if role not in self.kinds:
             return f"this plan has no such role; its roles are {', '.join(self.kinds)}"
         there = sorted(self.kinds[role])

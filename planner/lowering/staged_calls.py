@@ -1,6 +1,7 @@
-"""Memory of calls: one contiguous piece that is read, and another that is written.
+"""Contiguous memory for calls of MPI's collectives.
 
-That is what MPI's collectives take of vectors and blocks, whatever the collective.
+A call reads one contiguous piece of memory, and writes another one that does not overlap it, as
+MPI's collectives do with vectors and blocks.
 """
 
 from __future__ import annotations
@@ -17,19 +18,20 @@ from collplan.planner.plan.plan import NONE, Buffer, Op
 
 
 def stage_calls(steps: LocalTable, buffer_sizes: Ints) -> tuple[LocalTable, Ints]:
-    """Let calls read and write scratch where their data lie in pieces, or where both overlap.
+    """Stage data of calls in scratch if they lie in several pieces, or if reads and writes overlap.
 
     Parameters
     ----------
     steps : LocalTable
     buffer_sizes : ndarray of int64, shape (n_ranks, 3)
+        Elements per buffer.
 
     Returns
     -------
     LocalTable
-        With copies right before and behind calls.
-    ndarray of int64
-        The sizes with the scratch that these take.
+        The steps, with copies right before and after staged calls.
+    ndarray of int64, shape (n_ranks, 3)
+        Elements per buffer, including the scratch of staged data.
     """
     calls = np.flatnonzero(steps.op == Op.CALL)
     if not len(calls):
@@ -58,14 +60,14 @@ def stage_calls(steps: LocalTable, buffer_sizes: Ints) -> tuple[LocalTable, Ints
 
 
 def _is_scattered(side: Pieces) -> Bools:
-    """Mark rows of several pieces, or of one that repeats with gaps."""
+    """Mark rows with several pieces, or with a piece that repeats with gaps."""
     repeats = np.zeros(len(side), dtype=bool)
     repeats[side.owner[side.repeat > 1]] = True
     return np.asarray(repeats | (csr.lengths_of(side.indptr) > 1))
 
 
 def _overlap(read: Pieces, write: Pieces) -> Bools:
-    """Mark rows whose hulls overlap in one buffer, of those that read and write one piece each."""
+    """Mark rows that read one piece and write one piece, if these overlap in the same buffer."""
     found = np.zeros(len(read), dtype=bool)
     rows = np.flatnonzero((csr.lengths_of(read.indptr) == 1) & (csr.lengths_of(write.indptr) == 1))
     low, high = read.take(rows).hulls()
@@ -76,7 +78,7 @@ def _overlap(read: Pieces, write: Pieces) -> Bools:
 
 
 def _move(side: Pieces, rank: Ints, is_staged: Bools, sizes: Ints) -> tuple[Pieces, Ints]:
-    """Return what is read or written with staged rows behind the scratch of their ranks."""
+    """Return the pieces with staged rows moved to new scratch, and the buffer sizes with it."""
     rows = np.flatnonzero(is_staged)
     if not len(rows):
         return side, sizes
@@ -88,7 +90,7 @@ def _move(side: Pieces, rank: Ints, is_staged: Bools, sizes: Ints) -> tuple[Piec
 
 
 def _copies(steps: LocalTable, calls: Ints, read: Pieces, write: Pieces) -> LocalTable:
-    """Return a copy for every call, in its round."""
+    """Return a copy for every call, in the round of the call."""
     none = np.full(len(calls), NONE, dtype=np.int32)
     columns: dict[str, Any] = {
         name: getattr(steps, name)[calls] for name in ("phase", "round", "rank")

@@ -1,4 +1,4 @@
-"""Stated components: with the algorithm that computes each, and its options."""
+"""Stated components: components with their algorithms and options."""
 
 from __future__ import annotations
 
@@ -20,41 +20,47 @@ Shape = tuple[int, int]
 
 
 Sends = Mapping[Shape, Sequence[int]]
-"""Rounds in which messages are sent, by the shape of a group."""
+"""Rounds in which messages are sent, for each shape of groups."""
 
 
 @dataclass(frozen=True)
 class Stated:
-    """A component and what computes it."""
+    """A component with its algorithm and the algorithm's options."""
 
     component: Component
     algorithm: Algorithm
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def n_parts(self, size: int) -> int:
-        """Return the chunks that a vector, or each block, is cut into for `size` ranks."""
+        """Return the number of chunks of a vector, or of each block, for `size` ranks."""
         return self.algorithm.n_parts(size, self.options)
 
     @property
     def n_pairs(self) -> int:
-        """Return how many messages an algorithm of p² of them goes through, 0 for others."""
+        """Return the number of messages that an algorithm of about p² messages generates.
+
+        It is that of the largest group, including empty messages, and 0 for other algorithms.
+        """
         size = int(self.component.groups.sizes.max(initial=0))
         return int(size * (size - 1) * self._per_pair)
 
     @property
     def least_messages(self) -> int:
-        """Return how many messages an algorithm of p² of them sends, 0 for others."""
+        """Return the number of messages that an algorithm of about p² messages sends in all groups.
+
+        It is 0 for other algorithms.
+        """
         return int(self._n_messages.sum() * self._per_pair)
 
     def least_messages_of(self, ranks: Sequence[int]) -> float:
-        """Return the share that some ranks have in `least_messages`."""
+        """Return the part of `least_messages` that belongs to some ranks."""
         groups = self.component.groups
         per_member = self._n_messages * self._per_pair / groups.sizes
         return float(np.repeat(per_member, groups.sizes)[np.isin(groups.ranks, ranks)].sum())
 
     @property
     def _n_messages(self) -> Ints:
-        """Number of messages of all ordered pairs of ranks per group; empty ones are not sent."""
+        """Number of messages that ordered pairs of ranks exchange per group, without empty ones."""
         given, sizes = self.component.given, self.component.groups.sizes.astype(np.int64)
         all_pairs = sizes * (sizes - 1)
         if not self._per_pair or isinstance(given, PairTable):
@@ -66,7 +72,7 @@ class Stated:
         ends = csr.running_total(sizes**2 if is_pairwise else sizes)
         n_filled = csr.running_total(given.totals > 0)
         n_blocks = n_filled[ends[1:]] - n_filled[ends[:-1]]
-        # A rank's block for itself is no message.
+        # A rank's block for itself is not a message.
         n_sent = n_blocks - sizes if is_pairwise else n_blocks * (sizes - 1)
         return np.asarray(np.clip(n_sent, 0, all_pairs))
 
@@ -75,14 +81,14 @@ class Stated:
         return 0.0 if self.component.is_local else self.algorithm.per_pair
 
     def phase(self, first_round: int = 0, sends: Sends = MappingProxyType({})) -> Phase:
-        """Return the phase of a plan that the component becomes.
+        """Return the component's phase of a plan.
 
         Parameters
         ----------
         first_round : int
-            Where it begins.
+            First round of the phase.
         sends : mapping
-            The rounds that send messages, counted from there, by a group's size and root.
+            Rounds that send messages, relative to `first_round`, by size and root of a group.
         """
         groups, root = self.component.groups, self.component.root
         kind, tree = self.component.kind, self.algorithm.tree

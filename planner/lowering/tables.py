@@ -42,7 +42,7 @@ class Table:
 
 @dataclass
 class MessageTable(Table):
-    """Messages of all rounds, in program order; extents per message."""
+    """Messages of all rounds, in program order, with a row of each kind of pieces per message."""
 
     phase: Ints
     round: Ints
@@ -58,9 +58,11 @@ class MessageTable(Table):
 
 @dataclass
 class LocalTable(Table):
-    """Copies, reductions and calls of all rounds, in program order. `read` is left, then right.
+    """Copies, reductions and calls of all rounds, in program order.
 
-    Calls have their root as `peer` and the first rank of their group as `tag`; others have -1.
+    For a reduction, `read` has the left operand, then the right one. For a call, `peer` is its
+    root, or -1 if it has none, and `tag` is the first rank of its group. Both are -1 for copies and
+    reductions.
     """
 
     phase: Ints

@@ -1,4 +1,4 @@
-"""Traffic of a component's busiest group on a machine, as closed forms need it."""
+"""Traffic of a component's busiest group on a machine, for closed forms."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from collplan.planner.lowering.build import Placement
 from collplan.specs import Machine
 
 UNEVEN: Final = 4
-"""From how many times the mean block on the largest block makes blocks uneven."""
+"""Ratio of the largest block to the mean block from which blocks are uneven."""
 MOST_RANKS: Final = 2048
-"""Ranks up to which all pairs of a group are looked at, to choose an algorithm for them."""
+"""Maximum size of groups whose pairs are all examined to choose an algorithm."""
 
 
 def is_uneven(component: Component) -> bool:
-    """Return whether a group has a block per rank, one of them `UNEVEN` times the mean or more."""
+    """Return whether a group has a block per rank, one of at least `UNEVEN` times the mean size."""
     if not component.traits.has_blocks or component.traits.is_pairwise:
         return False
     totals, starts = component.given.totals, component.groups.indptr[:-1]
@@ -29,7 +29,7 @@ def is_uneven(component: Component) -> bool:
 
 
 def has_unlike_blocks(component: Component) -> bool:
-    """Return whether blocks of a group differ in size, and closed forms can be had of them."""
+    """Return whether blocks of a group differ in size, and closed forms can be computed."""
     traits, groups = component.traits, component.groups
     if not traits.has_blocks or isinstance(component.given, PairTable):
         return False
@@ -41,7 +41,15 @@ def has_unlike_blocks(component: Component) -> bool:
 
 
 def traffic_of(component: Component, machine: Machine, itemsize: int) -> Traffic:
-    """Return what the group with the most bytes moves, on a lane that it shares with others."""
+    """Return the traffic of the group with the most bytes, on lanes that it shares with others.
+
+    Parameters
+    ----------
+    component : Component
+    machine : Machine
+    itemsize : int
+        Bytes per element.
+    """
     groups, rows = component.groups, _first_rows(component)
     node = Placement.of(machine).node
     chosen = int(np.add.reduceat(component.given.totals, rows[:-1]).argmax())
@@ -50,7 +58,7 @@ def traffic_of(component: Component, machine: Machine, itemsize: int) -> Traffic
     if component.traits.is_pairwise:
         n_bytes = n_bytes.reshape(size, size)
     elif not component.traits.has_blocks:
-        # Shares of a vector of which all ranks get all are like blocks of one rank.
+        # A vector that all ranks receive is like the block of a single rank.
         n_bytes = np.concatenate((n_bytes, np.zeros(size - 1, dtype=np.int64)))
     network, here = machine.network, node[ranks]
     per_node = int(np.bincount(here).max())
@@ -67,7 +75,7 @@ def traffic_of(component: Component, machine: Machine, itemsize: int) -> Traffic
 
 
 def _first_rows(component: Component) -> Ints:
-    """Return where the rows of every group's regions begin, and where the last end."""
+    """Return the first row of every group's regions, and the number of rows."""
     groups, traits = component.groups, component.traits
     if not traits.has_blocks:
         return np.arange(len(groups) + 1)

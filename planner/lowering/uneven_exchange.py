@@ -1,8 +1,8 @@
 """Messages and copies of an exchange whose blocks differ in size.
 
-A node's shared buffer is laid out as in `exchange`: what its ranks send, then what its leaders
-receive, step by step. Every block has a place of its own, so there is a number for every pair
-of ranks, and nothing repeats. Blocks without elements are neither sent nor copied.
+A node's shared buffer has the layout of `exchange`: the data that its ranks send, then the data
+that its leaders receive, step by step. Blocks differ in size, so offsets are stored for every pair
+of ranks instead of strides. Empty blocks are neither sent nor copied.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def uneven_tables(
     n_nodes: int,
     only_ranks: Sequence[int] | None = None,
 ) -> Tables:
-    """Return what an exchange of unequal blocks sends and copies, in program order.
+    """Return the messages and copies of an exchange of unequal blocks, in program order.
 
     Parameters are those of `exchange_tables`.
     """
@@ -38,16 +38,16 @@ def uneven_tables(
 
 @dataclass(frozen=True, eq=False)
 class _Entries:
-    """Blocks that have elements, of pairs of ranks of different nodes, in the order of `Blocks`.
+    """Non-empty blocks of pairs of ranks on different nodes, in the order of `Blocks`.
 
     Parameters
     ----------
     block : ndarray of int64, shape (n_entries,)
-        Which block of two nodes each is part of.
+        Number of the block of two nodes that contains each entry.
     sender, receiver : ndarray of int64, shape (n_entries,)
-        The ranks whose block it is.
+        Ranks that send and receive each entry.
     count : ndarray of int64, shape (n_entries,)
-        Its elements.
+        Elements of each entry.
     """
 
     block: Ints
@@ -57,7 +57,7 @@ class _Entries:
 
     @classmethod
     def of(cls, exchange: Exchange, pairs: Pairs, blocks: Blocks) -> _Entries:
-        """List the entries of blocks: in each, sender by sender."""
+        """Return the entries of all blocks, sorted by sender within each block."""
         block, place = csr.expand(exchange.sizes[blocks.source] * blocks.team)
         turn, member = np.divmod(place, blocks.team[block])
         dest = blocks.dest[block]
@@ -85,7 +85,7 @@ class _UnevenWriter(Writer):
 
     @cached_property
     def sent_sizes(self) -> Ints:
-        """Elements of every node's shared buffer that its ranks stage in."""
+        """Elements of every node's shared buffer for data to send."""
         exchange = self.exchange
         sizes = np.where(self._is_remapped, self.pairs.counts.sum(axis=1), self.extent)
         staged = np.where(exchange.stages[self.row_of], sizes, 0)
@@ -93,30 +93,31 @@ class _UnevenWriter(Writer):
 
     @cached_property
     def received_sizes(self) -> Ints:
-        """Elements every node receives into its shared buffer."""
+        """Elements that every node receives into its shared buffer."""
         dest = self.row_of[self.entries.receiver]
         sizes = np.where(self.exchange.is_direct[dest], 0, self.entries.count)
         return np.bincount(dest, sizes, self.exchange.n_rows).astype(np.int64)
 
     @cached_property
     def _is_remapped(self) -> Bools:
-        """Ranks of nodes of which several ranks' blocks are one message, and lie together."""
+        """Ranks of nodes that send the blocks of several ranks as one contiguous message."""
         exchange = self.exchange
         is_remapped = exchange.stages & (exchange.sizes > 1) & exchange.is_remapped
         return np.asarray(is_remapped[self.row_of])
 
     @cached_property
     def _own(self) -> tuple[Ints, Ints]:
-        """The pairs of ranks of one node, or of a rank with itself, that have elements."""
+        """Pairs of ranks of one node with non-empty blocks, including a rank with itself."""
         sender, receiver = np.nonzero(self.pairs.counts)
         is_own = self.row_of[sender] == self.row_of[receiver]
         return sender[is_own], receiver[is_own]
 
     @cached_property
     def staged(self) -> Ints:
-        """Places where the blocks of every pair (row = sender) lie before they are sent.
+        """Offsets of the blocks of all pairs before they are sent, shape (n_senders, n_receivers).
 
-        In the shared buffer of the sender's node, or in its own if it does not stage.
+        They refer to the shared buffer of the sender's node, or to the sender's own buffer if the
+        node does not stage.
         """
         exchange = self.exchange
         begins = np.empty(len(self.row_of), dtype=np.int64)
@@ -124,7 +125,7 @@ class _UnevenWriter(Writer):
         begins[exchange.ranks] = np.where(exchange.stages[exchange.row], in_order, 0)
         places = self.pairs.given + begins[:, None]
         if self._is_remapped.any():
-            # Messages one after another, then what stays on the node.
+            # Messages come one after another, then blocks that stay on the node.
             ends = zip((self.entries.sender, self.entries.receiver), self._own, strict=True)
             sender, receiver = (np.concatenate(both) for both in ends)
             counts = self.pairs.counts[sender, receiver]
@@ -135,7 +136,7 @@ class _UnevenWriter(Writer):
 
     @cached_property
     def landing(self) -> Ints:
-        """Places where entries are received: in the shared buffer, or where they belong."""
+        """Offsets at which entries are received, in the shared buffer or in the receive buffer."""
         entries, dest = self.entries, self.row_of[self.entries.receiver]
         is_direct = self.exchange.is_direct[dest]
         offsets = csr.group_offsets(dest, entries.count)
@@ -143,7 +144,7 @@ class _UnevenWriter(Writer):
         return np.where(is_direct, belongs, self.sent_sizes[dest] + offsets)
 
     def messages(self) -> MessageTable:
-        """Return the messages of every block: one per rank of the source, or only one."""
+        """Return the messages of every block: one per rank of the source node, or one in all."""
         exchange, blocks, entries = self.exchange, self.blocks, self.entries
         concerns = self.is_kept[blocks.source] | self.is_kept[blocks.dest]
         kept = np.flatnonzero(concerns[entries.block])
@@ -165,7 +166,7 @@ class _UnevenWriter(Writer):
         return self.transfers(blocks.step[block], *ends, read, write)
 
     def _staging(self) -> LocalTable:
-        """Every rank's send buffer as it is, or block by block where messages lie together."""
+        """Return the copies of whole send buffers, or of separate blocks on remapped nodes."""
         exchange = self.exchange
         stages = (exchange.stages & self.is_kept)[self.row_of]
         where = Buffer.RECV if exchange.is_in_place else Buffer.SEND
@@ -187,7 +188,7 @@ class _UnevenWriter(Writer):
         return LocalTable.stack(parts)
 
     def _own_copies(self) -> LocalTable:
-        """Copies between ranks of one node, a row per receiver."""
+        """Return copies between ranks of one node, with a row per receiver."""
         sender, receiver = self._own
         kept = np.flatnonzero(self.is_kept[self.row_of[receiver]])
         kept = kept[np.lexsort((sender[kept], receiver[kept]))]
@@ -200,13 +201,13 @@ class _UnevenWriter(Writer):
         return copy_table(DELIVER, np.ones(len(rank), dtype=np.int64), rank, read, write)
 
     def _staged(self, sender: Ints, receiver: Ints, bounds: Ints) -> Pieces:
-        """Return where pairs' blocks lie before they are sent, several to a row."""
+        """Return the pieces of pairs' blocks before they are sent, in rows given by `bounds`."""
         where = home(self.exchange.stages[self.row_of[sender]], Buffer.SEND)
         counts = self.pairs.counts[sender, receiver]
         return pieces.contiguous(bounds, where, self.staged[sender, receiver], counts)
 
     def _deliveries(self) -> LocalTable:
-        """Copies of blocks from other nodes, each as soon as it has arrived."""
+        """Return copies of blocks from other nodes, in the round after each block arrives."""
         exchange, blocks, entries = self.exchange, self.blocks, self.entries
         dest = blocks.dest[entries.block]
         kept = np.flatnonzero(self.is_kept[dest] & ~exchange.is_direct[dest])
