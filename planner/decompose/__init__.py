@@ -43,19 +43,19 @@ def draft(
     only_ranks: Ints | None = None,
     is_rough: bool = False,
 ) -> Blueprint:
-    """State a spec's collective as components.
+    """Return the blueprint of a spec's collective: its components.
 
     Parameters
     ----------
     spec : PlanSpec
     decomposition : Decomposition, optional
-        Instead of the spec's own.
+        Decomposition in place of the spec's own.
     only_ranks : ndarray of int64, optional
-        The ranks whose programs are wanted: on nodes that are all alike, groups on the nodes
-        of other ranks may be left out.
+        Ranks whose programs are wanted. If all nodes are alike, groups on the nodes of other
+        ranks may be left out.
     is_rough : bool
-        Leave them out of nested decompositions, too. Phases may then be numbered otherwise
-        than in the plan of all ranks, which is enough for estimates.
+        Whether groups are left out of nested decompositions, too. Phases may then have other
+        numbers than in the plan of all ranks, which is sufficient for estimates.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def draft(
         raise AlgorithmError(f"decomposition: {kind} {what} to split by {chosen}; use flat")
     if machine.n_ranks == 1:
         if spec.collective.result_count(0, 1) is not None:
-            # The result is there already; it may have to be copied to its place.
+            # The result exists already. It may have to be copied to its place.
             received = task.received if task.input.differs(task.output).any() else None
             ends = task.input, task.output, task.given, received
             sketch.copy((0,), "", task.ranks, *ends)
@@ -99,7 +99,7 @@ def draft(
 
 
 def _only(spec: PlanSpec, ranks: Ints | None) -> Ints | None:
-    """Return the ranks that alone matter, or None where what others have may differ."""
+    """Return the ranks whose groups suffice, or None if other ranks' groups may differ."""
     machine, collective = spec.machine, spec.collective
     if ranks is None or len(set(machine.node_to_n_ranks)) > 1:
         return None
@@ -107,7 +107,7 @@ def _only(spec: PlanSpec, ranks: Ints | None) -> Ints | None:
 
 
 def second_forms(kind: str) -> tuple[str, ...]:
-    """Return the forms of a collective through leaders besides its first one.
+    """Return the forms of a collective through leaders, without its first form.
 
     Examples
     --------
@@ -118,7 +118,7 @@ def second_forms(kind: str) -> tuple[str, ...]:
 
 
 def _leader_form(kind: str, form: str | None, *, is_balanced: bool) -> Callable[[Parts], None]:
-    """Return how a collective runs through leaders."""
+    """Return the function that states a collective through leaders."""
     is_pairwise = traits_of(kind).is_pairwise
     if is_pairwise and form in (None, "collect"):
         return balanced_pairs.alltoall if is_balanced else pairs.alltoall
@@ -137,14 +137,14 @@ def _leader_form(kind: str, form: str | None, *, is_balanced: bool) -> Callable[
 
 @dataclass(frozen=True)
 class _Expansion:
-    """Expands tasks into components, nested decompositions in turn."""
+    """Expansion of tasks into components, including nested decompositions."""
 
     sketch: Sketch
     machine: Machine
     is_commutative: bool
 
     def expand(self, path: Path, task: Task, chosen: Decomposition | None) -> Bools:
-        """State `task` by its decomposition; return which ranks have the result in its output."""
+        """State `task` by its decomposition; return the ranks with the result in their output."""
         task = simplified(task)
         is_empty = task.size < 2 or not task.given.totals.any()
         if chosen is None or chosen.name == "flat" or is_empty:
@@ -164,9 +164,10 @@ class _Expansion:
         return moved
 
     def _expand_renumbered(self, path: Path, task: Task, chosen: Decomposition) -> Bools:
-        """State a gather or scatter whose output is numbered otherwise in one numbering.
+        """State a gather or scatter in one numbering, although its output has another one.
 
-        What lies at leaders between its parts has one only; copies translate.
+        Data at leaders between the parts of the collective have only one numbering. Copies
+        translate between both.
         """
         ends = (task.role, task.ranks, task.input, task.output, task.given, task.received)
         if task.traits.receiver == "root":
@@ -241,7 +242,7 @@ class _Expansion:
         )
 
     def _rows(self, task: Task, chosen: Decomposition) -> Rows:
-        """Return what counts as nodes: all ranks of a place, or runs where order matters."""
+        """Return the rows: all ranks of a node, or runs of consecutive ranks if order matters."""
         place = rank_places(self.machine, chosen.by)[task.ranks]
         keeps_order = task.traits.has_op and not self.is_commutative
         if not task.traits.is_prefix and not keeps_order:

@@ -1,9 +1,8 @@
-"""Reduce through leaders by gathering: the root combines the vectors of its own node itself.
+"""Reduce through leaders by gathering: the root itself combines the vectors of its own node.
 
-The second form of Träff and Hunold: on the root's node, a gather and local
-reductions take the place of the reduce_scatter. What ranks there have waits
-for nothing and is at the root before the other nodes' results come, but all
-of it enters the root.
+This is the second form of Träff and Hunold. On the root's node, a gather and local reductions
+replace the reduce_scatter. The vectors of this node need not wait and are at the root before the
+results of other nodes, but the root receives all of them.
 """
 
 from __future__ import annotations

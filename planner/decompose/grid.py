@@ -14,11 +14,11 @@ from collplan.planner.blueprint.groups import Rows
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Rows of positions, and the columns their leaders form.
+    """Rows of positions, and the columns that their leaders form.
 
-    Leader j of every row is its j-th position, counted from the root's place
-    in its row, so that the root leads. Where a row is shorter than there are
-    columns, leaders wrap around: a position then leads several columns::
+    Leader j of every row is its j-th position, counted from the root's place in its row, so that
+    the root is a leader. If a row has fewer positions than there are columns, leaders wrap around,
+    and a position leads several columns::
 
         columns   0 1 2
         row 0     0 1 2      3 ranks
@@ -27,11 +27,11 @@ class Grid:
     Parameters
     ----------
     rows : list of ndarray
-        Positions of every row, in their order.
+        Positions of every row, in order.
     n_columns : int
-        Columns: leaders per row.
+        Number of columns, which is that of leaders per row.
     root : int
-        Position of the root; 0 where there is none.
+        Position of the root; 0 if there is none.
     """
 
     rows: Rows
@@ -40,31 +40,31 @@ class Grid:
 
     @cached_property
     def root_row(self) -> int:
-        """The row the root is in."""
+        """Row that contains the root."""
         return next(i for i, row in enumerate(self.rows) if self.root in row)
 
     @cached_property
     def shift(self) -> int:
-        """The root's place in its row."""
+        """Place of the root in its row."""
         return int(np.flatnonzero(self.rows[self.root_row] == self.root)[0])
 
     @property
     def weights(self) -> tuple[int, ...] | None:
-        """The columns' shares, in relation to each other; None where all are equal."""
+        """Relative shares of the columns; None if all are equal."""
         return None
 
     def likeness(self, row: int) -> Hashable:
-        """Return what is equal for rows in which leaders have the same places."""
+        """Return a key that is equal for rows whose leaders have the same places."""
         return len(self.rows[row])
 
     @cached_property
     def is_even(self) -> bool:
-        """True if all rows are of one length, and their leaders have the same places."""
+        """Whether all rows have the same length, and their leaders have the same places."""
         return len({self.likeness(row) for row in range(len(self.rows))}) == 1
 
     @cached_property
     def matrix(self) -> Ints:
-        """Positions of all rows, which are of one length, shape (n_rows, length)."""
+        """Positions of all rows, which have the same length, shape (n_rows, length)."""
         return np.stack(self.rows)
 
     def leader(self, row: int, column: int) -> int:
@@ -83,7 +83,7 @@ class Grid:
 
     @cached_property
     def led_by(self) -> list[list[list[int]]]:
-        """The columns that each position leads, row by row."""
+        """Columns that each position leads, row by row."""
         alike: dict[Hashable, list[list[int]]] = {}
         for row, positions in enumerate(self.rows):
             if self.likeness(row) not in alike:
@@ -94,10 +94,10 @@ class Grid:
         return [alike[self.likeness(row)] for row in range(len(self.rows))]
 
     def followers(self, row: int, column: int) -> Ints:
-        """Return the positions of `row` that `column` serves, its leader among them.
+        """Return the positions of `row` that `column` serves, including its leader.
 
-        A row's positions are dealt to its leaders in turn; columns beyond the
-        row's length serve nobody there.
+        The positions of a row are assigned to its leaders in turn. Columns beyond the length of
+        the row serve no position there.
         """
         positions = self.rows[row]
         places = self._served.get((len(positions), column))
@@ -112,7 +112,7 @@ class Grid:
 
     @cached_property
     def _served(self) -> dict[tuple[int, int], Ints]:
-        """The places in a row that a column serves, by the row's length and the column."""
+        """Places in a row that a column serves, by the length of the row and the column."""
         served: dict[tuple[int, int], Ints] = {}
         for length in {len(positions) for positions in self.rows}:
             n_leaders = min(self.n_columns, length)

@@ -1,4 +1,4 @@
-"""Guidelines: a collective composed of others over the same ranks, which no library should lose to.
+"""Guidelines: compositions of collectives that a library's own collective should not lose to.
 
 References
 ----------
@@ -152,7 +152,7 @@ def find_form(kind: str, name: str | None) -> Form:
     Raises
     ------
     AlgorithmError
-        If there is none of that name.
+        If there is no composition of this name.
     """
     forms = FORMS[kind]
     chosen = name if name is not None else next(iter(forms))

@@ -1,8 +1,8 @@
-"""Through leaders: inside nodes, across them column by column, inside nodes again.
+"""Collectives through leaders: inside nodes, then along columns across nodes, then inside nodes.
 
-With one leader per node this is the hierarchical form of a collective, with all
-ranks leading the full-lane form: every column then is a virtual lane that
-carries its share of the vector, or the blocks of its ranks.
+With one leader per node this is the hierarchical form of a collective. If all ranks are leaders, it
+is the full-lane form, in which every column is a virtual lane that carries its share of the vector,
+or the blocks of its ranks.
 
 References
 ----------
@@ -36,7 +36,7 @@ Given = Callable[[int], Regions]
 
 @dataclass(eq=False)
 class Parts:
-    """A task, its grid, and how its parts are stated.
+    """A task with its grid, and the functions that state its parts.
 
     Parameters
     ----------
@@ -44,16 +44,16 @@ class Parts:
     task : Task
     grid : Grid
     path : tuple of int
-        The phase all of this belongs to.
+        Phase to which all parts belong.
     inner, outer : callable
-        State what runs inside rows, and along columns.
+        Functions that state collectives inside rows, and along columns.
     roles : (str, str)
-        The roles of the two.
+        Roles of collectives inside rows, and along columns.
     is_commutative : bool
         Whether operands may be exchanged.
     is_nested : bool
-        Whether the task is part of another one, or its rows are decomposed in turn: then no
-        group may be left out.
+        Whether the task is part of another one, or its rows are decomposed further. In both
+        cases no group may be left out.
     """
 
     sketch: Sketch
@@ -72,7 +72,7 @@ class Parts:
         return self.inner((*self.path, phase, 0), task)
 
     def along(self, phase: int, kind: str, positions: Ints, root: int, *ends: Any) -> Bools:
-        """State a collective on positions of several rows, as `inside` does on those of one."""
+        """State a collective on positions of several rows, like `inside` on those of one row."""
         task = Task(kind, self.roles[1], self.task.ranks[positions], root, *ends)
         return self.outer((*self.path, phase, 0), task)
 
@@ -88,9 +88,9 @@ class Parts:
         root: int = 0,
         spare: Home | None = None,
     ) -> Home:
-        """State a collective inside rows, all of them if left out; return where results are then.
+        """State a collective inside rows, by default all; return the locations of its results.
 
-        `given` returns what moves in a row.
+        `given` returns the data that move in a row.
         """
         done = np.zeros(self.sketch.n_ranks, dtype=np.bool_)
         rows = range(self.n_rows) if rows is None else rows
@@ -101,7 +101,7 @@ class Parts:
         return output.where(done, input)
 
     def repeat(self, marks: Bools, rows: Iterable[int]) -> None:
-        """Mark the ranks of rows that are left out as those of the first one that is stated."""
+        """Give the ranks of rows that are left out the results of the first stated row."""
         self._repeat(marks, *self.split_rows(rows), self._ranks_of_rows)
 
     def _repeat(self, marks: Bools, stated: list[int], others: list[int], ranks_of: Ranks) -> None:
@@ -115,18 +115,18 @@ class Parts:
         return self.task.ranks[np.stack([self.grid.column(column) for column in columns])]
 
     def split_rows(self, rows: Iterable[int]) -> tuple[list[int], list[int]]:
-        """Return the rows to state, and those that are like them and may be left out."""
+        """Return the rows to state, and similar rows that may be left out."""
         return self._split(list(rows), self._ranks_of_rows)
 
     def split_columns(self) -> tuple[list[int], list[int]]:
-        """Return the columns to state, and those that are like them and may be left out."""
+        """Return the columns to state, and similar columns that may be left out."""
         columns = list(self.columns)
         if not self.task.traits.has_blocks and self.task.given.totals.min() < len(columns):
             return columns, []  # some have no share of the vector
         return self._split(columns, self._ranks_of_columns)
 
     def _split(self, numbers: list[int], ranks_of: Ranks) -> tuple[list[int], list[int]]:
-        """Return rows or columns of which ranks are wanted, but at least one; and the others."""
+        """Return the rows or columns of wanted ranks, at least one, and the other ones."""
         if self.sketch.only is None or self.is_nested or not self.grid.is_even or not numbers:
             return numbers, []
         is_stated = np.any(np.isin(ranks_of(numbers), self.sketch.only), axis=1)
@@ -144,9 +144,9 @@ class Parts:
         *,
         spare: Home | None = None,
     ) -> Home:
-        """State a collective along every column; return where results are then.
+        """State a collective along every column; return the locations of its results.
 
-        `given` returns what moves in a column.
+        `given` returns the data that move in a column.
         """
         done = np.zeros(self.sketch.n_ranks, dtype=np.bool_)
         stated, others = self.split_columns()
@@ -157,11 +157,11 @@ class Parts:
         return output.where(done, input)
 
     def whole(self, part: int) -> Regions:
-        """Return the whole of what the task moves, for any row or column."""
+        """Return all data that the task moves, for any row or column."""
         return self.task.given
 
     def whole_of(self, ranks: Ints) -> Regions:
-        """Return the whole vector, a row per rank."""
+        """Return the whole vector, with one row per rank."""
         return self.task.given.take(np.zeros(len(ranks), dtype=np.int64))
 
     @property
@@ -171,12 +171,12 @@ class Parts:
 
     @property
     def columns(self) -> range:
-        """Return the columns' numbers."""
+        """Return the numbers of the columns."""
         return range(self.grid.n_columns)
 
     @cached_property
     def shares(self) -> Regions:
-        """A vector's share for every column."""
+        """Share of the vector for every column."""
         return self.task.given.cut(self.grid.n_columns)
 
     def share(self, column: int) -> Regions:
@@ -184,7 +184,7 @@ class Parts:
         return self.shares.take(np.array([column]))
 
     def shares_of_row(self, row: int) -> Regions:
-        """Return the shares each position of a row leads; rows that are alike have one object."""
+        """Return the shares of each position of a row; similar rows have the same object."""
         alike = self.grid.likeness(row)
         if alike not in self._shares_of_alike:
             self._shares_of_alike[alike] = self.shares.union(self.grid.led_by[row])
@@ -192,7 +192,7 @@ class Parts:
 
     @cached_property
     def _shares_of_alike(self) -> dict[Hashable, Regions]:
-        """The shares of rows by their likeness."""
+        """Shares of rows, by the keys of `Grid.likeness`."""
         return {}
 
     def blocks_of_row(self, row: int) -> Regions:
@@ -208,17 +208,17 @@ class Parts:
 
     @cached_property
     def served(self) -> list[Ints]:
-        """The positions each column serves, row by row."""
+        """Positions that each column serves, row by row."""
         return [np.concatenate(self.grid.followers_by_row(column)) for column in self.columns]
 
     def blocks_by_row(self, column: int) -> Regions:
-        """Return, a row of the grid each, the blocks a column serves there."""
+        """Return the blocks that a column serves in each row of the grid."""
         return self.task.given.union(self.grid.followers_by_row(column))
 
     def teams(self) -> list[tuple[int, Ints]]:
-        """Return leader and followers wherever a leader serves more than itself.
+        """Return the leader and the followers of each leader that serves several positions.
 
-        Those of rows that are left out are missing.
+        Teams in rows that are left out are missing.
         """
         if self.grid.is_even and self.grid.n_columns >= len(self.grid.rows[0]):
             return []
@@ -227,7 +227,7 @@ class Parts:
         return [each for each in found if len(each[1]) > 1]
 
     def team_blocks(self, leader: int, positions: Ints) -> Regions:
-        """Return what a leader handles of the blocks of its team, a row per position."""
+        """Return the blocks of a team that its leader handles, with one row per position."""
         return self.task.given.take(positions)
 
     def in_team(self, phase: int, kind: str, leader: int, positions: Ints, *ends: Any) -> Bools:
@@ -236,7 +236,7 @@ class Parts:
         return self.inside(phase, kind, positions, root, *ends)
 
     def to_leaders(self, phase: int) -> Home:
-        """Gather blocks to those who lead more than themselves; return where leaders have them."""
+        """Gather the blocks of teams to their leaders; return the locations of the blocks."""
         task = self.task
         collects = np.zeros(self.sketch.n_ranks, dtype=np.bool_)
         for leader, team in self.teams():
@@ -247,7 +247,7 @@ class Parts:
         return task.output.where(collects, task.input)
 
     def from_leaders(self, phase: int, here: Home) -> Home:
-        """Scatter blocks from those who lead more than themselves; return where they are."""
+        """Scatter the blocks of teams from their leaders; return the locations of the blocks."""
         task = self.task
         done = np.zeros(self.sketch.n_ranks, dtype=np.bool_)
         for leader, team in self.teams():
@@ -257,7 +257,7 @@ class Parts:
         return task.output.where(done, here)
 
     def leads_itself(self) -> Bools:
-        """Mark the ranks that lead themselves and nobody else."""
+        """Mark the leaders that serve only themselves."""
         alone = np.zeros(self.sketch.n_ranks, dtype=np.bool_)
         for column in self.columns:
             alone[self.task.ranks[self.grid.column(column)]] = True

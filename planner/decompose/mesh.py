@@ -1,4 +1,4 @@
-"""Over a mesh: one phase a dimension, all rows or all columns at once.
+"""Collectives over a mesh, with one phase per dimension for all rows, or all columns, together.
 
 References
 ----------

@@ -1,9 +1,8 @@
-"""Scan through leaders by transposing: every leader scans its share for its whole node.
+"""Scan through leaders by transposing: every leader scans its share for all ranks of its node.
 
-Where the form of Träff and Hunold reduces, scans and gathers on every node,
-here an alltoall brings a share of all ranks' vectors to its leader, which
-combines them as they stand, and another takes the results back: 1.5 instead
-of 2.5 times the vector passes through a node's memory.
+The form of Träff and Hunold reduces, scans and gathers on every node. Here, an alltoall brings each
+share of all ranks' vectors to its leader, which combines them, and another alltoall returns the
+results. A node's memory moves 1.5 instead of 2.5 times the vector.
 """
 
 from __future__ import annotations
