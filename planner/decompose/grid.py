@@ -59,7 +59,7 @@ class Grid:
 
     @cached_property
     def is_even(self) -> bool:
-        """Whether all rows have the same length, and their leaders have the same places."""
+        """Return whether all rows have the same length, and their leaders the same places."""
         return len({self.likeness(row) for row in range(len(self.rows))}) == 1
 
     @cached_property
