@@ -112,18 +112,21 @@ def _crossovers(
 def _expected(
     comparison: Comparison, by_size: Mapping[int, Sequence[Entry]]
 ) -> dict[tuple[str, int], float]:
-    """Return the times of winners at every size: makespans, or else corrected closed forms."""
-    makespans, winners = comparison.makespans, set(comparison.best.values())
+    """Return the times of winners at every size: makespans, or else corrected closed forms.
+
+    A closed form is corrected by the candidate's own ratio at the nearest simulated size.
+    """
+    makespans, place = comparison.makespans, comparison.sizes.index
     expected = dict(makespans)
-    for name in winners:
+    for name in set(comparison.best.values()):
         prices = {
             entry.size: entry.estimate.price_s
             for entry in chain(*by_size.values())
             if entry.name == name and entry.estimate.price_s
         }
         simulated = [size for size in prices if (name, size) in makespans]
-        for size in prices.keys() - simulated:
-            near = min(simulated, key=lambda other: max(size, other) / min(size, other))
+        for size in prices.keys() - simulated if simulated else ():
+            near = min(simulated, key=lambda other: abs(place(other) - place(size)))
             expected[name, size] = prices[size] * makespans[name, near] / prices[near]
     return expected
 

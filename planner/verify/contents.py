@@ -51,8 +51,8 @@ ORDER: Final = -4
 """Operands of a non-commutative operation were not adjacent in rank order."""
 
 _N_KNOWN: Final = 1 << 10
-"""Number of results of operations on sets that are remembered. One operation takes a time
-proportional to the number of ranks, and atoms of one move mostly need the same."""
+"""Number of results of operations on sets that are kept. An operation takes time proportional to
+the number of ranks, and most atoms of a move need the same result."""
 
 _FAILURES: Final[dict[int, tuple[str, type[PostconditionError]]]] = {
     UNDEFINED: ("undefined memory", UndefinedReadError),

@@ -33,6 +33,13 @@ def test_crossovers_are_between_neighbours_and_hold() -> None:
         assert makespan(one.after, high) <= makespan(one.before, high)
 
 
+def test_sizes_may_begin_at_no_bytes() -> None:
+    """Closed forms are 0 there, and cannot be corrected by makespans."""
+    comparison = compare_sizes("bcast", MACHINES["lanes"], (0, 16, 262_144))
+    assert list(comparison.best) == [0, 64, 1 << 20]
+    assert all(one.low_bytes < one.high_bytes for one in comparison.crossovers)
+
+
 def test_of_equals_the_one_that_stays_best_is_taken() -> None:
     times = {("a", 1): 1.0, ("b", 1): 1.0, ("a", 2): 2.0, ("b", 2): 2.0, ("b", 3): 1.0}
     assert choose_best([1, 2, 3], ["a", "b"], times) == {1: "b", 2: "b", 3: "b"}
