@@ -22,7 +22,7 @@ from collplan.select.crossovers import Crossover, choose_best, find_crossovers
 from collplan.select.entries import Entry, NotEstimated, Question, bytes_of, estimate_all
 from collplan.select.jobs import Jobs, Progress
 from collplan.select.library_defaults import estimate_defaults, price_defaults
-from collplan.select.sweep import executor_on, price
+from collplan.select.sweep import executor_on
 from collplan.select.waves import simulate_all
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
@@ -103,7 +103,7 @@ def _crossovers(
         comparison.sizes,
         comparison.best,
         {name: comparison.specs[name] for name in set(comparison.best.values())},
-        lambda some: [one.makespan_s for one in jobs.run("crossovers", price, some, len(some))],
+        lambda some: [one.makespan_s for one in jobs.price("crossovers", some)],
         _expected(comparison, by_size),
         too_large,
     )

@@ -8,12 +8,15 @@ from itertools import pairwise
 from math import isqrt
 from typing import Final
 
+from collplan.planner.passes.shared_memory.layout import aligned_elements
 from collplan.specs import PlanSpec
 
 CLOSE: Final = 1.25
 """Sizes of less than this ratio are not refined."""
 ENCLOSING: Final = CLOSE**0.45
 """Factor by which two sizes lie below and above a crossover that is expected between them."""
+STEPS: Final = 6
+"""Smallest number of steps between two sizes for which sizes are rounded to whole steps."""
 MIDDLE_EVERY: Final = 3
 """In every third round the middle is simulated, so that the two sizes surely come closer."""
 
@@ -130,11 +133,7 @@ def _narrow(
     brackets: Sequence[_Bracket], specs: Mapping[str, PlanSpec], simulate: Simulate
 ) -> list[_Bracket]:
     """Simulate sizes in all brackets, and return those in which both candidates have times."""
-    tried = [
-        (one, size)
-        for one in brackets
-        for size in one.between(specs[one.before].collective.itemsize)
-    ]
+    tried = [(one, size) for one in brackets for size in one.between(specs[one.before])]
     pairs = [
         specs[name].with_count(size // specs[name].collective.itemsize)
         for one, size in tried
@@ -176,12 +175,13 @@ class _Bracket:
             for size in (self.low, self.high)
         )
 
-    def between(self, itemsize: int) -> list[int]:
+    def between(self, spec: PlanSpec) -> list[int]:
         """Return the next sizes to simulate, in whole elements; none if both ends are close.
 
         Times grow about linearly with the size. The first two sizes are just below and just above
         the crossing of both lines. If they enclose the crossover, it is found.
         """
+        itemsize = spec.collective.itemsize
         low, high = self.low // itemsize, self.high // itemsize
         if high <= CLOSE * low or high - low < 2:
             return []
@@ -189,11 +189,13 @@ class _Bracket:
         before, after = self.low_gap or 0.0, self.high_gap or 0.0
         if before > 0 > after and self.n_rounds % MIDDLE_EVERY:
             crossing = low + before / (before - after) * (high - low)
-            sizes = round(crossing / ENCLOSING), round(crossing * ENCLOSING)
-            inside = [size * itemsize for size in sizes if low < size < high]
+            sizes = (crossing / ENCLOSING, crossing * ENCLOSING)
+            rounded = [_rounded(size, high - low, spec) for size in sizes]
+            inside = [size * itemsize for size in rounded if low < size < high]
             if inside:
                 return inside
         middle = isqrt(low * high) if low else high // 2
+        middle = _rounded(middle, high - low, spec)
         return [max(low + 1, min(high - 1, middle)) * itemsize]
 
     def narrow(self, size: int, before_s: float | None, after_s: float | None) -> bool:
@@ -209,6 +211,18 @@ class _Bracket:
         else:
             self.high, self.high_gap = size, gap
         return True
+
+
+def _rounded(n_elements: float, width: int, spec: PlanSpec) -> int:
+    """Return a number of elements that ranks share evenly, if a range of `width` is wide enough.
+
+    Plans of such sizes are often the same but for the size of elements; see `scaling.shrink`.
+    """
+    machine, itemsize = spec.machine, spec.collective.itemsize
+    ranks = machine.n_ranks, max(machine.node_to_n_ranks)
+    steps = {n * each for n in ranks for each in (1, aligned_elements(itemsize))}
+    step = max((one for one in steps if STEPS * one <= width), default=1)
+    return round(n_elements / step) * step
 
 
 def _gap(before_s: float | None, after_s: float | None) -> float | None:

@@ -255,6 +255,11 @@ def _sure_part(wanted: PlanSpec, spec: PlanSpec) -> float:
     return min(1.0, wanted.collective.count / max(1, spec.collective.count))
 
 
+def program_of_sample(spec: PlanSpec) -> Program:
+    """Return the program of a spec without passes, for the ranks that represent its machine."""
+    return program_of(_draft(spec, _sample(spec)))
+
+
 def _program_of(
     spec: PlanSpec, ranks: tuple[int, ...] | None
 ) -> tuple[Program, Sequence[PassChoice]]:
@@ -350,6 +355,11 @@ def _is_even(program: Program) -> bool:
         if is_cut and (part.component.given.totals % part.n_parts(size)).any():
             return False
     return True
+
+
+def folds(spec: PlanSpec) -> bool:
+    """Return whether the plan of a spec without passes folds on a large machine."""
+    return _n_copies(program_of_sample(spec), _sample(spec)) > 1
 
 
 def _n_copies(program: Program, ranks: tuple[int, ...] | None) -> int:

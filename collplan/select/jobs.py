@@ -11,7 +11,8 @@ from time import thread_time
 from typing import Final, TypeVar
 
 from collplan.planner.memory import free_bytes
-from collplan.select.sweep import AT_ONCE, number_of_workers, run_jobs
+from collplan.select.sweep import AT_ONCE, Price, number_of_workers, price_all, run_jobs
+from collplan.specs import Method, PlanSpec
 
 ESTIMATING: Final = 0.6
 """Share of the time limit after which no more candidates are estimated."""
@@ -76,6 +77,23 @@ class Jobs:
         found = self.run("estimating", within, in_time(), len(items), self.n_workers)
         self.used_s = min(self.used_s, each_s * self.n_workers)
         return found
+
+    def price(self, what: str, specs: Sequence[PlanSpec]) -> list[Price]:
+        """Price specs of one collective on one machine; return the prices in their order.
+
+        Specs of the same method are priced together. The longest should come first.
+        """
+        together: dict[Method, list[int]] = {}
+        for i, spec in enumerate(specs):
+            together.setdefault(spec.method, []).append(i)
+        groups = [[specs[i] for i in some] for some in together.values()]
+        found = self.run(what, price_all, groups, len(groups))
+        place = {
+            i: price
+            for some, prices in zip(together.values(), found, strict=True)
+            for i, price in zip(some, prices, strict=True)
+        }
+        return [place[i] for i in range(len(specs))]
 
     def run(
         self,

@@ -14,7 +14,6 @@ from collplan.select.candidates import Form, components_of, segmented
 from collplan.select.compared import Comparison, Default
 from collplan.select.entries import Entry, NotEstimated, Question, bytes_of, estimate_all
 from collplan.select.jobs import Jobs
-from collplan.select.sweep import price
 from collplan.select.waves import MAX_TASKS
 from collplan.specs import AlgorithmChoice, AlgorithmsByRole, Machine, Method, PlanSpec, Transport
 from collplan.specs.documents import parse_yaml
@@ -188,7 +187,7 @@ def price_defaults(
             if plan not in waiting:
                 first.append(entry.spec)
             waiting.setdefault(plan, []).append(found)
-    prices = jobs.run("defaults of libraries", price, first, len(first))
+    prices = jobs.price("defaults of libraries", first)
     for some, priced in zip(waiting.values(), prices, strict=True):
         for found in some:
             found.makespan_s, found.refusal = priced.makespan_s, priced.refusal

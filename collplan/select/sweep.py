@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from threading import Lock
 from typing import Any, Final, TypeVar
 
 from collplan.planner.errors import AlgorithmError, AsymmetricError, MemoryLimitError
@@ -30,6 +31,8 @@ PRELOADED: Final = (
 
 AT_ONCE: Final = 256
 """Largest number of jobs that wait in an executor."""
+MOST_KEPT_BYTES: Final = 1 << 26
+"""Memory of the plans that a process keeps after it priced them, in bytes."""
 NO_MEMORY: Final = "it takes more memory than a process may use here"
 
 
@@ -93,11 +96,18 @@ def sweep(
 
 
 def price(spec: PlanSpec) -> Price:
-    """Compile and simulate one spec. A refusal is returned and not raised."""
+    """Compile and simulate one spec. A refusal is returned and not raised.
+
+    Many plans of a spec at several counts are the same but for the size of elements. Such a plan
+    is compiled once; see `scaling.shrink`.
+    """
     from collplan.executors.cost.simulator import simulate
+    from collplan.select.scaling import shrink, stretch
 
     try:
-        plan = compile_priced(spec)
+        smaller, factor = shrink(_resolved(spec))
+        # A plan of which no other count is a multiple would only displace others.
+        plan = _compile(smaller) if factor == 1 else stretch(_recent.find(smaller), factor)
         timeline = simulate(plan)
     except AlgorithmError as error:
         return Price(None, 0, str(error), isinstance(error, MemoryLimitError))
@@ -108,6 +118,33 @@ def price(spec: PlanSpec) -> Price:
     return Price(timeline.makespan_s, plan.n_tasks * plan.n_copies, pcie_reads=total)
 
 
+def price_all(specs: Iterable[PlanSpec]) -> tuple[Price, ...]:
+    """Price specs, one after another."""
+    return tuple(map(price, specs))
+
+
+class _RecentPlans:
+    """Plans that were priced last in this process, within a limit of their memory."""
+
+    def __init__(self) -> None:
+        self._plans: dict[PlanSpec, Plan] = {}
+        self._lock = Lock()
+
+    def find(self, spec: PlanSpec) -> Plan:
+        """Return the plan to price, which is compiled if it is not kept."""
+        with self._lock:
+            plan = self._plans.pop(spec, None)
+        plan = plan or _compile(spec)
+        with self._lock:
+            self._plans[spec] = plan
+            while sum(one.nbytes for one in self._plans.values()) > MOST_KEPT_BYTES:
+                del self._plans[next(iter(self._plans))]
+        return plan
+
+
+_recent: Final = _RecentPlans()
+
+
 def compile_priced(spec: PlanSpec) -> Plan:
     """Compile the plan that `price` simulates for a spec.
 
@@ -116,26 +153,33 @@ def compile_priced(spec: PlanSpec) -> Plan:
     AlgorithmError
         If there is no such plan.
     """
+    return _compile(_resolved(spec))
+
+
+def _resolved(spec: PlanSpec) -> PlanSpec:
+    """Return the spec whose plan is priced: its count, decomposition and algorithms are final."""
     from collplan.planner.lowering.select import priced_spec
     from collplan.select.auto import resolve
+    from collplan.select.estimate import folds, with_even_count
 
-    return _compile(priced_spec(resolve(spec)))
+    spec = priced_spec(resolve(spec))
+    # With an even count, nodes and lanes have equal shares, and few pieces differ in size. Flat
+    # algorithms divide vectors by their own rules, so they keep the spec's count unless they fold.
+    even = with_even_count(spec)
+    return even if spec.decomposition.name != "flat" or folds(even) else spec
 
 
 def _compile(spec: PlanSpec) -> Plan:
     """Compile the plan to price. On a large machine it is folded, if that is possible."""
     from collplan.planner.compiler import compile_folded, compile_plan
-    from collplan.select.estimate import FEW_RANKS, with_even_count
+    from collplan.select.estimate import FEW_RANKS
 
-    network, even = spec.machine.network, with_even_count(spec)
-    if spec.machine.n_ranks > FEW_RANKS and not network.joins_nodes:
+    if spec.machine.n_ranks > FEW_RANKS and not spec.machine.network.joins_nodes:
         try:
-            return compile_folded(even)
+            return compile_folded(spec)
         except AsymmetricError:
             pass
-    # With an even count, nodes and lanes have equal shares, and few pieces differ in size. Flat
-    # algorithms divide vectors by their own rules, so they keep the spec's count.
-    return compile_plan(spec if spec.decomposition.name == "flat" else even, is_proved=False)
+    return compile_plan(spec, is_proved=False)
 
 
 def run_jobs(

@@ -13,7 +13,6 @@ from collplan.select.compared import TOLERANCE, Comparison, leave_out
 from collplan.select.entries import Entry
 from collplan.select.estimate import FEW_RANKS
 from collplan.select.jobs import Jobs
-from collplan.select.sweep import price
 from collplan.specs import Transport
 
 SAFETY: Final = 4.0
@@ -257,8 +256,7 @@ def _simulate(wave: Sequence[Entry], jobs: Jobs, comparison: Comparison) -> None
         by_plan.setdefault((entry.size, entry.estimate.identity), []).append(entry)
     # The longest jobs come first, so that none of them runs alone at the end.
     groups = sorted(by_plan.values(), key=lambda group: -group[0].estimate.effort)
-    first = [group[0].spec for group in groups]
-    prices = jobs.run("simulating", price, first, len(first))
+    prices = jobs.price("simulating", [group[0].spec for group in groups])
     for group, found in zip(groups, prices, strict=True):
         for entry in group:
             if found.lacks_memory:

@@ -261,7 +261,10 @@ def _alone(part: Stated, only_ranks: Ints | None) -> Batch:
 
 
 def _what_decides(part: Stated) -> Iterator[bytes]:
-    """Yield for every group the counts by which its algorithm decides, or empty bytes."""
+    """Yield for every group the counts by which its algorithm decides, or empty bytes.
+
+    The bytes are in the order of the counts, also if all counts are multiplied by a number.
+    """
     component, sizes = part.component, part.component.groups.sizes.astype(np.int64)
     if not part.algorithm.by_counts or isinstance(component.given, PairTable):
         yield from [b""] * len(sizes)
@@ -269,6 +272,6 @@ def _what_decides(part: Stated) -> Iterator[bytes]:
     n_rows = np.ones_like(sizes)
     if component.traits.has_blocks:
         n_rows = sizes**2 if component.traits.is_pairwise else sizes
-    totals, ends = component.given.totals, csr.running_total(n_rows)
+    totals, ends = component.given.totals.astype(">i8"), csr.running_total(n_rows)
     for low, high in pairwise(ends.tolist()):
         yield totals[low:high].tobytes()

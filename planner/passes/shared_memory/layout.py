@@ -79,6 +79,11 @@ class Room:
     scratch_sizes: Ints
 
 
+def aligned_elements(itemsize: int) -> int:
+    """Return the smallest number of elements after which memory is aligned again."""
+    return math.lcm(ALIGNMENT, itemsize) // itemsize
+
+
 def lay_out(
     areas: ScratchAreas, is_used: Bools, is_moved: Bools, mirrored: Ints, n_slots: Ints, plan: Plan
 ) -> Room:
@@ -97,7 +102,7 @@ def lay_out(
         Whose ranks and nodes they are.
     """
     n_ranks, rank_node = plan.n_ranks, plan.rank_node
-    unit = math.lcm(ALIGNMENT, plan.itemsize) // plan.itemsize
+    unit = aligned_elements(plan.itemsize)
     kept = np.flatnonzero(is_used & is_moved)
     # Parts by (rank, what, number); areas stand between mirrors and slots.
     ranks = np.arange(n_ranks)

@@ -9,7 +9,6 @@ import pytest
 
 import collplan.select.entries as entries_module
 import collplan.select.sweep as sweep
-import collplan.select.waves as waves_module
 from collplan.select.comparison import compare
 from collplan.select.sweep import Price
 from collplan.specs import PlanSpec, parse_spec
@@ -22,7 +21,7 @@ OTHERS = [name for name in MACHINES if name != "lanes"]
 @pytest.fixture
 def priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let comparisons that a test makes of the same specs share what is the same in them."""
-    for module, name in ((entries_module, "estimate"), (waves_module, "price")):
+    for module, name in ((entries_module, "estimate"), (sweep, "price")):
         monkeypatch.setattr(module, name, cache(getattr(module, name)))
 
 
@@ -82,12 +81,14 @@ def test_plans_that_memory_does_not_hold_may_still_win(monkeypatch: pytest.Monke
     before = compare([spec], patterns=["flat"])
     ((size, best),) = before.leading.items()
 
+    priced = sweep.price
+
     def price(wanted: PlanSpec) -> Price:
         if wanted == before.specs[best]:
             return Price(None, 0, "the plan takes about 9 GiB", lacks_memory=True)
-        return sweep.price(wanted)
+        return priced(wanted)
 
-    monkeypatch.setattr(waves_module, "price", price)
+    monkeypatch.setattr(sweep, "price", price)
     found = compare([spec], patterns=["flat"])
     assert best not in found.refused
     assert found.leading[size] != best
