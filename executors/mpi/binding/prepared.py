@@ -66,8 +66,8 @@ class Wish:
         if self.cores is None:
             return
         for i, processor in enumerate(self.cores):
-            is_number = isinstance(processor, int | np.integer)
-            if not (is_number and 0 <= processor < MOST_PROCESSORS):
+            is_whole = isinstance(processor, int | np.integer) and not isinstance(processor, bool)
+            if not (is_whole and 0 <= processor < MOST_PROCESSORS):
                 raise BindError(f"cores[{i}] is {processor!r}; use the number of a processor")
         n_cores = cores_of_node(plan, rank)
         if len(self.cores) < n_cores:
@@ -189,7 +189,9 @@ def prepare(
             "pass an intracommunicator, such as comm.Merge() returns"
         )
     timeout_s = wish.timeout_s
-    is_limit = isinstance(timeout_s, Real) and float(timeout_s) > 0
+    is_limit = (
+        isinstance(timeout_s, Real) and not isinstance(timeout_s, bool) and float(timeout_s) > 0
+    )
     limit_s = timeout_s if is_limit else None
     # What fails on one rank, for whatever reason, all ranks learn: none waits for another.
     try:
