@@ -167,10 +167,12 @@ class Copy:
         program = self.of
         hold_until_ns = program.hold_ns and time.monotonic_ns() + program.hold_ns
         memory.set(turn_ns=program.head_ns or TURN_NS, hold_until_ns=hold_until_ns)
-        if entry("run_loop")(memory.address, codes.START) > codes.PENDING:
-            flight.fail(memory.get("code"))
+        found = entry("run_loop")(memory.address, codes.START)
         memory.set(turn_ns=TURN_NS)
-        board().add(flight)
+        if found > codes.PENDING:
+            flight.abandon(memory.get("code"))
+        else:
+            board().add(flight)
         return request
 
     def _buffers_at(self, sent_at: int, received_at: int) -> list[Array]:
@@ -238,8 +240,7 @@ class SharedProgram:
         """Begin a start, or let it follow those before it."""
         with self._queueing:
             self._queue.append((start.flight, *start.places))
-            if not self._is_busy:
-                self._begin_next()
+            self._begin_next()
 
     def end(self, finish: Callable[[], None] | None) -> None:
         """End a start, and begin the next one; in whatever thread notices that it is over."""
@@ -249,16 +250,25 @@ class SharedProgram:
         finally:
             with self._queueing:
                 self._is_busy = False
-                if self._queue:
-                    self._begin_next()
+                self._begin_next()
 
     def _begin_next(self) -> None:
-        flight, sent_at, received_at = self._queue.popleft()
-        self._is_busy = True
-        self.bound.rebind_addresses(sent_at, received_at)
-        if entry("run_loop")(self._state, codes.START) > codes.PENDING:
-            flight.fail(self.bound.engine_memory.get("code"))
-        board().add(flight)
+        """Begin the oldest start of the queue; those that cannot begin complete with an error."""
+        while self._queue and not self._is_busy:
+            flight, *places = self._queue.popleft()
+            try:
+                self.bound.rebind_addresses(*places)
+            except MPI.Exception as error:
+                flight.abandon(error.Get_error_code())
+                continue
+            except Exception:  # the request has the error, as no call of its own can raise it
+                flight.abandon(MPI.ERR_OTHER)
+                continue
+            if entry("run_loop")(self._state, codes.START) > codes.PENDING:
+                flight.abandon(self.bound.engine_memory.get("code"))
+                continue
+            self._is_busy = True
+            board().add(flight)
 
     def close(self) -> None:
         """Do nothing: ranks free the memory together, by `free`."""

@@ -94,6 +94,19 @@ class Flight(SharedRecord):
         """Report an error of MPI to the waiting thread."""
         self.words[_CODE] = code
 
+    def abandon(self, code: int) -> None:
+        """Complete the request with an error of MPI, without `finish`.
+
+        Parameters
+        ----------
+        code : int
+            Error code of MPI. 0 becomes ``MPI.ERR_OTHER``. The program must not be on the board.
+        """
+        with self._finishing:
+            self.finish = None
+            self.fail(code or MPI.ERR_OTHER)
+            entry("run_board")(self.address, codes.COMPLETE_FLIGHT, 0)
+
     def end(self) -> None:
         """Call `finish` and complete the request, unless this has been done."""
         with self._finishing:
