@@ -80,10 +80,12 @@ class Flight(SharedRecord):
 
     def prepare(self, board: int, finish: Callable[[], None] | None) -> int:
         """Prepare another start; return the handle of its request."""
-        for word in (_CODE, _OVER, _DONE, _FREED):
-            self.words[word] = 0
-        self.finish = finish
-        self.words[_BOARD], self.words[_NEEDS_PYTHON] = board, finish is not None
+        # The thread may still be in `end` for the previous start. It must not end this one, too.
+        with self._finishing:
+            for word in (_CODE, _OVER, _DONE, _FREED):
+                self.words[word] = 0
+            self.finish = finish
+            self.words[_BOARD], self.words[_NEEDS_PYTHON] = board, finish is not None
         code = _grequest_start()(*_callbacks(), self.address, self._handle.ctypes.data)
         if code != MPI.SUCCESS:
             raise MPI.Exception(code)
