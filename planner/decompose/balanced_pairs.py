@@ -132,7 +132,7 @@ class _Pieces:
 
     @cached_property
     def keeps_all(self) -> Bools:
-        """Mask of the ranks that receive, from leaders of other rows, only pieces for themselves."""
+        """Mask of the ranks that receive only pieces for themselves from leaders of other rows."""
         keeps = np.ones(self.parts.sketch.n_ranks, dtype=np.bool_)
         ranks = self.parts.task.ranks
         keeps[ranks[self.receiver[self.receiver != self.dest]]] = False
