@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Final
 
+import numpy as np
+
 from collplan.executors.mpi.host.cores import host, pin_thread
 from collplan.executors.mpi.host.processes import affinity
 from collplan.executors.mpi.together import together
@@ -103,13 +105,16 @@ def places_on(
     Raises
     ------
     CollplanError
-        If a node has more ranks than cores.
+        If a node has more ranks than cores, or an entry of `cores` is not an integer.
 
     Examples
     --------
     >>> [(place.own, place.of()) for place in places_on([0, 0, 1], [4, 5, 7])]
     [(4, 7), (5, 7), (4, 5)]
     """
+    for i, processor in enumerate(cores):
+        if isinstance(processor, bool) or not isinstance(processor, int | np.integer):
+            raise CollplanError(f"cores[{i}] is {processor!r}; use the number of a processor")
     names = list(dict.fromkeys(nodes))
     room, order = place_ranks(tuple(names.index(node) for node in nodes))
     if max(room) > len(cores):

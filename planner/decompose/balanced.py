@@ -1,7 +1,7 @@
-"""Balanced shares: every leader carries what its lane can carry of a node's vector or blocks.
+"""Balanced shares of a node's vector or blocks, in proportion to the rates of lanes.
 
-Where lanes do not divide the ranks of a node, or have different rates, equal shares
-leave some lanes idle while others still carry.
+If the number of lanes does not divide the ranks of a node, or if lanes have different rates, equal
+shares would leave some lanes idle while others are still busy.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from collplan.planner.decompose.leaders import Parts
 
 @dataclass(frozen=True, eq=False)
 class BalancedGrid(Grid):
-    """A grid in which every column has one lane, and a weight: its part of the lane's rate.
+    """A grid in which every column has a lane, and a weight, which is its part of the lane's rate.
 
-    The columns' lanes are those of the longest row, counted from the root's place. On every
-    other row a column is led by a position on its lane, or where no position is on it, by one
-    on the lane that has least to carry::
+    The lanes of the columns are those of the longest row, counted from the root's place. In every
+    other row, the leader of a column is on the lane of the column. If the row has no position on
+    this lane, the leader is on the lane with the least load relative to its rate::
 
         lanes     0 1 2 0 1        weights 1 1 2 1 1, if all lanes have one rate
         row 0     0 1 2 3 4        5 ranks
@@ -39,9 +39,9 @@ class BalancedGrid(Grid):
     Parameters
     ----------
     lane : ndarray of int64, shape (n_positions,)
-        The lane of every position.
+        Lane of every position.
     rates : tuple of int
-        What lanes carry, in relation to each other.
+        Relative rates of the lanes.
     """
 
     lane: Ints
@@ -51,7 +51,8 @@ class BalancedGrid(Grid):
     def column_lane(self) -> list[int]:
         """The lane of every column.
 
-        Where not all of a row leads, leaders are on lanes in turn, more on the faster ones.
+        If the row has more positions than columns, leaders are taken from the lanes in turn, and
+        more of them from faster lanes.
         """
         longest = max(range(len(self.rows)), key=self._reference_order)
         lanes = self.lane[self.rows[longest]][self._turn(longest)].tolist()
@@ -60,18 +61,18 @@ class BalancedGrid(Grid):
 
     @cached_property
     def weights(self) -> tuple[int, ...]:
-        """The columns' shares, in relation to each other."""
+        """Relative shares of the columns."""
         n_columns = {lane: self.column_lane.count(lane) for lane in set(self.column_lane)}
         whole = lcm(*n_columns.values())
         weights = [self.rates[lane] * whole // n_columns[lane] for lane in self.column_lane]
         return tuple(weight // gcd(*weights) for weight in weights)
 
     def likeness(self, row: int) -> Hashable:
-        """Return the lanes of a row's positions."""
+        """Return the lanes of a row's positions, as a key for equal rows."""
         return self._likeness[row]
 
     def place(self, row: int, column: int) -> int:
-        """Return the place of a column's leader in its row."""
+        """Return the place of the leader of a column within a row."""
         return self._places[self.likeness(row)][column]
 
     @cached_property
@@ -80,7 +81,7 @@ class BalancedGrid(Grid):
 
     @cached_property
     def _places(self) -> dict[Hashable, list[int]]:
-        """The place of every column's leader, by the likeness of rows."""
+        """The places of the leaders of all columns, by the likeness of rows."""
         first = {self.likeness(row): row for row in reversed(range(len(self.rows)))}
         return {likeness: self._deal(row) for likeness, row in first.items()}
 
@@ -90,7 +91,7 @@ class BalancedGrid(Grid):
         there = {lane: cycle(turn[lanes[turn] == lane]) for lane in sorted(set(lanes.tolist()))}
         load = dict.fromkeys(there, 0)
         places = [-1] * self.n_columns
-        # Columns whose lane the row has come first: what the others carry comes on top.
+        # Columns whose lane exists in the row come first. The others add to the load of its lanes.
         for column in sorted(range(self.n_columns), key=lambda c: self.column_lane[c] not in there):
             lane, weight = self.column_lane[column], self.weights[column]
             if lane not in there:
@@ -100,7 +101,7 @@ class BalancedGrid(Grid):
         return places
 
     def _turn(self, row: int) -> Ints:
-        """Return the places of a row, counted from the root's."""
+        """Return the places of a row, starting with the root's place."""
         n = len(self.rows[row])
         return np.asarray((self.shift + np.arange(n)) % n)
 
@@ -110,14 +111,14 @@ class BalancedGrid(Grid):
 
 @dataclass(eq=False)
 class BalancedParts(Parts):
-    """Parts whose columns carry shares by weight: of the vector, or of a row's blocks joined."""
+    """Parts whose columns have weighted shares of the vector, or of the joined blocks of a row."""
 
     def __post_init__(self) -> None:
         if self.task.traits.is_rooted and self.task.traits.has_blocks:
             self._serve_root_row()
 
     def _serve_root_row(self) -> None:
-        """State what the root exchanges with its own row, of which no leader carries a part."""
+        """State the direct exchange between the root and its own row, without leaders."""
         task, members = self.task, self.grid.rows[self.grid.root_row]
         own = self.blocks_of_row(self.grid.root_row)
         self.inside(3, task.kind, members, self.grid.shift, task.input, task.output, own)
@@ -128,31 +129,44 @@ class BalancedParts(Parts):
         self.task = replace(task, given=others)
 
     def split_rows(self, rows: Iterable[int]) -> tuple[list[int], list[int]]:
-        """Return the rows to state: all where the root's row is served otherwise than others."""
+        """Return the rows to state and those that repeat them.
+
+        If the root serves its own row directly, all rows are stated.
+        """
         is_like_others = not (self.task.traits.is_rooted and self.task.traits.has_blocks)
         return super().split_rows(rows) if is_like_others else (list(rows), [])
 
     def split_columns(self) -> tuple[list[int], list[int]]:
-        """Return the columns to state: all, since their shares differ."""
+        """Return all columns as columns to state, because their shares differ."""
         return list(self.columns), []
 
     @cached_property
     def shares(self) -> Regions:
-        """A vector's share for every column."""
+        """The share of the vector of every column, one row per column."""
         return self.task.given.cut(self.grid.n_columns, self.grid.weights)
 
     def blocks_led(self, row: int) -> Regions:
-        """Return the parts of blocks that each position of a row handles for its columns."""
+        """Return the parts of blocks that pass through each position of a row, one row each.
+
+        A position that leads no column has an empty row.
+        """
         m, rows = self.grid.n_columns, range(self.n_rows)
         lists = [[r * m + c for c in some for r in rows] for some in self.grid.led_by[row]]
         return self._row_shares.union(lists).merged()
 
     def blocks_by_row(self, column: int) -> Regions:
-        """Return, a row of the grid each, the parts of blocks that a column carries."""
+        """Return the parts of blocks that pass through a column, one row per row of the grid."""
         return self._row_shares.take(np.arange(self.n_rows) * self.grid.n_columns + column)
 
     def teams(self) -> list[tuple[int, Ints]]:
-        """Return leader and those of whose blocks it carries a part, if it is not alone."""
+        """Return the teams with more than one position.
+
+        Returns
+        -------
+        list of (int, ndarray of int64)
+            Position of a leader, and its team in ascending order: the leader itself, and all
+            positions whose blocks pass through it in part.
+        """
         found = []
         for row in self.split_rows(range(self.n_rows))[0]:
             position, column, _ = self._pieces[row]
@@ -164,21 +178,33 @@ class BalancedParts(Parts):
         return found
 
     def team_blocks(self, leader: int, positions: Ints) -> Regions:
-        """Return the parts of blocks that a leader carries, a row per position of its team."""
+        """Return the parts of blocks that pass through a leader, one row per team position."""
         row = int(self._row_of[leader])
         position, column, pieces = self._pieces[row]
         is_led = np.isin(column, self.grid.led_by[row][self._place_of[leader]])
         return pieces.union(np.flatnonzero(is_led & (position == each)) for each in positions)
 
     def from_leaders(self, phase: int, here: Home) -> Home:
-        """Exchange parts of blocks on every row; return where blocks are then.
+        """State an exchange of parts of blocks between leaders and their teams, in every row.
 
-        A rank receives from several leaders, so in scatters it would have to stage
-        what it passes on of each.
+        This is an alltoall, because a rank receives from several leaders. With scatters, it would
+        have to stage what it forwards from each of them.
+
+        Parameters
+        ----------
+        phase : int
+            Number of the phase.
+        here : Home
+            Place of the blocks at leaders.
+
+        Returns
+        -------
+        Home
+            Place of the blocks at all ranks afterwards.
         """
         task, done = self.task, np.zeros(self.sketch.n_ranks, dtype=np.bool_)
         stage = self.sketch.scratch((*self.path, -1, 2), task.ranks)
-        # Who leads itself alone gives nothing that would have to be kept from what comes.
+        # A leader of only itself sends nothing that received blocks could overwrite.
         source = stage.where(self.leads_itself() & ~here.differs(task.output), here)
         for row in self.split_rows(range(self.n_rows))[0]:
             position, column, pieces = self._pieces[row]
@@ -203,7 +229,7 @@ class BalancedParts(Parts):
 
     @cached_property
     def _place_of(self) -> Ints:
-        """The place of every position in its row."""
+        """The place of every position within its row."""
         place = np.empty(self.task.size, dtype=np.int64)
         for positions in self.grid.rows:
             place[positions] = np.arange(len(positions))
@@ -211,7 +237,7 @@ class BalancedParts(Parts):
 
     @cached_property
     def _row_shares(self) -> Regions:
-        """The share of every column in every row's blocks, row by row."""
+        """The share of every column of the blocks of every row, row by row."""
         shares = []
         for _, column, pieces in self._pieces:
             shares.append(pieces.union(np.flatnonzero(column == c) for c in self.columns).merged())
@@ -219,11 +245,14 @@ class BalancedParts(Parts):
 
     @cached_property
     def _pieces(self) -> list[tuple[Ints, Ints, Regions]]:
-        """Every row's blocks, cut where shares end: positions, columns and the pieces."""
+        """The position, column and region of every piece, for every row.
+
+        Pieces are the parts of a row's blocks after cuts at the ends of shares.
+        """
         return [self._cut_blocks(self._in_turn(row)) for row in range(self.n_rows)]
 
     def _in_turn(self, row: int) -> Ints:
-        """Return the positions of a row by the column that would serve them whole."""
+        """Return the positions of a row, sorted by the column that would serve whole blocks."""
         return np.concatenate([self.grid.followers(row, column) for column in self.columns])
 
     def _cut_blocks(self, positions: Ints) -> tuple[Ints, Ints, Regions]:
@@ -237,7 +266,21 @@ class BalancedParts(Parts):
 
 
 def leading_order(lanes: Sequence[int], rates: Sequence[int]) -> list[int]:
-    """Return the order in which ranks on the given lanes lead: on all in turn, faster ones more.
+    """Return the order in which ranks become leaders.
+
+    Lanes are used in turn, and faster lanes more often.
+
+    Parameters
+    ----------
+    lanes : sequence of int
+        Lane of every rank.
+    rates : sequence of int
+        Relative rates of the lanes.
+
+    Returns
+    -------
+    list of int
+        Indices of the ranks.
 
     Examples
     --------
@@ -253,7 +296,19 @@ def leading_order(lanes: Sequence[int], rates: Sequence[int]) -> list[int]:
 
 
 def like_leaders(lanes: Sequence[int], rates: Sequence[int]) -> list[int]:
-    """Return the numbers of leaders, of ranks on the given lanes, that carry the same share each.
+    """Return the numbers of leaders with which all leaders have equal shares.
+
+    Parameters
+    ----------
+    lanes : sequence of int
+        Lane of every rank, of which the first ones in `leading_order` are leaders.
+    rates : sequence of int
+        Relative rates of the lanes.
+
+    Returns
+    -------
+    list of int
+        Numbers of leaders that are on all lanes, and in proportion to the rates.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Alltoall through leaders with balanced shares: what two nodes exchange is cut at lane shares."""
+"""Alltoall through leaders that have balanced shares of what each pair of nodes exchanges."""
 
 from __future__ import annotations
 
@@ -14,9 +14,20 @@ from collplan.planner.errors import AlgorithmError
 
 
 def alltoall(parts: Parts) -> None:
-    """Collect on nodes what each leader carries, exchange it along columns, hand it out.
+    """State an alltoall through leaders with balanced shares.
 
-    What ranks of a node have for each other they exchange at once.
+    In each row, leaders collect the pieces of blocks in their shares. Leaders of a column exchange
+    the pieces and hand them out. Ranks of one row exchange their blocks directly.
+
+    Parameters
+    ----------
+    parts : Parts
+        Parts of the decomposition, to which the phases are added.
+
+    Raises
+    ------
+    AlgorithmError
+        If the blocks consist of several pieces, as inside another decomposition.
     """
     task, rows, pieces = parts.task, parts.grid.rows, _Pieces(parts)
     collected, handed = (parts.sketch.scratch((*parts.path, -1, i), task.ranks) for i in range(2))
@@ -34,7 +45,7 @@ def alltoall(parts: Parts) -> None:
 
 
 def _exchange_inside(parts: Parts, row: int) -> None:
-    """Exchange the blocks of ranks of one row."""
+    """State the exchange of the blocks between ranks of one row."""
     task, positions = parts.task, parts.grid.rows[row]
     assert task.received is not None
     pairs = (positions[:, None] * task.size + positions).ravel()
@@ -46,10 +57,31 @@ def _exchange_inside(parts: Parts, row: int) -> None:
 
 
 class _Pieces:
-    """Blocks between rows, cut where the columns' shares of what two rows exchange end.
+    """Pieces of the blocks between rows, after cuts at the ends of the shares of columns.
 
-    Pieces are numbered by source row, then row of the destination, then in the order in
-    which columns share them out: by destination, then by source.
+    Pieces are numbered by the row of the source, then by the row of the destination. Within a pair
+    of rows, they have the order in which columns get their shares: by destination, then by source.
+
+    Parameters
+    ----------
+    parts : Parts
+
+    Attributes
+    ----------
+    row, other : ndarray of int64, shape (n_pieces,)
+        Rows of source and destination.
+    column : ndarray of int64, shape (n_pieces,)
+    pair : ndarray of int64, shape (n_pieces,)
+        Row of the task's regions.
+    offset, size : ndarray of int64, shape (n_pieces,)
+        First element within the block, and number of elements.
+    source, dest, sender, receiver : ndarray of int64, shape (n_pieces,)
+        Positions of the source, the destination, and the leaders at both ends.
+
+    Raises
+    ------
+    AlgorithmError
+        If a block consists of several pieces already.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -74,7 +106,7 @@ class _Pieces:
         self.receiver = leaders[self.column, self.other]
 
     def _cut(self, row: int, other: int) -> tuple[Ints, ...]:
-        """Return the pieces of what a row has for another."""
+        """Return the pieces from a row to another one, as the first six attributes."""
         parts, grid = self.parts, self.parts.grid
         dests = np.concatenate([grid.followers(other, column) for column in parts.columns])
         pairs = (grid.rows[row] * parts.task.size + dests[:, None]).ravel()
@@ -92,7 +124,7 @@ class _Pieces:
 
     @cached_property
     def is_alone(self) -> Bools:
-        """Mark the ranks that are alone on their row: nothing is collected there."""
+        """Mask of the ranks that are alone in their row, where nothing is collected."""
         alone = np.zeros(self.parts.sketch.n_ranks, dtype=np.bool_)
         for positions in self.parts.grid.rows:
             alone[self.parts.task.ranks[positions]] = len(positions) == 1
@@ -100,7 +132,7 @@ class _Pieces:
 
     @cached_property
     def keeps_all(self) -> Bools:
-        """Mark the ranks to which leaders of other rows send nothing that is for others."""
+        """Mask of the ranks that receive only pieces for themselves from leaders of other rows."""
         keeps = np.ones(self.parts.sketch.n_ranks, dtype=np.bool_)
         ranks = self.parts.task.ranks
         keeps[ranks[self.receiver[self.receiver != self.dest]]] = False
@@ -108,29 +140,29 @@ class _Pieces:
 
     @cached_property
     def given(self) -> Ints:
-        """Offsets of pieces at their sources."""
+        """Offsets of the pieces at their sources, in elements."""
         return np.asarray(self.parts.task.given.low[self.pair] + self.offset)
 
     @cached_property
     def received(self) -> Ints:
-        """Offsets of pieces at their destinations."""
+        """Offsets of the pieces at their destinations, in elements."""
         assert self.parts.task.received is not None
         return np.asarray(self.parts.task.received.low[self.pair] + self.offset)
 
     @cached_property
     def at_sender(self) -> Ints:
-        """Offsets of pieces at the leaders that send them on."""
+        """Offsets of the pieces at the leaders that send them, in elements."""
         staged = self._packed(self.sender)
         return np.where(self.is_alone[self.parts.task.ranks[self.sender]], self.given, staged)
 
     @cached_property
     def at_receiver(self) -> Ints:
-        """Offsets of pieces at the leaders that hand them out."""
+        """Offsets of the pieces at the leaders that hand them out, in elements."""
         staged = self._packed(self.receiver)
         return np.where(self.keeps_all[self.parts.task.ranks[self.receiver]], self.received, staged)
 
     def _packed(self, leader: Ints) -> Ints:
-        """Return where pieces begin that lie one after another at each leader."""
+        """Return the offsets of pieces that are contiguous at each leader, in elements."""
         order = np.argsort(leader, kind="stable")
         ends = np.cumsum(self.size[order])
         _, first, number = np.unique(leader[order], return_index=True, return_inverse=True)
@@ -140,20 +172,20 @@ class _Pieces:
         return place
 
     def collected(self, row: int) -> tuple[Regions, Regions]:
-        """Return what ranks of a row send its leaders, and where these put it."""
+        """Return the places, at both ends, of pieces that ranks of a row send to its leaders."""
         here = np.flatnonzero(self.row == row)
         here = here[~self.is_alone[self.parts.task.ranks[self.sender[here]]]]
         keys = (self.source, self.sender)
         return self._regions(here, row, keys, (self.given, self.at_sender))
 
     def exchanged(self, column: int) -> tuple[Regions, Regions]:
-        """Return what the leaders of a column send each other, and where these put it."""
+        """Return the places, at both ends, of the pieces that the leaders of a column exchange."""
         here, n = np.flatnonzero(self.column == column), self.parts.n_rows
         number = self.row[here] * n + self.other[here]
         return self._by_number(here, number, n * n, (self.at_sender, self.at_receiver))
 
     def handed(self, row: int) -> tuple[Regions, Regions]:
-        """Return what leaders of a row have for others, and where it belongs."""
+        """Return the places, at both ends, of the pieces that leaders of a row hand out."""
         here = np.flatnonzero(self.other == row)
         here = here[~self.keeps_all[self.parts.task.ranks[self.receiver[here]]]]
         keys = (self.receiver, self.dest)
@@ -162,7 +194,18 @@ class _Pieces:
     def _regions(
         self, here: Ints, row: int, keys: tuple[Ints, Ints], begins: tuple[Ints, Ints]
     ) -> tuple[Regions, Regions]:
-        """Return some pieces by pairs of a row's positions, where they begin at either end."""
+        """Return regions of some pieces at both ends, one row per pair of positions of a row.
+
+        Parameters
+        ----------
+        here : ndarray of int64
+            Numbers of the pieces.
+        row : int
+        keys : pair of ndarray of int64, shape (n_pieces,)
+            Positions between which each piece is sent.
+        begins : pair of ndarray of int64, shape (n_pieces,)
+            Offsets of all pieces at both ends.
+        """
         positions = self.parts.grid.rows[row]
         place = np.zeros(self.parts.task.size, dtype=np.int64)
         place[positions] = np.arange(len(positions))
@@ -173,7 +216,7 @@ class _Pieces:
     def _by_number(
         self, here: Ints, number: Ints, n: int, begins: tuple[Ints, Ints]
     ) -> tuple[Regions, Regions]:
-        """Return some pieces in rows by number, where they begin at either end."""
+        """Return regions of some pieces at both ends, in `n` rows given by `number`."""
         order = np.argsort(number, kind="stable")
         indptr, rows = csr.indptr_of(number[order], n), here[order]
         low, high = (Regions(indptr, begin[rows], self.size[rows]) for begin in begins)

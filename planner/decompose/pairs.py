@@ -1,4 +1,4 @@
-"""Alltoall through leaders: what every pair of ranks exchanges, on its way.
+"""Alltoall through leaders, and the places of its blocks at each step.
 
 References
 ----------
@@ -19,10 +19,18 @@ from collplan.planner.decompose.leaders import Parts
 
 
 def alltoall(parts: Parts) -> None:
-    """Collect on nodes by the column of the destination, exchange along columns, hand out.
+    """State an alltoall through leaders.
 
-    In between, blocks lie by source, then by destination: so they arrive in one piece
-    wherever they are staged, and only what is sent on is taken out of several.
+    In each row, leaders collect the blocks for the destinations that their columns serve. Leaders
+    of a column exchange the blocks. Finally, each leader hands out the blocks to its team.
+
+    At leaders, blocks are sorted by source, then by destination. So each message arrives in one
+    contiguous piece, and only messages that leaders forward consist of several pieces.
+
+    Parameters
+    ----------
+    parts : Parts
+        Parts of the decomposition, to which the phases are added.
     """
     task, sketch, grid = parts.task, parts.sketch, parts.grid
     if parts.n_rows == 1:
@@ -48,24 +56,29 @@ def alltoall(parts: Parts) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Blocks:
-    """Places of an alltoall's blocks on their way through leaders."""
+    """Places of the blocks of an alltoall at ranks and leaders.
+
+    Parameters
+    ----------
+    parts : Parts
+    """
 
     parts: Parts
 
     @property
     def given(self) -> Regions:
-        """The contribution of ranks, one row per pair."""
+        """The contributions of ranks, one row per pair of ranks."""
         return self.parts.task.given
 
     @property
     def received(self) -> Regions:
-        """The result of ranks, one row per pair."""
+        """The results of ranks, one row per pair of ranks."""
         assert self.parts.task.received is not None
         return self.parts.task.received
 
     @cached_property
     def by_row(self) -> Ints:
-        """All positions, row by row: the order in which leaders keep what they hand out."""
+        """All positions, row by row, which is the order of sources at leaders that hand out."""
         return np.concatenate(self.parts.grid.rows)
 
     @cached_property
@@ -77,22 +90,29 @@ class _Blocks:
         return row
 
     def _led(self, columns: list[int]) -> Ints:
-        """Return the positions that a leader of the given columns collects for."""
+        """Return the positions that the given columns serve, column by column."""
         return np.concatenate(
             [np.zeros(0, dtype=np.int64), *(self.parts.served[c] for c in columns)]
         )
 
     def _pairs(self, sources: Ints, dests: Ints) -> Ints:
-        """Return the rows of pairs, shape (n_sources, n_dests)."""
+        """Return the rows of regions of all pairs, shape (n_sources, n_dests)."""
         return np.asarray(sources[:, None] * self.parts.task.size + dests)
 
     def _begins(self, pairs: Ints) -> tuple[Ints, Ints]:
-        """Return where the blocks of pairs begin that lie one after another, and their sizes."""
+        """Return the offsets of contiguous blocks of pairs, and their sizes, in elements."""
         sizes = self.given.totals[pairs]
         return csr.running_total(sizes.ravel())[:-1].reshape(sizes.shape), sizes
 
     def collected(self, row: int) -> tuple[Regions, Regions]:
-        """Return what ranks of a row send its leaders, and where these put it."""
+        """Return the blocks that ranks of a row send to its leaders.
+
+        Returns
+        -------
+        given, received : Regions
+            Places of the blocks at the ranks and at the leaders, one row per pair of positions of
+            the grid's row.
+        """
         positions = self.parts.grid.rows[row]
         n, dests = len(positions), [self._led(some) for some in self.parts.grid.led_by[row]]
         lengths = np.tile([len(some) for some in dests], n)
@@ -102,15 +122,24 @@ class _Blocks:
         return given, Regions.of(low.ravel(), totals.ravel())
 
     def exchanged(self, column: int, is_staged: Bools) -> tuple[Regions, Regions]:
-        """Return what the leaders of a column send each other, and where these put it.
+        """Return the blocks that the leaders of a column exchange.
 
-        `is_staged` marks the rows whose leaders have collected what they send.
+        Parameters
+        ----------
+        column : int
+        is_staged : ndarray of bool, shape (n_rows,)
+            Whether the leader of each row has collected blocks. Otherwise, it sends its own input.
+
+        Returns
+        -------
+        given, received : Regions
+            Places of the blocks at the sending and the receiving leader, one row per pair of rows.
         """
         if is_staged.all() and self.is_regular:
             return self._exchanged_alike(column)
         rows, n_rows = self.parts.grid.rows, self.parts.n_rows
         dests = self.parts.served[column]
-        # A row has a team's blocks source by source; sent they are team by team.
+        # A leader has collected blocks sorted by source. They are sent sorted by team.
         team, orders = self.row_of[dests], {}
         for n in {len(positions) for positions in rows}:
             orders[n] = np.argsort(np.tile(team, n), kind="stable")
@@ -127,7 +156,7 @@ class _Blocks:
         given, final = Regions.stack(sent), Regions.stack(received)
         totals = given.totals.reshape(n_rows, n_rows)
         low = np.cumsum(totals, axis=0) - totals
-        # Who serves nobody else receives in place.
+        # A leader that serves only itself receives in place.
         serves_one = np.tile(team_sizes < 2, n_rows)
         number = np.arange(n_rows**2) + np.where(serves_one, 0, n_rows**2)
         both = Regions.stack([final, Regions.of(low.ravel(), totals.ravel())])
@@ -135,7 +164,7 @@ class _Blocks:
 
     @cached_property
     def is_regular(self) -> bool:
-        """True if blocks are of one size, and all rows and their teams are of one length."""
+        """True if all blocks have one size, all rows one length, and all teams one length."""
         rows, served = self.parts.grid.rows, self.parts.served
         are_tables = isinstance(self.given, PairTable) and isinstance(self.received, PairTable)
         if not are_tables or not self.parts.grid.is_even or len(rows[0]) % len(served):
@@ -145,9 +174,9 @@ class _Blocks:
         )
 
     def _exchanged_alike(self, column: int) -> tuple[Regions, Regions]:
-        """Return what `exchanged` does where all pairs of rows exchange the same.
+        """Return the result of `exchanged` if all pairs of rows exchange equally many elements.
 
-        There are as many pairs as rows squared: none of them is listed.
+        The result is computed without a list of the pairs, whose number is that of rows squared.
         """
         grid, n_rows, served = self.parts.grid, self.parts.n_rows, self.parts.served[column]
         per_row, (block,) = len(grid.rows[0]), np.unique(self.given.totals[:1]).tolist()
@@ -161,7 +190,7 @@ class _Blocks:
         return given, PairTable(n, size, n_rows, n_rows)
 
     def _staged(self, row: int, column: int) -> Regions:
-        """Return where a row's blocks for all whom a column serves lie at its leader there."""
+        """Return the places, at a row's leader, of the blocks for the positions a column serves."""
         grid, served = self.parts.grid, self.parts.served
         columns = grid.led_by[row][grid.place(row, column)]
         begin, size = self._begins(self._pairs(grid.rows[row], self._led(columns)))
@@ -170,7 +199,18 @@ class _Blocks:
         return Regions.of(begin[:, own].ravel(), size[:, own].ravel())
 
     def handed(self, team: Ints) -> tuple[Regions, Regions]:
-        """Return what a leader has for each of its team, and where it belongs."""
+        """Return the blocks that a leader hands out to its team.
+
+        Parameters
+        ----------
+        team : ndarray of int64
+            Positions of the team.
+
+        Returns
+        -------
+        given, received : Regions
+            Places of the blocks at the leader and at the team, one row per member.
+        """
         pairs, n = self._pairs(self.by_row, team), np.full(len(team), len(self.by_row))
         begin, size = self._begins(pairs)
         staged = Regions.of(begin.T.ravel(), size.T.ravel())

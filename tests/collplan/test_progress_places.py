@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
+import numpy as np
 import pytest
 
 from collplan.executors.mpi.host.processes import affinity
@@ -21,6 +23,13 @@ def test_cores_of_every_node_have_the_processors_that_are_named() -> None:
     assert [place.by_policy for place in places_on([0, 0], [1, 2])] == [{}, {}]
     with pytest.raises(CollplanError, match="cores: 1 processors, a node has 2 ranks"):
         places_on([0, 0], [1])
+
+
+@pytest.mark.parametrize("wrong", [True, "1", 1.0, None])
+def test_processors_are_whole_numbers(wrong: object) -> None:
+    cores: list[Any] = [np.int64(0), wrong]
+    with pytest.raises(CollplanError, match=r"cores\[1\] is .*; use the number of a processor"):
+        places_on([0], cores)
 
 
 def test_policies_differ_where_nodes_have_domains() -> None:

@@ -1,7 +1,7 @@
-"""Start a plan's program without blocking, as often at once as one likes.
+"""Non-blocking starts of a plan's program, any number of which may be in flight.
 
-All ranks compile the same plan, so each takes its own program out of it without asking the
-others. Messages of programs in flight on one communicator are kept apart by tags.
+All ranks compile the same plan, so a rank can extract its own program without communication.
+Programs in flight on one communicator use different tags.
 """
 
 from __future__ import annotations
@@ -34,39 +34,44 @@ from collplan.planner.plan.tags import MAX_TAGS
 Array = npt.NDArray[Any]
 
 TURN_NS: Final = 2_000_000
-"""Longest time for which one program's local tasks keep others in flight waiting, in ns."""
+"""Maximum time in ns for which local tasks of one program delay other programs in flight."""
 MOST_IDLE: Final = 4
-"""Copies of a program that are kept for later starts."""
+"""Maximum number of idle copies of a program that are kept for later starts."""
 
 
 def n_tag_spaces(comm: MPI.Intracomm) -> int:
-    """Return how many programs' messages a communicator's tags can keep apart."""
+    """Return the number of programs that can use different tags of a communicator."""
     return largest_tag(comm) // MAX_TAGS
 
 
 class LocalProgram:
-    """A rank's program of a plan that passes messages, and its copies in flight.
+    """A rank's program of a plan without shared memory, and its copies; not collective.
 
     Parameters
     ----------
     plan : Plan
-        This rank's program; the same plan on all ranks.
+        The plan of all ranks, or this rank's program. All ranks must have the same plan.
     comm : MPI.Intracomm
-        For such programs' messages alone; `ranks_per_core` was called for it before.
-    head_s : float
-        How long a start may take for the tasks that belong inside it, and goes on without them
-        then: a start waits for nobody. 0 leaves them to the background.
-    hold_s : float
-        How long the tasks that belong inside a wait are held for one. Then they go on without
-        it: other ranks need them. 0 leaves them to the background.
+        Communicator for messages of such programs only, for which `ranks_per_core` has been
+        called.
+    head_s : float, default 0
+        Time limit in seconds for the tasks of the START stage inside a start. After this time, the
+        start returns, and they continue in the background, so that a start does not wait for other
+        ranks. If it is 0, they are background tasks.
+    hold_s : float, default 0
+        Time in seconds after a start for which the tasks of the WAIT stage are held until a wait.
+        After this time, they run without a wait, because other ranks may need them. If it is 0,
+        they are background tasks.
 
     Raises
     ------
     UnsupportedPlanError
-        If ranks share memory, which they would have to make together, or this rank's tasks
-        have no compiled form.
+        If ranks share memory or a phase calls collectives of MPI (`phase.is_native`), which all
+        ranks would have to set up together; or if a reduction of this rank has no machine code.
     BindError
-        If this rank has no memory for it.
+        If the plan does not fit the communicator, or uses larger tags than this MPI has.
+    PlanFormatError
+        If the plan is malformed.
     """
 
     def __init__(
@@ -101,7 +106,18 @@ class LocalProgram:
         self._most_idle = MOST_IDLE
 
     def take(self, sent_at: int, received_at: int) -> Copy:
-        """Return a copy that is not in flight, on memory as `BoundPlan.rebind_addresses` takes."""
+        """Return a copy that is not in flight, for buffers at the given addresses.
+
+        Parameters
+        ----------
+        sent_at, received_at : int
+            Addresses, as in `BoundPlan.rebind_addresses`.
+
+        Raises
+        ------
+        BindError
+            If this rank has too little memory for scratch.
+        """
         if not self._idle:
             return Copy(self, sent_at, received_at)
         copy = self._idle.pop()
@@ -109,33 +125,34 @@ class LocalProgram:
         return copy
 
     def give_back(self, copy: Copy) -> None:
-        """Take back a copy that is in flight no more."""
+        """Keep a copy that is no longer in flight for later starts, or free it."""
         if len(self._idle) < self._most_idle:
             self._idle.append(copy)
         else:
             copy.free()
 
     def close(self) -> None:
-        """Free all copies, those in flight when they are given back."""
+        """Free all idle copies. Copies in flight are freed when they are given back."""
         self._most_idle = 0
         while self._idle:
             self._idle.pop().free()
 
 
 class Copy:
-    """A program with scratch and tags of its own.
+    """A copy of a program, with its own scratch and tags.
 
     Parameters
     ----------
     of : LocalProgram
-        What it runs.
+        The program.
     sent_at, received_at : int
-        Memory that outlives the next start.
+        Addresses of buffers, as in `BoundPlan.rebind_addresses`. The memory must exist until the
+        next start has completed.
 
     Attributes
     ----------
     flight : Flight
-        What the last start is to MPI.
+        The last start and its request.
     """
 
     def __init__(self, of: LocalProgram, sent_at: int, received_at: int) -> None:
@@ -147,19 +164,32 @@ class Copy:
         self.flight = Flight(memory.address)
 
     def move(self, sent_at: int, received_at: int) -> None:
-        """Use other memory from the next start on."""
+        """Use buffers at other addresses from the next start on."""
         if not self._engine.move(sent_at, received_at):
             self._engine.rebind(self._buffers_at(sent_at, received_at))
 
     def start(self, tag_space: int, finish: Callable[[], None] | None = None) -> MPI.Request:
-        """Start the program; return a request of MPI's.
+        """Start the program, and return a generalized request of MPI.
+
+        If MPI reports an error in the start, this method does not raise it. The request then
+        completes with this error, and `finish` is not called.
 
         Parameters
         ----------
         tag_space : int
-            Below `n_tag_spaces`, the same on all ranks, and of no other start in flight.
+            Number below `n_tag_spaces`. It must be the same on all ranks, and no other start in
+            flight may have it.
         finish : callable, optional
-            Called when the program is over and before the request is complete.
+            Function to call when the program has ended, before the request completes.
+
+        Returns
+        -------
+        MPI.Request
+
+        Raises
+        ------
+        MPI.Exception
+            If MPI cannot create the request.
         """
         memory, flight = self._engine._memory, self.flight
         np.add(self.of.program.tag, tag_space * MAX_TAGS, out=self._tags)
@@ -167,10 +197,12 @@ class Copy:
         program = self.of
         hold_until_ns = program.hold_ns and time.monotonic_ns() + program.hold_ns
         memory.set(turn_ns=program.head_ns or TURN_NS, hold_until_ns=hold_until_ns)
-        if entry("run_loop")(memory.address, codes.START) > codes.PENDING:
-            flight.fail(memory.get("code"))
+        found = entry("run_loop")(memory.address, codes.START)
         memory.set(turn_ns=TURN_NS)
-        board().add(flight)
+        if found > codes.PENDING:
+            flight.abandon(memory.get("code"))
+        else:
+            board().add(flight)
         return request
 
     def _buffers_at(self, sent_at: int, received_at: int) -> list[Array]:
@@ -178,36 +210,42 @@ class Copy:
         return [*buffers, np.empty(0, buffers[0].dtype)]
 
     def give_back(self) -> None:
-        """Leave it to later starts, once it is in flight no more."""
+        """Return this copy, which must not be in flight, to its program for later starts."""
         self.of.give_back(self)
 
     def free(self) -> None:
-        """Free what MPI has of it."""
+        """Free the datatypes of this copy."""
         self._engine.free()
 
 
 class SharedProgram:
-    """A rank's program of a plan through memory that ranks share; collective to make.
+    """A rank's program of a plan with shared memory; construction is collective.
 
-    Its starts follow each other, as the memory is that of one start: a start while another is
-    in flight begins when that is over, so that no start waits. All ranks start it in the same
-    order, so the oldest start in flight has begun on all ranks that have come to it.
+    The shared memory is sufficient for one start. A start while another one is in flight is
+    queued, and begins when the previous one has ended, so that no call of `begin` waits. All ranks
+    start the program in the same order. So the oldest start in flight has begun on all ranks that
+    have called for it.
 
     Parameters
     ----------
     plan : Plan
-        This rank's program; the same plan on all ranks.
+        The plan of all ranks, or this rank's program. All ranks must have the same plan.
     comm : MPI.Intracomm
-        The ranks.
+        Communicator of the ranks.
+
+    Attributes
+    ----------
+    bound : BoundPlan
+        The bound plan, all tasks of which run in the background.
 
     Raises
     ------
     Exception
-        On all ranks, if one cannot.
+        On all ranks, if any rank cannot bind the plan. See `bind`.
     """
 
     def __init__(self, plan: Plan, comm: MPI.Intracomm) -> None:
-        # All is the background's: nothing belongs inside the start or the wait.
+        # All tasks run in the background, and none inside the start or the wait.
         stage = np.full_like(plan.stage, Stage.BACKGROUND)
         self.bound: BoundPlan = bind(replace(plan, stage=stage), comm, progress="caller")
         self._state = 0
@@ -217,75 +255,121 @@ class SharedProgram:
         self._idle: list[SharedStart] = []
 
     def load(self, sent_at: int, received_at: int) -> None:
-        """Make the engine, with memory as `BoundPlan.rebind_addresses` takes; not collective."""
+        """Create the engine, for buffers at the given addresses; not collective.
+
+        It must be called once, before the first `take`.
+
+        Parameters
+        ----------
+        sent_at, received_at : int
+            Addresses, as in `BoundPlan.rebind_addresses`.
+
+        Raises
+        ------
+        BindError
+            If this rank has too little memory for scratch.
+        """
         self.bound.rebind_addresses(sent_at, received_at)
         memory = self.bound.engine_memory
         memory.set(turn_ns=TURN_NS)
         self._state = memory.address
 
     def take(self, sent_at: int, received_at: int) -> SharedStart:
-        """Return what stands for the next start, on memory at two addresses."""
+        """Return an object for the next start, with buffers at the given addresses."""
         start = self._idle.pop() if self._idle else SharedStart(self, Flight(self._state))
         start.places = sent_at, received_at
         return start
 
     def give_back(self, start: SharedStart) -> None:
-        """Take back what stood for a start that is in flight no more."""
+        """Keep the object of a start that is no longer in flight for later starts."""
         if len(self._idle) < MOST_IDLE:
             self._idle.append(start)
 
     def begin(self, start: SharedStart) -> None:
-        """Begin a start, or let it follow those before it."""
+        """Begin a start, or queue it if another one is in flight."""
         with self._queueing:
             self._queue.append((start.flight, *start.places))
-            if not self._is_busy:
-                self._begin_next()
+            self._begin_next()
 
     def end(self, finish: Callable[[], None] | None) -> None:
-        """End a start, and begin the next one; in whatever thread notices that it is over."""
+        """End the start that is in flight, and begin the next one of the queue.
+
+        The thread that finds that the program has ended calls this method.
+
+        Parameters
+        ----------
+        finish : callable or None
+            Function to call first. The next start begins even if it raises an exception.
+        """
         try:
             if finish is not None:
                 finish()
         finally:
             with self._queueing:
                 self._is_busy = False
-                if self._queue:
-                    self._begin_next()
+                self._begin_next()
 
     def _begin_next(self) -> None:
-        flight, sent_at, received_at = self._queue.popleft()
-        self._is_busy = True
-        self.bound.rebind_addresses(sent_at, received_at)
-        if entry("run_loop")(self._state, codes.START) > codes.PENDING:
-            flight.fail(self.bound.engine_memory.get("code"))
-        board().add(flight)
+        """Begin the oldest start of the queue, unless another one is in flight.
+
+        A start that cannot begin completes with an error. No exception is raised, because another
+        start may have called this method.
+        """
+        while self._queue and not self._is_busy:
+            flight, *places = self._queue.popleft()
+            try:
+                self.bound.rebind_addresses(*places)
+            except MPI.Exception as error:
+                flight.abandon(error.Get_error_code())
+                continue
+            except Exception:
+                flight.abandon(MPI.ERR_OTHER)
+                continue
+            if entry("run_loop")(self._state, codes.START) > codes.PENDING:
+                flight.abandon(self.bound.engine_memory.get("code"))
+                continue
+            self._is_busy = True
+            board().add(flight)
 
     def close(self) -> None:
-        """Do nothing: ranks free the memory together, by `free`."""
+        """Do nothing. Ranks free the memory together with `free`."""
 
     def free(self) -> None:
-        """Free the plan, of which no start is in flight; collective."""
+        """Free the plan; collective. No start may be in flight."""
         self.bound.free()
 
 
 @dataclass(slots=True, eq=False)
 class SharedStart:
-    """A start of a `SharedProgram`, as `Copy` is one of a `LocalProgram`."""
+    """A start of a `SharedProgram`, with the interface of `Copy`.
+
+    Parameters
+    ----------
+    of : SharedProgram
+        The program.
+    flight : Flight
+        The start and its request.
+    places : tuple of int
+        Addresses of send and receive buffer, as in `BoundPlan.rebind_addresses`.
+    """
 
     of: SharedProgram
     flight: Flight
     places: tuple[int, int] = (0, 0)
 
     def start(self, _tag_space: int, finish: Callable[[], None] | None = None) -> MPI.Request:
-        """Start the program; return a request of MPI's. Parameters are those of `Copy.start`."""
+        """Start the program or queue the start, and return a generalized request of MPI.
+
+        See `Copy.start`. The start has no tag space.
+        """
         end = partial(self.of.end, finish)
         request = MPI.Request.fromhandle(self.flight.prepare(board().address, end))
         self.of.begin(self)
         return request
 
     def give_back(self) -> None:
-        """Leave it to later starts, once it is in flight no more."""
+        """Return this object, whose start must not be in flight, to its program."""
         self.of.give_back(self)
 
     def free(self) -> None:
-        """Do nothing: the program is that of all starts."""
+        """Do nothing. All starts share the program."""

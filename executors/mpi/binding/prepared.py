@@ -1,4 +1,4 @@
-"""Checks of a plan, and of what is asked for, that one rank makes before it meets the others."""
+"""Checks of a plan and of options that a rank makes alone, before it communicates."""
 
 from __future__ import annotations
 
@@ -29,28 +29,34 @@ from collplan.planner.plan.plan import COLUMNS, Buffer, Op, Plan, Stage
 Array = npt.NDArray[Any]
 
 Given = tuple[Array | None, Array | None]
-"""The caller's send and receive buffer."""
+"""Send and receive buffer of the caller; None for a buffer that is missing."""
 Progress = Literal["auto", "caller", "thread"]
 CHOICES: Final = get_args(Progress)
 MOST_PROCESSORS: Final = 1 << 15
-"""More than Linux knows."""
+"""Upper bound of processor numbers, which is higher than the limit of Linux."""
 LARGEST_ELEMENT: Final = 2**14
-"""Bytes of an element; times 2**48 elements they are a number of 64 bits."""
+"""Maximum element size in bytes. A buffer of 2**48 such elements has a size below 2**63 bytes."""
 FARTHEST: Final = 2**48
-"""Elements a buffer has at most, and between two repeats of an extent."""
+"""Limit in elements of buffer sizes, and of the distance between repeats of an extent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A rank's requests, beside a plan and buffers; `bind` says what they mean.
+    """Options of one rank for binding a plan.
 
     Parameters
     ----------
     progress : {"auto", "caller", "thread"}
-    cores : sequence of int or None
-    operation : object with ``apply`` or None
-    recorder : Recorder or None
-    timeout_s : float or None
+        Runner of background tasks on communication cores: the caller, or a thread on their
+        processors. "auto" uses a thread if possible.
+    cores : sequence of int, optional
+        Processor number of each core of this rank's node.
+    operation : object with ``apply(left, right, out)``, optional
+        The reduction. The default is the operation of the plan's spec.
+    recorder : Recorder, optional
+        Recorder of the times at which this rank's tasks start and end.
+    timeout_s : float, optional
+        Time limit for other ranks in seconds, above 0. By default, there is none.
     """
 
     progress: Progress
@@ -60,14 +66,29 @@ class Wish:
     timeout_s: float | None = None
 
     def check(self, plan: Plan, rank: int) -> None:
-        """Raise `BindError` where progress or cores cannot be meant."""
+        """Check `progress` and `cores`.
+
+        Parameters
+        ----------
+        plan : Plan
+        rank : int
+            This rank.
+
+        Raises
+        ------
+        BindError
+            If `progress` is unknown, if `cores` names something else than processor numbers, or if
+            it names fewer processors than the rank's node has cores.
+        PlanFormatError
+            If a task is on a core that the machine of the plan's spec does not have.
+        """
         if self.progress not in CHOICES:
             raise BindError(f"progress is {self.progress!r}; use one of {', '.join(CHOICES)}")
         if self.cores is None:
             return
         for i, processor in enumerate(self.cores):
-            is_number = isinstance(processor, int | np.integer)
-            if not (is_number and 0 <= processor < MOST_PROCESSORS):
+            is_whole = isinstance(processor, int | np.integer) and not isinstance(processor, bool)
+            if not (is_whole and 0 <= processor < MOST_PROCESSORS):
                 raise BindError(f"cores[{i}] is {processor!r}; use the number of a processor")
         n_cores = cores_of_node(plan, rank)
         if len(self.cores) < n_cores:
@@ -78,12 +99,23 @@ class Wish:
 
 
 def cores_of_node(plan: Plan, rank: int) -> int:
-    """Return how many cores a rank's node has, as far as its plan or program shows.
+    """Return the number of cores of a rank's node.
+
+    Parameters
+    ----------
+    plan : Plan
+    rank : int
+
+    Returns
+    -------
+    int
+        The number of cores per node of the spec's machine. For a plan without a spec, it is the
+        number of the highest core that the plan uses on the node, plus 1.
 
     Raises
     ------
     PlanFormatError
-        If a task is on another core than those of the spec's machine.
+        If a task is on a core that the machine of the spec does not have.
     """
     if plan.spec is not None:
         n_cores = plan.spec.machine.cores_per_node
@@ -95,19 +127,26 @@ def cores_of_node(plan: Plan, rank: int) -> int:
 
 
 def check_plan(plan: Plan) -> None:
-    """Check that no extent of a plan, from any source, leads outside of its buffers.
+    """Check that a plan, which may come from any source, is safe to execute.
+
+    Every extent must be inside its buffer, and sizes and strides must be small enough that their
+    products do not overflow.
+
+    Parameters
+    ----------
+    plan : Plan
 
     Raises
     ------
     PlanFormatError
-        If an entry is malformed, or products of sizes could overflow.
+        If an entry is malformed or too large.
     """
     check_format(plan)
     if not 0 < plan.itemsize <= LARGEST_ELEMENT:
         raise PlanFormatError(
             f"itemsize is {plan.itemsize} bytes, must be 1 to {LARGEST_ELEMENT} to be executed"
         )
-    # Strides of extents without repeats count, too, because engines multiply them.
+    # Strides of extents without repeats are checked, too, because engines multiply them.
     for name, values in (
         ("patterns", plan.patterns),
         ("buffer_sizes", plan.buffer_sizes),
@@ -122,7 +161,46 @@ def check_plan(plan: Plan) -> None:
 
 
 class Prepared:
-    """A plan's program, buffers and reduction on one rank, checked without the others."""
+    """A rank's checked program, buffers and reduction of a plan; not collective.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan of all ranks, or this rank's program.
+    comm : MPI.Intracomm
+        Communicator of the plan's ranks, which is not used for messages here.
+    given : tuple of (ndarray or None)
+        Send and receive buffer. If both are None, buffers are provided later, if the plan uses any.
+    wish : Wish
+        Options of this rank.
+
+    Attributes
+    ----------
+    rank : int
+        This rank.
+    buffers : Buffers
+        Requirements of the buffers.
+    arrays : list of ndarray or None
+        Checked buffers, as engines use them; None if they are provided later.
+    dtype : dtype
+        Type of the elements: that of `arrays`, or that of the plan's spec without arrays.
+    program : Program
+        Tasks of this rank.
+    operation : object with ``apply`` or None
+        The reduction; None if there is none in `wish` and the plan reduces nothing.
+    reduction : Reduction
+        The reduction as the compiled loop calls it.
+
+    Raises
+    ------
+    BindError
+        If communicator, buffers or options do not fit the plan, if this MPI has too few tags, or if
+        the plan reduces but names no operation.
+    PlanFormatError
+        If the plan is malformed.
+    UnsupportedPlanError
+        If this rank's program waits for tasks of other ranks without shared memory.
+    """
 
     def __init__(self, plan: Plan, comm: MPI.Intracomm, given: Given, wish: Wish) -> None:
         require_unfolded(plan, "bound")
@@ -152,7 +230,7 @@ class Prepared:
 
     @property
     def is_placed(self) -> bool:
-        """Return whether background tasks are on communication cores, which hold no rank."""
+        """Return whether a background task is on a communication core, which has no rank."""
         plan, program = self.plan, self.program
         core = plan.core[program.row[program.stage == Stage.BACKGROUND]]
         held = plan.rank_core[plan.rank_node == plan.rank_node[self.rank]]
@@ -161,7 +239,7 @@ class Prepared:
 
 def _check_tags(program: Program, comm: MPI.Intracomm) -> None:
     largest = int(program.tag.max(initial=0))
-    # The largest of all is the watchdog's.
+    # The watchdog uses the largest tag.
     limit = largest_tag(comm) - 1
     if largest > limit:
         raise BindError(
@@ -182,16 +260,37 @@ def _resolve_operation(plan: Plan, program: Program, operation: Applies | None) 
 def prepare(
     plan: Plan, comm: MPI.Intracomm, given: Given, wish: Wish
 ) -> tuple[Claim, Prepared | None]:
-    """Check all that one rank can check alone; what fails becomes its claim."""
+    """Make all checks of `bind` that need no other rank; not collective.
+
+    Parameters
+    ----------
+    plan, comm, given, wish
+        See `Prepared`.
+
+    Returns
+    -------
+    claim : Claim
+        This rank's part of the agreement. If a check fails, it holds the error, which `agree` then
+        raises on all ranks.
+    prepared : Prepared or None
+        None if a check fails.
+
+    Raises
+    ------
+    BindError
+        If `comm` is an intercommunicator, on which ranks cannot agree.
+    """
     if comm.Is_inter():
         raise BindError(
             "comm is an intercommunicator, plans run among the ranks of one group; "
             "pass an intracommunicator, such as comm.Merge() returns"
         )
     timeout_s = wish.timeout_s
-    is_limit = isinstance(timeout_s, Real) and float(timeout_s) > 0
+    is_limit = (
+        isinstance(timeout_s, Real) and not isinstance(timeout_s, bool) and float(timeout_s) > 0
+    )
     limit_s = timeout_s if is_limit else None
-    # What fails on one rank, for whatever reason, all ranks learn: none waits for another.
+    # All ranks learn of any error on one rank, so that none waits for it.
     try:
         if limit_s != timeout_s:
             raise BindError(
@@ -213,8 +312,11 @@ def prepare(
 
 
 def _digests(plan: Plan) -> tuple[int, int | None]:
-    """Return digests of what any two ranks' programs share, and of the whole plan if it is one."""
-    # A rank's own program need not know the scratch of others.
+    """Return a digest of what the programs of all ranks have in common, and one of the whole plan.
+
+    The second is None if the plan is the program of one rank.
+    """
+    # The program of one rank may lack the scratch sizes of other ranks.
     callers = plan.buffer_sizes[:, : Buffer.SCRATCH]
     shared = [np.array([plan.itemsize, plan.n_ranks]), callers, plan.rank_node]
     text = plan.origin.to_json() if plan.origin is not None else ""
@@ -231,7 +333,7 @@ def _digests(plan: Plan) -> tuple[int, int | None]:
 def _digest(arrays: Sequence[Array], text: str) -> int:
     digest = hashlib.blake2b(text.encode(), digest_size=8)
     for array in arrays:
-        # A constant column is stored once; its length and value say all.
+        # A constant column is stored once. Its length and value define it.
         stored = array[:1] if array.strides == (0,) else array
         digest.update(f"{array.shape}{array.dtype.str}{len(stored)}".encode())
         digest.update(np.ascontiguousarray(stored).data)

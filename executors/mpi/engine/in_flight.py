@@ -80,10 +80,12 @@ class Flight(SharedRecord):
 
     def prepare(self, board: int, finish: Callable[[], None] | None) -> int:
         """Prepare another start; return the handle of its request."""
-        for word in (_CODE, _OVER, _DONE, _FREED):
-            self.words[word] = 0
-        self.finish = finish
-        self.words[_BOARD], self.words[_NEEDS_PYTHON] = board, finish is not None
+        # The thread may still be in `end` for the previous start. It must not end this one, too.
+        with self._finishing:
+            for word in (_CODE, _OVER, _DONE, _FREED):
+                self.words[word] = 0
+            self.finish = finish
+            self.words[_BOARD], self.words[_NEEDS_PYTHON] = board, finish is not None
         code = _grequest_start()(*_callbacks(), self.address, self._handle.ctypes.data)
         if code != MPI.SUCCESS:
             raise MPI.Exception(code)
@@ -93,6 +95,19 @@ class Flight(SharedRecord):
     def fail(self, code: int) -> None:
         """Report an error of MPI to the waiting thread."""
         self.words[_CODE] = code
+
+    def abandon(self, code: int) -> None:
+        """Complete the request with an error of MPI, without `finish`.
+
+        Parameters
+        ----------
+        code : int
+            Error code of MPI. 0 becomes ``MPI.ERR_OTHER``. The program must not be on the board.
+        """
+        with self._finishing:
+            self.finish = None
+            self.fail(code or MPI.ERR_OTHER)
+            entry("run_board")(self.address, codes.COMPLETE_FLIGHT, 0)
 
     def end(self) -> None:
         """Call `finish` and complete the request, unless this has been done."""

@@ -1,6 +1,6 @@
-"""The nodes that a batch system has given to this job, as its environment variables say it.
+"""Nodes that a batch system has allocated to this job, according to environment variables.
 
-Slurm, PBS (OpenPBS and Torque), LSF and Grid Engine are known. Nothing here asks their servers.
+Slurm, PBS (OpenPBS and Torque), LSF and Grid Engine are supported. Their servers are not contacted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _REPEATED: Final = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The nodes that a batch system has given to a job.
+    """Nodes that a batch system has allocated to a job.
 
     Parameters
     ----------
@@ -30,9 +30,9 @@ class Allocation:
     nodes : tuple of str
         Names of the nodes, each once.
     tasks : tuple of int or None
-        Number of ranks that the job is for on each node, None where nothing says it.
+        Number of ranks on each node, None if it is unknown.
     cpus : tuple of int or None
-        Processors of each node that the job may use, None where nothing says it.
+        Number of processors of each node that the job may use, None if it is unknown.
     order : tuple of int or str
         Node of every rank, or "block" or "cyclic".
     source : str
@@ -48,17 +48,22 @@ class Allocation:
 
     @property
     def n_cpus(self) -> int | None:
-        """Return the number of processors of all nodes, None where nothing says it."""
+        """Return the number of processors of all nodes, None if it is unknown."""
         return None if self.cpus is None else sum(self.cpus)
 
 
 def find_allocation(environ: Mapping[str, str] = os.environ) -> Allocation | None:
-    """Return the nodes of this job; None outside of one.
+    """Return the allocation of this job, None outside of a job.
+
+    Parameters
+    ----------
+    environ : mapping of str to str
+        Environment variables, by default those of this process.
 
     Raises
     ------
     LaunchError
-        If a variable is there and cannot be understood, or its file cannot be read.
+        If a variable is set and malformed, or the file that it names cannot be read.
 
     Examples
     --------
@@ -74,12 +79,12 @@ def find_allocation(environ: Mapping[str, str] = os.environ) -> Allocation | Non
 
 
 def expand_counts(text: str) -> tuple[int, ...]:
-    """Return the numbers of Slurm's short form of a list of them.
+    """Return the numbers in Slurm's compressed list of numbers.
 
     Raises
     ------
     ValueError
-        If it has no such form.
+        If the text is not such a list, or the list is too long.
 
     Examples
     --------
@@ -110,7 +115,7 @@ def _read_slurm(name: str, environ: Mapping[str, str]) -> Allocation:
             found = expand_counts(text)
         except ValueError as error:
             raise _unreadable(variable, f"{text!r} is not a list of numbers ({error})") from None
-        # A step inside of a job has numbers of its own, for fewer nodes.
+        # A step inside a job has its own numbers, which may be for fewer nodes.
         return found if len(found) == len(nodes) else None
 
     order = "cyclic" if environ.get("SLURM_DISTRIBUTION", "").startswith("cyclic") else "block"
@@ -119,7 +124,10 @@ def _read_slurm(name: str, environ: Mapping[str, str]) -> Allocation:
 
 
 def _read_pbs(name: str, environ: Mapping[str, str]) -> Allocation:
-    """A file has a line per rank, or per processor where ranks were not asked for."""
+    """Return the allocation of a file with one line per rank.
+
+    If the job did not request ranks, there is one line per processor.
+    """
     hosts = [line.split()[0] for line in _lines(name, environ)]
     return _of_ranks("PBS", hosts, None, name)
 

@@ -1,4 +1,4 @@
-"""Diagnosis of the installation: what executes and draws plans, and what is wrong with it."""
+"""Diagnosis of the installation: programs that execute and draw plans, and their problems."""
 
 from __future__ import annotations
 
@@ -43,27 +43,27 @@ if sys.platform != "win32":
 LAUNCH_TIMEOUT_S: Final = 30
 TIMEOUT_PER_RANK_S: Final = 0.5
 LEAST_LOCKED: Final = 1 << 30
-"""Bytes of locked memory that InfiniBand's drivers need for buffers of plans."""
+"""Locked memory in bytes that drivers of InfiniBand need for buffers of plans."""
 
 _HELLO: Final = Path(__file__).with_name("hello.py")
 _TIGHT_SHARED_BYTES: Final = 1 << 26
-"""Shared memory of a machine that is small, as in containers that are given no more."""
+"""Size in bytes up to which shared memory counts as too small, as by default in containers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """Result of one check.
 
     Parameters
     ----------
     name : str
-        What was looked at.
+        Name of the checked item.
     ok : bool
         Whether it works.
     found : str
-        What there is.
+        Description of the item, or of its problem.
     advice : str
-        What to do, empty where nothing is to be done.
+        Remedy; empty if none is needed.
     """
 
     name: str
@@ -73,20 +73,20 @@ class Finding:
 
 
 def diagnose(join: Callable[[], Any]) -> list[Finding]:
-    """Look at everything collplan uses; works without any MPI.
+    """Check everything that collplan uses. This works without MPI, too.
 
-    MPI runs in processes of its own, so a library that crashes is a finding. In a process
-    that a launcher has started, the world of its ranks is looked at instead; collective then.
+    MPI runs in separate processes, so that a crash of the library is a finding. In a process that a
+    launcher has started, the world of its ranks is checked instead, and the call is collective.
 
     Parameters
     ----------
     join : callable
-        Initializes MPI and returns the world's communicator, checked.
+        Function that initializes MPI, and checks and returns the communicator of the world.
 
     Returns
     -------
     list of Finding
-        Python and packages, MPI, launchers, graphviz, the machine.
+        Findings about Python and packages, MPI, launchers, graphviz, and the machine.
     """
     return [
         Finding("python", True, f"{platform.python_version()} at {sys.executable}"),
@@ -134,7 +134,7 @@ def _mpi(join: Callable[[], Any]) -> list[Finding]:
     except LaunchError as error:
         return [*findings, *([_missing("launcher", error)] if own.ok else [])]
     if isinstance(launcher, Srun):
-        # srun can do without the MPI's own launcher.
+        # With srun, the MPI's own launcher is not needed.
         findings[-1] = Finding("mpiexec", True, own.found, own.advice)
     starts = " ".join(launcher.command(2, [])[: 2 if isinstance(launcher, Srun) else 1])
     findings.append(Finding("launcher", True, starts))
@@ -142,14 +142,14 @@ def _mpi(join: Callable[[], Any]) -> list[Finding]:
 
 
 def _abi(library: Library) -> str:
-    """Say for which MPIs mpi4py's module is built, by its name."""
+    """Describe the MPIs for which mpi4py's module is built, according to its file name."""
     parts = Path(library.module).name.split(".")
     built_for_many = len(parts) > 2 and not parts[1].startswith(("cpython", "abi3", "cp"))
     return f"{parts[1]}, by mpi4py's wheel" if built_for_many else "mpi4py is built for this MPI"
 
 
 def _world(join: Callable[[], Any]) -> list[Finding]:
-    """Look at the world of the ranks that a launcher has started, this one among them."""
+    """Check the world of this rank, which a launcher has started; collective."""
     try:
         comm = join()
     except LaunchError as error:
@@ -173,7 +173,7 @@ def _missing(name: str, error: LaunchError) -> Finding:
 
 
 def _launch(launcher: Launcher) -> list[Finding]:
-    """Start ranks, few and more than there are cores, and let them do what plans need."""
+    """Start two ranks, and more ranks than cores, and check the functions that plans need."""
     crowd = n_cores() + 1
     findings: list[Finding] = []
     seen: dict[str, Any] = {}
@@ -192,12 +192,12 @@ def _launch(launcher: Launcher) -> list[Finding]:
 
 
 def _say_hello(launcher: Launcher, n_ranks: int) -> dict[str, Any]:
-    """Return what rank 0 of `n_ranks` ranks found out.
+    """Return the results of `hello` on `n_ranks` ranks.
 
     Raises
     ------
     LaunchError
-        If they do not start or do not end well.
+        If the ranks cannot be started, or fail.
     """
     command = launcher.command(n_ranks, [sys.executable, "-P", str(_HELLO)])
     environment = launcher.environment(n_ranks, clean_environment())
@@ -214,11 +214,11 @@ def _say_hello(launcher: Launcher, n_ranks: int) -> dict[str, Any]:
 
 
 def _abilities(seen: Mapping[str, Any]) -> list[Finding]:
-    """Say whether the library did rightly what ranks asked of it."""
+    """Return findings about the functions of MPI that plans need."""
     wrong = [name for name, least in seen["least"].items() if least != 1]
     found, advice = "right for int64 and uint64", ""
     if wrong == ["uint64"]:
-        # A known defect of MPICH 4.0 and Open MPI 4.1, which collplan itself does not meet.
+        # A known defect of MPICH 4.0 and Open MPI 4.1, which does not affect collplan.
         found = "compares uint64 as if it were signed, a known defect of this release"
         advice = "plans are not affected; for native calls take a newer MPI"
     elif wrong:
@@ -235,14 +235,14 @@ def _abilities(seen: Mapping[str, Any]) -> list[Finding]:
 
 
 def _strangers(library: Library | None) -> list[Finding]:
-    """Name launchers on PATH: the first one, and those whose ranks would each be alone."""
+    """Return findings about launchers on PATH: the first one, and all that are incompatible."""
     findings: list[Finding] = []
     for position, mpiexec in enumerate(path_launchers()):
         family = launcher_family(mpiexec)
         if library is None:
             findings.append(Finding("mpiexec on PATH", True, f"{mpiexec} of {family}"))
         elif family is not None and not is_compatible(family, library.family):
-            # Typed without a path, the first one is what starts.
+            # A command without a path starts the first one.
             found = f"{mpiexec} is of {family}: n ranks would be n worlds of one"
             advice = f"start with {_own_launcher()}, or let collplan run start it"
             findings.append(Finding("mpiexec on PATH", position > 0, found, advice))
@@ -259,7 +259,7 @@ def _own_launcher() -> str:
 
 
 def _cache() -> Finding:
-    """Look for the folder in which compiled code is kept."""
+    """Check for a folder in which compiled code is cached."""
     folder = code_folder()
     if folder is None:
         advice = "name a folder that can be written, as NUMBA_CACHE_DIR=$HOME/.cache/numba"
@@ -269,7 +269,7 @@ def _cache() -> Finding:
 
 
 def _memory() -> list[Finding]:
-    """Look at limits of memory that stop programs, or slow down networks."""
+    """Check limits of memory that stop programs, or slow down networks."""
     free = free_machine_bytes()
     memory = Finding("memory", True, f"{free / 1e9:.3g} GB free")
     if sys.platform == "win32":
@@ -294,7 +294,7 @@ def _shown(n_bytes: int) -> str:
 
 
 def is_limited(n_bytes: int, least: int) -> bool:
-    """Return whether a limit of memory is below what is needed."""
+    """Return whether a memory limit is lower than `least`."""
     return n_bytes != resource.RLIM_INFINITY and n_bytes < least
 
 
@@ -306,7 +306,7 @@ def has_infiniband(folder: Path = Path("/sys/class/infiniband")) -> bool:
 
 
 def _batch_system() -> Finding:
-    """Say which batch system's job this is, or whose commands are here."""
+    """Return a finding about the batch system of this job, or of installed commands."""
     try:
         job = find_allocation()
     except LaunchError as error:

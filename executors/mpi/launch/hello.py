@@ -1,4 +1,4 @@
-"""A trial of what plans need of ranks; also a script, for ranks that `doctor` starts."""
+"""Test of the functions of MPI that plans need, also as a script for ranks of `doctor`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ def hello(comm: Any) -> dict[str, Any]:
     Parameters
     ----------
     comm : MPI.Intracomm
-        The ranks.
+        Communicator of the ranks.
 
     Returns
     -------
     dict
-        What came of it, the same on all ranks.
+        Results and properties of MPI by name.
     """
     import numpy as np
     from mpi4py import MPI
@@ -26,7 +26,7 @@ def hello(comm: Any) -> dict[str, Any]:
     arrives = comm.sendrecv(comm.rank, right, source=left) == left
     least = {}
     for name in "int64", "uint64":
-        # Not above 1 on rank 0, the type's largest number on all others.
+        # The minimum is 1: rank 0 has 1, and all others have the largest number of the type.
         mine = np.array([1 if comm.rank == 0 else np.iinfo(name).max], name)
         found = np.empty_like(mine)
         comm.Iallreduce(mine, found, MPI.MIN).Wait()
@@ -59,7 +59,7 @@ def hello(comm: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print what came of it, on rank 0, as JSON."""
+    """Print the results as JSON on rank 0."""
     from mpi4py import MPI
 
     seen = hello(MPI.COMM_WORLD)

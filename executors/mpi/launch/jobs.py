@@ -1,6 +1,6 @@
-"""Run mpiexec where there is room for its ranks, and leave none of its processes behind.
+"""Runs of mpiexec, with checks of resources before, and without remaining processes afterwards.
 
-Ranks take about a second to start; the engine that they need is compiled meanwhile.
+Ranks take about a second to start. Meanwhile, the engine is compiled if necessary.
 """
 
 from __future__ import annotations
@@ -31,22 +31,28 @@ if sys.platform != "win32":
     import resource
 
 MOST_PER_CORE: Final = 8
-"""Ranks that one core may get before somebody has to ask for it."""
+"""Maximum number of ranks per core without an explicit option."""
 BYTES_PER_RANK: Final = 80 * 2**20
-"""Memory that a rank of ``collplan run`` has for itself, beside its buffers.
+"""Private memory of a rank of ``collplan run`` in bytes, without its buffers.
 
-Measured: 82 MB for each of 8 ranks, with MPICH 5.0.2 and Python 3.11.
+Measured: 82 MB per rank, for 8 ranks of MPICH 5.0.2 and Python 3.11.
 """
 FILES: Final = 32
 FILES_PER_RANK: Final = 4
-"""Open files that a launcher needs, and more of them for each rank.
+"""Number of open files of a launcher per rank, in addition to `FILES`.
 
-Measured: MPICH 5.0.2 needs 32 for 2 ranks and 80 for 16, Open MPI 5 needs 64 for 8.
+Measured: MPICH 5.0.2 needs 32 files for 2 ranks and 80 for 16. Open MPI 5 needs 64 for 8.
 """
 
 
 def check_crowd(n_ranks: int, n_cores: int) -> None:
-    """Raise `LaunchError` where cores would get too many ranks by mistake."""
+    """Check that there are at most `MOST_PER_CORE` ranks per core.
+
+    Raises
+    ------
+    LaunchError
+        If there are more.
+    """
     per_core = -(-n_ranks // n_cores)
     if per_core > MOST_PER_CORE:
         raise LaunchError(
@@ -56,14 +62,19 @@ def check_crowd(n_ranks: int, n_cores: int) -> None:
 
 
 def check_room(n_ranks: int, buffer_bytes: int = 0) -> None:
-    """Raise `LaunchError` where ranks would get too little memory or too few open files.
+    """Check that memory and the limit of open files are sufficient for ranks.
 
     Parameters
     ----------
     n_ranks : int
-        How many are to be started, here or on the nodes of this batch job.
+        Number of ranks, on this machine or on the nodes of this batch job.
     buffer_bytes : int
-        What all their buffers take together.
+        Size of the buffers of all ranks in bytes.
+
+    Raises
+    ------
+    LaunchError
+        If memory or the limit of open files is too small.
     """
     here = ranks_on_fullest(n_ranks, current_job())
     needed = here * BYTES_PER_RANK + buffer_bytes * here // n_ranks
@@ -84,12 +95,12 @@ def check_room(n_ranks: int, buffer_bytes: int = 0) -> None:
 
 
 def n_files(n_ranks: int) -> int:
-    """Return how many open files a launcher of `n_ranks` ranks needs."""
+    """Return the number of open files that a launcher of `n_ranks` ranks needs."""
     return FILES + FILES_PER_RANK * n_ranks
 
 
 def allow_files(n_ranks: int) -> None:
-    """Raise this process's limit of open files to what its ranks need, as far as it may."""
+    """Raise the limit of open files of this process as far as `n_ranks` ranks need, if possible."""
     if sys.platform == "win32":
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -107,28 +118,33 @@ def run_job(
     stdin: int | None = subprocess.DEVNULL,
     capture: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run an mpiexec command, leaving none of its processes behind.
+    """Run an mpiexec command, and stop all its processes at the end.
 
     Parameters
     ----------
     command : sequence of str
         The command.
     environment : mapping of str to str
-        Its whole environment.
+        The whole environment of the command.
     timeout_s : float, optional
-        When to stop it.
+        Time limit in seconds.
     name : str, optional
-        What messages call it instead of the whole command.
+        Name of the command in messages. The default is the whole command.
     stdin : int or None
-        File descriptor of its standard input, None for this process's own; empty
-        by default, as launchers read all there is, whether ranks want it or not.
+        File descriptor of the standard input, None for that of this process. It is empty by
+        default, because launchers read all input, even if ranks do not need it.
     capture : bool
-        Whether to return what it prints, instead of passing that through.
+        Whether to return the output. Otherwise, the command writes to the output of this process.
+
+    Returns
+    -------
+    subprocess.CompletedProcess
+        Exit code, and captured output.
 
     Raises
     ------
     LaunchError
-        If it takes longer than `timeout_s`, or cannot be started.
+        If the command exceeds the time limit, or cannot be started.
     """
     job = _start(command, environment, stdin, subprocess.PIPE if capture else None)
     try:
@@ -151,7 +167,7 @@ def run_job(
 def _start(
     command: Sequence[str], environment: Mapping[str, str], stdin: int | None, pipe: int | None
 ) -> subprocess.Popen[str]:
-    """Start a command that the kernel is to end, politely, when this process is killed."""
+    """Start a command to which the kernel sends SIGTERM when this process is killed."""
     try:
         return subprocess.Popen(
             list(command),
@@ -170,7 +186,7 @@ def _start(
 
 @contextmanager
 def _terminated_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM end the wait like Ctrl-C, so that the ranks are stopped first."""
+    """Handle SIGTERM like Ctrl-C within the block, so that ranks are stopped first."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -186,7 +202,7 @@ def _terminated_as_interrupt() -> Iterator[None]:
 
 
 def _stop(job: subprocess.Popen[str], first: signal.Signals) -> None:
-    """Stop a job and all its ranks: politely, and after a few seconds for good."""
+    """Stop a job and all its ranks, by `first` and SIGTERM, and after a few seconds by SIGKILL."""
     ranks = _descendants(job.pid)
     for polite in (first, signal.SIGTERM):
         job.send_signal(polite)
@@ -204,7 +220,7 @@ def _stop(job: subprocess.Popen[str], first: signal.Signals) -> None:
 
 
 def _descendants(pid: int) -> dict[int, int]:
-    """Return children of children: process id and time of start, so that ids are not mistaken."""
+    """Return all descendants of a process, with their start times, because ids may be reused."""
     processes = all_processes()
     found: dict[int, int] = {}
     parents = {pid}
@@ -219,7 +235,7 @@ def _descendants(pid: int) -> dict[int, int]:
 def compiling_ahead() -> Iterator[None]:
     """Compile the engine's loop in another process while the block runs, unless it is cached.
 
-    Ranks that need the loop wait for this process. It is killed at the end of the block. If it
+    Ranks that need the loop wait for this process, which is stopped at the end of the block. If it
     cannot compile the loop, a rank does.
     """
     if sys.platform == "win32" or is_kept("run_loop"):
@@ -231,7 +247,7 @@ def compiling_ahead() -> Iterator[None]:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             die_with(parent, signal.SIGKILL)
-            announce_with(lambda: None)  # the ranks say it
+            announce_with(lambda: None)  # ranks announce it
             entry("run_loop")
         os._exit(0)
     try:
@@ -244,16 +260,21 @@ def compiling_ahead() -> Iterator[None]:
 def is_under_futures() -> bool:
     """Return whether this program runs under ``python -m mpi4py.futures``.
 
-    Loads nothing: outside it, mpi4py need not be there.
+    This imports nothing, because mpi4py may be missing otherwise.
     """
     core = sys.modules.get("mpi4py.futures._core")
     return core is not None and getattr(core, "SharedPool", None) is not None
 
 
 def mpi_executor(initializer: Callable[[], object] | None = None) -> Executor:
-    """Return an executor whose workers are the other ranks, where `initializer` is called first.
+    """Return an executor whose workers are the other ranks.
 
-    With one rank there are none, and MPI starts workers of its own where it can.
+    With one rank, there are no others, and MPI spawns workers if it can.
+
+    Parameters
+    ----------
+    initializer : callable, optional
+        Function that each worker calls first.
     """
     from mpi4py.futures import MPIPoolExecutor
 
@@ -270,25 +291,30 @@ def relaunch(
 ) -> int:
     """Run a command line on `n_ranks` ranks and return its exit code.
 
-    Standard output and error pass through. Ctrl-C reaches the ranks. Nothing
-    is left running. The ranks' `world` sees whether they met.
+    Ranks write to standard output and error of this process. Ctrl-C stops them. No process remains
+    afterwards. On the ranks, `join_world` checks that they are in one world.
 
     Parameters
     ----------
     program : sequence of str
-        Such as what `collplan.cli.ranks.own_command` returns.
+        Command line of each rank, as from `collplan.cli.ranks.own_command`.
     n_ranks : int
-        How many ranks.
+        Number of ranks.
     timeout_s : float, optional
-        When to stop the job.
+        Time limit in seconds.
     reads_input : bool
-        Whether rank 0 gets this process's standard input; otherwise it is left alone.
+        Whether rank 0 gets the standard input of this process. Otherwise, it is not read.
+
+    Returns
+    -------
+    int
+        Exit code.
 
     Raises
     ------
     LaunchError
-        If MPI is missing, the machine has no room for the ranks, or they take
-        longer than `timeout_s`.
+        If MPI is missing, if the machine has too little memory or too few open files, or if the
+        ranks exceed the time limit.
     """
     check_room(n_ranks)
     launcher = select_launcher()
@@ -297,9 +323,9 @@ def relaunch(
     stdin: int | None = subprocess.DEVNULL
     with suppress(OSError):  # it may be closed
         if reads_input and isinstance(launcher, Srun):
-            stdin = None  # srun passes it on as it is
+            stdin = None  # srun forwards it unchanged
         elif reads_input and can_be_opened_again(0):
-            # Open MPI 5 passes input on without its end, MPICH fails if ranks read it late.
+            # Open MPI 5 does not forward the end of the input. MPICH fails if ranks read it late.
             environment[INPUT] = str(os.getpid())
         elif reads_input:
             stdin = None

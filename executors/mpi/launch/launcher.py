@@ -1,8 +1,8 @@
-"""The mpiexec that belongs to mpi4py's MPI, and the launcher that started this process.
+"""The mpiexec that belongs to the MPI of mpi4py, and the launcher that started this process.
 
-An mpiexec of another MPI starts n processes that each believe to be alone;
-everything here is about using the right one, and about saying so when the
-wrong one was used. Nothing here imports mpi4py into a process that is not a rank.
+If mpiexec and MPI library do not belong together, n processes start, and each is alone in its
+world. This module finds the right mpiexec, and detects that a wrong one was used. It does not
+import mpi4py into a process that is not a rank.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from collplan.executors.mpi.host.processes import affinity
 from collplan.executors.mpi.launch.allocation import Allocation, find_allocation
 
 EXPECTED_RANKS: Final = "COLLPLAN_EXPECTED_RANKS"
-"""Environment variable by which `relaunch` tells ranks how many they must be."""
+"""Environment variable with which `relaunch` tells ranks their expected number."""
 MPIEXEC: Final = "COLLPLAN_MPIEXEC"
-"""Environment variable by which `relaunch` tells ranks what started them."""
+"""Environment variable with which `relaunch` tells ranks the program that started them."""
 OF_HYDRA: Final = ("HYDI_CONTROL_FD", "MPI_LOCALRANKID")
-"""Environment variables of ranks that Hydra has started, by srun or otherwise."""
+"""Environment variables of ranks that Hydra has started, with srun or without."""
 _GUARDIAN: Final = Path(__file__).parents[1] / "host" / "processes.py"
-"""Script that is started instead of ranks: launchers kill all ranks as soon as one dies."""
+"""Script that starts each rank, because launchers kill all ranks as soon as one dies."""
 
 _PROBE: Final = """
 import json, mpi4py
@@ -57,11 +57,11 @@ class Library:
     Parameters
     ----------
     version : str
-        First line of what the library says of itself.
+        Short version string of the library, see `short_version`.
     family : str
-        "mpich", "openmpi", "intelmpi", or another vendor's name in lower case.
+        "mpich", "openmpi", "intelmpi", or the name of another vendor in lower case.
     module, library : str
-        Files of mpi4py's backend and of the library; empty where unknown.
+        Files of mpi4py's backend and of the library. The second is empty if it is unknown.
     """
 
     version: str
@@ -72,12 +72,12 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """The program to start ranks with, and the library that they load.
+    """The program that starts ranks, and the MPI library that they load.
 
     Parameters
     ----------
     mpiexec : Path
-        The mpiexec, or another program that starts ranks.
+        An mpiexec, or another program that starts ranks.
     library : Library
         The MPI library.
     """
@@ -86,19 +86,31 @@ class Launcher:
     library: Library
 
     def command(self, n_ranks: int, program: Sequence[str]) -> list[str]:
-        """Return the command that runs `program` on `n_ranks` ranks."""
+        """Return the command that runs `program` on `n_ranks` ranks.
+
+        Parameters
+        ----------
+        n_ranks : int
+        program : sequence of str
+            Command line of each rank.
+        """
         return [str(self.mpiexec), "-n", str(n_ranks), *self.guard(), *program]
 
     def guard(self) -> list[str]:
-        """Return the command that stands before each rank's program; empty for most MPIs."""
+        """Return the command that precedes the program of each rank; empty for most MPIs."""
         if self.library.family == "mpich" and hasattr(os, "fork"):
             return [sys.executable, "-I", "-S", str(_GUARDIAN)]
         return []
 
     def environment(self, n_ranks: int, base: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the whole environment for `n_ranks` ranks, which then know how many they are.
+        """Return the whole environment for ranks, which tells them their number.
 
-        It adds to `base`, by default what this process has.
+        Parameters
+        ----------
+        n_ranks : int
+            Number of ranks.
+        base : mapping of str to str, optional
+            Environment that is extended. The default is `usable_environment`.
         """
         return {
             **(usable_environment() if base is None else base),
@@ -111,11 +123,17 @@ class Launcher:
 def is_under_mpi(environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether an MPI launcher started this process.
 
+    Parameters
+    ----------
+    environ : mapping of str to str
+        Environment variables, by default those of this process.
+
     Raises
     ------
     LaunchError
-        If srun started several tasks without a way to find each other; in all
-        tasks but the first, SystemExit, as one message is enough.
+        In the first task, if srun started several tasks that cannot find each other.
+    SystemExit
+        In the other tasks, so that the message appears once.
 
     Examples
     --------
@@ -133,7 +151,7 @@ def is_under_mpi(environ: Mapping[str, str] = os.environ) -> bool:
         return True
     if slurm_tasks(environ) > 1:
         if launcher_rank(environ) > 0:
-            raise SystemExit(2)  # the first task says what is wrong
+            raise SystemExit(2)  # the first task reports the error
         raise lone_tasks(environ)
     return False
 
@@ -141,7 +159,7 @@ def is_under_mpi(environ: Mapping[str, str] = os.environ) -> bool:
 def is_shell_of_srun(environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether this process runs in an interactive shell that srun started.
 
-    srun prepares even a single shell as a rank, which it is not meant to be.
+    For such a shell, srun sets the environment variables of a rank, but it is not one.
 
     Examples
     --------
@@ -154,9 +172,9 @@ def is_shell_of_srun(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def slurm_tasks(environ: Mapping[str, str] = os.environ) -> int:
-    """Return how many tasks srun started as ranks of this job, 0 where it started none.
+    """Return the number of tasks that srun started as ranks, 0 if there are none.
 
-    In a batch script it started none, and those that mpiexec starts by srun are no ranks.
+    There are none in a batch script. Tasks that mpiexec starts with srun are not ranks.
 
     Examples
     --------
@@ -168,13 +186,13 @@ def slurm_tasks(environ: Mapping[str, str] = os.environ) -> int:
     started_otherwise = (EXPECTED_RANKS, "OMPI_COMM_WORLD_SIZE", *OF_HYDRA)
     if "SLURM_PROCID" not in environ or any(name in environ for name in started_otherwise):
         return 0
-    # A batch script has the job's number, too.
+    # A batch script also has the number of tasks of the job.
     names = ["SLURM_NTASKS"] if environ["SLURM_PROCID"] != "0" else []
     return first_number(environ, "SLURM_STEP_NUM_TASKS", *names) or 0
 
 
 def lone_tasks(environ: Mapping[str, str] = os.environ) -> LaunchError:
-    """Return what is wrong where srun's tasks do not meet in one MPI world."""
+    """Return the error for tasks of srun that are not in one MPI world."""
     return LaunchError(
         f"srun started {slurm_tasks(environ)} tasks, and each is alone in its MPI world: tell srun "
         "how MPI finds the others, with --mpi=pmi2 for MPICH and --mpi=pmix for Open MPI"
@@ -182,7 +200,7 @@ def lone_tasks(environ: Mapping[str, str] = os.environ) -> LaunchError:
 
 
 def default_ranks(environ: Mapping[str, str] = os.environ) -> int | None:
-    """Return how many ranks a Slurm job is for, None outside of one or where it does not say.
+    """Return the number of ranks of a Slurm job; None outside of a job or if it is unknown.
 
     Examples
     --------
@@ -193,10 +211,10 @@ def default_ranks(environ: Mapping[str, str] = os.environ) -> int | None:
 
 
 def launcher_rank(environ: Mapping[str, str] = os.environ) -> int:
-    """Return the rank the launcher gave this process, 0 where there is none.
+    """Return the rank that the launcher gave this process, 0 without a launcher.
 
-    Whoever prints an error that all ranks have lets rank 0 print it. This
-    number is right even where MPI itself did not come up.
+    It is available even if the initialization of MPI fails, so that only rank 0 prints errors that
+    all ranks have.
 
     Examples
     --------
@@ -208,18 +226,25 @@ def launcher_rank(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def first_number(environ: Mapping[str, str], *names: str) -> int | None:
-    """Return the number in the first of some environment variables that has one."""
+    """Return the number in the first of the named variables that is a number, None if none is."""
     texts = (environ.get(name, "") for name in names)
     return next((int(text) for text in texts if text.isdecimal()), None)
 
 
 def probe_library(python: str = sys.executable) -> Library:
-    """Ask mpi4py, in a process of its own, which MPI it loads; MPI is not initialised.
+    """Return the MPI library that mpi4py loads.
+
+    A separate process imports mpi4py, without initializing MPI.
+
+    Parameters
+    ----------
+    python : str
+        Path of the Python interpreter.
 
     Raises
     ------
     LaunchError
-        If mpi4py is not installed or cannot load its library.
+        If mpi4py is not installed, cannot load its library, or takes more than 60 s.
     """
     try:
         result = ask([python, "-P", "-c", _PROBE], timeout_s=60)
@@ -236,11 +261,11 @@ def probe_library(python: str = sys.executable) -> Library:
 
 
 def way_to_mpi() -> str:
-    """Say how to install an MPI that mpi4py loads, and its mpiexec."""
+    """Return advice on installing an MPI that mpi4py can load, and its mpiexec."""
     there = path_launchers()
     if not there:
         return "install both: pip install mpi4py mpich"
-    # mpi4py's wheel looks for an MPI by few names, and finds some systems' MPI by none.
+    # The wheel of mpi4py tries few file names, and does not find the MPI of some systems.
     return (
         f"pip install mpi4py mpich, or build mpi4py for the MPI of {there[0]}: "
         "pip install --no-binary mpi4py mpi4py"
@@ -249,14 +274,15 @@ def way_to_mpi() -> str:
 
 @cache
 def find_launcher() -> Launcher:
-    """Return the mpiexec that belongs to the MPI of this environment's mpi4py.
+    """Return the mpiexec that belongs to the MPI of mpi4py in this environment.
 
-    The first of its family: in this environment, beside the library, on PATH.
+    It is the first compatible one in this Python environment, near the library, and on PATH, in
+    this order. One that does not name its family counts as compatible.
 
     Raises
     ------
     LaunchError
-        If mpi4py or a fitting mpiexec is missing.
+        If mpi4py or a compatible mpiexec is missing.
     """
     library = probe_library()
     strangers = []
@@ -270,7 +296,7 @@ def find_launcher() -> Launcher:
 
 
 def launcher_family(mpiexec: Path) -> str | None:
-    """Return the MPI family an mpiexec says it is of, None where it does not say."""
+    """Return the MPI family that an mpiexec names with its version, None if it names none."""
     try:
         result = ask([mpiexec, "--version"], timeout_s=20)
     except (OSError, subprocess.TimeoutExpired):
@@ -287,7 +313,21 @@ def launcher_family(mpiexec: Path) -> str | None:
 
 
 def ask(command: list[str | Path], timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """Run a command as if started by hand, and return what it printed."""
+    """Run a command in a clean environment, and return its output.
+
+    Parameters
+    ----------
+    command : list of str or Path
+    timeout_s : float
+        Time limit in seconds.
+
+    Raises
+    ------
+    OSError
+        If the command cannot be started.
+    subprocess.TimeoutExpired
+        If it exceeds the time limit.
+    """
     return subprocess.run(
         command,
         capture_output=True,
@@ -299,15 +339,15 @@ def ask(command: list[str | Path], timeout_s: float) -> subprocess.CompletedProc
 
 
 def is_compatible(launcher: str, library: str) -> bool:
-    """Return whether a launcher of one family can start ranks of another.
+    """Return whether a launcher of one family can start ranks of another family.
 
-    MPICH and what descends from it speak one protocol; Open MPI its own.
+    MPICH and its derivatives have a common protocol. Open MPI has its own.
     """
     return (launcher == "openmpi") == (library == "openmpi")
 
 
 def family_of(vendor: str) -> str:
-    """Return the family of a vendor as mpi4py names it.
+    """Return the family of a vendor, whose name is that in mpi4py.
 
     Examples
     --------
@@ -318,7 +358,7 @@ def family_of(vendor: str) -> str:
 
 
 def short_version(version: str) -> str:
-    """Return the first words of what a library says of itself.
+    """Return the name and the number in the version string of an MPI library.
 
     Examples
     --------
@@ -333,7 +373,16 @@ def short_version(version: str) -> str:
 
 
 def launch_environment(family: str, n_ranks: int) -> dict[str, str]:
-    """Return the environment variables `n_ranks` of an MPI family need on this machine.
+    """Return the additional environment variables for ranks of an MPI family on this machine.
+
+    Variables that are already set are not included.
+
+    Parameters
+    ----------
+    family : str
+        See `Library`.
+    n_ranks : int
+        Number of ranks. If these are more than cores, MPI should yield cores while it waits.
 
     Examples
     --------
@@ -346,21 +395,21 @@ def launch_environment(family: str, n_ranks: int) -> dict[str, str]:
     if family == "openmpi":
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             added |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        # Its slots are physical cores, so hardware threads would be too many already.
+        # Open MPI counts physical cores, so ranks on all hardware threads would exceed its limit.
         # Open MPI 5 reads the first of these variables, Open MPI 4 the second.
         added["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
         added["OMPI_MCA_rmaps_base_oversubscribe"] = "1"
         if job is not None and job.source == "PBS_NODEFILE":
-            # Built without PBS's library, as the wheel is, it does not know where the nodes are.
+            # The wheel is built without the library of PBS, so it does not know the nodes.
             nodes = os.environ[job.source]
             added["PRTE_MCA_prte_default_hostfile"] = nodes
             added["OMPI_MCA_orte_default_hostfile"] = nodes
-        # Where UCX has no network its windows complain; those of shared memory need none.
+        # Without a network, windows of UCX print warnings. Shared memory does not need UCX.
         added["OMPI_MCA_osc"] = "^ucx"
         if crowded:
             added["OMPI_MCA_mpi_yield_when_idle"] = "1"
     elif family == "intelmpi" and crowded:
-        # It sleeps a little between polls.
+        # With this value, ranks sleep for a short time between polls.
         added["I_MPI_THREAD_YIELD"] = "3"
     elif family == "mpich" and crowded:
         added |= {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
@@ -368,26 +417,27 @@ def launch_environment(family: str, n_ranks: int) -> dict[str, str]:
 
 
 def clean_environment() -> dict[str, str]:
-    """Return the environment without what a launcher put there: as if started by hand."""
+    """Return the environment without the variables of launchers, as in an interactive shell."""
     prefixes = ("PMI", "OMPI_COMM", "PRTE_LAUNCHED", "HYD")
     here = usable_environment()
     return {name: value for name, value in here.items() if not name.startswith(prefixes)}
 
 
 def usable_environment() -> dict[str, str]:
-    """Return the environment, without what says that there is Slurm where there is no srun.
+    """Return the environment for launchers.
 
-    Launchers believe it, and look for srun until they are stopped.
+    Without srun, it lacks the variables of Slurm, with which launchers would search for srun
+    without end. In an interactive shell of srun, it lacks the variables of a rank.
     """
     left_out: tuple[str, ...] = () if shutil.which("srun") is not None else ("SLURM_",)
     if is_shell_of_srun():
-        # It is the shell's part as a rank, which ranks would take for theirs.
+        # These variables describe the shell as a rank. Ranks must not use them.
         left_out += ("PMI_", "PMIX_RANK", "PMIX_NAMESPACE", "PMIX_SERVER")
     return {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
 
 
 def path_launchers() -> list[Path]:
-    """Return every mpiexec and mpirun on PATH, in PATH's order, each file once."""
+    """Return every mpiexec and mpirun on PATH, in the order of PATH, and each file once."""
     found: dict[Path, Path] = {}
     for directory in os.get_exec_path():
         for name in ("mpiexec", "mpirun", "mpiexec.hydra", "mpiexec.mpich", "mpiexec.openmpi"):
@@ -399,32 +449,40 @@ def path_launchers() -> list[Path]:
 
 def _candidates(library: Library) -> list[Path]:
     near = [Path(sys.prefix) / "bin" / "mpiexec"]
-    # lib/libmpi.so and lib/x86_64-linux-gnu/libmpi.so both have their bin further up.
+    # The bin folder of lib/libmpi.so or lib/x86_64-linux-gnu/libmpi.so is some levels above.
     near += [parent / "bin" / "mpiexec" for parent in list(Path(library.library).parents)[1:4]]
     usable = [path for path in near if shutil.which(path) is not None]
     return list(dict.fromkeys([*usable, *path_launchers()]))
 
 
 def current_job() -> Allocation | None:
-    """Return the batch system's job in which launchers start ranks, None outside of one.
+    """Return the job of a batch system in which launchers start ranks, None outside of a job.
 
-    Without srun, as in containers, launchers know nothing of Slurm's nodes.
+    Without srun, as in containers, a job of Slurm is ignored, because launchers cannot use it.
     """
     return find_allocation(usable_environment())
 
 
 def ranks_on_fullest(n_ranks: int, job: Allocation | None) -> int:
-    """Return how many of some ranks are on the fullest node: of a job's, or of this one."""
+    """Return the largest number of ranks on a node, if ranks are evenly distributed.
+
+    Parameters
+    ----------
+    n_ranks : int
+        Number of all ranks.
+    job : Allocation or None
+        Job with the nodes. Without a job, there is one node.
+    """
     n_nodes = 1 if job is None else len(job.nodes)
     return -(-n_ranks // n_nodes)
 
 
 def usable_cores() -> int:
-    """Return how many cores ranks may use: on all nodes of a job, or on this one."""
+    """Return the number of cores that ranks may use, on all nodes of the job or on this machine."""
     job = current_job()
     return n_cores() if job is None else job.n_cpus or n_cores() * len(job.nodes)
 
 
 def n_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(affinity())

@@ -1,4 +1,4 @@
-"""The choice of what starts ranks: the MPI's own mpiexec, srun, or a program by its path."""
+"""Selection of the program that starts ranks: MPI's own mpiexec, srun, or any program."""
 
 from __future__ import annotations
 
@@ -19,18 +19,23 @@ from collplan.executors.mpi.launch.launcher import (
 from collplan.executors.mpi.launch.srun import srun_for, working_srun
 
 LAUNCHER: Final = "COLLPLAN_LAUNCHER"
-"""Environment variable with the choice; the option ``--launcher`` sets it."""
+"""Environment variable with the choice, which the option ``--launcher`` sets."""
 AUTO: Final = "auto"
 CHOICES: Final = (AUTO, "srun", "mpiexec")
 
 
 def check_choice(text: str) -> str:
-    """Return a choice of launcher as it is remembered.
+    """Return a choice of launcher after a check.
+
+    Parameters
+    ----------
+    text : str
+        One of `CHOICES`, or a program.
 
     Raises
     ------
     LaunchError
-        If it is neither a known one nor a program.
+        If it is neither.
     """
     if text in CHOICES:
         return text
@@ -43,15 +48,15 @@ def check_choice(text: str) -> str:
 
 
 def select_launcher() -> Launcher:
-    """Return what starts ranks here, by the choice in ``COLLPLAN_LAUNCHER``.
+    """Return the launcher that is chosen by the variable ``COLLPLAN_LAUNCHER``.
 
-    ``auto`` is srun inside a Slurm allocation where a few ranks started by it meet, and else
-    the mpiexec that belongs to mpi4py's MPI.
+    ``auto`` is srun in a Slurm allocation, if a few ranks that it starts find each other.
+    Otherwise, it is the mpiexec that belongs to the MPI of mpi4py.
 
     Raises
     ------
     LaunchError
-        If nothing can start ranks, or what was chosen does not fit the MPI.
+        If there is no launcher, or the chosen one does not fit the MPI.
     """
     return _select(os.environ.get(LAUNCHER) or AUTO, "SLURM_JOB_ID" in os.environ)
 

@@ -1,8 +1,8 @@
-"""Ranks started by Slurm's srun: which interface MPI and srun have in common, and whether it works.
+"""Ranks started by Slurm's srun, and the interface that MPI and srun have in common.
 
-A rank finds the others through a process management interface (PMI). srun lists those that
-it knows, but a listed one may lack its library or speak another version than the MPI does.
-Only ranks that meet show that it works.
+Ranks find each other through a process management interface (PMI). The list of interfaces that srun
+prints may include one whose library is missing, or whose version does not fit the MPI. Therefore, a
+few ranks are started to find out whether an interface works.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from collplan.executors.mpi.launch.allocation import Allocation, find_allocation
 from collplan.executors.mpi.launch.launcher import Launcher, Library, ask, clean_environment
 
 CHOSEN_TYPE: Final = "SLURM_MPI_TYPE"
-"""Slurm's own environment variable for srun's ``--mpi``."""
+"""Environment variable of Slurm for the option ``--mpi`` of srun."""
 TYPES: Final = {
     "openmpi": ("pmix",),
-    # With pmi2, Intel MPI may take ranks of different nodes for neighbors.
+    # With pmi2, Intel MPI may treat ranks of different nodes as ranks of one node.
     "intelmpi": ("pmix", "pmi2"),
     "": ("pmi2", "cray_shasta", "pmix"),
 }
-"""Interfaces to try for a family of MPIs, the best first; of MPICH and its relatives last."""
+"""Interfaces by family of MPI, the best first. The last entry is for all other families."""
 PROBE_RANKS: Final = 4
-"""Ranks of a probe, on one node: some mismatches show with three ranks or more."""
+"""Number of ranks of a probe, on one node. Some mismatches need at least three ranks to appear."""
 _PROBE_TIMEOUT_S: Final = 30.0
 
 _PROBE: Final = """
@@ -51,12 +51,16 @@ if comm.rank == 0:
 
 @dataclass(frozen=True, slots=True)
 class Srun(Launcher):
-    """The srun to start ranks with, and how they find each other.
+    """The srun that starts ranks, and the interface with which they find each other.
 
     Parameters
     ----------
+    mpiexec : Path
+        The srun.
+    library : Library
+        The MPI library.
     pmi : str
-        What ``--mpi`` names.
+        Value of the option ``--mpi``.
     """
 
     pmi: str
@@ -70,28 +74,28 @@ class Srun(Launcher):
         return [str(self.mpiexec), f"--mpi={self.pmi}", *options, *self.guard(), *program]
 
     def environment(self, n_ranks: int, base: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the whole environment for `n_ranks` ranks, which then know how many they are."""
-        # Named explicitly, as the zero-argument super() does not work in classes with slots.
+        """Return the whole environment for `n_ranks` ranks. See `Launcher.environment`."""
+        # super() without arguments does not work in dataclasses with slots.
         found = Launcher.environment(self, n_ranks, base)
-        # What the job asks for per task, which steps do not inherit.
+        # Steps do not inherit the number of processors per task that the job requested.
         if "SLURM_CPUS_PER_TASK" in found:
             found.setdefault("SRUN_CPUS_PER_TASK", found["SLURM_CPUS_PER_TASK"])
         return found
 
 
 def _options(job: Allocation | None, n_ranks: int) -> list[str]:
-    """Return options that let srun behave as an mpiexec does."""
+    """Return the options with which srun behaves like an mpiexec."""
     options = ["--export=ALL", "--kill-on-bad-exit=1", "--quit-on-interrupt"]
     if job is not None:
         if _version() >= (20, 11):
-            options.append("--overlap")  # an interactive shell may hold the whole job
+            options.append("--overlap")  # an interactive shell may use the whole job
         if job.n_cpus is not None and n_ranks > job.n_cpus:
             options.append("--overcommit")
     return options
 
 
 def find_srun() -> Path | None:
-    """Return srun, None where there is none on PATH."""
+    """Return the path of srun, None if it is not on PATH."""
     found = shutil.which("srun")
     return None if found is None else Path(found)
 
@@ -116,9 +120,10 @@ def offered_types() -> tuple[str, ...]:
 
 
 def parse_types(text: str) -> tuple[str, ...]:
-    """Return the interfaces of what ``srun --mpi=list`` prints.
+    """Return the interfaces in the output of ``srun --mpi=list``.
 
-    Older releases put ``srun:`` before each; newer ones add a line with versions of pmix.
+    Older releases print ``srun:`` before each of them. Newer releases add a line with versions of
+    pmix.
 
     Examples
     --------
@@ -132,7 +137,10 @@ def parse_types(text: str) -> tuple[str, ...]:
 
 
 def types_to_try(library: Library) -> tuple[str, ...]:
-    """Return the interfaces that an MPI may speak and srun lists, the best first."""
+    """Return the interfaces that an MPI may support and srun lists, the best first.
+
+    If the user has chosen an interface with `CHOSEN_TYPE`, it is the only one.
+    """
     chosen = os.environ.get(CHOSEN_TYPE)
     if chosen and chosen != "none":
         return (chosen,)
@@ -142,12 +150,12 @@ def types_to_try(library: Library) -> tuple[str, ...]:
 
 
 def srun_for(library: Library) -> Srun:
-    """Return the srun to start ranks of an MPI with, without trying it.
+    """Return the srun for ranks of an MPI, without a test.
 
     Raises
     ------
     LaunchError
-        If there is no srun, or it offers nothing that this MPI speaks.
+        If there is no srun, or it has no interface that this MPI supports.
     """
     srun = find_srun()
     if srun is None:
@@ -166,7 +174,7 @@ def srun_for(library: Library) -> Srun:
 
 @cache
 def working_srun(library: Library) -> Srun | None:
-    """Return an srun with which ranks of an MPI meet in this allocation; None if there is none."""
+    """Return an srun whose ranks find each other in this allocation, None if there is none."""
     srun = find_srun()
     if srun is None:
         return None
@@ -176,7 +184,13 @@ def working_srun(library: Library) -> Srun | None:
 
 @cache
 def why_not(srun: Srun) -> str | None:
-    """Start a few ranks in this allocation; return why they do not meet, None if they do."""
+    """Start a few ranks in this allocation, and return why they do not find each other.
+
+    Returns
+    -------
+    str or None
+        None if they find each other, and see that they share a node.
+    """
     n_ranks = PROBE_RANKS
     where = ["-N", "1", f"--ntasks-per-node={n_ranks}", "--overcommit", "-n", str(n_ranks)]
     program = [sys.executable, "-P", "-c", _PROBE]

@@ -1,4 +1,4 @@
-"""Standard input of ranks, where the process that started them has one to pass on."""
+"""Standard input of ranks, from the process that started them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Final
 from collplan.executors.mpi.launch.launcher import launcher_rank
 
 INPUT: Final = "COLLPLAN_INPUT"
-"""Environment variable that tells rank 0 whose standard input to read."""
+"""Environment variable with the id of the process whose standard input rank 0 reads."""
 
 
 def take_input() -> None:
-    """Let rank 0 read what the process reads that started the ranks, and others nothing."""
+    """Give rank 0 the standard input of the process that started the ranks, and others no input."""
     starter = os.environ.pop(INPUT, None)
     if starter is None:
         return
     with suppress(OSError):
         is_first = launcher_rank() == 0
-        # Of other ranks MPICH's launcher keeps open what they read, so that it has no end.
+        # MPICH's launcher keeps the input of other ranks open, so they would not see its end.
         source = os.open(f"/proc/{starter}/fd/0" if is_first else os.devnull, os.O_RDONLY)
         if stat.S_ISREG(os.fstat(source).st_mode):
             words = Path(f"/proc/{starter}/fdinfo/0").read_text().split()
@@ -31,7 +31,7 @@ def take_input() -> None:
 
 
 def can_be_opened_again(descriptor: int) -> bool:
-    """Return whether another process can read the same: a file or a pipe, where Linux names it."""
+    """Return whether another process can open the same input: a file or a pipe, on Linux."""
     mode = os.fstat(descriptor).st_mode
     is_named = Path(f"/proc/{os.getpid()}/fd/{descriptor}").exists()
     return is_named and (stat.S_ISREG(mode) or stat.S_ISFIFO(mode))

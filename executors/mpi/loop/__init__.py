@@ -1,5 +1,5 @@
 """The compiled loop: sends, receives, copies and reductions of one rank's program.
 
-Nothing here needs a compiler on the user's machine: numba compiles the loop, and
-the loop calls MPI through the addresses of its functions.
+The user's machine needs no C compiler. Numba compiles the loop, which calls MPI through the
+addresses of its functions.
 """

@@ -1,7 +1,7 @@
-"""Primitives of compiled code: memory at addresses, C functions, words that threads share.
+"""Primitives of compiled code: memory at addresses, C functions, and words shared by threads.
 
-A release of a word makes everything that its thread did before visible to a thread that reads
-the word by an acquire; LLVM keeps both in order with every other access, on all processors.
+All memory accesses of a thread before it stores a word with release order are visible to a thread
+that loads the word with acquire order. LLVM preserves this order on all processors.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ cgutils: Any = numba.core.cgutils
 Ints = npt.NDArray[np.int32]
 
 intrinsic: Any = extending.intrinsic
-"""Its results are what the function generates, not what its signature says."""
+"""Decorator of primitives. Its type is `Any`, because numba replaces the return value."""
 
 inner = compile_with(is_inner=True, _nrt=False, error_model="numpy")
-"""Compile into an entry point, without reference counts: nothing here allocates, as memory belongs
-to the engine. Nothing raises, either: divisors are never 0."""
+"""Compile as part of an entry point, without reference counts and exceptions: no function allocates
+memory, which belongs to the engine, and divisors are never 0."""
 
 inlined = compile_with(is_inner=True, _nrt=False, error_model="numpy", forceinline=True)
-"""The same, in place of every call."""
+"""Compile like `inner`, and inline every call."""
 
 
 def emits(result: Any, *parameters: Any) -> Any:
-    """Return a decorator for primitives of compiled code, written as LLVM's instructions.
+    """Return a decorator for primitives of compiled code that consist of LLVM instructions.
 
     Parameters
     ----------
     result : numba type
-        Type of what the primitive returns; one of type ``void`` returns None.
+        Type of the result. For ``void``, the primitive returns None.
     *parameters : numba type
-        Types of its parameters, whose values it gets after an LLVM builder.
+        Types of the parameters. The primitive gets an LLVM builder and their values.
     """
 
     def decorate(emit: Any) -> Any:
@@ -50,7 +50,7 @@ def emits(result: Any, *parameters: Any) -> Any:
             value = emit(builder, *arguments)
             return context.get_dummy_value() if value is None else value
 
-        # Numba leaves the first parameter out, and finds the others by what this wraps.
+        # Numba ignores the first parameter, and takes the others from the wrapped function.
         return intrinsic(wraps(emit)(lambda *_: (result(*parameters), generate)))
 
     return decorate
@@ -63,7 +63,7 @@ def pointer(builder: Any, address: Any) -> Any:
 
 
 def array_of(dtype: npt.DTypeLike) -> Any:
-    """Return a primitive that makes arrays of n elements at an address, not counting references."""
+    """Return a primitive for arrays of n elements at an address, without reference counts."""
     kind = types.Array(numba.from_dtype(np.dtype(dtype)), 1, "C")
 
     @intrinsic
@@ -81,12 +81,12 @@ def array_of(dtype: npt.DTypeLike) -> Any:
 
 
 ints, longs = array_of(np.int32), array_of(np.int64)
-"""Return the array of n numbers at an address."""
+"""Return the array of n integers at an address."""
 
 
 @intrinsic
 def record_at(context: Any, address: Any, row: Any, dtype: Any) -> Any:
-    """Return a row of the table of records at an address."""
+    """Return a row of a table of records at an address."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         offset = builder.mul(arguments[1], arguments[1].type(dtype.dtype.size))
@@ -100,10 +100,9 @@ def record_at(context: Any, address: Any, row: Any, dtype: Any) -> Any:
 def call(context: Any, address: Any, arguments: Any) -> Any:
     """Call the C function at an address, which returns an int, with a tuple of arguments.
 
-    A handle of MPI is passed as int64 whether it is a pointer or an int: calling
-    conventions of 64-bit machines take an int from a register of 64 bits, and
-    ours are sign-extended, which those ask for that care. So one machine code
-    serves all MPIs, and nobody can load that of another from the cache.
+    A handle of MPI is passed as int64, whether it is a pointer or an int. Calling conventions of
+    64-bit machines pass an int in a 64-bit register, and handles are sign-extended, as some of them
+    require. So the same machine code works with all MPIs, and the cache needs no distinction.
     """
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -116,7 +115,7 @@ def call(context: Any, address: Any, arguments: Any) -> Any:
 
 @emits(types.void, types.int64, types.int64, types.int64)
 def move(builder: Any, target: Any, source: Any, n_bytes: Any) -> None:
-    """Copy bytes as C's memmove does; a number known when compiling takes no call."""
+    """Copy bytes like C's memmove. If their number is a constant, this is not a function call."""
     places = (builder.inttoptr(x, cgutils.voidptr_t) for x in (target, source))
     cgutils.raw_memmove(builder, *places, n_bytes, 1)
 
@@ -127,31 +126,31 @@ _BYTES = 8
 
 @emits(types.int64, types.int64)
 def load_acquire(builder: Any, address: Any) -> Any:
-    """Return the word at an address; what comes later is not done before."""
+    """Load the word at an address with acquire order: later accesses are not moved before it."""
     return builder.load_atomic(builder.inttoptr(address, _WORD), "acquire", _BYTES)
 
 
 @emits(types.void, types.int64, types.int64)
 def store_release(builder: Any, address: Any, value: Any) -> None:
-    """Write the word at an address; what came earlier has been done before."""
+    """Store the word at an address with release order: earlier accesses are done before it."""
     builder.store_atomic(value, builder.inttoptr(address, _WORD), "release", _BYTES)
 
 
 @emits(types.void)
 def fence(builder: Any) -> None:
-    """Do all that comes earlier, for all to see, before anything that comes later."""
+    """Complete all earlier accesses, visible to all threads, before any later access."""
     builder.fence("seq_cst")
 
 
 @inner
 def read_word(address: int) -> int:
-    """Return the word at an address, by `load_acquire`."""
+    """Load the word at an address with `load_acquire`."""
     word: int = load_acquire(address)
     return word
 
 
 @inner
 def write_word(address: int, value: int) -> int:
-    """Write the word at an address, by `store_release`."""
+    """Store the word at an address with `store_release`, and return it."""
     store_release(address, value)
     return value

@@ -1,8 +1,8 @@
 """Predefined operations of reductions, compiled for each type of elements.
 
-Results are those of numpy. Operations are plain functions of two numbers, or of two structs and
-the place of a third. Those on float16 convert to float32 and back, rounding to nearest, ties to
-even, as IEEE 754 and numpy do.
+Results are equal to those of numpy. Operations are plain functions of two numbers, or of two
+operands and a result that are structs. Operations on float16 convert to float32 and back, rounding
+to nearest with ties to even, like IEEE 754 and numpy.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _HALF = ir.IntType(16)
 
 @emits(types.float32, types.uint16)
 def widen(builder: Any, half: Any) -> Any:
-    """Return the float32 of a half's bits."""
+    """Return the float32 number of a float16 number, which is given by its bits."""
     bits = builder.zext(half, _WORD)
     sign = builder.shl(builder.and_(bits, _WORD(0x8000)), _WORD(16))
     shifted = builder.shl(builder.and_(bits, _WORD(0x7FFF)), _WORD(13))
-    # Exponents differ in their bias by 112; multiplying carries subnormals, too.
+    # The biases of the exponents differ by 112. A multiplication is also right for subnormals.
     scale = builder.bitcast(_WORD((127 + 112) << 23), _FLOAT)
     scaled = builder.fmul(builder.bitcast(shifted, _FLOAT), scale)
     is_special = builder.icmp_unsigned(">=", shifted, _WORD(0x7C00 << 13))
@@ -41,15 +41,15 @@ def widen(builder: Any, half: Any) -> Any:
 
 @emits(types.uint16, types.float32)
 def narrow(builder: Any, value: Any) -> Any:
-    """Return the bits of the half nearest to a float32."""
+    """Return the bits of the float16 number nearest to a float32 number."""
     bits = builder.bitcast(value, _WORD)
     sign = builder.and_(bits, _WORD(0x80000000))
     magnitude = builder.xor(bits, sign)
-    # Adding a half unit of the last place, and the last place itself for ties.
+    # Round by adding half a unit in the last place, and the last bit for ties.
     odd = builder.and_(builder.lshr(magnitude, _WORD(13)), _WORD(1))
     bias = _WORD((((15 - 127) << 23) + 0xFFF) & 0xFFFFFFFF)
     normal = builder.lshr(builder.add(builder.add(magnitude, bias), odd), _WORD(13))
-    # The addition of 0.5 aligns a subnormal's last place with the float's, and rounds it.
+    # For subnormals, adding 0.5 aligns the last place with that of the float32, and rounds.
     half_one = builder.bitcast(_WORD(0x3F000000), _FLOAT)
     aligned = builder.fadd(builder.bitcast(magnitude, _FLOAT), half_one)
     subnormal = builder.sub(builder.bitcast(aligned, _WORD), _WORD(0x3F000000))
@@ -63,7 +63,7 @@ def narrow(builder: Any, value: Any) -> Any:
     return builder.trunc(signed, _HALF)
 
 
-# Comparisons below are such that a NaN wins, the left one before the right.
+# The result of the following comparisons is a NaN if there is one, the left one if there are two.
 
 
 @inner
@@ -123,7 +123,7 @@ def half_maximum(a: Any, b: Any) -> Any:
 
 
 def _on_halves(combine: Combine, read: Combine) -> Combine:
-    """Return a function of the bits of two halves, each of which `read` turns into an operand."""
+    """Return a function of the bits of two float16 numbers, which `read` converts to operands."""
 
     @inner
     def combine_halves(a: Any, b: Any) -> Any:
@@ -133,7 +133,7 @@ def _on_halves(combine: Combine, read: Combine) -> Combine:
 
 
 def _locating(extreme: Combine) -> Combine:
-    """Return a function that writes an extreme and the lowest index that has it, or a NaN's."""
+    """Return a function that writes an extreme value, or NaN, and the lowest index that has it."""
 
     @inner
     def locate(left: Any, right: Any, out: Any) -> None:
@@ -168,27 +168,27 @@ BY_KIND: Final[dict[str, dict[str, Combine]]] = {
     "u": _ORDERED | _BITWISE,
     "f": _ORDERED,
     "c": _ORDERED | {"min": complex_minimum, "max": complex_maximum},
-    # Bytes that are 0 or 1, where sums and products are numpy's, which are logical.
+    # Booleans are bytes that are 0 or 1. Sums and products of booleans are logical in numpy.
     "b": {
         **dict.fromkeys(("sum", "max", "lor", "bor"), logical_or),
         **dict.fromkeys(("prod", "min", "land", "band"), logical_and),
         **dict.fromkeys(("lxor", "bxor"), logical_xor),
     },
 }
-"""The functions of each kind of numpy's dtypes, by the operation's name."""
+"""Functions by kind of numpy dtype and name of the operation."""
 HALF: Final[dict[str, Combine]] = {
     **{name: _on_halves(_ORDERED[name], widen) for name in ("sum", "prod")},
     **{name: _on_halves(_ORDERED[name], half_magnitude) for name in ("land", "lor", "lxor")},
     "min": half_minimum,
     "max": half_maximum,
 }
-"""Those of float16, on its bits."""
+"""Functions of the bits of float16 numbers, by name of the operation."""
 ON_PAIRS: Final[dict[str, Combine]] = {"minloc": _locating(minimum), "maxloc": _locating(maximum)}
-"""Those on structs of a value and an index, which write their result themselves."""
+"""Functions of structs of a value and an index, by name. They write their results."""
 
 
 def combine_of(name: str, dtype: np.dtype[Any]) -> Combine:
-    """Return the function of two elements of a predefined operation that has machine code."""
+    """Return the function of elements for a predefined operation that has machine code."""
     if dtype.names is not None:
         return ON_PAIRS[name]
     functions = HALF if dtype == np.float16 else BY_KIND[dtype.kind]
@@ -196,10 +196,11 @@ def combine_of(name: str, dtype: np.dtype[Any]) -> Combine:
 
 
 def reduction_of(combine: Combine, dtype: np.dtype[Any]) -> Callable[..., int]:
-    """Return a function of arrays of elements; its loops differ in what may be the same memory.
+    """Return a function of arrays of elements, see `reduction_address`.
 
-    That two addresses are equal defeats the checks before a vectorised loop, so
-    such operands are one array. Of structs `combine` reads two before it writes the third.
+    It has separate loops for results at the place of an operand. If two arrays had equal
+    addresses, the checks before a vectorized loop would fail, so such an operand and the result are
+    one array. For structs, `combine` reads both operands before it writes the result.
     """
     is_struct, elements = dtype.names is not None, array_of(dtype)
 

@@ -22,16 +22,21 @@ types: Any = numba.types
 
 @core.compiler_lock.global_compiler_lock
 def compile_object(symbol: str, function: Function, signature: str) -> bytes:
-    """Return an object file with a C function for any address, which needs nothing of numba.
+    """Compile a function to a position-independent object file, which does not need numba.
 
     Parameters
     ----------
     symbol : str
-        The C function's name.
+        Name of the C function.
     function : callable
-        Must not raise: nothing looks whether it did.
+        Function to compile. It must not raise exceptions, because they would be ignored.
     signature : str
-        Types of the C function.
+        Numba signature of the C function.
+
+    Returns
+    -------
+    bytes
+        Content of the object file.
     """
     arguments, result = core.sigutils.normalize_signature(signature)
     options = {"_nrt": False, "error_model": "numpy"}
@@ -52,7 +57,7 @@ def compile_object(symbol: str, function: Function, signature: str) -> bytes:
 
 
 def _position_independent(library: Any) -> bytes:
-    """Return the code of one of numba's libraries for any address, for this processor."""
+    """Return position-independent code of a library of numba, for this processor."""
     target = llvm.Target.from_default_triple()
     machine = target.create_target_machine(
         cpu=llvm.get_host_cpu_name(),
@@ -72,17 +77,17 @@ _box = types.ExternalFunction("PyLong_FromLongLong", types.int64(types.int64))
 
 
 def for_python(function: Any, n_arguments: int, *, releases_lock: bool) -> Function:
-    """Return a C function by which Python can call a kernel of integers.
+    """Return a C function with which Python can call a kernel of integers.
 
-    Its parameters are those of ``METH_FASTCALL``: a module, the address of Python's objects, and
-    how many they are; it returns an object.
+    It has the parameters of ``METH_FASTCALL``: a module, the address of an array of Python objects,
+    and their number. It returns a Python object.
 
     Parameters
     ----------
     function : kernel
     n_arguments : int
     releases_lock : bool
-        Whether other threads of Python go on meanwhile.
+        Whether the call releases the GIL, so that other threads of Python can run.
     """
     unbox = _unboxing(n_arguments)
 
@@ -98,7 +103,7 @@ def for_python(function: Any, n_arguments: int, *, releases_lock: bool) -> Funct
 
 
 def _unboxing(n: int) -> Any:
-    """Return a primitive that makes numbers of n integers of Python, which lie at an address."""
+    """Return a primitive that converts the n Python integers at an address to numbers."""
 
     @emits(types.UniTuple(types.int64, n), types.int64)
     def unbox(builder: Any, address: Any) -> Any:

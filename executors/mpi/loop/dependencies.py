@@ -1,4 +1,4 @@
-"""Heaps of ready tasks, and what the start and the end of a task add to them."""
+"""Heaps of ready tasks, and updates of them when a task starts or ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COUNTER_BYTES = 64
 
 @inner
 def push(heap: Ints, n: int, task: int) -> None:
-    """Add a task to a heap of n tasks; ascending tasks stay where they are put."""
+    """Add a task to a heap of n tasks. If tasks are added in ascending order, none is moved."""
     place = n
     while place > 0:
         above = (place - 1) >> 1
@@ -35,7 +35,7 @@ def push(heap: Ints, n: int, task: int) -> None:
 
 @inner
 def pop(heap: Ints, n: int) -> np.int32:
-    """Take the least task out of a heap of n tasks."""
+    """Remove and return the smallest task of a heap of n tasks."""
     least: np.int32 = heap[0]
     last = heap[n - 1]
     n -= 1
@@ -56,7 +56,7 @@ def pop(heap: Ints, n: int) -> np.int32:
 
 @inlined
 def queue(state: Record, task: int, kind: int) -> None:
-    """Let a task run that waits for nothing on this rank any more."""
+    """Queue a task whose dependencies on this rank are all fulfilled."""
     row = task_at(state, task)
     if row.waits:
         ints(state.waiting, state.n_tasks)[state.n_waiting] = task
@@ -68,7 +68,7 @@ def queue(state: Record, task: int, kind: int) -> None:
 
 @inlined
 def queue_free(state: Record, task: int, kind: int) -> None:
-    """Let a task run that waits for nothing at all."""
+    """Queue a task whose dependencies are all fulfilled, so that it is ready."""
     if kind <= codes.RECV:
         push(ints(state.messages, state.n_tasks), state.n_messages, task)
         state.n_messages += 1
@@ -94,14 +94,14 @@ def _release(state: Record, successors: int, first: int, last: int) -> None:
 
 @inlined
 def note_start(state: Record, task: int) -> None:
-    """Record when a task starts, where tasks are recorded."""
+    """Record the start time of a task, if times are recorded."""
     if state.is_recorded:
         longs(state.start_ns, state.n_tasks)[task] = now(state)
 
 
 @inlined
 def started(state: Record, task: int) -> None:
-    """Release those that wait for a task's start."""
+    """Release the tasks that wait for the start of a task."""
     first = task_at(state, task).first_on_start
     last = task_at(state, task + 1).first_on_start
     if first < last:
@@ -110,7 +110,7 @@ def started(state: Record, task: int) -> None:
 
 @inlined
 def complete(state: Record, task: int) -> None:
-    """Count a task that is over, tell other ranks, and release those that wait for its end."""
+    """Count a task that has ended, notify other ranks, and release the tasks that wait for it."""
     if state.is_recorded:
         longs(state.end_ns, state.n_tasks)[task] = now(state)
     state.n_left -= 1
@@ -132,7 +132,7 @@ def complete(state: Record, task: int) -> None:
 
 @inner
 def release_held(state: Record, last_stage: int) -> None:
-    """Let tasks of a stage and of those before it run from now on."""
+    """Queue the held tasks of a stage and the earlier stages, and hold them no longer."""
     state.last_stage = last_stage
     held = ints(state.held, state.n_tasks)
     n_held = state.n_held
@@ -148,7 +148,16 @@ def release_held(state: Record, last_stage: int) -> None:
 
 @inner
 def _n_completed(state: Record, epoch: int, n_seen: int) -> Long:
-    """Return how many ranks of the node, beyond those seen, have completed a start in a row."""
+    """Return how many of the node's ranks, counted from the first, have completed a start.
+
+    Parameters
+    ----------
+    state : Record
+    epoch : int
+        Number of the start.
+    n_seen : int
+        Number of ranks that are known to have completed it.
+    """
     while n_seen < state.n_sharing:
         if load_acquire(state.counters + n_seen * COUNTER_BYTES) < epoch:
             break
@@ -158,9 +167,9 @@ def _n_completed(state: Record, epoch: int, n_seen: int) -> Long:
 
 @inner
 def _is_free(state: Record, task: int) -> bool:
-    """Return whether a task need not wait for other ranks' tasks any more."""
+    """Return whether a task no longer waits for tasks of other ranks."""
     if task_at(state, task).is_gated:
-        # All ranks of the node have to complete the start before.
+        # All ranks of the node must have completed the previous start.
         state.n_past_gate = _n_completed(state, state.epoch - 1, state.n_past_gate)
         if state.n_past_gate < state.n_sharing:
             return False
@@ -175,7 +184,11 @@ def _is_free(state: Record, task: int) -> bool:
 
 @inner
 def look_around(state: Record) -> None:
-    """Queue tasks that others let run; end a start that all of the node have completed."""
+    """Queue tasks whose awaited tasks of other ranks have ended.
+
+    If this rank only waits for other ranks of the node, and all of them have completed the start,
+    the start ends.
+    """
     waiting = ints(state.waiting, state.n_tasks)
     i = 0
     while i < state.n_waiting:
@@ -196,5 +209,5 @@ def look_around(state: Record) -> None:
 
 @inlined
 def is_only_ending(state: Record) -> bool:
-    """Return whether this rank has only to wait until others have completed the start."""
+    """Return whether this rank only waits until other ranks have completed the start."""
     return bool(state.is_ending == 1 and state.n_left == 1)

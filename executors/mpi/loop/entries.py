@@ -1,7 +1,7 @@
 """Entry points of compiled code: functions for Python, and addresses for MPI and for the loop.
 
-Their machine code is kept in files. Only a process that finds none imports numba, which takes
-several times as long as loading all that a rank needs.
+Their machine code is cached in files. Numba is imported only if there is no such file, because its
+import takes several times as long as loading everything that a rank needs.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _FOR_PYTHON: Final = {
     "read_word": ("calls", 1, False),
     "write_word": ("calls", 2, False),
 }
-"""Modules, numbers of arguments, all of them integers, and whether Python's lock is released."""
+"""Module and number of integer arguments of each function, and whether it releases the GIL."""
 _FOR_C: Final = {
     "query_flight": ("serving", "int32(int64, int64)"),
     "free_flight": ("serving", "int32(int64)"),
     "cancel_flight": ("serving", "int32(int64, int32)"),
 }
-"""Modules, and signatures as numba writes them."""
+"""Module and numba signature of each function."""
 _PYTHON_SIGNATURE: Final = "int64(int64, int64, int64)"
 _METH_FASTCALL: Final = 0x80
 
 
 class _Method(ctypes.Structure):
-    """Python's record of a function in C, ``PyMethodDef``."""
+    """Python's structure of a C function, ``PyMethodDef``."""
 
     _fields_ = (
         ("name", ctypes.c_char_p),
@@ -47,9 +47,9 @@ class _Method(ctypes.Structure):
 
 
 _methods: list[_Method] = []
-"""Keeps the records alive that Python's functions refer to."""
+"""Structures to which Python's functions refer, so that they must be kept."""
 _loading = Lock()
-"""Held by the thread that brings code into this process."""
+"""Lock of the thread that loads or compiles code in this process."""
 
 
 @cache
@@ -58,8 +58,12 @@ def entry(name: str) -> Callable[..., int]:
 
     Parameters
     ----------
-    name : str
-        One of the functions for Python.
+    name : {"run_loop", "run_board", "publish", "read_word", "write_word"}
+
+    Returns
+    -------
+    callable
+        A function of integers that returns an integer.
     """
     module, n_arguments, releases_lock = _FOR_PYTHON[name]
 
@@ -85,32 +89,38 @@ def callback(name: str) -> int:
 
 
 def address_of_code(name: str, function: Callable[[], Function], signature: str) -> int:
-    """Return the address of a C function, loaded, or compiled and kept for other processes.
+    """Return the address of a C function, which is loaded from the cache, or compiled and cached.
 
     Parameters
     ----------
     name : str
-        The function's name, unique among all that compiled code has.
+        Unique name of the function.
     function : callable
-        Returns what numba compiles; called if nothing is kept.
+        Function that returns the Python function to compile. It is called if the cache lacks it.
     signature : str
-        The C function's types, as numba writes them.
+        Numba signature of the C function.
     """
     with _loading, getting_kernel():
         return _kept(name, function, signature).load()
 
 
 def linkable_entry(name: str) -> ObjectFile:
-    """Return a function of compiled code for C, such as ``run_loop``, as `kept_code` does."""
+    """Return the machine code of a C function of compiled code, such as ``run_loop``.
+
+    Parameters
+    ----------
+    name : str
+        See `entry`.
+    """
     module, n_arguments, _ = _FOR_PYTHON[name]
     signature = f"int64({', '.join(['int64'] * n_arguments)})"
     return kept_code(f"linked_{name}", lambda: _function(module, name).py_func, signature)
 
 
 def kept_code(name: str, function: Callable[[], Function], signature: str) -> ObjectFile:
-    """Return a C function's machine code, read, or compiled and kept for other processes.
+    """Return the machine code of a C function, from the cache, or compiled and cached.
 
-    Parameters are those of `address_of_code`.
+    The parameters are those of `address_of_code`.
     """
     with _loading, getting_kernel():
         return _kept(name, function, signature)

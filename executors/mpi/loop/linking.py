@@ -1,4 +1,4 @@
-"""Shared libraries, made of machine code and C files by the C compiler that is there."""
+"""Creation of shared libraries from object files and C files, by the installed C compiler."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ NO_FOLDER: Final = "no folder for compiled code can be written; set NUMBA_CACHE_
 
 
 def compiler() -> list[str]:
-    """Return the command of a C compiler: what CC names, the system's, or ziglang's.
+    """Return the command of a C compiler: that of ``CC``, the system, or the package ziglang.
 
     Raises
     ------
     CollplanError
-        If there is none.
+        If there is no compiler.
     """
     named = shlex.split(os.environ.get("CC", ""))
     if named:
@@ -46,18 +46,18 @@ def compiler() -> list[str]:
 def link(
     path: Path, files: Mapping[str, bytes], exported: str, options: Sequence[str] = ()
 ) -> None:
-    """Make a shared library, and put it in its place when it is complete.
+    """Create a shared library. The file appears only when it is complete.
 
     Parameters
     ----------
     path : Path
-        The library's file.
+        File of the library.
     files : mapping of str to bytes
         Names and contents of C files, headers and object files.
     exported : str
-        Patterns of the symbols that others can see, each followed by a semicolon.
+        Patterns of exported symbols, each followed by a semicolon.
     options : sequence of str
-        Further options of the compiler.
+        Additional options of the compiler.
 
     Raises
     ------

@@ -1,13 +1,13 @@
-"""The compiled loop: start what is ready, see what has come, until there is nothing left.
+"""The compiled loop, which starts ready tasks and polls messages until all tasks have ended.
 
-It returns to Python when what it was asked for is over, and otherwise after a
-turn of some milliseconds, so that signals are handled.
+It returns to Python when the request of the caller is fulfilled, or after a turn of a few
+milliseconds, so that Python can handle signals.
 
-Where a progress thread runs the background, its caller hands a start over to the thread and
-takes it back; only who has it touches its state. Two semaphores count: starts handed over, and
-those whose background is over. They order all that one thread did before all that the other
-does. While the thread has a start, the caller reads counters, for which any value will do, and
-writes nothing but where it waits and computes.
+If a progress thread runs background tasks, the caller hands a start over to the thread, and later
+takes it back. Only the thread that has the start changes its state. Two semaphores count the starts
+that were handed over, and those whose background tasks have ended. They also order the memory
+accesses of both threads. While the progress thread has a start, the caller only reads counters, for
+which a stale value does no harm, and only writes the fields for its own wait and computation.
 """
 
 from __future__ import annotations
@@ -55,18 +55,19 @@ from collplan.executors.mpi.loop.state import (
 )
 
 LOCAL_BATCH = 8
-"""Local tasks in a row before messages get a turn."""
+"""Maximum number of consecutive local tasks between two polls of messages."""
 BATCH_BYTES = 1 << 17
-"""Bytes they move before messages get a turn, too."""
+"""Number of bytes moved by local tasks after which messages are polled, too."""
 POLLS_A_CLOCK = 32
-"""Polls in a row without looking at the clock."""
+"""Number of consecutive polls between two readings of the clock."""
 SHORTEST_SLEEP_NS = 1_000
+"""Shortest time in ns for which a caller sleeps while it waits for the progress thread."""
 NO_TASK = -1
 
 
 @inlined
 def _go_to_core(state: Record, task: Record) -> None:
-    """Move the thread to the processor of a task; the caller's tasks have none."""
+    """Bind the progress thread to the processor of a task. Tasks of the caller have none."""
     if task.processor >= 0 and task.processor != state.processor:
         state.processor = task.processor
         mask = state.masks + task.processor * state.mask_bytes
@@ -75,10 +76,19 @@ def _go_to_core(state: Record, task: Record) -> None:
 
 @inner
 def _begin_call(state: Record, number: int, request: int) -> Long:
-    """Begin a collective of MPI by a call with as many words as any of these functions takes.
+    """Call the MPI function of a non-blocking collective, and return its error code.
 
-    Conventions of 64-bit machines pass each argument, an int or a pointer, as a word, and leave
-    it to the caller to clean up, so what a function does not take does no harm.
+    Each function is called with the largest number of arguments that any of them takes. This is
+    safe: calling conventions of 64-bit machines pass each int or pointer as one word, and the
+    caller removes the arguments, so functions ignore additional ones.
+
+    Parameters
+    ----------
+    state : Record
+    number : int
+        Row of the call.
+    request : int
+        Address of the request.
     """
     row = call_at(state, number)
     words = longs(state.calls + number * CALL_BYTES + ARGUMENTS_AT, N_ARGUMENTS)
@@ -119,7 +129,7 @@ def _start_message(state: Record) -> Long:
 
 @inner
 def _compute(state: Record, task: int, end_ns: int) -> bool:
-    """Keep the core busy as long as the task says; return whether it is over."""
+    """Keep the core busy for a task until it ends or `end_ns`; return whether it has ended."""
     now_ns = now(state)
     if state.computing == NO_TASK:
         local = task_at(state, task).local
@@ -135,7 +145,7 @@ def _compute(state: Record, task: int, end_ns: int) -> bool:
 
 @inner
 def _run_local(state: Record, end_ns: int) -> Long:
-    """Run one local task; return how many bytes it moved, -1 where it raised an exception."""
+    """Run one local task; return the number of bytes it moved, or -1 if it raised an exception."""
     if state.computing != NO_TASK:
         task = state.computing
     else:
@@ -160,7 +170,7 @@ def _run_local(state: Record, end_ns: int) -> Long:
 
 @inner
 def _push_on(state: Record) -> Long:
-    """Let MPI push on what this rank has sent, for which it asks no more."""
+    """Let MPI progress messages that this rank has sent and no longer polls; return the outcome."""
     source, tag = np.int32(state.any_source), np.int32(state.any_tag)
     probed, status = pointer(state.probed), pointer(state.statuses)
     code = call(state.MPI_Iprobe, (source, tag, state.comm, probed, status))
@@ -172,7 +182,7 @@ def _push_on(state: Record) -> Long:
 
 @inner
 def _poll(state: Record) -> Long:
-    """Complete the tasks of finished messages; return whether all is well."""
+    """Complete the tasks of finished messages; return DONE or the error."""
     if state.n_waiting or state.is_ending:
         look_around(state)
     n = state.n_active
@@ -180,7 +190,7 @@ def _poll(state: Record) -> Long:
         if state.n_messages_in_all and (state.n_waiting or is_only_ending(state)):
             return _push_on(state)
         return codes.DONE
-    # The count comes first, then the places.
+    # The first entry is the count. The indices follow.
     finished = ints(state.finished, n + 1)
     count, places = pointer(state.finished), pointer(state.finished + 4)
     requests, statuses = pointer(state.requests), pointer(state.statuses)
@@ -197,7 +207,7 @@ def _poll(state: Record) -> Long:
 
 @inner
 def _retire(state: Record, finished: Ints, n_finished: int) -> None:
-    """Complete tasks, then close the gaps from the end."""
+    """Complete the tasks of finished requests, then fill the gaps with requests from the end."""
     active = ints(state.active, state.n_active)
     for i in range(1, n_finished + 1):
         task = active[finished[i]]
@@ -219,10 +229,10 @@ def _retire(state: Record, finished: Ints, n_finished: int) -> None:
 
 @inner
 def _is_after_reduction(state: Record) -> bool:
-    """Return whether the next message is to be received and a ready reduction comes before it.
+    """Return whether the next message is a receive, and a ready reduction precedes it.
 
-    To post a receive may copy a whole message that is there already, while another
-    rank waits for the reduction's result.
+    Posting a receive may copy a whole message that has already arrived, while another rank waits
+    for the result of the reduction.
     """
     if state.n_local == 0:
         return False
@@ -235,7 +245,13 @@ def _is_after_reduction(state: Record) -> bool:
 
 @inner
 def _run_ready(state: Record, end_ns: int) -> Long:
-    """Start ready messages, then run local tasks one by one, polling now and then."""
+    """Start ready messages, then run ready local tasks and poll in between.
+
+    Returns
+    -------
+    int
+        DONE if no task is ready, PENDING if the time is over, or the error.
+    """
     n_in_batch = 0
     n_bytes = np.int64(0)
     while True:
@@ -262,12 +278,19 @@ def _run_ready(state: Record, end_ns: int) -> Long:
 
 @inner
 def idle(state: Record, polls: int) -> None:
-    """Leave the core to others, more and more."""
+    """Yield the core, and after some polls sleep for increasing times.
+
+    Parameters
+    ----------
+    state : Record
+    polls : int
+        Number of consecutive polls without progress.
+    """
     idling = record_at(state.idling, 0, IDLING)
     if polls > idling.spins:
         n_sleeps = polls - idling.spins - idling.yields
         if n_sleeps > 0 and idling.longest_sleep_ns > 0:
-            # What has waited long may well sleep long: it adds little to the wait.
+            # After a long wait, a long sleep adds relatively little to it.
             nap(state, min(n_sleeps * idling.sleep_step_ns, idling.longest_sleep_ns))
         else:
             call(state.sched_yield, ())
@@ -275,7 +298,7 @@ def idle(state: Record, polls: int) -> None:
 
 @inlined
 def _n_left(state: Record, stage: int) -> Long:
-    """Return how many tasks have to be over for a stage and those before it to be."""
+    """Return the number of remaining tasks of a stage and the earlier stages."""
     if stage == codes.STAGE_START:
         return state.n_left_in_start
     if stage == codes.STAGE_BACKGROUND:
@@ -285,7 +308,7 @@ def _n_left(state: Record, stage: int) -> Long:
 
 @inner
 def _advance(state: Record, stage: int, end_ns: int) -> Long:
-    """Go on until a stage and those before it are over."""
+    """Run tasks until a stage and the earlier stages have ended, or the time is over."""
     polls = 0
     spins = record_at(state.idling, 0, IDLING).spins
     while True:
@@ -305,7 +328,7 @@ def _advance(state: Record, stage: int, end_ns: int) -> Long:
             continue
         polls += 1
         idle(state, polls)
-        # A sleep is longer than a look at the clock.
+        # Reading the clock takes less time than a sleep, so read it after each.
         if (polls % POLLS_A_CLOCK == 0 or polls > spins) and now(state) >= end_ns:
             return codes.PENDING
 
@@ -313,7 +336,7 @@ def _advance(state: Record, stage: int, end_ns: int) -> Long:
 @inner
 def _begin(state: Record) -> None:
     state.epoch += 1
-    # To wait for others at the end counts as one more task.
+    # The wait for other ranks at the end counts as a task.
     state.is_ending = state.ends_together
     state.n_left = state.n_tasks + state.is_ending
     state.n_past_gate = 0
@@ -321,9 +344,9 @@ def _begin(state: Record) -> None:
     state.beside_left_ns = state.beside_ns
     state.n_left_in_start = state.n_in_start
     state.n_left_held = state.n_held_in_all
-    # What is not inside the start is the thread's, where there is one.
+    # If there is a progress thread, only tasks of the START stage run before it takes over.
     state.last_stage = codes.STAGE_START if state.has_thread else codes.STAGE_BACKGROUND
-    # Ascending lists are heaps already.
+    # Lists in ascending order are valid heaps.
     state.n_messages = state.n_first_messages
     state.n_local = state.n_first_local
     state.n_held = state.n_first_held
@@ -341,8 +364,8 @@ def _begin(state: Record) -> None:
 
 @inner
 def _hand_over(state: Record) -> None:
-    """Let the thread have a start whose own part is over."""
-    # To take it back counts as one more task.
+    """Hand a start, whose START stage has ended, over to the progress thread."""
+    # Taking it back counts as a task.
     state.n_left += 1
     state.is_handed = 1
     state.idling = state.thread_idling
@@ -351,9 +374,9 @@ def _hand_over(state: Record) -> None:
 
 @inner
 def _take_back(state: Record, turn_ns: int) -> Long:
-    """Return the outcome of the background, PENDING if it has not ended within the time."""
+    """Take a start back, and return the outcome of its background; PENDING after `turn_ns`."""
     is_taken = call(state.sem_trywait, (pointer(state.over),)) == 0
-    # For less a caller need not sleep.
+    # A shorter sleep is not worth its cost.
     if not is_taken and turn_ns >= SHORTEST_SLEEP_NS:
         is_taken = sleep_on(state, state.over, turn_ns)
     if not is_taken:
@@ -366,14 +389,14 @@ def _take_back(state: Record, turn_ns: int) -> Long:
 
 @inner
 def _callers_clock(state: Record) -> Long:
-    """Return the time; where the loop keeps it, the thread does."""
+    """Return the time in ns. Unlike `now`, it writes no memory that the progress thread uses."""
     call(state.clock_gettime, (np.int32(state.monotonic), pointer(state.deadline)))
     return state.deadline_s * SECOND_NS + state.deadline_ns
 
 
 @inner
 def _compute_beside(state: Record) -> bool:
-    """Keep the caller's core busy while a thread has the background; return whether it is over."""
+    """Keep the caller's core busy while the thread has the start; return whether this has ended."""
     if state.beside_left_ns > 0:
         begin = _callers_clock(state)
         for_ns = min(state.beside_left_ns, state.turn_ns)
@@ -386,16 +409,17 @@ def _compute_beside(state: Record) -> bool:
 
 @inner
 def _may_release(state: Record) -> bool:
-    """Return whether what belongs inside a wait need not be held for one any longer."""
+    """Return whether tasks of the WAIT stage need no longer be held for a wait."""
     hold_until_ns = load_acquire(state.hold_until)
     return bool(hold_until_ns == 0 or now(state) >= hold_until_ns)
 
 
 @inner
 def _test(state: Record, end_ns: int) -> Long:
-    """Go on without waiting; what belongs inside a wait runs when it alone is left.
+    """Run ready tasks and poll once, without waiting.
 
-    That is, from a time on that may have been set.
+    If only tasks of the WAIT stage remain, they run, too, but not before the time `hold_until_ns`
+    if it is set.
     """
     if state.n_left - state.is_ending == state.n_left_held and _may_release(state):
         release_held(state, codes.STAGE_WAIT)
@@ -413,9 +437,9 @@ def _test(state: Record, end_ns: int) -> Long:
 
 @inner
 def _serve(state: Record) -> Long:
-    """Run the background of every start that is handed over, until told to stop."""
+    """Run the background tasks of every start that is handed over, until `stopping` is set."""
     while True:
-        # A debugger may interrupt it.
+        # A debugger may interrupt the wait.
         while call(state.sem_wait, (pointer(state.handed),)) != 0:
             pass
         if load_acquire(state.stopping):
@@ -432,18 +456,24 @@ def _serve(state: Record) -> Long:
 
 @inlined
 def _is_in_start(state: Record) -> bool:
-    """Return whether the start has still to be handed over."""
+    """Return whether the start must still be handed over to the progress thread."""
     return bool(state.has_thread and state.last_stage == codes.STAGE_START)
 
 
 @inner
 def _begin_or_take_back(state: Record, what: int) -> Long:
-    """Do what comes before the caller's own tasks; return DONE where they may go on."""
+    """Begin a start, hand it over or take it back, as requested.
+
+    Returns
+    -------
+    int
+        DONE if the caller may continue with its own tasks.
+    """
     if what == codes.START or what == codes.RUN:
         if state.n_left > 0:
             return codes.BUSY
         _begin(state)
-    # An interrupt may have come out of a start.
+    # If a signal interrupted the start, the wait completes its START stage.
     is_waiting = what == codes.WAIT and not state.is_handed and _is_in_start(state)
     is_starting = what == codes.START or what == codes.GO_ON_STARTING
     if is_starting or what == codes.RUN or is_waiting:
@@ -455,14 +485,27 @@ def _begin_or_take_back(state: Record, what: int) -> Long:
     if state.is_handed and not is_starting:
         if not _compute_beside(state):
             return codes.PENDING
-        # Testing does not wait.
+        # A test does not wait.
         return _take_back(state, 0 if what == codes.TEST else state.turn_ns)
     return codes.DONE
 
 
 @inner
 def run_loop(address: int, what: int) -> Long:
-    """Do what is asked with the program whose state lies at an address; return how it went."""
+    """Fulfill a request for a program.
+
+    Parameters
+    ----------
+    address : int
+        Address of the program's state.
+    what : int
+        START, GO_ON_STARTING, TEST, WAIT, RUN or SERVE of `codes`.
+
+    Returns
+    -------
+    int
+        Outcome, from DONE to RAISED of `codes`.
+    """
     state = state_at(address)
     if what == codes.SERVE:
         return _serve(state)

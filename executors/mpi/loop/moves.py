@@ -1,7 +1,7 @@
-"""Copies and reductions over lists of extents, by compiled cursors that walk in step.
+"""Copies and reductions over lists of extents, by compiled cursors that advance together.
 
-A step takes the largest piece that is contiguous on all sides, as often as it
-repeats on all sides. A contiguous side repeats any piece of it:
+Each step processes the largest piece that is contiguous on all sides, as often as it repeats on
+all sides. A contiguous side repeats pieces of any size:
 
     write  [ a b c d e f ]     one run of six elements: pieces of two repeat three times
     read   [a b] . [c d] . [e f]
@@ -15,7 +15,7 @@ from collplan.executors.mpi.loop.calls import call, inlined, inner, move, record
 from collplan.executors.mpi.loop.records import CURSOR, EXTENT
 from collplan.executors.mpi.loop.state import Long, Record, base_of, local_at
 
-# Which of the engine's extents stand for its staging memory.
+# Indices of the extents of the engine's staging memory.
 STAGED_LEFT = 0
 STAGED_RIGHT = 1
 
@@ -64,7 +64,7 @@ def _contiguous(cursor: Record) -> Long:
 
 @inlined
 def _repeats(cursor: Record, piece: int) -> Long:
-    """Find how often pieces of a size follow each other at one distance."""
+    """Set and return the number of following pieces of a size, and set their distance."""
     extent = _extent(cursor)
     if cursor.at == 0 and piece == extent.run:
         cursor.rows = extent.repeat - cursor.inner
@@ -101,7 +101,7 @@ def _go_on(state: Record, cursor: Record, piece: int, rows: int, is_last: bool) 
 def _copy_rows(
     target: int, target_stride: int, source: int, source_stride: int, piece: int, rows: int
 ) -> None:
-    # A buffer at its mirror is staged already.
+    # A buffer at the place of its mirror needs no copy.
     if target == source and (rows == 1 or target_stride == source_stride):
         return
     if rows == 1:
@@ -129,7 +129,7 @@ def _copy_rows(
 @inner
 def _copy_between(state: Record, target: Record, source: Record, n_bytes: int) -> None:
     while n_bytes > 0:
-        # Staging memory, and an extent that both operands share, hold more than n_bytes.
+        # Staging memory, and an extent that both operands share, may be larger than n_bytes.
         piece = min(n_bytes, _contiguous(target), _contiguous(source))
         rows = min(n_bytes // piece, _repeats(target, piece), _repeats(source, piece))
         to, of = target.address + target.at, source.address + source.at
@@ -141,7 +141,7 @@ def _copy_between(state: Record, target: Record, source: Record, n_bytes: int) -
 
 @inner
 def _reduce_between(state: Record, out: Record, left: Record, right: Record, n_bytes: int) -> bool:
-    """Reduce piece by piece; return False where the operation raised an exception."""
+    """Reduce piece by piece; return False if the operation raised an exception."""
     while n_bytes > 0:
         piece = min(n_bytes, _contiguous(out), _contiguous(left), _contiguous(right))
         rows = min(n_bytes // piece, _repeats(out, piece), _repeats(left, piece))
@@ -159,7 +159,20 @@ def _reduce_between(state: Record, out: Record, left: Record, right: Record, n_b
 
 @inner
 def _stage(state: Record, free: Record, operand: Record, number: int, n_bytes: int) -> None:
-    """Put an operand aside, and place its cursor there; another cursor is free meanwhile."""
+    """Copy an operand to staging memory, and place its cursor there.
+
+    Parameters
+    ----------
+    state : Record
+    free : Record
+        Cursor that may be used for the copy.
+    operand : Record
+        Cursor of the operand.
+    number : {STAGED_LEFT, STAGED_RIGHT}
+        Staging memory.
+    n_bytes : int
+        Size of the operand.
+    """
     _open(state, free, state.stage_extents, number)
     _copy_between(state, free, operand, n_bytes)
     _open(state, operand, state.stage_extents, number)
@@ -167,7 +180,7 @@ def _stage(state: Record, free: Record, operand: Record, number: int, n_bytes: i
 
 @inner
 def run_copy(state: Record, row: int) -> Long:
-    """Run one COPY task."""
+    """Run a COPY task; return the number of bytes it copied."""
     task = local_at(state, row)
     target, source = record_at(state.cursors, 0, CURSOR), record_at(state.cursors, 1, CURSOR)
     _open(state, source, state.reads, task.first_read)
@@ -180,7 +193,7 @@ def run_copy(state: Record, row: int) -> Long:
 
 @inner
 def run_reduce(state: Record, row: int) -> Long:
-    """Run one REDUCE task; return -1 where the operation raised an exception."""
+    """Run a REDUCE task; return the number of bytes of its result, or -1 after an exception."""
     task = local_at(state, row)
     out = record_at(state.cursors, 0, CURSOR)
     left = record_at(state.cursors, 1, CURSOR)

@@ -1,8 +1,8 @@
-"""Machine code, kept for other processes, which load it without numba.
+"""Cache of machine code, which other processes load without numba.
 
-It is kept as an object file, and as a shared library where there is a C compiler. The system
-loads the library. The object file can be linked into other libraries, and LLVM loads it where
-there is no library.
+Each function has an object file and, if there is a C compiler, a shared library. The system loads
+the library. The object file can be linked into other libraries, and LLVM loads it if there is no
+library.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ _OF_PROCESSOR: Final = (
     *("vendor_id", "cpu family", "model", "stepping", "flags"),
     *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features"),
 )
-"""Lines of /proc/cpuinfo that are equal on processors of a kind, of x86 and of Arm."""
+"""Lines of /proc/cpuinfo that identify the model of a processor, on x86 and on Arm."""
 _loaded: list[Any] = []
-"""Keeps objects alive whose code has been handed out."""
+"""Objects whose machine code may be in use, so that they must be kept."""
 
 
 class ObjectFile:
-    """One C function's machine code, and the file that keeps it.
+    """Machine code of a C function, and its file in the cache.
 
     Parameters
     ----------
     name : str
-        The function's name, unique among all that compiled code has.
+        Unique name of the function.
 
     Attributes
     ----------
     symbol : str
-        Its name in C.
+        Name of the function in C.
     code : bytes or None
-        The content, once it is read or compiled.
+        Content of the object file; None before it is read or compiled.
     """
 
     def __init__(self, name: str) -> None:
@@ -64,18 +64,18 @@ class ObjectFile:
         return self._path and self._path.with_suffix(".so")
 
     def read(self) -> bool:
-        """Return whether there is machine code; read it."""
+        """Read the machine code if there is any; return whether there is."""
         if self._path is not None:
             with suppress(FileNotFoundError):
                 self.code = self._path.read_bytes()
         return self.code is not None
 
     def alone(self) -> AbstractContextManager[None]:
-        """Wait until no other process compiles the function, and keep others from it."""
+        """Return a context in which no other process compiles the function."""
         return nullcontext() if self._path is None else compiling_alone(self._path)
 
     def keep(self, code: bytes) -> None:
-        """Take machine code, and write it where other processes look for it."""
+        """Set the machine code, and write it to the cache."""
         self.code = code
         if self._path is None:
             warn_uncached()
@@ -93,12 +93,12 @@ class ObjectFile:
             self.link()
 
     def link(self) -> Path:
-        """Return a shared library with the function, made of its machine code if it is not kept.
+        """Return a shared library with the function, which is created if the cache lacks it.
 
         Raises
         ------
         CollplanError
-            If it cannot be made, for lack of a C compiler or of a folder.
+            If it cannot be created, because there is no C compiler or no writable folder.
         """
         if self._library is None or self.code is None:
             raise CollplanError(NO_FOLDER)
@@ -107,16 +107,16 @@ class ObjectFile:
         return self._library
 
     def load(self) -> int:
-        """Bring the machine code into this process; return the function's address.
+        """Load the machine code into this process, and return the address of the function.
 
-        The system loads a shared library in a hundredth of the time in which LLVM is imported.
+        Loading a shared library takes a hundredth of the time of importing LLVM.
         """
         if self._library is not None:
-            with suppress(OSError):  # there is none, or its folder must not have programs
+            with suppress(OSError):  # there is none, or its folder does not allow executables
                 function = getattr(ctypes.CDLL(str(self._library)), self.symbol)
                 return ctypes.cast(function, ctypes.c_void_p).value or 0
         machine_code = _llvm().ObjectFileRef.from_data(self.code)
-        # LLVM refers to both as long as the code is used.
+        # LLVM refers to both while the code is in use.
         _loaded.append((self.code, machine_code))
         engine = _engine()
         engine.add_object_file(machine_code)
@@ -125,30 +125,31 @@ class ObjectFile:
 
 
 def is_kept(name: str) -> bool:
-    """Return whether a function need not be compiled, as far as the names of files say.
+    """Return whether there is a file for a function in the cache, or no cache at all.
 
-    Also if nothing that is compiled can be kept. Needs no LLVM.
+    In the first case, the function probably need not be compiled. In the second case, compiling it
+    in advance is useless. LLVM is not needed.
     """
     folder = code_folder()
     return folder is None or any(folder.glob(f"collplan_{name}-{_PYTHON}-*.o"))
 
 
 def code_folder() -> Path | None:
-    """Return where machine code is kept, None if nowhere."""
+    """Return the folder of the cache, None if no folder is writable."""
     return cache_folder(SOURCES, os.environ.get("NUMBA_CACHE_DIR", ""))
 
 
 @cache
 def _target() -> str:
-    """Return a short name of Python's version and of the kind of processor."""
+    """Return a short name for the version of Python and the model of the processor."""
     return f"{_PYTHON}-{sha256(processor().encode()).hexdigest()[:12]}"
 
 
 @cache
 def processor() -> str:
-    """Return what the kernel says of the first processor, and the version of Python.
+    """Return the kernel's description of the first processor, and the version of Python.
 
-    Numba compiles for the processor that is there, so machine code is kept for each kind.
+    Numba compiles for the present processor, so the cache has machine code for each model.
     """
     lines: list[str] = []
     with suppress(OSError):
@@ -159,7 +160,7 @@ def processor() -> str:
 
 @cache
 def _llvm() -> Any:
-    """Return LLVM, which is imported when it is needed: that takes a third as long as numpy."""
+    """Return LLVM. It is imported only if needed, which takes a third of the time of numpy."""
     import llvmlite.binding as llvm  # type: ignore[import-untyped]
 
     llvm.initialize_native_target()
@@ -169,7 +170,7 @@ def _llvm() -> Any:
 
 @cache
 def _engine() -> Any:
-    """Return what places code into this process's memory."""
+    """Return the LLVM engine that loads code into the memory of this process."""
     llvm = _llvm()
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)

@@ -1,4 +1,4 @@
-"""Records of numbers and addresses that Python fills, and compiled code reads and writes."""
+"""Layouts of records that Python fills, and that compiled code reads and writes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def words(*names: str) -> np.dtype[Any]:
-    """Return the dtype of a record of words of 64 bits.
+    """Return the dtype of a record of 64-bit words.
 
     Examples
     --------
@@ -23,60 +23,60 @@ TASK: Final = np.dtype(
         ("kind", "i1"),
         ("stage", "i1"),
         ("buffer", "i1"),
-        ("waits", "i1"),  # whether it looks at other ranks' progress before it runs
+        ("waits", "i1"),  # whether it checks the progress of other ranks before it runs
         ("is_gated", "i1"),
-        ("processor", "i2"),  # its row among those of the progress thread, or -1
+        ("processor", "i2"),  # row among the processors of the progress thread, or -1
         ("peer", "i4"),
         ("tag", "i4"),
         ("count", "i4"),
         ("first_on_start", "i4"),
         ("first_on_completion", "i4"),
-        ("local", "i4"),  # its row among the local tasks
+        ("local", "i4"),  # row among the local tasks, or among the calls
         ("first_wait", "i4"),
-        ("flag", "i4"),  # its number among those that other ranks wait for, or -1
-        ("offset", "i8"),  # bytes from the beginning of its buffer
+        ("flag", "i4"),  # number among the tasks that other ranks wait for, or -1
+        ("offset", "i8"),  # bytes from the beginning of the buffer
         ("datatype", "i8"),
     ],
     align=True,
 )
-"""One task; there is one row more, where the last task's successors end."""
+"""Task. A table has an additional row, in which the successors of the last task end."""
 
 LOCAL: Final = words(
     *("first_write", "first_read", "first_right"),
-    "right_skip",  # bytes of that extent which belong to the left operand
+    "right_skip",  # bytes of the first extent of the right operand that belong to the left one
     *("n_bytes", "duration_ns"),
-    "is_staged",  # whether it would overwrite what it still has to read
+    "is_staged",  # whether it would overwrite operands before it reads them
 )
-"""One task without a message."""
+"""Local task, which has no message."""
 
 N_ARGUMENTS: Final = 10
-"""Most arguments of a function that begins a collective of MPI."""
+"""Largest number of arguments of MPI functions that start a non-blocking collective."""
 CALL: Final = words(
     "function",
-    *("sent_at", "sent_buffer", "sent_offset"),  # which argument is memory that is read, or -1
+    *("sent_at", "sent_buffer", "sent_offset"),  # index of the send buffer's argument, or -1
     *("received_at", "received_buffer", "received_offset"),
     "request_at",
     *(f"a{i}" for i in range(N_ARGUMENTS)),
 )
-"""One call of a collective of MPI: its arguments, some of which are known when it starts."""
+"""Call of a collective of MPI, with its arguments, some of which are filled in when it starts."""
 CALL_BYTES: Final = CALL.itemsize
 ARGUMENTS_AT: Final = CALL_BYTES - 8 * N_ARGUMENTS
-"""Bytes of a call, and where its arguments begin."""
+"""Offset of the arguments within a call, in bytes."""
 
 EXTENT: Final = words(
     *("buffer", "offset", "run", "stride", "repeat", "outer_stride", "outer_repeat")
 )
-"""Runs of contiguous bytes; everything in bytes."""
+"""Repeated runs of contiguous bytes. Offset, run and strides are in bytes."""
 
 CURSOR: Final = words(
     *("extents", "extent", "outer", "inner"),
-    "at",  # bytes of the run that are behind
-    "address",  # of the run
+    "at",  # bytes of the run that were passed
+    "address",  # address of the run
     *("rows", "row_stride"),
 )
-"""A place in a list of extents, and how far equal pieces go on from there."""
+"""Position in a list of extents, and the number and distance of equal pieces from there."""
 N_CURSORS: Final = 3
-"""One for the result and each operand."""
+"""Number of cursors: one for the result, and one for each of two operands."""
 
 IDLING: Final = words("spins", "yields", "sleep_step_ns", "longest_sleep_ns")
 """Idle policy of a thread."""
@@ -87,7 +87,7 @@ _COUNTERS = (
     *("progress", "idle_polls", "computing", "compute_end_ns", "code", "n_failed"),
     *("epoch", "n_waiting", "n_past_gate", "n_at_end", "is_ending"),
     *("is_handed", "found", "processor", "is_stopping", "beside_left_ns"),
-    "hold_until_ns",  # when tests run what belongs inside a wait, if nobody waits before
+    "hold_until_ns",  # time from which tests run tasks of the WAIT stage without a wait
 )
 _FIXED = (
     *("n_in_start", "n_held_in_all", "n_first_messages", "n_first_local", "n_first_held"),
@@ -95,7 +95,7 @@ _FIXED = (
     *("turn_ns", "monotonic", "now_s", "now_ns", "sleep_s", "sleep_ns"),
     *("has_thread", "thread_turn_ns", "realtime", "deadline_s", "deadline_ns", "mask_bytes"),
     *("n_first_waiting", "n_sharing", "ends_together", "n_messages_in_all"),
-    "beside_ns",  # how long the caller computes while a thread has the background
+    "beside_ns",  # time for which the caller computes while the progress thread has the start
     *("any_source", "any_tag", "n_probed"),
     "is_recorded",
 )
@@ -111,19 +111,19 @@ _ADDRESSES = (
     *("idling", "caller_idling", "thread_idling"),
     *("sem_wait", "sem_trywait", "sem_timedwait", "sem_post", "sched_setaffinity"),
     *("handed", "over", "deadline", "stopping", "masks"),
-    "hold_until",  # where that time lies
-    *("start_ns", "end_ns"),  # when tasks started and ended, where they are recorded
+    "hold_until",  # address of `hold_until_ns`
+    *("start_ns", "end_ns"),  # recorded times at which tasks started and ended
 )
 STATE: Final = words(*_COUNTERS, *_FIXED, *_ADDRESSES)
-"""Everything a call of the loop gets: counters, and where the arrays lie."""
+"""State of the loop: counters, constants, and addresses of functions and arrays."""
 
 FLIGHT: Final = words(
     *("state", "board", "request", "needs_python", "code"),
-    *("is_over", "is_done", "is_freed"),  # words that others watch
-    *("over", "done", "freed"),  # where those lie
+    *("is_over", "is_done", "is_freed"),  # words that several threads access
+    *("over", "done", "freed"),  # addresses of these words
 )
-"""A program in flight: over when all its tasks are, done when its request is complete, freed
-when MPI has let go of that."""
+"""Program in flight. It is over when all its tasks have ended, done when its request is complete,
+and freed when MPI has freed the request."""
 
 BOARD: Final = words(
     *("places", "n_places", "progress", "lock", "work"),
@@ -133,4 +133,4 @@ BOARD: Final = words(
     *("status", "status_bytes", "nanosleep", "sleep", "sleep_s", "sleep_ns"),
     *("spins", "first_sleep_ns", "longest_sleep_ns", "dozes"),
 )
-"""State shared by all programs in flight of a process; places hold addresses of flights, or 0."""
+"""State of all programs in flight of a process. Places contain addresses of flights, or 0."""

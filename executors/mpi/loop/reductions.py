@@ -19,14 +19,21 @@ COMPILED: Final = {
     **dict.fromkeys("iub", frozenset(ARITHMETIC + LOGICAL + BITWISE)),
     **dict.fromkeys("fc", frozenset(ARITHMETIC + LOGICAL)),
 }
-"""Operations that have machine code, by the kind of numpy's dtypes."""
+"""Operations that have machine code, by the kind of numpy dtype."""
 SIGNATURE: Final = f"int32({', '.join(['int64'] * 8)})"
-"""Types of reductions as numba writes them; see `reduction_address`."""
+"""Numba signature of reductions, see `reduction_address`."""
 _SIGN_MATTERS: Final = ("min", "max")
 
 
 def is_compiled(operation: object, dtype: np.dtype[Any]) -> bool:
-    """Return whether there is compiled code for an operation on a dtype."""
+    """Return whether an operation on a dtype has machine code.
+
+    Parameters
+    ----------
+    operation : object
+        Only predefined operations have machine code.
+    dtype : dtype
+    """
     name = str(getattr(operation, "name", ""))
     if name not in BUILTIN_OPERATIONS or operation is not get_operation(name):
         return False
@@ -38,7 +45,7 @@ def is_compiled(operation: object, dtype: np.dtype[Any]) -> bool:
 
 
 def _is_known(dtype: np.dtype[Any]) -> bool:
-    """Return whether numba has the dtype: no foreign order of bytes, no long double."""
+    """Return whether numba supports the dtype: native byte order, and no long double."""
     return dtype.isnative and dtype.char not in "gG"
 
 
@@ -46,31 +53,31 @@ def _is_known(dtype: np.dtype[Any]) -> bool:
 def reduction_address(name: str, dtype: np.dtype[Any]) -> int:
     """Return the address of the C function for a predefined operation on a dtype.
 
-    It gets the addresses of left, right and result, the elements in a row, the
-    number of rows, and how far rows of left, right and result are apart in
-    bytes. The result may be left or right itself, row by row.
+    Its arguments are the addresses of left operand, right operand and result, the number of
+    elements per row, the number of rows, and the distances in bytes between rows of left operand,
+    right operand and result. The result may have the same rows as an operand.
     """
     return address_of_code(*_code(name, dtype))
 
 
 @cache
 def reduction_library(name: str, dtype: np.dtype[Any]) -> tuple[Path, str]:
-    """Return a shared library with such a function, and the function's name in C.
+    """Return a shared library with the function of `reduction_address`, and its name in C.
 
     Raises
     ------
     CollplanError
-        If it cannot be made, for lack of a C compiler or of a folder.
+        If it cannot be created, because there is no C compiler or no writable folder.
     """
     kept = kept_code(*_code(name, dtype))
     return kept.link(), kept.symbol
 
 
 def _code(name: str, dtype: np.dtype[Any]) -> tuple[str, Callable[[], Any], str]:
-    """Return the name, what makes the function, and its types."""
+    """Return name, function to compile and signature, as arguments of `address_of_code`."""
     stored = _stored(name, dtype)
     fields = [stored] if stored.names is None else [stored[field] for field in stored.names]
-    # Logical or of booleans is stored as sum of bytes is, and halves are stored as words.
+    # Types that are stored as the same integers need different names.
     kind = [dtype.name] if dtype.kind == "b" or dtype == np.float16 else []
     parts = ["reduce", name, *kind, *(field.name for field in fields)]
 
@@ -83,9 +90,10 @@ def _code(name: str, dtype: np.dtype[Any]) -> tuple[str, Callable[[], Any], str]
 
 
 def _stored(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return how compiled code sees the elements: where signs make no difference, as unsigned.
+    """Return the dtype of elements in compiled code.
 
-    Booleans are bytes that are 0 or 1, and halves are their bits.
+    Integers are unsigned if the sign does not affect the operation. Booleans are bytes that are 0
+    or 1, and float16 numbers are 16-bit integers with the same bits.
     """
     has_no_sign = dtype.kind in "ub" or dtype == np.float16
     if has_no_sign or (dtype.kind == "i" and name not in _SIGN_MATTERS):
@@ -97,25 +105,25 @@ _loaded: dict[Predefined | None, int] = {}
 
 
 def is_loaded(reduction: Predefined | None) -> bool:
-    """Return whether `load` takes no time."""
+    """Return whether `load` returns immediately."""
     return reduction in _loaded
 
 
 def load(reduction: Predefined | None) -> int:
-    """Load the loop and a reduction, or compile what is not kept.
+    """Load the loop and a reduction, or compile those that are not in the cache.
 
     Parameters
     ----------
     reduction : (str, dtype) or None
-        A predefined operation and what it works on.
+        A predefined operation and the type of its operands.
 
     Returns
     -------
     int
-        The reduction's address; 0 if there is none.
+        Address of the reduction, 0 if there is none.
     """
     if reduction not in _loaded:
-        # The reduction first: another process may be compiling the loop meanwhile.
+        # Load the reduction first, because another process may be compiling the loop.
         address = 0 if reduction is None else reduction_address(*reduction)
         entry("run_loop")
         _loaded[reduction] = address

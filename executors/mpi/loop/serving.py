@@ -1,8 +1,8 @@
-"""Advance several started programs at once: by a thread, or by who waits for one of them.
+"""Progress of several started programs at once, by a thread or by a thread that waits for one.
 
-Whoever holds the board's lock advances all programs on it. A program that is over completes
-the generalized request of MPI that stands for it, so that any call of MPI may wait for it.
-Nothing here needs Python: MPI may hold locks of its own while it asks how a request ended.
+The thread that holds the lock of the board advances all programs on it. When a program ends, its
+generalized request of MPI completes, so that any function of MPI can wait for it. This code does
+not need Python, because MPI may hold locks of its own while it queries the status of a request.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from collplan.executors.mpi.loop.records import BOARD, FLIGHT
 from collplan.executors.mpi.loop.state import Long, Record, nap, now, sleep_on, state_at
 
 LOCK_SPINS = 1000
-"""Attempts to take the lock before a waiting thread sleeps; most sweeps are short."""
+"""Attempts to take the lock before a waiting thread sleeps. Most sweeps are short."""
 LOCK_TURN_NS = 1_000_000
-"""Sleep of a waiting thread while another thread advances all programs."""
+"""Sleep of a waiting thread while another thread advances all programs, in ns."""
 POLLS_A_CLOCK = 32
+"""Number of consecutive polls between two readings of the clock."""
 WORD_BYTES = 8
 
 
@@ -71,7 +72,7 @@ def _sweep(board: Record) -> None:
 
 @inner
 def _complete(board: Record, flight: Record) -> None:
-    """Complete a flight's request, which may then be used again."""
+    """Complete the request of a flight, which may then be reused."""
     done = flight.done
     call(board.MPI_Grequest_complete, (flight.request,))
     store_release(flight.over, 1)
@@ -81,7 +82,7 @@ def _complete(board: Record, flight: Record) -> None:
 @inner
 def _are_any(board: Record) -> bool:
     """Return whether a program is in flight."""
-    # Without the lock: there may be more places by now, but never fewer.
+    # The lock is not needed: the number of places may increase meanwhile, but never decreases.
     n_found = 0
     for i in range(board.n_places):
         if load_acquire(board.places + WORD_BYTES * i):
@@ -91,7 +92,7 @@ def _are_any(board: Record) -> bool:
 
 @inner
 def _take_turn(board: Record) -> None:
-    """Advance all programs, unless somebody else is about to."""
+    """Advance all programs once, unless another thread does or wants to."""
     if load_acquire(board.wanted) == 0 and call(board.sem_trywait, (pointer(board.lock),)) == 0:
         _sweep(board)
         call(board.sem_post, (pointer(board.lock),))
@@ -99,18 +100,18 @@ def _take_turn(board: Record) -> None:
 
 @inner
 def _serve(board: Record) -> Long:
-    """Advance programs until told to stop, or until Python has to end one (`PENDING`)."""
+    """Advance programs until the thread is stopped (DONE), or Python must end one (PENDING)."""
     while True:
         while call(board.sem_wait, (pointer(board.work),)) != 0:
             pass
-        # One look finds all that was started since.
+        # One sweep finds all programs that were started since.
         while call(board.sem_trywait, (pointer(board.work),)) == 0:
             pass
         store_release(board.awake, 1)
         found = _serve_awake(board)
         store_release(board.awake, 0)
         fence()
-        # Who started something and saw the thread awake did not wake it.
+        # A caller that saw the thread awake did not wake it for its program.
         if found == codes.DONE and not load_acquire(board.stopping):
             if _are_any(board):
                 call(board.sem_post, (pointer(board.work),))
@@ -120,8 +121,14 @@ def _serve(board: Record) -> Long:
 
 @inner
 def _serve_awake(board: Record) -> Long:
-    """Advance programs until there have been none for a while; return whether that is all."""
-    # Who started a program may wait for it at once, and advances it then.
+    """Advance programs until none has been in flight for a while.
+
+    Returns
+    -------
+    int
+        PENDING if Python must end a program, otherwise DONE.
+    """
+    # Begin with sleeps: the caller may wait for its program at once, and then advances it.
     polls = np.int64(board.spins + 1)
     n_vain = np.int64(0)
     while n_vain < board.dozes:
@@ -146,7 +153,7 @@ def _serve_awake(board: Record) -> Long:
 
 @inner
 def _lock(board: Record, flight: Record) -> bool:
-    """Take the lock, or sleep a little while another has it; return whether it is ours."""
+    """Take the lock, or sleep if another thread keeps it; return whether it was taken."""
     for _ in range(LOCK_SPINS):
         if call(board.sem_trywait, (pointer(board.lock),)) == 0:
             return True
@@ -172,17 +179,24 @@ def _advance(board: Record, flight: Record, turn_ns: int) -> None:
 
 @inner
 def run_board(address: int, what: int, turn_ns: int) -> Long:
-    """Do what is asked with a board or a flight at an address; return how it went.
+    """Fulfill a request for a board or a flight.
 
     Parameters
     ----------
     address : int
-        Of the board to `SERVE_BOARD`, else of a flight.
+        Address of the board for `SERVE_BOARD`, otherwise of a flight.
     what : int
-        `WAIT_FOR_FLIGHT` advances all programs until one is over, `TEST_FLIGHT` does so
-        once and only if nobody else does; both return whether it is over.
+        `SERVE_BOARD` advances programs until the thread is stopped. `WAIT_FOR_FLIGHT` advances all
+        programs until the flight has ended. `TEST_FLIGHT` advances them once, unless another thread
+        does. `COMPLETE_FLIGHT` completes the request of the flight.
     turn_ns : int
-        How long a wait takes at most.
+        Maximum time of a wait in ns.
+
+    Returns
+    -------
+    int
+        DONE if the request is fulfilled. PENDING if a flight has not ended, or if Python must end a
+        program on the board.
     """
     if what == codes.SERVE_BOARD:
         return _serve(_board_at(address))
@@ -198,9 +212,10 @@ def run_board(address: int, what: int, turn_ns: int) -> Long:
             return codes.PENDING
         _sweep(board)
     else:
-        # What was held for this wait is so no longer, whoever advances it.
+        # Tasks that were held for this wait may now run in any thread.
         store_release(state_at(flight.state).hold_until, 0)
-        # A thread of its own need not interfere; of several who wait, one is enough to say so.
+        # The progress thread leaves the work to waiting threads. If several wait, the first to
+        # return clears this word.
         store_release(board.wanted, 1)
         is_locked = _lock(board, flight)
         if is_locked:
@@ -214,7 +229,7 @@ def run_board(address: int, what: int, turn_ns: int) -> Long:
 
 @inner
 def publish(board: int, place: int, flight: int) -> bool:
-    """Put a flight on a place of a board; return whether the thread is awake to see it."""
+    """Store a flight in a place of a board; return whether the thread is awake and will see it."""
     record = _board_at(board)
     store_release(record.places + WORD_BYTES * place, flight)
     fence()
@@ -223,7 +238,7 @@ def publish(board: int, place: int, flight: int) -> bool:
 
 @inner
 def query_flight(extra_state: int, status: int) -> Long:
-    """Tell MPI how a generalized request ended."""
+    """Fill in the status of a generalized request for MPI, and return its error code."""
     flight = _flight_at(extra_state)
     board = _board_at(flight.board)
     move(status, board.status, board.status_bytes)
@@ -232,12 +247,12 @@ def query_flight(extra_state: int, status: int) -> Long:
 
 @inner
 def free_flight(extra_state: int) -> Long:
-    """Note that MPI has let go of a generalized request."""
+    """Note that MPI has freed a generalized request."""
     store_release(_flight_at(extra_state).freed, 1)
     return np.int32(0)
 
 
 @inner
 def cancel_flight(extra_state: int, is_complete: int) -> Long:
-    """Do nothing: MPI forbids to cancel collectives."""
+    """Do nothing, because MPI does not allow collectives to be canceled."""
     return np.int32(0)

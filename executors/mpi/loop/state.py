@@ -1,4 +1,4 @@
-"""Rows of the records of compiled code, its clock, and its sleep."""
+"""Access to records in compiled code, and its functions for time and sleep."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def state_at(address: int) -> Record:
 
 @inlined
 def task_at(state: Record, task: int) -> Record:
-    """Return a task's row."""
+    """Return the row of a task."""
     return record_at(state.tasks, task, TASK)
 
 
 @inlined
 def local_at(state: Record, row: int) -> Record:
-    """Return the row of a task without a message."""
+    """Return the row of a local task, which has no message."""
     return record_at(state.locals, row, LOCAL)
 
 
@@ -43,7 +43,7 @@ def call_at(state: Record, row: int) -> Record:
 
 @inlined
 def base_of(state: Record, buffer: int) -> Long:
-    """Return a buffer's address."""
+    """Return the address of a buffer."""
     return longs(state.bases, buffer + 1)[buffer]
 
 
@@ -56,14 +56,22 @@ def now(state: Record) -> Long:
 
 @inner
 def nap(record: Record, ns: int) -> None:
-    """Sleep for less than a second; the record is a state or a board."""
+    """Sleep.
+
+    Parameters
+    ----------
+    record : Record
+        A state or a board.
+    ns : int
+        Time in ns, less than a second.
+    """
     record.sleep_ns = ns
     call(record.nanosleep, (pointer(record.sleep), pointer(np.int64(0))))
 
 
 @inner
 def sleep_on(state: Record, semaphore: int, ns: int) -> bool:
-    """Take a semaphore; return False where that takes longer, or a signal comes."""
+    """Wait for a semaphore for up to `ns` ns; return False after this time, or after a signal."""
     call(state.clock_gettime, (np.int32(state.realtime), pointer(state.deadline)))
     ns += state.deadline_ns
     state.deadline_s += ns // SECOND_NS

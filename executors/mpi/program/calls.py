@@ -1,7 +1,7 @@
-"""Calls of MPI's own collectives: their communicators, and the arguments of their functions.
+"""Calls of MPI's own collectives: their communicators and the arguments of their functions.
 
-Each call has a communicator of its own, on which nothing else happens. So it needs no order among
-calls but that of starts of the plan, which is the same on all ranks.
+Each call has its own communicator, which is used for nothing else. So calls can start in any
+order, as long as all ranks start the plan equally often.
 """
 
 from __future__ import annotations
@@ -26,27 +26,28 @@ from collplan.planner.plan.ragged import Extents
 
 Array = npt.NDArray[Any]
 Argument = int | str
-"""A number, or the name of what is known only when the call starts."""
+"""A number, or the name of an argument that is known only when the call starts."""
 SENT, RECEIVED, REQUEST = "sent", "received", "request"
 
 TAG: Final = 0
-"""Of the messages by which communicators are made; nothing else is under way then."""
+"""Tag for the creation of communicators, during which there are no other messages."""
 
 
 class _Own(NamedTuple):
-    """One rank's part of a call.
+    """Data of a call on one rank.
 
     Parameters
     ----------
     kind : str
+        Kind of the collective.
     comm : MPI.Intracomm
-        Of the group, positions are its ranks.
+        Communicator of the group. Positions in the group are ranks of the communicator.
     root : int
-        The root's position, -1 if there is none.
+        Position of the root, -1 if there is none.
     n_read, n_written : int
-        Elements.
+        Numbers of elements that this rank reads and writes.
     blocks : sequence of int
-        Elements of every position's block, if the collective has blocks.
+        Number of elements of the block of every position; empty if no function needs them.
     """
 
     kind: str
@@ -58,18 +59,28 @@ class _Own(NamedTuple):
 
 
 class Calls:
-    """A program's calls, with their communicators; made by all ranks of a plan together.
+    """Calls of a program, with their communicators; collective.
 
     Parameters
     ----------
     plan : Plan
-        The whole plan, or this rank's program.
+        The plan of all ranks, or this rank's program.
     program : Program
-        What this rank runs.
+        Program of this rank.
     comm : MPI.Intracomm
-        Of the plan's ranks, for this plan alone.
+        Communicator of the plan's ranks, which only this plan uses.
     elements : Elements
-        Theirs to be freed with the calls.
+        Elements of the plan, which are freed with the calls.
+
+    Attributes
+    ----------
+    table : ndarray of CALL, shape (n_calls,)
+        Functions and arguments of the calls, for the compiled loop.
+
+    Raises
+    ------
+    UnsupportedPlanError
+        If a call has more elements than an MPI function with int counts takes.
     """
 
     def __init__(
@@ -80,7 +91,7 @@ class Calls:
         self._elements = elements
         tasks = np.flatnonzero(program.op == Op.CALL)
         self.table = np.zeros(len(tasks), dtype=CALL)
-        # All ranks make their groups' communicators in one order, so nobody waits in a circle.
+        # All ranks create communicators in the same order, so that they cannot deadlock.
         keys = [(int(plan.phase[program.row[task]]), int(program.tag[task])) for task in tasks]
         for i in sorted(range(len(tasks)), key=keys.__getitem__):
             number, tag = keys[i]
@@ -89,7 +100,7 @@ class Calls:
             self._fill(self.table[i : i + 1], own, program, int(tasks[i]))
 
     def free(self) -> None:
-        """Free communicators and what else was made; collective."""
+        """Free the communicators, datatypes and operations; collective."""
         for comm in self._comms:
             comm.Free()
         self._comms.clear()
@@ -98,7 +109,7 @@ class Calls:
     def _meet(
         self, kind: str, call: Call, program: Program, task: int, comm: MPI.Intracomm
     ) -> _Own:
-        """Make a group's communicator, and learn the sizes of its blocks."""
+        """Create the communicator of a group, and exchange the sizes of its blocks; collective."""
         everybody = comm.Get_group()
         group = everybody.Incl(call.members)
         own_comm = comm.Create_group(group, TAG)
@@ -119,7 +130,7 @@ class Calls:
         return _Own(kind, own_comm, position, n_read, n_written, blocks)
 
     def _fill(self, row: Array, own: _Own, program: Program, task: int) -> None:
-        """Fill in the function and the arguments of a call."""
+        """Fill in the function and the arguments of a call in its row of the table."""
         most = max(own.n_read, own.n_written)
         if most > LARGEST_COUNT:
             raise UnsupportedPlanError(
@@ -139,7 +150,7 @@ class Calls:
                 row[f"a{i}"] = argument
 
     def _arguments(self, own: _Own, itemsize: int) -> tuple[str, tuple[Argument, ...]]:
-        """Return the name of MPI's function without its prefix, and its arguments."""
+        """Return the name of the MPI function without its prefix, and its arguments."""
         kind, root = own.kind, own.root
         comm, element = handle_of(own.comm), handle_of(self._elements.datatype)
         end = (comm, REQUEST) if root == NONE else (root, comm, REQUEST)
@@ -162,7 +173,7 @@ class Calls:
             n = own.n_written if kind == "reduce_scatter_block" else own.n_read
             received: Argument = RECEIVED
             if kind == "exscan" and not own.n_written:
-                # The first rank has no result, but MPI asks for memory all the same.
+                # The first rank has no result, but MPI still requires memory.
                 self._kept.append(np.empty(n * itemsize, dtype=np.uint8))
                 received = self._kept[-1].ctypes.data
             return f"I{kind}", (SENT, received, n, element, *end)
@@ -178,7 +189,7 @@ class Calls:
         return f"I{kind}v", (SENT, n, element, RECEIVED, counts, displs, element, *end)
 
     def _layout(self, blocks: Sequence[int]) -> tuple[int, int]:
-        """Return the addresses of blocks' sizes and of their places."""
+        """Return the addresses of arrays of the blocks' sizes and displacements."""
         counts = np.array(blocks, dtype=np.intc)
         displs = (np.cumsum(blocks) - counts).astype(np.intc)
         self._kept += [counts, displs]
@@ -191,7 +202,7 @@ def _n_elements(side: Extents, task: int) -> int:
 
 
 def _fill_place(row: Array, name: str, at: int, side: Extents, program: Program, task: int) -> None:
-    """Say where an argument's memory lies: nowhere if nothing is read, or written."""
+    """Fill in the place of an argument's memory, unless the task reads or writes no memory."""
     entry = int(side.indptr[task])
     has_memory = entry < side.indptr[task + 1]
     if has_memory:

@@ -1,4 +1,4 @@
-"""MPI's datatype of a plan's elements, and MPI's operation that combines them."""
+"""MPI datatype of the elements of a plan, and MPI operation that combines them."""
 
 from __future__ import annotations
 
@@ -19,25 +19,30 @@ Array = npt.NDArray[Any]
 
 
 class Applies(Protocol):
-    """An associative operation on arrays, such as `collplan.planner.collective.operations` has."""
+    """Associative operation on arrays, as in `collplan.planner.collective.operations`."""
 
     def apply(self, left: Array, right: Array, out: Array) -> None:
         """Write ``left op right`` into `out`."""
 
 
 class Elements:
-    """MPI's datatype of a plan's elements, and the operation that combines them.
+    """MPI datatype of the elements of a plan, and MPI operation that combines them.
 
-    Free it after use: what MPI does not predefine is created here.
+    Datatypes and operations that MPI does not predefine are created, and must be freed by `free`.
 
     Parameters
     ----------
     datatype : str
         One of `collplan.specs.predefined.DATATYPES`.
-    operation : object with ``apply``, optional
-        What combines elements, if anything does.
+    operation : object with ``apply(left, right, out)``, optional
+        Operation that combines elements, if there is one.
     commutative : bool
         Whether MPI may exchange operands.
+
+    Attributes
+    ----------
+    datatype : MPI.Datatype
+    operation : MPI.Op or None
     """
 
     def __init__(
@@ -49,7 +54,7 @@ class Elements:
             self.datatype: MPI.Datatype = getattr(MPI, datatype.upper())
         else:
             self.datatype = MPI.Datatype.fromcode(dtype.char)
-        if self.datatype == MPI.DATATYPE_NULL:  # an MPI without float16, say
+        if self.datatype == MPI.DATATYPE_NULL:  # as in an MPI without float16
             self.datatype = MPI.BYTE.Create_contiguous(dtype.itemsize).Commit()
             self._own.append(self.datatype)
         self.operation: MPI.Op | None = None
@@ -65,7 +70,7 @@ class Elements:
             self._own.append(self.operation)
 
     def free(self) -> None:
-        """Free what was created."""
+        """Free the datatypes and operations that were created."""
         while self._own:
             self._own.pop().Free()
 
@@ -80,17 +85,23 @@ def _user_function(operation: Applies, dtype: np.dtype[Any]) -> Callable[..., No
 
 
 def combines(plan: Plan) -> bool:
-    """Return whether calls of a plan combine elements, the same for the programs of all ranks."""
+    """Return whether calls of a plan combine elements; the result is the same on all ranks."""
     return any(phase.is_native and phase.kind in COMBINING for phase in plan.phases)
 
 
 def elements_of(plan: Plan, operation: Applies | None) -> Elements:
-    """Return the elements of a plan, and the operation that its calls combine them by.
+    """Return the elements of a plan that calls collectives of MPI.
+
+    Parameters
+    ----------
+    plan : Plan
+    operation : object with ``apply`` or None
+        Operation of its reductions. It is ignored if no call combines elements.
 
     Raises
     ------
     BindError
-        If the plan does not say.
+        If the plan names no datatype.
     """
     if plan.origin is None:
         raise BindError("the plan calls MPI's collectives, but names no datatype; compile a spec")

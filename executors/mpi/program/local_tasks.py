@@ -1,4 +1,4 @@
-"""Tables of the tasks without messages and of their extents, for the compiled loop."""
+"""Tables of local tasks, which have no messages, and of their extents, for the compiled loop."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ Table = npt.NDArray[Any]
 Kinds = npt.NDArray[np.int8]
 
 LEFT_STAGE: Final = 5
-"""The buffer number of memory for a left operand that has to be put aside."""
+"""Buffer number of the staging memory for left operands."""
 RIGHT_STAGE: Final = 6
+"""Buffer number of the staging memory for right operands."""
 N_BASES: Final = 7
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ExtentTable:
-    """Extents in CSR: task i owns rows ``indptr[i]:indptr[i+1]``; none is empty.
+    """Non-empty extents of tasks, in CSR format.
 
     Parameters
     ----------
     indptr : ndarray of int64, shape (n_tasks + 1,)
-    rows : ndarray of EXTENT
-    n_bytes : ndarray of int64, shape (len(rows) + 1,)
-        Bytes of all rows before each.
+        Rows ``indptr[i]:indptr[i + 1]`` belong to task i.
+    rows : ndarray of EXTENT, shape (n_rows,)
+    n_bytes : ndarray of int64, shape (n_rows + 1,)
+        Total bytes of all rows before each row.
     """
 
     indptr: Index
@@ -48,9 +50,17 @@ class ExtentTable:
 
 
 def extent_table(extents: Extents, patterns: Ints, itemsize: int) -> ExtentTable:
-    """Turn a program's extents into rows for cursors.
+    """Return the extents of a program as rows for cursors.
 
-    Repeats that continue each other become one run, and a lone repeat is the inner one.
+    Contiguous repeats become one run. If only one level repeats, it is the inner one.
+
+    Parameters
+    ----------
+    extents : Extents
+    patterns : ndarray of int64, shape (n_patterns, 4)
+        Inner stride and repeat, outer stride and repeat, in elements.
+    itemsize : int
+        Bytes per element.
     """
     stride, repeat, outer_stride, outer_repeat = patterns[extents.pattern].T.astype(np.int64)
     rows = np.empty(len(extents), dtype=EXTENT)
@@ -78,7 +88,10 @@ def extent_table(extents: Extents, patterns: Ints, itemsize: int) -> ExtentTable
 
 
 def _merge_levels(stride: Index, repeat: Index, outer_stride: Index, outer_repeat: Index) -> Any:
-    """Make one level of two that are one: the inner has one repeat, or the outer goes on as it."""
+    """Merge two levels of repeats into one, where they are equivalent to one.
+
+    They are if the inner level has one repeat, or if the outer level continues the inner one.
+    """
     is_lone = repeat == 1
     goes_on = (outer_stride == stride * repeat) & ~is_lone
     merged = (is_lone | goes_on) & (outer_repeat > 1)
@@ -91,24 +104,33 @@ def _merge_levels(stride: Index, repeat: Index, outer_stride: Index, outer_repea
 
 
 def is_unsafe(read: Table, out: Table, first_right: int, right_skip: int) -> bool:
-    """Return whether a task, run piece by piece, could overwrite what it still has to read.
+    """Return whether a task that runs piece by piece could overwrite operands before it reads them.
 
-    An operand that lies exactly where the result goes is read just before. The right one begins
-    in row `first_right` of those that are read, behind `right_skip` bytes of the left one.
+    An operand at exactly the same place as the result is safe, because each piece is read before
+    it is written.
+
+    Parameters
+    ----------
+    read, out : ndarray of EXTENT
+        Extents of the operands and of the result.
+    first_right : int
+        Row of `read` in which the right operand begins.
+    right_skip : int
+        Bytes at the beginning of that row that belong to the left operand.
     """
     left, right = read[: first_right + (right_skip > 0)], read[first_right:]
     for side in [left, right] if len(right) else [left]:
         is_same = right_skip == 0 and np.array_equal(side, out)
         if not is_same and _overlap(side, out):
             return True
-        # Of several extents, one result could fall on a later piece's operand.
+        # With several extents, a result could overwrite the operand of a later piece.
         if is_same and len(out) > 1 and _overlap_within(out):
             return True
     return False
 
 
 def bounds(rows: Table) -> tuple[Ints, Ints]:
-    """Return the first byte of each extent and the one behind its last."""
+    """Return the offset of the first byte of each extent, and the offset behind the last byte."""
     low, high = hull(rows["offset"], rows["run"], rows["stride"], rows["repeat"])
     return hull(low, high - low, rows["outer_stride"], rows["outer_repeat"])
 
@@ -128,17 +150,22 @@ def _overlap_within(rows: Table) -> bool:
 
 
 def local_tasks(program: Program) -> tuple[Kinds, npt.NDArray[np.int32], dict[str, Table]]:
-    """Make the tables of a program, whose operands have the lengths of their results.
+    """Return the tables of a program for the compiled loop.
+
+    Parameters
+    ----------
+    program : Program
+        Each operand of its tasks must have the length of the result.
 
     Returns
     -------
-    ndarray of int8, shape (n_tasks,)
-        Kinds of all tasks; messages keep their op.
-    ndarray of int32, shape (n_tasks,)
-        Row of each task among the local ones, or among the calls; 0 for messages.
-    dict of str to ndarray
-        The tables by their names in the loop's state: local tasks, their extents, and two
-        extents that stand for memory to put operands aside.
+    kind : ndarray of int8, shape (n_tasks,)
+        Kinds of all tasks. The kind of a message is its op.
+    local : ndarray of int32, shape (n_tasks,)
+        Row of each task among the local tasks, or among the calls; 0 for messages.
+    tables : dict of str to ndarray
+        Tables by their names in the state of the loop: local tasks, their extents, and the two
+        extents of staging memory.
     """
     patterns, itemsize = program.patterns, program.itemsize
     reads = extent_table(program.reads, patterns, itemsize)
@@ -169,7 +196,7 @@ def local_tasks(program: Program) -> tuple[Kinds, npt.NDArray[np.int32], dict[st
 
 
 def _find_right(rows: Table, kind: Kinds, reads: ExtentTable, tasks: Index) -> None:
-    """Say where right operands begin: behind as many bytes as the result has."""
+    """Fill in where right operands begin: after as many bytes as the result has."""
     begin = reads.n_bytes[reads.indptr[tasks]] + rows["n_bytes"]
     first = np.searchsorted(reads.n_bytes, begin, side="right") - 1
     rows["first_right"] = np.where(kind == codes.REDUCE, first, reads.indptr[tasks + 1])
@@ -180,7 +207,10 @@ def _find_right(rows: Table, kind: Kinds, reads: ExtentTable, tasks: Index) -> N
 def _find_unsafe(
     rows: Table, kind: Kinds, reads: ExtentTable, writes: ExtentTable, tasks: Index
 ) -> None:
-    """Mark tasks that need memory besides; few tasks read and write the same buffer."""
+    """Mark the tasks that need staging memory.
+
+    Only tasks that read and write the same buffer, which are few, are examined.
+    """
     for i in np.flatnonzero((kind == codes.COPY) | (kind == codes.REDUCE)):
         task = int(tasks[i])
         read, written = reads.of(task), writes.of(task)
@@ -193,5 +223,5 @@ def _find_unsafe(
 
 
 def _is_plain(rows: Table) -> bool:
-    """Return whether these are one contiguous extent, which memmove copies whatever overlaps."""
+    """Return whether this is one contiguous extent, which memmove copies correctly in any case."""
     return bool(len(rows) == 1 and rows["repeat"][0] == rows["outer_repeat"][0] == 1)

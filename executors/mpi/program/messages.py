@@ -1,4 +1,4 @@
-"""Messages of a program as rows of the task table: a place, a count and a datatype of MPI."""
+"""Messages of a program as rows of the task table: buffer, offset, count and MPI datatype."""
 
 from __future__ import annotations
 
@@ -21,25 +21,30 @@ Layout = tuple[tuple[int, Shape, tuple[int, int]], ...]
 """Displacement, shape, and outer and inner stride of each extent of a message, in bytes."""
 
 LARGEST_COUNT: Final = 2**31 - 1
-"""The most elements a call of MPI takes whose counts are ints; more become a datatype."""
+"""Largest count of MPI functions with int counts. Larger messages use a derived datatype."""
 _BY_SIZE = {1: MPI.BYTE, 2: MPI.INT16_T, 4: MPI.INT32_T, 8: MPI.INT64_T}
-"""Messages only move bytes, so an element is an integer of its size whatever its dtype."""
+"""MPI datatypes by size in bytes. Messages only move bytes, so the dtype does not matter."""
 ABSOLUTE: Final = 4
-"""The buffer number of a message that spans buffers: its offset is an address."""
+"""Buffer number of a message that spans several buffers. Its offset is an absolute address."""
 HANDLE_BYTES: Final = MPI._sizeof(MPI.Request)
-"""An int with MPICH and its relatives, a pointer with Open MPI and MPI's standard ABI."""
+"""Size of a handle in bytes: an int in MPICH, a pointer in Open MPI and MPI's standard ABI."""
 STATUS_BYTES: Final = MPI._sizeof(MPI.Status)
 
 
 class MessageTypes:
-    """Datatypes of messages of one element size, built once each and freed together.
+    """Datatypes of messages with one element size, each of which is created once.
 
     Parameters
     ----------
     itemsize : int
         Bytes per element.
     largest_count : int
-        The most elements or repeats handed to MPI in one number.
+        Largest number of elements or repeats that is passed to MPI as one count.
+
+    Attributes
+    ----------
+    element : MPI.Datatype
+        Datatype of an element.
     """
 
     def __init__(self, itemsize: int, largest_count: int = LARGEST_COUNT) -> None:
@@ -51,10 +56,10 @@ class MessageTypes:
         self.reset()
 
     def describe(self, layout: Layout) -> tuple[int, MPI.Datatype]:
-        """Return the count and the datatype of a message that begins with its first extent.
+        """Return the count and the datatype of a message, from the address of its first extent.
 
-        A lone contiguous extent counts elements; anything else is one element of a derived
-        datatype, so that nothing is copied.
+        A single contiguous extent is sent as a number of elements. Any other message is one element
+        of a derived datatype, so that no data is copied.
         """
         if not layout:
             return 0, self.element
@@ -66,13 +71,13 @@ class MessageTypes:
         return 1, self._strided[layout]
 
     def reset(self) -> None:
-        """Forget all datatypes but that of an element."""
+        """Free all datatypes except that of an element."""
         self.free()
         known = _BY_SIZE.get(self._itemsize)
         self.element = known or self._own(MPI.BYTE.Create_contiguous(self._itemsize))
 
     def free(self) -> None:
-        """Free every datatype; requests that use them must be freed before."""
+        """Free all datatypes. Requests that use them must have been freed."""
         for datatype in reversed(self._owned):
             datatype.Free()
         self._owned.clear()
@@ -105,12 +110,12 @@ class MessageTypes:
         return outer
 
     def _repeated(self, part: MPI.Datatype, n: int, stride: int) -> MPI.Datatype:
-        """Return `n` times a datatype, however many, `stride` bytes from one to the next."""
+        """Return a datatype of `n` times `part` at distances of `stride` bytes, for any `n`."""
         most = self.largest_count
         if n <= most:
             return part.Create_hvector(n, 1, stride)
         block = part.Create_hvector(most, 1, stride)
-        # Blocks of blocks, so that numbers stay small whatever n is.
+        # Nested blocks keep all counts within the limit for any n.
         blocks = self._repeated(block, n // most, most * stride)
         rest = part.Create_hvector(n % most, 1, stride)
         whole = MPI.Datatype.Create_struct([1, 1], [0, n // most * most * stride], [blocks, rest])
@@ -128,20 +133,20 @@ def _is_contiguous(shape: Shape) -> bool:
 
 
 def handle_of(handle: MPI.Comm | MPI.Datatype | MPI.Op) -> int:
-    """Return a handle as a sign-extended integer of 64 bits."""
+    """Return a handle as a sign-extended 64-bit integer."""
     value: int = MPI._handleof(handle)
     return value - 2**64 if value >= 2**63 else value
 
 
 class Messages:
-    """The messages of a program, and which of them depend on where buffers lie.
+    """Messages of a program, some of which may depend on the addresses of buffers.
 
     Parameters
     ----------
     program : Program
-        The rank's tasks.
+        Tasks of the rank.
     largest_count : int
-        The most elements handed to MPI in one number.
+        Largest number of elements that is passed to MPI as one count.
     """
 
     def __init__(self, program: Program, largest_count: int = LARGEST_COUNT) -> None:
@@ -152,11 +157,19 @@ class Messages:
 
     @property
     def any_spans(self) -> bool:
-        """Return whether a message spans buffers, and must be made again for other buffers."""
+        """Return whether a message spans several buffers, so that moves need `redescribe`."""
         return bool(self._spanning)
 
     def describe(self, rows: Array, buffers: Sequence[Array]) -> None:
-        """Fill in buffer, offset, count and datatype of all messages."""
+        """Fill in peer, tag, buffer, offset, count and datatype of all messages.
+
+        Parameters
+        ----------
+        rows : ndarray of TASK, shape (n_tasks + 1,)
+            Task table of the loop, which is modified.
+        buffers : sequence of ndarray
+            Send, receive, scratch and shared buffer.
+        """
         program = self._program
         rows["peer"][:-1], rows["tag"][:-1] = program.peer, program.tag
         for op, extents in ((Op.SEND, program.reads), (Op.RECV, program.writes)):
@@ -166,7 +179,7 @@ class Messages:
                 self._describe_one(rows, int(task), extents, buffers)
 
     def redescribe(self, rows: Array, buffers: Sequence[Array]) -> None:
-        """Make the messages that span buffers again, for buffers at other addresses."""
+        """Update the messages that span several buffers, for buffers at other addresses."""
         spanning, self._spanning = self._spanning, []
         self._spanning_types.reset()
         for task in spanning:
@@ -180,7 +193,7 @@ class Messages:
         self._types.free()
 
     def _describe_plain(self, rows: Array, tasks: Index, extents: Extents) -> npt.NDArray[np.bool_]:
-        """Fill in messages of one contiguous extent; return which tasks those are."""
+        """Fill in the messages with one contiguous extent; return which of `tasks` these are."""
         first = extents.indptr[tasks].astype(np.int64)
         n_extents = extents.indptr[tasks + 1] - first
         first = np.minimum(first, max(len(extents) - 1, 0))
@@ -212,7 +225,7 @@ class Messages:
             places.append(base + int(extents.offset[i]) * itemsize)
             shape = repeat1, repeat0, int(extents.count[i])
             forms.append((shape, (stride1 * itemsize, stride0 * itemsize)))
-        # The datatype counts from the first element.
+        # Displacements of the datatype are relative to the first element.
         layout = tuple(
             (place - places[0], *form) for place, form in zip(places, forms, strict=True)
         )

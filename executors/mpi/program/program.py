@@ -1,4 +1,4 @@
-"""One rank's own program: its tasks in the order of their priority, as flat arrays."""
+"""Program of one rank: its tasks as flat arrays, in the order of their priorities."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Successors:
-    """Whom each task releases, in CSR: ``task[indptr[i]:indptr[i+1]]`` wait for task i."""
+    """Tasks that wait for each task, in CSR format.
+
+    Parameters
+    ----------
+    indptr : ndarray of int64, shape (n_tasks + 1,)
+    task : ndarray of int64, shape (n_dependencies,)
+        The tasks ``task[indptr[i]:indptr[i + 1]]`` wait for task i.
+    """
 
     indptr: Index
     task: Index
@@ -27,20 +34,22 @@ class Successors:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Sharing:
-    """Waits of a program and of others of its node for each other, in memory that they share.
+    """Waits between this program and those of other ranks of the node, which share memory.
 
     Parameters
     ----------
     indptr : ndarray of int64, shape (n_tasks + 1,)
-        Entries ``indptr[i]:indptr[i+1]`` of the next three are what task i waits for.
+        Entries ``indptr[i]:indptr[i + 1]`` of the next three arrays are the tasks for which task i
+        waits.
     rank, row, flag : ndarray of int64, shape (n_waits,)
-        Whose task, its row in that rank's own program, its number among those awaited.
+        Rank of the awaited task, its row in the program of that rank, and its number among the
+        awaited tasks of that rank.
     awaited : ndarray of int64, shape (n_awaited,)
-        Rows of this rank's own program that others wait for, by number.
+        Rows of this rank's program for which other ranks wait, by number.
     own_flag : ndarray of int64, shape (n_tasks,)
-        A task's number among those awaited; -1 if nobody waits for it.
+        Number of each task among those awaited; -1 if no other rank waits for it.
     is_gated : ndarray of bool, shape (n_tasks,)
-        Whether it must not run before all ranks of the node completed the start before.
+        Whether the task must not run until all ranks of the node have completed the previous start.
     """
 
     indptr: Index
@@ -53,32 +62,32 @@ class Sharing:
 
     @property
     def waits(self) -> npt.NDArray[np.bool_]:
-        """Return which tasks have to look at others' progress before they run."""
+        """Return which tasks must check the progress of other ranks before they run."""
         return self.is_gated | (np.diff(self.indptr) > 0)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Program:
-    """Tasks of one rank; entry i is the i-th task by (priority, row).
+    """Tasks of one rank, sorted by priority, then by row.
 
     Parameters
     ----------
     row : ndarray of int64, shape (n_tasks,)
-        The task's row in the plan, for messages.
+        Row of each task in the plan, for error messages.
     op, peer, tag, stage, duration_ns : ndarray, shape (n_tasks,)
-        As in the plan.
+        Columns of the plan.
     reads, writes : Extents
-        The tasks' extents.
+        Extents that each task reads and writes.
     patterns : ndarray of int64, shape (n_patterns, 4)
-        The plan's, to which the `pattern` of extents refers.
+        Patterns of the plan, to which the `pattern` of an extent refers.
     itemsize : int
         Bytes per element.
     n_before : ndarray of int64, shape (n_tasks,)
-        How many releases by tasks of this rank a task waits for.
+        Number of dependencies of each task on tasks of this rank.
     on_start, on_completion : Successors
-        Which tasks a task releases when it starts, and when it completes.
+        Tasks that wait for the start, and for the completion, of each task.
     sharing : Sharing
-        What other ranks of the node have to do with it.
+        Waits between this program and those of other ranks of the node.
     """
 
     row: Index
@@ -103,32 +112,43 @@ class Program:
 
     @property
     def is_requested(self) -> Mask:
-        """Return which tasks are requests to MPI: messages and calls."""
+        """Return which tasks have requests of MPI: messages and calls of collectives."""
         return np.asarray((self.op <= Op.RECV) | (self.op == Op.CALL))
 
 
 def shares_memory(plan: Plan) -> bool:
-    """Return whether ranks of a node share memory, as far as a plan or a program shows it."""
+    """Return whether ranks of a node share memory.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan of all ranks. For the program of one rank, the result is whether this rank shares
+        memory, or the plan has shared buffers.
+    """
     touches = any((part.buffer == Buffer.SHARED).any() for part in (plan.reads, plan.writes))
     waits = len(plan.foreign) + len(plan.foreign.awaited) > 0
     return bool(touches or waits or plan.shared_sizes.any())
 
 
 def rank_program(plan: Plan, rank: int) -> Program:
-    """Take one rank's own program out of a plan.
+    """Return the program of one rank of a plan.
 
     Parameters
     ----------
     plan : Plan
-        A plan of all ranks, or of this rank only, whose format was checked: engines hand
-        addresses to MPI, and follow operands as far as results reach.
+        The plan of all ranks, or the program of this rank. Its format must have been checked,
+        because engines pass addresses from it to MPI, and read as many bytes of operands as the
+        result has.
     rank : int
-        Whose program.
+
+    Returns
+    -------
+    Program
 
     Raises
     ------
     UnsupportedPlanError
-        If it waits for another rank's task though ranks share no memory.
+        If a task waits for a task of another rank, but ranks share no memory.
     """
     own = np.flatnonzero(plan.rank == rank)
     row = own[np.argsort(plan.priority[own], kind="stable")]
@@ -155,7 +175,26 @@ def rank_program(plan: Plan, rank: int) -> Program:
 
 
 def _own_dependencies(plan: Plan, row: Index) -> tuple[Index, Index, Ints]:
-    """Return (after, before, kind) of every dependency, in the program's numbering."""
+    """Return the dependencies between tasks of a program.
+
+    Parameters
+    ----------
+    plan : Plan
+    row : ndarray of int64, shape (n_tasks,)
+        Row of each task of the program in `plan`.
+
+    Returns
+    -------
+    after, before : ndarray of int64, shape (n_dependencies,)
+        Task of the program, and the task for which it waits.
+    kind : ndarray of int
+        Kinds of the dependencies, as in the plan.
+
+    Raises
+    ------
+    UnsupportedPlanError
+        If a task waits for a task that is not in `row`.
+    """
     indptr, entries = csr.take_rows(plan.deps.indptr, row)
     after = csr.row_numbers(indptr)
     rows_before = plan.deps.task[entries].astype(np.int64)
@@ -173,9 +212,19 @@ def _own_dependencies(plan: Plan, row: Index) -> tuple[Index, Index, Ints]:
 
 
 def _sharing(alone: Plan, row: Index, writes: Extents) -> Sharing:
-    """Return a program's waits, in its own numbering; `row` are rows of `alone`."""
+    """Return the waits of a program.
+
+    Parameters
+    ----------
+    alone : Plan
+        The plan, restricted to one rank if ranks share memory.
+    row : ndarray of int64, shape (n_tasks,)
+        Row of each task of the program in `alone`.
+    writes : Extents
+        Extents that the tasks of the program write.
+    """
     foreign, n = alone.foreign, len(row)
-    # Most plans share nothing, and may have many tasks of other ranks.
+    # Most plans share no memory. They may have many tasks of other ranks, so skip the search.
     indptr, entries = np.zeros(n + 1, dtype=np.int64), np.zeros(0, dtype=np.int64)
     if len(foreign):
         indptr, entries = csr.take_rows(foreign.indptr, row)
@@ -198,9 +247,9 @@ def _successors(before: Index, after: Index, n_tasks: int) -> Successors:
 
 
 def own_computations(plan: Plan, program: Program, rank: int) -> Mask:
-    """Return which tasks compute in the background on the rank's own core.
+    """Return which tasks compute in the background on the rank's own core, shape (n_tasks,).
 
-    They stand for what the application does there between its start and its wait.
+    They represent the computation of the application between start and wait.
     """
     in_background = program.stage == Stage.BACKGROUND
     on_own_core = plan.core[program.row] == plan.rank_core[rank]
@@ -209,9 +258,21 @@ def own_computations(plan: Plan, program: Program, rank: int) -> Mask:
 
 
 def why_not_apart(program: Program, computes: Mask) -> str | None:
-    """Return why a rank's own computations cannot run beside a thread, if they cannot.
+    """Return why the caller cannot run its own computations while a thread runs the background.
 
-    While a thread has the background, its caller cannot know what has ended there.
+    The caller cannot know which background tasks have ended, so its computations may only wait for
+    tasks of the START stage, and only tasks of the WAIT stage may wait for them.
+
+    Parameters
+    ----------
+    program : Program
+    computes : ndarray of bool, shape (n_tasks,)
+        Computations of the caller, see `own_computations`.
+
+    Returns
+    -------
+    str or None
+        The reason; None if the caller can run them.
     """
     is_after_start = (program.stage == Stage.START) | computes
     is_before_wait = (program.stage == Stage.WAIT) | computes
@@ -231,17 +292,24 @@ def why_not_apart(program: Program, computes: Mask) -> str | None:
 
 
 def left_to_caller(program: Program, is_threads: Mask) -> tuple[Program, int]:
-    """Return a program without its caller's computations, and how long those take in ns.
+    """Separate the background computations of the caller from a program.
 
     Parameters
     ----------
     program : Program
-        What a rank runs.
+        Program of a rank with a progress thread.
     is_threads : ndarray of bool, shape (n_tasks,)
-        Which tasks its thread runs.
+        Whether the thread runs each task.
+
+    Returns
+    -------
+    program : Program
+        The program, in which these computations take no time and belong to the WAIT stage.
+    total_ns : int
+        Sum of their durations in ns.
     """
     computes = (program.op == Op.COMPUTE) & (program.stage == Stage.BACKGROUND) & ~is_threads
-    # They end when the caller has the start again, and takes no more time for them.
+    # They end without further delay when the thread has returned the start to the caller.
     stage = np.where(computes, np.int8(Stage.WAIT), program.stage)
     duration_ns = np.where(computes, 0, program.duration_ns)
     total_ns = int(program.duration_ns[computes].sum())

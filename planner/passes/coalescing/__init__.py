@@ -1,1 +1,1 @@
-"""Passes that join messages and reuse the blocks that receive them."""
+"""Passes that join messages and that reuse the memory into which messages are received."""

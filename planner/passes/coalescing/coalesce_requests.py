@@ -1,4 +1,4 @@
-"""Make one message of several that travel together."""
+"""Coalescing of several messages between the same two ranks into one message."""
 
 from __future__ import annotations
 
@@ -24,14 +24,27 @@ from collplan.planner.plan.plan import COLUMNS, NONE, Buffer, Op, Plan
 from collplan.planner.plan.remap_buffers import Relocation
 
 Staging = Literal["remap", "pack", "layout"]
-"""Ways to treat blocks that lie apart."""
+"""Ways to send blocks that are not contiguous in memory."""
 STAGINGS: Final[tuple[str, ...]] = get_args(Staging)
 
 
 def _coalesce_exchange(
     blueprint: Blueprint, staging: str = "remap", when: str = "round"
 ) -> Blueprint | None:
-    """Return the blueprint of an exchange with the messages that the pass would make."""
+    """Return the blueprint of an exchange with coalesced messages.
+
+    Parameters
+    ----------
+    blueprint : Blueprint
+    staging, when : str
+        Options of `coalesce_requests`.
+
+    Returns
+    -------
+    Blueprint or None
+        None if the pass must run on the plan instead: the blueprint is not that of an exchange,
+        or these options have no early form.
+    """
     if blueprint.exchange is None or staging not in ("remap", "layout") or when != "round":
         return None
     return replace(blueprint, exchange=blueprint.exchange.coalesced(staging))
@@ -51,43 +64,45 @@ def coalesce_requests(
     staging: Annotated[Staging, "{} is none; use remap, pack, layout"] = "remap",
     when: Annotated[Literal["round", "ready"], "{} is neither; use round or ready"] = "round",
 ) -> Plan:
-    """Make one message of those with one source and destination that travel together.
+    """Join messages that one rank sends to another at the same time into one message.
 
     Parameters
     ----------
     plan : Plan
-        A plan of all ranks, or of those of some nodes.
-    staging : str
-        What becomes of blocks that lie apart. ``layout``: the message has
-        several extents, under MPI a derived datatype. ``pack``: a copy puts
-        them together in scratch before the send, another takes them apart
-        after the receive. ``remap``: where they lie in one scratch or shared
-        buffer, and in no other message, the buffer is permuted so that each
-        message is one interval, and the copies there are do the rearranging;
-        elsewhere as ``layout``. Within a message blocks keep their order, so
-        copies move runs as long as the blocks were.
-    when : str
-        Which messages of a pair of ranks travel together: those of one phase and
-        ``round``, or all that are ``ready`` together, that is after as many
-        messages, one after the other, from the start. The latter needs a plan of
-        all ranks; rows are put in the order in which they become ready.
+        A plan of all ranks, or of all ranks of some nodes.
+    staging : {"remap", "pack", "layout"}
+        How to send blocks that are not contiguous in memory:
+
+        - ``layout``: the message has several extents, for which MPI uses a derived datatype.
+        - ``pack``: a copy gathers the blocks in scratch before the send, and another copy
+          distributes them after the receive.
+        - ``remap``: if the blocks are in one scratch or shared buffer and in no other message,
+          the elements of the buffer are permuted, so that each message is one interval. The
+          copies that the plan already has then access the new places. Other messages are
+          treated as with ``layout``. The blocks of a message keep their order, so copies still
+          move whole blocks.
+    when : {"round", "ready"}
+        Which messages of a pair of ranks are joined: those of the same phase and ``round``, or
+        those that are ``ready`` together, which means that the longest chains of messages that
+        they wait for have the same length. ``ready`` requires a plan of all ranks, and sorts the
+        rows by this length.
 
     Returns
     -------
     Plan
-        A new plan, or `plan` itself where every message travels alone.
+        A new plan, or `plan` itself if there is nothing to join.
 
     Raises
     ------
     AlgorithmError
-        If `staging` or `when` is unknown; if the plan is a program that waits
-        for others, or with ``ready`` any rank's alone; or if something between
-        two such messages waits for the first, as where landing slots are used
-        again within a round.
+        If `staging` or `when` is unknown; if the plan is a program that shares memory with programs
+        of other ranks; if `when` is ``ready`` and the plan does not hold all ranks; or if a task
+        waits for one message of a group and another message of the group waits for this task, as
+        when receives of one round reuse a buffer.
 
     References
     ----------
-    Tran et al., "OHIO", 2024: request coalescing, and its figure 5 for ``remap``.
+    Tran et al., "OHIO", 2024: request coalescing, and figure 5 for ``remap``.
     """
     require_whole_nodes(plan, "coalesce_requests")
     if when == "ready":
@@ -104,9 +119,17 @@ def coalesce_requests(
 
 
 def coalesce_table(messages: MessageTable) -> MessageTable:
-    """Return messages of one source, destination, phase and round as one, as the pass does.
+    """Join the messages with equal source, destination, phase and round.
 
-    What they read and write is neither packed nor put in order.
+    Parameters
+    ----------
+    messages : MessageTable
+
+    Returns
+    -------
+    MessageTable
+        One row per joined message, sorted by round. The extents of the messages are concatenated;
+        they are neither packed nor sorted.
     """
     keys = (messages.source, messages.dest, messages.phase, messages.round)
     order = np.lexsort(keys)
@@ -118,7 +141,19 @@ def coalesce_table(messages: MessageTable) -> MessageTable:
 
 
 def require_whole_nodes(plan: Plan, name: str) -> None:
-    """Raise `AlgorithmError` where pass `name` is given a program that waits for others."""
+    """Check that a plan does not wait for tasks that it does not contain.
+
+    Parameters
+    ----------
+    plan : Plan
+    name : str
+        Name of the pass, for the message.
+
+    Raises
+    ------
+    AlgorithmError
+        If the plan is a program that waits for other ranks of its node, or they wait for it.
+    """
     if len(plan.foreign) or len(plan.foreign.awaited):
         raise AlgorithmError(
             f"passes.{name}: rank {plan.only_rank}'s program shares memory with others of its "
@@ -127,10 +162,17 @@ def require_whole_nodes(plan: Plan, name: str) -> None:
 
 
 def _groups(plan: Plan) -> tuple[Ints, Ints]:
-    """Return rows in an order that keeps messages that become one together, and the groups' bounds.
+    """Group the messages of each pair of ranks by phase, round and stage.
 
-    Within a group tags ascend, as they do at both ends; groups are in the
-    order of their last rows.
+    Tags ascend within a group, so that both ends of a message have the same order. Groups are
+    sorted by their last rows.
+
+    Returns
+    -------
+    order : ndarray of int64, shape (n_tasks,)
+        Rows of the plan, one group after another.
+    bounds : ndarray of int64, shape (n_groups + 1,)
+        Group i is ``order[bounds[i]:bounds[i + 1]]``. A task that is not a message is a group.
     """
     n_rounds, n_stages = int(plan.round.max(initial=0)) + 1, int(plan.stage.max(initial=0)) + 1
     when = csr.joint_key(csr.joint_key(plan.phase, plan.round, n_rounds), plan.stage, n_stages)
@@ -138,10 +180,16 @@ def _groups(plan: Plan) -> tuple[Ints, Ints]:
 
 
 def _ready_groups(plan: Plan) -> tuple[Ints, Ints]:
-    """Return the same for messages that are ready together; rows by when they are ready.
+    """Group the messages of each pair of ranks that become ready together.
 
-    No message leads to another of the same level, so none waits for itself
-    as part of a greater one.
+    The level of a message is the length of the longest chain of messages that it waits for. No
+    message depends on another one of the same level, so a joined message never waits for itself.
+    Groups are sorted by level.
+
+    Returns
+    -------
+    order, bounds : ndarray of int64
+        See `_groups`.
     """
     graph = MessageGraph.of(plan)
     is_message = (plan.op <= Op.RECV).astype(np.int64)
@@ -151,16 +199,28 @@ def _ready_groups(plan: Plan) -> tuple[Ints, Ints]:
 
 
 def _stand_in(plan: Plan, *keys: Ints, which: int) -> Ints:
-    """Return a row for each group of messages that have one pair of ranks and equal keys.
+    """Return the row that represents the group of each task.
 
-    It is the first of them (`which` 0) or the last (-1); other tasks stand for themselves.
+    Messages are in one group if they have the same pair of ranks and equal keys. Every other task
+    is a group of its own.
+
+    Parameters
+    ----------
+    plan : Plan
+    *keys : ndarray of int64, shape (n_tasks,)
+    which : {0, -1}
+        0 for the first row of the group, -1 for the last one.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_tasks,)
     """
     rows = np.flatnonzero(plan.op <= Op.RECV)
     pair = csr.joint_key(plan.rank, plan.peer, plan.n_ranks)
     alike = [key[rows] for key in (*keys, pair, plan.op)]
     order = np.lexsort((rows, *alike))
     starts = csr.run_starts(*(key[order] for key in alike))
-    # Rows ascend within a group.
+    # Within a group, rows are in ascending order.
     ends = np.flatnonzero(starts if which == 0 else np.roll(starts, -1))
     chosen = np.arange(plan.n_tasks)
     chosen[rows[order]] = rows[order[ends]][np.cumsum(starts) - 1]
@@ -168,20 +228,25 @@ def _stand_in(plan: Plan, *keys: Ints, which: int) -> Ints:
 
 
 def _grouped(plan: Plan, group: Ints, *keys: Ints) -> tuple[Ints, Ints]:
-    """Return rows by keys, group and tag, and the bounds of groups."""
+    """Return the rows sorted by `keys` (last one first), group and tag, and the group bounds."""
     order = np.lexsort((np.arange(plan.n_tasks), plan.tag, group, *keys))
     return order, csr.run_bounds(group[order])
 
 
 def remap_messages(plan: Plan, rows: Ints) -> Plan:
-    """Permute scratch and shared buffers so that messages lie in one interval each.
+    """Permute scratch and shared buffers so that each message is one interval.
 
     Parameters
     ----------
     plan : Plan
-    rows : ndarray of int64
-        The messages. Those in a caller's buffer, in several buffers, or that
-        have elements in common stay as they are.
+    rows : ndarray of int64, shape (n_messages,)
+        Rows of the messages. A message is not changed if it is in a buffer of the caller or in
+        several buffers, or if it shares elements with another message.
+
+    Returns
+    -------
+    Plan
+        A new plan, or `plan` itself if no message can be moved.
     """
     space = AddressSpace.of_plan(plan)
     reads, writes = pieces.pieces_of(plan)
@@ -194,7 +259,7 @@ def remap_messages(plan: Plan, rows: Ints) -> Plan:
 
 
 def _message_pieces(plan: Plan, reads: Pieces, writes: Pieces, rows: Ints) -> Pieces:
-    """Return what messages read where they are sent, and write where they are received."""
+    """Return the pieces that sends read and that receives write."""
     return _choose(plan.op[rows] == Op.SEND, reads.take(rows), writes.take(rows))
 
 
@@ -205,10 +270,23 @@ def _is_scattered(pieces: Pieces) -> Bools:
 
 
 def _packed(space: AddressSpace, pieces: Pieces, rank: Ints) -> Relocation | None:
-    """Return the move that makes every row one interval; None where there is none to make.
+    """Return a relocation that makes every row one interval.
 
-    Rows are laid down in the order in which they began, so that what staged
-    them finds them at even distances; what lies between them comes behind.
+    Within a buffer, rows keep the order of their first elements, so that the copies that fill
+    them still have constant strides. Elements between the rows move behind them.
+
+    Parameters
+    ----------
+    space : AddressSpace
+    pieces : Pieces
+        Pieces of the messages, one row per message.
+    rank : ndarray, shape (n_messages,)
+        Rank that owns the buffers of each row.
+
+    Returns
+    -------
+    Relocation or None
+        None if no row can be moved.
     """
     scattered = np.flatnonzero(_is_scattered(pieces))
     row, buffer, low, high = pieces.take(scattered).blocks()
@@ -238,7 +316,14 @@ def _packed(space: AddressSpace, pieces: Pieces, rank: Ints) -> Relocation | Non
 
 
 def _gaps(home: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return what lies between ascending intervals of a home, and where it goes: behind them."""
+    """Return the gaps between the ascending intervals of each buffer, and their new places.
+
+    Returns
+    -------
+    low, high, new : ndarray of int64, shape (n_gaps,)
+        First address of a gap, the address behind it, and its new first address. Gaps follow the
+        intervals of their buffer, in order.
+    """
     is_gap = (home[1:] == home[:-1]) & (low[1:] > high[:-1])
     begin, end, where = high[:-1][is_gap], low[1:][is_gap], home[:-1][is_gap]
     first = np.searchsorted(home, where)
@@ -249,7 +334,7 @@ def _gaps(home: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _is_moved(plan: Plan, moves: Relocation) -> Bools:
-    """Mark mirrors of which something has moved."""
+    """Return which mirrors contain elements that are moved, shape (n_ranks, 2)."""
     start = moves.space.base[:, [Buffer.SHARED]] + plan.mirrors
     end = start + plan.buffer_sizes[:, [Buffer.SEND, Buffer.RECV]]
     n_before = np.searchsorted(moves.high, start.ravel(), side="right")
@@ -258,13 +343,18 @@ def _is_moved(plan: Plan, moves: Relocation) -> Bools:
 
 
 def pack_messages(plan: Plan, rows: Ints) -> Plan:
-    """Copy what messages carry together in scratch before they are sent, and apart afterwards.
+    """Pack messages in scratch before they are sent, and unpack them after they are received.
 
     Parameters
     ----------
     plan : Plan
     rows : ndarray of int64
-        The messages; ends that are one interval stay as they are.
+        Rows of the sends and receives. Those that access one interval are not changed.
+
+    Returns
+    -------
+    Plan
+        A new plan with additional copies and scratch, or `plan` itself if there is nothing to pack.
     """
     reads, writes = pieces.pieces_of(plan)
     carried = _message_pieces(plan, reads, writes, rows)
@@ -277,7 +367,7 @@ def pack_messages(plan: Plan, rows: Ints) -> Plan:
     offset = plan.buffer_sizes[rank, Buffer.SCRATCH] + csr.group_offsets(rank, sizes)
     packed = pieces.one_each(Buffer.SCRATCH, offset, sizes)
     is_send = plan.op[rows] == Op.SEND
-    # Rows n and above are copies: before their send, or behind their receive.
+    # Rows n and above are copies. A copy precedes its send and follows its receive.
     order = np.argsort(np.concatenate((2 * np.arange(n), 2 * rows + np.where(is_send, -1, 1))))
     source = np.concatenate((np.arange(n), rows))[order]
     columns = {name: getattr(plan, name)[source] for name in COLUMNS}
@@ -307,6 +397,6 @@ def pack_messages(plan: Plan, rows: Ints) -> Plan:
 
 
 def _choose(mask: Bools, one: Pieces, other: Pieces) -> Pieces:
-    """Return rows of `one` where `mask` says so, of `other` elsewhere."""
+    """Return the rows of `one` where `mask` is True, and those of `other` elsewhere."""
     index = np.arange(len(mask))
     return pieces.stack((one, other)).take(np.where(mask, index, len(mask) + index))

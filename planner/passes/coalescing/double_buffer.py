@@ -1,4 +1,4 @@
-"""Receive into a few blocks in turn, instead of one for every round."""
+"""Reuse of a few receive buffers in turn, instead of one buffer per round."""
 
 from __future__ import annotations
 
@@ -38,39 +38,39 @@ Slots = Annotated[
     "as in an alltoall with decomposition: hierarchical and transport: shared",
 )
 def double_buffer(plan: Plan, slots: Slots = 2) -> Plan:
-    """Let what a rank receives round by round share `slots` blocks of memory.
+    """Let the blocks that a rank receives in successive rounds share a few slots of memory.
 
-    A *block* is what one rank receives in one phase and round into one
-    scratch or shared buffer, if nothing else is ever written there. Its
-    first round's block is the first slot's, and so on in turn; a receive
-    into a slot waits, by edges of the plan, for all who read there. Blocks
-    that are still read when the block `slots` later comes are left alone,
-    as are all of that receiver's then. A send reads until its receive completes:
-    where ranks send what they received while they receive from each other, as in
-    recursive doubling, each would wait for the other.
+    A *block* is the set of elements that one rank receives in one phase and round into one scratch
+    or shared buffer, if no other task writes them. The blocks of a rank and a buffer use the slots
+    in turn, in the order of their rounds. Edges of the plan let a receive into a slot wait for all
+    tasks that read the previous block there.
+
+    If a block is still read when the block `slots` places later is received, all blocks of this
+    rank and buffer keep memory of their own. A send reads its block until the receive of the
+    message completes. So where two ranks forward received blocks while they receive from each
+    other, as in recursive doubling, shared slots would let each wait for the other.
 
     Parameters
     ----------
     plan : Plan
-        A plan of all ranks, or of those of some nodes.
-    slots : int
-        Blocks per receiver, at least 2: while one is received the other is read.
+        A plan of all ranks, or of all ranks of some nodes.
+    slots : int, default 2
+        Number of slots per rank and buffer, at least 2: one is read while the next is received.
 
     Returns
     -------
     Plan
-        A new plan, its buffers smaller, or `plan` itself where no receiver
-        has more blocks than that.
+        A new plan with smaller buffers, or `plan` itself if no blocks can share slots.
 
     Raises
     ------
     AlgorithmError
-        If `slots` is not a number of at least 2, or the plan is a program that
-        waits for others.
+        If `slots` is less than 2 or no integer, or if the plan is a program that shares memory with
+        programs of other ranks.
 
     References
     ----------
-    Tran et al., "OHIO", 2024: figure 6, two blocks.
+    Tran et al., "OHIO", 2024: figure 6, with two slots.
     """
     require_whole_nodes(plan, "double_buffer")
     space = AddressSpace.of_plan(plan)
@@ -95,11 +95,11 @@ def double_buffer(plan: Plan, slots: Slots = 2) -> Plan:
 
 
 def _take_turns(blocks: Blocks, slots: int) -> Ints:
-    """Return every block's slot, or -1."""
+    """Return the slot of every block, -1 for blocks that keep memory of their own."""
     good = np.flatnonzero(blocks.is_reusable)
     number = csr.occurrence(blocks.chain[good])
     later = number >= slots
-    # Blocks are numbered chain by chain, in order.
+    # Blocks are numbered in order within a chain, one chain after another.
     earlier = np.full(len(good), NONE)
     earlier[later] = np.flatnonzero(later) - slots
     too_late = later.copy()
@@ -115,15 +115,29 @@ def _take_turns(blocks: Blocks, slots: int) -> Ints:
 
 
 def _fold(space: AddressSpace, blocks: Blocks, turn: Ints) -> tuple[Relocation, Ints]:
-    """Return where everything goes, and the new sizes of all buffers.
+    """Return the relocation of all elements, and the new sizes of all buffers.
 
-    What is no block moves together, in order; slots come behind it.
+    Elements outside of blocks that share slots keep their order and close the gaps. The slots of a
+    buffer follow them.
+
+    Parameters
+    ----------
+    space : AddressSpace
+    blocks : Blocks
+    turn : ndarray of int64, shape (n_blocks,)
+        Slot of every block, or -1.
+
+    Returns
+    -------
+    moves : Relocation
+    sizes : ndarray of int64, shape (n_buffers,)
+        Elements of every buffer of the address space.
     """
     folded = turn[blocks.block] != NONE
     low, high, block = blocks.low[folded], blocks.high[folded], blocks.block[folded]
     home, size = space.number_at(low), high - low
     n_homes = len(space.start) - 1
-    # Within a block, intervals keep their order.
+    # The intervals of a block keep their order.
     inside = csr.group_offsets(block, size)
     total = np.bincount(block, size, len(turn)).astype(np.int64)
     there = np.flatnonzero(turn != NONE)
@@ -138,7 +152,7 @@ def _fold(space: AddressSpace, blocks: Blocks, turn: Ints) -> tuple[Relocation, 
     slot_base = space.start[slot_home] + sizes[slot_home] + csr.group_offsets(slot_home, room)
     base = np.zeros(len(turn), dtype=np.int64)
     base[there] = slot_base[number]
-    # Between blocks, and behind the last of a buffer.
+    # Ends of the elements between blocks, and of those after the last block of a buffer.
     end = np.append(low[1:], 0)
     is_last = np.roll(csr.run_starts(home), -1)
     end[is_last] = space.start[home[is_last] + 1]
@@ -155,22 +169,23 @@ def _fold(space: AddressSpace, blocks: Blocks, turn: Ints) -> tuple[Relocation, 
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Blocks: what one rank receives in one phase and round into one scratch or shared buffer.
+    """Sets of elements that one rank receives in one phase and round into one buffer.
 
-    Blocks of one rank and buffer form a chain and are numbered one after
-    another, in program order.
+    The blocks of one rank and one scratch or shared buffer form a chain. They have consecutive
+    numbers, in the order of phases and rounds.
 
     Parameters
     ----------
     low, high, block : ndarray of int64, shape (n_intervals,)
-        The intervals they are made of, ascending on the line of addresses, an
-        interval a piece of a receive.
+        Address range and block of each interval, in ascending order of addresses. Each interval is
+        a contiguous part of a receive.
     home, chain : ndarray of int64, shape (n_blocks,)
+        Number of the buffer in the address space, and number of the chain.
     is_reusable : ndarray of bool, shape (n_blocks,)
-        Whether nothing else is ever written there, nor read before.
+        Whether no other task writes the block, and no task reads it before it is received.
     first_receive, last_access : ndarray of int64, shape (n_blocks, n_orders)
-        When the first receive starts, and when the last access completes, in several
-        orders in which all ranks' tasks can run.
+        Times at which the first receive starts and the last access completes, for each of the
+        possible orders of all tasks that `_orders` returns.
     """
 
     low: Ints
@@ -184,7 +199,16 @@ class Blocks:
 
 
 def find_blocks(plan: Plan, space: AddressSpace, reads: Pieces, writes: Pieces) -> Blocks:
-    """Return the blocks of a plan."""
+    """Return the blocks of a plan.
+
+    Parameters
+    ----------
+    plan : Plan
+    space : AddressSpace
+        Address space of the plan's buffers.
+    reads, writes : Pieces
+        Pieces that the tasks read and write, one row per task.
+    """
     recvs = np.flatnonzero(plan.op == Op.RECV)
     owner, buffer, low, high = writes.take(recvs).blocks()
     kept = np.flatnonzero((buffer >= Buffer.SCRATCH) & (high > low))
@@ -218,12 +242,16 @@ def find_blocks(plan: Plan, space: AddressSpace, reads: Pieces, writes: Pieces) 
 
 
 def _orders(plan: Plan) -> tuple[Ints, Ints]:
-    """Return when tasks start and complete in orders in which they can run, a column each.
+    """Return the times at which tasks start and complete, in orders in which they can run.
 
-    A send completes when its receive does, on another rank. The first column is the
-    order of rows, in which this is at the end of the round: the same for the programs of
-    one node as for the whole plan. Where there are all ranks, the second is an order in
-    which everything does run, whatever passes have made of the rows.
+    A send completes when its receive completes on another rank. In the first order, tasks run in
+    the order of their rows, and a send completes at the end of its round. This order is the same
+    for the programs of one node and for the whole plan. If the plan has all ranks, there is a
+    second order, in which all tasks can run even if earlier passes have changed the order of rows.
+
+    Returns
+    -------
+    start, completion : ndarray of int64, shape (n_tasks, n_orders)
     """
     rows = np.arange(plan.n_tasks, dtype=np.int64)
     when = csr.joint_key(plan.phase, plan.round, int(plan.round.max(initial=0)) + 1)
@@ -234,7 +262,7 @@ def _orders(plan: Plan) -> tuple[Ints, Ints]:
     try:
         ends = match_messages(plan)
     except (UnmatchedSendError, UnmatchedRecvError):
-        pass  # of some nodes only
+        pass  # a plan of some nodes lacks the other ends of messages
     else:
         in_turn = completion_order(plan, *ends)
         start.append(in_turn[0])
@@ -244,7 +272,14 @@ def _orders(plan: Plan) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True, eq=False)
 class _Found:
-    """Intervals on a line, ascending, each of a block; who touches them?"""
+    """Index of the intervals of blocks, to find the tasks that access each block.
+
+    Parameters
+    ----------
+    space : AddressSpace
+    low, high, block : ndarray of int64, shape (n_intervals,)
+        Address range and block of each interval, in ascending order of addresses.
+    """
 
     space: AddressSpace
     low: Ints
@@ -252,10 +287,22 @@ class _Found:
     block: Ints
 
     def touched(self, pieces: Pieces, rank: Ints) -> tuple[Ints, Ints]:
-        """Return who touches which block, pairs of row and block.
+        """Return pairs of a row and a block that the row accesses.
 
-        A strided access is looked at as a whole where it lies within one block,
-        and block by block elsewhere.
+        A strided access within one block is one range. Otherwise, each contiguous part of it is
+        compared with the blocks.
+
+        Parameters
+        ----------
+        pieces : Pieces
+            Accesses, one row per task.
+        rank : ndarray, shape (n_tasks,)
+            Rank of each task.
+
+        Returns
+        -------
+        row, block : ndarray of int64, shape (n_pairs,)
+            A pair may occur more than once.
         """
         low, high = self.space.hulls(pieces, rank)
         first = np.searchsorted(self.high, low, side="right")
@@ -273,7 +320,7 @@ class _Found:
         return np.concatenate(rows), np.concatenate(blocks)
 
     def _apart(self, pieces: Pieces, rank: Ints, rows: Ints) -> tuple[Ints, Ints]:
-        """Return the same of rows whose accesses are looked at one contiguous piece at a time."""
+        """Return the same pairs for `rows`, by the contiguous parts of their accesses."""
         row, low, high = self.space.blocks(pieces.take(rows), rank[rows])
         first = np.searchsorted(self.high, low, side="right")
         n = np.maximum(np.searchsorted(self.low, high) - first, 0)

@@ -1,1 +1,1 @@
-"""Mapping: which rank plays which part of an algorithm, so that few bytes go far."""
+"""Mapping of ranks to the positions of an algorithm, to keep traffic local."""

@@ -1,4 +1,4 @@
-"""Map ranks to an algorithm's positions, so that few bytes cross the network's coarse levels."""
+"""Mapping of ranks to positions of an algorithm, so that few bytes cross coarse network levels."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from collplan.planner.topology.link_loads import LinkLoads
 from collplan.specs import PlanSpec
 
 MOST_MESSAGES: Final = 4_000_000
-"""Messages of a group up to which its ranks are mapped: each of them is looked at."""
+"""Maximum number of messages of a group whose ranks are mapped, since each message is examined."""
 _AS_LONG: Final = 1 + 1e-9
-"""Ratio up to which two times count as equal, as rounding makes them differ."""
+"""Ratio up to which two times count as equal, because of rounding."""
 
 
 @register_pass(
@@ -39,18 +39,27 @@ _AS_LONG: Final = 1 + 1e-9
 def map_ranks(blueprint: Blueprint) -> Blueprint:
     """Reorder the ranks within each algorithm, so that few bytes cross the network's global links.
 
-    An algorithm sends between positions, of which ranks take one each, in rank order by default.
-    Positions that exchange many bytes go to ranks of one group of the topology, within it to ranks
-    of one switch, and of one node: by recursive bisection with swaps, and in small cases by trying
-    all ways. An order is taken if fewer bytes cross, if the busiest link is no busier, and if the
-    rounds, each as long as its links take for its bytes, end no later; else an order by fewer
-    levels is tried. Every rank contributes and receives what it did before. Where operands are
-    combined in rank order, as in scans, ranks keep their positions; a root stays the root.
+    An algorithm sends messages between positions. Each rank has one position, by default in rank
+    order. This pass assigns positions that exchange many bytes to ranks of the same group of the
+    topology, within a group to ranks of the same switch, and within a switch to ranks of the same
+    node. It uses recursive bisection with swaps, or tries all partitions if these are few.
+
+    An order is accepted if fewer bytes cross the levels, counted from the coarsest; if the busiest
+    link is no busier; and if the rounds, each of which lasts as long as its links need for its
+    bytes, do not take longer in total. Otherwise, an order by fewer levels is tried.
+
+    Every rank contributes and receives the same data as before, and a root remains the root. If
+    operands must be combined in rank order, as in scans, ranks keep their positions.
 
     Parameters
     ----------
     blueprint : Blueprint
-        On a machine whose network has a topology.
+        Blueprint for a machine whose network has a topology.
+
+    Returns
+    -------
+    Blueprint
+        A new blueprint, or `blueprint` itself if no order changes.
 
     Raises
     ------
@@ -76,7 +85,16 @@ def map_ranks(blueprint: Blueprint) -> Blueprint:
 def _with_same_algorithms(
     blueprint: Blueprint, stated: Sequence[Stated], components: Sequence[Component]
 ) -> Blueprint:
-    """Return a blueprint of changed components, but those for which auto chooses otherwise then."""
+    """Return a blueprint with those changed components for which `auto` chooses the same.
+
+    Parameters
+    ----------
+    blueprint : Blueprint
+    stated : sequence of Stated
+        Unchanged components with their algorithms and options.
+    components : sequence of Component
+        Changed components, in the same order.
+    """
     changed = replace(blueprint, components=tuple(components))
     kept = [
         new.component
@@ -89,13 +107,13 @@ def _with_same_algorithms(
 
 @dataclass(eq=False)
 class _Mapping:
-    """Ranks mapped group by group; groups that are alike are looked at once.
+    """Mapping of the ranks of each group. Equal groups of a component are mapped once.
 
     Parameters
     ----------
     blueprint : Blueprint
     levels : ndarray of int64, shape (n_levels, n_ranks)
-        The place of every rank, on each level of the network, the coarsest first.
+        Number of the place of every rank on each level of the network, the coarsest level first.
     """
 
     blueprint: Blueprint
@@ -104,11 +122,11 @@ class _Mapping:
 
     @property
     def spec(self) -> PlanSpec:
-        """Return the spec."""
+        """Return the spec of the blueprint."""
         return self.blueprint.spec
 
     def mapped(self, part: Stated) -> Component:
-        """Return a component with its ranks in another order; the component itself if in none."""
+        """Return a component with reordered ranks, or the component itself if no order changes."""
         component = part.component
         if component.is_local or part.algorithm.is_native or self._keeps_order(component):
             return component
@@ -126,7 +144,20 @@ class _Mapping:
         return traits.is_prefix or (traits.has_op and not self.spec.collective.is_commutative)
 
     def _order(self, part: Stated, number: int, rows: Ints) -> Ints:
-        """Return which member of a group takes each position."""
+        """Return the member of a group that takes each position.
+
+        Parameters
+        ----------
+        part : Stated
+        number : int
+            Number of the group.
+        rows : ndarray of int64
+            Rows of the component's regions that belong to the group.
+
+        Returns
+        -------
+        ndarray of int64, shape (n_members,)
+        """
         component = part.component
         ranks, root = component.groups[number], int(component.root[number])
         places = self.levels[:, ranks]
@@ -141,7 +172,15 @@ class _Mapping:
         return self._orders[key]
 
     def _best_order(self, part: Stated, number: int, rows: Ints, places: Ints) -> Ints:
-        """Return the order by the most levels that makes no link busier; else the natural one."""
+        """Return the accepted order by the most levels, or the natural order if none is accepted.
+
+        `map_ranks` describes when an order is accepted. Other parameters are those of `_order`.
+
+        Parameters
+        ----------
+        places : ndarray of int64, shape (n_levels, n_members)
+            Place of every member on each level.
+        """
         one = _only(part.component, number, rows)
         natural = np.arange(len(places[0]))
         if part.least_messages > MOST_MESSAGES:
@@ -153,7 +192,7 @@ class _Mapping:
         for n_levels in range(len(places), 0, -1):
             order = arrange(traffic, places[:n_levels], root)
             moved = _reordered(one, [order], csr.running_total(_n_rows(one)))
-            # Where blocks differ in size, so do the bytes that the same position sends.
+            # If blocks differ in size, a position sends other numbers of bytes in another order.
             after = self._messages(replace(part, component=moved))
             bytes_of = Traffic.of(*after.ends(moved.groups.ranks), after.n_bytes, len(natural))
             is_closer = crossing(bytes_of, places[:, order]) < least
@@ -162,7 +201,7 @@ class _Mapping:
         return natural
 
     def _messages(self, part: Stated) -> _Messages:
-        """Return the messages of the one group of a component."""
+        """Return the messages of a component that has one group."""
         messages = lower([part], self.spec, self.blueprint.n_scratch).messages
         n_bytes = messages.read.elements * self.spec.collective.itemsize
         source, dest, turn = (
@@ -171,7 +210,7 @@ class _Mapping:
         return _Messages(source, dest, turn, np.asarray(n_bytes))
 
     def _link_times(self, messages: _Messages) -> Floats:
-        """Return how long the busiest link is busy, and the rounds take one after another."""
+        """Return the time of the busiest link and the sum of the times of all rounds, in ns."""
         machine = self.spec.machine
         fabric = fabric_of(machine)
         assert fabric is not None, "ranks are mapped on a topology only"
@@ -183,7 +222,15 @@ class _Mapping:
 
 
 class _Messages(NamedTuple):
-    """Messages of a group: ranks at both ends, rounds, and bytes."""
+    """Messages of a group.
+
+    Parameters
+    ----------
+    source, dest : ndarray of int64, shape (n_messages,)
+        Ranks at both ends.
+    round : ndarray of int64, shape (n_messages,)
+    n_bytes : ndarray of int64, shape (n_messages,)
+    """
 
     source: Ints
     dest: Ints
@@ -191,14 +238,14 @@ class _Messages(NamedTuple):
     n_bytes: Ints
 
     def ends(self, ranks: Ints) -> tuple[Ints, Ints]:
-        """Return the positions at both ends of every message; rank ``ranks[i]`` has position i."""
+        """Return the positions of source and destination; rank ``ranks[i]`` has position i."""
         position = np.zeros(int(ranks.max()) + 1, dtype=np.int64)
         position[ranks] = np.arange(len(ranks))
         return position[self.source], position[self.dest]
 
 
 def _n_rows(component: Component) -> Ints:
-    """Return how many rows of regions every group has."""
+    """Return the number of rows of regions of every group."""
     sizes = component.groups.sizes.astype(np.int64)
     if not component.traits.has_blocks:
         return np.ones_like(sizes)
@@ -206,7 +253,7 @@ def _n_rows(component: Component) -> Ints:
 
 
 def _only(component: Component, number: int, rows: Ints) -> Component:
-    """Return a component of one of the groups."""
+    """Return a component of one group, whose regions are `rows`."""
     received = component.received
     return replace(
         component,
@@ -218,7 +265,16 @@ def _only(component: Component, number: int, rows: Ints) -> Component:
 
 
 def _reordered(component: Component, orders: Sequence[Ints], ends: Ints) -> Component:
-    """Return a component in which position i of a group is its member ``order[i]``."""
+    """Return a component in which member ``order[i]`` of each group has position i.
+
+    Parameters
+    ----------
+    component : Component
+    orders : sequence of ndarray of int64
+        Order of the members of every group.
+    ends : ndarray of int64, shape (n_groups + 1,)
+        Group i has rows ``ends[i]:ends[i + 1]`` of the regions.
+    """
     groups = component.groups
     ranks, roots, rows = [], [], []
     for number, order in enumerate(orders):
@@ -246,11 +302,16 @@ def arrange(traffic: Traffic, places: Ints, root: int | None) -> Ints:
     Parameters
     ----------
     traffic : Traffic
-        Between positions; member i takes position i by default.
+        Bytes between positions.
     places : ndarray of int64, shape (n_levels, n_members)
-        Of every member, the coarsest level first; a level's places lie within those before it.
+        Place of every member on each level, the coarsest level first. Each place is part of one
+        place of the previous level.
     root : int or None
-        The position that keeps its member.
+        Position that keeps its member, if there is one: member `root` has position `root`.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_positions,)
 
     Examples
     --------
@@ -270,18 +331,26 @@ def arrange(traffic: Traffic, places: Ints, root: int | None) -> Ints:
         _, place = np.unique(places[level, members], return_inverse=True)
         sizes = np.bincount(place)
         bound = np.full(len(positions), FREE)
-        # The root is in its own place on every level, so it is among the members of both.
+        # The root's member stays with the root's position: both are in the same part on each level.
         bound[positions == root] = place[members == root]
         part = partition(traffic.among(positions), sizes.tolist(), bound)
         for number in range(len(sizes)):
             waiting.append((positions[part == number], members[place == number], level + 1))
     if root is not None:
-        # Within its last place, another position may have got its member.
+        # Within the last place, another position may have the root's member.
         other = int(np.flatnonzero(order == root)[0])
         order[[root, other]] = order[[other, root]]
     return order
 
 
 def crossing(traffic: Traffic, places: Ints) -> tuple[int, ...]:
-    """Return the bytes between different places, on every level."""
+    """Return the number of bytes between different places, for each level.
+
+    Parameters
+    ----------
+    traffic : Traffic
+        Bytes between positions.
+    places : ndarray of int64, shape (n_levels, n_positions)
+        Place of every position on each level.
+    """
     return tuple(traffic.cut(place) for place in places)

@@ -3,8 +3,8 @@
 References
 ----------
 Kernighan, Lin, "An efficient heuristic procedure for partitioning graphs", Bell System Technical
-Journal 49, 1970: swaps in passes, of which the best prefix is kept. Fiduccia, Mattheyses, "A
-linear-time heuristic for improving network partitions", DAC 1982: gains that are updated.
+Journal 49, 1970: passes of swaps, of which the best prefix is kept. Fiduccia, Mattheyses, "A
+linear-time heuristic for improving network partitions", DAC 1982: incremental updates of gains.
 """
 
 from __future__ import annotations
@@ -21,23 +21,27 @@ import numpy as np
 from collplan.planner.arrays import Bools, Ints, csr
 
 MOST_PARTITIONS: Final = 20_000
-"""Number of partitions up to which all are tried."""
+"""Maximum number of partitions of which all are tried."""
 MOST_PASSES: Final = 12
-"""Passes of swaps between two parts; each of them ends earlier if it gains nothing."""
+"""Maximum number of passes of swaps between two parts. Passes end earlier if one gains nothing."""
 PATIENCE: Final = 64
-"""Swaps without a better cut after which a pass ends, or a quarter of all if that is more."""
+"""Swaps without a better cut after which a pass ends; a quarter of all swaps if that is more."""
 FREE: Final = -1
-"""Part of a position that is bound to none."""
+"""Value for a position that may be in any part."""
 
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """Bytes between the positions of a group, in either direction, as a symmetric CSR matrix.
+    """Bytes exchanged between the positions of a group, as a symmetric CSR matrix.
 
     Parameters
     ----------
-    indptr, other, n_bytes : ndarray of int64
-        Neighbors of every position, and the bytes exchanged with each.
+    indptr : ndarray of int64, shape (n_positions + 1,)
+        Entries ``indptr[i]:indptr[i + 1]`` of the other arrays belong to position i.
+    other : ndarray of int64, shape (n_entries,)
+        Neighbor with which the position exchanges bytes.
+    n_bytes : ndarray of int64, shape (n_entries,)
+        Bytes in both directions.
     """
 
     indptr: Ints
@@ -46,7 +50,15 @@ class Traffic:
 
     @classmethod
     def of(cls, source: Ints, dest: Ints, n_bytes: Ints, size: int) -> Traffic:
-        """Return the traffic of messages between `size` positions."""
+        """Return the traffic of messages between `size` positions.
+
+        Parameters
+        ----------
+        source, dest, n_bytes : ndarray of int64, shape (n_messages,)
+            Positions at both ends of each message, and its bytes. Messages to the same position
+            are ignored.
+        size : int
+        """
         apart = source != dest
         ends = np.asarray(source)[apart].astype(np.int64), np.asarray(dest)[apart].astype(np.int64)
         key = np.concatenate((ends[0] * size + ends[1], ends[1] * size + ends[0]))
@@ -60,11 +72,11 @@ class Traffic:
 
     @cached_property
     def owner(self) -> Ints:
-        """The position that every entry belongs to."""
+        """The position of every entry."""
         return csr.row_numbers(self.indptr)
 
     def among(self, positions: Ints) -> Traffic:
-        """Return the traffic among some positions, numbered in their order."""
+        """Return the traffic among some positions, which are renumbered in the given order."""
         number = np.full(len(self), FREE, dtype=np.int64)
         number[positions] = np.arange(len(positions))
         indptr, entries = csr.take_rows(self.indptr, positions)
@@ -74,32 +86,40 @@ class Traffic:
         return Traffic(csr.indptr_of(owner[kept], len(positions)), other[kept], n_bytes)
 
     def cut(self, part: Ints) -> int:
-        """Return the bytes between positions of different parts."""
+        """Return the number of bytes exchanged between positions of different parts.
+
+        Parameters
+        ----------
+        part : ndarray of int64, shape (n_positions,)
+            Part of every position.
+        """
         crosses = part[self.owner] != part[self.other]
         return int(self.n_bytes[crosses].sum()) // 2
 
     def of_position(self, position: int) -> tuple[Ints, Ints]:
-        """Return the neighbors of a position, and the bytes exchanged with each."""
+        """Return the neighbors of a position and the bytes exchanged with each."""
         here = slice(self.indptr[position], self.indptr[position + 1])
         return self.other[here], self.n_bytes[here]
 
 
 def partition(traffic: Traffic, sizes: Sequence[int], bound: Ints) -> Ints:
-    """Return the part of every position, such that few bytes are exchanged between parts.
+    """Return a partition of the positions in which few bytes are exchanged between parts.
+
+    If there are at most `MOST_PARTITIONS` partitions, the result is the one with the fewest bytes.
+    Otherwise, it is found by recursive bisection, and swaps between pairs of parts.
 
     Parameters
     ----------
     traffic : Traffic
-    sizes : sequence of int, shape (n_parts,)
-        Positions of every part, which sum up to those of the traffic.
+    sizes : sequence of int, length n_parts
+        Number of positions of every part. The sum is the number of positions of `traffic`.
     bound : ndarray of int64, shape (n_positions,)
-        The part that a position must be in, or `FREE`.
+        Part in which each position must be, or `FREE`.
 
     Returns
     -------
     ndarray of int64, shape (n_positions,)
-        The fewest bytes of all partitions, up to `MOST_PARTITIONS` of them; else by recursive
-        bisection and swaps between pairs of parts.
+        Part of every position.
 
     Examples
     --------
@@ -118,7 +138,7 @@ def partition(traffic: Traffic, sizes: Sequence[int], bound: Ints) -> Ints:
 
 
 def count_partitions(sizes: Sequence[int]) -> int:
-    """Return the number of ways to deal positions to parts of given sizes."""
+    """Return the number of partitions into parts of given sizes."""
     left, number = sum(sizes), 1
     for size in sizes:
         number *= math.comb(left, size)
@@ -127,7 +147,7 @@ def count_partitions(sizes: Sequence[int]) -> int:
 
 
 def _best_of_all(traffic: Traffic, sizes: Sequence[int], bound: Ints) -> Ints:
-    """Return the first partition of those with the fewest bytes."""
+    """Return the first of the allowed partitions with the fewest bytes between parts."""
     tried = np.array(list(_all_partitions(tuple(range(len(traffic))), sizes)), dtype=np.int8)
     tried = tried[((tried == bound) | (bound == FREE)).all(axis=1)]
     cuts = np.zeros(len(tried), dtype=np.int64)
@@ -138,7 +158,7 @@ def _best_of_all(traffic: Traffic, sizes: Sequence[int], bound: Ints) -> Ints:
 
 
 def _all_partitions(positions: tuple[int, ...], sizes: Sequence[int]) -> Iterator[Ints]:
-    """Yield the parts of positions, one array for each way to deal them; the natural one first."""
+    """Yield all partitions as arrays with the part of every position, the natural one first."""
     last = len(sizes) - 1
 
     def deal(part: Ints, left: tuple[int, ...], number: int) -> Iterator[Ints]:
@@ -154,7 +174,7 @@ def _all_partitions(positions: tuple[int, ...], sizes: Sequence[int]) -> Iterato
 
 
 def _bisected(traffic: Traffic, sizes: Sequence[int], bound: Ints) -> Ints:
-    """Return parts by dividing positions in two, and each half again."""
+    """Return the part of every position by recursive bisection."""
     if len(sizes) == 1:
         return np.zeros(len(traffic), dtype=np.int64)
     half = len(sizes) // 2
@@ -170,7 +190,7 @@ def _bisected(traffic: Traffic, sizes: Sequence[int], bound: Ints) -> Ints:
 
 
 def _halves(traffic: Traffic, n_first: int, bound: Ints) -> Ints:
-    """Return the side, 0 or 1, of every position, `n_first` of them on side 0."""
+    """Return the side, 0 or 1, of every position, with `n_first` positions on side 0."""
     best: Ints = np.zeros(0, dtype=np.int64)
     fewest = -1
     for order in _orders(traffic, bound):
@@ -184,13 +204,16 @@ def _halves(traffic: Traffic, n_first: int, bound: Ints) -> Ints:
 
 
 def _first_of(order: Ints, n_first: int, bound: Ints) -> Ints:
-    """Return the first positions of an order, those bound to side 0 before all others."""
+    """Return `n_first` positions for side 0, in the given order.
+
+    Positions bound to side 0 come first, and those bound to side 1 come last.
+    """
     turn = np.where(bound[order] == FREE, 1, np.where(bound[order] == 0, 0, 2))
     return order[np.argsort(turn, kind="stable")[:n_first]]
 
 
 def _orders(traffic: Traffic, bound: Ints) -> Iterator[Ints]:
-    """Yield orders of positions to cut in two: as they are, by parity, and grown along edges."""
+    """Yield orders to cut in two: ascending, even positions first, and grown along edges."""
     positions = np.arange(len(traffic))
     yield positions
     yield np.argsort(positions % 2, kind="stable")
@@ -214,7 +237,16 @@ def _grown(traffic: Traffic, first: int) -> Ints:
 
 
 def _swapped(traffic: Traffic, side: Ints, is_held: Bools) -> Ints:
-    """Return sides after swaps between them that leave fewer bytes to cross."""
+    """Return the sides after passes of swaps that reduce the bytes between them.
+
+    Parameters
+    ----------
+    traffic : Traffic
+    side : ndarray of int64, shape (n_positions,)
+        Side, 0 or 1, of every position.
+    is_held : ndarray of bool, shape (n_positions,)
+        Positions that must stay on their side.
+    """
     for _ in range(MOST_PASSES):
         better = _one_pass(traffic, side, is_held)
         if better is None:
@@ -224,12 +256,19 @@ def _swapped(traffic: Traffic, side: Ints, is_held: Bools) -> Ints:
 
 
 def _one_pass(traffic: Traffic, side: Ints, is_held: Bools) -> Ints | None:
-    """Swap pairs, the best first, each position once; return the best prefix, if it gains."""
+    """Swap pairs in the order of their gains, each position at most once.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_positions,), or None
+        Sides after the best prefix of the swaps; None if no prefix reduces the bytes.
+    """
     crosses = side[traffic.owner] != side[traffic.other]
     signed = np.where(crosses, traffic.n_bytes, -traffic.n_bytes)
     gain = csr.row_sums(traffic.indptr, signed).astype(np.int64)
     never = np.iinfo(np.int64).min // 4
-    # What leaving its side gains, per side; positions of the other side, or done with, never do.
+    # gains[s, i] is the gain if position i leaves side s. It is `never` if the position is on the
+    # other side, has been swapped, or must stay.
     gains = np.where((side == np.array([[0], [1]])) & ~is_held, gain, never)
     n_pairs = int((gains > never).sum(axis=1).min())
     patience = max(PATIENCE, n_pairs // 4)
@@ -248,7 +287,8 @@ def _one_pass(traffic: Traffic, side: Ints, is_held: Bools) -> Ints | None:
         elif number - n_best > patience:
             break
         gains[0, one] = gains[1, two] = never
-        # Neighbors of what left a side lose from leaving the other, and gain from leaving this one.
+        # Neighbors of a position that left a side gain more if they leave it, too, and less if
+        # they leave the other side.
         _move(gains, traffic.of_position(one), 0)
         _move(gains, traffic.of_position(two), 1)
     if not n_best:
@@ -260,14 +300,14 @@ def _one_pass(traffic: Traffic, side: Ints, is_held: Bools) -> Ints | None:
 
 
 def _move(gains: Ints, neighbors: tuple[Ints, Ints], left: int) -> None:
-    """Change the gains of neighbors of a position that has left a side."""
+    """Update the gains of the neighbors of a position that has left side `left`."""
     other, n_bytes = neighbors
     gains[left, other] += 2 * n_bytes
     gains[1 - left, other] -= 2 * n_bytes
 
 
 def _swapped_between_pairs(traffic: Traffic, part: Ints, bound: Ints) -> Ints:
-    """Return parts after swaps between any two of them that exchange bytes."""
+    """Return the parts after swaps between each pair of parts that exchange bytes."""
     part = part.copy()
     n_parts = int(part.max()) + 1
     for _ in range(2):
@@ -279,7 +319,7 @@ def _swapped_between_pairs(traffic: Traffic, part: Ints, bound: Ints) -> Ints:
                 continue
             there = np.flatnonzero((part == one) | (part == two))
             side = (part[there] == two).astype(np.int64)
-            # What goes to other parts crosses anyway.
+            # Bytes to other parts cross in any case.
             side = _swapped(traffic.among(there), side, bound[there] != FREE)
             part[there] = np.where(side == 0, one, two)
         if traffic.cut(part) == before:

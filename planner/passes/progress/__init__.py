@@ -1,1 +1,1 @@
-"""Passes that place the progress of communication on cores."""
+"""Passes that assign the progress of communication to cores."""

@@ -1,8 +1,7 @@
-"""Cores of nodes: those that hold ranks, and those on which communication progresses.
+"""Placement of ranks and of the progress of communication on the cores of nodes.
 
-A node's *application cores* hold a rank each; the others are free, and can be
-*communication cores*. Free cores are spread evenly, so that every rank has one
-near it::
+Each *application core* of a node has one rank. The other cores are free, and can be
+*communication cores*. Free cores are spread evenly, so that one is near every rank::
 
     8 cores in 2 NUMA domains, 6 ranks     0 1 2 . | 3 4 5 .
                                4 ranks     0 . 1 . | 2 . 3 .
@@ -32,17 +31,17 @@ POLICIES: Final[tuple[str, ...]] = get_args(Policy)
 
 
 def free_cores(n_cores: int, n_ranks: int) -> Ints:
-    """Return the cores of a NUMA domain that hold no rank, ascending.
+    """Return the cores of a NUMA domain without ranks, in ascending order.
 
-    With δ = N / (N - n), free core j is ⌈(j + 1)·δ⌉ - 1: what equation 1 of the
-    paper assigns progress threads to.
+    With N cores, n ranks and δ = N / (N - n), free core j is ⌈(j + 1)·δ⌉ - 1. These are the cores
+    that equation 1 of the paper assigns to progress threads.
 
     Parameters
     ----------
     n_cores : int
-        N, cores of the domain.
+        N, the number of cores of the domain.
     n_ranks : int
-        n, ranks on it.
+        n, the number of ranks in the domain.
 
     Returns
     -------
@@ -67,14 +66,14 @@ def free_cores(n_cores: int, n_ranks: int) -> Ints:
 
 
 def application_cores(n_cores: int, n_ranks: int) -> Ints:
-    """Return the cores of a NUMA domain that hold ranks, in the order of the ranks.
+    """Return the cores of a NUMA domain with ranks, in the order of the ranks.
 
     Parameters
     ----------
     n_cores : int
-        Cores of the domain.
+        Number of cores of the domain.
     n_ranks : int
-        Ranks on it.
+        Number of ranks in the domain.
 
     Returns
     -------
@@ -100,15 +99,16 @@ class CorePlacement:
     Parameters
     ----------
     application : ndarray of int64, shape (n_ranks,)
-        The core of every rank, counted within its node.
+        Core of every rank, numbered within its node.
     local : ndarray of int64, shape (n_ranks,)
-        Its place among the ranks of its node.
+        Number of every rank within its node.
     near : ndarray of int64, shape (n_ranks,)
-        The communication core of its NUMA domain that equation 1 gives it; -1
-        where the domain has none.
+        Communication core of the rank's NUMA domain according to equation 1; -1 if the domain has
+        no free core.
     free : tuple of ndarray of int64
-        The communication cores of every node, ascending.
+        Communication cores of every node, in ascending order.
     node : ndarray of int64, shape (n_ranks,)
+        Node of every rank.
     """
 
     application: Ints
@@ -119,10 +119,14 @@ class CorePlacement:
 
     @classmethod
     def of(cls, machine: Machine) -> CorePlacement:
-        """Return the placement on a machine.
+        """Return the placement for a machine.
 
-        Ranks are dealt to NUMA domains in blocks, as evenly as their cores allow,
-        so that every domain has its share of the free cores.
+        Each NUMA domain of a node gets a block of consecutive ranks. The blocks are as equal as the
+        numbers of cores allow, so that the free cores are distributed over all domains.
+
+        Parameters
+        ----------
+        machine : Machine
 
         Examples
         --------
@@ -150,15 +154,17 @@ class CorePlacement:
         Parameters
         ----------
         policy : {"bind", "numa", "odd_even"}
-            The rank's own core; the nearest free core of its NUMA domain
-            (equation 1); or the free cores of its node in turn, so that ranks
-            that follow each other have different ones where there are two (what
-            equation 2 stands for). Where there is no such core, the rank's own.
+            - ``bind``: the rank's own core.
+            - ``numa``: the nearest free core of the rank's NUMA domain (equation 1).
+            - ``odd_even``: the free cores of the node in turn. If there are at least two, two
+              successive ranks of a node have different ones, which is the purpose of equation 2.
+
+            If there is no such core, it is the rank's own core.
 
         Returns
         -------
         ndarray of int64, shape (n_ranks,)
-            Counted within each rank's node.
+            Numbers of cores within the node of each rank.
 
         Examples
         --------
@@ -172,7 +178,7 @@ class CorePlacement:
         Raises
         ------
         AlgorithmError
-            If there is no such policy.
+            If the policy is unknown.
         """
         if policy not in POLICIES:
             raise AlgorithmError(f"no {policy!r}; use one of {', '.join(POLICIES)}")
@@ -189,7 +195,7 @@ class CorePlacement:
 
 
 def _place_node(n_cores: int, n_domains: int, n_ranks: int) -> tuple[Ints, Ints, Ints]:
-    """Return application and nearest free core of a node's ranks, and its free cores."""
+    """Return the cores and the nearest free cores of a node's ranks, and all its free cores."""
     first = -(-np.arange(n_domains + 1) * n_cores // n_domains)
     sizes = np.diff(first)
     application, near, free = [], [], []
@@ -203,8 +209,11 @@ def _place_node(n_cores: int, n_domains: int, n_ranks: int) -> tuple[Ints, Ints,
 
 
 def _deal(sizes: Ints, n_ranks: int) -> Ints:
-    """Return the ranks of every domain: as even as can be, earlier ones first, none too full."""
-    # Domain d takes its k-th rank in turn k; the first n_ranks of all turns are taken.
+    """Return the number of ranks of every domain.
+
+    The numbers differ by at most 1, unless a domain has too few cores. Lower domains have more.
+    """
+    # In turn k, each domain with more than k cores takes one rank, until no rank is left.
     domain = np.repeat(np.arange(len(sizes)), sizes)
     turn = np.concatenate([np.arange(size) for size in sizes])
     taken = np.lexsort((domain, turn))[:n_ranks]
@@ -212,12 +221,18 @@ def _deal(sizes: Ints, n_ranks: int) -> Ints:
 
 
 def placement_of(plan: Plan, name: str) -> CorePlacement:
-    """Return the cores of a plan's machine, for pass `name`.
+    """Return the placement for the machine of a plan.
+
+    Parameters
+    ----------
+    plan : Plan
+    name : str
+        Name of the pass, for the message.
 
     Raises
     ------
     AlgorithmError
-        If the plan has no machine.
+        If the plan was imported, so that it has no machine.
     """
     if plan.spec is None:
         raise AlgorithmError(
@@ -228,21 +243,22 @@ def placement_of(plan: Plan, name: str) -> CorePlacement:
 
 
 def move_to_cores(plan: Plan, placement: CorePlacement, progress: Ints, stage: Ints) -> Plan:
-    """Return the plan with ranks on application cores and background tasks where they progress.
+    """Return a plan with other stages and cores of tasks.
 
     Parameters
     ----------
     plan : Plan
     placement : CorePlacement
+        The other tasks, and all ranks, are on the application cores.
     progress : ndarray of int64, shape (n_tasks,)
-        The core of every background task that is no computation.
-    stage : ndarray, shape (n_tasks,)
-        The new stage of every task.
+        Core of every background task that is not a computation. Other entries are ignored.
+    stage : ndarray of int8, shape (n_tasks,)
+        New stage of every task.
 
     Returns
     -------
     Plan
-        `plan` itself where nothing changes.
+        A new plan, or `plan` itself if nothing changes.
     """
     is_progress = (stage == Stage.BACKGROUND) & (plan.op != Op.COMPUTE)
     core = np.where(is_progress, progress, placement.application[plan.rank])

@@ -1,4 +1,4 @@
-"""Put the progress of communication on the cores that hold no ranks."""
+"""Progress of communication on cores without ranks."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ UNKNOWN_POLICY: Final = f"there is no {{}}; use one of {', '.join(POLICIES)}"
 def place_progress(plan: Plan, policy: Annotated[Policy, UNKNOWN_POLICY] = "odd_even") -> Plan:
     """Run every rank's background tasks on the communication core that a policy gives it.
 
-    Ranks move apart, too, so that a node's free cores are spread over its NUMA
-    domains. What runs inside start and wait, and computation, stays with its
-    rank. A node without free cores keeps everything on the ranks' own.
+    Ranks are placed so that the free cores of a node are distributed over its NUMA domains. Tasks
+    inside start and wait, and computations, run on the rank's own core. In a node without free
+    cores, all tasks do.
 
     Parameters
     ----------
     plan : Plan
-        Of all ranks, or one rank's program.
-    policy : {"bind", "numa", "odd_even"}
-        The rank's own core; the nearest free core of its NUMA domain; or the
-        free cores of its node in turn, which lets the two ends of a message
-        between neighbours run at the same time.
+        A plan of all ranks, or the program of one rank.
+    policy : {"bind", "numa", "odd_even"}, default "odd_even"
+        - ``bind``: the rank's own core.
+        - ``numa``: the nearest free core of the rank's NUMA domain (equation 1).
+        - ``odd_even``: the free cores of the node in turn, so that both ends of a message between
+          successive ranks can progress at the same time (the purpose of equation 2).
 
     Returns
     -------
     Plan
-        A new plan, or `plan` itself where all is in its place already.
+        A new plan, or `plan` itself if nothing changes.
 
     Raises
     ------
     AlgorithmError
-        If there is no such policy, or the plan has no machine.
+        If the policy is unknown, or the plan was imported, so that it has no machine.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Split a tree between the cores of its ranks and those that make its progress."""
+"""Splitting of trees between application cores and communication cores."""
 
 from __future__ import annotations
 
@@ -39,38 +39,40 @@ def split_tree(
 ) -> Plan:
     """Run a tree's leaf levels on its ranks' own cores, the rest on communication cores.
 
-    The leaves' levels are most of a tree's work, but little of its depth. Those
-    of a tree to the root run inside start, those of a tree from it inside wait, and those
-    of an allreduce, scan or exscan, whose trees lead up and then down, inside both;
-    all others in the background, the transfers of each level dealt evenly over
-    the communication cores of the node. In a decomposition the leaves are those
-    of the first phase, or the last; what lies in between is background, and what
-    is no tree there progresses as with ``place_progress``.
+    The levels near the leaves are most of the work of a tree, but a small part of its depth. They
+    run inside the start if the tree leads to the root, and inside the wait if it leads from the
+    root. An allreduce, scan or exscan has a tree up and a tree down, and so leaf levels in both.
 
-    A start with leaf levels in it waits for the starts of other ranks, which
-    MPI's own non-blocking collectives never do.
+    All other levels run in the background. The transfers of each level are distributed evenly over
+    the communication cores of the node. In a decomposition, only trees of the first or the last
+    sending phases have leaf levels. Tasks of phases that are not trees progress as with
+    ``place_progress``.
+
+    A start that contains leaf levels waits for the starts of other ranks. Non-blocking collectives
+    of MPI never do this.
 
     Parameters
     ----------
     plan : Plan
         A plan of all ranks.
-    levels : int or "auto"
-        How many levels are split off; ``auto`` takes the number that is best by
-        the model of the paper, and 0 where no core is free.
+    levels : int or "auto", default "auto"
+        Number S of leaf levels that run on application cores. ``auto`` minimizes
+        T_overlapped(S, N), equation 7 or 9 of the paper, and is 0 if no core is free.
     comm_cores : int, optional
-        Communication cores per node, of its free ones; all of them if left out.
+        Number of communication cores per node. By default, all free cores are.
 
     Returns
     -------
     Plan
-        A new plan, or `plan` itself where all is so already.
+        A new plan, or `plan` itself if nothing changes.
 
     Raises
     ------
     AlgorithmError
-        If an option is out of range, the plan is one rank's program or has no
-        machine, no phase is a tree, ``auto`` does not know the tree, or other
-        passes have been here that belong after this one.
+        If an option is out of range; if the plan holds one rank's program or was imported, so that
+        it has no machine; if messages are sent, but no phase is a tree; if ``auto`` has no model
+        of the tree; or if an earlier pass, which must come later, has added computations or an
+        order between leaf levels and other tasks.
 
     References
     ----------
@@ -91,7 +93,13 @@ def split_tree(
 
 
 def _limited(placement: CorePlacement, comm_cores: Any) -> CorePlacement:
-    """Return a placement with `comm_cores` communication cores per node, evenly spread."""
+    """Return a placement with at most `comm_cores` communication cores per node, evenly spread.
+
+    Raises
+    ------
+    AlgorithmError
+        If the number is not an integer, is less than 1, or exceeds the free cores of every node.
+    """
     if comm_cores is None:
         return placement
     most = max(len(cores) for cores in placement.free)
@@ -109,7 +117,13 @@ def _limited(placement: CorePlacement, comm_cores: Any) -> CorePlacement:
 
 
 def _require_trees(plan: Plan) -> None:
-    """Raise `AlgorithmError` if messages are sent, but in no phase along a tree."""
+    """Check that a phase that sends messages is a tree, if there is a sending phase.
+
+    Raises
+    ------
+    AlgorithmError
+        If no such phase is a tree.
+    """
     sending = [phase for phase in plan.phases if not phase.is_local]
     if sending and not any(phase.trees for phase in sending):
         labels = ", ".join(dict.fromkeys(map(str, plan.phases)))
@@ -125,10 +139,22 @@ def _require_trees(plan: Plan) -> None:
 
 
 def leaf_phases(phases: Sequence[Phase], direction: int) -> Bools:
-    """Mark the phases whose leaves run inside start (`UP`) or inside wait (`DOWN`).
+    """Return which phases have leaf levels inside the start, or inside the wait.
 
-    They are the first that send, or the last: trees side by side, all of one
-    role, and the local phases before or after them.
+    These are the first sending phases (`UP`) or the last ones (`DOWN`), as far as they are trees
+    that lead in this direction and have the same role. No phase beyond a tree that also leads in
+    the other direction is included. Local phases before the first trees, or after the last ones,
+    are.
+
+    Parameters
+    ----------
+    phases : sequence of Phase
+    direction : {UP, DOWN}
+        `UP` for the start, `DOWN` for the wait.
+
+    Returns
+    -------
+    ndarray of bool, shape (n_phases,)
     """
     is_leaf = np.zeros(len(phases), dtype=bool)
     role = None
@@ -147,7 +173,14 @@ def leaf_phases(phases: Sequence[Phase], direction: int) -> Bools:
 
 
 class _Split:
-    """Levels of a plan's tasks in its trees, and the stages and cores that follow."""
+    """Levels of tasks in the trees of a plan, from which their stages and cores follow.
+
+    Parameters
+    ----------
+    plan : Plan
+    placement : CorePlacement
+    levels : int or "auto"
+    """
 
     def __init__(self, plan: Plan, placement: CorePlacement, levels: int | str) -> None:
         self.plan, self.placement = plan, placement
@@ -155,7 +188,7 @@ class _Split:
         self.transfer, self.source, self.receiver = number_transfers(plan)
         self.level, self.direction = np.zeros((2, plan.n_tasks), dtype=np.int64)
         self.n_split = np.zeros(plan.n_tasks, dtype=np.int64)
-        """Levels that are split off the tree of every task."""
+        """Number of levels on application cores, for the tree of every task."""
         ends = {way: leaf_phases(plan.phases, way) for way in (UP, DOWN)}
         for number, phase in enumerate(plan.phases):
             rows = np.flatnonzero(plan.phase == number)
@@ -168,12 +201,12 @@ class _Split:
         self._join_local(ends)
 
     def _levels_of(self, phase: Phase, levels: int | str) -> Ints:
-        """Return how many levels are split off the tree of every rank in a phase."""
+        """Return the number of levels on application cores for every rank's tree in a phase."""
         if isinstance(levels, int):
             return np.full(self.plan.n_ranks, levels)
         n_free = np.array([len(cores) for cores in self.placement.free])
         best = np.zeros(self.plan.n_ranks, dtype=np.int64)
-        # A rank in several trees belongs to the greatest.
+        # For a rank in several trees, the largest tree decides.
         for trees in sorted(phase.trees, key=lambda trees: trees.size):
             for ranks in map(np.array, trees.groups):
                 n_cores = len(ranks) + int(n_free[np.unique(self.placement.node[ranks])].sum())
@@ -189,7 +222,7 @@ class _Split:
         return best
 
     def _join_local(self, ends: dict[int, Bools]) -> None:
-        """Let local phases before the leaves of the first trees, or after the last's, join them."""
+        """Add the local phases before the first leaf levels, and after the last ones, to these."""
         for way in ends:
             most = self.n_split[self.is_end[way]].max(initial=0)
             for number in np.flatnonzero(ends[way]):
@@ -198,7 +231,11 @@ class _Split:
                     self.direction[rows], self.n_split[rows] = way, most
 
     def stages(self) -> Ints:
-        """Return the stage of every task: only leaves that nothing else holds up are split off."""
+        """Return the stage of every task.
+
+        A task of a leaf level is inside the start only if all tasks that it depends on are, and
+        inside the wait only if all tasks that depend on it are.
+        """
         plan = self.plan
         is_leaf = (self.level <= self.n_split) & (self.n_split > 0)
         before = plan.deps.task
@@ -213,7 +250,22 @@ class _Split:
         return stage
 
     def _closed(self, chosen: Bools, first: Ints, second: Ints) -> Bools:
-        """Take back what comes second while its first is not chosen, by transfers as a whole."""
+        """Return the chosen tasks that are left if dependencies and transfers are respected.
+
+        A task is removed if it is the second of a pair whose first is not chosen, or if another
+        task of its transfer is removed.
+
+        Parameters
+        ----------
+        chosen : ndarray of bool, shape (n_tasks,)
+        first, second : ndarray of int64, shape (n_dependencies,)
+            Pairs of tasks.
+
+        Raises
+        ------
+        AlgorithmError
+            If an earlier pass has ordered a task to be removed and its first.
+        """
         is_stated = (self.plan.deps.kind & (INTENT | ON_START)) == INTENT
         while True:
             lost = chosen[second] & ~chosen[first]
@@ -233,7 +285,7 @@ class _Split:
             chosen = kept
 
     def cores(self, stage: Ints) -> Ints:
-        """Return the communication core of every task."""
+        """Return the communication core of every task, numbered within its node."""
         plan, free = self.plan, self.placement.free
         core = self.placement.progress("odd_even")[plan.rank]
         dealt = (self.transfer >= 0) & (self.direction != 0) & (stage == Stage.BACKGROUND)
@@ -246,7 +298,7 @@ class _Split:
         return core
 
     def _turns(self, rows: Ints) -> Ints:
-        """Number the transfers of each level on each node, in order of rank."""
+        """Return the number of each task's transfer within level and node, in order of ranks."""
         plan = self.plan
         ends = self.transfer[rows] * plan.n_nodes + plan.node[rows]
         _, first, index = np.unique(ends, return_index=True, return_inverse=True)
@@ -255,7 +307,7 @@ class _Split:
             (plan.phase[row], self.direction[row], self.level[row], plan.node[row])
         )
         _, key = np.unique(level, axis=0, return_inverse=True)
-        # Transfers are numbered by round, then rank; levels of other groups may be other rounds.
+        # Transfers are sorted by round, then rank. Groups may have the same level in other rounds.
         transfer = self.transfer[row]
         order = np.lexsort((self.source[transfer], self.receiver[transfer], key.ravel()))
         turn = np.empty(len(row), dtype=np.int64)
@@ -264,11 +316,11 @@ class _Split:
 
 
 def number_transfers(plan: Plan) -> tuple[Ints, Ints, Ints]:
-    """Return the transfer every task belongs to, whom it comes from, and whom it goes to.
+    """Return the transfers of a plan.
 
-    A transfer is a message, both its ends and what its receiver then does with
-    it in the round; or in shared memory what one rank reads of another in a
-    round. Segments of one are one.
+    A transfer consists of a message, which is a send and a receive, and of the copies and
+    reductions of the same round with which its receiver processes it. In shared memory, it is what
+    one rank reads from another in a round. All segments of a message are one transfer.
 
     Parameters
     ----------
@@ -278,12 +330,13 @@ def number_transfers(plan: Plan) -> tuple[Ints, Ints, Ints]:
     Returns
     -------
     transfer : ndarray of int64, shape (n_tasks,)
-        Transfers are numbered by round, the rank they go to, and the one they
-        come from; -1 for what a rank does alone.
+        Transfer of every task; -1 for tasks of a rank that belong to none. Transfers are numbered
+        by round, receiving rank and source rank.
     source : ndarray of int64, shape (n_transfers,)
-        The rank each comes from, of several the first.
+        Rank that each transfer comes from. If a task reads shared memory of several ranks, it is
+        the lowest one.
     receiver : ndarray of int64, shape (n_transfers,)
-        The rank each goes to.
+        Rank that each transfer goes to.
     """
     n, n_ranks = plan.n_tasks, plan.n_ranks
     sends, recvs = match_messages(plan)
@@ -303,7 +356,7 @@ def number_transfers(plan: Plan) -> tuple[Ints, Ints, Ints]:
     transfer[heads] = number.ravel()
     follows = (transfer[before] >= 0) & (transfer[after] < 0) & (place[before] == place[after])
     follows &= (plan.op[after] == Op.COPY) | (plan.op[after] == Op.REDUCE)
-    # Of several the last: a reduction waits for the one before it, too.
+    # If there are several, take the last: a reduction also waits for the previous reduction.
     order = np.argsort(before[follows], kind="stable")
     transfer[after[follows][order]] = transfer[before[follows][order]]
     transfer[sends] = transfer[recvs]

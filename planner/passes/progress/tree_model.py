@@ -1,17 +1,17 @@
-"""The time of a k-nomial tree that is split between application and communication cores.
+"""Time of a k-nomial tree that is split between application cores and communication cores.
 
-The unit is one transfer of the collective's buffer between two ranks. Level i of
-the tree counts from the leaves, from 1. The S levels nearest the leaves run on
-the application cores, all transfers of a level at once; the others run on the
-communication cores, level after level, each folded on these few cores. If messages
-grow (gather and scatter), a transfer of level i of a binomial tree moves 2^(i-1) units,
-which is exact for powers of two.
+The unit of time is one transfer of the collective's buffer between two ranks. Levels are numbered
+from 1 at the leaves. The S levels nearest the leaves run on the application cores, where all
+transfers of a level run at the same time. The other levels run on the P communication cores, one
+level after another, and each takes as many rounds as P cores need for its transfers. If messages
+grow (gather and scatter), a transfer of level i of a binomial tree moves 2^(i-1) units, which is
+exact for powers of two.
 
-The paper's tree is binomial. A tree of radix k has k - 1 levels where a binomial tree has
-one: the edges of each span k^j, by the number of the child. A rank takes part in at most one
-transfer per level in both. Radix 2 gives the paper's equations.
+The tree of the paper is binomial. A tree of radix k has k - 1 levels for each level of a binomial
+tree: the edges of each span k^j, by the number of the child. In both, a rank takes part in at most
+one transfer per level. Radix 2 gives the equations of the paper.
 
-All functions are vectorised: numbers and arrays that broadcast, in, float64 out.
+All functions are vectorized. They take numbers or arrays that can be broadcast.
 
 References
 ----------
@@ -41,22 +41,23 @@ Times = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class TreeShape:
-    """The tree of a collective, and what its transfers move.
+    """Shape of the tree of a collective, and the sizes of its transfers.
 
     Parameters
     ----------
     radix : int
-        At least 2; each node has up to radix - 1 children per span.
+        Radix k of the tree, at least 2. A node has up to k - 1 children per span.
     grows : bool
-        A transfer moves as many units as the largest subtree of its level has ranks, as in
-        gather and scatter; else one.
+        Whether a transfer moves as many units as the largest subtree of its level has ranks, as in
+        gather and scatter. Otherwise, it moves one unit.
     is_down : bool
-        The tree leads from its root. Then the last children, of which there are the
-        fewest, are in the levels nearest the leaves; else the first ones.
+        Whether the tree leads from its root. If so, the last children of a span, which are the
+        fewest, are in its level nearest the leaves. Otherwise, the first children are.
     prefix : {"", "scan", "exscan"}
-        The binomial trees of that collective instead, which leave prefixes at all nodes: up to
-        the last rank of every power of two, and down from these. An exscan is the scan of all
-        ranks but the last, and another level down, in which every rank sends to the next.
+        If not empty, the shape is that of the binomial trees of this collective, which compute
+        prefixes at all ranks: one tree up to the last rank of every power of two, and one down from
+        these. An exscan is the scan of all ranks except the last one, and a further level down, in
+        which every rank sends to the next rank.
     """
 
     radix: int = 2
@@ -73,12 +74,12 @@ class TreeShape:
         return np.asarray((counts > 0).sum(axis=-1), dtype=np.int64)
 
     def units(self, level: Integers) -> Integers:
-        """Return what a transfer of a level moves."""
+        """Return the number of units that a transfer of a level moves."""
         ones = np.ones_like(level)
         return self.radix ** ((level - 1) // (self.radix - 1)) if self.grows else ones
 
     def units_below(self, n_levels: Integers) -> Integers:
-        """Return the units of one transfer per level, in all of the lowest `n_levels` levels."""
+        """Return the sum of the units of one transfer of each of the lowest `n_levels` levels."""
         if not self.grows:
             return n_levels
         n_full, rest = np.divmod(n_levels, self.radix - 1)
@@ -86,13 +87,21 @@ class TreeShape:
 
 
 _MOST_LEVELS: Final = 62
-"""Height of a binomial tree of as many ranks as an integer can count."""
+"""Largest height of a binomial tree whose number of ranks is an int64."""
 BINOMIAL: Final = TreeShape()
-"""A binomial tree whose transfers move one buffer each, as of reduce and bcast."""
+"""A binomial tree whose transfers move one unit each, as in reduce and bcast."""
 
 
 def shapes_of(kind: str, radix: int = 2) -> tuple[TreeShape, ...]:
-    """Return the shapes of a collective's trees, which follow each other."""
+    """Return the shapes of the successive trees of a collective.
+
+    Parameters
+    ----------
+    kind : str
+        Kind of the collective. Each tree of an allreduce, scan or exscan has a shape.
+    radix : int
+        Radix of the trees, at least 2. Those of scan and exscan are binomial.
+    """
     if kind == "allreduce":
         return shape_of("reduce", radix), shape_of("bcast", radix)
     if kind in ("scan", "exscan"):
@@ -101,22 +110,29 @@ def shapes_of(kind: str, radix: int = 2) -> tuple[TreeShape, ...]:
 
 
 def shape_of(kind: str, radix: int = 2) -> TreeShape:
-    """Return the shape of a collective's tree; of an allreduce, that of both its trees."""
+    """Return the shape of the tree of a collective that has one tree.
+
+    Parameters
+    ----------
+    kind : str
+    radix : int
+        At least 2.
+    """
     return TreeShape(radix, kind in ("gather", "scatter"), kind in ("bcast", "scatter"))
 
 
 def tree_height(n_ranks: Numbers, radix: int = 2) -> Integers:
-    """Return the levels of a tree; of a binomial tree H(N) = ceil(log2 N), equation 3.
+    """Return the number of levels of a tree.
 
-    Below the largest span k^j of a tree of radix k there are j·(k - 1) levels, and above
-    ceil(N / k^j) - 1 more.
+    For a binomial tree, H(N) = ceil(log2 N), equation 3. A tree of radix k with largest span k^j
+    has j·(k - 1) levels of smaller spans, and ceil(N / k^j) - 1 levels of this span.
 
     Parameters
     ----------
     n_ranks : array_like of int
-        At least 1.
+        Number of ranks N, at least 1.
     radix : int
-        At least 2.
+        Radix k, at least 2.
 
     Returns
     -------
@@ -142,16 +158,17 @@ def tree_height(n_ranks: Numbers, radix: int = 2) -> Integers:
 
 
 def transfers(n_ranks: Numbers, level: Numbers, shape: TreeShape = BINOMIAL) -> Integers:
-    """Return the transfers of a level; of a binomial tree ceil(N / 2^i - 1/2), equation 5.
+    """Return the number of transfers of a level.
 
-    Generally ceil(N / k^(j+1) - m / k) for the m-th children over the span k^j.
+    For a binomial tree, F(N, i) = ceil(N / 2^i - 1/2), equation 5. In general, it is
+    ceil(N / k^(j+1) - m / k) for the level of the m-th children of span k^j.
 
     Parameters
     ----------
     n_ranks : array_like of int
-        At least 1.
+        Number of ranks N, at least 1.
     level : array_like of int
-        From 1; above the tree's height there are none.
+        Level i, at least 1. Levels above the height of the tree have no transfers.
     shape : TreeShape
 
     Returns
@@ -161,7 +178,7 @@ def transfers(n_ranks: Numbers, level: Numbers, shape: TreeShape = BINOMIAL) -> 
     Raises
     ------
     AlgorithmError
-        If there is no rank, or a level is not at least 1.
+        If a number of ranks or a level is less than 1.
 
     Examples
     --------
@@ -180,31 +197,32 @@ def transfers(n_ranks: Numbers, level: Numbers, shape: TreeShape = BINOMIAL) -> 
     span = powers[np.minimum(exponent, len(powers) - 1)]
     child = place + 1
     if shape.is_down:
-        # Over the largest span only the root has children, one per level.
+        # In the largest span, only the root has children, one per level.
         child = np.where(span * radix < ranks, radix - 1 - place, child)
     found = -(-(ranks - child * span) // (span * radix))
     return np.asarray(np.where(levels <= tree_height(ranks, radix), found, 0), dtype=np.int64)
 
 
 def blocking_time(n_ranks: Numbers, shape: TreeShape = BINOMIAL) -> Times:
-    """Return T_blocking(N), equation 3: all levels, each at once on the application cores.
+    """Return T_blocking(N), equation 3: the time if all levels run on the application cores.
+
+    This is H(N) for a binomial tree, and 2^H(N) - 1 for one that grows.
 
     Parameters
     ----------
     n_ranks : array_like of int
-        At least 1.
+        Number of ranks N, at least 1.
     shape : TreeShape
-        H(N) levels of one transfer; if a binomial tree grows, 2^H(N) - 1.
 
     Returns
     -------
     ndarray of float64
-        In transfers.
+        Time in transfers.
 
     Raises
     ------
     AlgorithmError
-        If there is no rank.
+        If a number of ranks is less than 1.
 
     Examples
     --------
@@ -217,28 +235,28 @@ def blocking_time(n_ranks: Numbers, shape: TreeShape = BINOMIAL) -> Times:
 
 
 def compute_time(n_ranks: Numbers, n_cores: Numbers, shape: TreeShape = BINOMIAL) -> Times:
-    """Return C(N) of a fixed total work, equation 4: N_proc / N · T_blocking(N_proc).
+    """Return the time C(N) of the computation, for a fixed total work.
 
-    On all cores, computation takes as long as the blocking collective.
+    C(N) = N_proc / N · T_blocking(N_proc), equation 4. On all N_proc cores, the computation takes
+    as long as the blocking collective. If the tree grows, this is the computation of equation 9.
 
     Parameters
     ----------
     n_ranks : array_like of int
-        At least 1.
+        Number of ranks N, at least 1.
     n_cores : array_like of int
-        N_proc, at least 1.
+        Number of cores N_proc, at least 1.
     shape : TreeShape
-        If it grows, equation 9.
 
     Returns
     -------
     ndarray of float64
-        In transfers.
+        Time in transfers.
 
     Raises
     ------
     AlgorithmError
-        If there is no rank or no core.
+        If a number of ranks or cores is less than 1.
 
     Examples
     --------
@@ -252,30 +270,30 @@ def compute_time(n_ranks: Numbers, n_cores: Numbers, shape: TreeShape = BINOMIAL
 def overlappable_time(
     n_ranks: Numbers, n_comm_cores: Numbers, levels: Numbers, shape: TreeShape = BINOMIAL
 ) -> Times:
-    """Return the time of the levels above S, folded on communication cores.
+    """Return the time of the levels above S on the communication cores.
 
-    The sum of equations 6 to 9: a level takes ceil(F(N, i) / P) transfers.
+    This is the sum over i > S of ceil(F(N, i) / P), as in equations 6 and 7. If a binomial tree
+    grows, each term is multiplied by 2^(i-1), as in equations 8 and 9.
 
     Parameters
     ----------
     n_ranks : array_like of int
-        At least 1.
+        Number of ranks N, at least 1.
     n_comm_cores : array_like of int
-        P, at least 1.
+        Number of communication cores P, at least 1.
     levels : array_like of int
-        S, at least 0.
+        Number S of levels on application cores, at least 0.
     shape : TreeShape
-        If a binomial tree grows, a transfer of level i takes 2^(i-1).
 
     Returns
     -------
     ndarray of float64
-        In transfers.
+        Time in transfers.
 
     Raises
     ------
     AlgorithmError
-        If there is no rank, no communication core, or S is negative.
+        If a number of ranks or communication cores is less than 1, or S is negative.
 
     Examples
     --------
@@ -299,27 +317,31 @@ def overlappable_time(
 def non_blocking_time(
     n_ranks: Numbers, n_cores: Numbers, levels: Numbers, shape: TreeShape = BINOMIAL
 ) -> Times:
-    """Return T_non-blocking(S, N) of a collective alone, equation 6, or 8 if the tree grows.
+    """Return T_non-blocking(S, N), the time of a collective without computation.
+
+    This is equation 6, or equation 8 if the tree grows: the time of the S levels on application
+    cores plus `overlappable_time`.
 
     Parameters
     ----------
     n_ranks : array_like of int
-        At least 1, and less than `n_cores`: the others are communication cores.
+        Number of ranks N, at least 1 and less than `n_cores`. The other cores are communication
+        cores.
     n_cores : array_like of int
-        N_proc.
+        Number of cores N_proc.
     levels : array_like of int
-        S, at least 0.
+        Number S of levels on application cores, at least 0.
     shape : TreeShape
 
     Returns
     -------
     ndarray of float64
-        In transfers.
+        Time in transfers.
 
     Raises
     ------
     AlgorithmError
-        If there is no rank, no communication core, or S is negative.
+        If a number of ranks or communication cores is less than 1, or S is negative.
 
     Examples
     --------
@@ -338,33 +360,36 @@ def overlapped_time(
     *shapes: TreeShape,
     computing: float | None = None,
 ) -> Times:
-    """Return T_overlapped(S, N), equation 7, or 9 if the tree grows.
+    """Return T_overlapped(S, N), the time of a collective that overlaps with computation.
 
-    The levels on application cores, then computation beside the others. If trees follow each
-    other, S levels of each are on application cores, and computation is beside all others.
+    This is equation 7, or equation 9 if the tree grows: the time of the S levels on application
+    cores, plus the larger of the computation C(N) and `overlappable_time`. For successive trees, S
+    levels of each run on application cores, and the computation overlaps with all other levels.
 
     Parameters
     ----------
     n_ranks : array_like of int
-        At least 1, and less than `n_cores`: the others are communication cores.
+        Number of ranks N, at least 1 and less than `n_cores`. The other cores are communication
+        cores.
     n_cores : array_like of int
-        N_proc.
+        Number of cores N_proc.
     levels : array_like of int
-        S, at least 0.
+        Number S of levels on application cores, at least 0.
     *shapes : TreeShape
-        One binomial tree if there are none.
+        Successive trees. The default is one binomial tree.
     computing : float, optional
-        How long the computation takes, in transfers; that of equation 4 by default.
+        Time of the computation in transfers. The default is the sum of C(N), equation 4, of all
+        trees.
 
     Returns
     -------
     ndarray of float64
-        In transfers.
+        Time in transfers.
 
     Raises
     ------
     AlgorithmError
-        If there is no rank, no communication core, or S is negative.
+        If a number of ranks or communication cores is less than 1, or S is negative.
 
     Examples
     --------
@@ -385,35 +410,38 @@ def overlapped_time(
 def best_levels(
     n_ranks: Numbers, n_cores: Numbers, *shapes: TreeShape, computing: float | None = None
 ) -> Integers:
-    """Return the S of the least T_overlapped, ties to fewer levels.
+    """Return the number S of levels on application cores that minimizes T_overlapped(S, N).
+
+    If several numbers do, it is the smallest one.
 
     Parameters
     ----------
     n_ranks : array_like of int
-        At least 1, and less than `n_cores`.
+        Number of ranks N, at least 1 and less than `n_cores`.
     n_cores : array_like of int
-        N_proc.
+        Number of cores N_proc.
     *shapes : TreeShape
-        One binomial tree if there are none.
+        Successive trees. The default is one binomial tree.
     computing : float, optional
-        How long the computation takes, in transfers; that of equation 4 by default.
+        Time of the computation in transfers. The default is the sum of C(N), equation 4, of all
+        trees.
 
     Returns
     -------
     ndarray of int64
-        S, 0 to the tree's height.
+        S, from 0 to the height of the highest tree.
 
     Raises
     ------
     AlgorithmError
-        If there is no rank or no communication core.
+        If a number of ranks or communication cores is less than 1.
 
     Examples
     --------
     >>> best_levels([51, 57, 60, 62], 64).tolist()
     [0, 1, 2, 3]
 
-    A long computation hides all levels, a short one only those that are few transfers.
+    A long computation hides all levels. A short one hides only levels of few transfers.
 
     >>> [int(best_levels(60, 64, computing=time)) for time in (0.0, 4.0, 8.0, 16.0)]
     [3, 2, 1, 0]
@@ -433,9 +461,9 @@ def _head(n_ranks: Numbers, levels: Numbers, shape: TreeShape) -> Times:
 
 
 def _prefix_transfers(ranks: Integers, levels: Integers, shape: TreeShape) -> Integers:
-    """Return the transfers of a level of a scan's or an exscan's trees.
+    """Return the number of transfers of a level of the trees of a scan or exscan.
 
-    Of N ranks, floor(N / 2^i) up the tree, and floor(N / 2^i - 1/2) down it.
+    For a scan of N ranks, it is floor(N / 2^i) up the tree and floor(N / 2^i - 1/2) down the tree.
     """
     is_shifted = shape.prefix == "exscan"
     scanned = ranks - is_shifted
@@ -446,7 +474,7 @@ def _prefix_transfers(ranks: Integers, levels: Integers, shape: TreeShape) -> In
 
 
 def _powers(ranks: Integers, radix: int) -> tuple[int, Integers]:
-    """Return the radix, no larger than needed, and its powers below the most ranks."""
+    """Return the radix, at most the largest number of ranks, and its powers below this number."""
     most = int(ranks.max(initial=1))
     radix = min(radix, max(2, most))
     return radix, np.array(spans(most, radix) or [1], dtype=np.int64)
@@ -457,7 +485,13 @@ def _ranks(n_ranks: Numbers) -> Integers:
 
 
 def _at_least(least: int, name: str, values: Numbers, way_out: str = "") -> Integers:
-    """Return numbers as an array; raise where one is less than the least that there can be."""
+    """Return numbers as an array, and check that none is less than `least`.
+
+    Raises
+    ------
+    AlgorithmError
+        If a number is less. The message ends with `way_out`.
+    """
     array = np.asarray(values, dtype=np.int64)
     if (array < least).any():
         raise AlgorithmError(f"{name}: {array.min()} is not at least {least}{way_out}")

@@ -1,0 +1,36 @@
+"""Requests that one rank refuses before it meets the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from collplan.executors.mpi.binding.prepared import Wish, prepare
+from collplan.executors.mpi.errors import BindError
+from collplan.planner import compile_plan
+from oracle import make_spec
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"timeout_s": True}, "timeout_s is True, must be above 0 s"),
+        ({"timeout_s": np.True_}, "timeout_s is np.True_, must be above 0 s"),
+        ({"cores": [False]}, "cores[0] is False; use the number of a processor"),
+        ({"cores": [np.False_]}, "cores[0] is np.False_; use the number of a processor"),
+        ({"timeout_s": 1, "cores": [np.int64(0)]}, ""),
+    ],
+)
+def test_truth_values_are_no_numbers(options: dict[str, Any], words: str) -> None:
+    plan = compile_plan(make_spec("allreduce", "ring", 1, count=8, datatype="int32"))
+    claim, prepared = prepare(plan, MPI.COMM_SELF, (None, None), Wish("caller", **options))
+    if not words:
+        assert (claim.error, claim.limit_s) == (None, 1)
+        return
+    assert prepared is None
+    assert claim.limit_s is None
+    assert isinstance(claim.error, BindError)
+    assert words in str(claim.error)
