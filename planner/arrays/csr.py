@@ -6,6 +6,8 @@ owns entries ``indptr[i]:indptr[i+1]``. Its *lengths* are the differences of off
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -42,7 +44,15 @@ def row_numbers(indptr: Ints) -> Int64s:
     >>> row_numbers(np.array([0, 2, 2, 3])).tolist()
     [0, 0, 2]
     """
-    return np.arange(len(indptr) - 1).repeat(lengths_of(indptr))
+    lengths = lengths_of(indptr)
+    if _is_short(lengths):
+        return np.flatnonzero(lengths)
+    return np.arange(len(lengths)).repeat(lengths)
+
+
+def _is_short(lengths: Ints) -> bool:
+    """Return whether rows have one entry at most, as those of most tables."""
+    return bool(lengths.max(initial=0) <= 1)
 
 
 def indptr_of(rows: Ints, n_rows: int) -> Int64s:
@@ -79,6 +89,8 @@ def ranges(first: Ints, lengths: Ints) -> Int64s:
     >>> ranges(np.array([7, 3]), np.array([2, 3])).tolist()
     [7, 8, 3, 4, 5]
     """
+    if _is_short(lengths):
+        return first[lengths > 0].astype(np.int64, copy=False)
     starts = running_total(lengths)
     numbers = np.repeat(first - starts[:-1], lengths)
     numbers += np.arange(starts[-1])
@@ -146,24 +158,75 @@ DENSE: Final = 16
 
 
 def sorted_unique(values: Ints) -> Ints:
-    """Return the distinct values in ascending order.
+    """Return the distinct values in ascending order; see `Numbering.of`."""
+    return Numbering.of(values).values
 
-    Numpy's own function hashes, which is slow on millions of values. Dense values and
-    dense multiples, such as addresses of equal blocks, are marked in one pass; others
-    are sorted.
+
+@dataclass(frozen=True, eq=False)
+class Numbering:
+    """Distinct values in ascending order, which are numbered from 0 on.
+
+    Parameters
+    ----------
+    values : ndarray of int
+    step : int
+        The values are multiples of it apart.
+    is_there : ndarray of bool, optional
+        Marks which of the integers ``values[0] + i * step`` are values; None if values are not
+        dense.
     """
-    if not len(values):
-        return values
-    least = values.min()
-    extent, step = int(values.max()) - int(least), 1
-    if extent >= DENSE * len(values):
-        step = int(np.gcd.reduce(values - least))
-    if extent < DENSE * step * len(values):
-        is_there = np.zeros(extent // step + 1, dtype=bool)
-        is_there[(values - least) // step] = True
-        return np.asarray(np.flatnonzero(is_there) * step + least)
-    ordered = np.sort(values)
-    return ordered[run_starts(ordered)]
+
+    values: Ints
+    step: int = 1
+    is_there: Bools | None = None
+
+    @classmethod
+    def of(cls, values: Ints) -> Numbering:
+        """Number values in any order, any of which may be there several times.
+
+        Numpy's own function hashes, which is slow on millions of values. Dense values and
+        dense multiples, such as addresses of equal blocks, are marked in one pass; others
+        are sorted.
+        """
+        if not len(values):
+            return cls(values)
+        least = values.min()
+        extent, step = int(values.max()) - int(least), 1
+        if extent >= DENSE * len(values):
+            step = int(np.gcd.reduce(values - least))
+        if extent < DENSE * step * len(values):
+            is_there = np.zeros(extent // step + 1, dtype=bool)
+            is_there[_steps(values, least, step)] = True
+            return cls(np.flatnonzero(is_there) * step + least, step, is_there)
+        ordered = np.sort(values)
+        return cls(ordered[run_starts(ordered)])
+
+    def number(self, values: Ints) -> Ints:
+        """Return the numbers of some of the values, in any order.
+
+        Examples
+        --------
+        >>> Numbering.of(np.array([40, 10, 40, 30])).number(np.array([40, 10])).tolist()
+        [2, 0]
+        """
+        if self._table is None:
+            return np.searchsorted(self.values, values)
+        return np.asarray(self._table[_steps(values, self.values[0], self.step)], dtype=np.int64)
+
+    @cached_property
+    def _table(self) -> Ints | None:
+        """The number of each value in the place of its mark; None where a search is faster."""
+        if self.is_there is None or len(self.is_there) > DENSE * len(self.values):
+            return None
+        table: Ints = np.cumsum(self.is_there, dtype=np.int32)
+        table -= 1
+        return table
+
+
+def _steps(values: Ints, least: Any, step: int) -> Ints:
+    """Return how many steps values are from the least one."""
+    steps = values - least
+    return np.asarray(steps if step == 1 else steps // step)
 
 
 def joint_key(major: Ints, minor: Ints, n_minor: int) -> Int64s:

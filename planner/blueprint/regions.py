@@ -52,14 +52,12 @@ class Regions:
         if len(tables) == len(parts) and len({table.key for table in tables}) == 1:
             return tables[0].with_rows(sum(map(len, tables)))
         lengths = [np.diff(part.indptr) for part in parts]
-        patterns = [part.pattern for part in parts]
-        is_plain = all(part.repeat is None for part in parts)
+        columns: list[tuple[Ints, ...]] = [(part.low, part.count) for part in parts]
+        if any(part.repeat is not None for part in parts):
+            columns = [(part.low, part.count, *part.pattern) for part in parts]
         return cls(
             csr.running_total(np.concatenate(lengths)),
-            np.concatenate([part.low for part in parts]),
-            np.concatenate([part.count for part in parts]),
-            None if is_plain else np.concatenate([stride for stride, _ in patterns]),
-            None if is_plain else np.concatenate([repeat for _, repeat in patterns]),
+            *map(np.concatenate, zip(*columns, strict=True)),
         )
 
     @property

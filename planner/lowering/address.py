@@ -209,6 +209,7 @@ def squeeze_scratch(parts: list[Located], n_ranks: int) -> Ints:
     if not any((part.buffer == Buffer.SCRATCH).any() for part in parts):
         return np.zeros(n_ranks, dtype=np.int64)
     start, end = _touched(parts)
+    is_cut = False
     for number, part in enumerate(parts):
         if pieces.is_constant(part.repeat):
             continue
@@ -220,7 +221,9 @@ def squeeze_scratch(parts: list[Located], n_ranks: int) -> Ints:
         apart = place[(part.repeat[place] > 1) & ~is_inside]
         if len(apart):
             parts[number] = part.written_out(apart)
-    start, end = _touched(parts)
+            is_cut = True
+    if is_cut:
+        start, end = _touched(parts)
     rank = start // _SPAN
     sizes = np.bincount(rank, end - start, minlength=n_ranks).astype(np.int64)
     base = csr.group_offsets(rank, end - start)

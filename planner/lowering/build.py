@@ -386,11 +386,14 @@ def _count_slots(messages: MessageTable, landed: Bools, n_ranks: int) -> Ints:
     could wait for each other.
     """
     n_slots = np.full(n_ranks, N_LANDINGS)
-    homes, counts = np.unique(
-        csr.joint_key(messages.round, messages.dest, n_ranks)[landed], return_counts=True
-    )
-    sends_too = np.isin(homes, csr.joint_key(messages.round, messages.source, n_ranks))
-    np.maximum.at(n_slots, homes[sends_too] % n_ranks, counts[sends_too])
+    homes = np.sort(csr.joint_key(messages.round, messages.dest, n_ranks)[landed])
+    bounds = csr.run_bounds(homes)
+    counts = csr.lengths_of(bounds)
+    many = np.flatnonzero(counts > N_LANDINGS)
+    if len(many):
+        homes, counts = homes[bounds[many]], counts[many]
+        sends_too = np.isin(homes, csr.joint_key(messages.round, messages.source, n_ranks))
+        np.maximum.at(n_slots, homes[sends_too] % n_ranks, counts[sends_too])
     return n_slots
 
 

@@ -108,26 +108,22 @@ def _number_atoms(sides: Sides, n_owners: int, n_nodes: int) -> tuple[list[tuple
     sides = _in_units(sides)
     n_accesses = sum(len(side[0]) for side in sides)
     span = 1 + max(int(side[3].max(initial=0)) for side in sides)
-    if span <= 8 * n_accesses + (1 << 20):
-        marks = np.zeros((len(Buffer), span), dtype=bool)
-        for buffer, _, low, high in sides:
-            marks[buffer, low] = True
-            marks[buffer, high] = True
-        width = marks.sum(axis=1)
-        owners = np.full(len(Buffer), n_owners)
-        owners[Buffer.SHARED] = n_nodes
-        if int((owners * width).sum()) <= 8 * n_accesses + (1 << 16):
-            # All ranks divide their buffers in the same way, so one table serves all of them.
-            number = np.cumsum(marks, axis=1, dtype=np.int32) - 1
-            base = csr.running_total(width * owners)
-            return [number_accesses(*side, number, width, base[:-1]) for side in sides], base[-1]
-    keys = []
-    for buffer, owner, low, high in sides:
-        start = csr.joint_key(buffer, owner, n_owners) * span
-        keys += [start + low, start + high]
-    edges = csr.sorted_unique(np.concatenate(keys))
-    ends = [np.searchsorted(edges, key) for key in keys]
-    return [(ends[0], ends[1]), (ends[2], ends[3])], len(edges)
+    # Most often, all ranks divide their buffers in the same way: they share the edges of atoms.
+    places = [csr.joint_key(side[0], end, span) for side in sides for end in side[2:]]
+    edges = csr.Numbering.of(np.concatenate(places))
+    bounds = np.searchsorted(edges.values, np.arange(len(Buffer) + 1) * span)
+    width, owners = csr.lengths_of(bounds), np.full(len(Buffer), n_owners)
+    owners[Buffer.SHARED] = n_nodes
+    base = csr.running_total(width * owners)
+    first = base[:-1] - bounds[:-1]
+    starts = [first[buffer] + owner * width[buffer] for buffer, owner, *_ in sides]
+    ends = [starts[i // 2] + edges.number(place) for i, place in enumerate(places)]
+    n_atoms = int(base[-1])
+    if n_atoms > 8 * n_accesses + (1 << 16):
+        # Ranks divide them differently, so only edges that they have are numbered.
+        own = csr.Numbering.of(np.concatenate(ends))
+        ends, n_atoms = [own.number(end) for end in ends], len(own.values)
+    return [(ends[0], ends[1]), (ends[2], ends[3])], n_atoms
 
 
 def derive_dependencies(
@@ -218,24 +214,6 @@ def _batches(owner: Ints, reads: Pieces, writes: Pieces, rank_node: Ints) -> lis
     order = np.argsort(batch, kind="stable")
     ends = np.flatnonzero(np.diff(batch[order])) + 1
     return list(np.split(order, ends))
-
-
-@compiled
-def number_accesses(
-    buffer: Any, owner: Any, low: Ints, high: Ints, number: Any, width: Ints, base: Ints
-) -> Any:
-    """Return the range of atoms of every access.
-
-    Atom ``number[b, x]`` begins at element x of buffer b. Every owner has ``width[b]`` atoms,
-    from ``base[b]`` on.
-    """
-    first, last = np.empty(len(low), np.int64), np.empty(len(low), np.int64)
-    for i in range(len(low)):
-        b = buffer[i]
-        start = base[b] + owner[i] * width[b]
-        first[i] = start + number[b, low[i]]
-        last[i] = start + number[b, high[i]]
-    return first, last
 
 
 @compiled

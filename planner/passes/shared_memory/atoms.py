@@ -56,12 +56,12 @@ def cut(program: Program, tasks: Tasks) -> Atoms:
     ]
     # One edge more, as there are none where nothing is accessed.
     ends = [end for _, low, high in sides for end in (low, high)]
-    edges = csr.sorted_unique(np.concatenate((space.base[rank[:1], Buffer.SEND], *ends)))
-    accesses = []
-    for row, low, high in sides:
-        first, count = _locate(edges, low, high)
-        accesses.append(Accesses(csr.indptr_of(row, len(rank)), first, first + count))
-    return _atoms_of(trace(tasks, *accesses, edges), tasks, space)
+    edges = csr.Numbering.of(np.concatenate((space.base[rank[:1], Buffer.SEND], *ends)))
+    accesses = (
+        Accesses(csr.indptr_of(row, len(rank)), edges.number(low), edges.number(high))
+        for row, low, high in sides
+    )
+    return _atoms_of(trace(tasks, *accesses, edges.values), tasks, space)
 
 
 def _halved(row: Ints, low: Ints, high: Ints, reduces: Bools) -> tuple[Ints, Ints, Ints]:
@@ -85,7 +85,7 @@ def _atoms_of(traced: Trace, tasks: Tasks, space: AddressSpace) -> Atoms:
     writings = _Writings.of(traced)
     part = csr.ranges(writings.part, writings.count)
     begin, _, at, _ = traced.writings.T
-    address = writings.cuts[part] + np.repeat(at - begin, writings.count)
+    address = writings.cuts.values[part] + np.repeat(at - begin, writings.count)
     # A task's writings lie in one buffer each, but what memory holds at first in all of them.
     own = space.start[: space.base.shape[0] * int(Buffer.SHARED)]
     # Of empty buffers that begin at one address the last is meant.
@@ -99,13 +99,13 @@ def _atoms_of(traced: Trace, tasks: Tasks, space: AddressSpace) -> Atoms:
     # The last entry is that of writing 0, number -1.
     is_new = np.append((tasks.op != COPY) & (tasks.sender < 0), True)[writer]
     made = np.flatnonzero(np.repeat(is_new, writings.count))
-    origin = np.empty(len(writings.cuts), dtype=np.int64)
+    origin = np.empty(len(writings.cuts.values), dtype=np.int64)
     origin[part[made]] = made
     atom, count = writings.atoms_in(writings.found)
     return Atoms(
         space.base,
         address,
-        csr.lengths_of(writings.cuts)[part],
+        csr.lengths_of(writings.cuts.values)[part],
         rank,
         flat - rank * int(Buffer.SHARED),
         address - own[flat],
@@ -153,14 +153,14 @@ class _Writings:
 
     Parameters
     ----------
-    cuts : ndarray of int64, shape (n_parts + 1,)
-        Part i is origins ``cuts[i]:cuts[i+1]``.
+    cuts : Numbering, of n_parts + 1 values
+        Part i is origins ``cuts.values[i]:cuts.values[i+1]``.
     part, count : ndarray of int64, shape (n_writings,)
         The first part of each writing, and how many it has: an atom each.
     found, overwritten : _Stretches
     """
 
-    cuts: Ints
+    cuts: csr.Numbering
     part: Ints
     count: Ints
     found: _Stretches
@@ -175,7 +175,7 @@ class _Writings:
         # Copies of whole stretches end where these do.
         own = np.flatnonzero(is_whole == 0)
         ends = (first[own], last[own], found.first, found.last, overwritten.first, overwritten.last)
-        cuts = csr.sorted_unique(np.concatenate(ends))
+        cuts = csr.Numbering.of(np.concatenate(ends))
         return cls(cuts, *_locate(cuts, first, last), found, overwritten)
 
     def atoms_in(self, stretches: _Stretches) -> tuple[Ints, Ints]:
@@ -187,11 +187,11 @@ class _Writings:
         return atom, count
 
 
-def _locate(edges: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """Return the first part between edges of every interval, and how many parts it has."""
-    first = np.searchsorted(edges, low)
+def _locate(cuts: csr.Numbering, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """Return the first part between cuts of every interval, and how many parts it has."""
+    first = cuts.number(low)
     count = (low < high).astype(np.int64)
-    # Most have one, and to search for their ends takes longer than to look at the next edge.
-    more = np.flatnonzero(edges.take(first + 1, mode="clip") < high)
-    count[more] = np.searchsorted(edges, high[more]) - first[more]
+    # Most have one, and to search for their ends takes longer than to look at the next cut.
+    more = np.flatnonzero(cuts.values.take(first + 1, mode="clip") < high)
+    count[more] = cuts.number(high[more]) - first[more]
     return first, count

@@ -38,17 +38,15 @@ class ScratchAreas:
     @classmethod
     def of(cls, atoms: Atoms, program: Program) -> ScratchAreas:
         """Group the scratch that a program accesses."""
-        blocks = []
+        blocks, begins = [], atoms.base[:, Buffer.SCRATCH]
         for pieces in (program.reads, program.writes):
             row, buffer, low, high = pieces.blocks()
             own = (buffer == Buffer.SCRATCH) & (high > low)
             rank = program.columns["rank"][row[own]]
-            start = atoms.base[rank, Buffer.SCRATCH]
-            blocks.append((rank, start + low[own], start + high[own]))
-        rank, *ends = map(np.concatenate, zip(*blocks, strict=True))
-        low, high = union(*ends, joins_neighbours=False)
-        owner = np.zeros(len(low), dtype=np.int64)
-        owner[last_at_or_below(low, ends[0])] = rank
+            start = begins[rank]
+            blocks.append((start + low[own], start + high[own]))
+        low, high = union(*map(np.concatenate, zip(*blocks, strict=True)), joins_neighbours=False)
+        owner = last_at_or_below(begins, low)
         area = np.full(len(atoms.rank), NONE, dtype=np.int64)
         inside = np.flatnonzero(atoms.buffer == Buffer.SCRATCH)
         area[inside] = last_at_or_below(low, atoms.address[inside])

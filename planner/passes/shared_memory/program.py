@@ -6,19 +6,18 @@ So one node's programs are rewritten just as they are inside the plan of all ran
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
+from collplan.planner.arrays.jit import compiled
 from collplan.planner.passes.rebuild import move_edges, places
 from collplan.planner.plan import pieces
 from collplan.planner.plan.hazards import stated_edges
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import COLUMNS, Op, Plan
 from collplan.planner.plan.tags import Edges
-
-_CLASS = np.array([0, 1, 2, 2, 2])
-"""Turn of every op in a round: a rank sends, then receives, then works on what came."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,30 +82,40 @@ def canonical_order(rank: Ints, round: Ints, op: Ints) -> Ints:
     >>> canonical_order(rank, round, np.array([0, 1, 2, 0, 1])).tolist()
     [0, 3, 1, 4, 2]
     """
-    own = np.argsort(rank, kind="stable")
-    kind = _CLASS[op[own]]
-    is_first = csr.run_starts(rank[own], round[own])
-    before = np.where(is_first, 0, np.concatenate((kind[:1], kind[:-1])))
-    steps = np.cumsum((kind - before) % 3)
-    # The turns of a round are counted from its first task.
-    start = np.maximum.accumulate(np.where(is_first, np.arange(len(own)), 0))
-    turn = np.empty(len(own), dtype=np.int64)
-    turn[own] = steps - steps[start] + kind[start] if len(own) else 0
-    order: Ints = np.lexsort((np.arange(len(rank)), rank, turn, round))
-    return order
+    turn = _turns(*(np.array(column, np.int64) for column in (rank, round, op)))
+    moment = csr.joint_key(round, turn, 1 + int(turn.max(initial=0)))
+    n_ranks = 1 + int(rank.max(initial=0))
+    return np.argsort(csr.joint_key(moment, rank, n_ranks), kind="stable")
+
+
+@compiled
+def _turns(rank: Ints, round: Ints, op: Ints) -> Any:
+    """Return the turn of every task in its round, counted from its rank's first task there.
+
+    In a turn a rank sends, then receives, then works on what came.
+    """
+    turn = np.minimum(op, 2)
+    last = np.full(rank.max() + 1 if len(rank) else 0, -1)
+    for row in range(len(rank)):
+        before = last[rank[row]]
+        if before >= 0 and round[before] == round[row]:
+            turn[row] = turn[before] + (turn[row] - min(op[before], 2)) % 3
+        last[rank[row]] = row
+    return turn
 
 
 def match_inside(columns: dict[str, Ints], is_inside: Bools) -> tuple[Ints, Ints]:
-    """Return the rows of the two ends of every message in `is_inside`, by ascending send row.
+    """Return the rows of the two ends of every message in `is_inside`.
 
     Messages of one source, destination and tag match in row order.
     """
+    n_ranks = 1 + int(columns["rank"].max(initial=0))
     ends = []
     for op, source, dest in ((Op.SEND, "rank", "peer"), (Op.RECV, "peer", "rank")):
         rows = np.flatnonzero(is_inside & (columns["op"] == op))
-        keys = (rows, columns["tag"][rows], columns[dest][rows], columns[source][rows])
-        ends.append(rows[np.lexsort(keys)])
+        rows = rows[np.argsort(columns["tag"][rows], kind="stable")]
+        pair = csr.joint_key(columns[source][rows], columns[dest][rows], n_ranks)
+        ends.append(rows[np.argsort(pair, kind="stable")])
     sends, recvs = ends
     assert len(sends) == len(recvs), "a message of the node has one end only"
-    order = np.argsort(sends)
-    return sends[order], recvs[order]
+    return sends, recvs

@@ -25,7 +25,7 @@ from collplan.planner.plan.plan import COLUMNS, NONE, Buffer, Op, Plan
 from collplan.planner.plan.ragged import INTENT
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges
 
-ROWS_AT_ONCE: Final = 1 << 17
+ROWS_AT_ONCE: Final = 1 << 18
 """Rows of a program from which on its nodes are rewritten apart."""
 
 
@@ -247,7 +247,7 @@ class _Accesses:
     def totals(self, count: Ints) -> tuple[Ints, Ints]:
         """Return the elements of every task, and those of its own before each access."""
         running = csr.running_total(count)
-        first = np.searchsorted(self.owner, np.arange(self.n_tasks + 1))
+        first = csr.indptr_of(self.owner, self.n_tasks)
         return np.diff(running[first]), running[:-1] - running[first[self.owner]]
 
 
