@@ -30,6 +30,7 @@ from collplan.select.candidates import (
 )
 from collplan.select.cuts import Slices
 from collplan.select.shapes import has_like_shares
+from collplan.select.structures import Structures
 from collplan.specs import AlgorithmChoice, Decomposition, PlanSpec
 from collplan.specs.named_option import Algorithms
 from collplan.specs.request import AUTO, FLAT, MESSAGES
@@ -145,7 +146,7 @@ def _through_leaders(
 ) -> Iterator[Candidate]:
     """Yield decompositions with algorithms, with whole messages and cut in pieces."""
     machine, network = spec.machine, spec.machine.network
-    structures = estimates.Structures()
+    structures = Structures()
     for plain in _plain_and_mapped(spec, forms):
         decomposition = plain.decomposition
         is_whole = plain.algorithms == AUTO or machine.n_ranks >= WHOLE_PLAN_RANKS

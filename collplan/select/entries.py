@@ -11,7 +11,8 @@ from typing import Final, Protocol
 from collplan.planner.errors import AlgorithmError, MemoryLimitError
 from collplan.select.auto import resolve
 from collplan.select.candidates import Form
-from collplan.select.estimate import Estimate, Structures, estimate, forget_drafts
+from collplan.select.estimate import Estimate, estimate, forget_drafts
+from collplan.select.structures import Structures
 from collplan.specs import Decomposition, Method, PlanSpec
 from collplan.specs.request import MESSAGES
 

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Floats, Ints, csr
+from collplan.planner.arrays import Floats, Ints, csr
 from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.blueprint.exchange import exchange_of
 from collplan.planner.blueprint.groups import Groups
 from collplan.planner.decompose import draft
-from collplan.planner.lowering import symmetry
 from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.program import ComponentProgram, Program, program_of
 from collplan.planner.lowering.select import priced_spec
 from collplan.planner.lowering.stated import Stated
-from collplan.planner.lowering.tables import Tables
 from collplan.planner.passes import run_blueprint_passes
-from collplan.planner.passes.coalescing.coalesce_requests import coalesce_table
-from collplan.planner.plan.phases import is_inside
-from collplan.select.costs import Costs
 from collplan.select.cuts import Cut, Slices, own_segment, whole_elements, without_slices
+from collplan.select.structures import Block, Structures, n_copies_of, work_of
+from collplan.select.work import Work, bound_ns, estimate_ns, n_tasks_of
 from collplan.specs import Link, Machine, PassChoice, PlanSpec
 
 SLACK: Final = 1 - 1e-9
@@ -37,12 +35,10 @@ FEW_RANKS: Final = 512
 """Number of ranks above which a few nodes stand for the whole machine."""
 EVEN: Final = 0.005
 """Relative change of a count that lets the ranks of a large machine share a vector evenly."""
-MOST_KEPT: Final = 3
-"""Number of structures that are kept."""
 MOST_DRAFTS: Final = 32
 """Number of blueprints that are kept."""
-MOST_FOLDED: Final = 1_000_000_000
-"""Number of messages between pairs of ranks above which an estimate takes no plan as folded."""
+LEAST_FOLDED: Final = 20_000
+"""Effort from which an estimate considers that a plan may be folded."""
 MOST_PAIRS: Final = 2_000_000
 """Number of messages between pairs of ranks above which an estimate is rough."""
 
@@ -80,97 +76,6 @@ class Estimate:
     def segment(self) -> int | None:
         """Return the size of the greatest segment in bytes; None if messages are not cut."""
         return self.cut if isinstance(self.cut, int) else None
-
-
-@dataclass(frozen=True, eq=False)
-class Structure:
-    """Messages and steps of a program, which differ only in their sizes at other counts.
-
-    Parameters
-    ----------
-    tables : Tables
-    count : int
-        The collective's count for which the tables were made.
-    least : int
-        Number of elements of the smallest piece of memory that a message or step accesses.
-    costs : dict of bytes to Costs
-        Costs by the mask of the phases in which ranks share memory.
-    """
-
-    tables: Tables
-    count: int
-    least: int
-    costs: dict[bytes, Costs] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, tables: Tables, count: int) -> Structure:
-        """Return the structure of tables."""
-        messages, steps = tables.messages, tables.steps
-        ends = (messages.read, messages.write, messages.combine, steps.read, steps.write)
-        least = min((int(end.count.min()) for end in ends if len(end.count)), default=0)
-        return cls(tables, count, least)
-
-    def serves(self, count: int) -> bool:
-        """Return whether the structure is valid at another count, where no piece may be empty."""
-        return count == self.count or self.least * count >= self.count > 0
-
-    def costs_at(
-        self, spec: PlanSpec, shared_phases: Bools, ranks: tuple[int, ...] | None
-    ) -> tuple[Costs, Costs]:
-        """Return the costs at the count of a spec, and a lower bound of these costs.
-
-        The sizes of pieces differ by at most one element. The bound rounds the mean size of the
-        smallest piece down.
-        """
-        key, count = shared_phases.tobytes(), spec.collective.count
-        itemsize = spec.collective.itemsize
-        if key not in self.costs:
-            self.costs[key] = Costs(self.tables, spec.machine, itemsize, shared_phases, ranks)
-        costs = self.costs[key]
-        if count == self.count:
-            return costs, costs
-        factor = count / self.count
-        scaled, mean = costs.scaled(factor), self.least * factor
-        rounded = factor * int(mean * (1 + 1e-9)) / mean
-        return scaled, scaled if rounded == factor else costs.scaled(rounded)
-
-
-class Structures:
-    """Recent structures of one collective on one machine, shared by programs that do the same."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, Structure] = {}
-        self._alike: tuple[tuple[str, int | None], int] = ("", None), 0
-
-    def n_copies(self, program: Program, ranks: tuple[int, ...] | None) -> int:
-        """Return the number of nodes that one node represents.
-
-        It is remembered for other transports, and for other counts if both counts are even.
-        """
-        spec = program.blueprint.spec
-        key = _work_of(spec, program), None if _is_even(program) else spec.collective.count
-        if self._alike[0] != key:
-            self._alike = key, _n_copies(program, ranks)
-        return self._alike[1]
-
-    def find(
-        self, program: Program, ranks: tuple[int, ...] | None, passes: Sequence[PassChoice]
-    ) -> Structure:
-        """Return the structure of a program, which is made if none is kept."""
-        spec = program.blueprint.spec
-        collective = spec.collective
-        key, count = _work_of(spec, program), collective.count
-        known = self.kept.get(key)
-        if known is not None and collective.regular is None and known.serves(count):
-            return known
-        tables = program.tables(ranks)
-        if any(choice.name == "coalesce_requests" for choice in passes):
-            tables = tables._replace(messages=coalesce_table(tables.messages))
-        self.kept.pop(key, None)
-        self.kept[key] = Structure.of(tables, count)
-        while len(self.kept) > MOST_KEPT:
-            del self.kept[next(iter(self.kept))]
-        return self.kept[key]
 
 
 def estimate(
@@ -217,32 +122,41 @@ def estimate(
     if least > (most := math.inf if max_tasks is None else max_tasks):
         return (Estimate(None, 0.0, 0.0, least, least, identity),)
     structures = structures or Structures()
-    alike = structures.n_copies(program, ranks) if may_fold else 1
+    components = program
     large = [part for part in program.parts if ranks and part.n_pairs > MOST_PAIRS]
     n_rough, rough_ns = _rough(large, spec, ranks or ())
     if large:
         program, segments = _without(program, large), ()
-    structure = structures.find(program, ranks, remaining)
-    costs, least_costs = structure.costs_at(spec, _shared_phases(spec, program), ranks)
-    found, cuts = [], _cuts(segments, costs, spec, are_sliced=are_sliced)
+    blocks = structures.blocks(program, ranks, remaining)
+    found, cuts = [], _cuts(segments, blocks, spec, are_sliced=are_sliced)
+    effort_of_parts = sum(block.effort_of_parts for block in blocks)
     for cut in [own_slices or own_segment(spec)] if remaining or own_slices else cuts:
-        n_tasks = n_rough + costs.n_tasks(size := whole_elements(cut, spec.collective.itemsize))
-        ns = _price_ns(costs, least_costs, size, rough_ns) if n_tasks <= most else (0.0, 0.0)
+        size = whole_elements(cut, spec.collective.itemsize)
+        works = [block.work(size) for block in blocks]
+        n_tasks = n_rough + n_tasks_of(works)
+        ns = _price_ns(works, spec, size, rough_ns) if n_tasks <= most else (0.0, 0.0)
         seconds = ns[0] * 1e-9, ns[1] * _sure_part(wanted, spec) * 1e-9 * SLACK
-        effort = (max(n_tasks, least) + costs.effort_of_parts) // (1 if cut else alike)
+        effort = max(n_tasks, least) + effort_of_parts
+        if may_fold and not cut and effort > LEAST_FOLDED:
+            effort //= structures.n_copies(components, ranks)
         effort += spec.machine.n_ranks
         found.append(Estimate(cut, *seconds, n_tasks, effort, f"{identity} {cut or ''}"))
     return tuple(found)
 
 
-def _cuts(segments: Sequence[int], costs: Costs, spec: PlanSpec, *, are_sliced: bool) -> list[Cut]:
+def _cuts(
+    segments: Sequence[int], blocks: Sequence[Block], spec: PlanSpec, *, are_sliced: bool
+) -> list[Cut]:
     """Return the cuts whose messages have at most the given sizes in bytes."""
-    sizes = [size for size in segments if size < costs.longest]
+    if not segments or not blocks:
+        return [None]
+    longest, crossing = np.max([block.longest for block in blocks], axis=0, initial=0.0).tolist()
+    sizes = [size for size in segments if size < longest]
     if not are_sliced:
         return [None, *sizes]
     count = spec.collective.count
-    numbers = dict.fromkeys(min(math.ceil(costs.longest / size), count) for size in sizes)
-    return [None, *(Slices(number, costs.longest_crossing / number) for number in numbers)]
+    numbers = dict.fromkeys(min(math.ceil(longest / size), count) for size in sizes)
+    return [None, *(Slices(number, crossing / number) for number in numbers)]
 
 
 def _sure_part(wanted: PlanSpec, spec: PlanSpec) -> float:
@@ -268,15 +182,16 @@ def _program_of(
     return program_of(blueprint), remaining
 
 
-def _price_ns(costs: Costs, least_costs: Costs, cut: Cut, rough_ns: Floats) -> tuple[float, float]:
+def _price_ns(
+    works: Sequence[Work], spec: PlanSpec, cut: Cut, rough_ns: Floats
+) -> tuple[float, float]:
     """Return the price of cut messages and of roughly estimated parts, and a lower bound, in ns."""
-    busiest_ns = least_costs.busiest_ns(cut)
-    bound_ns = max(float(rough_ns[:, 0].max()), busiest_ns)
-    price_ns = float(rough_ns[:, 1].sum()) + costs.estimate_ns(cut, busiest_ns)
-    if costs.machine.network.contention == "fluid":
+    least_ns = max(float(rough_ns[:, 0].max()), bound_ns(works))
+    price_ns = float(rough_ns[:, 1].sum()) + estimate_ns(works, cut)
+    if spec.machine.network.contention == "fluid":
         # If there are several links, lanes do not limit fluid flows.
-        return max(bound_ns, price_ns), 0.0
-    return max(bound_ns, price_ns), bound_ns
+        return max(least_ns, price_ns), 0.0
+    return max(least_ns, price_ns), least_ns
 
 
 def _draft(spec: PlanSpec, ranks: tuple[int, ...] | None) -> Blueprint:
@@ -337,58 +252,26 @@ def _sample(spec: PlanSpec) -> tuple[int, ...] | None:
     few = FEW_RANKS if machine.network.topology is None else MOST_ON_LINKS
     if machine.n_ranks <= few or machine.nodes == 1:
         return None
+    return _sample_around(machine, spec.collective.root or 0)
+
+
+@lru_cache(maxsize=4)
+def _sample_around(machine: Machine, root: int) -> tuple[int, ...]:
     place, sizes = Placement.of(machine).node, machine.node_to_n_ranks
-    first = int(place[spec.collective.root or 0])
+    first = int(place[root])
     nodes = [first, (first + machine.nodes // 2) % machine.nodes, sizes.index(max(sizes))]
     ranks = np.flatnonzero(np.isin(place, nodes))
     return tuple(ranks[np.argsort(place[ranks] != first, kind="stable")].tolist())
 
 
-def _is_even(program: Program) -> bool:
-    """Return whether all ranks have equal shares, and all chunks of a vector are of one size."""
-    spec = program.blueprint.spec
-    if spec.collective.count % spec.machine.n_ranks:
-        return False
-    for part in program.parts:
-        size = int(part.component.groups.sizes.max(initial=1))
-        is_cut = not part.component.traits.has_blocks
-        if is_cut and (part.component.given.totals % part.n_parts(size)).any():
-            return False
-    return True
-
-
 def folds(spec: PlanSpec) -> bool:
     """Return whether the plan of a spec without passes folds on a large machine."""
-    return _n_copies(program_of_sample(spec), _sample(spec)) > 1
-
-
-def _n_copies(program: Program, ranks: tuple[int, ...] | None) -> int:
-    """Return the number of nodes that one node represents, if the plan of a large machine folds.
-
-    Plans in segments do not fold, because the order of segments differs between nodes.
-    """
-    machine = program.blueprint.spec.machine
-    if ranks is None or machine.network.joins_nodes:
-        return 1
-    if any(part.n_pairs > MOST_FOLDED for part in program.parts):
-        return 1  # one node's programs alone are large
-    half = machine.nodes // 2
-    folds = symmetry.may_fold(program, half) and not symmetry.divides_what_moves(program, half)
-    return machine.nodes if folds else 1
+    return n_copies_of(program_of_sample(spec), _sample(spec)) > 1
 
 
 def _without(program: Program, parts: Sequence[Stated]) -> Program:
     kept = tuple(part for part in program.parts if part not in parts)
     return ComponentProgram(program.blueprint, kept)
-
-
-def _shared_phases(spec: PlanSpec, program: Program) -> Bools:
-    """Mark the phases in which ranks of one node share memory."""
-    roles = spec.transport.shared_roles
-    return np.array(
-        [roles is None or any(is_inside(one, role) for role in roles) for one in program.roles],
-        dtype=np.bool_,
-    )
 
 
 def _rough(parts: Sequence[Stated], spec: PlanSpec, ranks: Sequence[int]) -> tuple[int, Floats]:
@@ -476,11 +359,4 @@ def _ns_per_byte(link: Link) -> float:
 
 
 def _identity(spec: PlanSpec, program: Program) -> str:
-    return f"{spec.transport} {_work_of(spec, program)}"
-
-
-def _work_of(spec: PlanSpec, program: Program) -> str:
-    """Return a text that identifies a program's work, except for its transport."""
-    chosen = [f"{part.phase()}{sorted(part.options.items()) or ''}" for part in program.parts]
-    passes = [str(choice) for choice in spec.passes]
-    return " ".join([str(spec.decomposition), *chosen, *passes])
+    return f"{spec.transport} {work_of(spec, program)}"

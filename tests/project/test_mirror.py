@@ -42,8 +42,9 @@ ELSEWHERE = {
     "collplan/reports/overlap.py": "collplan/cli/test_overlap.py",
     "collplan/reports/tuning.py": "collplan/test_tune.py",
     "collplan/select/compared.py": "collplan/select/test_comparison.py",
-    "collplan/select/costs.py": "collplan/select/test_estimate.py",
     "collplan/select/entries.py": "collplan/select/test_comparison.py",
+    "collplan/select/message_costs.py": "collplan/select/test_costs.py",
+    "collplan/select/work.py": "collplan/select/test_costs.py",
 }
 """Modules that are tested only as parts of others: base classes, records, tables, printed text."""
 BESIDE = {"project", "examples", "benchmarks", "helpers"}

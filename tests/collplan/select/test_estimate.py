@@ -10,8 +10,10 @@ from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
 from collplan.planner.errors import AlgorithmError
 from collplan.select import estimate as estimates
+from collplan.select import structures as structures_module
 from collplan.select.candidates import all_forms
-from collplan.select.estimate import Structures, estimate, with_even_count
+from collplan.select.estimate import estimate, with_even_count
+from collplan.select.structures import Structures
 from collplan.specs import PlanSpec
 
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -134,12 +136,12 @@ def test_messages_of_one_count_serve_others(kind: str) -> None:
         for count in (50_000, 3_001, 260, 5, 0):
             for transport in ("messages", "shared"):
                 chosen = form.of(spec_of(kind, {}, count)).replace(transport=transport)
-                known = set(structures.kept.values())
+                known = set(structures.kept)
                 try:
                     found = estimate(chosen, segments, structures=structures)
                 except AlgorithmError:
                     continue
-                n_shared += set(structures.kept.values()) == known
+                n_shared += set(structures.kept) == known
                 for one, alone in zip(found, estimate(chosen, segments), strict=True):
                     assert one.price_s == pytest.approx(alone.price_s, rel=0.05), form.name
                     assert one.n_tasks == alone.n_tasks
@@ -173,9 +175,12 @@ def test_whether_a_plan_folds_is_known_from_other_even_counts(
 ) -> None:
     """So the effort is as if nothing were known; counts that are not even are looked at alone."""
     looked = []
-    n_copies = estimates._n_copies
+    n_copies = structures_module.n_copies_of
     monkeypatch.setattr(estimates, "FEW_RANKS", 8)
-    monkeypatch.setattr(estimates, "_n_copies", lambda *a: looked.append(a) or n_copies(*a))
+    monkeypatch.setattr(estimates, "LEAST_FOLDED", 0)
+    monkeypatch.setattr(
+        structures_module, "n_copies_of", lambda *a: looked.append(a) or n_copies(*a)
+    )
     machine = {"nodes": 6, "ranks_per_node": 4, "lanes": 2}
     collective = {"kind": "allreduce", "count": 1}
     first = PlanSpec.model_validate({"machine": machine, "collective": collective})
