@@ -166,7 +166,7 @@ class Costs:
             return phase_of, np.arange(self.n_rounds)
         first = np.full(self.n_phases, self.n_rounds)
         np.minimum.at(first, rows.phase, rows.round)
-        known = rows.round[np.isin(rows.dest, rows.ranks)]
+        known = rows.round[rows.is_there[rows.dest]]
         seen[known] = known
         begins = first[first < self.n_rounds]
         seen[begins] = begins

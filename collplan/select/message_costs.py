@@ -102,13 +102,21 @@ class MessageCosts:
         return LinkLoads.of(fabric, node[self.source], node[self.dest], lane)
 
     @cached_property
+    def is_there(self) -> Bools:
+        """Mark the ranks whose messages and steps are all in the tables, shape (n_ranks,)."""
+        if self.ranks is None:
+            return np.ones(self.machine.n_ranks, np.bool_)
+        found = np.zeros(self.machine.n_ranks, np.bool_)
+        found[list(self.ranks)] = True
+        return found
+
+    @cached_property
     def tasks_there(self) -> tuple[Ints, Ints, float]:
         """Tasks on these ranks: of a segment of every message, of a piece of every step.
 
         Last, the share of these ranks in all.
         """
-        ranks = np.arange(self.machine.n_ranks)
-        there = np.ones(len(ranks), np.bool_) if self.ranks is None else np.isin(ranks, self.ranks)
+        there = self.is_there
         # A message is a send, a receive, and a reduction if the receiver combines it.
         n_received = 1 * ~self.is_copy + (self.is_copy | (self.combined_bytes > 0))
         of_segment = ~self.is_copy * there[self.source] + n_received * there[self.dest]
@@ -120,13 +128,12 @@ class MessageCosts:
 
         Every piece of a message or step but the first one adds to the effort.
         """
-        n_ranks, ranks = self.machine.n_ranks, self.ranks or range(self.machine.n_ranks)
-        there, steps = np.isin(self.dest, ranks), np.isin(self.step_rank, ranks)
         pieces = _n_pieces(self.tables.messages), _n_pieces(self.tables.steps)
         n_more, n_more_of_steps = (np.maximum(0, n - 1) for n in pieces)
-        effort = PART * float(n_more[there].sum() + n_more_of_steps[steps].sum())
-        effort += SHARED_PART * float(n_more[there & self.is_copy].sum())
-        return int(effort * n_ranks / len(ranks))
+        n_more = n_more * self.is_there[self.dest]
+        effort = PART * float(n_more.sum() + n_more_of_steps[self.is_there[self.step_rank]].sum())
+        effort += SHARED_PART * float(n_more[self.is_copy].sum())
+        return int(effort / self.is_there.mean())
 
     @cached_property
     def through_per_byte(self) -> Floats:

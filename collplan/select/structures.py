@@ -150,7 +150,7 @@ class Structures:
 
     def __init__(self) -> None:
         self.kept: list[Structure] = []
-        self._alike: tuple[tuple[str, int | None], int] = ("", None), 0
+        self._alike: dict[tuple[str, int | None], int] = {}
 
     def n_copies(self, program: Program, ranks: tuple[int, ...] | None) -> int:
         """Return the number of nodes that one node represents.
@@ -159,9 +159,9 @@ class Structures:
         """
         spec = program.blueprint.spec
         key = work_of(spec, program), None if is_even(program) else spec.collective.count
-        if self._alike[0] != key:
-            self._alike = key, n_copies_of(program, ranks)
-        return self._alike[1]
+        if key not in self._alike:
+            self._alike[key] = n_copies_of(program, ranks)
+        return self._alike[key]
 
     def blocks(
         self, program: Program, ranks: tuple[int, ...] | None, passes: Sequence[PassChoice]
