@@ -37,8 +37,6 @@ EVEN: Final = 0.005
 """Relative change of a count that lets the ranks of a large machine share a vector evenly."""
 MOST_DRAFTS: Final = 32
 """Number of blueprints that are kept."""
-LEAST_FOLDED: Final = 20_000
-"""Effort from which an estimate considers that a plan may be folded."""
 MOST_PAIRS: Final = 2_000_000
 """Number of messages between pairs of ranks above which an estimate is rough."""
 
@@ -99,7 +97,7 @@ def estimate(
     max_tasks : int, optional
         Number of tasks above which price and bound are 0, because they are not computed.
     structures : Structures, optional
-        Structures of the same collective at other counts. Most are reused if counts descend.
+        Structures of the same collective. Those of larger counts are reused.
     may_fold : bool
         Whether the effort is that of a folded plan, if the plan can be folded.
     are_sliced : bool
@@ -116,29 +114,25 @@ def estimate(
         If an algorithm cannot serve, or the decomposition is refused.
     """
     wanted, own_slices = without_slices(priced_spec(spec))
-    spec, ranks = with_even_count(wanted), _sample(wanted)
+    structures, spec, ranks = structures or Structures(), with_even_count(wanted), _sample(wanted)
     program, remaining = _program_of(spec, ranks)
     identity, least = _identity(spec, program), 2 * program.least_messages
     if least > (most := math.inf if max_tasks is None else max_tasks):
         return (Estimate(None, 0.0, 0.0, least, least, identity),)
-    structures = structures or Structures()
-    components = program
     large = [part for part in program.parts if ranks and part.n_pairs > MOST_PAIRS]
     n_rough, rough_ns = _rough(large, spec, ranks or ())
-    if large:
-        program, segments = _without(program, large), ()
-    blocks = structures.blocks(program, ranks, remaining)
-    found, cuts = [], _cuts(segments, blocks, spec, are_sliced=are_sliced)
-    effort_of_parts = sum(block.effort_of_parts for block in blocks)
+    small, segments = (_without(program, large), ()) if large else (program, segments)
+    blocks, found = structures.blocks(small, ranks, remaining), []
+    cuts = _cuts(segments, blocks, spec, are_sliced=are_sliced)
     for cut in [own_slices or own_segment(spec)] if remaining or own_slices else cuts:
         size = whole_elements(cut, spec.collective.itemsize)
         works = [block.work(size) for block in blocks]
         n_tasks = n_rough + n_tasks_of(works)
         ns = _price_ns(works, spec, size, rough_ns) if n_tasks <= most else (0.0, 0.0)
-        seconds = ns[0] * 1e-9, ns[1] * _sure_part(wanted, spec) * 1e-9 * SLACK
-        effort = max(n_tasks, least) + effort_of_parts
-        if may_fold and not cut and effort > LEAST_FOLDED:
-            effort //= structures.n_copies(components, ranks)
+        seconds = ns[0] * 1e-9, ns[1] * 1e-9 * SLACK * _sure_part(wanted, spec)
+        effort = max(n_tasks, least) + sum(block.effort_of_parts for block in blocks)
+        if may_fold and not cut:
+            effort = structures.folded_effort(effort, program, ranks)
         effort += spec.machine.n_ranks
         found.append(Estimate(cut, *seconds, n_tasks, effort, f"{identity} {cut or ''}"))
     return tuple(found)

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from collplan.planner.arrays import Bools
+from collplan.planner.arrays import Bools, Ints
 from collplan.planner.lowering import symmetry
 from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.program import ComponentProgram, Program
@@ -23,6 +23,8 @@ from collplan.specs import Machine, PassChoice, PlanSpec
 
 MOST_ROWS: Final = 2_000_000
 """Number of messages and steps of all structures that are kept."""
+LEAST_FOLDED: Final = 20_000
+"""Effort from which an estimate considers that a plan may be folded."""
 MOST_FOLDED: Final = 1_000_000_000
 """Number of messages between pairs of ranks above which an estimate takes no plan as folded."""
 
@@ -71,13 +73,10 @@ class Structure:
         return count == self.count or (self.count > count > 0 and self.least * count >= self.count)
 
     @cached_property
-    def has_phase_inside(self) -> Bools:
-        """Phases with messages inside a node, shape (n_phases,)."""
+    def phases_inside(self) -> Ints:
+        """Phases with messages inside a node."""
         messages, node = self.tables.messages, Placement.of(self.spec.machine).node
-        is_inside = node[messages.source] == node[messages.dest]
-        found = np.zeros(len(self.tables.phases), dtype=np.bool_)
-        found[messages.phase[is_inside]] = True
-        return found
+        return np.unique(messages.phase[node[messages.source] == node[messages.dest]])
 
     def costs(self, shared_phases: Bools) -> Costs:
         """Return the costs if ranks of a node share memory in some phases."""
@@ -152,16 +151,18 @@ class Structures:
         self.kept: list[Structure] = []
         self._alike: dict[tuple[str, int | None], int] = {}
 
-    def n_copies(self, program: Program, ranks: tuple[int, ...] | None) -> int:
-        """Return the number of nodes that one node represents.
+    def folded_effort(self, effort: int, program: Program, ranks: tuple[int, ...] | None) -> int:
+        """Return the effort of a plan if it is folded, given that of the plan of all ranks.
 
-        It is remembered for other transports, and for other counts if both counts are even.
+        Whether it folds is remembered for other counts if both counts are even.
         """
+        if effort <= LEAST_FOLDED:
+            return effort
         spec = program.blueprint.spec
         key = work_of(spec, program), None if is_even(program) else spec.collective.count
         if key not in self._alike:
             self._alike[key] = n_copies_of(program, ranks)
-        return self._alike[key]
+        return effort // self._alike[key]
 
     def blocks(
         self, program: Program, ranks: tuple[int, ...] | None, passes: Sequence[PassChoice]
@@ -207,7 +208,9 @@ class Structures:
         while len(self.kept) > 1 and sum(one.n_rows for one in self.kept) > MOST_ROWS:
             del self.kept[0]
         # Only messages inside nodes depend on what ranks share.
-        return Block(structure, shared_phases & structure.has_phase_inside, count)
+        phases = np.arange(len(shared_phases))
+        shares = shared_phases & np.isin(phases, structure.phases_inside)
+        return Block(structure, shares, count)
 
 
 def _tables_after(

@@ -154,7 +154,7 @@ def test_a_vector_takes_few_rounds_between_many_nodes_where_that_is_faster() -> 
     best, *others = candidates(spec)
     assert str(best.spec.algorithms) == "lane/allreduce: circulant"
     with_ring = [one for one in others if str(one.spec.algorithms) == "auto"]
-    assert best.cost_s < 0.7 * with_ring[0].cost_s
+    assert best.cost_s < 0.75 * with_ring[0].cost_s
 
 
 SHAPES = {
