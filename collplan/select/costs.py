@@ -146,8 +146,9 @@ class Costs:
         self.wait = self.latency - overhead
         steps = rows.tables.steps
         reduces = np.flatnonzero(steps.op == Op.REDUCE)
-        # Reductions of rounds without messages follow none.
+        # Among rounds with messages, some ranks may reduce while others send.
         has_messages = np.bincount(rows.round, minlength=self.n_rounds) > 0
+        has_messages |= not len(rows.round)
         reduces = reduces[has_messages[steps.round[reduces]]]
         first, _ = _classes(steps.round[reduces], self.step_size_of[reduces])
         self.reduce_round = steps.round[reduces][first]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -13,6 +14,7 @@ from collplan.planner.arrays import Bools, Ints
 from collplan.planner.lowering import symmetry
 from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.program import ComponentProgram, Program
+from collplan.planner.lowering.stated import Stated
 from collplan.planner.lowering.tables import Tables
 from collplan.planner.passes.coalescing.coalesce_requests import coalesce_table
 from collplan.planner.plan.phases import is_inside
@@ -169,8 +171,9 @@ class Structures:
     ) -> list[Block]:
         """Return a program in blocks of phases, whose structures other programs may share.
 
-        A block is a component. Adapters that cache queue pairs, links of a topology and passes
-        depend on the messages of all components, which are then one block.
+        A block is a component, or several local ones that follow each other. Adapters that cache
+        queue pairs, links of a topology and passes depend on the messages of all components, which
+        are then one block.
         """
         spec, network = program.blueprint.spec, program.blueprint.spec.machine.network
         shared = _shared_phases(spec, program)
@@ -180,11 +183,11 @@ class Structures:
             return [self._block(name, tables, shared, spec, ranks)]
         outline = " ".join(f"{part.component.role}/{part.component.kind}" for part in program.parts)
         found = []
-        for i, part in enumerate(program.parts):
-            alone = ComponentProgram(program.blueprint, (part,))
-            name = f"{i} of {outline}: {work_of(spec, alone)}"
+        for begin, end in _runs(program.parts):
+            alone = ComponentProgram(program.blueprint, program.parts[begin:end])
+            name = f"{begin} of {outline}: {work_of(spec, alone)}"
             tables = partial(_tables_after, alone, ranks, passes)
-            found.append(self._block(name, tables, shared[i : i + 1], spec, ranks))
+            found.append(self._block(name, tables, shared[begin:end], spec, ranks))
         return found
 
     def _block(
@@ -211,6 +214,13 @@ class Structures:
         phases = np.arange(len(shared_phases))
         shares = shared_phases & np.isin(phases, structure.phases_inside)
         return Block(structure, shares, count)
+
+
+def _runs(parts: Sequence[Stated]) -> Iterator[tuple[int, int]]:
+    """Yield the first part of each block of a program, and the one past its last part."""
+    is_local = np.array([part.component.is_local for part in parts], dtype=np.bool_)
+    begins = np.flatnonzero(~(is_local & np.append(False, is_local[:-1]))).tolist()
+    yield from pairwise((*begins, len(parts)))
 
 
 def _tables_after(
