@@ -13,7 +13,7 @@ from collplan.planner.errors import AlgorithmError, AsymmetricError
 from collplan.planner.lowering.build import Placement, build
 from collplan.planner.lowering.program import Program, program_of
 from collplan.planner.lowering.select import priced_spec
-from collplan.planner.lowering.symmetry import divides_what_moves, folding_of
+from collplan.planner.lowering.symmetry import Symmetries, folding_of
 from collplan.planner.memory import require_memory
 from collplan.planner.passes import find_pass, run_blueprint_passes, run_passes
 from collplan.planner.passes.rebuild import with_hazards
@@ -218,7 +218,7 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
     program = program_of(blueprint)
     folding = folding_of(program)
     motion = folding.motion
-    if len(program.parts) > 1 and divides_what_moves(program, nodes[-1]):
+    if len(program.parts) > 1 and Symmetries().divides_what_moves(program, nodes[-1]):
         raise AsymmetricError("fold: a phase divides a vector whose chunks move in another phase")
     of_node, of_all = _split_passes(choices)
 

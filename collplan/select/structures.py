@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.lowering import symmetry
 from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.program import ComponentProgram, Program
 from collplan.planner.lowering.stated import Stated
+from collplan.planner.lowering.symmetry import Symmetries
 from collplan.planner.lowering.tables import Tables
 from collplan.planner.passes.coalescing.coalesce_requests import coalesce_table
 from collplan.planner.plan.phases import is_inside
@@ -151,6 +151,7 @@ class Structures:
 
     def __init__(self) -> None:
         self.kept: list[Structure] = []
+        self._symmetries = Symmetries()
         self._alike: dict[tuple[str, int | None], int] = {}
 
     def folded_effort(self, effort: int, program: Program, ranks: tuple[int, ...] | None) -> int:
@@ -163,7 +164,7 @@ class Structures:
         spec = program.blueprint.spec
         key = work_of(spec, program), None if is_even(program) else spec.collective.count
         if key not in self._alike:
-            self._alike[key] = n_copies_of(program, ranks)
+            self._alike[key] = n_copies_of(program, ranks, self._symmetries)
         return effort // self._alike[key]
 
     def blocks(
@@ -246,7 +247,9 @@ def is_even(program: Program) -> bool:
     return True
 
 
-def n_copies_of(program: Program, ranks: tuple[int, ...] | None) -> int:
+def n_copies_of(
+    program: Program, ranks: tuple[int, ...] | None, symmetries: Symmetries | None = None
+) -> int:
     """Return the number of nodes that one node represents, if the plan of a large machine folds.
 
     Plans in segments do not fold, because the order of segments differs between nodes.
@@ -257,7 +260,8 @@ def n_copies_of(program: Program, ranks: tuple[int, ...] | None) -> int:
     if any(part.n_pairs > MOST_FOLDED for part in program.parts):
         return 1  # one node's programs alone are large
     half = machine.nodes // 2
-    folds = symmetry.may_fold(program, half) and not symmetry.divides_what_moves(program, half)
+    known = symmetries or Symmetries()
+    folds = known.may_fold(program, half) and not known.divides_what_moves(program, half)
     return machine.nodes if folds else 1
 
 

@@ -7,7 +7,8 @@ elements of the vector must move them in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -16,8 +17,12 @@ from collplan.planner.arrays.motion import Motion
 from collplan.planner.errors import AsymmetricError
 from collplan.planner.lowering.component_symmetry import ComponentSymmetry
 from collplan.planner.lowering.program import Program, SlicedProgram
+from collplan.planner.lowering.stated import Stated
 from collplan.planner.plan.folding import Folding
-from collplan.specs import Machine
+from collplan.specs import Machine, PlanSpec
+
+MOST_KNOWN: Final = 512
+"""Number of checks of components that are remembered."""
 
 
 def folding_of(program: Program) -> Folding:
@@ -54,79 +59,116 @@ def _calls_mpi(program: Program) -> bool:
     return any(part.algorithm.is_native for part in program.parts)
 
 
-def may_fold(program: Program, block: int) -> bool:
-    """Return whether a motion may map a program onto itself, judging by two nodes.
+class Symmetries:
+    """Judgments on whether programs fold, which remember the components that programs share."""
 
-    If this is False, the program does not fold. `folding_of` may refuse other programs, too.
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], ComponentSymmetry | None] = {}
 
-    Parameters
-    ----------
-    program : Program
-        Drafted for the ranks of node 0 and of node `block`, at least.
-    block : int
-    """
-    spec = program.blueprint.spec
-    if program.blueprint.exchange is not None or spec.machine.nodes == 1 or _calls_mpi(program):
-        return False
-    try:
-        found = list(_motions(spec.machine))
-    except AsymmetricError:
-        return False
-    for motion in found:
-        checks = [ComponentSymmetry(part, motion, spec, "") for part in program.parts]
+    def may_fold(self, program: Program, block: int) -> bool:
+        """Return whether a motion may map a program onto itself, judging by two nodes.
+
+        If this is False, the program does not fold. `folding_of` may refuse other programs, too.
+
+        Parameters
+        ----------
+        program : Program
+            Drafted for the ranks of node 0 and of node `block`, at least.
+        block : int
+        """
+        spec = program.blueprint.spec
+        if program.blueprint.exchange is not None or spec.machine.nodes == 1 or _calls_mpi(program):
+            return False
         try:
-            # The cheapest check, which refuses most programs, comes first.
-            for one in checks:
-                one.check_first_groups()
-            for one in checks:
-                one.check([block])
-                one.check_blocks()
+            found = _motions(spec.machine)
         except AsymmetricError:
-            continue
-        return True
-    return False
+            return False
+        # The cheapest check, which refuses most programs, comes first.
+        return any(
+            all(
+                self._symmetry(checks, part, motion, spec, block)
+                for checks in ("first groups", "all")
+                for part in program.parts
+            )
+            for motion in found
+        )
+
+    def divides_what_moves(self, program: Program, block: int) -> bool:
+        """Return whether a phase divides a vector whose chunks move in another phase.
+
+        Tasks between such phases wait for different predecessors on every node, namely those that
+        deliver the parts with the node's own chunk. So the plan does not fold, even if two nodes
+        agree.
+
+        Parameters
+        ----------
+        program : Program
+            One that `may_fold`, drafted for the same ranks.
+        block : int
+            As of `may_fold`.
+        """
+        spec = program.blueprint.spec
+        for motion in _motions(spec.machine):
+            found = (self._symmetry("block", one, motion, spec, block) for one in program.parts)
+            checks = [one for one in found if one is not None]
+            if len(checks) < len(program.parts):
+                continue
+            if any(one.cuts_blocks for one in checks) and any(one.moved for one in checks):
+                return True
+            moving = [span for one in checks for span in one.moving_spans()]
+            edges = np.concatenate([one.fixed_edges(block) for one in checks])
+            return any(((edges > low) & (edges < high)).any() for low, high in moving)
+        return False
+
+    def _symmetry(
+        self, checks: str, part: Stated, motion: Motion, spec: PlanSpec, block: int
+    ) -> ComponentSymmetry | None:
+        """Return the symmetry of a part, or None if it fails the checks.
+
+        `checks` are those of ``"first groups"``, ``"all"``, which include the first groups, or
+        ``"block"``, the motion to a block alone.
+        """
+        options = str(sorted(part.options.items()))
+        key = checks, part.component, part.algorithm.name, options, motion.kind, block
+        if key not in self._known:
+            while len(self._known) >= MOST_KNOWN:
+                del self._known[next(iter(self._known))]
+            try:
+                self._known[key] = self._checked(checks, part, motion, spec, block)
+            except AsymmetricError:
+                self._known[key] = None
+        return self._known[key]
+
+    def _checked(
+        self, checks: str, part: Stated, motion: Motion, spec: PlanSpec, block: int
+    ) -> ComponentSymmetry | None:
+        if checks == "all":
+            known = self._symmetry("first groups", part, motion, spec, block)
+            if known is not None:
+                known.check([block])
+                known.check_blocks()
+            return known
+        one = ComponentSymmetry(part, motion, spec, "")
+        if checks == "block":
+            one.check([block])
+        else:
+            one.check_first_groups()
+        return one
 
 
-def divides_what_moves(program: Program, block: int) -> bool:
-    """Return whether a phase divides a vector whose chunks move in another phase.
-
-    Tasks between such phases wait for different predecessors on every node, namely those that
-    deliver the parts with the node's own chunk. So the plan does not fold, even if two nodes agree.
-
-    Parameters
-    ----------
-    program : Program
-        One that `may_fold`, drafted for the same ranks.
-    block : int
-        As of `may_fold`.
-    """
-    spec = program.blueprint.spec
-    for motion in _motions(spec.machine):
-        checks = [ComponentSymmetry(part, motion, spec, "") for part in program.parts]
-        try:
-            for one in checks:
-                one.check([block])
-        except AsymmetricError:
-            continue
-        if any(one.cuts_blocks for one in checks) and any(one.moved for one in checks):
-            return True
-        moving = [span for one in checks for span in one.moving_spans()]
-        edges = np.concatenate([one.fixed_edges(block) for one in checks])
-        return any(((edges > low) & (edges < high)).any() for low, high in moving)
-    return False
-
-
-def _motions(machine: Machine) -> Iterator[Motion]:
-    """Yield the motions of the machine's ranks by whole nodes; raise if there are none."""
+@lru_cache(maxsize=4)
+def _motions(machine: Machine) -> tuple[Motion, ...]:
+    """Return the motions of the machine's ranks by whole nodes; raise if there are none."""
     n_ranks, per_node = machine.n_ranks, machine.node_to_n_ranks[0]
     if set(machine.node_to_n_ranks) != {per_node}:
         raise AsymmetricError("fold: machine.ranks_per_node differs between nodes")
     if machine.rank_to_node != tuple(np.repeat(np.arange(machine.nodes), per_node).tolist()):
         raise AsymmetricError("fold: machine.rank_order does not fill node after node")
-    if machine.nodes > 1:
-        yield Motion("shift", n_ranks, per_node)
-        if n_ranks & (n_ranks - 1) == 0:
-            yield Motion("xor", n_ranks, per_node)
+    if machine.nodes == 1:
+        return ()
+    is_power_of_two = n_ranks & (n_ranks - 1) == 0
+    kinds: tuple[Literal["shift", "xor"], ...] = ("shift", "xor") if is_power_of_two else ("shift",)
+    return tuple(Motion(kind, n_ranks, per_node) for kind in kinds)
 
 
 def _folding(program: Program, motion: Motion) -> Folding:

@@ -11,7 +11,7 @@ from collplan.planner.compiler import compile_folded
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError, AsymmetricError
 from collplan.planner.lowering.program import program_of
-from collplan.planner.lowering.symmetry import divides_what_moves, may_fold
+from collplan.planner.lowering.symmetry import Symmetries
 from collplan.select.candidates import all_forms
 from collplan.specs import PlanSpec
 
@@ -90,7 +90,7 @@ def test_what_folds_may_fold_by_the_groups_of_two_nodes(kind: str, nodes: int, c
             compile_folded(chosen)
         except AlgorithmError:
             continue
-        assert may_fold(program, nodes // 2), form.name
+        assert Symmetries().may_fold(program, nodes // 2), form.name
         n_folded += 1
     assert bool(n_folded) == (kind != "bcast")
 
@@ -106,7 +106,7 @@ def test_what_two_nodes_show_to_fold_does(kind: str, machine: tuple[int, int, in
         "collective": {"kind": kind, "count": count},
     })  # fmt: skip
     of_two = np.flatnonzero(np.isin(np.arange(nodes * per_node) // per_node, [0, nodes // 2]))
-    told = {True: 0, False: 0}
+    told, known = {True: 0, False: 0}, Symmetries()
     for form in all_forms(spec):
         chosen, folds = form.of(spec), True
         try:
@@ -116,7 +116,8 @@ def test_what_two_nodes_show_to_fold_does(kind: str, machine: tuple[int, int, in
             folds = False
         except AlgorithmError:
             continue
-        found = may_fold(program, nodes // 2) and not divides_what_moves(program, nodes // 2)
+        half = nodes // 2
+        found = known.may_fold(program, half) and not known.divides_what_moves(program, half)
         assert found == folds, form.name
         told[folds] += 1
     assert min(told.values()) > 5
