@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Floats, Ints
+from collplan.planner.arrays import Bools, Floats, Ints, csr
 from collplan.planner.lowering.tables import Tables
 from collplan.planner.plan.plan import Op
 from collplan.select.cuts import Cut, longest_pieces, pieces
@@ -99,21 +100,19 @@ class Costs:
         core_ns = np.where(rows.is_copy, 0.0, rows.core_per_byte)
         taken_ns = np.where(rows.keeps_receiver, np.maximum(core_ns, rows.per_byte), core_ns)
         copied_ns = rows.is_copy * rows.core_per_byte
-        none, combines = np.zeros(len(core_ns)), 1.0 * (rows.combined_bytes > 0)
-        # Of a message: its place, and what it takes per piece, per byte that follows the first
+        combines = 1.0 * (rows.combined_bytes > 0)
+        # Of messages: their places, and what they take per piece, per byte that follows the first
         # byte of a piece, as much of a copy, per reduction, and per further packet.
-        held = (
-            (sender, rows.overhead, core_ns, none, none, rows.crosses),
-            (receiver, rows.overhead, taken_ns, copied_ns, combines, rows.crosses),
-            (out_way, rows.gap, rows.per_byte, none, none, none),
-            (in_way, rows.gap, rows.per_byte, none, none, none),
-        )
-        place, *columns = (np.concatenate(parts) for parts in zip(*held, strict=True))
-        size_of = np.tile(self.size_of, len(held))
-        self.sums = _Sums.of(size_of, place, columns, self.n_phases * places.n)
+        held = [
+            (sender, [rows.overhead, core_ns, None, None, rows.crosses]),
+            (receiver, [rows.overhead, taken_ns, copied_ns, combines, rows.crosses]),
+            (out_way, [rows.gap, rows.per_byte, None, None, None]),
+            (in_way, [rows.gap, rows.per_byte, None, None, None]),
+        ]
+        self.sums = _Sums.of(self.size_of, held, self.n_phases * places.n)
         worker = step_begins + places.core[rows.step_rank]
-        one = np.ones(len(worker))
-        self.step_sums = _Sums.of(self.step_size_of, worker, [one], self.n_phases * places.n)
+        steps = [(worker, [np.ones(len(worker))])]
+        self.step_sums = _Sums.of(self.step_size_of, steps, self.n_phases * places.n)
         # These are in proportion to the size of the collective.
         strided = network.strided_ns_per_byte
         self.strided_ns = self._by_place(
@@ -289,17 +288,35 @@ class _Sums:
     n_places: int
 
     @classmethod
-    def of(cls, size: Ints, place: Ints, amounts: list[Floats], n_places: int) -> _Sums:
-        """Return the sums of amounts of items with a size and a place each."""
-        keys = size * n_places + place
+    def of(
+        cls, size: Ints, held: Sequence[tuple[Ints, Sequence[Any | None]]], n_places: int
+    ) -> _Sums:
+        """Return the sums of what items of some sizes hold.
+
+        Parameters
+        ----------
+        size : ndarray of int64, shape (n,)
+            Size of every item.
+        held : sequence of (ndarray of int64, sequence of ndarray)
+            Places that the items hold, and their amounts of every kind there; None for nothing.
+        n_places : int
+        """
         n_keys = (int(size.max(initial=-1)) + 1) * n_places
-        if n_keys <= max(MOST_DENSE, 4 * len(keys)):
-            present = np.flatnonzero(np.bincount(keys, minlength=n_keys))
-            sums = [_bincount(keys, each, n_keys)[present] for each in amounts]
+        keys: list[Ints] = [size * n_places + place for place, _ in held]
+        if n_keys <= max(MOST_DENSE, 4 * len(size)):
+            counts = sum(np.bincount(each, minlength=n_keys) for each in keys)
+            present: Ints = np.flatnonzero(counts)
         else:
-            present, which = np.unique(keys, return_inverse=True)
-            sums = [_bincount(which, each, len(present)) for each in amounts]
-        return cls(*np.divmod(present, n_places), sums, n_places)
+            present = csr.sorted_unique(np.concatenate(keys))
+            keys = [np.searchsorted(present, each) for each in keys]
+            n_keys = len(present)
+        columns = []
+        for amounts in zip(*(each for _, each in held), strict=True):
+            total = np.zeros(n_keys)
+            for each, amount in zip(keys, amounts, strict=True):
+                total += 0.0 if amount is None else _bincount(each, amount, n_keys)
+            columns.append(total if n_keys == len(present) else total[present])
+        return cls(*np.divmod(present, n_places), columns, n_places)
 
     def at(self, amounts: list[Floats]) -> Floats:
         """Return the sums by place, where each kind of amount is given by size."""
@@ -309,7 +326,7 @@ class _Sums:
         return _bincount(self.place, total, self.n_places)
 
 
-def _bincount(keys: Ints, amounts: Floats, n_keys: int) -> Floats:
+def _bincount(keys: Ints, amounts: Floats | Bools, n_keys: int) -> Floats:
     return np.asarray(np.bincount(keys, amounts, n_keys), dtype=np.float64)
 
 
