@@ -82,28 +82,36 @@ def post_order(size: int, intervals: list[tuple[int, int]]) -> Children:
 @lru_cache(maxsize=16)
 def dual_trees(size: int) -> DualTrees:
     """Return both trees on two or more positions, in the best of the three rounds to begin in."""
-    return min((_scheduled(size, phase) for phase in range(3)), key=lambda one: one.n_rounds)
-
-
-def _scheduled(size: int, phase: int) -> DualTrees:
-    """Return both trees where edges of color c are used in the rounds c - phase, modulo 3.
-
-    The edges of a position differ in color. Each is used as soon as what it carries is there.
-    """
     roots, children = trees(size)
     color = dict.fromkeys(roots, 0)
     edges = []
     for node in reversed(range(size)):
         for number, child in enumerate(children[node]):
+            # The edges of a position differ in color.
             color[child] = (color[node] + 1 + number) % 3
             edges.append((child, node))
+    scheduled = (_scheduled(roots, children, color, edges, phase) for phase in range(3))
+    return min(scheduled, key=lambda one: one.n_rounds)
+
+
+def _scheduled(
+    roots: tuple[int, int],
+    children: Children,
+    color: dict[int, int],
+    edges: list[tuple[int, int]],
+    phase: int,
+) -> DualTrees:
+    """Return both trees if edges of color c are used in the rounds c - phase, modulo 3.
+
+    Each edge, from a child to its parent, is used as soon as what it carries is there.
+    """
 
     def after(number: int, color: int) -> int:
         """Return the first round after another one in which edges of a color are used."""
         return number + 1 + (color - phase - number - 1) % 3
 
     up, ready = dict[int, int](), dict[int, int]()
-    for node in range(size):
+    for node in range(len(children)):
         ready[node] = -1
         for child in children[node]:
             up[child] = ready[node] = after(max(ready[node], ready[child]), color[child])
