@@ -246,7 +246,7 @@ class Sketch:
 
 
 def _staged(task: Task, new_scratch: Callable[[], Home]) -> tuple[list[Task], Task, list[Task]]:
-    """Stage the data of ranks in place that an algorithm would overwrite while they are needed.
+    """Stage data in place that an algorithm would overwrite while they are still needed.
 
     A kind that stages its input copies it to scratch first. A kind that stages its output leaves
     the result in scratch if its location is elsewhere in the same buffer as the input.
