@@ -43,9 +43,8 @@ def compile_plan(
     spec : PlanSpec
         A spec whose decomposition is not ``auto``. `collplan.compile` resolves ``auto``.
     rank : int, optional
-        Compile only the program of this rank, which has the rank's rows of the whole plan. The
-        whole plan is compiled only if a pass needs all ranks; in this case, it is verified only
-        if `rank` is 0.
+        Compile only this rank's program, which is its rows of the whole plan. The whole plan is
+        compiled only if a pass needs all ranks, and is then verified only if `rank` is 0.
     idle : list of str, optional
         A list to which a line is appended for every pass of the spec that changes nothing. The
         line states what the pass needs.
@@ -61,9 +60,8 @@ def compile_plan(
     Raises
     ------
     AlgorithmError
-        If an algorithm is unknown or does not support this number of ranks or this operation,
-        if a decomposition or a pass cannot be applied, or if `rank` is not a rank of the
-        machine.
+        If an algorithm is unknown or does not support these ranks or this operation, if a
+        decomposition or pass cannot be applied, or if `rank` is not a rank of the machine.
 
     Examples
     --------
@@ -194,8 +192,7 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
     Returns
     -------
     Plan
-        A folded plan, as `collplan.planner.plan.fold` describes it. `compile_plan` returns the
-        plan of all ranks.
+        A folded plan (see `collplan.planner.plan.fold`). `compile_plan` returns that of all ranks.
 
     Raises
     ------

@@ -17,7 +17,7 @@ from collplan.specs import Collective
 from collplan.specs.tables import ends_of
 
 BYTES_PER_PAIR = 100
-"""Peak memory per pair of ranks for counts and displacements, if blocks differ in size."""
+"""Peak memory in bytes per pair of ranks for counts and displacements of unequal blocks."""
 SCRATCH_STRIDE = 1 << 34
 """Distance between the beginnings of two scratch spaces in elements, before lowering removes
 unused scratch."""

@@ -127,7 +127,7 @@ class ShortestRoutes:
         )
 
     def _inner_classes(self) -> Ints:
-        """Return the class of every link, without that of hosts.
+        """Return the class of every link, on the assumption that it is not the link of a host.
 
         Links between switches of the same group have class `GROUP`, and all others `GLOBAL`.
         """
