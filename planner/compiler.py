@@ -170,7 +170,8 @@ def compile_node(spec: PlanSpec, node: int) -> Plan:
 def count_messages(spec: PlanSpec) -> int:
     """Return a lower bound of the number of messages of a spec's plan, without compiling it.
 
-    The bound counts the messages of algorithms with p² messages. All other algorithms count as 0.
+    The bound counts the messages of algorithms with p² messages, and of alltoalls of equal blocks
+    through shared memory. All other algorithms count as 0.
 
     Parameters
     ----------

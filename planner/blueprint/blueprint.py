@@ -2,8 +2,8 @@
 
 A decomposition states a collective as components. A component is a collective on several groups at
 once, or a local copy or reduction. Regions of the collective's vector state which elements a
-component moves, and homes state the locations of the elements, so only data that an algorithm
-would overwrite are staged. Lowering turns components into messages and tasks.
+component moves, and homes state the locations of the elements, so that data are staged only if this
+is necessary. Lowering turns components into messages and tasks.
 """
 
 from __future__ import annotations
