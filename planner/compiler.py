@@ -1,4 +1,4 @@
-"""From a spec to a plan."""
+"""Compilation of specs into plans."""
 
 from __future__ import annotations
 
@@ -36,30 +36,32 @@ def compile_plan(
     idle: list[str] | None = None,
     is_proved: bool = True,
 ) -> Plan:
-    """Compile a spec into the task graph it describes.
+    """Compile a spec into the task graph that it describes.
 
     Parameters
     ----------
     spec : PlanSpec
-        Any spec but one of decomposition ``auto``, which `collplan.compile` resolves.
+        A spec whose decomposition is not ``auto``. `collplan.compile` resolves ``auto``.
     rank : int, optional
-        Compile this rank's program only: its rows of the whole plan, which is not held in
-        memory unless a pass must see it: then rank 0 alone verifies the whole.
+        Compile only this rank's program, which is its rows of the whole plan. The whole plan is
+        compiled only if a pass needs all ranks, and is then verified only if `rank` is 0.
     idle : list of str, optional
-        Takes a line for every pass of the spec that changes nothing: what it needs.
+        A list to which a line is appended for every pass of the spec that changes nothing. The
+        line states what the pass needs.
     is_proved : bool
-        Whether what passes make is verified; plans that are only priced can do without.
+        Whether the results of passes are verified. Plans that are only used for estimates of
+        cost need no proof.
 
     Returns
     -------
     Plan
-        The same bytes for the same spec, on any machine.
+        A plan that has the same bytes for the same spec, on any machine.
 
     Raises
     ------
     AlgorithmError
-        If an algorithm is unknown or cannot serve these ranks or operation,
-        or a decomposition or pass refuses; the message names alternatives.
+        If an algorithm is unknown or does not support these ranks or this operation, if a
+        decomposition or pass cannot be applied, or if `rank` is not a rank of the machine.
 
     Examples
     --------
@@ -81,7 +83,7 @@ def compile_plan(
     ranks = _needed_ranks(spec, rank)
     sketched = draft(spec, only_ranks=None if ranks is None else np.atleast_1d(ranks))
     blueprint, plan_passes = run_blueprint_passes(sketched, spec.passes, unchanged)
-    # Where all ranks compile the whole plan, one proof is enough for all.
+    # If every rank compiles the whole plan, the proof by rank 0 is sufficient.
     is_proved = is_proved and rank in (None, 0) and ranks is None
     plan = _transported(program_of(blueprint), ranks, is_proved=is_proved)
     plan = run_passes(plan, plan_passes, is_proved=is_proved, idle=unchanged)
@@ -90,13 +92,16 @@ def compile_plan(
 
 
 def _list_idle(idle: list[str] | None, unchanged: list[PassChoice], spec: PlanSpec) -> None:
-    """Say of the passes that a spec names, and that change nothing, what they need."""
+    """Append what the unchanged passes need to `idle`, for the passes that the spec names."""
     if idle is not None:
         idle += [find_pass(choice.name).idle for choice in unchanged if choice in spec.passes]
 
 
 def _needed_ranks(spec: PlanSpec, rank: int | None) -> int | list[int] | None:
-    """Return whose programs are compiled for that of a rank: its own, its node's or all (None)."""
+    """Return the ranks whose programs are compiled to obtain that of `rank`.
+
+    These are `rank` itself, the ranks of its node, or None for all ranks.
+    """
     localities = set()
     for choice in (*_transporting(spec.transport), *spec.passes):
         one = find_pass(choice.name)
@@ -108,13 +113,13 @@ def _needed_ranks(spec: PlanSpec, rank: int | None) -> int | list[int] | None:
 
 
 def _ranks_beside(spec: PlanSpec, rank: int) -> list[int]:
-    """Return the ranks of a rank's node."""
+    """Return the ranks of the node of a rank, including the rank itself."""
     place = spec.machine.rank_to_node
     return [other for other, node in enumerate(place) if node == place[rank]]
 
 
 def needs_all_ranks(spec: PlanSpec) -> bool:
-    """Return whether one rank's program can only be had by compiling the programs of all.
+    """Return whether the program of one rank requires that the programs of all are compiled.
 
     Parameters
     ----------
@@ -125,7 +130,7 @@ def needs_all_ranks(spec: PlanSpec) -> bool:
 
 
 def compile_node(spec: PlanSpec, node: int) -> Plan:
-    """Compile the programs of one node's ranks, without holding the others'.
+    """Compile the programs of one node's ranks without those of other ranks.
 
     Parameters
     ----------
@@ -136,14 +141,14 @@ def compile_node(spec: PlanSpec, node: int) -> Plan:
     Returns
     -------
     Plan
-        The whole plan's tasks of these ranks, messages with one end here. It
-        cannot be proved or run.
+        The tasks of these ranks in the whole plan. Of a message to or from another node, it has
+        only the send or the receive, so it cannot be verified or executed.
 
     Raises
     ------
     AlgorithmError
-        As `compile_plan`, or if the node has no ranks, or a pass must see
-        those of other nodes.
+        As for `compile_plan`, or if the node has no ranks, or if a pass needs the ranks of all
+        nodes.
     """
     check_choices(spec.passes)
     place = spec.machine.rank_to_node
@@ -163,9 +168,10 @@ def compile_node(spec: PlanSpec, node: int) -> Plan:
 
 
 def count_messages(spec: PlanSpec) -> int:
-    """Return a lower bound of the messages of a spec's plan, without compiling it.
+    """Return a lower bound of the number of messages of a spec's plan, without compiling it.
 
-    Of algorithms with p² messages these are known; all others count as 0.
+    The bound counts the messages of algorithms with p² messages, and of alltoalls of equal blocks
+    through shared memory. All other algorithms count as 0.
 
     Parameters
     ----------
@@ -182,19 +188,19 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
     ----------
     spec : PlanSpec
     idle : list of str, optional
-        As of `compile_plan`.
+        As for `compile_plan`.
 
     Returns
     -------
     Plan
-        A folded plan: see `collplan.planner.plan.fold`. `compile_plan` gives the unfolded one.
+        A folded plan (see `collplan.planner.plan.fold`). `compile_plan` returns that of all ranks.
 
     Raises
     ------
     AsymmetricError
-        If nodes differ; the message says in what.
+        If nodes differ. The message names the difference.
     AlgorithmError
-        As `compile_plan`.
+        As for `compile_plan`.
 
     Examples
     --------
@@ -210,7 +216,7 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
     """
     check_choices(spec.passes)
     unchanged: list[PassChoice] = []
-    # Node 0, and those onto which motions may map it first.
+    # Node 0, and the nodes onto which the generators of a motion may map it.
     nodes = [0, *(1 << bit for bit in range((spec.machine.nodes - 1).bit_length()))]
     only = np.flatnonzero(np.isin(Placement.of(spec.machine).node, nodes))
     drafted = draft(spec, only_ranks=only)
@@ -229,7 +235,7 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
 
     plan = programs(0, unchanged)
     if len(program.parts) > 1 or blueprint.slices:
-        # Each component is symmetric by itself; here it is seen that they are together.
+        # Each component is symmetric by itself. This checks that their combination is, too.
         for node in motion.generators:
             require_copy(plan, programs(node))
     plan = run_passes(plan, of_all, is_proved=False, idle=unchanged)
@@ -238,7 +244,7 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
 
 
 def without_native(plan: Plan) -> Plan:
-    """Return the plan that stands for one that calls MPI's own collectives, to be priced.
+    """Return a plan without calls of MPI's own collectives, for estimates of cost.
 
     Parameters
     ----------
@@ -247,13 +253,13 @@ def without_native(plan: Plan) -> Plan:
     Returns
     -------
     Plan
-        Of the same spec, with the algorithms that MPICH chooses by default in place of calls;
-        `plan` itself if it has no calls.
+        A plan of the same spec, in which MPICH's default algorithms replace the calls, or `plan`
+        itself if it has no calls.
 
     Raises
     ------
     AlgorithmError
-        If the plan has calls and names no spec.
+        If the plan has calls but names no spec.
     """
     if not has_calls(plan):
         return plan
@@ -265,24 +271,26 @@ def without_native(plan: Plan) -> Plan:
 
 
 def unfold(plan: Plan) -> Plan:
-    """Return the plan of all ranks that a folded plan stands for.
+    """Return the plan of all ranks that a folded plan represents.
 
-    A folded plan says what the ranks of every node do, but not all of where their data lie: an
-    extent of all chunks may move along with the node or stay, runs of chunks wrap around at some
-    nodes, and rows of all nodes take turns by the rounds of each component. So the plan of all
-    ranks is compiled, and then checked to be what the folded plan says, node by node.
+    A folded plan determines the operations of every node, but not all locations of their data: an
+    extent of all chunks may move with the node or stay, runs of chunks wrap around at some nodes,
+    and the order of the rows of different nodes follows from the rounds of each component.
+    Therefore, the plan of all ranks is compiled from the spec and compared with the folded plan,
+    node by node.
 
     Parameters
     ----------
     plan : Plan
-        A folded plan; one that is not folded is returned as it is.
+        A folded plan. A plan that is not folded is returned unchanged.
 
     Returns
     -------
     Plan
-        The same bytes as `compile_plan` gives for the plan's spec. Every node does what the
-        folded plan says: the same operations in the same order on each rank, with the peers,
-        tags, lanes, sizes and hazards that the motion maps those of node 0 to.
+        The plan that `compile_plan` returns for the plan's spec, with the same bytes. Every rank
+        of every node has the same operations in the same order as the corresponding rank of the
+        folded plan, with the peers, tags, lanes, sizes and hazards onto which the motion maps
+        those of node 0.
 
     Raises
     ------
@@ -291,8 +299,8 @@ def unfold(plan: Plan) -> Plan:
     MemoryLimitError
         If the plan of all ranks does not fit into memory.
     AsymmetricError
-        If a node does something else, as where the folded plan was changed after it was
-        compiled.
+        If the tasks of a node differ from the folded plan, for example because the folded plan
+        was changed after it was compiled.
 
     Examples
     --------
@@ -318,7 +326,7 @@ def unfold(plan: Plan) -> Plan:
 def _split_passes(choices: Sequence[PassChoice]) -> tuple[list[PassChoice], list[PassChoice]]:
     """Return the passes that run on one node's programs, and those that run on a folded plan.
 
-    The latter begin with the first pass that must see all ranks.
+    The latter begin with the first pass that needs all ranks.
     """
     is_global = [find_pass(choice.name).locality_of(choice) == "global" for choice in choices]
     n_local = (*is_global, True).index(True)
@@ -329,7 +337,7 @@ def _split_passes(choices: Sequence[PassChoice]) -> tuple[list[PassChoice], list
 
 
 def _transporting(transport: Transport) -> tuple[PassChoice, ...]:
-    """Return the pass a transport stands for."""
+    """Return the pass that implements a transport, if it needs one."""
     roles = transport.shared_roles
     if roles is None:
         return (PassChoice(name="share"),)
@@ -337,9 +345,9 @@ def _transporting(transport: Transport) -> tuple[PassChoice, ...]:
 
 
 def _transported(program: Program, ranks: int | Sequence[int] | None, *, is_proved: bool) -> Plan:
-    """Build the plan of all ranks, or the programs of some, as its transport passes data.
+    """Build the plan of all ranks, or the programs of some, and apply the transport's pass.
 
-    Where ranks share memory, dependencies are derived from what they access then.
+    If ranks share memory, dependencies are derived after the pass has changed what tasks access.
     """
     sharing = _transporting(program.blueprint.spec.transport)
     built = _build(program, ranks, has_hazards=not sharing)
@@ -348,7 +356,7 @@ def _transported(program: Program, ranks: int | Sequence[int] | None, *, is_prov
 
 
 def _build(program: Program, ranks: int | Sequence[int] | None, *, has_hazards: bool) -> Plan:
-    """Build the plan of all ranks, or the programs of some, or one rank's own."""
+    """Build the plan of all ranks, the programs of several ranks, or the program of one rank."""
     blueprint = program.blueprint
     binding = blueprint.binding
     tables = program.tables([ranks] if isinstance(ranks, int) else ranks)

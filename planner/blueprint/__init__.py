@@ -1,1 +1,1 @@
-"""Blueprints: component collectives on groups of ranks, before there are messages."""
+"""Blueprints: component collectives on groups of ranks, which are not yet lowered to messages."""

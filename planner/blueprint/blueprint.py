@@ -1,9 +1,9 @@
 """The high-level graph: component collectives on groups, in program order.
 
-A decomposition states a collective as components, each a collective on many
-groups at once, or a local copy or reduction. Components say what they move as
-regions of the collective's vector and where it lies as homes, so nothing is
-staged that need not be; messages and tasks come only when they are lowered.
+A decomposition states a collective as components. A component is a collective on several groups at
+once, or a local copy or reduction. Regions of the collective's vector state which elements a
+component moves, and homes state the locations of the elements, so that data are staged only if this
+is necessary. Lowering turns components into messages and tasks.
 """
 
 from __future__ import annotations
@@ -24,38 +24,37 @@ from collplan.specs.collective import traits_of
 from collplan.specs.collective_base import CollectiveModel
 
 Path = tuple[int, ...]
-"""Place of a phase in program order."""
+"""Position of a phase in program order."""
 
 COPY = "copy"
 REDUCE = "local_reduce"
 LOCAL = (COPY, REDUCE)
-"""Kinds of which every rank is a group by itself."""
-"""Kinds of local components: on groups of one rank, ``output = input`` and
+"""Kinds of local components, in which every rank is a group by itself: ``output = input`` and
 ``output = input op output``."""
 
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """One collective on groups of ranks, all at once.
+    """One collective on several groups of ranks at once.
 
     Parameters
     ----------
     kind : str
-        A collective's kind, `COPY` or `REDUCE`.
+        Kind of the collective, `COPY` or `REDUCE`.
     role : str
-        Where it runs, as ``node`` or ``lane``: what specs choose algorithms by.
+        Name of the part that it plays in the decomposition, such as ``node`` or ``lane``, by
+        which specs select algorithms.
     groups : Groups
-        Who takes part.
+        Groups of ranks that take part.
     root : ndarray of int64, shape (n_groups,)
-        The root's position in every group; 0 where the kind has none.
+        Position of the root in every group, or 0 if the kind has no root.
     input, output : Home
-        Where contributions lie and results belong. They may be one place, as
-        for a call in place.
+        Locations of contributions and results. They may be equal, as in a call in place.
     given : Regions
-        The moved regions: a row per group if the kind cuts one vector, a row per
-        member for blocks, and for alltoall a row per pair, sender major.
+        Regions that are moved. There is a row per group if the kind has one vector, a row per
+        member if it has blocks, and for alltoall a row per pair, sorted by sender.
     received : Regions or None
-        The same rows in the output's numbering, where that is another.
+        The same rows in the numbering of the output, if it differs from that of the input.
     """
 
     kind: str
@@ -69,7 +68,7 @@ class Component:
 
     @property
     def is_local(self) -> bool:
-        """Return whether nothing is sent."""
+        """Return whether the component only copies or reduces locally, without messages."""
         return self.kind in LOCAL
 
     @property
@@ -80,12 +79,12 @@ class Component:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A collective on one group that may still be decomposed; fields as of `Component`.
+    """A collective on one group, which may still be decomposed. Its fields are as in `Component`.
 
     `ranks` are in the order of positions, which is the order of operands. In a task of a `LOCAL`
-    kind every rank works for itself, on a row of `given`. In a
-    gather or reduce, positions but the root may use their output as they like,
-    in a scatter their input. `spare` is where a reduce_scatter may do so.
+    kind, every rank processes its own row of `given`. In a gather or reduce, positions other than
+    the root may use their output as scratch, and in a scatter their input. `spare` is such an
+    output for a reduce_scatter that is simplified to a reduce.
     """
 
     kind: str
@@ -117,20 +116,20 @@ class Blueprint:
     ----------
     components : tuple of Component
     n_scratch : int
-        Scratch homes the components use.
+        Number of scratch homes that the components use.
     decomposition : Decomposition
-        What made it: passes of this level rewrite by it.
+        Decomposition from which the blueprint was drafted. Passes on blueprints depend on it.
     binding : Binding
-        The collective's own homes and the sizes of the caller's buffers.
+        Homes of the collective's own input and output, and sizes of the caller's buffers.
     spec : PlanSpec
-        What is to be computed.
+        Spec of the plan.
     exchange : Exchange, optional
-        Instead of components: an alltoall through shared memory.
+        An alltoall through shared memory, which replaces components.
     only_ranks : ndarray of int64, optional
-        The ranks for whose programs it was drafted; None for all.
+        Ranks for whose programs the blueprint was drafted. None means all ranks.
     slices : tuple of Blueprint
-        If the vector is computed in slices, the collective of each, in the order of elements.
-        Slices of one length share a blueprint.
+        If the vector is computed in slices, the blueprint of each slice, in the order of
+        elements. Slices of the same length share a blueprint.
     """
 
     components: tuple[Component, ...]
@@ -144,12 +143,21 @@ class Blueprint:
 
 
 class Sketch:
-    """Components as they are written down, phase by phase, for a machine of `n_ranks`.
+    """Tasks that a decomposition adds phase by phase, from which components are made.
 
-    Tasks added under one phase run side by side. A phase is a path of numbers,
-    as of chapters: program order is the order of paths. Where `only` is given, groups
-    that are like others may be left out if none of these ranks is in them; with
-    `is_rough` also in nested decompositions, where that can change the numbers of phases.
+    Tasks of the same phase run concurrently. A phase is a path of numbers, like the number of a
+    section of a book, and program order is the order of paths.
+
+    Parameters
+    ----------
+    n_ranks : int
+        Number of ranks of the machine.
+    only : ndarray of int64, optional
+        Ranks whose programs are wanted. Groups that resemble others may be omitted if they have
+        none of these ranks.
+    is_rough : bool
+        Whether groups may be omitted in nested decompositions, too, which can change the numbers
+        of phases.
     """
 
     def __init__(self, n_ranks: int, only: Ints | None = None, is_rough: bool = False) -> None:
@@ -161,9 +169,9 @@ class Sketch:
         self._scratch: dict[Path, list[tuple[Home, Bools]]] = {}
 
     def scratch(self, path: Path, ranks: Ints) -> Home:
-        """Return a home in scratch that nothing else under `path` uses on `ranks`.
+        """Return a home in scratch that no other task under `path` uses on `ranks`.
 
-        Groups side by side share one.
+        Disjoint groups under the same path share a home.
         """
         homes = self._scratch.setdefault(path, [])
         for home, is_used in homes:
@@ -178,10 +186,14 @@ class Sketch:
         return home
 
     def add(self, path: Path, task: Task) -> Bools:
-        """Add a task to a phase; return which ranks then have the result in its output.
+        """Add a task to a phase, and mark the ranks that have the result in its output.
 
-        Tasks of one rank, or of no elements, are left out, and a gather of the
-        root's own block is a copy.
+        Tasks of one rank and tasks without elements are omitted. A gather or scatter in which
+        only the root's block has elements becomes a copy.
+
+        Returns
+        -------
+        ndarray of bool, shape (n_ranks,)
         """
         moved = np.zeros(self.n_ranks, dtype=np.bool_)
         if task.size < 2 or (task.traits.has_data and not task.given.totals.any()):
@@ -202,7 +214,10 @@ class Sketch:
 
     def copy(self, path: Path, role: str, ranks: Ints, input: Home, output: Home,
              given: Regions, received: Regions | None = None) -> None:  # fmt: skip
-        """Copy row i of `given` on rank i of `ranks`, where the two homes differ."""
+        """Copy row i of `given` on rank i of `ranks`.
+
+        Without `received`, ranks on which both homes are equal copy nothing.
+        """
         moves = given.totals > 0
         if received is None:
             moves &= input.differs(output)[ranks]
@@ -231,11 +246,19 @@ class Sketch:
 
 
 def _staged(task: Task, new_scratch: Callable[[], Home]) -> tuple[list[Task], Task, list[Task]]:
-    """Stage what an algorithm would overwrite in place while it is needed.
+    """Stage data in place that an algorithm would overwrite while they are still needed.
 
-    Returns copies to make before, the task as it then is, and copies after.
-    Some kinds need a copy of their input; one whose result belongs elsewhere
-    in the vector it reads must leave it in scratch.
+    A kind that stages its input copies it to scratch first. A kind that stages its output leaves
+    the result in scratch if its location is elsewhere in the same buffer as the input.
+
+    Returns
+    -------
+    before : list of Task
+        Copies that run before the task.
+    staged : Task
+        The task with the input or output in scratch.
+    after : list of Task
+        Copies that run after the task.
     """
     if task.traits.staged is None:
         return [], task, []
@@ -260,9 +283,10 @@ def _staged(task: Task, new_scratch: Callable[[], Home]) -> tuple[list[Task], Ta
 
 
 def simplified(task: Task) -> Task:
-    """Return the least collective that does what `task` does: an allgather of one block is a bcast.
+    """Return the simplest collective with the effect of `task`.
 
-    So decompositions need no cases for one leader per node.
+    For example, an allgather in which only one block has elements is a bcast. Decompositions
+    therefore need no special cases for one leader per node.
     """
     least = task.traits.with_one_block
     if least is None or task.size < 2:
@@ -284,7 +308,10 @@ def simplified(task: Task) -> Task:
 
 
 def _with_one_receiver(task: Task, kind: str) -> Task:
-    """State an exchange with one receiver as `kind`, if what others receive is scratch."""
+    """Return an alltoall with one receiver as `kind`, if the output of all ranks is in scratch.
+
+    Otherwise, return `task`.
+    """
     assert task.received is not None
     receivers = np.flatnonzero(task.given.totals.reshape(task.size, task.size).any(axis=0))
     if len(receivers) != 1 or (task.output.buffer[task.ranks] != Buffer.SCRATCH).any():
@@ -295,7 +322,7 @@ def _with_one_receiver(task: Task, kind: str) -> Task:
 
 
 def _rows_of_members(task: Task) -> Regions:
-    """Return a row per position: all of what it gives, or of what is its own."""
+    """Return a row per position: all its blocks for others, its own block, or the whole vector."""
     if task.traits.is_pairwise:
         rows = np.arange(task.size**2).reshape(task.size, task.size)
         return task.given.union(list(rows))
@@ -306,14 +333,14 @@ def _rows_of_members(task: Task) -> Regions:
 
 @dataclass
 class _Bundle:
-    """Tasks that can be one component: a rank in several has one home in all."""
+    """Tasks that can form one component, because every rank has the same homes in all of them."""
 
     homes: tuple[Home, Home]
     is_set: Bools
     tasks: list[Task]
 
     def takes(self, task: Task) -> bool:
-        """Add `task` unless one of its ranks is known with another home."""
+        """Add `task` and return True, unless one of its ranks already has another home."""
         known = task.ranks[self.is_set[task.ranks]]
         ends = list(zip(self.homes, (task.input, task.output), strict=True))
         if len(known) and any(
@@ -329,7 +356,7 @@ class _Bundle:
 
 
 def _joined(tasks: list[Task], n_ranks: int) -> list[Component]:
-    """Return the component of tasks that run side by side; several where homes conflict."""
+    """Return the component of tasks that run concurrently, or several if homes conflict."""
     bundles: list[_Bundle] = []
     for task in tasks:
         if not any(bundle.takes(task) for bundle in bundles):

@@ -1,8 +1,8 @@
-"""Exchanges: alltoalls in which ranks stage their blocks in their node's memory.
+"""Exchanges: alltoalls in which ranks stage their blocks in the shared memory of their node.
 
-All ranks of a node copy what they send into the node's shared send buffer;
-leaders send it from there to other nodes and receive into a shared receive
-buffer; all ranks copy what is theirs out of it.
+All ranks of a node copy the blocks that they send into the shared send buffer of the node. Leaders
+send them from there to other nodes and receive into a shared receive buffer. All ranks copy their
+own blocks out of it.
 
 References
 ----------
@@ -32,22 +32,28 @@ from collplan.specs import Decomposition, PlanSpec
 from collplan.specs.request import AUTO
 
 FORMS = ("staged", "node_aware", "matrix")
-"""Forms of alltoall through shared memory: leaders serve destinations, or peer nodes,
-or peer nodes without copies while others are under way."""
+"""Forms of alltoall through shared memory. In ``staged``, each leader serves some of the ranks of
+its node. In the others, each leader serves some of the peer nodes; with ``matrix``, ranks copy
+received blocks only after all blocks have arrived."""
 DEFAULT_FOR = ("hierarchical", "multi_leader")
-"""Decompositions whose alltoall is staged where ranks share memory and nothing else is said."""
+"""Decompositions whose alltoall is staged by default if ranks share memory."""
 
 
 class Blocks(NamedTuple):
-    """Blocks that nodes send each other: one per step, receiving node and part that has ranks.
+    """Blocks that nodes send to each other, one per step, receiving node and part with ranks.
 
     Parameters
     ----------
-    step, source, dest, part : ndarray of int64, shape (n_blocks,)
+    step : ndarray of int64, shape (n_blocks,)
+        Step in which the block is sent, from 1.
+    source, dest : ndarray of int64, shape (n_blocks,)
+        Nodes that send and receive the block, as indices of `Exchange.rows`.
+    part : ndarray of int64, shape (n_blocks,)
+        Part of the receiving node.
     team : ndarray of int64, shape (n_blocks,)
-        Ranks that the part serves.
+        Number of ranks that the part serves.
     sender, receiver : ndarray of int64, shape (n_blocks,)
-        Leaders that talk for the nodes, as places in `Exchange.ranks`.
+        Leaders that send and receive for the nodes, as indices of `Exchange.ranks`.
     """
 
     step: Ints
@@ -64,8 +70,10 @@ class Pairs(NamedTuple):
 
     Parameters
     ----------
-    counts, given, received : ndarray of int64, shape (n_ranks, n_ranks)
-        Elements, their place in the sender's buffer, and in the receiver's.
+    counts : ndarray of int64, shape (n_ranks, n_ranks)
+        Number of elements.
+    given, received : ndarray of int64, shape (n_ranks, n_ranks)
+        Displacements in the sender's and in the receiver's buffer, in elements.
     """
 
     counts: Ints
@@ -80,25 +88,26 @@ class Exchange:
     Parameters
     ----------
     rows : list of ndarray
-        Ranks of every node.
+        Ranks of every node that has ranks.
     leaders : int
-        Leaders per node, where it has as many ranks.
+        Number of leaders per node. A node with fewer ranks has as many leaders as ranks.
     count : int
-        Elements of a block where all are equal, else of all blocks together.
+        Elements per block if all blocks have the same size, otherwise elements of all blocks.
     is_in_place : bool
-        Whether blocks lie in the receive buffer.
+        Whether blocks are sent from the receive buffer.
     shares_peers : bool
-        Whether every peer node has one leader, in turn; otherwise each leader
-        talks with its like on all peers, about the ranks that one serves.
+        Whether one leader serves each peer node, with leaders taking turns. Otherwise, each
+        leader receives from all peer nodes the blocks for the ranks that it serves.
     is_overlapped : bool
-        Whether a rank copies each node's block as it comes; otherwise all in the end.
+        Whether a rank copies the blocks from each node when they arrive. Otherwise, it copies
+        all blocks at the end.
     is_coalesced : bool
-        Whether what one node has for a part of another is one message, instead of one
-        message per rank.
+        Whether the data of a node for a part of another node are one message, instead of one
+        message per source rank.
     is_remapped : bool
-        Whether such a message lies in one interval where it is staged.
+        Whether the data of such a message are staged in one interval.
     pairs : Pairs or None
-        The blocks, where they differ in size.
+        Counts and displacements of blocks if they differ in size.
     """
 
     rows: Rows
@@ -112,10 +121,16 @@ class Exchange:
     pairs: Pairs | None = None
 
     def coalesced(self, staging: str) -> Exchange:
-        """Return the same exchange in one message per part of a pair of nodes.
+        """Return the same exchange with one message per part of a pair of nodes.
 
-        These are the messages that the pass `coalesce_requests` makes of one message per
-        rank; on large machines those would be too many to be made first.
+        The pass `coalesce_requests` makes the same messages from one message per source rank.
+        On large machines, there would be too many of the latter to compile them first.
+
+        Parameters
+        ----------
+        staging : str
+            The option of the pass. With ``"remap"``, the data of a message are staged in one
+            interval.
         """
         return replace(self, is_coalesced=True, is_remapped=staging == "remap")
 
@@ -126,59 +141,67 @@ class Exchange:
 
     @cached_property
     def sizes(self) -> Ints:
-        """Ranks of every node, shape (n_rows,)."""
+        """Number of ranks of every node, shape (n_rows,)."""
         return np.array([len(row) for row in self.rows], dtype=np.int64)
 
     @cached_property
     def first(self) -> Ints:
-        """Offsets of the nodes in `ranks`, and the end of the last."""
+        """Offsets of the nodes in `ranks`, followed by the end of the last node."""
         return csr.running_total(self.sizes)
 
     @cached_property
     def ranks(self) -> Ints:
-        """All ranks, node by node."""
+        """All ranks, sorted by node."""
         return np.concatenate(self.rows).astype(np.int64)
 
     @cached_property
     def n_leaders(self) -> Ints:
-        """Leaders of every node."""
+        """Number of leaders of every node."""
         return np.minimum(self.leaders, self.sizes)
 
     @property
     def n_parts(self) -> int:
-        """Return into how many parts the block of a pair of nodes is split."""
+        """Return the number of parts into which the block of a pair of nodes is split."""
         return 1 if self.shares_peers else self.leaders
 
     @cached_property
     def is_direct(self) -> Bools:
-        """Nodes of one rank, which needs no staging: it sends and receives in its own buffers."""
+        """Mask of nodes with one rank, which can send and receive in its own buffers."""
         return np.asarray(self.sizes == 1)
 
     @cached_property
     def is_even(self) -> bool:
-        """True if all nodes have equally many ranks: then all do the same."""
+        """True if all nodes have the same number of ranks, so that all do the same."""
         return len(np.unique(self.sizes)) == 1
 
     @cached_property
     def stages(self) -> Bools:
-        """Nodes whose ranks stage; in place, what is sent must be kept from what is received."""
+        """Mask of nodes whose ranks stage their blocks.
+
+        In place, all nodes stage, because received blocks would overwrite blocks to be sent.
+        """
         return ~self.is_direct | self.is_in_place
 
     @cached_property
     def row(self) -> Ints:
-        """The node of every rank, in the order of `ranks`."""
+        """Node of every rank, in the order of `ranks`."""
         return csr.row_numbers(self.first)
 
     @cached_property
     def part(self) -> Ints:
-        """The part that serves every rank, in the order of `ranks`."""
+        """Part that serves every rank, in the order of `ranks`."""
         place = np.arange(len(self.row)) - self.first[self.row]
         return place % self.n_leaders[self.row] if self.n_parts > 1 else 0 * place
 
     def blocks_of(self, rows: Ints, *, sent: bool = False) -> Blocks:
-        """Return the blocks that some nodes receive, by step, then receiving node, then part.
+        """Return the blocks that some nodes receive, sorted by step, receiving node and part.
 
-        With `sent` also those that they send.
+        Parameters
+        ----------
+        rows : ndarray of int64
+            Nodes, as indices of `rows`.
+        sent : bool
+            Whether the blocks that these nodes send are returned, too.
         """
         teams, step = self.team_sizes(), np.arange(1, self.n_rows)[:, None]
         dests = np.tile(rows, (len(step), 1))
@@ -192,13 +215,22 @@ class Exchange:
         return Blocks(step, source, dest, part, teams[dest, part], *ends)
 
     def served(self, blocks: Blocks, block: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return block, number in its team and place in `ranks` of all whom blocks serve.
+        """Return the ranks that blocks serve.
 
         Parameters
         ----------
         blocks : Blocks
         block : ndarray of int64
-            Which of them.
+            Selected blocks, as indices.
+
+        Returns
+        -------
+        each : ndarray of int64, shape (n_served,)
+            Block that serves the rank.
+        number : ndarray of int64, shape (n_served,)
+            Number of the rank among those that the block serves.
+        place : ndarray of int64, shape (n_served,)
+            The rank, as an index of `ranks`.
         """
         entry, number = csr.expand(blocks.team[block])
         each = block[entry]
@@ -207,9 +239,10 @@ class Exchange:
         return each, number, self.first[row] + blocks.part[each] + number * stride
 
     def team_sizes(self) -> Ints:
-        """Return how many ranks each part serves on every node, shape (n_rows, n_parts).
+        """Return the number of ranks that each part serves on every node, shape (n_rows, n_parts).
 
-        Ranks are dealt to leaders in turn; where there are fewer, later parts are empty.
+        Ranks are assigned to leaders in turn. On nodes with fewer leaders than parts, later parts
+        are empty.
         """
         if self.n_parts == 1:
             return self.sizes[:, None].copy()
@@ -219,33 +252,51 @@ class Exchange:
 
     @property
     def n_messages(self) -> int:
-        """Return the number of messages: for every part of a node, one per rank elsewhere.
+        """Return the number of messages if no block is empty.
 
-        Coalesced, it is one per node elsewhere. Blocks of unequal size may be empty, and cause
-        no message then.
+        Every part of a node receives one message per rank of other nodes, or, if messages are
+        coalesced, one per other node. Empty blocks, which cause no message, are counted, too.
         """
         n_parts = (self.team_sizes() > 0).sum(axis=1)
         n_each = np.ones_like(self.sizes) if self.is_coalesced else self.sizes
         return int(n_each.sum() * n_parts.sum() - (n_each * n_parts).sum())
 
     def source(self, row: Ints, step: Ints) -> Ints:
-        """Return the nodes that others receive from: XOR on powers of two, else the left."""
+        """Return the nodes from which nodes receive in a step.
+
+        These are ``row ^ step`` if the number of nodes is a power of two, otherwise
+        ``(row - step) % n_rows``.
+        """
         return self.dest(row, -step) if self.n_rows & (self.n_rows - 1) else self.dest(row, step)
 
     def dest(self, row: Ints, step: Ints) -> Ints:
-        """Return the nodes that others send to: XOR on powers of two, else the right."""
+        """Return the nodes to which nodes send in a step.
+
+        These are ``row ^ step`` if the number of nodes is a power of two, otherwise
+        ``(row + step) % n_rows``.
+        """
         if self.n_rows & (self.n_rows - 1):
             return np.asarray((row + step) % self.n_rows)
         return np.asarray(row ^ step)
 
 
 def exchange_of(spec: PlanSpec, chosen: Decomposition) -> Exchange | None:
-    """Return the exchange by which a decomposition computes a spec's collective, if it does.
+    """Return the exchange by which a decomposition computes a spec's collective.
+
+    Parameters
+    ----------
+    spec : PlanSpec
+    chosen : Decomposition
+
+    Returns
+    -------
+    Exchange or None
+        None if the decomposition computes the collective without an exchange.
 
     Raises
     ------
     AlgorithmError
-        If such a form is named where it cannot serve.
+        If the decomposition names a form of exchange that the spec does not allow.
     """
     if not spec.collective.is_pairwise or chosen.name not in (*DEFAULT_FOR, "full_lane"):
         return None
@@ -270,7 +321,7 @@ def exchange_of(spec: PlanSpec, chosen: Decomposition) -> Exchange | None:
 
 
 def count_leaders(chosen: Decomposition, rows: Rows) -> int:
-    """Return the leaders per row that a decomposition through leaders asks for."""
+    """Return the number of leaders per row, which is at most the length of the longest row."""
     longest = max(len(row) for row in rows)
     wanted = {"hierarchical": 1, "full_lane": longest}.get(chosen.name, chosen.leaders)
     assert wanted is not None
@@ -278,7 +329,7 @@ def count_leaders(chosen: Decomposition, rows: Rows) -> int:
 
 
 def _refusal(spec: PlanSpec, chosen: Decomposition) -> str | None:
-    """Say why an exchange cannot serve; None where it can."""
+    """Return the reason why a spec does not allow an exchange, or None if it does."""
     roles = spec.transport.shared_roles
     if roles is not None and "node" not in roles:
         return "goes through memory that the ranks of a node share; write transport: shared"

@@ -1,4 +1,4 @@
-"""Groups of ranks, and how a group falls into rows: nodes, NUMA domains, runs, meshes."""
+"""Groups of ranks, and the division of a group into rows: nodes, NUMA domains, runs or meshes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from collplan.planner.arrays import Ints, csr
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Groups of ranks in CSR: position i of group g is rank ``ranks[indptr[g] + i]``.
+    """Groups of ranks in CSR form: position i of group g is rank ``ranks[indptr[g] + i]``.
 
-    Sizes may differ, and a rank may be in several groups.
+    Groups may differ in size, and a rank may belong to several groups.
+
+    Parameters
+    ----------
+    indptr : ndarray of int64, shape (n_groups + 1,)
+    ranks : ndarray of int64, shape (indptr[-1],)
     """
 
     indptr: Ints
@@ -32,12 +37,12 @@ class Groups:
 
     @classmethod
     def alone(cls, ranks: Ints) -> Groups:
-        """Return a group of one rank for every entry."""
+        """Return one group per entry of `ranks`, which has only this rank."""
         return cls(np.arange(len(ranks) + 1), ranks)
 
     @cached_property
     def sizes(self) -> Ints:
-        """Ranks of every group."""
+        """Number of ranks of every group."""
         return np.diff(self.indptr)
 
     def __getitem__(self, group: int) -> Ints:
@@ -45,11 +50,16 @@ class Groups:
 
 
 Rows = list[Ints]
-"""A group's positions, falling into rows; every position is in one."""
+"""Positions of a group, divided into rows. Every position is in exactly one row."""
 
 
 def rows_by(place: Ints) -> Rows:
-    """Return positions of one place together, places in order of their first position.
+    """Return one row per place, sorted by the first position of the place.
+
+    Parameters
+    ----------
+    place : ndarray of int64, shape (n_positions,)
+        Place of every position, such as its node.
 
     Examples
     --------
@@ -63,7 +73,12 @@ def rows_by(place: Ints) -> Rows:
 
 
 def runs_of(place: Ints) -> Rows:
-    """Return the maximal runs of consecutive positions of one place.
+    """Return the maximal runs of consecutive positions with the same place.
+
+    Parameters
+    ----------
+    place : ndarray of int64, shape (n_positions,)
+        Place of every position, such as its node.
 
     Examples
     --------
@@ -75,5 +90,5 @@ def runs_of(place: Ints) -> Rows:
 
 
 def blocks_of(n_positions: int, length: int) -> Rows:
-    """Return rows of `length` consecutive positions: a mesh's last dimension."""
+    """Return rows of `length` consecutive positions, which form the last dimension of a mesh."""
     return list(np.arange(n_positions).reshape(-1, length))

@@ -1,4 +1,4 @@
-"""Locations of a collective's vectors: on every rank, in a caller's buffer or scratch."""
+"""Locations of a collective's vectors on every rank, in a caller's buffer or in scratch."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from collplan.specs import Collective
 from collplan.specs.tables import ends_of
 
 BYTES_PER_PAIR = 100
-"""Peak memory of the block of a pair of ranks, where blocks differ: its counts and places."""
+"""Peak memory in bytes per pair of ranks for counts and displacements of unequal blocks."""
 SCRATCH_STRIDE = 1 << 34
-"""Room between two scratch spaces before what nobody touches is squeezed out."""
+"""Distance between the beginnings of two scratch spaces in elements, before lowering removes
+unused scratch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,17 +30,17 @@ class Home:
     Parameters
     ----------
     buffer : ndarray of int8, shape (n_ranks,)
-        A `Buffer` for every rank.
+        `Buffer` of every rank.
     base : ndarray of int64, shape (n_ranks,)
-        May be negative where only later elements are there. In scratch it is
-        a multiple of `SCRATCH_STRIDE`, another one for every home.
+        Offset of element 0 in the buffer. It may be negative if the buffer only has later
+        elements. In scratch, each new home has another multiple of `SCRATCH_STRIDE`.
     """
 
     buffer: Ints
     base: Ints
 
     def where(self, mask: npt.NDArray[np.bool_], other: Home) -> Home:
-        """Return this home for the ranks in `mask`, `other` for the rest."""
+        """Return this home for the ranks in `mask`, and `other` for the rest."""
         if self is other or mask.all():
             return self
         return Home(
@@ -47,35 +48,35 @@ class Home:
         )
 
     def differs(self, other: Home) -> npt.NDArray[np.bool_]:
-        """Mark the ranks where this home is another place than `other`."""
+        """Mark the ranks on which this home and `other` are different locations."""
         return np.asarray((self.buffer != other.buffer) | (self.base != other.base))
 
     def at(self, ranks: Ints) -> Home:
-        """Return the home on some ranks only."""
+        """Return the home on the given ranks only."""
         return Home(self.buffer[ranks], self.base[ranks])
 
     def shifted(self, by: Ints | int) -> Home:
-        """Return a home whose elements lie `by` further on."""
+        """Return a home whose elements lie `by` elements further on."""
         return Home(self.buffer, self.base + by)
 
     def copy(self) -> Home:
-        """Return a home that may be changed."""
+        """Return a copy, whose arrays may be changed."""
         return Home(self.buffer.copy(), self.base.copy())
 
 
 @dataclass(frozen=True, eq=False)
 class Binding:
-    """A collective's homes, and what the caller's buffers hold.
+    """The homes and regions of a collective, and the sizes of the caller's buffers.
 
     Parameters
     ----------
     input, output : Home
-        Where contributions lie and results belong. Elements are numbered
-        through the whole vector; for alltoall, through each rank's own.
-        Where nothing is promised, `output` is scratch.
+        Locations of contributions and results. Elements are numbered through the whole vector,
+        or for alltoall through the vector of each rank. If only the root gets a result, the
+        output of other ranks is in scratch.
     regions : callable
-        Returns `given` and `received`, which for alltoall are large, and
-        needed by those only who look at every pair.
+        Function that returns `given` and `received`. It is called on first use, because the
+        regions of an alltoall are large.
     send_sizes, recv_sizes : ndarray of int64, shape (n_ranks,)
         Elements of the caller's buffers on every rank.
     """
@@ -88,15 +89,15 @@ class Binding:
 
     @property
     def given(self) -> Regions:
-        """The moved regions: a row for a vector, a row per block, and for alltoall a row per pair.
+        """Regions that are moved: one row for a vector, a row per block, or a row per pair.
 
-        Pairs are sender major, in the sender's numbering.
+        The pairs of an alltoall are sorted by sender, in the sender's numbering.
         """
         return self._both[0]
 
     @property
     def received(self) -> Regions | None:
-        """For alltoall the same rows in the receiver's numbering."""
+        """The same rows in the receiver's numbering for alltoall, otherwise None."""
         return self._both[1]
 
     @cached_property
@@ -105,16 +106,21 @@ class Binding:
 
 
 def bind_collective(collective: Collective, size: int, scratch: Home) -> Binding:
-    """Say where the input and output of `collective` lie on `size` ranks.
+    """Return the homes and regions of `collective` on `size` ranks.
 
     Parameters
     ----------
     collective : Collective
-        The spec; its counts may differ from rank to rank.
+        Spec of the collective. Its counts may differ between ranks.
     size : int
         Number of ranks.
     scratch : Home
-        Where ranks keep what they pass on only.
+        Location of the data that ranks only forward.
+
+    Raises
+    ------
+    MemoryLimitError
+        If the counts of all pairs of ranks do not fit into memory.
     """
     if collective.is_pairwise:
         return _bind_pairs(collective, size)
@@ -149,7 +155,7 @@ def bind_collective(collective: Collective, size: int, scratch: Home) -> Binding
 
 
 def _buffers(size: int) -> tuple[Home, Home]:
-    """Return the beginnings of the caller's two buffers."""
+    """Return homes at the beginnings of the caller's send and receive buffers."""
     base = np.zeros(size, dtype=np.int64)
     return (
         Home(np.full(size, Buffer.SEND, dtype=np.int8), base),
@@ -158,7 +164,7 @@ def _buffers(size: int) -> tuple[Home, Home]:
 
 
 def _bind_pairs(collective: Collective, size: int) -> Binding:
-    """Bind a collective whose blocks belong to pairs of ranks."""
+    """Return the homes and regions of a collective whose blocks belong to pairs of ranks."""
     if collective.regular is not None:
         require_memory(size**2 * BYTES_PER_PAIR)
     layout, (send, recv) = collective.pair_layout(size), _buffers(size)
@@ -172,7 +178,7 @@ def _bind_pairs(collective: Collective, size: int) -> Binding:
 
     def regions() -> tuple[Regions, Regions]:
         if layout is None:
-            # In the sender's numbering by receivers, in the receiver's by senders.
+            # The sender numbers blocks by receiver, and the receiver by sender.
             by = (1, size)
             one, other = (PairTable(size * size, collective.count, each, size) for each in by)
             return one, other

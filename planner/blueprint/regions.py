@@ -1,4 +1,4 @@
-"""Regions: what components move, as intervals of a vector's elements, a row per chunk."""
+"""Regions: the elements that components move, as intervals of a vector, with a row per chunk."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from collplan.planner.plan.pieces import Pieces, compress, once
 
 @dataclass(frozen=True, eq=False)
 class Regions:
-    """Intervals of elements in CSR: row i is ``low[j]:low[j]+count[j]``, j in its slice.
+    """Intervals of elements in CSR form.
 
-    The order of intervals within a row is the order its elements are sent in. An
-    interval may stand for `repeat` of them, `stride` elements apart.
+    Row i has the intervals ``low[j]:low[j] + count[j]`` for j in ``indptr[i]:indptr[i + 1]``. The
+    elements of a row are sent in the order of its intervals. An entry may represent `repeat`
+    intervals, which begin `stride` elements apart.
 
     Parameters
     ----------
     indptr : ndarray of int64, shape (n_rows + 1,)
     low, count : ndarray of int64, shape (n_intervals,)
     stride, repeat : ndarray of int64, shape (n_intervals,), optional
-        Left out where nothing repeats.
+        Omitted if no interval repeats.
     """
 
     indptr: Ints
@@ -40,7 +41,7 @@ class Regions:
 
     @classmethod
     def of(cls, low: Ints, count: Ints) -> Regions:
-        """Return one interval per row."""
+        """Return regions with one interval per row."""
         return cls(np.arange(len(low) + 1), np.asarray(low), np.asarray(count))
 
     @classmethod
@@ -69,18 +70,18 @@ class Regions:
 
     @cached_property
     def totals(self) -> Ints:
-        """Elements of every row."""
+        """Number of elements of every row."""
         elements = self.count if self.repeat is None else self.count * self.repeat
         return csr.row_sums(self.indptr, elements)
 
     @cached_property
     def is_single(self) -> bool:
-        """True if every row is one interval."""
+        """True if every row has exactly one entry."""
         return len(self.low) == len(self) and bool((self.indptr[1:] > self.indptr[:-1]).all())
 
     @cached_property
     def is_packed(self) -> bool:
-        """True if rows are single intervals, each beginning where the previous one ends."""
+        """True if rows are single intervals, each of which begins at the end of the previous."""
         if self.repeat is not None or not self.is_single:
             return False
         return bool((self.low[:-1] + self.count[:-1] == self.low[1:]).all())
@@ -101,14 +102,19 @@ class Regions:
         )
 
     def grouped(self, rows: Ints, lengths: Ints) -> Regions:
-        """Return the elements of as many rows as each length says, in as few intervals as can be.
+        """Join each group of rows into one row, and compress its intervals.
 
         Parameters
         ----------
         rows : ndarray of int64
-            Rows, group after group.
+            Rows of all groups, one group after another.
         lengths : ndarray of int64, shape (n_groups,)
-            Rows of every group; one row of what is returned each.
+            Number of rows of every group.
+
+        Returns
+        -------
+        Regions
+            One row per group.
 
         Examples
         --------
@@ -125,18 +131,18 @@ class Regions:
         return Regions(joined.indptr, joined.offset, joined.count, *pattern)
 
     def union(self, rows: Iterable[Ints | Sequence[int]]) -> Regions:
-        """Return a row for every list of rows: their intervals, one row after another."""
+        """Return one row per list of rows, with the intervals of these rows in this order."""
         lists = [np.asarray(some, dtype=np.int64) for some in rows]
         taken = self.take(np.concatenate([np.zeros(0, dtype=np.int64), *lists]))
         ends = csr.running_total([len(some) for some in lists])
         return Regions(taken.indptr[ends], taken.low, taken.count, taken.stride, taken.repeat)
 
     def shifted(self, by: int) -> Regions:
-        """Return the same rows, `by` elements further on."""
+        """Return the same rows, moved by `by` elements."""
         return Regions(self.indptr, self.low + by, self.count, self.stride, self.repeat)
 
     def merged(self) -> Regions:
-        """Return the same rows, with intervals joined that follow each other without a gap.
+        """Return the same rows, in which intervals without a gap between them are joined.
 
         Examples
         --------
@@ -153,7 +159,14 @@ class Regions:
     def cut(self, parts: int, weights: Sequence[int] | None = None) -> Regions:
         """Cut every row into `parts` rows whose sizes differ by at most one element.
 
-        With weights, their sizes are in proportion to these, but for less than one element.
+        With weights, the ends of the parts are in proportion to the sums of weights, rounded down.
+
+        Parameters
+        ----------
+        parts : int
+            Number of parts per row.
+        weights : sequence of int, shape (parts,), optional
+            Relative sizes of the parts.
 
         Examples
         --------
@@ -167,13 +180,13 @@ class Regions:
         if weights is None:
             share, rest = np.divmod(self.totals, parts)
             return self.into(share[:, None] + (np.arange(parts) < rest[:, None]))
-        # As integers of Python, since products may exceed 64 bits.
+        # These are Python integers, because products may exceed 64 bits.
         below = list(accumulate(weights))
         ends = [[total * some // below[-1] for some in below] for total in self.totals.tolist()]
         return self.into(np.diff(np.array(ends, dtype=np.int64).reshape(-1, parts), prepend=0))
 
     def into(self, sizes: Ints) -> Regions:
-        """Cut every row into rows of the given sizes, which sum up to its elements.
+        """Cut every row into rows of the given sizes, whose sum is the row's number of elements.
 
         Parameters
         ----------
@@ -192,23 +205,25 @@ class Regions:
 
 
 class PairTable(Regions):
-    """Rows of `size` elements each, found when they are taken.
+    """Rows of `size` elements each, which are computed on demand.
 
-    Row i begins at element ``first + i // divisor % modulus * unit``: what ranks exchange in
-    blocks of one size is as many rows as there are pairs, too many to be stored. A row is
-    one interval, or as many at a stride as `turns` says.
+    Row i begins at element ``first + i // divisor % modulus * unit``. An alltoall with blocks of
+    the same size has a row per pair of ranks, which would be too many to store.
 
     Parameters
     ----------
     n_rows : int
+        Number of rows. If tables are stacked, it must be a multiple of ``divisor * modulus``.
     size : int
-        Elements of every row.
+        Number of elements per row.
     divisor, modulus : int
-        Of tables that are stacked, ``divisor * modulus`` divides `n_rows`.
-    first, unit : int, optional
-        Of the first rows: one after another from 0 on where left out.
+        Constants of the formula.
+    first : int, optional
+        First element of row 0.
+    unit : int, optional
+        Distance between the beginnings of blocks in elements, by default `size`.
     turns : (int, int), optional
-        Stride and number of the intervals of a row.
+        Stride and number of the intervals of each row, by default one interval.
     """
 
     def __init__(
@@ -245,16 +260,16 @@ class PairTable(Regions):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Return what is the same in tables that can be stacked."""
+        """Return the fields that must be equal in tables that are stacked."""
         return self.size, self.divisor, self.modulus, self.first, self.unit, self.turns
 
     @property
     def is_plain(self) -> bool:
-        """True if rows lie one after another, from the first element on."""
+        """True if blocks are single intervals that follow each other from element 0."""
         return self.first == 0 and self.unit == self.size and self.turns[1] == 1
 
     def with_rows(self, n_rows: int) -> PairTable:
-        """Return a table that goes on in the same way, of another length."""
+        """Return a table with another number of rows and otherwise the same fields."""
         ends = self.divisor, self.modulus
         return PairTable(
             n_rows, self.size, *ends, first=self.first, unit=self.unit, turns=self.turns
@@ -285,7 +300,7 @@ class PairTable(Regions):
 
     @property
     def totals(self) -> Ints:
-        """Elements of every row."""
+        """Number of elements of every row."""
         return np.broadcast_to(np.int64(self.size), (self.n_rows,))
 
     def _begin(self, rows: Ints) -> Ints:

@@ -1,1 +1,1 @@
-"""Collectives: operations, promised results, reference results and lower bounds."""
+"""Collectives: operations, specified results, reference results and lower bounds."""

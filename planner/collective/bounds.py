@@ -1,29 +1,32 @@
-"""Lower bounds on the rounds, bytes and wire time of any plan.
+"""Lower bounds of the rounds, bytes and transfer time of any plan.
 
-Plans move vectors about whose operation nothing is known but that it is
-associative, so k independent vectors that a place needs are k vectors to
-receive. A place is a rank, or a node; the argument is the same for both. With
-C elements in all, of which S belong to a place, and m places:
+Plans may only assume that an operation is associative. Therefore, a place that needs k independent
+vectors must receive k vectors. A place is a rank or a node; the argument is the same for both. For
+a collective of C elements, S of which belong to a place, on m places:
 
-- bcast: C leave the root's place and enter every other.
-- scatter: C - S leave the root's place, S enter every other.
-- allgather: C - S enter every place, S leave it.
-- alltoall: what ranks of a place have for others leaves it, and the reverse.
-- scan, exscan: between two ranks of a place, or before the first, there may be
-  ranks of others. Each such gap is a vector to receive, and what a place has
-  between two ranks of others is one to send. In block order: C in, C out.
-- reduce, gather and reduce_scatter_block are bcast, scatter and allgather
-  backwards: what entered leaves.
-- allreduce: C enter and leave every place. An element is received m - 1 times
-  until one place knows its result, as every other has sent by then, and m - 1
-  times afterwards: 2(m - 1)·C in all.
+- bcast: C elements leave the root's place, and C elements enter every other place.
+- scatter: C - S elements leave the root's place, to which S belong, and the elements of every
+  other place enter it.
+- allgather: C - S elements enter every place, and S elements leave it.
+- alltoall: The elements that the ranks of a place have for ranks of other places leave the place,
+  and the elements that other places have for its ranks enter it.
+- scan, exscan: Ranks of other places may lie between two ranks of a place, or before the first of
+  them. The place must receive one vector for each such gap. In the same way, it must send one
+  vector for each run of its ranks that other ranks follow. If the ranks of every place are
+  consecutive, C elements enter each place but the first, and C leave each place but the last.
+- reduce, gather and reduce_scatter_block: The bounds are those of bcast, scatter and allgather
+  with the directions exchanged.
+- allreduce: C elements enter and leave every place. Every element is received m - 1 times until
+  the first place knows its result, because every other place must have sent by then, and m - 1
+  times afterwards, which is 2(m - 1)·C in total.
 
-A lane carries at least its share of what its node must send or receive, and the
-busiest at least the average of all. In time, lanes of different rates share what
-their node must send or receive in proportion to these. A message takes its destination's lane at
-both ends. So a node receives on the lanes its own ranks have, min(lanes, ranks)
-of them, and sends on those of the others' ranks. Where ranks of a node share
-memory, its ranks are to it what lanes are, and inside nothing need be sent.
+The busiest lane of a node carries at least an equal share of the bytes that the node must send or
+receive, and the busiest lane of all at least the average over all lanes. For the transfer time,
+lanes of different rates share these bytes in proportion to their rates. A message uses the lane of
+its destination at both ends. A node therefore receives on the lanes of its own ranks, which are
+min(lanes, ranks) lanes, and sends on the lanes of the ranks of other nodes. If the ranks of a node
+share memory, no messages are needed inside the node, and its ranks share the bytes of the node
+equally.
 """
 
 from __future__ import annotations
@@ -53,17 +56,17 @@ ARGUMENTS = {
     "reduce_scatter_block": "of each block elsewhere a partial result leaves a rank or node",
     "alltoall": "what is for others leaves its rank and node, and enters theirs",
 }
-"""Arguments why no plan moves less, in a line each."""
+"""Reasons why no plan moves less, by kind of collective."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Lower bounds on the maxima that `Metrics` reports, for one collective.
+    """Lower bounds of the maxima that `Metrics` reports, for one collective.
 
     Parameters
     ----------
     n_rounds : int
-        Rounds in which a rank sends one message and receives one.
+        Number of rounds, in each of which a rank sends and receives at most one message.
     bytes_sent_per_rank, bytes_received_per_rank : int
         Bytes of the busiest rank.
     bytes_sent_per_node, bytes_received_per_node : int
@@ -71,13 +74,13 @@ class Bounds:
     bytes_sent_per_lane, bytes_received_per_lane : int
         Bytes through the busiest lane of a node.
     lane_bytes : int
-        The greater of those two.
+        The greater of the two preceding numbers.
     time_s : float
-        What the wire takes for them: `lane_bytes`, less a burst, times the network's G. If
-        lanes have different rates, what the fastest carries if all share in proportion.
-        Latencies and overheads come on top.
+        Transfer time in seconds: `lane_bytes`, less a burst, times the network's G. If lanes have
+        different rates, it is the time of the fastest lane when all lanes share the bytes in
+        proportion to their rates. Latencies and overheads are not included.
     argument : str
-        Why no plan moves less.
+        Reason why no plan moves less.
     """
 
     n_rounds: int
@@ -92,20 +95,20 @@ class Bounds:
     argument: str
 
     def to_json(self) -> dict[str, int | float | str]:
-        """Return the bounds as a mapping."""
+        """Return the bounds as a mapping from names to values."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """Elements that must cross the borders of places, whatever the plan.
+    """Minimum numbers of elements that cross the borders of places in any plan.
 
     Parameters
     ----------
     into, out : sequence of int
-        Into and out of each place.
+        Elements that enter and leave each place.
     total : int
-        Over all borders.
+        Elements that enter all places together, or 0 if the sum of `into` or `out` is the bound.
     """
 
     into: Sequence[int]
@@ -115,7 +118,17 @@ class Crossing:
     def most(
         self, loads: Sequence[int], itemsize: int, n_lanes: Sequence[int] | None = None
     ) -> int:
-        """Return the bytes of the busiest lane of all places; `loads` are `into` or `out`."""
+        """Return the minimum number of bytes of the busiest lane of all places.
+
+        Parameters
+        ----------
+        loads : sequence of int
+            Elements per place: `into` or `out`.
+        itemsize : int
+            Bytes per element.
+        n_lanes : sequence of int, optional
+            Number of lanes per place, by default one.
+        """
         lanes = n_lanes or [1] * len(loads)
         total = max(self.total, sum(self.into), sum(self.out))
         shares = [*zip(loads, lanes, strict=True), (total, sum(lanes))]
@@ -124,6 +137,14 @@ class Crossing:
 
 def lower_bounds(spec: PlanSpec) -> Bounds:
     """Return the lower bounds of a spec's collective on its machine.
+
+    Parameters
+    ----------
+    spec : PlanSpec
+
+    Returns
+    -------
+    Bounds
 
     Examples
     --------
@@ -148,7 +169,7 @@ def lower_bounds(spec: PlanSpec) -> Bounds:
     lane_bytes = max(lane_in, lane_out)
     n_rounds, rank_lanes = ceil_log2(reach + 1), None
     if spec.transport.shared_roles != ():
-        # Inside nodes nothing need be sent, and any rank may send what its node has to.
+        # Nodes need no messages inside, and any rank may send for its node.
         by_rank, rank_lanes = by_node, list(machine.node_to_n_ranks)
         crosses = any(by_node.into) or (not collective.has_data and machine.nodes > 1)
         n_rounds = int(crosses)
@@ -168,14 +189,18 @@ def lower_bounds(spec: PlanSpec) -> Bounds:
 
 
 def crossing(collective: Collective, rank_to_place: Ints) -> Crossing:
-    """Return what must cross the borders of the places that ranks live in.
+    """Return the elements that must cross the borders of places.
 
     Parameters
     ----------
     collective : Collective
-        Its counts may differ from rank to rank.
+        Spec of the collective. Its counts may differ between ranks.
     rank_to_place : ndarray of int64, shape (n_ranks,)
-        Place of every rank, from 0; no place is empty.
+        Place of every rank, numbered from 0. Every place has at least one rank.
+
+    Returns
+    -------
+    Crossing
 
     Examples
     --------
@@ -213,7 +238,7 @@ def crossing(collective: Collective, rank_to_place: Ints) -> Crossing:
         into, out = (others, own) if root is None else (own, none)
         if root is not None:
             into[root], out[root] = 0, others[root]
-    # Those to a root, and to the owners of blocks, move the same the other way.
+    # Collectives to a root, or to the owners of blocks, move the same data in reverse.
     is_backwards = collective.receiver == "root" or (root is None and collective.sends_blocks)
     return Crossing(out, into) if is_backwards else Crossing(into, out)
 
@@ -234,13 +259,18 @@ def _crossing_pairs(collective: Collective, rank_to_place: Ints, m: int) -> Cros
 
 
 def fastest_lane_bytes(spec: PlanSpec, burst_bytes: int) -> float:
-    """Return what the fastest lane carries at least, where all share in proportion to their rates.
+    """Return the minimum load of the fastest lane if lanes share bytes in proportion to rates.
 
     Parameters
     ----------
     spec : PlanSpec
     burst_bytes : int
-        Bytes that pass on every lane in no time; they are left out.
+        Bytes that every lane transfers in no time. They are subtracted.
+
+    Returns
+    -------
+    float
+        Bytes that the fastest lane carries.
     """
     machine, itemsize = spec.machine, spec.collective.itemsize
     by_node = crossing(spec.collective, np.array(machine.rank_to_node))
@@ -256,7 +286,10 @@ def fastest_lane_bytes(spec: PlanSpec, burst_bytes: int) -> float:
 
 
 def _usable_lanes(machine: Machine) -> tuple[Bools, Bools]:
-    """Mark the lanes on which every node can receive, and on which it can send."""
+    """Return masks of the lanes on which each node can receive, and of those on which it can send.
+
+    Both have the shape (n_nodes, n_lanes).
+    """
     if machine.nodes == 1:
         return np.eye(1, machine.n_lanes, dtype=bool), np.eye(1, machine.n_lanes, dtype=bool)
     has_lane = np.zeros((machine.nodes, machine.n_lanes), dtype=bool)
@@ -266,7 +299,10 @@ def _usable_lanes(machine: Machine) -> tuple[Bools, Bools]:
 
 
 def _most_partners(collective: Collective, n_ranks: int) -> int:
-    """Return how many others some rank must hear from, or reach, at least."""
+    """Return the maximum over ranks of the number of other ranks that a rank must reach or hear.
+
+    Other ranks may forward the data.
+    """
     if collective.planned_kind not in ARGUMENTS:
         return 0
     if not collective.has_data:

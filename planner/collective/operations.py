@@ -1,4 +1,4 @@
-"""Reduction operations: MPI's own by name, and the user's by registration."""
+"""Reduction operations: those of MPI, and those that users register."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ Combine = Callable[[Array, Array, Array], object]
 
 
 class UnknownOperationError(CollplanError):
-    """An operation that is neither MPI's nor registered."""
+    """Error for the name of an operation that is unknown or that cannot be registered."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReductionOperation:
-    """An associative operation on arrays, elementwise.
+    """An associative elementwise operation on arrays.
 
     Parameters
     ----------
     name : str
-        Its name in specs.
+        Name of the operation in specs.
     commutative : bool
-        Whether operands may be exchanged; if not, plans keep rank order.
+        Whether operands may be exchanged. If not, plans combine operands in rank order.
     combine : callable
-        ``combine(left, right, out)`` writes ``left op right``; `out` may be
-        `left` or `right` itself.
+        Function ``combine(left, right, out)`` that writes ``left op right`` into `out`, which may
+        be `left` or `right` itself.
     """
 
     name: str
@@ -60,7 +60,7 @@ def _elementwise(ufunc: np.ufunc) -> Combine:
 def _locating(extreme: np.ufunc) -> Combine:
     def combine(left: Array, right: Array, out: Array) -> None:
         value = extreme(left["value"], right["value"])
-        # As with min and max, a NaN on either side is the result, in whatever order they meet.
+        # As for min and max, the result is NaN if either operand is NaN, in any order.
         in_left, in_right = ((x == value) | (x != x) for x in (left["value"], right["value"]))
         index = np.where(in_left, left["index"], right["index"])
         lower = np.minimum(left["index"], right["index"])
@@ -88,16 +88,16 @@ _OPERATIONS = {
     )
 }
 BUILTIN_OPERATIONS = tuple(_OPERATIONS)
-"""Names of MPI's own operations."""
+"""Names of the operations of MPI."""
 
 
 def get_operation(name: str) -> ReductionOperation:
-    """Return the operation called `name`.
+    """Return the operation with the given name.
 
     Raises
     ------
     UnknownOperationError
-        Naming the operations there are.
+        If there is no such operation. The message names the existing ones.
 
     Examples
     --------
@@ -113,21 +113,23 @@ def get_operation(name: str) -> ReductionOperation:
 
 
 def register_operation(name: str, combine: Combine, *, commutative: bool) -> ReductionOperation:
-    """Register an associative operation under a new name and return it.
+    """Register an associative operation and return it.
 
     Parameters
     ----------
     name : str
-        A name no operation of MPI has; registering it again replaces it.
+        Name that no operation of MPI has. An operation that was registered under this name
+        before is replaced.
     combine : callable
-        ``combine(left, right, out)`` on arrays of equal shape.
+        Function ``combine(left, right, out)`` on arrays of equal shape, as for
+        `ReductionOperation`.
     commutative : bool
-        Whether plans may exchange its operands.
+        Whether plans may exchange the operands.
 
     Raises
     ------
     UnknownOperationError
-        If `name` is one of MPI's own.
+        If `name` is the name of an operation of MPI.
     """
     if name in BUILTIN_OPERATIONS:
         raise UnknownOperationError(f"operation {name!r} is MPI's own; choose another name")

@@ -1,4 +1,4 @@
-"""The oracle: every collective in a few lines of numpy, and inputs for it."""
+"""Reference results of every collective, computed with numpy, and random inputs."""
 
 from __future__ import annotations
 
@@ -19,23 +19,35 @@ Array = npt.NDArray[Any]
 
 
 def make_input(collective: specs.Collective, size: int, rank: int, seed: int = 0) -> Array:
-    """Return one rank's contribution: random, the same for the same seed and rank.
+    """Return a random contribution of one rank, which is the same for the same seed and rank.
 
-    Numbers are small integers, so that sums of floats are exact in any order.
+    Most datatypes get small integers, so that sums of floats do not depend on their order.
+
+    Parameters
+    ----------
+    collective : Collective
+    size : int
+        Number of ranks.
+    rank : int
+    seed : int
+
+    Returns
+    -------
+    ndarray, shape (n_elements,)
     """
     count = int(contribution_counts(collective, size)[rank])
     generator = np.random.default_rng((seed, rank))
     dtype = specs.numpy_dtype(collective.datatype)
     if dtype.names:
         pairs = np.zeros(count, dtype)
-        # Few values, so that ranks tie, and indices in no order of the ranks.
+        # With few values, ranks have equal ones. Indices do not follow the order of ranks.
         pairs["value"] = generator.integers(1, 5, count)
         pairs["index"] = generator.integers(0, 100, count)
         return pairs
     if dtype.kind == "b":
         return generator.integers(0, 2, count).astype(bool)
     if dtype == np.uint64:
-        # Any pattern of bits: operations may pack several numbers into one.
+        # All bit patterns occur, because operations may pack several numbers into an element.
         return generator.integers(0, 2**64, count, dtype=np.uint64, endpoint=False)
     values = generator.integers(1, 5, count).astype(dtype)
     if dtype.kind == "c":
@@ -44,28 +56,30 @@ def make_input(collective: specs.Collective, size: int, rank: int, seed: int = 0
 
 
 def make_inputs(collective: specs.Collective, size: int, seed: int = 0) -> list[Array]:
-    """Return every rank's contribution; see `make_input`."""
+    """Return random contributions of all ranks, as `make_input` does for one rank."""
     return [make_input(collective, size, rank, seed) for rank in range(size)]
 
 
 def expected(collective: specs.Collective, inputs: list[Array]) -> list[Array | None]:
-    """Return what every rank must receive; None where nothing is promised.
-
-    Blocks that lie apart in the receive buffer are returned in the order in which they lie
-    there, without the gaps between them.
+    """Return the results that all ranks must receive.
 
     Parameters
     ----------
     collective : Collective
-        The spec.
     inputs : list of ndarray
-        Every rank's contribution; for rooted collectives that send from the
-        root, the others' are empty.
+        Contributions of all ranks. If only the root sends, those of other ranks are empty.
+
+    Returns
+    -------
+    list of ndarray or None
+        Result of every rank, or None if the collective promises none. Separate blocks of a
+        receive buffer are joined in the order of their displacements, without the gaps between
+        them.
 
     Raises
     ------
     SpecError
-        If nothing is registered for the kind.
+        If no function is registered for the kind.
     """
     return list(reference[collective.kind](collective, inputs))
 
@@ -73,7 +87,7 @@ def expected(collective: specs.Collective, inputs: list[Array]) -> list[Array | 
 reference: Final = ByKind[Callable[[Any, list[Array]], Sequence[Array | None]]](
     "nothing computes {} in numpy; register it with collplan.planner.collective.reference.reference"
 )
-"""Computations by kind, called as `expected` is."""
+"""Functions by kind of collective, which are called like `expected`."""
 
 
 @reference("bcast")
@@ -157,7 +171,7 @@ def _at_root(result: Array, root: int, size: int) -> list[Array | None]:
 
 
 def _joined(collective: specs.Collective, blocks: list[Array]) -> Array:
-    """Return all blocks in the order in which they lie in the receive buffer."""
+    """Return all blocks, joined in the order of their displacements in the receive buffer."""
     displs = collective.block_layout(len(blocks))[1]
     return np.concatenate([blocks[r] for r in np.argsort(displs, kind="stable")])
 

@@ -1,7 +1,7 @@
-"""The promise of each collective: which rank's elements must end where.
+"""The semantics of each collective: the contents that buffers must have before and after it.
 
-This is the specification plans are proved against; it shares no code with
-the compiler.
+Plans are verified against this specification, which states the result of a collective
+independently of its algorithms.
 """
 
 from __future__ import annotations
@@ -22,15 +22,21 @@ from collplan.specs.tables import ends_of
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """Contents of intervals of buffers, one row per interval.
+    """Contents of intervals of buffers, with one row per interval.
 
-    Element j of the interval at `offset` holds the combination of elements
-    ``logical + j`` of the contributions of ranks ``first`` to ``last - 1``, in
-    that order.
+    Element j of an interval is the combination of elements ``logical + j`` of the contributions of
+    ranks ``first`` to ``last - 1``, in this order.
 
     Parameters
     ----------
-    rank, buffer, offset, count, first, last, logical : ndarray of int64, shape (n,)
+    rank, buffer : ndarray of int64, shape (n,)
+        Rank and `Buffer` in which the interval lies.
+    offset, count : ndarray of int64, shape (n,)
+        First element and number of elements of the interval.
+    first, last : ndarray of int64, shape (n,)
+        First rank that contributes, and the rank after the last one.
+    logical : ndarray of int64, shape (n,)
+        First element in the contributions.
     """
 
     rank: Ints
@@ -61,12 +67,22 @@ def _contents(**columns: Ints | int) -> Contents:
 
 
 def pair_layout(collective: specs.Collective, size: int) -> tuple[Ints, Ints, Ints]:
-    """Return what every rank (row) has for every rank (column) of a pairwise collective.
+    """Return counts and displacements of the blocks of a pairwise collective.
+
+    Rows are senders, and columns are receivers.
+
+    Parameters
+    ----------
+    collective : Collective
+    size : int
+        Number of ranks.
 
     Returns
     -------
-    counts, given, received : ndarray of int64, shape (size, size)
-        Elements, their displacement in the sender's buffer, and in the receiver's.
+    counts : ndarray of int64, shape (size, size)
+        Number of elements.
+    given, received : ndarray of int64, shape (size, size)
+        Displacements in the sender's and in the receiver's buffer, in elements.
     """
     layout = collective.pair_layout(size)
     if layout is not None:
@@ -76,7 +92,18 @@ def pair_layout(collective: specs.Collective, size: int) -> tuple[Ints, Ints, In
 
 
 def contribution_counts(collective: specs.Collective, size: int) -> Ints:
-    """Return how many elements each rank contributes, gaps between its blocks among them."""
+    """Return the number of elements that each rank contributes, including gaps between blocks.
+
+    Parameters
+    ----------
+    collective : Collective
+    size : int
+        Number of ranks.
+
+    Returns
+    -------
+    ndarray of int64, shape (size,)
+    """
     if collective.is_pairwise:
         layout = collective.pair_layout(size)
         if layout is None:
@@ -89,7 +116,18 @@ def contribution_counts(collective: specs.Collective, size: int) -> Ints:
 
 
 def precondition(collective: specs.Collective, size: int) -> Contents:
-    """Return where every rank's contribution lies before the collective."""
+    """Return the locations of all ranks' contributions before the collective.
+
+    Parameters
+    ----------
+    collective : Collective
+    size : int
+        Number of ranks.
+
+    Returns
+    -------
+    Contents
+    """
     ranks = np.arange(size)
     in_recv = np.full(size, collective.has_one_buffer)
     if collective.in_place and collective.sender == "all":
@@ -108,7 +146,7 @@ def _takes_part(part: str, collective: specs.Collective, size: int) -> Bools:
 
 
 def postcondition(collective: specs.Collective, size: int, n_first: int | None = None) -> Contents:
-    """Return what the receive buffers must hold after the collective.
+    """Return the contents that receive buffers must have after the collective.
 
     Parameters
     ----------
@@ -116,13 +154,17 @@ def postcondition(collective: specs.Collective, size: int, n_first: int | None =
     size : int
         Number of ranks.
     n_first : int, optional
-        Only what the first `n_first` ranks hold. A promise that takes `n_first` is asked for
-        these alone.
+        Return only the contents of the first `n_first` ranks. It is passed on to promises that
+        have this parameter.
+
+    Returns
+    -------
+    Contents
 
     Raises
     ------
     SpecError
-        If nothing is registered for the kind.
+        If no promise is registered for the kind.
     """
     promised: Any = promise[collective.kind]
     takes_it = n_first is not None and "n_first" in inspect.signature(promised).parameters
@@ -131,14 +173,21 @@ def postcondition(collective: specs.Collective, size: int, n_first: int | None =
 
 
 def promised_places(collective: specs.Collective, size: int, rank: int) -> Ints | slice:
-    """Return which elements of a rank's receive buffer are promised, in ascending order.
+    """Return the elements of a rank's receive buffer that the collective specifies, ascending.
 
-    Between blocks that lie apart there are elements that the collective leaves untouched.
+    The collective leaves elements in gaps between blocks unchanged.
+
+    Parameters
+    ----------
+    collective : Collective
+    size : int
+        Number of ranks.
+    rank : int
 
     Returns
     -------
     slice or ndarray of int64
-        A slice where they are one run.
+        A slice if the elements are consecutive, otherwise their indices.
     """
     contents = postcondition(collective, size)
     rows = np.flatnonzero(contents.rank == rank)
@@ -154,14 +203,20 @@ def promised_places(collective: specs.Collective, size: int, rank: int) -> Ints 
 promise: Final = ByKind[Callable[[Any, int], Contents]](
     "nothing says what {} promises; register it with collplan.planner.collective.semantics.promise"
 )
-"""Promises by kind: functions of the collective and the number of ranks that return `received`."""
+"""Promises by kind of collective: functions of the collective and the number of ranks.
+
+They return the contents of receive buffers, which `received` makes."""
 
 
 def received(**columns: Ints | int) -> Contents:
-    """Return contents of receive buffers, by columns of `Contents` that are numbers or arrays.
+    """Return contents of receive buffers.
 
-    Left out, `offset` and `logical` are 0, `first` is the rank itself, and `last` is
-    ``first + 1``: one contribution.
+    Parameters
+    ----------
+    **columns : int or ndarray of int64
+        Columns of `Contents`, which are broadcast against each other. By default, `offset` and
+        `logical` are 0, `first` is the rank itself, and `last` is ``first + 1``, which means a
+        single contribution.
     """
     return _contents(**{"buffer": int(Buffer.RECV), "offset": 0, **columns})
 
@@ -249,6 +304,6 @@ def _barrier(collective: specs.Barrier, size: int) -> Contents:
 
 
 def _pairs(size: int, n_first: int | None) -> tuple[Ints, Ints]:
-    """Return all pairs of the first ranks, or of all, with any rank."""
+    """Return all pairs of one of the first `n_first` ranks, by default of all, with any rank."""
     n = size if n_first is None else n_first
     return np.repeat(np.arange(n), size), np.tile(np.arange(size), n)

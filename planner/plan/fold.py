@@ -2,7 +2,7 @@
 
 A plan is symmetric if a motion of its ranks by whole nodes maps it onto itself. The programs of all
 nodes then follow from those of node 0. In a folded plan, a message that leaves the node returns to
-it: its receive is the one with which node 0 receives the corresponding message of the node at the
+it. Its receive is the one with which node 0 receives the corresponding message of the node at the
 same distance in the other direction.
 
 Paths of tasks and messages in the plan of all ranks correspond to paths in the folded plan, so
@@ -25,14 +25,14 @@ def fold(programs: Plan, folding: Folding) -> Plan:
     Parameters
     ----------
     programs : Plan
-        The tasks of one node's ranks, a block of the motion.
+        The tasks of one node's ranks. The node is a block of the motion.
     folding : Folding
 
     Returns
     -------
     Plan
-        A plan of the node's ranks, with `folding` and `apart` set. Messages between two ranks
-        have a different tag for each value of `apart`.
+        A plan of the node's ranks, in which `folding` and `apart` are set. Messages between two
+        ranks have a different tag for each value of `apart`.
     """
     motion = folding.motion
     n_local, is_send = motion.step, programs.op == Op.SEND
@@ -59,10 +59,20 @@ def fold(programs: Plan, folding: Folding) -> Plan:
 
 
 def require_copy(plan: Plan, other: Plan) -> None:
-    """Raise `AsymmetricError` where the folded programs of two nodes differ.
+    """Raise an error if the folded programs of two nodes differ.
 
-    The places of data may differ, because nodes have different chunks and runs of chunks may wrap
-    around. The order of rows of different ranks may differ, too.
+    The locations of data may differ, because nodes have different chunks and runs of chunks may
+    wrap around. The order of rows of different ranks may differ, too.
+
+    Parameters
+    ----------
+    plan, other : Plan
+        Folded plans.
+
+    Raises
+    ------
+    AsymmetricError
+        If a column, the size of accessed data, or the dependencies of tasks differ.
     """
     one, two = _rank_by_rank(plan), _rank_by_rank(other)
     for name, column in one.items():
@@ -71,7 +81,7 @@ def require_copy(plan: Plan, other: Plan) -> None:
 
 
 def _rank_by_rank(plan: Plan) -> dict[str, Ints]:
-    """Return the columns of tasks without the places of data, sorted by rank."""
+    """Return the columns of tasks, sorted by rank, with sizes instead of locations of data."""
     order = np.argsort(plan.rank, kind="stable")
     columns = {name: getattr(plan, name)[order] for name in (*COLUMNS, "apart")}
     for name, side in (("reads", plan.reads), ("writes", plan.writes)):

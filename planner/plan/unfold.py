@@ -16,10 +16,10 @@ OF_ALL_NODES: Final = ("rank", "peer", "node", "priority")
 
 
 def require_copies(plan: Plan, whole: Plan) -> None:
-    """Raise `AsymmetricError` where a node does something else than a folded plan says.
+    """Raise an error if the tasks of a node in the plan of all ranks differ from a folded plan.
 
-    Not compared is where data lie, how rows of different ranks take turns, and what passes
-    state by priorities and limits.
+    Locations of data, the order of rows of different ranks, priorities, and dependencies that
+    state a scheduling intent are not compared.
 
     Parameters
     ----------
@@ -27,6 +27,11 @@ def require_copies(plan: Plan, whole: Plan) -> None:
         A folded plan.
     whole : Plan
         A plan of all ranks.
+
+    Raises
+    ------
+    AsymmetricError
+        If tasks differ. The message names the difference.
     """
     assert plan.folding is not None
     motion, shape = plan.folding.motion, (plan.n_copies, plan.n_tasks)
@@ -51,7 +56,10 @@ def require_copies(plan: Plan, whole: Plan) -> None:
 
 
 def _hazards(plan: Plan, order: Ints) -> Ints:
-    """Return the tasks that wait, and for whom, by their places in an order of rows."""
+    """Return waiting tasks and the tasks that they wait for, by hazards alone, shape (2, n).
+
+    Tasks are numbered in the given order of rows.
+    """
     number, hazard = csr.inverse(order), plan.deps.kind & INTENT == 0
     after, before = number[plan.deps.owner()[hazard]], number[plan.deps.task[hazard]]
     return np.stack((after, before))[:, np.lexsort((before, after))]

@@ -1,4 +1,4 @@
-"""Topologies as links, and routes over them by rule."""
+"""Links of topologies, and routes over them."""
 
 from __future__ import annotations
 

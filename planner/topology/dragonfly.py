@@ -1,4 +1,4 @@
-"""Links and routes of dragonflies, and of dragonflies whose groups have leaves and spines."""
+"""Links and routes of dragonflies and of dragonflies+, whose groups have leaves and spines."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from collplan.planner.topology.links import GLOBAL, GROUP, HOST, LinkList, fill
 from collplan.specs.topology import Dragonfly
 
 _LONGEST = 12
-"""Most links of a route: over a third group, through a leaf of it."""
+"""Upper bound of the links of a route, which may cross a third group through one of its leaves."""
 
 
 class DragonflyRoutes:
-    """Routes of a dragonfly: minimal, or over a third group."""
+    """Minimal routes of a dragonfly, or routes through a third group."""
 
     def __init__(self, shape: Dragonfly) -> None:
         self.shape = shape
@@ -35,7 +35,10 @@ class DragonflyRoutes:
         )
 
     def links(self, lane: float) -> LinkList:
-        """Return all links, of hosts first; lanes have `lane` bytes per second."""
+        """Return all links, starting with those of hosts.
+
+        The rate of a lane is `lane` bytes per second.
+        """
         shape = self.shape
         sizes = [2 * shape.n_hosts, shape.n_inner_links, shape.n_global_links]
         return LinkList(
@@ -74,7 +77,10 @@ class DragonflyRoutes:
         return ends[::-1] if side else ends
 
     def _port(self, group: int, other: int, turn: int) -> str:
-        """Return the router or spine of a group at a link to another one."""
+        """Return the name of a group's router or spine that has a certain link to another group.
+
+        `turn` is the number of the link among those between both groups.
+        """
         shape = self.shape
         port = (other * shape.links + turn) % (shape.spines or shape.routers)
         return f"{'spine' if shape.spines else 'switch'} {group}.{port}"
@@ -100,7 +106,7 @@ class DragonflyRoutes:
 
 @compiled
 def _walk(table: Ints, scratch: Ints, source: Ints, target: Ints, begin: Ints, links: Ints) -> None:
-    """Fill in the links of routes; without room for them, their lengths behind `begin[0]`."""
+    """Write the links of routes, or, if `links` is empty, the lengths of routes to `begin[1:]`."""
     for i in range(len(source)):
         n = _route(table, scratch, source[i], target[i])
         if len(links) == 0:
@@ -112,7 +118,7 @@ def _walk(table: Ints, scratch: Ints, source: Ints, target: Ints, begin: Ints, l
 
 @inner
 def _route(table: Ints, scratch: Ints, a: int, b: int) -> int:
-    """Write the links of a route, and return how many there are."""
+    """Write the links of a route to `scratch`, and return their number."""
     if a == b:
         return 0
     groups, routers, hosts = table[0], table[1], table[2]
@@ -120,7 +126,7 @@ def _route(table: Ints, scratch: Ints, a: int, b: int) -> int:
     group, its_group = router // routers, its_router // routers
     scratch[0] = a
     n = 1
-    # At a router of a group, or at a spine, which have the numbers behind those of routers.
+    # A router of the group, or a spine. The numbers of spines follow those of routers.
     place = router % routers
     if group != its_group and table[7] == 1 and groups > 2:
         third = spread(table[8], a, b, 1) % (groups - 2)
@@ -139,7 +145,10 @@ def _route(table: Ints, scratch: Ints, a: int, b: int) -> int:
 def _leave(
     table: Ints, scratch: Ints, n: int, ends: tuple[int, int], way: tuple[int, int, int]
 ) -> tuple[int, int]:
-    """Go from a place in a group to another group; return the links so far and the place there."""
+    """Append the links from a place in a group to another group to a route.
+
+    Returns the number of links in the route and the place in the other group.
+    """
     groups, routers, n_links, spines = table[0], table[1], table[3], table[4]
     group, other, place = way
     turn = 0
@@ -159,7 +168,7 @@ def _leave(
 def _cross(
     table: Ints, scratch: Ints, n: int, ends: tuple[int, int], way: tuple[int, int, int]
 ) -> int:
-    """Go from one place in a group to another one; return the number of links so far."""
+    """Append the links between two places in a group, and return the number of links."""
     routers, spines = table[1], table[4]
     group, here, there = way
     if here == there:
@@ -169,7 +178,7 @@ def _cross(
         scratch[n] = table[5] + router * (routers - 1) + there - (there > here)
         return n + 1
     if here >= routers and there >= routers:
-        # From spine to spine through a leaf.
+        # Go from spine to spine through a leaf.
         leaf = spread(table[8], ends[0], ends[1], 0) % routers
         n = _cross_spine(table, scratch, n, (group, here - routers, leaf, 1))
         return int(_cross_spine(table, scratch, n, (group, there - routers, leaf, 0)))
@@ -184,7 +193,7 @@ def _cross(
 
 @inner
 def _cross_spine(table: Ints, scratch: Ints, n: int, way: tuple[int, int, int, int]) -> int:
-    """Go up from a leaf to a spine, or down; return the number of links so far."""
+    """Append the link from a leaf up to a spine, or down, and return the number of links."""
     group, spine, leaf, is_down = way
     groups, routers, spines = table[0], table[1], table[4]
     scratch[n] = table[5] + ((is_down * groups + group) * routers + leaf) * spines + spine

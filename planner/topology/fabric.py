@@ -1,4 +1,4 @@
-"""The fabric of a machine: all links between its adapters, and routes over them by rule."""
+"""The fabric of a machine: all links between its adapters, and routes over them."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from collplan.specs.machine import Machine
 from collplan.specs.topology import Dragonfly, FatTree, Graph, Topology, Torus
 
 _FASTEST: Final = 2.0**57
-"""Bytes per second of a lane whose bytes take no time."""
+"""Maximum rate of a lane in bytes per second, for networks whose bytes take no time."""
 _LINK_BYTES: Final = 64
 Routes = FatTreeRoutes | DragonflyRoutes | TorusRoutes | GivenRoutes | ShortestRoutes
 
 
 @dataclass(frozen=True, eq=False)
 class Fabric:
-    """Links between the adapters of a machine, of one direction each.
+    """Unidirectional links between the adapters of a machine.
 
     Parameters
     ----------
     topology : Topology
-        What they are made of.
+        Topology from which the links follow.
     n_lanes : int
-        Lanes of a node.
+        Number of lanes per node.
     is_shared : bool
-        Whether all lanes share the links beyond those of hosts. Otherwise each lane has links
-        of its own, those of lane 0 first.
-    node_host : ndarray of int64
-        The host of every node.
+        Whether all lanes share the links beyond those of hosts. Otherwise, each lane has its own
+        links, starting with those of lane 0.
+    node_host : ndarray of int64, shape (n_nodes,)
+        Host of every node.
     plane : LinkList
         Links of one lane.
     rule : Routes
-        Routes over these.
+        Routes over the links of one lane.
     lane_slowness : tuple of float
-        How many times as long as on the fastest lane a byte takes on each.
+        Time per byte of every lane, divided by that of the fastest lane.
 
     Notes
     -----
-    No table holds routes of all pairs: those of a batch are computed when they are asked for.
+    Routes are computed on demand for the pairs of hosts that are given.
     """
 
     topology: Topology
@@ -61,32 +61,32 @@ class Fabric:
 
     @property
     def n_hosts(self) -> int:
-        """Return the number of hosts, whether they are nodes of the machine or not."""
+        """Return the number of hosts, including those that are not nodes of the machine."""
         return len(self.host_switch)
 
     @cached_property
     def host_switch(self) -> Ints:
-        """The switch of every host, numbered from 0; in a torus each host is one."""
+        """Switch of every host, numbered from 0. In a torus, each host is its own switch."""
         return np.asarray(self.rule.host_switch)
 
     @cached_property
     def host_group(self) -> Ints:
-        """The group of every host, numbered from 0."""
+        """Group of every host, numbered from 0."""
         return np.asarray(self.rule.host_group)
 
     @cached_property
     def node_switch(self) -> Ints:
-        """The switch of every node."""
+        """Switch of every node."""
         return self.host_switch[self.node_host]
 
     @cached_property
     def node_group(self) -> Ints:
-        """The group of every node."""
+        """Group of every node."""
         return self.host_group[self.node_host]
 
     @cached_property
     def _numbers(self) -> Ints:
-        """The number of each lane's link by lane and link of a plane."""
+        """Number of every link of every lane, shape (n_lanes, n_links_per_plane)."""
         n = len(self.plane.bandwidth)
         lanes = np.arange(self.n_lanes)[:, None]
         if not self.is_shared:
@@ -98,7 +98,7 @@ class Fabric:
 
     @cached_property
     def _origin(self) -> tuple[Ints, Ints]:
-        """The first lane of every link, and its number in a plane."""
+        """First lane that uses each link, and number of the link in the plane of a lane."""
         n = 1 + int(self._numbers.max(initial=-1))
         lane, link = np.zeros(n, dtype=np.int32), np.zeros(n, dtype=np.int32)
         for i in reversed(range(self.n_lanes)):
@@ -113,7 +113,10 @@ class Fabric:
 
     @cached_property
     def bandwidth(self) -> Floats:
-        """Bytes per second of every link; a host's link is as slow as its lane."""
+        """Bandwidth of every link in bytes per second.
+
+        The bandwidth of a host's link is divided by the slowness of its lane.
+        """
         lane, link = self._origin
         slowness = np.array(self.lane_slowness)[lane]
         slower = np.where(self.link_class == HOST, slowness, 1.0)
@@ -121,7 +124,7 @@ class Fabric:
 
     @cached_property
     def latency_ns(self) -> Floats:
-        """Latency of every link."""
+        """Latency of every link in nanoseconds."""
         return np.asarray(self.plane.latency_ns[self._origin[1]])
 
     @cached_property
@@ -130,14 +133,14 @@ class Fabric:
         return np.asarray(self.plane.link_class[self._origin[1]])
 
     def link_name(self, link: int) -> str:
-        """Return the name of a link, with its lane where there are several."""
+        """Return the name of a link, with its lane if several lanes have such a link."""
         lane, place = (int(column[link]) for column in self._origin)
         name = self.plane.name(place)
         is_alone = self.n_lanes == 1 or (self.is_shared and self.link_class[link] != HOST)
         return name if is_alone else f"{name}, lane {lane}"
 
     def link_ends(self, link: int) -> tuple[str, str] | None:
-        """Return the hosts or switches at the ends of a link; None where routes are given."""
+        """Return the hosts or switches at the ends of a link, or None if they are unknown."""
         place = int(self._origin[1][link])
         return None if self.plane.ends is None else self.plane.ends(place)
 
@@ -146,17 +149,17 @@ class Fabric:
 
         Parameters
         ----------
-        source, target : ndarray of int
+        source, target : ndarray of int, shape (n_routes,)
             Hosts at both ends of every route.
-        lane : ndarray of int, or int
-            The lane that each takes.
+        lane : ndarray of int, shape (n_routes,), or int
+            Lane that each route uses.
 
         Returns
         -------
-        begin : ndarray of int64
-            Where the links of each route begin in `links`, and where the last ones end.
+        begin : ndarray of int64, shape (n_routes + 1,)
+            Offsets of the routes in `links`, followed by the end of the last route.
         links : ndarray of int
-            Links in order. A route from a host to itself has none.
+            Links in the order of routes. A route from a host to itself has no links.
         """
         pairs = (np.ascontiguousarray(hosts, dtype=np.int64) for hosts in (source, target))
         begin, links = self.rule.routes(*pairs)
@@ -172,12 +175,21 @@ class Fabric:
 
 @lru_cache(maxsize=8)
 def fabric_of(machine: Machine) -> Fabric | None:
-    """Return the links between the adapters of a machine, None where it has no topology.
+    """Return the links between the adapters of a machine.
+
+    Parameters
+    ----------
+    machine : Machine
+
+    Returns
+    -------
+    Fabric or None
+        None if the machine has no topology.
 
     Raises
     ------
     MemoryLimitError
-        If their tables take more memory than there is.
+        If the tables of links do not fit into memory.
     """
     topology, hosts = machine.network.topology, machine.node_to_host
     if topology is None or hosts is None:

@@ -1,8 +1,9 @@
 """Links and routes of fat trees.
 
-A switch of level l is known by the number of its subtree and, among the switches of that level
-there, by its *column*: the choices of parents that lead to it from any host below. A child's
-link to parent j of its n has the number ``child * n + j`` among those of its level.
+A switch of level l is identified by the number of its subtree and by its *column* among the
+switches of this level in the subtree. The column encodes the choices of parents that lead to the
+switch from any host below. If children have n parents, the link of a child to parent j has the
+number ``child * n + j`` among the links of its level.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collplan.specs.topology import FatTree
 
 
 class FatTreeRoutes:
-    """Routes of a fat tree: up to the first common subtree, then down."""
+    """Routes of a fat tree, which go up to the first common subtree and then down."""
 
     def __init__(self, tree: FatTree) -> None:
         self.tree = tree
@@ -29,7 +30,7 @@ class FatTreeRoutes:
         columns = [1, *accumulate(up, mul)]
         counts = [tree.n_hosts // below[i] * columns[i] for i in range(len(down))]
         edges = [n * ports for n, ports in zip(counts, up, strict=True)]
-        # Links of hosts come first, up and down; then all others up, and all others down.
+        # Links of hosts, up and down, are followed by all other links up, and all others down.
         n_inner = sum(edges[1:])
         firsts = csr.running_total(edges[1:])[:-1] + 2 * edges[0]
         up_first = np.array([0, *firsts], dtype=np.int64)
@@ -39,7 +40,10 @@ class FatTreeRoutes:
         self._edges, self._counts = edges, counts
 
     def links(self, lane: float) -> LinkList:
-        """Return all links, of hosts first; lanes have `lane` bytes per second."""
+        """Return all links, starting with those of hosts.
+
+        The rate of a lane is `lane` bytes per second.
+        """
         n = len(self._edges)
         order = [0, 0, *range(1, n), *range(1, n)]
         classes = [HOST, *(SWITCH,) * (n - 3), *(GROUP,) * (n > 2), *(GLOBAL,) * (n > 1)]
@@ -60,7 +64,7 @@ class FatTreeRoutes:
         )
 
     def _ends(self, link: int, last: Ints, order: list[int], ups: list[bool]) -> tuple[str, str]:
-        """Return the names of both ends: a host's number, or a switch's level and number."""
+        """Return the names of both ends: the number of a host, or level and number of a switch."""
         block = int(np.searchsorted(last, link, side="right"))
         level, place = order[block], link - int(last[block - 1] if block else 0)
         child, port = divmod(place, self.tree.parents[level])
@@ -83,7 +87,10 @@ class FatTreeRoutes:
 
     @property
     def host_group(self) -> Ints:
-        """Return the group of every host: its subtree below the links of the top."""
+        """Return the group of every host, which is its subtree below the top level of links.
+
+        A tree of one level is a single group.
+        """
         is_one = len(self.tree.down) == 1
         return np.arange(self.tree.n_hosts) // (self.tree.n_hosts if is_one else self._shape[2, -1])
 
@@ -94,7 +101,7 @@ class FatTreeRoutes:
 
 @compiled
 def _walk(shape: Ints, rule: Ints, source: Ints, target: Ints, begin: Ints, links: Ints) -> None:
-    """Fill in the links of routes; without room for them, their lengths behind `begin[0]`."""
+    """Write the links of routes, or, if `links` is empty, the lengths of routes to `begin[1:]`."""
     down, up, below, columns, up_first, down_first = (
         shape[0], shape[1], shape[2], shape[3], shape[4], shape[5],
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Links and routes of graphs: shortest ones, or those that are given."""
+"""Links and routes of graphs, with given or shortest routes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collplan.specs.topology import Graph
 
 
 class GivenRoutes:
-    """The routes that a graph states for all hosts."""
+    """Routes that the spec of a graph states for all pairs of hosts."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -29,7 +29,10 @@ class GivenRoutes:
         self._first, self._last = self._own_links()
 
     def _own_links(self) -> tuple[Ints, Ints]:
-        """Return the link that begins all routes of each host, and that which ends them, or -1."""
+        """Return the first link of all routes from each host, and the last link of all to it.
+
+        If the routes of a host differ in this link, the number is -1.
+        """
         n = self.graph.n_hosts
         lengths = csr.lengths_of(self._begin).reshape(n, n)
         heads, tails = np.full((n, n), -1), np.full((n, n), -1)
@@ -44,7 +47,7 @@ class GivenRoutes:
         return own[0], own[1]
 
     def links(self, lane: float) -> LinkList:
-        """Return all links; lanes have `lane` bytes per second."""
+        """Return all links. The rate of a lane is `lane` bytes per second."""
         graph = self.graph
         classes = np.full(len(graph.links), GLOBAL, dtype=np.int8)
         for own in (self._first, self._last):
@@ -58,7 +61,11 @@ class GivenRoutes:
 
     @property
     def host_switch(self) -> Ints:
-        """Return the switch of every host: that of the first host to which two links lead."""
+        """Return the switch of every host, shape (n_hosts,).
+
+        Two hosts share a switch if their routes in both directions have two links, which all
+        routes of the respective hosts use. The first such host gives the switch its number.
+        """
         n = self.graph.n_hosts
         lengths = csr.lengths_of(self._begin).reshape(n, n)
         near = (lengths == 2) & (self._first[:, None] >= 0) & (self._last[None, :] >= 0)
@@ -78,13 +85,13 @@ class GivenRoutes:
 
 
 class ShortestRoutes:
-    """Routes over the fewest links of a graph."""
+    """Shortest routes of a graph, by number of links."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         numbers = graph.vertices
         ends: list[tuple[int, int]] = []
-        self._edges: list[int] = []  # the link in the list that each one-way link is of
+        self._edges: list[int] = []  # entry in the graph's list, for each unidirectional link
         for i, link in enumerate(graph.links):
             one, other = numbers[str(link.source)], numbers[str(link.target)]
             ends += [(one, other), (other, one)] if link.both else [(one, other)]
@@ -97,7 +104,10 @@ class ShortestRoutes:
         self._in = (in_begin, self._ends[incoming, 0])
 
     def links(self, lane: float) -> LinkList:
-        """Return all links, the directions of each after another."""
+        """Return all links, with both directions of a link next to each other.
+
+        The rate of a lane is `lane` bytes per second.
+        """
         graph, names = self.graph, list(self.graph.vertices)
         latency = np.array([link.latency_ns for link in graph.links], dtype=np.float64)
         is_leaf = np.bincount(self._ends[:, 0], minlength=len(names)) == 1
@@ -117,7 +127,10 @@ class ShortestRoutes:
         )
 
     def _inner_classes(self) -> Ints:
-        """Return the class of every link but hosts': global where it leaves a group's switches."""
+        """Return the class of every link, on the assumption that it is not the link of a host.
+
+        Links between switches of the same group have class `GROUP`, and all others `GLOBAL`.
+        """
         group = np.full(len(self.graph.vertices), -1)
         group[: self.graph.n_hosts] = self.host_group
         for host in range(self.graph.n_hosts):
@@ -130,7 +143,10 @@ class ShortestRoutes:
 
     @property
     def _switch_vertex(self) -> Ints:
-        """Return the switch that every host is linked to, or the host itself where it is one."""
+        """Return the switch of every host that has one link, which leads to a switch.
+
+        Other hosts are their own switches.
+        """
         begin, links = self._out
         near = self._ends[links[begin[: self.graph.n_hosts]], 1]
         is_one = csr.lengths_of(begin)[: self.graph.n_hosts] == 1
@@ -168,14 +184,17 @@ def _rates(graph: Graph, lane: float) -> Floats:
 
 
 def _renumbered(keys: Ints) -> Ints:
-    """Return numbers from 0 in the order in which keys first come up."""
+    """Return numbers for keys, counted from 0 in the order of their first occurrence."""
     _, first, number = np.unique(keys, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[number]
 
 
 @compiled
 def _measure(in_begin: Ints, before: Ints, hosts: Ints, distance: Ints) -> None:
-    """Fill in how many links lead from every vertex to each of the hosts, -1 for none."""
+    """Write the number of links on the shortest route from every vertex to each of the hosts.
+
+    The number is -1 if there is no route.
+    """
     n = distance.shape[1]
     todo = np.empty(n, dtype=np.int64)
     for i in range(len(hosts)):
@@ -197,7 +216,7 @@ def _measure(in_begin: Ints, before: Ints, hosts: Ints, distance: Ints) -> None:
 
 @compiled
 def _walk(tables: tuple[Ints, ...], pairs: Ints, begin: Ints, links: Ints) -> None:
-    """Fill in the links of routes: always one that leads nearer."""
+    """Write the links of routes. Each link reduces the distance to the target by one."""
     out_begin, outgoing, head, distance, rule = tables
     for i in range(pairs.shape[1]):
         vertex, target, row = pairs[0, i], pairs[1, i], pairs[2, i]

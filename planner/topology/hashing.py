@@ -1,4 +1,4 @@
-"""A hash of two hosts, by which routes are spread."""
+"""Hash of two hosts, which spreads routes over links."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collplan.planner.arrays.jit import inner
 
 @inner
 def spread(seed: int, one: int, other: int, turn: int) -> int:
-    """Return a number below 2**31 that looks random, the same for the same arguments."""
-    # All products fit 64 bits: the kernel may be interpreted.
+    """Return a pseudorandom number below 2**31, which is the same for the same arguments."""
+    # All products fit into 64 bits, because the kernel may be interpreted.
     x = (seed + 0x2545F491) & 0x7FFFFFFF
     for value in (one, other, turn):
         x = ((x ^ value) * 0x45D9F3B + 0x1B873593) & 0x7FFFFFFF

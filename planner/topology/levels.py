@@ -1,4 +1,4 @@
-"""Levels of a machine: which ranks are near each other, from groups of the network to nodes."""
+"""Levels of a machine, such as nodes or switches, on which ranks have places."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from collplan.specs.topology import Torus
 
 
 def rank_places(machine: Machine, level: LevelName) -> Ints:
-    """Return the place of every rank on a level, such as its node or its switch's number.
+    """Return the place of every rank on a level, such as the number of its node or switch.
 
     Parameters
     ----------
     machine : Machine
-        With a topology, if the level is one of the network.
-    level : str
+        A machine, which must have a topology for levels of the network.
+    level : {"node", "numa", "switch", "group"}
 
     Returns
     -------
     ndarray of int64, shape (n_ranks,)
-        Numbers may have gaps.
+        Numbers of places, which may have gaps.
 
     Examples
     --------
@@ -56,20 +56,21 @@ def _of_nodes(machine: Machine, level: LevelName) -> Ints:
 
 
 def nearness(machine: Machine) -> Ints:
-    """Return places of every rank, level by level of the network, the coarsest first.
+    """Return the place of every rank on each level of the network, from coarse to fine.
 
-    Groups and switches; of a torus, boxes of hosts around the machine's nodes, which are halved
-    along their longest side level by level; then nodes.
+    The levels are groups, switches and nodes. The levels of a torus are boxes of hosts. The first
+    level halves the box around the machine's nodes along its longest side, and every other level
+    halves the boxes of the preceding level, until every host has its own box.
 
     Parameters
     ----------
     machine : Machine
-        With a topology.
+        A machine with a topology.
 
     Returns
     -------
     ndarray of int64, shape (n_levels, n_ranks)
-        A level's places lie within those of the level before it.
+        Places. Each place of a level lies within one place of the preceding level.
     """
     topology, node = machine.network.topology, np.array(machine.rank_to_node)
     if isinstance(topology, Torus):
@@ -78,7 +79,18 @@ def nearness(machine: Machine) -> Ints:
 
 
 def _boxes(host: Ints, dimensions: tuple[int, ...]) -> Ints:
-    """Return the boxes of hosts of a torus, halved until each host has its own.
+    """Return the box of every host of a torus on each level of halving.
+
+    Parameters
+    ----------
+    host : ndarray of int64, shape (n_nodes,)
+        Host of every node.
+    dimensions : tuple of int
+        Sizes of the torus.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_levels, n_nodes)
 
     Examples
     --------
@@ -92,7 +104,7 @@ def _boxes(host: Ints, dimensions: tuple[int, ...]) -> Ints:
     parts = np.ones_like(extent)
     found = []
     while (parts < extent).any():
-        # Along the longest side that boxes have.
+        # Halve boxes along their longest side.
         parts[(extent / parts).argmax()] *= 2
         halved = place * parts // np.maximum(extent, parts)
         _, box = np.unique(halved, axis=0, return_inverse=True)

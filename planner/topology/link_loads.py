@@ -1,4 +1,4 @@
-"""Loads of the links of a topology: what messages between nodes carry over each of them."""
+"""Loads of the links of a topology by messages between nodes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from collplan.planner.topology import Fabric
 
 @dataclass(frozen=True, eq=False)
 class LinkLoads:
-    """Routes of messages, and how long each link takes for a byte.
+    """Routes of messages, with the time per byte of each link.
 
     Parameters
     ----------
-    message : ndarray of int64
-        The message that crosses a link, for every link of every route.
-    link : ndarray of int64
-        That link.
-    ns_per_byte : ndarray of float64
-        Of the same link.
-    latency_ns : ndarray of float64
-        What the links of its route add to the latency of every message.
+    message : ndarray of int64, shape (n_hops,)
+        Message that crosses a link, for every link of every route.
+    link : ndarray of int64, shape (n_hops,)
+        The link that it crosses.
+    ns_per_byte : ndarray of float64, shape (n_hops,)
+        Time per byte of this link in nanoseconds.
+    latency_ns : ndarray of float64, shape (n_messages,)
+        Sum of the latencies of the links of every message's route in nanoseconds.
     """
 
     message: Ints
@@ -33,7 +33,16 @@ class LinkLoads:
 
     @classmethod
     def of(cls, fabric: Fabric, source: Ints, dest: Ints, lane: Ints) -> LinkLoads:
-        """Return the loads of messages between nodes; those within a node have no route."""
+        """Return the loads of messages between nodes. Messages within a node have no route.
+
+        Parameters
+        ----------
+        fabric : Fabric
+        source, dest : ndarray of int64, shape (n_messages,)
+            Nodes that send and receive every message.
+        lane : ndarray of int64, shape (n_messages,)
+            Lane that every message uses.
+        """
         begin, link = fabric.node_routes(source, dest, lane)
         message = csr.row_numbers(begin)
         latency: Floats = np.zeros(len(source))
@@ -42,19 +51,21 @@ class LinkLoads:
         return cls(message, link, 1e9 / fabric.bandwidth[link], latency)
 
     def most_ns(self, turn: Ints, n_turns: int, n_bytes: Ints | Floats) -> Floats:
-        """Return how long the busiest link is busy in every turn, and, last, in all together.
+        """Return the time of the busiest link in every turn and in all turns together.
 
         Parameters
         ----------
-        turn : ndarray of int64
-            The phase or round of every message.
+        turn : ndarray of int64, shape (n_messages,)
+            Phase or round of every message.
         n_turns : int
-        n_bytes : ndarray
+            Number of phases or rounds.
+        n_bytes : ndarray, shape (n_messages,)
             Bytes of every message.
 
         Returns
         -------
         ndarray of float64, shape (n_turns + 1,)
+            Times in nanoseconds. The last one is that of the busiest link of all turns together.
 
         Examples
         --------
@@ -74,24 +85,35 @@ class LinkLoads:
         return most
 
     def busiest_ns(self, n_bytes: Ints | Floats) -> float:
-        """Return how long the busiest link is busy with all messages, given the bytes of each."""
+        """Return the time in nanoseconds that the busiest link takes for all messages.
+
+        Parameters
+        ----------
+        n_bytes : ndarray, shape (n_messages,)
+            Bytes of every message.
+        """
         busy_ns = self.ns_per_byte * n_bytes[self.message]
         return float(np.bincount(self.link, busy_ns).max(initial=0.0))
 
     def chain_ns(self, turn: Ints, n_bytes: Ints, ends: tuple[Ints, Ints]) -> float:
-        """Return when the last rank is done, if each goes on to its next turn at once.
+        """Return the time at which the last rank finishes, if ranks do not wait between turns.
 
-        A message begins when both ranks are done with their turns before, and takes as long as
-        the bytes of its turn take over the busiest link of its route.
+        A message begins when both of its ranks have finished their preceding turns. It takes as
+        long as the busiest link of its route takes for all messages of the turn.
 
         Parameters
         ----------
-        turn : ndarray of int64
-            The round of every message.
-        n_bytes : ndarray
+        turn : ndarray of int64, shape (n_messages,)
+            Round of every message.
+        n_bytes : ndarray, shape (n_messages,)
             Bytes of every message.
-        ends : tuple of ndarray of int64
+        ends : tuple of ndarray of int64, shape (n_messages,) each
             Ranks that send and receive every message.
+
+        Returns
+        -------
+        float
+            Time in nanoseconds.
 
         Examples
         --------

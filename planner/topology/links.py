@@ -1,4 +1,4 @@
-"""Tables of links, and the classes that links have."""
+"""Tables of links, and classes of links."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ import numpy as np
 from collplan.planner.arrays import Floats, Ints
 
 HOST, SWITCH, GROUP, GLOBAL = range(4)
-"""Classes of links: of a host; of messages that stay near; in a group; between groups."""
+"""Classes of links: of hosts, of the switches near them, within groups, and between groups."""
 LINK_CLASSES: Final = ("host", "switch", "group", "global")
 
 
 def named(ends: Callable[[int], tuple[str, str]]) -> Callable[[int], str]:
-    """Return the names of links by their ends."""
+    """Return a function from the number of a link to a name made of its ends."""
     return lambda link: " to ".join(ends(link))
 
 
 @dataclass(frozen=True, eq=False)
 class LinkList:
-    """Links of one direction each.
+    """Unidirectional links.
 
     Parameters
     ----------
-    bandwidth : ndarray of float64
-        Bytes per second.
-    latency_ns : ndarray of float64
-    link_class : ndarray of int8
-        As named above.
+    bandwidth : ndarray of float64, shape (n_links,)
+        Bandwidth in bytes per second.
+    latency_ns : ndarray of float64, shape (n_links,)
+        Latency in nanoseconds.
+    link_class : ndarray of int8, shape (n_links,)
+        Class as an index into `LINK_CLASSES`.
     name : function
-        From a link's number to its name.
+        Function from the number of a link to its name.
     ends : function or None
-        From a link's number to the hosts or switches at its ends; None where these are unknown.
+        Function from the number of a link to the names of the hosts or switches at its ends, or
+        None if these are unknown.
     """
 
     bandwidth: Floats
@@ -47,17 +49,25 @@ class LinkList:
 def fill(
     walk: Callable[..., None], tables: tuple[Any, ...], source: Ints, target: Ints
 ) -> tuple[Ints, Ints]:
-    """Return the links of routes in CSR form, as a kernel walks over them.
+    """Return the links of routes in CSR form, which a kernel computes.
 
     Parameters
     ----------
     walk : function
-        Gets the tables, `source`, `target`, `begin` and `links`. Where there is no room for
-        links, it writes the length of route i to ``begin[i + 1]``; else links from
-        ``begin[i]`` on.
+        Kernel that is called with the tables, `source`, `target`, `begin` and `links`. If `links`
+        is empty, it writes the length of route i to ``begin[i + 1]``. Otherwise, it writes the
+        links of route i to `links` from ``begin[i]`` on.
     tables : tuple
-    source, target : ndarray of int64
-        Hosts of every route.
+        First arguments of the kernel.
+    source, target : ndarray of int64, shape (n_routes,)
+        Hosts at both ends of every route.
+
+    Returns
+    -------
+    begin : ndarray of int64, shape (n_routes + 1,)
+        Offsets of the routes in `links`, followed by the end of the last route.
+    links : ndarray of int32
+        Links in the order of routes.
     """
     begin = np.zeros(len(source) + 1, dtype=np.int64)
     walk(*tables, source, target, begin, np.empty(0, dtype=np.int32))

@@ -11,9 +11,10 @@ from collplan.specs.topology import Torus
 
 
 class TorusRoutes:
-    """Routes of a torus, dimension after dimension, each by the shorter way.
+    """Routes of a torus, one dimension after another, each in the shorter direction.
 
-    Where both ways are as long, a route goes up, except from the middle to the first place.
+    If both directions are equally long, a route goes up, unless it leads to the first place of the
+    dimension.
     """
 
     def __init__(self, torus: Torus) -> None:
@@ -24,7 +25,7 @@ class TorusRoutes:
         self._table = np.array([sizes, steps, rings])
         hosts = np.arange(torus.n_hosts)[:, None]
         places = hosts // steps % sizes
-        # From every host, along every dimension, up and down.
+        # Links from every host, along every dimension, up and down.
         has = np.stack((rings | (places < sizes - 1), rings | (places > 0)), axis=-1)
         has &= (sizes > 1)[:, None]
         self._slots = np.flatnonzero(has)
@@ -33,7 +34,7 @@ class TorusRoutes:
         self._number = number
 
     def links(self, lane: float) -> LinkList:
-        """Return all links; lanes have `lane` bytes per second."""
+        """Return all links. The rate of a lane is `lane` bytes per second."""
         torus = self.torus
         dimension = self._slots // 2 % torus.n_levels
         classes = np.where(dimension < torus.group_dimensions, GROUP, GLOBAL)
@@ -55,7 +56,7 @@ class TorusRoutes:
 
     @property
     def host_switch(self) -> Ints:
-        """Return the switch of every host, which is its own."""
+        """Return the switch of every host, which is the host itself."""
         return np.arange(self.torus.n_hosts)
 
     @property
@@ -71,7 +72,7 @@ class TorusRoutes:
 
 @compiled
 def _walk(table: Ints, number: Ints, source: Ints, target: Ints, begin: Ints, links: Ints) -> None:
-    """Fill in the links of routes; without room for them, their lengths behind `begin[0]`."""
+    """Write the links of routes, or, if `links` is empty, the lengths of routes to `begin[1:]`."""
     n_dimensions = table.shape[1]
     for i in range(len(source)):
         host, n = source[i], begin[i]
@@ -95,4 +96,4 @@ def _walk(table: Ints, number: Ints, source: Ints, target: Ints, begin: Ints, li
                 n += 1
                 place = host // step % size
                 host += ((place + way) % size - place) * step
-            # The place in this dimension is the target's now.
+            # In this dimension, the route has now reached the place of the target.
