@@ -193,7 +193,7 @@ def _missed(call: CollectiveCall, kept: Collection[Route]) -> Route | None:
 
 
 def _expected(kept: Collection[Route]) -> list[Route]:
-    """Return the routes whose plans have messages from other ranks waiting at this rank."""
+    """Return the routes whose plans another rank has started, but not yet this rank."""
     return [one for one in kept if one.bound is not None and one.bound.is_expected]
 
 

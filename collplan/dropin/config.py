@@ -125,7 +125,8 @@ def read_table(
     ------
     CollplanError
         On all ranks, if the table cannot be read, names algorithms that do not exist, or was
-        tuned on another machine or with other software, or if only rank 0 has no table.
+        tuned on another machine or with other software, or if another rank has a table and rank
+        0 has none.
     """
     is_any = comm.allreduce(table is not None, MPI.LOR)
     if not is_any:

@@ -84,7 +84,7 @@ def decide(
 
 
 def if_paid(call: CollectiveCall, decision: Decision) -> Decision:
-    """Return the decision for a blocking call, after the cost of agreeing on counts.
+    """Return the decision for a blocking call, which may have to agree on counts.
 
     The decision is native if the counts of the call differ per rank, and the gain of the plan
     is known and does not exceed `LEAST_VECTOR_GAIN_S`. Otherwise it is the given one.
