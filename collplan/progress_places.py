@@ -120,11 +120,6 @@ def places_on(
     numa_domains : int
         Number of NUMA domains per node, of which at most one per rank is used.
 
-    Returns
-    -------
-    list of ProgressPlaces
-        Places by rank.
-
     Raises
     ------
     CollplanError

@@ -226,20 +226,9 @@ def _call(
 
     The route is looked up by a key of the arguments. The key contains all properties of the
     arguments on which the route depends, but no addresses. Sizes and addresses of buffers are
-    read in every call, as the buffers may have been freed, resized or made read-only.
-
-    Parameters
-    ----------
-    comm : MPI.Intracomm
-        Communicator of the call.
-    plans : PlanCache or None
-        Plans of the communicator; None to call mpi4py's blocking method.
-    kind : Kind
-        Kind of the collective.
-    given : tuple
-        Arguments for mpi4py's method.
-    sendbuf, recvbuf, op, root : object
-        The same arguments by role; None, and root 0, if the collective has none.
+    read in every call, as the buffers may have been freed, resized or made read-only. The tuple
+    `given` has the arguments for mpi4py's method; `sendbuf` to `root` are the same by role. If
+    `plans` is None, the blocking method of mpi4py is called.
     """
     if plans is None:
         return kind.natives[True](comm, *given)
