@@ -1,4 +1,4 @@
-"""Processors of ranks and of the threads that make their progress, where cores are to spare."""
+"""Processors of ranks and of their progress threads on nodes with more cores than ranks."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from collplan.specs.errors import CollplanError
 from collplan.specs.machine import place_ranks
 
 DEFAULT_POLICY: Final = "odd_even"
-"""Policy by which a rank's thread has its core where nothing says another."""
+"""Policy that assigns cores to progress threads if a plan does not name one."""
 
 PLACED: Final[tuple[Policy, ...]] = ("numa", "odd_even")
-"""Policies that give a rank a core other than its own."""
+"""Policies that assign to a rank's progress thread a core other than the rank's own."""
 
 Where = tuple[str, tuple[int, ...]]
-"""A rank's host, and the processors that it may use."""
+"""Host of a rank, and the processors in its affinity mask."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressPlaces:
-    """Processors of one rank.
+    """Processors of one rank and of its progress thread.
 
     Parameters
     ----------
     own : int or None
-        Where the rank itself computes, if that was said.
+        Processor of the rank itself; None if the caller did not list the processors of cores.
     by_policy : mapping of str to int
-        Where its thread runs by each policy that gives it a core without a rank; empty if
-        there is none.
+        Processor of the progress thread by policy. It contains only policies that assign a core
+        without a rank, and is empty if there is no such core.
     n_spare : int
-        Communication cores of a node, of the node that has the fewest.
+        Number of communication cores on the node that has the fewest.
     """
 
     own: int | None = None
@@ -48,12 +48,15 @@ class ProgressPlaces:
     n_spare: int = 0
 
     def of(self, policy: str = DEFAULT_POLICY) -> int | None:
-        """Return where the thread runs by a policy; None where it has no core of its own."""
+        """Return the processor of the progress thread under a policy; None if it has no own core.
+
+        A policy that has no entry is replaced by `DEFAULT_POLICY`.
+        """
         return self.by_policy.get(policy, self.by_policy.get(DEFAULT_POLICY))
 
 
 def policy_of(spec: PlanSpec) -> str:
-    """Return the policy by which a plan's progress has its cores."""
+    """Return the policy that places the progress of a plan on cores."""
     for choice in spec.passes:
         if choice.name == "place_progress":
             return str(choice.options.get("policy", DEFAULT_POLICY))
@@ -63,24 +66,30 @@ def policy_of(spec: PlanSpec) -> str:
 def find_places(
     comm: Any, nodes: Sequence[int], cores: Sequence[int] | None = None, numa_domains: int = 1
 ) -> ProgressPlaces:
-    """Return where this rank's communication runs; collective.
+    """Return the processors of this rank and of its progress thread; collective.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        The ranks.
+        Communicator of the ranks.
     nodes : sequence of int
-        Equal for ranks of one node.
+        Node of each rank.
     cores : sequence of int, optional
-        The processor of each core of a node, as `bind` takes them; several may have the
-        same. By default the cores of ranks are the processors that they may use.
+        Processor id of each core of a node, as for `bind`; cores may share a processor. By
+        default, the affinity masks of the ranks determine the cores, see `places_left`.
     numa_domains : int
-        Of a node.
+        Number of NUMA domains per node.
+
+    Returns
+    -------
+    ProgressPlaces
+        Places of this rank; without any processor if the system cannot pin threads.
 
     Raises
     ------
     CollplanError
-        On all ranks, if a node has more ranks than cores, or a rank may not use its processors.
+        On all ranks, if a node has more ranks than cores, if an entry of `cores` is not an
+        integer, or if a rank may not use its processors.
     """
     if not hasattr(os, "sched_setaffinity"):
         return ProgressPlaces()
@@ -100,7 +109,16 @@ def find_places(
 def places_on(
     nodes: Sequence[int], cores: Sequence[int], numa_domains: int = 1
 ) -> list[ProgressPlaces]:
-    """Return the places of all ranks where each core of a node has a processor.
+    """Return the places of all ranks, given the processor of each core of a node.
+
+    Parameters
+    ----------
+    nodes : sequence of int
+        Node of each rank.
+    cores : sequence of int
+        Processor id of each core of a node, the same for all nodes.
+    numa_domains : int
+        Number of NUMA domains per node, of which at most one per rank is used.
 
     Raises
     ------
@@ -151,11 +169,26 @@ def places_on(
 def places_left(
     everywhere: Sequence[Where], nodes: Sequence[int] | None = None, numa_domains: int = 1
 ) -> list[ProgressPlaces]:
-    """Return the places of all ranks by the processors that each may use.
+    """Return the places of all ranks, given the affinity masks of the ranks.
 
-    Ranks of a host that may use the same ones have those that they leave free in common, also if
-    they are on several nodes of it, as emulated ones are. Ranks that may use some of each
-    other's, but not all, are left alone.
+    Ranks of a host with equal masks share the processors of the mask that remain without a rank.
+    This also holds if the host emulates several nodes; then `n_spare` is the number of these
+    processors per node, and at least 1. Ranks get no processors if their mask overlaps a
+    different mask of the same host.
+
+    Parameters
+    ----------
+    everywhere : sequence of (str, tuple of int)
+        Host and affinity mask of each rank.
+    nodes : sequence of int, optional
+        Node of each rank. By default, each group of ranks with equal masks is on one node.
+    numa_domains : int
+        Number of NUMA domains per node.
+
+    Returns
+    -------
+    list of ProgressPlaces
+        Places by rank, none of which has an `own` processor.
 
     Examples
     --------
@@ -185,7 +218,7 @@ def places_left(
 
 
 def _require_usable(places: ProgressPlaces) -> None:
-    """Raise where a rank may not use the processors that it is to have."""
+    """Raise an error if this rank may not use the processors assigned to it."""
     before = affinity()
     try:
         for processor in {places.own, *places.by_policy.values()}:

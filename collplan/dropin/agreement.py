@@ -1,7 +1,8 @@
 """Agreement of all ranks on a call that is new to their communicator.
 
-Ranks that make different calls would wait for each other forever. The meetings of this
-module detect that, also if some ranks repeat an earlier call and so come to no meeting.
+Ranks that make different calls would wait for each other forever. In a *meeting*, ranks compare
+their calls to detect this. It is also detected if some ranks repeat an earlier call, for which
+they do not take part in a meeting.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from collplan.specs import COLLECTIVES, CollplanError
 Words = npt.NDArray[np.int64]
 
 _SPINS: Final = 200
-"""Polls of a meeting before a rank sleeps between polls."""
+"""Number of polls after which a rank sleeps between polls of a meeting."""
 _SLEEP_S: Final = 50e-6
 _PATIENCE_S: Final = 2.0
-"""Longest delay between the messages of a missed plan and those of the next one."""
+"""Longest delay in seconds between the messages of a missed plan and those of the next plan."""
 _ARRIVING_S: Final = 0.5
-"""Longest time that sent messages may take to arrive."""
+"""Time limit in seconds for the arrival of sent messages."""
 _unfinished: list[tuple[MPI.Request, Words, Words]] = []
-"""Meetings to which some ranks did not come; MPI may still write to their buffers."""
+"""Meetings that some ranks did not join; their buffers stay alive, as MPI may write to them."""
 
 
 class DifferentCalls(Exception):
@@ -39,7 +40,7 @@ class DifferentCalls(Exception):
     Parameters
     ----------
     calls : list of CollectiveCall
-        Calls by rank.
+        Call of each rank.
     """
 
     def __init__(self, calls: list[CollectiveCall]) -> None:
@@ -50,14 +51,14 @@ class DifferentCalls(Exception):
 class Meetings:
     """Meetings of all ranks of a communicator, one for each call that is new to them.
 
-    A meeting is a non-blocking allreduce of digests of the ranks' calls. If this rank passes
-    a wrong size while the size of the others is known to the communicator, the others skip
-    the meeting and start their plan. This rank detects their messages while it waits.
+    A meeting is a non-blocking allreduce of digests of the ranks' calls. If only this rank's
+    size is new to the communicator, the other ranks skip the meeting and start their plan. This
+    rank then detects their messages while it waits.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        Communicator of the ranks, which must have no other non-blocking collectives.
+        Communicator of the ranks, on which nothing else may start non-blocking collectives.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
@@ -65,7 +66,7 @@ class Meetings:
         self._begun: tuple[MPI.Request, Words, Words] | None = None
 
     def check(self, call: CollectiveCall, kept: Collection[Route]) -> None:
-        """Return if all ranks make the same call, and raise an error otherwise; collective.
+        """Check that all ranks make the same call; collective.
 
         Parameters
         ----------
@@ -77,9 +78,10 @@ class Meetings:
         Raises
         ------
         MPI.Exception
-            Of class ``ERR_TRUNCATE``, if other ranks send more than this rank can receive.
+            If other ranks send more than this rank can receive; its class is
+            ``ERR_TRUNCATE``.
         DifferentCalls
-            If ranks make different calls; it is raised on all ranks of the meeting.
+            On all ranks of the meeting, if they make different calls.
         CollplanError
             If other ranks are in another collective.
         """
@@ -87,7 +89,7 @@ class Meetings:
             calls = self._comm.allgather(call)
             if all(one == call for one in calls):
                 return
-            # Other ranks may have run a plan that this rank missed, and meet for their next call.
+            # Other ranks may have run a plan that this rank missed, and now meet for a later call.
             missed = _missed(call, kept)
             is_any_missed = self._comm.allreduce(missed is not None, MPI.LOR)
             if missed is not None:
@@ -96,13 +98,13 @@ class Meetings:
                 raise DifferentCalls(calls)
 
     def _is_same(self, call: CollectiveCall, kept: Collection[Route]) -> bool:
-        """Meet once; return whether all ranks have the same digest."""
-        # A meeting that did not end is continued by the next call, whose digest then differs.
+        """Take part in one meeting; return whether all ranks have the same digest."""
+        # If the last meeting has not ended, this call continues it, with the digest of its call.
         begun = self._begun = self._begun or self._begin(call)
         n_polls, seen_s = 0, 0.0
         while not begun[0].Test():
             n_polls += 1
-            # Other ranks may need this rank's part of earlier plans before they can come.
+            # Other ranks may need this rank's part of earlier plans to reach the meeting.
             for engine in this_thread.engines.copy():
                 engine.advance()
             if n_polls > _SPINS:
@@ -127,14 +129,14 @@ class Meetings:
 
 
 def _watch_others(call: CollectiveCall, kept: Collection[Route], seen_s: float) -> float:
-    """Raise an error if other ranks run an earlier plan instead of coming to the meeting.
+    """Raise an error if other ranks run a known plan instead of joining the meeting.
 
-    Other parameters are those of `check`.
+    The other parameters are those of `Meetings.check`.
 
     Parameters
     ----------
     seen_s : float
-        Clock time at which messages of such a plan were first seen; 0 for never.
+        Clock time in seconds at which messages of such a plan were first seen; 0 if none were.
 
     Returns
     -------
@@ -145,24 +147,34 @@ def _watch_others(call: CollectiveCall, kept: Collection[Route], seen_s: float) 
     now_s = time.monotonic()
     if not expected or not seen_s:
         return now_s if expected else 0.0
-    # Messages seen for a short time may be from ranks whose meeting has ended already; then it
-    # is about to end here, too.
+    # Ranks whose meeting has already ended may have sent messages of their plan. In this case,
+    # the meeting of this rank is about to end, too.
     if now_s - seen_s > _ARRIVING_S:
         for route in expected:
             if _is_resized(call, route.call):
                 _catch_up(call, route)
-    # These may be messages of a later plan, which overtook those of the plan that was missed.
+    # Messages of a later plan may have overtaken those of the missed plan.
     if now_s - seen_s > _PATIENCE_S:
         raise CollplanError(_dispute(call, expected[0].call))
     return seen_s
 
 
 def combine(comm: MPI.Intracomm, words: Any, op: MPI.Op = MPI.SUM) -> None:
-    """Reduce numbers of all ranks in place, while started plans advance; collective."""
+    """Reduce numbers of all ranks in place, and advance started plans meanwhile; collective.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        Communicator of the ranks.
+    words : buffer
+        Numbers of this rank, in a form that mpi4py accepts; replaced by the result.
+    op : MPI.Op
+        Operation of the reduction.
+    """
     if not this_thread.engines:
         comm.Allreduce(MPI.IN_PLACE, words, op)
         return
-    # Other ranks may need this rank's part of earlier plans before they can come.
+    # Other ranks may need this rank's part of earlier plans to reach this call.
     request = comm.Iallreduce(MPI.IN_PLACE, words, op)
     while not request.Test():
         for engine in this_thread.engines.copy():
@@ -170,7 +182,7 @@ def combine(comm: MPI.Intracomm, words: Any, op: MPI.Op = MPI.SUM) -> None:
 
 
 def _missed(call: CollectiveCall, kept: Collection[Route]) -> Route | None:
-    """Return the route of a plan that others have run, whose size differs from this call's."""
+    """Return the route of a plan that other ranks run with another size than this call; or None."""
     resized = [route for route in kept if _is_resized(call, route.call)]
     end_s = time.monotonic() + _ARRIVING_S
     while resized and time.monotonic() < end_s:
@@ -181,7 +193,7 @@ def _missed(call: CollectiveCall, kept: Collection[Route]) -> Route | None:
 
 
 def _expected(kept: Collection[Route]) -> list[Route]:
-    """Return the routes for whose plans other ranks have sent messages to this rank."""
+    """Return the routes whose plans another rank has started, but not yet this rank."""
     return [one for one in kept if one.bound is not None and one.bound.is_expected]
 
 
@@ -199,10 +211,10 @@ def _catch_up(call: CollectiveCall, route: Route) -> NoReturn:
 def run_different(
     comm: Any, native: Any, given: tuple[Any, ...], rank: int, calls: Sequence[CollectiveCall]
 ) -> None:
-    """Run natively a collective for which ranks pass different sizes; collective.
+    """Run a collective natively if ranks pass different sizes; collective.
 
     If only the root sends, its data is sent to all ranks. Ranks that expect another size
-    receive it in a temporary buffer, so that no rank waits for another.
+    receive it in a temporary buffer, so that no rank waits forever.
 
     Parameters
     ----------
@@ -215,7 +227,7 @@ def run_different(
     rank : int
         This rank.
     calls : sequence of CollectiveCall
-        Calls by rank.
+        Call of each rank.
 
     Raises
     ------
@@ -238,7 +250,7 @@ def run_different(
 
 
 def _is_resized(call: CollectiveCall, other: CollectiveCall) -> bool:
-    """Return whether two calls without an operation differ in their sizes only."""
+    """Return whether two calls without an operation differ only in their sizes."""
     is_same = (call.kind, call.root) == (other.kind, other.root)
     return is_same and other.op is None and call.n_bytes != other.n_bytes
 
@@ -251,7 +263,7 @@ def _misfit(call: CollectiveCall, sent: CollectiveCall) -> Exception:
 
 
 def _dispute(call: CollectiveCall, other: CollectiveCall) -> str:
-    """Return the message of the error of a rank whose call differs from another one."""
+    """Return the error message for a rank whose call differs from another rank's call."""
     own_words, other_words = (f"{one.kind} of {one.n_bytes} bytes" for one in (call, other))
     for name in ("root", "op", "element"):
         if getattr(call, name) != getattr(other, name):

@@ -1,4 +1,4 @@
-"""Arguments of collectives, read by the rules of mpi4py, and their keys in caches."""
+"""Reading of the arguments of collectives by the rules of mpi4py, and their cache keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IN_PLACE_AT: Final = -1
 SEQUENCES: Final = (list, tuple)
 _DATATYPES: Final = (str, MPI.Datatype)
 Keyed = tuple[int, Any, int]
-"""Size of an argument in bytes, a key of everything else that matters, and its address."""
+"""Size of an argument in bytes, a key of its other properties, and its address."""
 _ARRAY: Final = np.ndarray
 _DATATYPE: Final = MPI.Datatype
 _BYTES: Final = frozenset((bytearray, bytes))
@@ -30,7 +30,7 @@ _frombuffer: Final = MPI.buffer.frombuffer
 
 
 class Kind:
-    """A kind of collective, with the traits that calls of mpi4py depend on.
+    """A kind of collective, with the traits on which the arguments of mpi4py depend.
 
     Parameters
     ----------
@@ -42,10 +42,10 @@ class Kind:
     traits : type of CollectiveModel
         Traits of the collective.
     used_by_root, used_by_others : tuple of (bool, bool)
-        Whether the send and the receive buffer are used, on the root and on other ranks.
+        Whether the root, and each other rank, uses its send and its receive buffer.
     natives : tuple of callable or None
-        mpi4py's non-blocking and blocking methods, so that an index is ``is_blocking``;
-        None for kinds that users have registered.
+        mpi4py's non-blocking and blocking methods, indexed by ``is_blocking``; None for kinds
+        that users have registered.
     """
 
     __slots__ = "name", "natives", "traits", "used_by_others", "used_by_root"
@@ -64,7 +64,7 @@ class Kind:
 KINDS: Final = {name: Kind(name) for name in COLLECTIVES}
 
 
-@dataclass(slots=True)  # not frozen: made at every call
+@dataclass(slots=True)  # not frozen, because every call creates messages
 class Message:
     """A send or receive buffer of one rank in one call.
 
@@ -73,13 +73,13 @@ class Message:
     address : int
         Address of the first element.
     count : int
-        Elements per block.
+        Number of elements per block.
     blocks : int
         Number of blocks.
     element : Element
         Layout of an element of the datatype.
     spec : list
-        Buffer, total count, displacement and datatype, for calls of mpi4py.
+        Buffer, total count, displacement and datatype, as mpi4py accepts them.
     is_reachable : bool
         Whether the processor can read and write the memory.
     """
@@ -97,7 +97,7 @@ class Message:
         return self.count * self.element.size
 
     def block(self, number: int) -> Message:
-        """Return one of the blocks, numbered from 0, as a message."""
+        """Return block `number`, counted from 0, as a message."""
         buffer, _, displ, datatype = self.spec
         skip = number * self.count
         address = self.address + skip * self.element.extent
@@ -105,19 +105,20 @@ class Message:
         return Message(address, self.count, 1, self.element, spec, self.is_reachable)
 
     def is_plain(self, itemsize: int) -> bool:
-        """Return whether a plan can use the memory directly, given the size of its elements."""
+        """Return whether a plan with elements of `itemsize` bytes can use the memory directly."""
         return self.is_reachable and self.element.is_plain and self.address % itemsize == 0
 
 
-@dataclass(slots=True)  # not frozen: made at every call
+@dataclass(slots=True)  # not frozen, because every call creates an object
 class Arguments:
-    """The buffers of one rank in one call.
+    """Buffers of one rank in one call.
 
     Parameters
     ----------
     kind : Kind
+        Kind of the collective.
     sent, received : Message or None
-        Buffers; None if the call does not use one on this rank, or it is MPI_IN_PLACE.
+        Buffers; None if the call does not use the buffer on this rank, or it is MPI_IN_PLACE.
     is_in_place : bool
         Whether one of the buffers is MPI_IN_PLACE.
     """
@@ -134,20 +135,20 @@ class Arguments:
         return 0 if sent is None or received is None else received.n_bytes - sent.n_bytes
 
     def is_plain(self, itemsize: int) -> bool:
-        """Return whether a plan can use all buffers directly, given the size of its elements."""
+        """Return whether a plan with elements of `itemsize` bytes can use all buffers directly."""
         messages = [one for one in (self.sent, self.received) if one is not None]
         return not self.surplus_bytes and all(one.is_plain(itemsize) for one in messages)
 
     @property
     def addresses(self) -> tuple[int, int]:
-        """Addresses of the send and receive buffers, `IN_PLACE_AT` for one that is in place."""
+        """Addresses of the send and receive buffers; `IN_PLACE_AT` for MPI_IN_PLACE."""
         sent, received = (0 if one is None else one.address for one in (self.sent, self.received))
         if not self.is_in_place:
             return sent, received
         return (IN_PLACE_AT, received) if self.sent is None else (sent, IN_PLACE_AT)
 
     def call(self, root: int, op: str | None) -> CollectiveCall:
-        """Return the call as all ranks see it, given its root and the name of its operation."""
+        """Return the signature of the call, given its root and the name of its operation."""
         message = self.sent or self.received
         if message is None:
             return CollectiveCall(self.kind.name, 0, root, op)
@@ -163,6 +164,7 @@ def read_arguments(
     Parameters
     ----------
     kind : Kind
+        Kind of the collective.
     sendbuf, recvbuf : object
         Arguments of the call; `recvbuf` is the only buffer of a broadcast.
     root : int
@@ -173,7 +175,7 @@ def read_arguments(
     Raises
     ------
     Exception
-        Of any type, if mpi4py does not accept the arguments.
+        If mpi4py does not accept the arguments; the exception may be of any type.
     """
     if not 0 <= root < size:
         raise ValueError("there is no such root")
@@ -206,7 +208,8 @@ def _read_broadcast(kind: Kind, buffer: Any, is_root: bool) -> Arguments:
     except Exception:
         if not is_root:
             raise
-        # Plans may overwrite the root's buffer with the same data, so they need a copy here.
+        # Plans may overwrite the root's buffer with the same data, which a read-only buffer does
+        # not allow. Plans therefore use a copy.
         message = replace(read_message(buffer, 1, is_written=False), is_reachable=False)
     return Arguments(kind, None, message, False)
 
@@ -215,20 +218,25 @@ def read_message(given: Any, blocks: int, *, is_written: bool, is_reduced: bool 
     """Return the message that an argument of a collective describes.
 
     The argument may be ``buf``, ``[buf, datatype]``, ``[buf, count]``,
-    ``[buf, (count, displ)]`` or one of the longer forms, as in mpi4py. If mpi4py does not
-    accept it, any exception may be raised; the caller then calls mpi4py, which raises its own.
+    ``[buf, (count, displ)]`` or one of the longer forms, as in mpi4py.
 
     Parameters
     ----------
     given : object
         Argument of the call.
     blocks : int
-        Number of blocks, among which the buffer is divided if no count is given.
+        Number of blocks. If no count is given, the buffer is divided equally among them.
     is_written : bool
         Whether the collective writes to the buffer.
     is_reduced : bool
-        Whether elements are reduced. The gap in a pair, such as ``MPI.DOUBLE_INT``, is then
-        part of its element.
+        Whether elements are reduced. The padding of a pair, such as ``MPI.DOUBLE_INT``, is
+        then part of its element.
+
+    Raises
+    ------
+    Exception
+        If mpi4py does not accept the argument; the exception may be of any type. The caller
+        then calls mpi4py, which raises its own exception.
     """
     buffer, count, displ, datatype = unpack(given)
     address, length, is_reachable, datatype = locate(buffer, datatype, is_written=is_written)
@@ -255,7 +263,7 @@ def read_message(given: Any, blocks: int, *, is_written: bool, is_reduced: bool 
 
 
 def unpack(given: Any) -> tuple[Any, Any, Any, Any]:
-    """Return buffer, count, displacement and datatype of an argument, None if not given."""
+    """Return buffer, count, displacement and datatype of an argument; None for those not given."""
     if not isinstance(given, SEQUENCES):
         return given, None, None, None
     n_items = len(given)
@@ -280,7 +288,7 @@ def locate(buffer: Any, datatype: Any, *, is_written: bool) -> tuple[int, int, b
     Parameters
     ----------
     buffer : object
-        Buffer in host or device memory, None or ``MPI.BOTTOM``.
+        Buffer in host or device memory, None, or ``MPI.BOTTOM``.
     datatype : MPI.Datatype or str or None
         Datatype, if the argument gives one.
     is_written : bool
@@ -289,16 +297,18 @@ def locate(buffer: Any, datatype: Any, *, is_written: bool) -> tuple[int, int, b
     Returns
     -------
     address : int
+        Address of the buffer.
     n_bytes : int
         Size of the buffer in bytes.
     is_reachable : bool
         Whether the processor can read and write the memory.
     datatype : MPI.Datatype
+        Datatype of the elements.
 
     Raises
     ------
     Exception
-        Of any type, if mpi4py does not accept the buffer.
+        If mpi4py does not accept the buffer; the exception may be of any type.
     """
     if isinstance(datatype, str):
         datatype = MPI._typedict[datatype]
@@ -319,7 +329,7 @@ def _view(buffer: Any, is_written: bool) -> Any:
 
 
 def _is_on_host(buffer: Any) -> bool:
-    """Return whether a buffer is certainly in host memory; MPI accepts any memory."""
+    """Return whether a buffer is known to be in host memory."""
     return isinstance(buffer, np.ndarray) or not (
         hasattr(buffer, "__cuda_array_interface__") or hasattr(buffer, "__dlpack__")
     )
@@ -343,7 +353,8 @@ def is_in_place(buffer: Any) -> bool:
 def keyed(given: Any, is_read: bool) -> Keyed:
     """Return size, key and address of an argument that is not an array.
 
-    Arguments with equal sizes and keys are read alike, see `read_message`.
+    For arguments with equal sizes and keys, `read_message` returns messages that differ only in
+    their buffers and addresses.
 
     Parameters
     ----------
@@ -355,7 +366,8 @@ def keyed(given: Any, is_read: bool) -> Keyed:
     Raises
     ------
     Exception
-        Of any type, if the argument has no such key; `read_message` has to read it.
+        If the argument has no key, so that `read_message` must read it in every call. The
+        exception may be of any type.
     """
     form = type(given)
     if given is None or given is MPI.IN_PLACE:
@@ -369,7 +381,7 @@ def keyed(given: Any, is_read: bool) -> Keyed:
 
 
 def _keyed_sequence(given: Any, is_read: bool) -> Keyed:
-    """Return the same for a list or tuple of buffer, count, displacement and datatype."""
+    """Return size, key and address of a list or tuple that describes a buffer; see `keyed`."""
     buffer, count, displ, datatype = unpack(given)
     form = type(buffer)
     if form not in _MEMORY or type(count) not in _COUNTS or type(displ) not in _COUNTS:

@@ -1,4 +1,4 @@
-"""Bound plans for blocking calls, which ranks make together, and trials of predicted plans."""
+"""Bound plans for blocking calls, which all ranks make together, and trials of predicted plans."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class BlockingPlans(PlanCache):
     comm : MPI.Intracomm
         Native communicator of the ranks.
     config : Config
-        Table, operations, limits and statistics.
+        Tuning table, operations, limits and statistics.
 
     Attributes
     ----------
     pending_task : callable or None
-        Collective task to run at the start of the next call for which a route is looked up.
+        Collective task that runs at the start of the next call whose route is looked up.
     """
 
     def __init__(self, comm: MPI.Intracomm, config: Config) -> None:
@@ -62,10 +62,10 @@ class BlockingPlans(PlanCache):
         self.pending_task: Callable[[], None] | None = None
 
     def _meet(self, call: CollectiveCall) -> None:
-        """Check that all ranks make the same call; collective for kinds that have plans."""
+        """Check that all ranks make the same call; collective if the kind has plans."""
         if self._why_no_plans is not None or call.kind not in self._kinds:
             return
-        if isinstance(call, VectorCall):  # ranks have agreed on its counts
+        if isinstance(call, VectorCall):  # ranks have already agreed on its counts
             return
         if self._meetings is None:
             try:
@@ -76,7 +76,7 @@ class BlockingPlans(PlanCache):
         self._meetings.check(call, self.kept.values())
 
     def run(self, route: Route, _sent_at: int, _received_at: int, _given: Any) -> None:
-        """Run the plan of a route on the buffers to which it is bound."""
+        """Run the plan of a route on the buffers to which the plan is bound."""
         assert route.bound is not None
         route.bound()
 
@@ -86,8 +86,8 @@ class BlockingPlans(PlanCache):
         Raises
         ------
         MPI.Exception
-            Of class ``ERR_TRUNCATE``, if the receive buffer is too small. The plan has run
-            then, so that no other rank waits for this one.
+            If the receive buffer is too small; its class is ``ERR_TRUNCATE``. The plan has
+            run before, so that no other rank waits for this one.
         """
         staged = stage(route, arguments, self.rank)
         is_usable = route.use(*staged.addresses)
@@ -103,8 +103,8 @@ class BlockingPlans(PlanCache):
         """Return the route of a call whose counts differ per rank; collective.
 
         No rank knows whether the counts of other ranks have changed since an earlier call.
-        All ranks therefore meet in each such call, unless recent meetings were in vain.
-        See `PlanCache.find_vector`.
+        All ranks therefore meet in each such call, unless recent meetings led to native calls,
+        see `Backoff`. Parameters and results are those of `PlanCache.find_vector`.
         """
         backoff = self._backoffs[kind.name]
         reason = self._why_no_plans or self.why_no_sweep(kind.name) or backoff.why_not_now()
@@ -134,7 +134,7 @@ class BlockingPlans(PlanCache):
         return route, arguments
 
     def decide(self, call: CollectiveCall) -> Decision:
-        """Return the decision for a call, native if a plan gains less than agreeing on counts."""
+        """Return the decision for a call; native if agreeing on counts costs more than the gain."""
         return if_paid(call, super().decide(call))
 
     def free(self) -> None:
@@ -152,7 +152,7 @@ class BlockingPlans(PlanCache):
         return self._why_no_plans or super().why_native(call)
 
     def is_tried(self, call: CollectiveCall) -> bool:
-        """Return whether plans that the cost model predicts may be tried in a call."""
+        """Return whether a trial may run plans that the cost model predicts for a call."""
         return self.config.trials > 0 and self.size > 1 and not isinstance(call, VectorCall)
 
     def _route(self, call: CollectiveCall) -> Route:
@@ -173,15 +173,15 @@ class BlockingPlans(PlanCache):
         return route
 
     def _try(self, call: CollectiveCall, seconds: float) -> Route:
-        """Start a trial, and return the native route of it; collective.
+        """Start a trial, and return its native route; collective.
 
-        If no plan can run, the route is a permanent one without a trial.
+        If no plan can run, return a permanent native route without a trial.
 
         Parameters
         ----------
         call : CollectiveCall
         seconds : float
-            Time that native calls have taken so far, in seconds; the same on all ranks.
+            Total time of the native calls so far in seconds; the same on all ranks.
         """
         begin = perf_counter()
         choices, error = self._predict(call)
@@ -205,7 +205,7 @@ class BlockingPlans(PlanCache):
         return native.route
 
     def _contestant(self, route: Route, decision: Decision) -> Contestant:
-        """Return a contestant whose route counts its calls in a row of its own."""
+        """Return a contestant whose route counts its calls in a separate row."""
         call, name = route.call, self.name_of(route.call.kind)
         statistics, is_planned = self.config.statistics, route.native is None
         route.row = statistics.own_row(
@@ -214,9 +214,14 @@ class BlockingPlans(PlanCache):
         return Contestant(route, decision)
 
     def _predict(self, call: CollectiveCall) -> tuple[list[Choice], str]:
-        """Return the plans to try, and the reason if there are none; collective.
+        """Return the plans that rank 0 predicts for a trial; collective.
 
-        Rank 0 predicts them.
+        Returns
+        -------
+        choices : list of Choice
+            Plans to try, the same on all ranks.
+        error : str
+            Reason why there are none.
         """
         choices: list[Choice] = []
         error = "the model predicts none"
@@ -225,7 +230,7 @@ class BlockingPlans(PlanCache):
             try:
                 with as_loaded():
                     choices = predict(self.table, self.placement, call.collective(), call.n_bytes)
-            except Exception as raised:  # the other ranks wait for the broadcast
+            except Exception as raised:  # not raised, as other ranks wait for the broadcast
                 error = one_line(raised)
         choices, error = self.private.bcast((choices[: self.config.max_plans], error))
         return choices, error
@@ -250,7 +255,7 @@ class BlockingPlans(PlanCache):
         return route
 
     def _make_route(self, call: CollectiveCall, decision: Decision) -> Route:
-        """Return a route with a bound plan, or a native one if any rank fails; collective."""
+        """Return a route with a bound plan; a native route if any rank fails; collective."""
         roll_call = RollCall(self.private, None, DOING)
         bound: BoundPlan | None = None
         try:
@@ -278,7 +283,8 @@ class BlockingPlans(PlanCache):
 
 
 def _bound_route(call: CollectiveCall, row: Row, bound: BoundPlan, used: Used) -> Route:
-    # The first addresses build the engine. If that fails, it must fail here, on all ranks.
+    # The first binding builds the engine. If that fails, it must fail here, where the caller
+    # lets all ranks fail together.
     _, sent_bytes, received_bytes, _ = used
     _memory, *addresses = buffer_memory(sent_bytes, received_bytes)
     bound.rebind_addresses(*addresses)

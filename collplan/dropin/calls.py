@@ -17,20 +17,20 @@ from collplan.specs.predefined import LOGICAL, check_operation
 
 @dataclass(frozen=True, slots=True)
 class CollectiveCall:
-    """The signature of a call: everything that MPI requires to be equal on all ranks.
+    """Signature of a call, which MPI requires to be equal on all ranks.
 
     Parameters
     ----------
     kind : str
         Kind of the collective.
     n_bytes : int
-        Message size in bytes: of the vector or of one block.
+        Message size in bytes: the size of the vector, or of one block.
     root : int
-        Root, 0 if the collective has none.
+        Root; 0 if the collective has none.
     op : str or None
-        Name of the operation in specs; None if there is none or plans do not support it.
+        Name of the operation in specs; None if there is none, or plans do not support it.
     element : str or None
-        Type of the reduced elements; None if there are none or plans do not support it.
+        Type of the reduced elements; None if there are none, or plans do not support it.
     """
 
     kind: str
@@ -41,12 +41,12 @@ class CollectiveCall:
 
     @property
     def commutes(self) -> bool | None:
-        """True if the operation commutes; None if there is none."""
+        """True if the operation is commutative; None if there is no operation."""
         return None if self.op is None else _operation(self.op).commutative
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of the plan's elements."""
+        """Dtype of the plan's elements."""
         if not COLLECTIVES[self.kind].has_data:
             return np.dtype(np.uint8)
         return unit_of(self.n_bytes) if self.element is None else numpy_dtype(self.element)
@@ -58,7 +58,7 @@ class CollectiveCall:
         return self.why_not_reduced() if COLLECTIVES[self.kind].has_op else None
 
     def why_not_reduced(self) -> str | None:
-        """Return the reason why no plan can do the reduction; None if one can."""
+        """Return the reason why no plan can perform the reduction; None if one can."""
         if self.op is None:
             return "the operation is not one that plans know"
         if self.element is None:
@@ -72,7 +72,10 @@ class CollectiveCall:
         return None
 
     def collective(self) -> Any:
-        """Return the collective to plan, not in place, as only some ranks may be in place."""
+        """Return the collective to plan.
+
+        It is never in place, because only some ranks may pass MPI_IN_PLACE.
+        """
         model: Any = COLLECTIVES[self.kind]
         if not model.has_data:
             return model()
@@ -89,7 +92,7 @@ class CollectiveCall:
 
 @dataclass(frozen=True, slots=True)
 class VectorCall(CollectiveCall):
-    """The signature of a call whose counts differ per rank.
+    """Signature of a call whose counts differ per rank.
 
     `n_bytes` is the mean size of a block, rounded up.
 
@@ -107,7 +110,12 @@ class VectorCall(CollectiveCall):
     def collective_of(self, table: Ints) -> Any:
         """Return the collective to plan, given the sizes of all blocks in bytes.
 
-        Its blocks are contiguous, as ranks may pass different displacements.
+        Its blocks are contiguous, because ranks may pass different displacements.
+
+        Parameters
+        ----------
+        table : ndarray of int64
+            Size of each block in bytes; for alltoallv, one row per sender.
         """
         dtype = self.dtype if self.element else unit_of(int(np.gcd.reduce(table, axis=None)))
         return self._model(dtype, counts=Table(table // dtype.itemsize))

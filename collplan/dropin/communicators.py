@@ -1,4 +1,4 @@
-"""Drop-in communicators: mpi4py's classes, whose collectives run by a tuning table."""
+"""Drop-in communicators: subclasses of mpi4py's, whose collectives run by a tuning table."""
 
 from __future__ import annotations
 
@@ -23,31 +23,41 @@ from collplan.executors.mpi.errors import one_line
 from collplan.tune.table import TuningTable
 
 TABLE: Final = "COLLPLAN_TABLE"
-"""Environment variable with the path of the table for communicators without a `table`."""
+"""Environment variable with the path of the table, for communicators created without one."""
 
 
 class Planned(Collectives):
-    """The common part of all drop-in communicators, mixed into mpi4py's classes."""
+    """Common base of all drop-in communicators, mixed into mpi4py's classes."""
 
     def stats(self) -> Statistics:
         """Return the statistics of calls on this communicator and its family.
 
-        The family consists of all drop-ins that were created from the same one. The
-        statistics can be printed; `Statistics.as_dict` returns them for programs.
+        The family consists of a drop-in and all drop-ins created from it, directly or
+        indirectly. The statistics can be printed; `Statistics.as_dict` returns them for
+        programs.
+
+        Returns
+        -------
+        Statistics
+
+        Raises
+        ------
+        TypeError
+            If this is the null communicator.
         """
         if self._config is None:
             raise TypeError("the null communicator has run nothing")
         return self._config.statistics
 
     def __reduce__(self) -> Any:
-        """Pickle ``COMM_WORLD`` and ``COMM_SELF`` by name, and no others, as mpi4py does."""
+        """Pickle ``COMM_WORLD`` and ``COMM_SELF`` by name; leave other communicators to mpi4py."""
         for name in ("COMM_WORLD", "COMM_SELF"):
             if self == getattr(MPI, name):
                 return _predefined, (name,)
         return super().__reduce__()
 
     def let_go(self) -> None:
-        """Free the plans of this communicator, which later calls make again; collective."""
+        """Free the plans of this communicator; collective. Later calls make new plans."""
         for plans in (self._nonblocking, self._plans):
             if isinstance(plans, PlanCache):
                 plans.free()
@@ -55,29 +65,29 @@ class Planned(Collectives):
     def prepare(self) -> None:
         """Make the shared-memory plans that non-blocking calls have requested; collective.
 
-        Otherwise, the next blocking collective of this communicator makes them.
+        Without this call, the next blocking collective of the communicator makes them.
         """
         if isinstance(self._nonblocking, NonBlockingPlans):
             self._nonblocking.shared.make()
 
     def Free(self) -> None:
-        """Free the communicator and its plans."""
+        """Free the communicator and its plans; collective."""
         self._free_plans()
         super().Free()  # type: ignore[misc]
 
     def Disconnect(self) -> None:
-        """Disconnect the communicator, and free its plans."""
+        """Disconnect the communicator and free its plans; collective."""
         self._free_plans()
         super().Disconnect()  # type: ignore[misc]
 
     def _join(self, config: Config) -> None:
-        """Become a member of the family that shares a configuration."""
+        """Join the family of communicators that share a configuration."""
         self._config = config
         if self != MPI.COMM_NULL:
             self._plans = BlockingPlans(MPI.Intracomm(cast("MPI.Intracomm", self)), config)
 
     def _use_setup(self, setup: NonBlockingSetup | str) -> None:
-        """Use a setup for non-blocking collectives, or keep the reason why there is none."""
+        """Use a setup for non-blocking plans, or store the reason why there is none."""
         if isinstance(setup, str):
             self._nonblocking = setup
         elif self._plans is not None and self._config is not None:
@@ -99,10 +109,10 @@ class Planned(Collectives):
         Parameters
         ----------
         created : MPI.Comm or tuple
-            Result of mpi4py's method; a tuple has the communicator first.
+            Result of mpi4py's method; the first item of a tuple is the communicator.
         is_blocking : bool
-            Whether the method was blocking. Only then can the ranks set up non-blocking
-            plans, which is collective over the new communicator.
+            Whether the method was blocking. Only a blocking method can set up non-blocking
+            plans, as the setup is collective over the new communicator.
         """
         if isinstance(created, tuple):
             return (self._adopt(created[0], is_blocking), *created[1:])
@@ -124,16 +134,16 @@ class Planned(Collectives):
 
 
 class Topological(Planned):
-    """The additional part of drop-in communicators with a topology."""
+    """Common base of drop-in communicators with a topology."""
 
 
 def _predefined(name: str) -> Any:
-    """Return the communicator of a name, when a pickle is loaded."""
+    """Return the predefined communicator with a name; unpickling calls this function."""
     return getattr(MPI, name)
 
 
 def _creating(name: str) -> Callable[..., Any]:
-    """Return a method like mpi4py's that creates a drop-in of the same family."""
+    """Return a method that calls mpi4py's method `name` and returns a drop-in of the family."""
     is_blocking = not name.startswith("I")
     native = getattr(MPI.Cartcomm, name)
 
@@ -163,47 +173,49 @@ class Comm(Planned, MPI.Intracomm):
     """A communicator that runs collectives by a tuning table; its creation is collective.
 
     It is an ``MPI.Intracomm`` with the complete interface of mpi4py. The upper-case
-    collectives run by plans where the table has a faster one; all other calls are native.
-    Communicators that are created from it are drop-ins, too.
+    collectives run by plans if the table has a plan faster than native MPI; all other calls are
+    native. Communicators that are created from it are drop-ins, too.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        Communicator, whose handle is shared and not duplicated.
+        Communicator, whose handle is shared, not duplicated.
     table : TuningTable, str, Path or None
         Table, or the path of its file, which rank 0 reads. By default, the environment
         variable ``COLLPLAN_TABLE`` gives the path; without a table all calls are native.
     force : bool
         Whether to use a table that was tuned on another machine or with other software.
     operations : iterable of (MPI.Op, str)
-        User-defined operations, with the names under which they are registered with
-        `collplan.register_operation`. Other user-defined operations run natively.
+        User-defined operations, with the names under which they were registered by
+        `collplan.register_operation`. Calls with other user-defined operations run natively.
     max_plans : int
         Largest number of plans kept per communicator.
     native_calls : int
-        Number of equal calls that run natively before a plan is made for them; the same on
-        all ranks.
+        Number of equal calls that run natively before a plan is made for them; it must be the
+        same on all ranks.
     nonblocking_from : int or None
-        Message size in bytes from which non-blocking calls run by plans; the same on all
-        ranks. By default, large messages whose plans gain enough do.
+        Message size in bytes, over all blocks, from which non-blocking calls run by plans; it
+        must be the same on all ranks. By default, the table decides for collectives whose
+        non-blocking calls were measured. Other calls run by plans from 1 MiB on, if the gain
+        exceeds the cost of a non-blocking start.
     trials : float or None
-        Share of the time of native calls that may be spent on trials of plans, for
-        placements that no sweep covers; 0 for no trials. By default, the environment
-        variable ``COLLPLAN_TRIALS`` gives it, or it is 0.1. Rank 0 decides.
+        Largest time of trials of plans, as a fraction of the time of native calls, for
+        placements that no sweep covers; 0 for no trials. The default is the environment
+        variable ``COLLPLAN_TRIALS``, or 0.1 if it is not set. The value of rank 0 is used.
     cores : sequence of int or None
-        Processor ids of the cores of each node, the same on all ranks. Non-blocking plans
-        advance on those of cores without a rank. By default, they advance on processors that
-        the ranks may use and leave free.
+        Processor ids of the cores of each node; it must be the same on all ranks.
+        Non-blocking plans advance on the cores without a rank. By default, they advance on
+        processors of the ranks' affinity masks that have no rank.
 
     Raises
     ------
     CollplanError
-        On all ranks, if the table can't be read or was tuned elsewhere, or if there are too
-        few cores or the ranks may not use them.
+        On all ranks, if the table cannot be read or was tuned on another machine or with other
+        software, or if there are too few cores or the ranks may not use them.
     """
 
     def __new__(cls, comm: MPI.Comm | None = None, *_: Any, **__: Any) -> Self:
-        """Create an object that shares the handle of a communicator."""
+        """Create an object that shares the handle of `comm`."""
         return super().__new__(cls, comm)
 
     def __init__(
@@ -235,7 +247,7 @@ class Comm(Planned, MPI.Intracomm):
             return
         try:
             load_all(native)
-        except Exception as error:  # on all ranks; blocking plans will fail for the same reason
+        except Exception as error:  # on all ranks; blocking plans fail for the same reason
             self._use_setup(f"non-blocking: {one_line(error)}")
         else:
             self._use_setup(set_up_nonblocking(native, found, cores))
@@ -270,4 +282,4 @@ _DROP_INS: Final[dict[type, type]] = {
     MPI.Graphcomm: Graphcomm,
     MPI.Distgraphcomm: Distgraphcomm,
 }
-"""Drop-in class by class of mpi4py."""
+"""Drop-in class for each communicator class of mpi4py."""

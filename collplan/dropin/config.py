@@ -27,15 +27,18 @@ from collplan.tune.fingerprint import take_fingerprint
 from collplan.tune.table import TuningTable, load_table
 
 MAX_PLANS: Final = 32
-"""Default number of plans per communicator; MPI limits the communicators that they use."""
+"""Default limit of plans per communicator, as MPI limits the communicators that plans use."""
 NATIVE_CALLS: Final = 2
-"""Default number of equal native calls before a plan is made, which pays only for many calls."""
+"""Default number of equal native calls before a plan is made.
+
+Making a plan pays only for signatures with many calls.
+"""
 SHARE: Final = 0.1
-"""Default share of the time of a signature's native calls that a trial may take."""
+"""Default time of a trial, as a fraction of the time of native calls of the same signature."""
 TRIALS: Final = "COLLPLAN_TRIALS"
-"""Environment variable with another share; 0 for no trials."""
+"""Environment variable that replaces `SHARE`; 0 for no trials."""
 LOG: Final = "COLLPLAN_LOG"
-"""Environment variable; if it is 1, rank 0 prints the statistics when the program ends."""
+"""Environment variable; unless it is 0 or empty, rank 0 prints statistics at program exit."""
 
 
 @dataclass(eq=False)
@@ -45,22 +48,23 @@ class Config:
     Parameters
     ----------
     table : TuningTable or None
-        Table that decides; None if all calls are native.
+        Tuning table that chooses plans; None if all calls are native.
     operations : mapping of int to str
-        Names of user-defined operations by handle; those of MPI are added.
+        Names of user-defined operations by handle. Predefined operations of MPI are added.
     max_plans : int
         Largest number of plans kept per communicator.
     native_calls : int
         Number of equal calls that run natively before a plan is made for them.
     nonblocking_from : int or None
-        Message size in bytes from which non-blocking calls run by plans; None if the gain
-        decides.
+        Message size in bytes, over all blocks, from which non-blocking calls run by plans; None
+        for the default rule of `collplan.dropin.communicators.Comm`.
     trials : float
-        Share of the time of native calls that trials may take; 0 for no trials.
+        Largest time of trials, as a fraction of the time of native calls; 0 for no trials.
 
     Attributes
     ----------
     statistics : Statistics
+        Statistics of all communicators of the family.
 
     Raises
     ------
@@ -88,13 +92,13 @@ class Config:
         self.operations = {**PREDEFINED, **self.operations}
 
     def log_at_exit(self, comm: MPI.Intracomm) -> None:
-        """Have rank 0 write the statistics when the program ends, if the environment asks."""
+        """Have rank 0 write the statistics at program exit, if the environment requests them."""
         if is_logged() and comm.Get_rank() == 0:
             atexit.register(self.statistics.deliver)
 
 
 def is_logged() -> bool:
-    """Return whether the environment asks for statistics when the program ends."""
+    """Return whether the environment requests statistics at program exit."""
     return os.environ.get(LOG, "") not in ("", "0") or bool(os.environ.get(FILE))
 
 
@@ -106,16 +110,23 @@ def read_table(
     Parameters
     ----------
     comm : MPI.Intracomm
+        Communicator of the ranks.
     table : TuningTable, str, Path or None
-        Table or the path of its file. The table of rank 0 counts.
+        Table, or the path of its file. The value of rank 0 is used.
     force : bool
         Whether to accept a table with another fingerprint.
+
+    Returns
+    -------
+    TuningTable or None
+        The table, the same on all ranks; None if `table` is None on all ranks.
 
     Raises
     ------
     CollplanError
-        On all ranks, if the table can't be read, names algorithms that do not exist, or was
-        tuned elsewhere.
+        On all ranks, if the table cannot be read, names algorithms that do not exist, or was
+        tuned on another machine or with other software, or if another rank has a table and rank
+        0 has none.
     """
     is_any = comm.allreduce(table is not None, MPI.LOR)
     if not is_any:
@@ -147,13 +158,15 @@ def read_table(
 
 
 def read_share(comm: MPI.Intracomm, share: float | None) -> float:
-    """Return rank 0's share of time for trials on all ranks; collective.
+    """Return the share of time for trials that rank 0 passes, on all ranks; collective.
 
     Parameters
     ----------
     comm : MPI.Intracomm
+        Communicator of the ranks.
     share : float or None
-        Share; None for that of the environment, or the default.
+        Time of trials as a fraction of the time of native calls; None for the value of the
+        environment variable `TRIALS`, or `SHARE` if it is not set.
 
     Raises
     ------
@@ -180,7 +193,7 @@ def check_choices(table: TuningTable) -> None:
     Raises
     ------
     SpecError
-        If one does not. The message names the choice and the valid algorithms.
+        If an algorithm does not exist. The message names the choice and the valid algorithms.
     """
     for sweep in table.sweeps:
         planned_kind = traits_of(sweep.collective).regular or sweep.collective
@@ -188,7 +201,7 @@ def check_choices(table: TuningTable) -> None:
             choice = sweep.choices[label]
             named = [] if choice.native else choice.named_algorithms(planned_kind)
             for kind, name in named:
-                # Without a kind, the algorithm may be for components of any kind.
+                # Without a kind, the algorithm may belong to components of any kind.
                 kinds = [kind] if kind else registry.kinds()
                 names = [one.name for each in kinds for one in registry.of(each)]
                 valid = names if kind else sorted({*names})
@@ -200,4 +213,4 @@ def check_choices(table: TuningTable) -> None:
 
 
 PREDEFINED: Final = {getattr(MPI, name.upper()).handle: name for name in BUILTIN}
-"""Names of MPI's operations by handle."""
+"""Names of MPI's predefined operations by handle."""

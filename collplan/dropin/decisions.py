@@ -1,4 +1,4 @@
-"""Decisions for calls: a plan or the native collective, and the reason."""
+"""Decisions for calls between a plan and the native collective, with their reasons."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Placement
 from collplan.tune.table import Decision, TuningTable
 
 LEAST_VECTOR_GAIN_S: Final = 150e-6
-"""Least gain per call, by the table, that exceeds the cost of agreeing on counts."""
+"""Gain per call in seconds, by the table, above which agreeing on counts pays."""
 
 
 def native_decision(why: str, native_s: float | None = None) -> Decision:
-    """Return the decision to run natively.
+    """Return the decision to run a call natively.
 
     Parameters
     ----------
@@ -31,7 +31,12 @@ def native_decision(why: str, native_s: float | None = None) -> Decision:
 def swept_kinds(table: TuningTable | None, *, is_blocking: bool) -> set[str]:
     """Return the kinds of collectives for which a table has a complete sweep.
 
-    Sweeps of calls that overlap computation do not count for blocking calls.
+    Parameters
+    ----------
+    table : TuningTable or None
+    is_blocking : bool
+        Whether the kinds are for blocking calls. Sweeps of calls that overlap computation are
+        then ignored.
     """
     return {
         sweep.collective
@@ -43,7 +48,14 @@ def swept_kinds(table: TuningTable | None, *, is_blocking: bool) -> set[str]:
 def why_no_sweep(kinds: Collection[str], kind: str) -> str | None:
     """Return the reason why a kind has no plans; None if its regular kind has a sweep.
 
-    Sweeps of vector kinds hold only for their own counts, which calls hardly ever have.
+    A sweep of a vector kind is not used, as it applies only to the counts that it measured.
+
+    Parameters
+    ----------
+    kinds : collection of str
+        Kinds with a complete sweep, see `swept_kinds`.
+    kind : str
+        Kind of the call.
     """
     regular = COLLECTIVES[kind].regular or kind
     return None if regular in kinds else f"no sweep of {regular}"
@@ -52,7 +64,18 @@ def why_no_sweep(kinds: Collection[str], kind: str) -> str | None:
 def decide(
     table: TuningTable, call: CollectiveCall, placement: Placement, *, overlaps: bool = False
 ) -> Decision:
-    """Return a table's decision for a call, which is the same on all ranks."""
+    """Return the decision of a table for a call, which is the same on all ranks.
+
+    Parameters
+    ----------
+    table : TuningTable
+    call : CollectiveCall
+        Signature of the call. Vector kinds use the sweep of their regular kind.
+    placement : Placement
+        Placement of the ranks on nodes.
+    overlaps : bool
+        Whether the call is non-blocking, so that it may overlap computation.
+    """
     kind, n_ranks = COLLECTIVES[call.kind].regular or call.kind, placement.n_ranks
     decision = table.decide(
         kind, call.n_bytes, n_ranks, placement, call.commutes, overlaps=overlaps
@@ -61,7 +84,11 @@ def decide(
 
 
 def if_paid(call: CollectiveCall, decision: Decision) -> Decision:
-    """Return a decision for blocking calls, or native if agreeing on counts costs its gain."""
+    """Return the decision for a blocking call, which may have to agree on counts.
+
+    The decision is native if the counts of the call differ per rank, and the gain of the plan
+    is known and does not exceed `LEAST_VECTOR_GAIN_S`. Otherwise it is the given one.
+    """
     gain_s = decision.gain_s
     is_paid = gain_s is None or gain_s > LEAST_VECTOR_GAIN_S
     if COLLECTIVES[call.kind].regular is None or decision.choice.native or is_paid:
@@ -71,12 +98,12 @@ def if_paid(call: CollectiveCall, decision: Decision) -> Decision:
 
 
 def why_later(decision: Decision, native_calls: int) -> str:
-    """Return the reason why the first calls of a signature run natively."""
+    """Return the reason why the first `native_calls` calls of a signature run natively."""
     return f"a plan takes time to make: {decision.label} from call {native_calls + 1} on"
 
 
 def own_block_at(spec: PlanSpec, rank: int) -> int:
-    """Return the offset of a rank's input in its receive buffer for MPI_IN_PLACE, in elements."""
+    """Return the offset in elements of a rank's MPI_IN_PLACE input in its receive buffer."""
     collective = spec.collective
     if collective.receives_blocks and not collective.sends_blocks:
         return int(collective.block_layout(spec.machine.n_ranks)[1][rank])

@@ -1,4 +1,4 @@
-"""Elements of MPI datatypes: sizes, extents, and their names for reductions."""
+"""Elements of MPI datatypes: their sizes, extents, and names in reductions."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _REPEATING: Final = (MPI.COMBINER_DUP, MPI.COMBINER_CONTIGUOUS)
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """An element of a datatype.
+    """One element of an MPI datatype.
 
     Parameters
     ----------
     size : int
         Size of the type signature in bytes.
     extent : int
-        Distance between consecutive elements in memory in bytes.
+        Distance in bytes between consecutive elements in memory.
     is_plain : bool
-        Whether the memory of elements equals their signature, without gaps or reordering.
+        Whether the memory of elements equals their type signature, without gaps or reordering.
     name : str or None
-        Name of the type in reductions, see `collplan.specs.numpy_dtype`; None if plans
-        cannot reduce it.
+        Name of the type in reductions, see `collplan.specs.numpy_dtype`; None if plans cannot
+        reduce elements of this type.
     number : int
-        Number that no other element ever has, unlike handles, which MPI reuses.
+        Unique number of the element. Handles are not unique over time, as MPI reuses them.
     """
 
     size: int
@@ -55,8 +55,8 @@ class Element:
 def element_of(datatype: MPI.Datatype) -> Element:
     """Return the element of a datatype.
 
-    Elements of derived datatypes are cached until the datatype is freed, after which MPI may
-    reuse its handle.
+    The element of a derived datatype is cached until the datatype is freed, because MPI may
+    then reuse its handle.
     """
     element = _known().get(datatype.handle)
     if element is None:
@@ -78,7 +78,7 @@ def _forget(datatype: MPI.Datatype, _keyval: int, _value: object) -> None:
 
 
 def _repeats_plain(datatype: MPI.Datatype) -> bool:
-    """Return whether a datatype consists of contiguous repetitions of a plain one."""
+    """Return whether a datatype consists of contiguous repetitions of a plain datatype."""
     known = _known().get(datatype.handle)
     if known is not None:
         return known.is_plain
@@ -98,7 +98,7 @@ KNOWN: Final[dict[int, Element]] = {}
 
 
 def _known() -> dict[int, Element]:
-    """Return `KNOWN`, which contains MPI's predefined datatypes from the first call on."""
+    """Return `KNOWN`; the first call adds the predefined datatypes of MPI."""
     if not KNOWN:
         KNOWN.update(_predefined())
     return KNOWN
@@ -131,8 +131,8 @@ def _predefined() -> dict[int, Element]:
 def unit_of(n_bytes: int) -> np.dtype[np.generic]:
     """Return the largest integer dtype whose size divides a number of bytes.
 
-    Collectives that only move data are planned with these elements, which are the same on
-    all ranks even if ranks use different datatypes.
+    Plans of collectives that only move data use these elements, which are the same on all
+    ranks even if ranks pass different datatypes.
 
     Examples
     --------

@@ -1,4 +1,7 @@
-"""Loading of all modules and machine code for plans, before the program hides modules."""
+"""Early loading of the modules and machine code of plans.
+
+A program may later remove modules from ``sys.modules``, or replace them.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +34,9 @@ def load_all(comm: MPI.Intracomm) -> None:
     Raises
     ------
     Exception
-        On all ranks, if any rank fails.
+        On all ranks, if loading fails on any rank.
     """
-    # Rank 0 compiles what is missing; the other ranks then find it in the cache.
+    # Rank 0 compiles missing machine code, which the other ranks then find in the cache.
     RollCall(comm, None, "load machine code").together(lambda: first_alone(comm, _load))
     for name, module in sys.modules.items():
         if name.partition(".")[0] in _PACKAGES and module:
@@ -41,7 +44,7 @@ def load_all(comm: MPI.Intracomm) -> None:
 
 
 def _load() -> None:
-    """Compile a plan for several ranks, and bind and run one for this rank alone."""
+    """Compile a plan for several ranks, then bind and run a plan for this rank only."""
     compile_plan(_allreduce(4), rank=0)
     buffers = np.zeros(_COUNT, np.uint8), np.empty(_COUNT, np.uint8)
     with bind(compile_plan(_allreduce(1)), MPI.COMM_SELF, *buffers) as bound:
@@ -50,7 +53,7 @@ def _load() -> None:
     # Later calls use these modules to compile reductions that are not in the cache.
     for name in ("combine", "compiling"):
         import_module(f"collplan.executors.mpi.loop.{name}")
-    # Ranks that share memory also access each other's words outside of the loop.
+    # Ranks that share memory also access words of other ranks outside the compiled loop.
     word = np.zeros(1, np.int64)
     entry("write_word")(word.ctypes.data, 1)
     entry("read_word")(word.ctypes.data)
@@ -63,9 +66,10 @@ def _allreduce(n_ranks: int) -> PlanSpec:
 
 @contextmanager
 def as_loaded() -> Iterator[None]:
-    """Restore the modules that `load_all` has loaded and the program has hidden since.
+    """Restore, within a context, modules that the program has removed or replaced.
 
-    Cached machine code refers to modules by name, and numba imports some of them late.
+    Only the modules loaded by `load_all` are restored. Cached machine code refers to modules by
+    name, and numba imports some of them late.
     """
     hidden = [name for name, one in _loaded.items() if sys.modules.get(name) is not one]
     before = {name: sys.modules[name] for name in hidden if name in sys.modules}

@@ -1,4 +1,4 @@
-"""mpi4py's collectives of drop-in communicators, which run by plans or natively."""
+"""Collective methods of drop-in communicators, which run by plans or natively."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COUNTED: Final[Mapping[str, Sequence[str]]] = {
     UNCOVERED: ["Alltoallw", "Ialltoallw", "Alltoallw_init"],
     PERSISTENT: [f"{name.capitalize()}_init" for name in KINDS],
 }
-"""Methods that no plan covers and that are only counted, by the reason in the statistics."""
+"""Methods that always run natively and are only counted, by the reason in the statistics."""
 COUNTED_ON_TOPOLOGIES: Final[Mapping[str, Sequence[str]]] = {
     UNCOVERED: [
         *("neighbor_allgather", "neighbor_alltoall"),
@@ -38,7 +38,7 @@ COUNTED_ON_TOPOLOGIES: Final[Mapping[str, Sequence[str]]] = {
         *_all_forms("Neighbor_alltoall", "Neighbor_alltoallv", "Neighbor_alltoallw"),
     ]
 }
-"""The same for communicators with a topology."""
+"""Further methods of communicators with a topology that are only counted, by reason."""
 _SUM: Final = MPI.SUM
 _ARRAY: Final = np.ndarray
 _view: Final = MPI.buffer.frombuffer
@@ -54,10 +54,11 @@ _REDUCE, _ALLREDUCE, _REDUCE_BLOCKS, _SCAN, _EXSCAN = (
 
 
 class Collectives:
-    """mpi4py's collectives of buffers, mixed into its communicators.
+    """Collectives of mpi4py on buffers, mixed into its communicators.
 
-    Blocking methods run by the plan that the tuning table chooses, or natively. Non-blocking
-    methods start it, and return a request.
+    Blocking methods run the plan that the tuning table chooses, or the native collective.
+    Non-blocking methods start the plan or the native collective, and return a request.
+    Parameters, results and errors are those of mpi4py.
     """
 
     _config: Config | None = None
@@ -66,11 +67,11 @@ class Collectives:
     """Non-blocking plans, or the reason why there are none."""
 
     def Barrier(self) -> Any:
-        """Wait for all ranks."""
+        """Wait until all ranks have called this method."""
         return _call(self, self._plans, _BARRIER, (), None, None, None, 0)
 
     def barrier(self) -> None:
-        """Wait for all ranks."""
+        """Wait until all ranks have called this method."""
         self.Barrier()
 
     def Bcast(self, buf: Any, root: int = 0) -> Any:
@@ -94,31 +95,31 @@ class Collectives:
         return _call(self, self._plans, _ALLGATHER, (sendbuf, recvbuf), sendbuf, recvbuf, None, 0)
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> Any:
-        """Exchange blocks of equal size."""
+        """Send a block of equal size from every rank to every rank."""
         return _call(self, self._plans, _ALLTOALL, (sendbuf, recvbuf), sendbuf, recvbuf, None, 0)
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM, root: int = 0) -> Any:
-        """Reduce to the root."""
+        """Reduce the buffers of all ranks to the root."""
         return _call(
             self, self._plans, _REDUCE, (sendbuf, recvbuf, op, root), sendbuf, recvbuf, op, root
         )
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
-        """Reduce to all ranks."""
+        """Reduce the buffers of all ranks to all ranks."""
         return _call(self, self._plans, _ALLREDUCE, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
-        """Reduce, and scatter blocks of equal size."""
+        """Reduce the buffers of all ranks, and scatter the result in blocks of equal size."""
         return _call(
             self, self._plans, _REDUCE_BLOCKS, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0
         )
 
     def Scan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
-        """Reduce over the ranks up to each."""
+        """Compute an inclusive scan: reduce, on each rank, the buffers of ranks up to this one."""
         return _call(self, self._plans, _SCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
 
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
-        """Reduce over the ranks before each."""
+        """Compute an exclusive scan: reduce, on each rank, the buffers of lower ranks."""
         return _call(self, self._plans, _EXSCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Any:
@@ -137,14 +138,14 @@ class Collectives:
         return _call_vector(self, self._plans, _ALLGATHERV, given, sendbuf, recvbuf)
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> Any:
-        """Exchange blocks of any size."""
+        """Send a block of any size from every rank to every rank."""
         given = sendbuf, recvbuf
         return _call_vector(self, self._plans, _ALLTOALLV, given, sendbuf, recvbuf)
 
     def Reduce_scatter(
         self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: MPI.Op = _SUM
     ) -> Any:
-        """Reduce, and scatter blocks of any size."""
+        """Reduce the buffers of all ranks, and scatter the result in blocks of any size."""
         given = sendbuf, recvbuf, recvcounts, op
         return _call_vector(
             self, self._plans, _REDUCE_SCATTER, given, sendbuf, recvbuf, recvcounts, op
@@ -223,10 +224,11 @@ def _call(
 ) -> Any:
     """Run or start a collective by the route of its call.
 
-    A key of the arguments finds the route. It contains everything that the route depends on,
-    but no addresses. Sizes and addresses of buffers are read in every call, as the buffers may
-    have been freed, resized or made read-only. `given` are the arguments for mpi4py's method;
-    `sendbuf` to `root` are the same by their roles. Without `plans`, mpi4py is called.
+    The route is looked up by a key of the arguments. The key contains all properties of the
+    arguments on which the route depends, but no addresses. Sizes and addresses of buffers are
+    read in every call, as the buffers may have been freed, resized or made read-only. The tuple
+    `given` has the arguments for mpi4py's method; `sendbuf` to `root` are the same by role. If
+    `plans` is None, the blocking method of mpi4py is called.
     """
     if plans is None:
         return kind.natives[True](comm, *given)
@@ -286,7 +288,7 @@ def _start(
     *arguments: Any,
     call: Callable[..., Any] = _call,
 ) -> Any:
-    """Start a non-blocking collective by `call`, of which `arguments` are the last ones."""
+    """Start a non-blocking collective by `call`, whose last parameters are `arguments`."""
     plans = comm._nonblocking
     if comm._config is None:
         return kind.natives[False](comm, *given)
@@ -308,8 +310,8 @@ def _call_vector(
 ) -> Any:
     """Run or start a collective whose counts differ per rank, by the route of its call.
 
-    Counts are read in every call, as lists and arrays of them may have changed. The parameters
-    are those of `_call` and mpi4py.
+    Counts are read in every call, as the contents of lists and arrays may have changed. The
+    parameters are those of `_call` and mpi4py.
     """
     if plans is None:
         return kind.natives[True](comm, *given)
@@ -333,12 +335,12 @@ def _start_vector(comm: Any, kind: Kind, given: tuple[Any, ...], *arguments: Any
 
 
 def counted(names: Mapping[str, Sequence[str]]) -> Iterator[Callable[..., Any]]:
-    """Yield methods that only count native calls, for those names that mpi4py has.
+    """Yield methods that call mpi4py and count the call, for all names that mpi4py has.
 
     Parameters
     ----------
     names : mapping of str to sequence of str
-        Names of methods by the reason why they are native.
+        Names of methods by the reason why the methods are native.
     """
     for why, methods in names.items():
         for name in methods:
@@ -361,7 +363,7 @@ def _counted(name: str, why: str) -> Callable[..., Any]:
 def _count(
     comm: Any, native: Any, why: str, args: Any, options: Any, name: str | None = None
 ) -> Any:
-    """Call a native method, and count the call."""
+    """Call a native method, and count the call in the statistics."""
     begin = perf_counter()
     result = native(comm, *args, **options)
     n_bytes = 0 if why == OBJECTS else _bytes_of((*args, *options.values()))
@@ -373,18 +375,18 @@ def _count(
 
 
 def _bytes_of(arguments: Iterable[Any]) -> int:
-    """Return the size of a call's first buffer on this rank in bytes; 0 if it is unknown.
+    """Return the size in bytes of the first buffer of a call on this rank; 0 if it is unknown.
 
-    The first buffer is the send buffer, if the rank has one.
+    The first buffer is the send buffer, if the rank passes one.
     """
     try:
         return _bytes_in(next(one for one in arguments if not is_in_place(one)))
-    except Exception:  # MPI has accepted the arguments, so this is no error
+    except Exception:  # not an error, as MPI has accepted the arguments
         return 0
 
 
 def _bytes_in(given: Any) -> int:
-    """Return the size of an argument in bytes: of its counts if given, else of its buffer."""
+    """Return the size of an argument in bytes, by its counts or else by its buffer."""
     if not isinstance(given, list | tuple):
         return memoryview(given).nbytes
     buffer, *rest = given

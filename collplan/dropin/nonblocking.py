@@ -1,8 +1,8 @@
-"""Non-blocking collectives by plans, which are chosen, made and started without other ranks.
+"""Non-blocking collectives by plans, which each rank chooses, makes and starts by itself.
 
-A non-blocking call must not wait for other ranks. Everything that ranks have to do together
-is therefore done when the communicator is created, and decisions depend only on calls that
-all ranks have made in the same order.
+A non-blocking call must not wait for other ranks. Therefore all collective steps take place when
+the communicator is created, and decisions depend only on calls that all ranks make in the same
+order.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from collplan.tune.table import Decision
 LEAST_BYTES: Final = 1 << 20
 """Default size in bytes, over all blocks, from which non-blocking calls run by plans."""
 LEAST_GAIN_S: Final = 150e-6
-"""Least gain per call, by the table, that exceeds the cost of a non-blocking start.
+"""Gain per call in seconds, by the table, above which a non-blocking start pays.
 
 On two ranks of Open MPI, starting and waiting for an allreduce of 1 MiB took 133 µs more than
 the blocking plan.
@@ -66,7 +66,7 @@ NOT_PREPARED: Final = "needs shared memory, which the next blocking call or prep
 
 
 def _advancing(name: str, advance: Callable[[Board, Flight], object]) -> Callable[..., Any]:
-    """Return a method of requests that advances the plan, then calls mpi4py's method."""
+    """Return a method of requests that advances the plan, then calls mpi4py's method `name`."""
     native = getattr(MPI.Request, name)
     waits = advance is Board.wait
 
@@ -83,14 +83,14 @@ def _advancing(name: str, advance: Callable[[Board, Flight], object]) -> Callabl
 
 
 class PlannedRequest(MPI.Request):
-    """A generalized request for a started plan, which its methods advance.
+    """A generalized request of MPI for a started plan, which the methods advance.
 
     Attributes
     ----------
     flight : Flight or None
-        The started program.
+        Execution of the started program.
     observation : Observation or None
-        Receiver of the time from the start of the call to the first wait.
+        Observation that records the time from the start of the call to the first wait.
     started_s : float
         Clock time of the start in seconds.
     """
@@ -104,18 +104,18 @@ class PlannedRequest(MPI.Request):
 
 @dataclass(slots=True, eq=False)
 class Started:
-    """A started program whose request MPI has not freed, and everything that it uses.
+    """A started program whose request MPI has not freed yet, and all objects that it uses.
 
     Parameters
     ----------
     number : int
-        Number of the start on this communicator.
+        Number of the start on this communicator, counted from 0.
     copy : Copy or SharedStart
         Copy of the program's state.
     staged : Staged or None
-        Copies of the caller's buffers.
+        Copies of the caller's buffers, if the program uses any.
     given : object
-        Arguments of the call.
+        Arguments of the call, which keep the buffers alive.
     """
 
     number: int
@@ -124,14 +124,14 @@ class Started:
     given: Any
 
     def release(self) -> None:
-        """Release the memory of the caller, after the program has ended."""
+        """Release the buffers of the caller, and copies of them, after the program has ended."""
         if self.staged is not None and self.staged.datatype is not None:
             self.staged.datatype.Free()
         self.staged = self.given = None
 
 
 class NonBlockingPlans(PlanCache):
-    """Programs of a communicator for non-blocking calls, and those that are in flight.
+    """Programs of a communicator for non-blocking calls, and the started ones.
 
     Parameters
     ----------
@@ -140,10 +140,10 @@ class NonBlockingPlans(PlanCache):
     config : Config
         Operations, limits and statistics.
     setup : NonBlockingSetup
-        Setup that ranks have made together.
+        Setup that all ranks have made together.
     blocking : BlockingPlans
-        Blocking plans of the same communicator, in whose next call ranks make the
-        shared-memory plans.
+        Blocking plans of the same communicator. The next blocking call makes the shared-memory
+        plans that non-blocking calls have requested.
 
     Attributes
     ----------
@@ -188,7 +188,7 @@ class NonBlockingPlans(PlanCache):
             board().wait(started.copy.flight)
             started.release()
             started.copy.free()
-        # All ranks have started the same calls, and so the same allreduces of observations.
+        # All ranks have started the same calls, and therefore the same allreduces of observations.
         for observation in self._observed.values():
             observation.end()
         self._observed.clear()
@@ -199,20 +199,20 @@ class NonBlockingPlans(PlanCache):
         """Return the reason why no plan can run a call; None if one can."""
         if reason := super().why_native(call):
             return reason
-        # The progress thread cannot call Python, and any rank may have a part of the reduction.
+        # The progress thread cannot call Python, and any rank may take part in the reduction.
         if call.op is not None and not is_compiled(get_operation(call.op), call.dtype):
             return f"non-blocking: {call.op} on {call.element} has no compiled form"
         kind = COLLECTIVES[call.kind].regular or call.kind
         return self._why_too_small(call, is_measured=kind in self._overlapping)
 
     def _why_too_small(self, call: CollectiveCall, *, is_measured: bool) -> str | None:
-        """Return the reason if the call is too small for a plan, else None.
+        """Return the reason why a call is too small for a plan; None if it is large enough.
 
         Parameters
         ----------
         call : CollectiveCall
         is_measured : bool
-            Whether non-blocking calls were measured, so that the table decides.
+            Whether the table has measurements of non-blocking calls, so that it decides.
         """
         if is_measured and self.config.nonblocking_from is None:
             return None
@@ -224,7 +224,7 @@ class NonBlockingPlans(PlanCache):
         return None
 
     def decide(self, call: CollectiveCall) -> Decision:
-        """Return the decision for a call, native if a plan gains less than starting it costs."""
+        """Return the decision for a call; native if a start costs more than the plan gains."""
         decision = super().decide(call)
         is_measured = decision.computation_s is not None
         if reason := self._why_too_small(call, is_measured=is_measured):
@@ -243,13 +243,16 @@ class NonBlockingPlans(PlanCache):
         return decision
 
     def _pays(self, decision: Decision) -> bool:
-        """Return whether a decision is native, or gains more than a non-blocking start costs."""
+        """Return whether the gain of a decision exceeds the cost of a non-blocking start.
+
+        Return True also for native decisions, and if `Config.nonblocking_from` is set.
+        """
         if decision.choice.native or self.config.nonblocking_from is not None:
             return True
         return decision.gain_s is not None and decision.gain_s > LEAST_GAIN_S
 
     def _through_memory(self, call: CollectiveCall) -> Decision | None:
-        """Return the decision for a shared-memory plan, if one can be requested and pays."""
+        """Return the decision for a shared-memory plan; None if none may be requested or pays."""
         if isinstance(call, VectorCall) or not self.shared.may_request(call):
             return None
         assert self.config.table is not None
@@ -260,7 +263,7 @@ class NonBlockingPlans(PlanCache):
         return decision if is_shared and self._pays(decision) else None
 
     def _decide_route(self, call: CollectiveCall) -> Route:
-        """Return the route of a new call, with its shared-memory plan if that is made."""
+        """Return the route of a new call, with a shared-memory plan if one has been made for it."""
         made = self.shared.made.get(call)
         if made is None or made.program is None:
             return super()._decide_route(call)
@@ -269,7 +272,10 @@ class NonBlockingPlans(PlanCache):
         return self._keep(Route(call, row, None, made.program, *made.used))
 
     def _share(self, call: CollectiveCall, decision: Decision) -> Made:
-        """Make a shared-memory plan, and have later calls run by it; collective."""
+        """Make a shared-memory plan for later calls; collective.
+
+        If any rank fails, later calls run natively, unless they already have a plan.
+        """
         program: SharedProgram | None = None
         try:
             comm = self._blocking.private
@@ -296,7 +302,8 @@ class NonBlockingPlans(PlanCache):
         ----------
         call : CollectiveCall
         by : Route or None
-            Native route, which does not replace a plan; None to decide anew.
+            Native route, which does not replace a route with a plan; None to let the next call
+            decide again.
         """
         route = self._decided.get(call)
         if route is None or (by is not None and route.native is None):
@@ -315,8 +322,9 @@ class NonBlockingPlans(PlanCache):
     ) -> tuple[Route | str, VectorArguments | None]:
         """Return the route of a call whose counts differ per rank.
 
-        Ranks cannot meet, so plans only run calls in which each rank passes the counts of all
-        ranks. See `PlanCache.find_vector`.
+        Ranks cannot meet in a non-blocking call. Plans therefore only run calls in which each
+        rank passes the counts of all ranks. Parameters and results are those of
+        `PlanCache.find_vector`.
         """
         if reason := self.why_no_sweep(kind.name):
             return reason, None
@@ -338,20 +346,24 @@ class NonBlockingPlans(PlanCache):
         return self._route(call), arguments
 
     def _spec(self, call: CollectiveCall, decision: Decision) -> PlanSpec:
-        """Return the spec of a plan; if its progress is placed, on a machine with all cores."""
+        """Return the spec of a plan.
+
+        If the decision is for calls that overlap computation, the machine of the spec includes
+        the spare cores of nodes, on which the progress is placed.
+        """
         spec = super()._spec(call, decision)
         n_spare = self.setup.places.n_spare
         return with_cores(spec, n_spare) if decision.computation_s is not None else spec
 
     def _collective_of(self, call: CollectiveCall) -> Any:
-        """Return the collective to plan for a call, whose counts each rank knows."""
+        """Return the collective to plan for a call; each rank knows the counts of all ranks."""
         if not isinstance(call, VectorCall):
             return call.collective()
         assert call.counts.counts is not None
         return call.collective_of(call.counts.counts)
 
     def _make_route(self, call: CollectiveCall, decision: Decision) -> Route:
-        """Return a route with a program, or a native one on all ranks if the spec has no plan."""
+        """Return a route with a program; a native route on all ranks if the spec has no plan."""
         is_shared = decision.choice.transport != MESSAGES
         shared = decision if is_shared else self._through_memory(call)
         if shared is not None:
@@ -366,7 +378,7 @@ class NonBlockingPlans(PlanCache):
                 plan = compile_plan(spec, rank=self.rank)
         except CollplanError as error:
             return self._failed_route(call, decision, str(error))
-        # Later errors, such as a lack of memory, are raised on this rank only, as in MPI.
+        # As in MPI, later errors, such as a lack of memory, are raised on this rank only.
         with as_loaded():
             program = program_of(plan, spec, self.private, decision.computation_s)
         self._make_room()
@@ -381,13 +393,15 @@ class NonBlockingPlans(PlanCache):
         return route
 
     def _split(self, route: Route, computation_s: float | None) -> None:
-        """Split the tree of a route's plan between cores, if the cost model predicts a gain.
+        """Split the tree of a plan between cores of ranks and communication cores.
+
+        The plan remains unchanged if the cost model predicts no gain.
 
         Parameters
         ----------
         route : Route
         computation_s : float or None
-            Computation of each rank during a call in seconds; None if it is unknown.
+            Computation time per rank during a call in seconds; None if it is unknown.
         """
         if computation_s is None or not isinstance(route.program, LocalProgram):
             return
@@ -401,7 +415,7 @@ class NonBlockingPlans(PlanCache):
             with as_loaded():
                 plan = compile_plan(split, rank=self.rank)
                 program = program_of(plan, split, self.private, computation_s)
-        except CollplanError:  # on all ranks, if a pass must not follow the split
+        except CollplanError:  # on all ranks, if a pass of the spec cannot follow the split
             return
         route.program.close()
         route.program = program
@@ -421,12 +435,14 @@ class NonBlockingPlans(PlanCache):
     def run(
         self, route: Route, sent_at: int, received_at: int, given: Any, staged: Staged | None = None
     ) -> MPI.Request:
-        """Start the program of a route; other parameters are those of `PlanCache.run`.
+        """Start the program of a route, and return its request.
+
+        The other parameters are those of `PlanCache.run`.
 
         Parameters
         ----------
         staged : Staged, optional
-            Copies of buffers, if the addresses are theirs.
+            Copies of buffers to which the addresses belong, if any.
         """
         assert route.program is not None
         self._reap()
@@ -451,9 +467,10 @@ class NonBlockingPlans(PlanCache):
         return request
 
     def _reap(self) -> None:
-        """Reuse the copies of programs whose requests MPI has freed.
+        """Make the copies of programs reusable whose requests MPI has freed.
 
-        This is done when the number of copies has doubled, so that its cost per call is small.
+        The method acts only when the number of copies has doubled since the last time, so that
+        its cost per call is small.
         """
         if len(self._in_flight) < self._n_before_reaping:
             return

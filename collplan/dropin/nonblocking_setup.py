@@ -19,24 +19,24 @@ from collplan.tune.sweep import NATIVE_LABEL, Point, Sweep
 from collplan.tune.table import TuningTable
 
 LEAST_TAG_SPACES: Final = 64
-"""Least number of concurrent collectives whose messages tags must distinguish."""
+"""Smallest number of concurrent collectives whose messages tags must distinguish."""
 NO_THREADS: Final = "non-blocking: plans need MPI initialised with MPI_THREAD_MULTIPLE"
 FEW_TAGS: Final = "non-blocking: this MPI has too few tags to keep collectives apart"
 
 
 @dataclass(eq=False)
 class NonBlockingSetup:
-    """Everything that non-blocking plans need and ranks can only provide together.
+    """Prerequisites of non-blocking plans that require collective calls.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        Communicator that only the messages of plans use.
+        Communicator for the messages of plans only.
     rank_to_node : list of int
         Node of each rank.
     table : TuningTable
-        Table whose winners pass messages, see `passing_messages`. Ranks cannot allocate
-        shared memory in a non-blocking call.
+        Table whose winners use no shared memory, see `passing_messages`, because ranks cannot
+        allocate shared memory in a non-blocking call.
     n_tag_spaces : int
         Number of programs whose messages tags can distinguish, the same on all ranks.
     places : ProgressPlaces
@@ -50,7 +50,7 @@ class NonBlockingSetup:
     places: ProgressPlaces
 
     def for_subset(self, subset: MPI.Intracomm) -> NonBlockingSetup:
-        """Return a setup for a communicator of some of these ranks; collective over it."""
+        """Return a setup for a communicator of a subset of the ranks; collective over `subset`."""
         group, whole = subset.Get_group(), self.comm.Get_group()
         ranks = MPI.Group.Translate_ranks(group, None, whole)
         nodes = [self.rank_to_node[rank] for rank in ranks]
@@ -72,8 +72,9 @@ def set_up_nonblocking(
     comm : MPI.Intracomm
         Communicator of the ranks.
     table : TuningTable
+        Tuning table that chooses plans.
     cores : sequence of int, optional
-        Processor ids of the cores of each node, the same on all ranks.
+        Processor ids of the cores of each node, the same on all ranks; see `find_places`.
 
     Returns
     -------
@@ -83,7 +84,7 @@ def set_up_nonblocking(
     Raises
     ------
     CollplanError
-        On all ranks, if there are fewer cores than ranks, or ranks may not use them.
+        On all ranks, if a node has fewer cores than ranks, or ranks may not use the cores.
     """
     least = np.array([MPI.Query_thread() == MPI.THREAD_MULTIPLE, n_tag_spaces(comm)])
     comm.Allreduce(MPI.IN_PLACE, least, MPI.MIN)
@@ -101,7 +102,11 @@ def set_up_nonblocking(
 
 
 def passing_messages(table: TuningTable) -> TuningTable:
-    """Return a table whose winners are native or the fastest plans without shared memory."""
+    """Return a table whose winners are the fastest choices without shared memory.
+
+    The native collective is one of these choices. A point at which no such choice was measured
+    keeps its winner.
+    """
     return table.replace(sweeps=tuple(_passing(sweep) for sweep in table.sweeps))
 
 
@@ -113,7 +118,7 @@ def _passing(sweep: Sweep) -> Sweep:
 def _won_by(point: Point, usable: set[str]) -> Point:
     if point.winner in usable:
         return point
-    # Native comes first, so that it wins if others are only as fast.
+    # The native collective comes first, so that it wins among equally fast choices.
     labels = sorted(usable & set(point.times), key=lambda label: label != NATIVE_LABEL)
     if not labels:
         return point

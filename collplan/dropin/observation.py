@@ -1,4 +1,4 @@
-"""Observation of the time that a program computes beside non-blocking calls."""
+"""Observation of the time that a program computes during non-blocking calls."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 from mpi4py import MPI
 
 OBSERVED: Final = 6
-"""Number of calls of a signature that are observed before ranks agree on the time."""
+"""Number of observed calls of a signature before ranks agree on a computation time."""
 
 
 class Observation:
-    """Times of computation between the starts and the waits of calls with one signature.
+    """Computation times between the starts and the waits of calls with one signature.
 
     Attributes
     ----------
     agreed_s : float or None
-        Largest of the ranks' median computation times in seconds, negative if no rank has
-        observed any; None until this rank knows it.
+        Maximum over ranks of the median computation time in seconds; negative if no rank has
+        observed a time, and None until this rank knows the result.
     """
 
     def __init__(self) -> None:
@@ -34,9 +34,9 @@ class Observation:
             self._times.append(seconds)
 
     def count(self, comm: MPI.Intracomm) -> bool:
-        """Count a call; return whether `agreed_s` has just become known.
+        """Count a call; return whether `agreed_s` has become known in this call.
 
-        Ranks agree by a non-blocking allreduce, so they may learn the time at different
+        Ranks agree by a non-blocking allreduce, so they may receive its result in different
         calls.
 
         Parameters
@@ -60,6 +60,6 @@ class Observation:
         return True
 
     def end(self) -> None:
-        """Wait for the allreduce, if this rank and so all ranks have started it."""
+        """Wait for the allreduce if this rank, and therefore every rank, has started it."""
         if self._agreeing is not None:
             self._agreeing[0].Wait()

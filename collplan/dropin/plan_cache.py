@@ -1,4 +1,4 @@
-"""Caches of the plans of a communicator, which are chosen by the table and made on demand."""
+"""Caches of the plans of a communicator; the table chooses plans, which are made on demand."""
 
 from __future__ import annotations
 
@@ -34,31 +34,34 @@ from collplan.tune.sweep import NATIVE_LABEL, Placement
 from collplan.tune.table import Decision, TuningTable
 
 Found = tuple[Route, int | None, int | None, Arguments | None]
-"""Route of a call, addresses of its send and receive buffers, and its arguments if they were read.
+"""Route of a call, addresses of its send and receive buffers, and its arguments or None.
 
 The addresses are None if the plan cannot use the buffers directly.
 """
 
 Used = tuple[int, int, int, int]
-"""Size of a plan's elements, sizes of a rank's send and receive buffers, and the offset of its
-input in the receive buffer for MPI_IN_PLACE; all in bytes."""
+"""Use of buffers by a rank's program, in bytes.
+
+The items are the size of the plan's elements, the sizes of the send and receive buffers, and the
+offset of an MPI_IN_PLACE input in the receive buffer.
+"""
 
 MAX_ENTRIES: Final = 4096
-"""Number of cached decisions above which those for native calls are dropped."""
+"""Limit of cached decisions; beyond it, decisions for native calls are dropped."""
 
 
 class PlanCache(ABC):
     """Decisions and plans of a communicator, for either blocking or non-blocking calls.
 
-    Decisions depend only on the signatures of calls, which are equal on all ranks and come in
-    the same order. All ranks therefore make and free the same plans in the same calls.
+    Decisions depend only on the signatures of calls. All ranks make calls with equal signatures
+    in the same order, and therefore make and free the same plans in the same calls.
 
     Parameters
     ----------
     comm : MPI.Intracomm
         Native communicator of the ranks.
     table : TuningTable or None
-        Table that decides; None if all calls are native.
+        Tuning table that chooses plans; None if all calls are native.
     config : Config
         Operations, limits and statistics.
 
@@ -67,9 +70,9 @@ class PlanCache(ABC):
     ready : dict of object to Route
         Permanent routes by the keys of this rank's arguments.
     kept : OrderedDict of int to Route
-        Routes with plans by number, the least recently used first.
+        Routes with plans by number, with the least recently used route first.
     latest : Route or None
-        The most recently used of them.
+        Most recently used route with a plan.
     """
 
     is_blocking: ClassVar[bool] = True
@@ -89,20 +92,31 @@ class PlanCache(ABC):
     def find(
         self, key: Any, kind: Kind, sendbuf: Any, recvbuf: Any, op: MPI.Op | None, root: int
     ) -> Found:
-        """Return the route of a call; collective if ranks have to agree or make a plan.
+        """Return the route of a call; collective if ranks must agree on the call or make a plan.
 
         Parameters
         ----------
         key : object
-            Key under which `ready` is to have the route; None if the arguments have no key.
+            Key under which to store the route in `ready`; None if the arguments have no key.
         kind : Kind
+            Kind of the collective.
         sendbuf, recvbuf, op, root : object
-            Arguments of the call; None, and root 0, where the collective has none.
+            Arguments of the call; None, and root 0, if the collective has none.
+
+        Returns
+        -------
+        route : Route
+            Route of the call.
+        sent_at, received_at : int or None
+            Addresses of the buffers; None if the plan cannot use the buffers directly.
+        arguments : Arguments or None
+            Buffers of this rank; None if mpi4py has to report an error, or ranks make different
+            calls.
 
         Raises
         ------
         MPI.Exception, CollplanError
-            If this rank detects that other ranks make another call.
+            If this rank detects that other ranks make a different call.
         """
         native = kind.natives[self.is_blocking]
         try:
@@ -136,15 +150,16 @@ class PlanCache(ABC):
         Parameters
         ----------
         kind : Kind
+            Kind of the collective.
         sendbuf, recvbuf, recvcounts, op, root : object
-            Arguments of the call; None, and root 0, where the collective has none.
+            Arguments of the call; None, and root 0, if the collective has none.
 
         Returns
         -------
         route : Route or str
             Route of the call, or the reason why it is native.
         arguments : VectorArguments or None
-            Arguments, None if they were not read.
+            Arguments; None if they were not read.
         """
 
     def run_vector(self, route: Route, arguments: VectorArguments, given: Any) -> Any:
@@ -167,7 +182,7 @@ class PlanCache(ABC):
         sent_at, received_at : int
             Addresses of the send and receive buffers.
         given : tuple
-            Arguments of the call, which must live as long as a started plan.
+            Arguments of the call, which must stay alive while a started plan runs.
         """
 
     @abstractmethod
@@ -175,7 +190,7 @@ class PlanCache(ABC):
         """Run or start the plan of a route with copies of buffers that it cannot use directly."""
 
     def _uncounted(self, kind: Kind, native: Any) -> Found:
-        """Return a native route for a single call that is not counted in statistics."""
+        """Return a native route for a single call, which is not counted in the statistics."""
         row = Row(kind.name, NATIVE_LABEL, "", self.size)
         return Route(CollectiveCall(kind.name, 0), row, native=native), 0, 0, None
 
@@ -184,7 +199,7 @@ class PlanCache(ABC):
         return read_arguments(kind, sendbuf, recvbuf, root, self.rank, self.size)
 
     def free(self) -> None:
-        """Free all plans; collective for bound plans."""
+        """Free all plans; collective if the plans are bound."""
         while self.kept:
             self._drop_oldest()
         self.ready.clear()
@@ -233,14 +248,15 @@ class PlanCache(ABC):
         return why_no_sweep(self._kinds, kind)
 
     def decide(self, call: CollectiveCall) -> Decision:
-        """Return the table's decision for a call, which is the same on all ranks."""
+        """Return the decision of the table for a call, which is the same on all ranks."""
         assert self.table is not None, "without a table, `why_native` has a reason"
         return decide(self.table, call, self.placement, overlaps=not self.is_blocking)
 
-    # `cached_property` would access the instance's dictionary, which slows down all attributes.
+    # `cached_property` would access the dictionary of the instance, which slows down access to all
+    # attributes.
     @property
     def private(self) -> MPI.Intracomm:
-        """Communicator of the same ranks that only plans use; collective on first use."""
+        """Communicator of the same ranks for plans only; collective on first use."""
         if self._private is None:
             self._private = own_communicator(self.comm)
         return self._private
@@ -253,11 +269,11 @@ class PlanCache(ABC):
         return self._placement
 
     def is_tried(self, _call: CollectiveCall) -> bool:
-        """Return whether plans that the cost model predicts may be tried in a call."""
+        """Return whether a trial may run plans that the cost model predicts for a call."""
         return False
 
     def _waiting_route(self, call: CollectiveCall, decision: Decision) -> Route:
-        """Return a native route for the time until a trial of plans may pay."""
+        """Return a native route that is used until a trial of plans may pay."""
         why = f"{decision.why}; a trial of plans has not paid so far"
         route = self._native_route(call, replace(decision, why=why))
         n_calls = max(1, self.config.native_calls)
@@ -269,7 +285,7 @@ class PlanCache(ABC):
 
     @abstractmethod
     def _make_route(self, call: CollectiveCall, decision: Decision) -> Route:
-        """Return a route with a plan, or a native one on all ranks if no plan can be made."""
+        """Return a route with a plan; a native route on all ranks if no plan can be made."""
 
     def _spec(self, call: CollectiveCall, decision: Decision) -> PlanSpec:
         assert self.table is not None
@@ -278,16 +294,16 @@ class PlanCache(ABC):
 
     @abstractmethod
     def _collective_of(self, call: CollectiveCall) -> Any:
-        """Return the collective to plan for a call; it may be collective for vector calls.
+        """Return the collective to plan; the method may be collective for vector calls.
 
         Raises
         ------
         CollplanError
-            On all ranks, if the counts that two ranks pass contradict each other.
+            On all ranks, if two ranks pass contradictory counts.
         """
 
     def _used_bytes(self, call: CollectiveCall, spec: PlanSpec, plan: Plan) -> Used:
-        """Return the sizes of the buffers that this rank's program uses."""
+        """Return the use of buffers by this rank's program."""
         sizes, itemsize = plan.buffer_sizes[self.rank], plan.itemsize
         skip = own_block_at(spec, self.rank)
         sent, received = int(sizes[Buffer.SEND]), int(sizes[Buffer.RECV])
@@ -324,7 +340,7 @@ class PlanCache(ABC):
         )
 
     def name_of(self, kind: str) -> str:
-        """Return the name of a kind's calls in statistics."""
+        """Return the name of calls of a kind in the statistics."""
         return kind if self.is_blocking else f"I{kind}"
 
     def _row(self, call: CollectiveCall, decision: Decision, *, planned: bool) -> Row:

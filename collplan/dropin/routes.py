@@ -1,4 +1,4 @@
-"""Routes of calls: mpi4py's method, a bound plan, or a program that is started."""
+"""Routes of calls: mpi4py's method, a bound plan, or a program that calls start."""
 
 from __future__ import annotations
 
@@ -22,37 +22,38 @@ Bytes = npt.NDArray[np.uint8]
 
 _NOWHERE: Final = -2
 _ALIGNMENT: Final = 64
-"""Alignment of memory for plans in bytes, which suffices for elements of any type."""
+"""Alignment in bytes of memory for plans, which is sufficient for elements of any type."""
 
 
 @dataclass(slots=True, eq=False)
 class Route:
-    """The way in which equal calls run: by a bound plan, a program, or mpi4py's method.
+    """Route of equal calls, which run by a bound plan, a program, or mpi4py's method.
 
     Parameters
     ----------
     call : CollectiveCall
+        Signature of the calls.
     row : Row
         Row of the statistics in which calls are counted.
     bound : BoundPlan, optional
         Plan that runs blocking calls.
     program : LocalProgram or SharedProgram, optional
-        Program that is started by non-blocking calls.
+        Program that non-blocking calls start.
     itemsize : int
         Size of the plan's elements in bytes.
     sent_bytes, received_bytes : int
-        Bytes that this rank's program uses of its send and receive buffers.
+        Sizes of the send and receive buffers of this rank's program in bytes.
     skip : int
         Offset of this rank's input in the receive buffer in bytes, for MPI_IN_PLACE.
     native : callable, optional
         mpi4py's method, for calls that run natively.
     wanted : Decision, optional
-        Decision to make a plan of after `n_left` further native calls; None if this route
-        is permanent.
+        Decision for which a plan is made after `n_left` further native calls; None if no plan
+        is to be made.
     n_left : int
         Number of native calls until the plan is made.
     pending : Waiting or Trial, optional
-        A trial, or the wait for one, that may replace this route.
+        Current or future trial that may replace this route.
     rivals : list of Route
         Routes of the plans of a current trial, if this route is part of one.
     place : int, optional
@@ -61,11 +62,11 @@ class Route:
     Attributes
     ----------
     sent_at, received_at : int
-        Addresses to which the plan is bound.
+        Addresses of the buffers to which the plan is bound.
     number : int
         Unique number of the route.
     keys : set
-        Keys under which `PlanCache.ready` has this route.
+        Keys under which `PlanCache.ready` stores this route.
     """
 
     call: CollectiveCall
@@ -94,22 +95,25 @@ class Route:
         return self.wanted is not None or bool(self.rivals)
 
     def takes(self, sent_at: int, received_at: int) -> bool:
-        """Return whether a plan can use buffers at two addresses directly."""
+        """Return whether a plan can use buffers at two addresses directly.
+
+        The addresses must be aligned to the size of elements, and the buffers must not overlap.
+        """
         itemsize = self.itemsize
         overlap = -self.sent_bytes < sent_at - received_at < self.received_bytes
         return not (sent_at % itemsize or received_at % itemsize or overlap)
 
     def use(self, sent_at: int, received_at: int) -> bool:
-        """Bind buffers at two addresses; return whether the plan can use them directly.
+        """Bind the plan to buffers at two addresses; return whether it can use them directly.
 
-        Where an address is `IN_PLACE_AT`, the plan uses memory of the route instead, into
-        which input in the receive buffer is copied. Programs have no such memory.
+        For an address `IN_PLACE_AT`, the plan uses memory of the route instead. If the input is
+        in the receive buffer, it is copied to this memory. Programs have no such memory.
         """
         if self.bound is None:
             return sent_at >= 0 and received_at >= 0 and self.takes(sent_at, received_at)
         if sent_at == IN_PLACE_AT or received_at == IN_PLACE_AT:
             if self._stage is None:
-                # The plan stays bound to this memory, so the route keeps it.
+                # The route keeps this memory, as the plan stays bound to it.
                 self._stage = _aligned_memory(max(self.sent_bytes, self.received_bytes))
             stage_at = self._stage[1]
             if received_at == IN_PLACE_AT:
@@ -120,14 +124,14 @@ class Route:
         if not self.takes(sent_at, received_at):
             return False
         if sent_at != self.sent_at or received_at != self.received_at:
-            # If binding fails, the next call tries again.
+            # If binding fails, the next call binds again.
             self.sent_at = self.received_at = _NOWHERE
             self.bound.rebind_addresses(sent_at, received_at)
             self.sent_at, self.received_at = sent_at, received_at
         return True
 
     def free(self) -> None:
-        """Free the plan or the program; collective for a plan."""
+        """Free the plan or the program; collective for a bound plan."""
         if self.bound is not None:
             self.bound.free()
         if self.program is not None:
@@ -135,7 +139,7 @@ class Route:
 
 
 def _aligned_memory(n_bytes: int) -> tuple[Bytes, int]:
-    """Return memory, and an aligned address in it with room for a number of bytes."""
+    """Return memory, and an aligned address in it, followed by at least `n_bytes` bytes."""
     memory = np.empty(n_bytes + _ALIGNMENT, np.uint8)
     first = MPI.Get_address(memory)
     return memory, first + -first % _ALIGNMENT

@@ -1,4 +1,4 @@
-"""Shared-memory plans for non-blocking calls, which ranks make in their next blocking call."""
+"""Shared-memory plans for non-blocking calls, made during the next blocking call."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from collplan.executors.mpi.binding.instances import SharedProgram
 from collplan.tune.table import Decision
 
 MOST: Final = 8
-"""Largest number of shared-memory plans for the non-blocking calls of a communicator."""
+"""Limit of shared-memory plans for the non-blocking calls of a communicator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A shared-memory program that ranks have made together.
+    """A shared-memory program that all ranks have made together.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class Made:
     program : SharedProgram or None
         Program of this rank; None if any rank failed to make it.
     used : tuple of int
-        Bytes that the program uses of its buffers, see `Used`.
+        Use of buffers by the program in bytes, see `Used`.
     """
 
     decision: Decision
@@ -39,20 +39,20 @@ class Made:
 class SharedPlans:
     """Shared-memory plans that non-blocking calls of a communicator have requested.
 
-    Ranks make calls in the same order, so all of them have requested the same plans when they
-    come to a blocking call, in which they make them.
+    All ranks make calls in the same order. When they make the next blocking call, they have
+    therefore requested the same plans, and make these plans in that call.
 
     Parameters
     ----------
     blocking : BlockingPlans
         Blocking plans of the same communicator.
     make_one : callable
-        Function that makes the plan of a call; collective.
+        Collective function that makes the plan of a call.
 
     Attributes
     ----------
     made : dict of CollectiveCall to Made
-        Plans by call.
+        Results by call, including failures.
     """
 
     def __init__(
@@ -67,12 +67,13 @@ class SharedPlans:
         return call not in self.made and len(self._requested) + len(self.made) < MOST
 
     def request(self, call: CollectiveCall, decision: Decision) -> None:
-        """Request a plan from the next blocking call, unless there are too many."""
+        """Request that the next blocking call makes a plan, unless `may_request` is False."""
         if not self.may_request(call):
             return
         self._requested[call] = decision
         self._blocking.pending_task = self.make
-        # Without ready routes, the next blocking call runs the pending task on all ranks.
+        # Without routes in `ready`, the next blocking call looks its route up, and thus runs the
+        # pending task, on all ranks.
         self._blocking.ready.clear()
 
     def make(self) -> None:
@@ -83,7 +84,7 @@ class SharedPlans:
             self.made[call] = self._make_one(call, decision)
 
     def free(self) -> None:
-        """Free all plans, none of which may be in flight; collective."""
+        """Free all plans; collective. No program may be running."""
         self._requested.clear()
         self._blocking.pending_task = None
         while self.made:
@@ -93,7 +94,7 @@ class SharedPlans:
 
 
 def load_program(program: SharedProgram, used: Used) -> None:
-    """Build the engine of a program, which fails if a rank has too little memory."""
+    """Build the engine of a program; raise an error if this rank has too little memory."""
     _, sent_bytes, received_bytes, _ = used
     _memory, *addresses = buffer_memory(sent_bytes, received_bytes)
     program.load(*addresses)

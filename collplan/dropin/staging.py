@@ -1,4 +1,4 @@
-"""Copies of buffers that plans cannot use directly, made by MPI, which knows every datatype."""
+"""Copies of buffers that plans cannot use directly; MPI packs and unpacks derived datatypes."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(slots=True, eq=False)
 class Staged:
-    """Buffers of one run of a plan: those of the caller, or copies of them.
+    """Buffers for one run of a plan: the buffers of the caller, or copies of them.
 
     Parameters
     ----------
     source, target : ndarray of uint8
-        Memory that the plan reads and writes, which has to live as long as the plan runs.
+        Memory that the plan reads and writes; it must stay alive while the plan runs.
     finish : callable or None
-        Function to call when the plan has ended, which copies results to the caller's buffer.
+        Function to call when the plan has ended. It copies results to the caller's buffer, or
+        raises the error for a receive buffer that is too small.
     datatype : MPI.Datatype or None
-        Duplicate of the caller's datatype for `finish`, to be freed after it.
+        Duplicate of the caller's datatype for `finish`, to be freed after that call.
     """
 
     source: Bytes
@@ -39,7 +40,7 @@ class Staged:
 
     @property
     def addresses(self) -> tuple[int, int]:
-        """Addresses at which the plan reads and writes; 0 for an empty buffer."""
+        """Addresses of `source` and `target`; 0 for an empty buffer."""
         sent_at, received_at = (
             MPI.Get_address(array) if len(array) else 0 for array in (self.source, self.target)
         )
@@ -47,7 +48,7 @@ class Staged:
 
 
 def stage(route: Route, arguments: Arguments, rank: int, *, is_held: bool = False) -> Staged:
-    """Return buffers for a plan, which are copies where it cannot use the caller's directly.
+    """Return buffers for a plan, with copies of buffers that it cannot use directly.
 
     Parameters
     ----------
@@ -58,8 +59,8 @@ def stage(route: Route, arguments: Arguments, rank: int, *, is_held: bool = Fals
     rank : int
         This rank in the communicator.
     is_held : bool
-        Whether to duplicate datatypes, which the caller of a non-blocking call may free
-        before the plan ends.
+        Whether to duplicate datatypes, because the caller of a non-blocking collective may free
+        them before the plan ends.
     """
     itemsize, sent, received = route.itemsize, arguments.sent, arguments.received
     target = _target_of(arguments, route.received_bytes, itemsize)
@@ -79,12 +80,15 @@ def stage(route: Route, arguments: Arguments, rank: int, *, is_held: bool = Fals
 
 
 def _refuse() -> None:
-    """Raise the error for a receive buffer that is too small."""
+    """Raise MPI's error for a receive buffer that is too small."""
     raise MPI.Exception(MPI.ERR_TRUNCATE)
 
 
 def _hold(message: Message) -> tuple[Message, MPI.Datatype | None]:
-    """Return a message with a duplicate of its datatype, and the duplicate, if there is one."""
+    """Return a message with a duplicate of its datatype, and the duplicate.
+
+    Predefined datatypes cannot be freed; their message is returned unchanged, with None.
+    """
     buffer, count, displ, datatype = message.spec
     if datatype.is_predefined:
         return message, None
@@ -102,7 +106,7 @@ def _unpack_all(target: Bytes, received: Message, *, fits: bool) -> None:
     received : Message
         Receive buffer of the caller.
     fits : bool
-        Whether blocks of both have equal sizes; otherwise those of the buffer are larger.
+        Whether blocks of both have equal sizes; otherwise, blocks of the buffer are larger.
     """
     if fits:
         _unpack(target, received)
@@ -122,7 +126,7 @@ def _pack(message: Message) -> Bytes:
 
 
 def _unpack(packed: Bytes, message: Message) -> None:
-    """Write contiguous data to the buffer of a message."""
+    """Copy contiguous data to the buffer of a message."""
     if message.is_plain(1):
         _bytes_at(message.address, len(packed))[:] = packed
         return
@@ -142,17 +146,19 @@ def _target_of(arguments: Arguments, n_bytes: int, itemsize: int) -> Bytes:
     received = arguments.received
     if n_bytes == 0:
         return _NOTHING
-    # The root of a scatter in place needs no result; `_unpack_all` copies blocks of other sizes.
+    # The root of an in-place scatter needs no result. `_unpack_all` copies blocks whose sizes
+    # differ.
     if received is None or arguments.surplus_bytes:
         return np.empty(n_bytes, np.uint8)
     if _is_target(arguments, itemsize):
         return _bytes_at(received.address, n_bytes)
-    # Plans read the old contents on a broadcast's root, and keep them on an exscan's first rank.
+    # Plans read the previous contents on the root of a broadcast, and do not change them on the
+    # first rank of an exscan.
     return _pack(received)
 
 
 def _own_input(arguments: Arguments, route: Route) -> Bytes:
-    """Return a copy of this rank's input, which MPI_IN_PLACE has in the receive buffer."""
+    """Return a copy of this rank's MPI_IN_PLACE input, which is in the receive buffer."""
     received, skip, n_bytes = arguments.received, route.skip, route.sent_bytes
     assert received is not None
     if received.is_plain(1):
@@ -161,13 +167,13 @@ def _own_input(arguments: Arguments, route: Route) -> Bytes:
 
 
 def _bytes_at(address: int, n_bytes: int) -> Bytes:
-    """Return the memory at an address as an array, which does not keep the memory alive."""
+    """Return the memory at an address as an array that does not keep the memory alive."""
     memory: Any = MPI.buffer.fromaddress(address, n_bytes)
     return np.frombuffer(memory, np.uint8)
 
 
 def _loop() -> MPI.Intracomm:
-    """Return a communicator that contains only this rank, and is used only by this thread."""
+    """Return a communicator that contains only this rank and that only this thread uses."""
     return _loop_of(threading.get_ident())
 
 

@@ -1,4 +1,4 @@
-"""Statistics of calls: what ran and why, number of calls, time, and speed-up over native."""
+"""Statistics of calls: plans that ran, reasons, numbers of calls, times, and speed-ups."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 FILE: Final = "COLLPLAN_STATISTICS"
-"""Environment variable with a path, to which rank 0 writes the statistics by size as JSON."""
+"""Environment variable with a path to which rank 0 writes the statistics by size as JSON."""
 _HEADS: Final = ("collective", "ran", "ranks", "bytes", "calls", "total", "a call", "gain", "why")
 _UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """Calls of a collective that ran in the same way for the same reason.
+    """Calls of a collective that ran by the same plan, or natively, for the same reason.
 
     Parameters
     ----------
     collective : str
-        Kind of the collective, or mpi4py's name of a call that no plan covers.
+        Kind of the collective, or the name of mpi4py's method if no plan covers it.
     ran : str
         Label of the plan, or ``native``.
     why : str
@@ -36,14 +36,15 @@ class Row:
     planned : bool
         Whether a plan ran.
     native_s, chosen_s : float or None
-        Times per call of native and of what ran, by the table, in seconds.
+        Times per call of the native collective and of the choice that ran, from the table, in
+        seconds.
     least_bytes, most_bytes : int
-        Smallest and largest message size in bytes: of the vector or of one block.
+        Smallest and largest message size in bytes: the size of the vector, or of one block.
     calls : int
         Number of calls on this rank.
     seconds : float
-        Total time of the calls on this rank in seconds; for non-blocking calls, the time to
-        start them.
+        Total time of the calls on this rank in seconds; for non-blocking calls, the time of
+        their starts.
     """
 
     collective: str
@@ -60,27 +61,27 @@ class Row:
 
     @property
     def gain(self) -> float | None:
-        """Speed-up over native by the table; None if it is unknown."""
+        """Speed-up over the native collective, from the table; None if it is unknown."""
         if self.native_s is None or not self.chosen_s:
             return None
         return self.native_s / self.chosen_s
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields and the speed-up, as values for JSON."""
+        """Return the fields, with the speed-up instead of the times of the table, for JSON."""
         fields = asdict(self)
         del fields["native_s"], fields["chosen_s"]
         return fields | {"gain": self.gain}
 
 
 class Statistics:
-    """Statistics of this rank's calls on a communicator and all that were created from it.
+    """Statistics of this rank's calls on a communicator and all communicators created from it.
 
-    They can be printed as text or by rich; `as_dict` returns them for programs.
+    Statistics can be printed as text or by rich; `as_dict` returns them for programs.
 
     Parameters
     ----------
     by_size : bool
-        Whether calls whose sizes have different powers of two are counted in different rows.
+        Whether to count calls in separate rows by the number of bits of their message size.
     """
 
     def __init__(self, *, by_size: bool = False) -> None:
@@ -90,16 +91,16 @@ class Statistics:
     def row(
         self, collective: str, ran: str, why: str, ranks: int, n_bytes: int = 0, **measured: Any
     ) -> Row:
-        """Return the row in which calls are counted, a new one if there is none.
+        """Return the row in which calls are counted; create it if it does not exist.
 
         Parameters
         ----------
         collective, ran, why, ranks : object
-            Fields of the row, which identify it.
+            Fields of `Row` that identify the row.
         n_bytes : int
             Message size of the calls in bytes.
         **measured
-            Other fields of a new row.
+            Further fields of a new row.
         """
         fields = collective, ran, why, ranks
         key = (*fields, n_bytes.bit_length()) if self._by_size else fields
@@ -113,19 +114,19 @@ class Statistics:
     def own_row(
         self, collective: str, ran: str, why: str, ranks: int, n_bytes: int, *, planned: bool
     ) -> Row:
-        """Return a new row, in which only calls of one signature are counted."""
+        """Create and return a separate row, which counts only calls of one signature."""
         row = Row(collective, ran, why, ranks, planned, least_bytes=n_bytes, most_bytes=n_bytes)
         self._rows[len(self._rows),] = row
         return row
 
     @property
     def rows(self) -> list[Row]:
-        """Rows with calls, in descending order of time."""
+        """Rows with at least one call, in descending order of time."""
         used = [row for row in self._rows.values() if row.calls]
         return sorted(used, key=lambda row: -row.seconds)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all rows, and the numbers of planned and native calls, as values for JSON."""
+        """Return the rows, and the numbers of planned and native calls, as values for JSON."""
         rows = self.rows
         return {
             "planned_calls": sum(row.calls for row in rows if row.planned),
@@ -134,7 +135,7 @@ class Statistics:
         }
 
     def report(self) -> str:
-        """Return the statistics as text, which is empty if there were no calls."""
+        """Return the statistics as text; empty if there were no calls."""
         if not self.rows:
             return ""
         counts = self.as_dict()
@@ -144,7 +145,7 @@ class Statistics:
         )
 
     def deliver(self) -> None:
-        """Write the statistics to the file that `FILE` names, or to standard error."""
+        """Write the statistics to the file named by the variable `FILE`, or to standard error."""
         path = os.environ.get(FILE)
         if path:
             write_text(path, json.dumps(self.as_dict()))
@@ -169,7 +170,7 @@ class Statistics:
         ]
 
     def __rich__(self) -> Table:
-        """Return the rows as a table of rich."""
+        """Return the rows as a table for rich."""
         from rich.table import Column, Table
 
         table = Table(*(Column(head, no_wrap=head != "why") for head in _HEADS))
@@ -206,5 +207,5 @@ def _seconds(value: float) -> str:
 
 
 def new_statistics() -> Statistics:
-    """Return empty statistics, which are by size if the environment asks for a file."""
+    """Return empty statistics, which are by size if the environment variable `FILE` is set."""
     return Statistics(by_size=bool(os.environ.get(FILE)))

@@ -1,8 +1,8 @@
-"""Trials: measurements in a program's own calls of whether plans are faster than native MPI.
+"""Trials, which measure in a program's own calls whether plans are faster than native MPI.
 
 If no sweep covers the placement of a communicator, the cost model proposes plans. The calls of
-the program then run natively and by each plan in turns, and the fastest plan is kept if it is
-faster than native.
+the program then run natively and by each plan in turn. The fastest plan is kept if it is faster
+than native MPI.
 """
 
 from __future__ import annotations
@@ -22,23 +22,26 @@ from collplan.measure.statistics import LEAST, summarize
 from collplan.tune.table import Decision
 
 FIRST_COST_S: Final = 0.25
-"""Expected cost of the first trial of a communicator; later trials expect that of the last one."""
+"""Expected cost in seconds of the first trial of a communicator.
+
+Later trials expect the cost of the previous trial.
+"""
 TURNS: Final = 10
-"""Number of turns of a trial, in each of which native and every plan run once.
+"""Number of turns of a trial; in each turn, native MPI and every plan run once.
 
 The first turn is a warm-up.
 """
 
 
 def greatest(comm: MPI.Intracomm, value: float) -> float:
-    """Return the greatest value of any rank; collective."""
+    """Return the maximum of a value over all ranks; collective."""
     values = np.array([value])
     combine(comm, values, MPI.MAX)
     return float(values[0])
 
 
 class Waiting:
-    """A native method that counts calls and their time until ranks decide on a trial.
+    """A native method that records the number and time of calls until a decision on a trial.
 
     Parameters
     ----------
@@ -47,10 +50,10 @@ class Waiting:
     n_calls : int
         Number of calls until the first decision.
     ready : mapping
-        Routes by the keys of this rank's arguments, see `PlanCache`. When the calls have
-        been made, this route is removed, so that the next call decides.
+        Routes by the keys of this rank's arguments, see `PlanCache`. After the last of the
+        calls, the route of this method is removed, so that the next call decides on a trial.
     keys : set
-        Keys of this route.
+        Keys of the route of this method.
 
     Attributes
     ----------
@@ -80,7 +83,7 @@ class Waiting:
                     self._ready.pop(key, None)
 
     def wait_longer(self) -> None:
-        """Decide again when the number of calls has doubled."""
+        """Postpone the decision until the number of calls has doubled."""
         self.n_left = self._n_calls
         self._n_calls *= 2
 
@@ -94,8 +97,9 @@ class Contestant:
     route : Route
         Route whose row counts only the calls of this trial.
     decision : Decision
+        Decision for the plan, or for native MPI.
     times : list of float
-        Times of the calls on the slowest rank in seconds.
+        Time of each call on the slowest rank in seconds.
     """
 
     route: Route
@@ -104,26 +108,28 @@ class Contestant:
 
     @property
     def median_s(self) -> float:
-        """Median time of a call in seconds, without the warm-up if there are other calls."""
+        """Median time per call in seconds, without the warm-up if there are other calls."""
         return median(self.times[1:] or self.times)
 
 
 class Trial:
-    """A trial of plans for one signature, which is the same on all ranks.
+    """A trial of plans for one signature, with the same state on all ranks.
 
     Parameters
     ----------
     native : Contestant
+        Native MPI.
     plans : list of Contestant
-        Plans; those that exceed the budget are removed.
+        Plans. A plan whose call exceeds the budget is removed.
     budget_s : float
-        Limit of the time by which calls of plans exceed native ones, after the first turn,
-        over all calls, in seconds.
+        Limit in seconds of the total time by which calls of plans exceed the median native
+        call, without the first call of each plan.
 
     Attributes
     ----------
     excess_s : float
-        Time by which calls of plans have exceeded native ones, the first turn included.
+        Total time in seconds by which calls of plans have exceeded the median native call,
+        including the first call of each plan.
     """
 
     def __init__(self, native: Contestant, plans: list[Contestant], budget_s: float) -> None:
@@ -135,10 +141,10 @@ class Trial:
         self._before_s = 0.0
 
     def next_route(self, comm: MPI.Intracomm) -> Route | None:
-        """Return the route of the next call, None if the trial is over; collective.
+        """Return the route of the next call; None if the trial is over; collective.
 
-        Ranks leave this method at about the same time, so that no rank's time of the call
-        includes waiting for late ranks.
+        All ranks leave this method at about the same time, so that the times of calls do not
+        include waiting for late ranks.
         """
         last = self._last
         spent_s = 0.0 if last is None else last.route.row.seconds - self._before_s
@@ -152,10 +158,10 @@ class Trial:
         return self._last.route
 
     def fastest(self) -> Contestant | None:
-        """Return the fastest plan that is faster than native; None if there is none.
+        """Return the fastest plan that is faster than native MPI; None if there is none.
 
-        A plan is faster if the 95 % confidence interval of its median gain per turn lies
-        above zero.
+        A plan is faster than native MPI if the 95 % confidence interval of the median of its
+        gains per turn lies above zero.
         """
         best: Contestant | None = None
         for one in self.plans:
@@ -167,7 +173,7 @@ class Trial:
         return best
 
     def _take_turns(self) -> Iterator[Contestant]:
-        """Yield the contestants in turns, each of which begins with another one."""
+        """Yield the contestants in turns; each turn begins with the next contestant."""
         for turn in range(TURNS):
             contestants = [self.native, *self.plans]
             first = turn % len(contestants)
@@ -179,13 +185,13 @@ class Trial:
                 return
 
     def _note(self, one: Contestant, spent_s: float) -> None:
-        """Add a time, and remove a plan that exceeds the budget."""
+        """Record the time of a call, and remove its plan if the call exceeds the budget."""
         one.times.append(spent_s)
         if one is self.native or not self.native.times:
             return
         excess_s = max(0.0, spent_s - median(self.native.times))
         self.excess_s += excess_s
-        # The first call may have to open connections between ranks, which is paid only once.
+        # The first call may open connections between ranks, a cost that occurs only once.
         self._budget_s -= excess_s if len(one.times) > 1 else 0.0
         if self._budget_s < 0:
             self.plans.remove(one)

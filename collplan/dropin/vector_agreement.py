@@ -1,4 +1,4 @@
-"""Agreement of all ranks on counts that differ per rank, by digests of the counts."""
+"""Agreement of all ranks on the counts of vector collectives, by digests of the counts."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ _WORDS: Final = Struct("16sQQQ")
 """Format of the words that ranks add up.
 
 The words are a digest, a number of bytes, the number of ranks that cannot run a plan, and the
-number of ranks whose operation commutes.
+number of ranks whose operation is commutative.
 """
 FREE: Final = 8
-"""Number of meetings in vain in a row, after which ranks meet in fewer calls."""
+"""Number of consecutive meetings in vain after which ranks meet in fewer calls."""
 MOST_LEFT: Final = 256
-"""Largest number of calls that run natively between two meetings."""
+"""Largest number of calls without a meeting between two pairs of meetings."""
 
 
 @dataclass(slots=True)
 class Backoff:
-    """Decision of whether ranks meet in a call of one kind; the same on all ranks.
+    """Exponential backoff of the meetings for calls of one kind; the same on all ranks.
 
-    If counts change with every call, or the table chooses native, ranks meet in vain. After
-    `FREE` such meetings in a row, they meet only in pairs of calls, as the second call may
-    have the counts of the first. Between pairs, 2 calls run without a meeting, then 4, and so
-    on up to `MOST_LEFT`. A meeting that finds a plan or the counts of an earlier call resets
-    this.
+    A meeting is in vain if it leads to a native call, for example because counts change with
+    every call, or because the table chooses native. After `FREE` consecutive meetings in vain,
+    ranks meet only in pairs of calls, as the second call may have the counts of the first. Between
+    pairs, 2 calls run without a meeting, then 4, and so on up to `MOST_LEFT`. A meeting that finds
+    a plan or the counts of an earlier call resets the backoff.
 
     Parameters
     ----------
     has_met : bool
         Whether ranks have met before.
     n_in_vain : int
-        Number of meetings in vain in a row.
+        Number of consecutive meetings in vain.
     n_left : int
         Number of calls until the next meeting.
     why : str
@@ -58,7 +58,7 @@ class Backoff:
     why: str = ""
 
     def why_not_now(self) -> str | None:
-        """Return the reason why a call runs without a meeting; None if ranks are to meet."""
+        """Return the reason why a call runs without a meeting; None if ranks must meet."""
         if not self.n_left:
             return None
         self.n_left -= 1
@@ -67,7 +67,7 @@ class Backoff:
     def note(self, route: Route, *, is_new: bool) -> None:
         """Record the route that a meeting has found, and whether the counts were new."""
         if route.native is not None and (is_new or route.wanted is None):
-            # The first meeting is not in vain, as its counts may be repeated.
+            # The first meeting is not in vain, as later calls may repeat its counts.
             if self.has_met or route.wanted is None:
                 self.note_in_vain(route.row.why)
         else:
@@ -75,7 +75,7 @@ class Backoff:
         self.has_met = True
 
     def note_in_vain(self, why: str) -> None:
-        """Record that a meeting has led to a native call, and the reason."""
+        """Record a meeting in vain, and the reason why its call is native."""
         self.has_met, self.why = True, why
         self.n_in_vain += 1
         n_pairs, is_first = divmod(self.n_in_vain - FREE, 2)
@@ -89,7 +89,7 @@ def agree_on_counts(
     """Return the signature of a call whose counts differ per rank; collective.
 
     Ranks add up digests of the counts that they know. If no rank's counts have changed since
-    an earlier call, the sum is the same as in that call.
+    an earlier call, the sum is equal to the sum of that call.
 
     Parameters
     ----------
@@ -100,14 +100,14 @@ def agree_on_counts(
     kind : str
         Kind of the collective.
     root : int
-        Root, 0 if the collective has none.
+        Root; 0 if the collective has none.
     op : str or None
-        Name of the operation; None if there is none or plans do not support it.
+        Name of the operation; None if there is none, or plans do not support it.
 
     Returns
     -------
     VectorCall or str
-        The signature; or the reason why the call is native, which may differ between ranks.
+        Signature of the call, or the reason why it is native, which may differ between ranks.
     """
     traits = COLLECTIVES[kind]
     element = None if arguments is None else arguments.element

@@ -1,4 +1,4 @@
-"""Arguments of collectives whose counts differ per rank, read by the rules of mpi4py."""
+"""Reading of the arguments of vector collectives by the rules of mpi4py."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from collplan.rank_counts import RankCounts
 Ints = npt.NDArray[np.integer[Any]]
 
 
-@dataclass(slots=True)  # not frozen: made at every call
+@dataclass(slots=True)  # not frozen, because every call creates messages
 class VectorMessage(Message):
     """A buffer with one block per rank, whose counts and displacements differ.
 
-    Contiguous blocks form one block of a plain message. Other blocks are one element of a
-    datatype that `VectorArguments.described` creates.
+    Contiguous blocks form one block of a plain message. Other blocks together form one element
+    of a datatype that `VectorArguments.described` creates.
 
     Parameters
     ----------
@@ -42,16 +42,16 @@ class VectorMessage(Message):
 
 @dataclass(slots=True)
 class VectorArguments(Arguments):
-    """The buffers and counts of one rank in one call.
+    """Buffers and counts of one rank in one call.
 
     Parameters
     ----------
     counts : RankCounts
         Counts that this rank passes, in bytes.
     element : str or None
-        Type of the reduced elements; None if there are none or plans do not support it.
+        Type of the reduced elements; None if there are none, or plans do not support it.
     n_bytes : int
-        Size of this rank's block in bytes; for alltoallv, of all blocks that it sends.
+        Size of this rank's block in bytes; for alltoallv, size of all blocks that it sends.
     """
 
     counts: RankCounts
@@ -60,12 +60,12 @@ class VectorArguments(Arguments):
 
     @property
     def surplus_bytes(self) -> int:
-        """Always 0, as ranks check the sizes of blocks together when they make a plan."""
+        """Always 0, as all ranks check the sizes of blocks when they make a plan."""
         return 0
 
     @contextmanager
     def described(self) -> Iterator[None]:
-        """Create datatypes for messages whose blocks are not contiguous, in this context."""
+        """Create, within a context, datatypes for messages whose blocks are not contiguous."""
         created = []
         for message in (self.sent, self.received):
             if isinstance(message, VectorMessage) and message.apart is not None:
@@ -88,17 +88,18 @@ def read_vector_arguments(
     Parameters
     ----------
     kind : Kind
+        Kind of the collective.
     sendbuf, recvbuf, recvcounts : object
         Arguments of the call.
     root : int
-        Root of the call, 0 if the collective has none.
+        Root of the call; 0 if the collective has none.
     rank, size : int
         This rank, and the number of ranks.
 
     Raises
     ------
     Exception
-        Of any type, if mpi4py does not accept the arguments.
+        If mpi4py does not accept the arguments; the exception may be of any type.
     """
     if not 0 <= root < size:
         raise ValueError("there is no such root")
@@ -161,14 +162,15 @@ def _read_reduction(
 
 
 def _read(given: Any, blocks: int, *, is_written: bool) -> Message:
-    """Return a message of a number of blocks, or a plain message for 0."""
+    """Return a message with a number of blocks, or a message without counts for 0 blocks."""
     if not blocks:
         return read_message(given, 1, is_written=is_written)
     buffer, counts, displs, datatype = _unpack(given)
     address, length, is_reachable, datatype = locate(buffer, datatype, is_written=is_written)
     element = element_of(datatype)
     if counts is None:
-        # mpi4py divides elements evenly among blocks, and the first blocks get one more.
+        # mpi4py divides elements evenly among blocks; the first blocks get the remainder, one
+        # element each.
         n_elements, rest = divmod(length, element.extent) if length else (0, 0)
         if rest:
             raise ValueError("the buffer is not a whole number of elements")
@@ -190,14 +192,14 @@ def _read(given: Any, blocks: int, *, is_written: bool) -> Message:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """The layout of blocks in a buffer.
+    """Layout of blocks in a buffer.
 
     Parameters
     ----------
     counts, displs : list of int
-        Elements and displacement of each block, in elements.
+        Count and displacement of each block, in elements.
     total : int
-        Number of elements of all blocks.
+        Total number of elements of all blocks.
     first : int
         Displacement of the first block that is not empty.
     is_packed : bool
@@ -213,12 +215,14 @@ class _Layout:
 
 @lru_cache(1024)
 def _layout(raw_counts: bytes, raw_displs: bytes | None) -> _Layout:
-    """Return the layout of blocks; it is cached, as most calls repeat that of an earlier call.
+    """Return the layout of blocks, which is cached, as most calls repeat an earlier layout.
 
     Parameters
     ----------
-    raw_counts, raw_displs : bytes
-        Arrays of int64, as bytes, which can be hashed; displacements None for packed blocks.
+    raw_counts : bytes
+        Array of int64 with the counts, as bytes, because arrays cannot be hashed.
+    raw_displs : bytes or None
+        Displacements in the same form; None for packed blocks.
     """
     counts = np.frombuffer(raw_counts, np.int64)
     if (counts < 0).any():
@@ -232,7 +236,7 @@ def _layout(raw_counts: bytes, raw_displs: bytes | None) -> _Layout:
 
 
 def _unpack(given: Any) -> tuple[Any, Any, Any, Any]:
-    """Return buffer, counts, displacements and datatype of an argument, None if not given."""
+    """Return buffer, counts, displacements and datatype; None for those not given."""
     if not isinstance(given, list | tuple):
         return given, None, None, None
     if len(given) == 4:
@@ -252,8 +256,8 @@ def _unpack(given: Any) -> tuple[Any, Any, Any, Any]:
 def _numbers(given: Any, blocks: int, *, is_stride: bool = False) -> Ints:
     """Return one number per block as an array of int64.
 
-    A single number is that of every block, or, if it `is_stride`, the distance between the
-    displacements of consecutive blocks.
+    A single number applies to every block. If `is_stride`, it is the distance between the
+    displacements of consecutive blocks instead.
     """
     if isinstance(given, list | tuple | np.ndarray) and np.ndim(given):
         numbers = np.array(given)
@@ -272,5 +276,5 @@ def _numbers(given: Any, blocks: int, *, is_stride: bool = False) -> Ints:
 
 
 def _total(sizes: Ints | None) -> int:
-    """Return the sum of sizes, 0 for None."""
+    """Return the sum of sizes; 0 for None."""
     return 0 if sizes is None else int(sizes.sum())

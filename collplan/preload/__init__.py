@@ -1,1 +1,1 @@
-"""Plans under unchanged programs in any language, by a library that is preloaded into them."""
+"""Plans for unmodified programs in any language, by a library preloaded into the programs."""

@@ -1,4 +1,4 @@
-"""Script of the helper process, which a rank of a program starts."""
+"""Script of the helper process, which one rank of a program starts on each node."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ LAST_DESCRIPTOR = 3
 
 
 def main() -> int:
-    """Close what the rank has open, so that nobody waits for that, and serve."""
+    """Close the descriptors inherited from the rank, and serve the ranks of the node.
+
+    An inherited pipe or socket would otherwise stay open after the rank has closed it, and its
+    reader would wait until the helper ends.
+    """
     os.closerange(LAST_DESCRIPTOR + 1, os.sysconf("SC_OPEN_MAX"))
     root = str(Path(__file__).parents[2])
     if root not in sys.path:

@@ -1,7 +1,7 @@
-"""The helper process of a node: it answers ranks of programs that have no Python.
+"""Helper process of a node, which makes decisions and plans for programs without Python.
 
-It knows the table, decides, and makes plans. Ranks ask through a socket; when none is connected
-any more, the helper ends.
+The helper reads the tuning table, and answers the requests that ranks send through a socket. It
+ends when no rank is connected any more.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from collplan.tune.fingerprint import fingerprint_of
 from collplan.tune.table import TuningTable, load_table
 
 LISTENER: Final = 3
-"""Descriptor of the socket that the helper is started with."""
+"""File descriptor of the listening socket, which the helper inherits."""
 HELLO, COMM, DECIDE, PLAN, STATISTICS = range(1, 6)
 KINDS: Final = (
     *("barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather"),
     *("alltoall", "reduce_scatter_block", "scan", "exscan"),
     *("gatherv", "scatterv", "allgatherv", "alltoallv", "reduce_scatter"),
 )
-"""Kinds in the order of the library's numbers."""
+"""Kinds of collectives, in the order of their numbers in the preloaded library."""
 _HEAD: Final = struct.Struct("<qq")
 _HELLO: Final = struct.Struct("<7q")
 _COMM: Final = struct.Struct("<qq")
@@ -58,7 +58,21 @@ _PATIENCE_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A rank's words about itself, in their order."""
+    """Description that a rank sends of itself, with fields in the order of the message.
+
+    Parameters
+    ----------
+    pid : int
+        Process id of the rank.
+    rank, size : int
+        Rank in ``MPI_COMM_WORLD``, and the number of ranks.
+    n_nodes : int
+        Number of nodes.
+    handle_bytes, status_bytes : int
+        Sizes of MPI's handles and of ``MPI_Status`` in the program, in bytes.
+    tag_ub : int
+        Largest tag that the program's MPI supports.
+    """
 
     pid: int
     rank: int
@@ -70,7 +84,7 @@ class Hello:
 
 
 class Helper:
-    """Answers to the ranks of a node."""
+    """State of the helper, and its answers to the ranks of a node."""
 
     def __init__(self) -> None:
         self._table: TuningTable | None = None
@@ -88,7 +102,22 @@ class Helper:
         }
 
     def answer(self, request: int, message: bytes) -> tuple[int, bytes]:
-        """Return status and text of an answer; what goes wrong becomes the text."""
+        """Return the answer to a request.
+
+        Parameters
+        ----------
+        request : int
+            Number of the request, such as `DECIDE`.
+        message : bytes
+            Content of the request.
+
+        Returns
+        -------
+        status : int
+            0 for success, 1 for an error.
+        text : bytes
+            Content of the answer, or the message of the error.
+        """
         try:
             return 0, self._answers[request](message)
         except Exception as error:
@@ -190,7 +219,19 @@ class Helper:
 
 
 def counts_told(words: bytes, call: CollectiveCall, n_ranks: int) -> list[RankCounts]:
-    """Return what all ranks know of counts: flags, their own block's, and both lists of each."""
+    """Return the counts that each rank knows.
+
+    Parameters
+    ----------
+    words : bytes
+        Array of int64, shape (n_ranks, 3 + 2 * n_ranks). A row has a flag for the counts of all
+        blocks, a flag for the received counts, the count of the rank's own block (-1 if it is
+        unknown), the counts of all blocks, and the received counts; all counts in bytes.
+    call : CollectiveCall
+        Call whose counts differ per rank.
+    n_ranks : int
+        Number of ranks.
+    """
     table = np.frombuffer(words, np.int64).reshape(n_ranks, -1)
     counts, received = table[:, 3 : 3 + n_ranks], table[:, 3 + n_ranks :]
     return [
@@ -206,14 +247,14 @@ def counts_told(words: bytes, call: CollectiveCall, n_ranks: int) -> list[RankCo
 
 
 def serve(listener: socket.socket, parent: int) -> None:
-    """Answer all who connect, until nobody is connected any more.
+    """Answer requests of ranks until no rank is connected any more; then end this process.
 
     Parameters
     ----------
     listener : socket
-        Listens already.
+        Listening socket, to which ranks connect.
     parent : int
-        The process that started the helper.
+        Id of the process that started the helper.
     """
     helper, connected = Helper(), _Connected()
     threading.Thread(target=connected.watch, args=(parent,), daemon=True).start()
@@ -232,15 +273,15 @@ def serve(listener: socket.socket, parent: int) -> None:
 
 
 class _Connected:
-    """Ranks that are connected; when there are none any more, this process ends."""
+    """Connected ranks; this process ends when the last of them disconnects."""
 
     def __init__(self) -> None:
         self.sockets: dict[socket.socket, int] = {}
-        """Sockets, and the processes behind them, as descriptors."""
+        """Sockets, with descriptors of the processes of the ranks; -1 if there is no descriptor."""
         self._has_begun = False
 
     def accept(self, listener: socket.socket) -> None:
-        """Take the next rank that connects, if it is of the same user."""
+        """Accept the next connection, if it comes from a process of the same user."""
         one, _ = listener.accept()
         where = one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         pid, user, _ = struct.unpack("3i", where)
@@ -254,7 +295,7 @@ class _Connected:
         self._has_begun = True
 
     def drop(self, one: socket.socket) -> None:
-        """Forget a rank that has ended; end if it was the last."""
+        """Remove a rank that has ended; end this process if it was the last one."""
         descriptor = self.sockets.pop(one)
         one.close()
         if descriptor >= 0:
@@ -263,7 +304,16 @@ class _Connected:
             os._exit(0)
 
     def watch(self, parent: int) -> None:
-        """End this process, whatever it does, when all ranks have ended, or none has come."""
+        """End this process when all ranks have ended, also while the helper answers a request.
+
+        If no rank has connected yet, the process ends when `parent` has ended, or after
+        `_PATIENCE_S` seconds.
+
+        Parameters
+        ----------
+        parent : int
+            Id of the process that started the helper.
+        """
         begin = time.monotonic()
         while True:
             time.sleep(_LOOK_S)
@@ -273,17 +323,17 @@ class _Connected:
             poll = select.poll()
             everybody = list(self.sockets.items())
             for one, descriptor in everybody:
-                # A process that the rank has forked may hold its socket open.
+                # A process forked by the rank may keep the socket open after the rank has ended.
                 poll.register(descriptor if descriptor >= 0 else one, select.POLLHUP)
                 if descriptor >= 0:
                     poll.modify(descriptor, select.POLLIN)
-            with suppress(OSError, ValueError):  # the other thread may have closed some
+            with suppress(OSError, ValueError):  # the main thread may have closed descriptors
                 if everybody and len(poll.poll(0)) == len(everybody):
                     os._exit(0)
 
 
 def _receive(one: socket.socket, n_bytes: int) -> bytes:
-    """Return the next bytes; raise `OSError` if the rank has ended."""
+    """Return the next `n_bytes` bytes of a socket; raise `OSError` if the rank has ended."""
     parts: list[bytes] = []
     while n_bytes > 0:
         part = one.recv(min(n_bytes, 1 << 20))
@@ -299,7 +349,13 @@ def _number(text: str) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Serve the ranks of a node: their number, and the process that has started this one."""
+    """Serve the ranks of a node.
+
+    Parameters
+    ----------
+    arguments : list of str
+        Number of ranks of the node, and the id of the process that started the helper.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     serve(socket.socket(fileno=LISTENER), int(arguments[1]))
     return 0

@@ -1,6 +1,7 @@
-"""The library that is preloaded into programs, built once by the C compiler that is there.
+"""Shared library that is preloaded into programs, built by the system's C compiler and cached.
 
-It consists of the C files in `shim/`, and of the compiled loop that also runs plans in Python.
+The library consists of the C files in `shim/` and of the compiled loop, which also runs plans in
+Python.
 """
 
 from __future__ import annotations
@@ -16,23 +17,29 @@ from collplan.specs.errors import CollplanError
 
 SHIM: Final = Path(__file__).parent / "shim"
 _RECORDS: Final = Path(__file__).parents[1] / "executors" / "mpi" / "engine" / "portable.py"
-"""Declares records that the C files share, beside those of the compiled loop."""
+"""Module that writes the C header of the records that C and Python share."""
 FAMILIES: Final = {"openmpi": ("-DCOLLPLAN_OPENMPI",), "mpich": (), "intelmpi": ()}
-"""MPI libraries that programs may use, and the compiler's options for them."""
+"""Supported families of MPI libraries, and the options of the C compiler for each."""
 
 
 def preload_library(family: str) -> Path:
-    """Return the library for programs of an MPI family, built if it is not kept.
+    """Return the library for programs of an MPI family; build it if it is not in the cache.
 
     Parameters
     ----------
     family : str
-        As `collplan.executors.mpi.launch.launcher.family_of` has it.
+        Family of MPI libraries, as returned by
+        `collplan.executors.mpi.launch.launcher.family_of`.
+
+    Returns
+    -------
+    Path
+        File of the shared library.
 
     Raises
     ------
     CollplanError
-        If it cannot be built.
+        If the family is not supported, no folder is writable, or the library cannot be built.
     """
     if family not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
@@ -41,8 +48,8 @@ def preload_library(family: str) -> Path:
     if folder is None:
         raise CollplanError(NO_FOLDER)
     sources = {path.name: path.read_bytes() for path in sorted(SHIM.glob("*.[ch]"))}
-    # The folder's name tells the loop's machine code, so a process that finds the library loads
-    # neither numpy nor a compiler.
+    # The folder's name identifies the machine code of the loop. A process that finds the library
+    # in the cache therefore imports neither numpy nor a compiler.
     digest = sha256(f"{folder.name} {FAMILIES[family]} {processor()}".encode())
     for name, content in {**sources, _RECORDS.name: _RECORDS.read_bytes()}.items():
         digest.update(f"{name} {len(content)}\n".encode() + content)
@@ -56,11 +63,11 @@ def preload_library(family: str) -> Path:
 
 
 def _compiled() -> dict[str, bytes]:
-    """Return the loop's machine code and the records that it shares with the C files."""
+    """Return an object file of the compiled loop, and a header of the records that it uses."""
     from collplan.executors.mpi.engine.portable import header
     from collplan.executors.mpi.loop.entries import linkable_entry
 
     loop = linkable_entry("run_loop")
-    assert loop.symbol == "collplan_linked_run_loop"  # what the C files call
+    assert loop.symbol == "collplan_linked_run_loop"  # the name in the C files
     assert loop.code is not None
     return {"records.h": header().encode(), "loop.o": loop.code}

@@ -1,4 +1,4 @@
-"""The MPI library that mpi4py loads, for a process that is not to initialize it."""
+"""MPI library that mpi4py loads, found without initializing MPI."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ import mpi4py
 
 
 def vendor_and_library() -> tuple[str, str]:
-    """Return the vendor's name, and the library's file, empty if it is not known."""
+    """Return the MPI library that mpi4py loads.
+
+    Returns
+    -------
+    vendor : str
+        Name of the vendor, as mpi4py has it.
+    path : str
+        File of the library; empty if it is unknown.
+    """
     mpi4py.rc.initialize = False
     from mpi4py import MPI
 

@@ -1,6 +1,6 @@
-"""Script of a rank that ``collplan exec`` starts: it becomes a program, without a command line.
+"""Script that ``collplan exec`` starts on each rank, and that executes the user's program.
 
-There is one for each rank, so it loads as little as it can.
+As it runs on every rank, it imports few modules, and not those of the command line.
 """
 
 from __future__ import annotations
@@ -15,29 +15,43 @@ BAD_INPUT: Final = 2
 
 
 def rank_command(program: Path, arguments: list[str], table: Path, *, force: bool) -> list[str]:
-    """Return the command line of a rank.
+    """Return the command line that starts a rank.
 
     Parameters
     ----------
     program : Path
-        The program's file.
+        File of the program.
     arguments : list of str
-        Its arguments.
+        Arguments of the program.
     table : Path
-        The tuning table.
+        File of the tuning table.
     force : bool
-        Whether to use a table that was tuned on another machine.
+        Whether to use a table that was tuned on another machine or with other software.
     """
     from collplan.own_algorithms import own_files
 
-    # Launchers of other nodes may not pass on the environment that names these files.
+    # The environment names these files, but launchers may not pass it on to other nodes.
     imports = os.pathsep.join(own_files())
     options = [str(table), FORCED if force else "", imports]
     return [sys.executable, "-P", __file__, *options, str(program), *arguments]
 
 
 def main(table: str, forced: str, imports: str, program: str, *arguments: str) -> NoReturn:
-    """Become the program, or say what is wrong and exit with 2."""
+    """Execute the program in this process; print an error and exit with 2 if this fails.
+
+    Parameters
+    ----------
+    table : str
+        Path of the tuning table.
+    forced : str
+        `FORCED` to use a table that was tuned on another machine or with other software.
+    imports : str
+        Python files with algorithms of the user, separated as in ``PATH``.
+    program : str
+        Path of the program.
+    *arguments : str
+        Arguments of the program.
+    """
     root = str(Path(__file__).parents[2])
     if root not in sys.path:
         sys.path.insert(0, root)

@@ -1,4 +1,4 @@
-"""A program in any language as a rank: this process becomes it, with the library preloaded."""
+"""Execution of a program in any language as a rank, with the preloaded library."""
 
 from __future__ import annotations
 
@@ -15,14 +15,20 @@ from collplan.specs import CollplanError
 
 _ELF: Final = b"\x7fELF"
 _DAEMONS: Final = ("prterun", "prted", "orterun", "orted", "mpiexec", "mpirun")
-"""Names of the processes that start Open MPI's ranks. Those of MPICH's have others."""
+"""Names of the processes that start ranks of Open MPI. Launchers of MPICH have other names."""
 
 
 def native_program(name: str) -> Path | None:
-    """Return the file of a program that is not one in Python, None if it is.
+    """Return the file of a program that the system can execute without Python; None otherwise.
 
-    A file that the system can start is a machine's program, or a script that names another
-    interpreter than Python. Without a slash, PATH is searched, too.
+    Such a program is an executable ELF file, or an executable script whose first line names an
+    interpreter other than Python.
+
+    Parameters
+    ----------
+    name : str
+        Path of the program. If no such file exists and the name has no slash, ``PATH`` is
+        searched.
     """
     path = Path(name)
     if not path.is_file():
@@ -39,9 +45,25 @@ def native_program(name: str) -> Path | None:
 
 
 def become(program: Path, arguments: list[str], table: Path, *, force: bool) -> NoReturn:
-    """Replace this process by a program whose collectives follow a table.
+    """Replace this process with a program whose collectives run by a tuning table.
 
-    Where the library cannot be preloaded, the program runs without, and a line says why.
+    If the library cannot be built, the program runs natively, and rank 0 prints the reason.
+
+    Parameters
+    ----------
+    program : Path
+        File of the program.
+    arguments : list of str
+        Arguments of the program.
+    table : Path
+        File of the tuning table.
+    force : bool
+        Whether to use a table that was tuned on another machine or with other software.
+
+    Raises
+    ------
+    CollplanError
+        If the program cannot be started.
     """
     environment = dict(os.environ)
     try:
@@ -49,7 +71,7 @@ def become(program: Path, arguments: list[str], table: Path, *, force: bool) -> 
     except CollplanError as error:
         say_once(f"{error}; all collectives are native")
     _end_with_launcher()
-    # Python ignores it, and who is started inherits that.
+    # Python ignores this signal, and the program would inherit that.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -60,10 +82,10 @@ def become(program: Path, arguments: list[str], table: Path, *, force: bool) -> 
 
 
 def _end_with_launcher() -> None:
-    """Let the kernel end this rank with Open MPI's launcher, however that ends.
+    """Have the kernel kill this rank when the Open MPI process that started it ends.
 
-    Natively, ranks hear of it inside of MPI, and leave. A rank that waits for others in shared
-    memory is not inside of MPI.
+    A rank that is in an MPI call detects the end of the launcher and exits. A rank that waits for
+    other ranks in shared memory makes no MPI calls, so it would not detect it.
     """
     from collplan.executors.mpi.host.processes import die_with
 
@@ -74,7 +96,14 @@ def _end_with_launcher() -> None:
 
 
 def preload_environment(table: Path, *, force: bool) -> dict[str, str]:
-    """Return the environment variables by which a program's collectives follow a table.
+    """Return environment variables that make the collectives of a program run by a table.
+
+    Parameters
+    ----------
+    table : Path
+        File of the tuning table.
+    force : bool
+        Whether to use a table that was tuned on another machine or with other software.
 
     Raises
     ------
@@ -84,7 +113,7 @@ def preload_environment(table: Path, *, force: bool) -> dict[str, str]:
     from collplan.executors.mpi.launch.launcher import family_of
     from collplan.preload.mpi import vendor_and_library
 
-    # First of all: other modules import mpi4py, which initializes MPI unless it is told not to.
+    # This must come first: other modules import mpi4py, which initializes MPI by default.
     vendor, library = vendor_and_library()
     from collplan.preload.library import preload_library
 
@@ -102,7 +131,7 @@ def preload_environment(table: Path, *, force: bool) -> dict[str, str]:
 
 
 def say_once(text: str) -> None:
-    """Write a line to standard error on rank 0, as the error is the same on all ranks."""
+    """Write a line to standard error on rank 0 only, as the text is the same on all ranks."""
     from collplan.executors.mpi.launch.launcher import launcher_rank
 
     if launcher_rank() == 0:

@@ -1,19 +1,19 @@
-"""Environment variables between `collplan exec`, the preloaded library and its helper."""
+"""Environment variables that `collplan exec`, the preloaded library and its helper share."""
 
 from __future__ import annotations
 
 from typing import Final
 
 TABLE: Final = "COLLPLAN_TABLE"
-"""The table's file."""
+"""Path of the tuning table."""
 FORCE: Final = "COLLPLAN_PRELOAD_FORCE"
-"""Is 1 where a table that was tuned elsewhere is used, too."""
+"""1 to use a table that was tuned on another machine or with other software."""
 NATIVE: Final = "COLLPLAN_NATIVE_CALLS"
-"""Equal calls that run natively before a plan is made."""
+"""Number of equal calls that run natively before a plan is made for them."""
 PYTHON: Final = "COLLPLAN_PRELOAD_PYTHON"
 HELPER: Final = "COLLPLAN_PRELOAD_HELPER"
-"""The interpreter, and the script of the helper process that it runs."""
+"""Python interpreter, and the script of the helper process that it runs."""
 LIBRARY: Final = "COLLPLAN_PRELOAD_MPI"
-"""The MPI library that mpi4py loads."""
+"""Path of the MPI library that mpi4py loads."""
 BEFORE: Final = "COLLPLAN_PRELOAD_BEFORE"
-"""The libraries that are preloaded without collplan."""
+"""Value of ``LD_PRELOAD`` without the library of collplan."""

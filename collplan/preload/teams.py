@@ -1,4 +1,4 @@
-"""Groups of ranks as programs describe them, and what the table and the planner say for them."""
+"""Groups of ranks as programs describe them, and decisions and plans for their calls."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ from collplan.tune.table import Decision, TuningTable
 
 Words = npt.NDArray[np.uint64]
 N_FACTS: Final = 24
-"""Words that describe a rank: its node, its host, its scheduling group, and its processors."""
+"""Number of words that describe a rank: node, host, scheduling group, and affinity mask."""
 MASK_AT: Final = 3
+"""Index of the first word of the affinity mask."""
 KEPT_PLANS: Final = 8
-"""Plans of all ranks that are kept, for those that ask later."""
+"""Number of calls whose plans are kept for ranks that ask later."""
 _FEW_RANKS: Final = 4
-"""Compile for all ranks together if there are at most this many times the ranks of a node."""
+"""Ratio of all ranks to the ranks of a node up to which the plan of all ranks is compiled."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,45 +54,45 @@ class Team:
     Parameters
     ----------
     facts : ndarray of uint64, shape (n_ranks, N_FACTS)
-        What every rank said of itself.
+        Words by which each rank describes itself; see `N_FACTS`.
     """
 
     facts: Words
 
     @cached_property
     def placement(self) -> Placement:
-        """Return where the ranks are."""
+        """Placement of the ranks on nodes."""
         return Placement.of_nodes(self.facts[:, 0].tolist())
 
     @cached_property
     def crowding(self) -> Crowding:
-        """Return how the ranks share cores."""
+        """Sharing of cores by the ranks."""
         bits = np.unpackbits(self.facts[:, MASK_AT:].view(np.uint8), axis=1, bitorder="little")
         processors = [np.flatnonzero(row).tolist() for row in bits]
         hosts, groups = self.facts[:, 1].tolist(), self.facts[:, 2].tolist()
         return crowding_of(zip(hosts, processors, groups, strict=True))
 
     def node_of(self, rank: int) -> list[int]:
-        """Return the ranks of a rank's node, in ascending order."""
+        """Return the ranks on the node of a rank, in ascending order."""
         found: list[int] = np.flatnonzero(self.facts[:, 0] == self.facts[rank, 0]).tolist()
         return found
 
 
 class Verdict(NamedTuple):
-    """Decision for a call, and a digest of it that is equal on all nodes."""
+    """Decision for a call, and a digest by which nodes compare their decisions."""
 
     decision: Decision
     digest: int
 
 
 class Planner:
-    """Decisions and plans of a table.
+    """Decisions of a tuning table, and plans for them.
 
     Parameters
     ----------
     table : TuningTable
     kinds : set of str
-        Those that the table has a complete sweep of.
+        Kinds of collectives for which the table has a complete sweep.
     """
 
     def __init__(self, table: TuningTable, kinds: set[str]) -> None:
@@ -99,7 +100,7 @@ class Planner:
         self._plans: OrderedDict[tuple[bytes, CollectiveCall], Any] = OrderedDict()
 
     def decide(self, team: Team, call: CollectiveCall) -> Verdict:
-        """Return what the table says of a call."""
+        """Return the decision of the table for a call, and its digest."""
         reason = why_no_sweep(self._kinds, call.kind) or call.why_unplanned()
         if reason is None:
             decision = if_paid(call, decide(self._table, call, team.placement))
@@ -112,7 +113,7 @@ class Planner:
     def program(
         self, team: Team, rank: int, call: CollectiveCall, told: Sequence[RankCounts] = ()
     ) -> bytes:
-        """Return what a rank runs for a call: the library and name of its reduction, its program.
+        """Return the program of a rank for a call, in a form for processes without Python.
 
         Parameters
         ----------
@@ -120,17 +121,23 @@ class Planner:
         rank : int
         call : CollectiveCall
         told : sequence of RankCounts
-            What all ranks know of counts, if these differ per rank.
+            Counts that each rank knows, if the counts of the call differ per rank.
+
+        Returns
+        -------
+        bytes
+            Path of the reduction's library and name of its function, each followed by a zero
+            byte, and the program; see `portable`.
 
         Raises
         ------
         Exception
-            If there is no such program.
+            If the call has no plan, or a process without Python cannot run it.
         """
         spec = self._spec(team, call, told)
         key = team.facts.tobytes(), call
         if key not in self._plans:
-            # Ranks of a node ask for the same, one after the other.
+            # The ranks of a node request plans of the same call one after another.
             self._plans[key] = _plans_of(spec, team.node_of(rank))
             while len(self._plans) > KEPT_PLANS:
                 self._plans.popitem(last=False)
@@ -156,7 +163,7 @@ class Planner:
 
 
 def _plans_of(spec: PlanSpec, ranks: Sequence[int]) -> dict[int, Plan]:
-    """Return the programs of some ranks, each as a plan of its own."""
+    """Return a plan for each of some ranks, which contains the program of that rank only."""
     n_ranks = spec.machine.n_ranks
     if needs_all_ranks(spec) or n_ranks <= _FEW_RANKS * len(ranks):
         plan = compile_plan(spec)
@@ -165,7 +172,7 @@ def _plans_of(spec: PlanSpec, ranks: Sequence[int]) -> dict[int, Plan]:
 
 
 def _reduction(call: CollectiveCall, program: Any) -> bytes:
-    """Return the path and the name of what reduces, both empty if nothing does."""
+    """Return the library and the function of the reduction; both are empty if there is none."""
     if call.op is None or call.element is None:
         return b"\0\0"
     reduction = Reduction.of(program, numpy_dtype(call.element), get_operation(call.op))

@@ -1,8 +1,9 @@
-"""Costs of alltoalls whose tables would be too large, or too coarse, to estimate them by.
+"""Cost estimates for alltoalls, without their tables of messages.
 
-A flat alltoall has p² messages: its cost follows from counts alone. In an exchange through
-shared memory ranks copy blocks while others are on their way, and what counts is when each
-block comes, not how much there is of all: `Costs` knows no such order.
+A flat alltoall of p ranks has p² messages, so its table would be too large; its cost follows from
+the numbers of messages. In an exchange through shared memory, ranks copy blocks while other
+blocks are in transit. The cost then depends on the arrival time of each block, and not only on
+totals, which are all that `Costs` represents.
 """
 
 from __future__ import annotations
@@ -19,20 +20,28 @@ from collplan.select.wire import Wire
 from collplan.specs import Machine
 
 MATCHING = 0.6
-"""Slow-down of n unordered messages on a lane, over √n: the lanes at both ends must
-be free, and of few messages few find both."""
+"""Relative slow-down of n unordered messages on a lane, times √n.
+
+A message needs a free lane at both ends. The fewer messages there are, the rarer this is.
+"""
 
 
 def flat_ns(machine: Machine, n_bytes: float, *, is_in_place: bool = False) -> float:
-    """Return about how long all blocks take straight away, in any order.
+    """Return the estimated time of a flat alltoall, which sends all blocks directly in any order.
 
     Parameters
     ----------
     machine : Machine
+        Machine of the ranks.
     n_bytes : float
-        Of a block.
+        Size of a block in bytes.
     is_in_place : bool
-        Whether what is sent must be kept from what comes.
+        Whether ranks must first copy all blocks, because received blocks overwrite them.
+
+    Returns
+    -------
+    float
+        Time in ns.
     """
     network, n_ranks = machine.network, machine.n_ranks
     placement = Placement.of(machine)
@@ -79,22 +88,32 @@ def exchange_ns(
     is_coalesced: bool,
     slots: int | None = None,
 ) -> float:
-    """Return about how long an exchange takes, by the cost model's charges.
+    """Return the estimated time of an exchange, with the costs of the cost model.
 
-    One resource after another: ranks stage, leaders send, lanes pass, leaders
-    receive, ranks copy; each serves in the order in which work comes. What only
-    some machines have too few of, memories and processors, adds what it lacks in all.
+    The estimate follows the blocks through a pipeline: ranks stage them, leaders send them, lanes
+    transfer them, leaders receive them, and ranks copy them. Each core and each lane serves its
+    jobs in order of arrival. The bandwidth of a node's memory bounds the time of staging and the
+    time of copying. If there are fewer processors than ranks, the resulting delays are added.
 
     Parameters
     ----------
     exchange : Exchange
+        Exchange of blocks of equal size.
     machine : Machine
+        Machine of the ranks.
     itemsize : int
-        Bytes of an element.
+        Size of an element in bytes.
     is_coalesced : bool
-        Whether a block of two nodes is one message per part, not one per rank of the source.
+        Whether the blocks from a node to a part of another node form one message, instead of one
+        message per rank of the source.
     slots : int, optional
-        Blocks a leader receives into in turn; otherwise each has its own.
+        Number of receive buffers that each leader uses in turn. By default, every block has its
+        own.
+
+    Returns
+    -------
+    float
+        Time in ns.
     """
     if exchange.count == 0:
         return 0.0
@@ -108,10 +127,19 @@ def exchange_ns(
 
 @dataclass(eq=False)
 class _PipelineEstimate:
-    """An exchange as it goes on; ranks are in the order of `exchange.ranks`.
+    """Estimate of an exchange as a pipeline, with ranks in the order of `exchange.ranks`.
 
-    If all nodes have equally many ranks, only node 0 is followed: it sends and receives in every
-    step what all others do.
+    If all nodes have the same number of ranks, only node 0 is simulated, because it sends and
+    receives the same as every other node in each step.
+
+    Parameters
+    ----------
+    exchange, machine, is_coalesced, slots : object
+        Parameters of `exchange_ns`.
+    block : float
+        Size of a block in bytes.
+    oversubscription_ns : float
+        Total delay in ns because processors are fewer than ranks; see `_share`.
     """
 
     exchange: Exchange
@@ -127,7 +155,7 @@ class _PipelineEstimate:
         if exchange.is_even:
             self.row, self.n_copies = exchange.row[: exchange.sizes[0]], exchange.n_rows
             blocks = exchange.blocks_of(np.zeros(1, dtype=np.int64))
-            # What comes from another node is sent when node 0 sends in the same step.
+            # In each step, the other nodes send to node 0 at the same times as node 0 sends.
             sender = blocks.sender - exchange.first[blocks.source]
             self.blocks = blocks._replace(source=blocks.dest, sender=sender)
         else:
@@ -142,9 +170,9 @@ class _PipelineEstimate:
         self.wire = Wire(self.machine.network, -(-n_pairs // self.machine.n_lanes))
 
     def stage(self) -> Floats:
-        """Copy what every rank sends into its node's memory; return when each node's is there."""
+        """Copy the send data of ranks to shared memory; return the completion time per node."""
         exchange, whole = self.exchange, self.n_ranks * self.block
-        # Put in order for coalesced messages, or as it is.
+        # Coalesced messages need the blocks in another order, so these copies are strided.
         is_strided = self.is_coalesced & (exchange.sizes > 1) & (exchange.n_rows > 1)
         works = np.where(exchange.stages, whole * self._copy_ns(is_strided, 2 * whole), 0.0)
         self._share(works[self.row])
@@ -152,7 +180,7 @@ class _PipelineEstimate:
         return np.maximum(works, moves * self.machine.network.memory_ns_per_byte)
 
     def send(self, staged: Floats) -> tuple[Floats, Floats]:
-        """Send all blocks; return when they arrive, and when every rank has sent."""
+        """Send all blocks; return the arrival time per block, and the completion time per rank."""
         blocks, wire = self.blocks, self.wire
         ready = self._seen(staged, self.exchange.stages & (self.exchange.sizes > 1))
         ready = ready[blocks.source] + wire.asking_ns(self.n_bytes)
@@ -168,7 +196,15 @@ class _PipelineEstimate:
         return leaves + wire.latency_ns, sent
 
     def receive(self, arrivals: Floats) -> tuple[Floats, Floats]:
-        """Take all blocks in from lanes; return when cores could begin, and when lanes are done."""
+        """Transfer all blocks through the lanes of their receivers.
+
+        Returns
+        -------
+        comes : ndarray of float64, shape (n_blocks,)
+            Earliest time in ns at which the core can receive each block.
+        taken : ndarray of float64, shape (n_blocks,)
+            Time in ns at which the lane has received each block; 0 if cores move the bytes.
+        """
         blocks, wire, link = self.blocks, self.wire, self.machine.network.network
         lane = blocks.dest * self.machine.n_lanes + self.lane
         passes = self.n_messages * wire.lane_ns(self.n_bytes, self.slowness)
@@ -178,13 +214,14 @@ class _PipelineEstimate:
         return np.maximum(arrivals, takes), taken if link.offload else np.zeros_like(taken)
 
     def copy(self, staged: Floats, sent: Floats, comes: Floats, taken: Floats) -> float:
-        """Receive, and copy blocks where they belong; return when all is done."""
+        """Receive blocks and copy them to their ranks; return the end time of the exchange."""
         blocks, n = self.blocks, len(self.blocks.dest)
         receiving = self.n_messages * self.wire.arrival_ns(self.n_bytes, self.slowness)
         done = first_come(blocks.receiver, comes, receiving) + receiving
         last = staged.copy()
         for _ in range(2):
-            # What leaders copy delays what they receive, which others wait for.
+            # Copies by leaders delay their receives, and thus the copies by other ranks. The second
+            # pass takes this into account.
             done = np.maximum(done, taken)
             done = self._in_turn(done) if self.slots else done
             rank, ready, works = self._copies(staged, done)
@@ -202,7 +239,21 @@ class _PipelineEstimate:
         return float(max(ends.max(), last.max(), (staged + moved).max())) + self.oversubscription_ns
 
     def _copies(self, staged: Floats, done: Floats) -> tuple[Ints, Floats, Floats]:
-        """Return who copies, from when on, and for how long: what is its own, then blocks."""
+        """Return the copies of ranks out of shared memory.
+
+        The first copy of each rank is that of blocks from its own node; copies of blocks from
+        other nodes follow. If copies do not overlap with communication, each rank has a single
+        copy of all blocks.
+
+        Returns
+        -------
+        rank : ndarray of int64, shape (n_copies,)
+            Rank that copies.
+        ready : ndarray of float64, shape (n_copies,)
+            Earliest start in ns.
+        works : ndarray of float64, shape (n_copies,)
+            Duration in ns.
+        """
         exchange, blocks, everyone = self.exchange, self.blocks, np.arange(len(self.row))
         sizes, are_several = exchange.sizes, exchange.sizes > 1
         own = self.block * self._copy_ns(are_several, self._touched)
@@ -223,7 +274,10 @@ class _PipelineEstimate:
         return rank, np.concatenate(ready), np.concatenate(((own * sizes)[self.row], copies[block]))
 
     def _in_turn(self, done: Floats) -> Floats:
-        """Return when blocks are there that wait for all to have copied from the slot before."""
+        """Return the receive times of blocks that wait until their slot is free.
+
+        A slot is free when its previous block has been copied.
+        """
         exchange, blocks, found = self.exchange, self.blocks, done.copy()
         works = exchange.sizes[blocks.source] * self.block
         works = works * self._copy_ns(blocks.team > 1, self._touched)
@@ -241,14 +295,14 @@ class _PipelineEstimate:
 
     @cached_property
     def _touched(self) -> float:
-        """Bytes that a rank's copies out of shared memory touch there and of its own."""
+        """Working set in bytes of a rank's copies from shared memory to its own buffer."""
         n = self.exchange.n_rows
         shared = n if self.slots is None else min(n, 1 + self.slots)
         return (self.n_ranks + shared * float(self.exchange.sizes.max())) * self.block
 
     @cached_property
     def _flag_ns(self) -> float:
-        """Delay until a rank sees that another rank of its node is done."""
+        """Delay in ns until a rank sees that another rank of its node has finished."""
         exchange, network = self.exchange, self.machine.network
         domain = Placement.of(self.machine).numa[exchange.ranks]
         are_apart = (domain != domain[exchange.first[exchange.row]]).any()
@@ -265,9 +319,17 @@ class _PipelineEstimate:
         return np.asarray(per_byte + network.strided_ns_per_byte * is_strided)
 
     def _share(self, works: Floats | Ints, busy: float = 0.0) -> None:
-        """Note how much longer work takes where ranks' cores are fewer processors.
+        """Add to `oversubscription_ns` the delay of work if processors are fewer than ranks.
 
-        Longer than the busiest core's, and than what goes on meanwhile.
+        The delay is the time in which the processors do all the work, minus the time that the
+        stage takes anyway: the larger of the busiest rank's work and `busy`.
+
+        Parameters
+        ----------
+        works : ndarray, shape (n_ranks,)
+            Work of each rank in ns.
+        busy : float
+            Time in ns for which other resources, such as lanes, are busy meanwhile.
         """
         n_cores = self.n_copies * len(works)
         n_processors = min(self.machine.network.processors or n_cores, n_cores)
@@ -276,14 +338,20 @@ class _PipelineEstimate:
 
 
 def first_come(server: Ints, ready: Floats, works: Floats) -> Floats:
-    """Return the start times of jobs at servers that serve one at a time, in order of arrival.
+    """Return the start times of jobs at servers that serve one job at a time, first come first.
 
     Parameters
     ----------
     server : ndarray of int64, shape (n_jobs,)
+        Server of each job.
     ready, works : ndarray of float64, shape (n_jobs,)
-        When each job comes, and how long it takes. Of those that come together
-        the first in the array is served first.
+        Arrival time and service time of each job, in the same unit. Among jobs that arrive at
+        the same time, the first in the array is served first.
+
+    Returns
+    -------
+    ndarray of float64, shape (n_jobs,)
+        Start times.
 
     Examples
     --------
@@ -295,7 +363,9 @@ def first_come(server: Ints, ready: Floats, works: Floats) -> Floats:
     before = np.cumsum(lasts) - lasts
     is_first = csr.run_starts(place)
     before -= before[is_first][np.cumsum(is_first) - 1]
-    # Never idle while there is work: from some job on they follow each other.
+    # A server is not idle while jobs wait. A job therefore starts at the maximum, over all jobs up
+    # to it on the same server, of the arrival time plus the service times from that job on.
+    # Adding `apart` keeps the maxima of the servers separate.
     idle = comes - before
     apart = np.cumsum(is_first) * (np.ptp(idle) + 1.0 if len(idle) else 1.0)
     begin = np.empty_like(comes)

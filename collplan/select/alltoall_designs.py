@@ -1,8 +1,8 @@
-"""Alltoall as OHIO's authors designed it, and the designs they compare it with, as specs.
+"""Designs of alltoall as specs: OHIO, and the designs to which its authors compare it.
 
-`node_counts` says what a design needs of a node, in closed form: N nodes of P ranks
-exchange blocks of M bytes. Where nodes differ, P is the fullest one's, and the formulas
-are what is needed at most.
+`node_counts` returns the resources that a design needs per node, in closed form, if N nodes of P
+ranks exchange blocks of M bytes. If nodes have different numbers of ranks, P is the largest
+number, and the results are upper bounds.
 
 References
 ----------
@@ -24,16 +24,16 @@ from collplan.specs import PlanSpec
 
 @dataclass(frozen=True)
 class Design:
-    """A way to do an alltoall: what a spec has to say for it.
+    """A design of alltoall, as fields of a spec.
 
     Parameters
     ----------
     name : str
-        What tables call it.
+        Name in tables.
     summary : str
-        In a line.
-    fields : dict
-        Fields of a spec beside its machine and collective.
+        Description in one line.
+    fields : mapping of str to object
+        Fields of the spec, other than machine and collective.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Design:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     def of(self, spec: PlanSpec) -> PlanSpec:
-        """Return a spec's alltoall in this design.
+        """Return a spec with the machine and the collective of `spec`, and with this design.
 
         Raises
         ------
@@ -56,7 +56,8 @@ class Design:
         own = spec.model_dump(mode="json", include={"machine", "collective"})
         fields = dict(self.fields)
         if isinstance(fields.get("algorithms"), dict):
-            # One node has no lanes, and a rank alone on each no inside.
+            # A machine with one node has no lane components, and a machine with one rank per node
+            # has no node components.
             machine = spec.machine
             exists = {
                 "node": max(machine.node_to_n_ranks) > 1,
@@ -125,12 +126,12 @@ DESIGNS: Final = {
 
 
 def find_design(name: str) -> Design:
-    """Return design `name`.
+    """Return the design with a name.
 
     Raises
     ------
     AlgorithmError
-        Naming the designs there are.
+        If there is no such design. The message names the valid designs.
     """
     if name not in DESIGNS:
         raise AlgorithmError(f"design: there is no {name!r}; use one of {', '.join(DESIGNS)}")
@@ -139,18 +140,19 @@ def find_design(name: str) -> Design:
 
 @dataclass(frozen=True, slots=True)
 class NodeCounts:
-    """Demands of a design on a node.
+    """Resources that a design needs per node.
 
     Parameters
     ----------
     queue_pairs, posted_sends : float
-        Connections to ranks of other nodes, and messages to them. Whole
-        numbers but for an estimate.
+        Number of connections to ranks of other nodes, and number of messages to these ranks.
+        They are integers, except for estimates.
     memory_bytes : int or None
-        Memory beside the callers' buffers; None where the tables say nothing.
+        Memory in bytes in addition to the buffers of callers; None if the paper's tables do not
+        state it.
     is_estimate : bool
-        Whether the counts are an upper estimate: of Bruck's algorithm only, which
-        also sends within nodes.
+        Whether the counts are upper estimates. This is the case only for Bruck's algorithm,
+        which also sends messages within nodes.
     """
 
     queue_pairs: float
@@ -160,16 +162,16 @@ class NodeCounts:
 
 
 def node_counts(design: str, nodes: int, ranks: int, block_bytes: int) -> NodeCounts | None:
-    """Return what a design needs of a node; None where the tables do not have it.
+    """Return the resources that a design needs per node; None if the tables do not list it.
 
     Parameters
     ----------
     design : str
-        As in `DESIGNS`.
+        Name in `DESIGNS`.
     nodes, ranks : int
-        Nodes, and ranks per node.
+        Number of nodes, and number of ranks per node.
     block_bytes : int
-        What every rank has for every other.
+        Size in bytes of the block that each rank sends to each other rank.
 
     Examples
     --------
@@ -196,7 +198,8 @@ def node_counts(design: str, nodes: int, ranks: int, block_bytes: int) -> NodeCo
         case "ohio_v2":
             return NodeCounts(peers, peers, 2 * shared_bytes)
         case "ohio_v3":
-            # Printed is (M + 2)·N·P², which no choice of units makes the shared send
-            # buffer and two blocks of P² that the text and its figure 6 describe.
+            # The paper prints (M + 2)·N·P². With no choice of units is this the size of the
+            # buffers that the text and figure 6 describe: a shared send buffer of M·N·P² bytes,
+            # and two receive blocks of M·P² bytes.
             return NodeCounts(peers, peers, shared_bytes + 2 * block_bytes * ranks**2)
     return None
