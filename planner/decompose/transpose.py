@@ -19,9 +19,9 @@ def scan(parts: Parts) -> None:
     """Alltoall on nodes, prefixes at leaders, exscan along columns, alltoall on nodes.
 
     Slot y + 1 of a leader's scratch receives the share of rank y of its row. A prefix scan at the
-    leader turns slot y + 1 into the sum up to rank y. Then the leader combines the sum of
-    the previous rows with each slot. The result of rank y is slot y + 1 for a scan and slot y for an exscan, where
-    slot 0 holds the sum of the previous rows.
+    leader turns slot y + 1 into the sum up to rank y. Then the leader combines the sum of the
+    previous rows with each slot. The result of rank y is slot y + 1 for a scan. For an exscan it
+    is slot y, and slot 0 holds the sum of the previous rows.
     """
     is_exclusive = parts.task.kind == "exscan"
     task, sketch, rows = parts.task, parts.sketch, parts.grid.rows
@@ -88,7 +88,7 @@ def _hand_out(parts: Parts, rows: list[int], slots: Home, room: int, *, is_exclu
     task = parts.task
     for row in rows:
         n, shares = len(parts.grid.rows[row]), parts.shares_of_row(row)
-        # Each leader has a result for every rank of its row, but an exscan has none for the first rank.
+        # Leaders have a result for every rank of their row; an exscan has none for the first rank.
         leader, dest = np.divmod(np.arange(n * n), n)
         kept = shares.take(leader)
         pair = csr.row_numbers(kept.indptr)
