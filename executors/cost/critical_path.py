@@ -59,13 +59,33 @@ class Visit:
 
 
 def critical_rows(timeline: Timeline) -> tuple[int, ...]:
-    """Return the rows of the tasks on the critical path, in order of time."""
+    """Return the rows of the tasks on the critical path, in order of time.
+
+    Parameters
+    ----------
+    timeline : Timeline
+
+    Returns
+    -------
+    tuple of int
+        Rows of the plan; none for a plan without tasks.
+    """
     # A receive may wait for the core that its own message holds; both events are of one task.
     return tuple(row for row, _ in groupby(visit.row for visit in visits(timeline)))
 
 
 def visits(timeline: Timeline) -> tuple[Visit, ...]:
-    """Return the events on the critical path, in order of time."""
+    """Return the events on the critical path, in order of time.
+
+    Parameters
+    ----------
+    timeline : Timeline
+
+    Returns
+    -------
+    tuple of Visit
+        Events; none for a plan without tasks.
+    """
     if not len(timeline.end_ns):
         return ()
     found: list[Visit] = []
@@ -191,7 +211,19 @@ class Leg:
 
 
 def legs(timeline: Timeline, network: Network) -> tuple[Leg, ...]:
-    """Return the critical path as legs that cover the time from 0 to the makespan."""
+    """Return the critical path as legs that cover the time from 0 to the makespan.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    network : Network
+        Network of the simulation.
+
+    Returns
+    -------
+    tuple of Leg
+        Legs in order of time; none for a plan without tasks.
+    """
     path = visits(timeline)
     if not path:
         return ()
@@ -222,6 +254,16 @@ def breakdown(path: Sequence[Leg]) -> dict[str, float]:
     """Return the time of a critical path by kind in ns, which adds up to the makespan.
 
     Contention is left out if there is none.
+
+    Parameters
+    ----------
+    path : sequence of Leg
+        Critical path, as `legs` returns it.
+
+    Returns
+    -------
+    dict of str to float
+        Time in ns for each of `KINDS`, and for `CONTENTION` if it is not left out.
     """
     parts = [part for leg in path for part in leg.parts]
     found = {kind: math.fsum(ns for name, ns in parts if name == kind) for kind in KINDS}

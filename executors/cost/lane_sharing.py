@@ -36,7 +36,20 @@ class TaskPieces:
 
     @classmethod
     def of(cls, tasks: Records, is_remote: Bools, turn_bytes: int) -> TaskPieces:
-        """Cut messages between nodes into pieces of at most `turn_bytes`."""
+        """Cut messages between nodes into pieces of at most `turn_bytes`.
+
+        Parameters
+        ----------
+        tasks : ndarray of TASK, shape (n_tasks,)
+        is_remote : ndarray of bool, shape (n_tasks,)
+            Whether the task sends or receives a message between nodes.
+        turn_bytes : int
+            Largest size of a piece in bytes.
+
+        Returns
+        -------
+        TaskPieces
+        """
         turns = np.maximum(1, -(-tasks["work"].astype(np.int64) // turn_bytes))
         n = np.where(is_remote, turns, 1)
         last = np.cumsum(n) - 1
@@ -53,6 +66,17 @@ class TaskPieces:
         The result is the row of the first piece with the end of the last piece, or with the match
         of a rendezvous if that is later. The causes of later pieces are not used, because these
         pieces often waited for pieces of other messages, which waited for pieces of this one.
+
+        Parameters
+        ----------
+        rows : ndarray of TASK, shape (n_rows,)
+            Table of pieces after the simulation.
+        handshake : bool
+            Whether sends above the eager limit use a handshake.
+
+        Returns
+        -------
+        ndarray of TASK, shape (n_tasks,)
         """
         tasks = rows[self.first]
         matched, left = tasks["end"], rows["end"][self.last]

@@ -24,14 +24,38 @@ _SEND, _RECV, _COPY, _REDUCE = (int(op) for op in (Op.SEND, Op.RECV, Op.COPY, Op
 
 
 def places_of(plan: Plan) -> Places:
-    """Return the clocks that all tasks of a plan hold."""
+    """Return the clocks that all tasks of a plan hold.
+
+    Parameters
+    ----------
+    plan : Plan
+
+    Returns
+    -------
+    Places
+
+    Raises
+    ------
+    MatchError
+        If sends and receives do not match.
+    """
     clocks = Clocks.of(plan)
     tasks, slots = place(plan, clocks)
     return Places(clocks, tasks, clocks.make_queues(plan, slots, offload=False))
 
 
 def core_to_numa(plan: Plan) -> Ints:
-    """Return the NUMA domain of every core of a node; a plan without a spec has one domain."""
+    """Return the NUMA domain of every core of a node; a plan without a spec has one domain.
+
+    Parameters
+    ----------
+    plan : Plan
+
+    Returns
+    -------
+    ndarray of int32, shape (n_cores,)
+        Domain of each core, numbered within its node.
+    """
     cores = np.arange(1 + max(plan.core.max(initial=0), plan.rank_core.max(initial=0)))
     if plan.spec is None:
         return np.zeros_like(cores, dtype=np.int32)
@@ -97,6 +121,14 @@ def staged_elements(plan: Plan) -> Ints:
     """Return the number of elements that each task copies from a buffer to its mirror.
 
     A verified plan writes nothing else to mirrors.
+
+    Parameters
+    ----------
+    plan : Plan
+
+    Returns
+    -------
+    ndarray of int64, shape (n_tasks,)
     """
     writes = plan.writes
     rank = plan.rank[writes.owner()]
@@ -222,6 +254,14 @@ def serving_order(plan: Plan) -> Ints:
     """Return all rows in the order in which simultaneously ready tasks are served.
 
     Sends come first, then receives, then other tasks, each in the order of priority and row.
+
+    Parameters
+    ----------
+    plan : Plan
+
+    Returns
+    -------
+    ndarray of int32, shape (n_tasks,)
     """
     low, high = int(plan.priority.min(initial=0)), int(plan.priority.max(initial=0))
     if high - low >= _MOST_PRIORITIES:

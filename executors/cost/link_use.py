@@ -98,12 +98,34 @@ class LinkUse:
         return worst
 
     def messages_over(self, link: int) -> Ints:
-        """Return the messages with bytes that use a link."""
+        """Return the messages with bytes that use a link.
+
+        Parameters
+        ----------
+        link : int
+            Number of the link in the fabric.
+
+        Returns
+        -------
+        ndarray of int64
+            Messages, numbered as in `routes`.
+        """
         found = csr.row_numbers(self.routes.begin)[self.routes.links == link]
         return np.asarray(found[self.routes.n_bytes[found] > 0])
 
     def busiest(self, most: int) -> list[int]:
-        """Return at most `most` links that carry bytes, in descending order of busy time."""
+        """Return at most `most` links that carry bytes, in descending order of busy time.
+
+        Parameters
+        ----------
+        most : int
+            Largest number of links to return.
+
+        Returns
+        -------
+        list of int
+            Numbers of links in the fabric.
+        """
         order = np.argsort(-self.busy_ns, kind="stable")[:most]
         return [link for link in order.tolist() if self.n_bytes[link] > 0]
 

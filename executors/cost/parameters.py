@@ -25,6 +25,15 @@ def link_table(network: Network) -> Records:
     `last`, the overhead that remains when the last byte of a message has arrived. Between nodes,
     o includes the first packet of a message. With fluid contention, g and G between nodes are 0,
     because data flows over the links of a route, which include those of lanes.
+
+    Parameters
+    ----------
+    network : Network
+
+    Returns
+    -------
+    ndarray of LINK, shape (5,)
+        Rows in the order of `LINKS`, then the row `CONTINUATION`.
     """
     rows: list[tuple[float, ...]] = []
     for name in LINKS:
@@ -39,13 +48,33 @@ def link_table(network: Network) -> Records:
 
 
 def packet_cost(network: Network) -> float:
-    """Return the cost of a packet between nodes on the cores at both ends, in ns."""
+    """Return the cost of a packet between nodes on the cores at both ends, in ns.
+
+    Parameters
+    ----------
+    network : Network
+
+    Returns
+    -------
+    float
+        0 if adapters do not send unreliable datagrams.
+    """
     nic = network.nic
     return nic.packet_ns if nic is not None and nic.transport == "ud" else 0.0
 
 
 def cost_table(network: Network) -> Records:
-    """Return the costs of handshakes, memory, adapters and switches in a table of one row."""
+    """Return the costs of handshakes, memory, adapters and switches in a table of one row.
+
+    Parameters
+    ----------
+    network : Network
+
+    Returns
+    -------
+    ndarray of records, shape (1,)
+        Times in ns, costs of data in ns per byte, and the size of packets in bytes.
+    """
     nic = network.nic or _NO_NIC
     costs = {
         "handshake": network.handshake,

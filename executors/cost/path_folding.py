@@ -46,6 +46,11 @@ def fold(steps: Sequence[dict[str, Any]], n_ranks: int) -> list[Fold]:
     n_ranks : int
         Number of ranks, modulo which ranks are counted.
 
+    Returns
+    -------
+    list of Fold
+        Groups of steps in order, which cover the path.
+
     Examples
     --------
     >>> step = {"op": "send", "bytes": 8, "lane": 0, "waited_for": "message", "resource": None}

@@ -136,7 +136,18 @@ class Timeline:
         return float(self.end_ns.max(initial=0.0))
 
     def flag_ns(self, before: int, row: int) -> float:
-        """Return the delay in ns until the core of task `row` sees that task `before` has ended."""
+        """Return the delay in ns until the core of task `row` sees that task `before` has ended.
+
+        Parameters
+        ----------
+        before, row : int
+            Rows of the plan: a task, and a task that depends on it.
+
+        Returns
+        -------
+        float
+            0 if both tasks belong to the same rank.
+        """
         plan = self.plan
         if plan.rank[before] == plan.rank[row]:
             return 0.0

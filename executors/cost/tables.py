@@ -229,7 +229,18 @@ class Clocks(NamedTuple):
 
     @classmethod
     def of(cls, plan: Plan, network: Network | None = None) -> Clocks:
-        """Return the clocks for the resources that a plan uses."""
+        """Return the clocks for the resources that a plan uses.
+
+        Parameters
+        ----------
+        plan : Plan
+        network : Network or None
+            Network whose processors the cores share; None if each core has a processor of its own.
+
+        Returns
+        -------
+        Clocks
+        """
         nodes, ranks = plan.n_nodes, plan.n_ranks
         n_cores = 1 + int(max(plan.core.max(initial=0), plan.rank_core.max(initial=0)))
         n_lanes = 1 + int(max(plan.lane.max(initial=0), plan.rank_lane.max(initial=0)))
@@ -262,6 +273,14 @@ class Clocks(NamedTuple):
         """Return the time per byte of every clock, relative to the fastest lane.
 
         It is 1 for lanes that the machine of the plan's spec does not have.
+
+        Parameters
+        ----------
+        plan : Plan
+
+        Returns
+        -------
+        ndarray of float64, shape (n_clocks,)
         """
         pace = np.ones(self.unused + 1)
         if plan.spec is not None:

@@ -45,7 +45,18 @@ class Durations:
 
 
 def durations_of(places: Places, network: Network) -> Durations:
-    """Return the durations of tasks by the formulas of the simulator's kernel."""
+    """Return the durations of tasks by the formulas of the simulator's kernel.
+
+    Parameters
+    ----------
+    places : Places
+        Tasks, and the clocks that they hold.
+    network : Network
+
+    Returns
+    -------
+    Durations
+    """
     (costs,), tasks = cost_table(network), places.tasks
     op, n_bytes = tasks["op"], tasks["work"]
     is_message = op <= Op.RECV

@@ -40,7 +40,19 @@ _SAID: Final = "COLLPLAN_UNCACHED"
 
 @cache
 def cache_folder(sources: Path, chosen: str) -> Path | None:
-    """Return the cache folder for the kernels of a source folder; None if none is writable."""
+    """Return the cache folder for the kernels of a source folder; None if none is writable.
+
+    Parameters
+    ----------
+    sources : Path
+        Folder of source files.
+    chosen : str
+        Parent of the cache folder that the user has chosen; empty for none.
+
+    Returns
+    -------
+    Path or None
+    """
     digest = hashlib.sha256(version("numba").encode())
     for path in sorted(sources.glob("*.py")):
         text = path.read_bytes()

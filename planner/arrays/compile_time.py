@@ -27,7 +27,13 @@ _clock = _Clock()
 
 
 def announce_with(announce: Callable[[], None]) -> None:
-    """Register a function to be called once, before this process compiles its next kernel."""
+    """Register a function to be called once, before this process compiles its next kernel.
+
+    Parameters
+    ----------
+    announce : callable
+        Function without arguments.
+    """
     _announce[:] = [announce]
 
 

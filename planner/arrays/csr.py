@@ -19,7 +19,16 @@ Int64s = npt.NDArray[np.int64]
 
 
 def running_total(lengths: npt.ArrayLike) -> Int64s:
-    """Return the cumulative sums of lengths from 0 on, which are the indptr of their rows."""
+    """Return the cumulative sums of lengths from 0 on, which are the indptr of their rows.
+
+    Parameters
+    ----------
+    lengths : array_like of int, shape (n,)
+
+    Returns
+    -------
+    ndarray of int64, shape (n + 1,)
+    """
     lengths = np.asarray(lengths)
     total = np.zeros(len(lengths) + 1, dtype=np.int64)
     lengths.cumsum(out=total[1:])
@@ -27,17 +36,45 @@ def running_total(lengths: npt.ArrayLike) -> Int64s:
 
 
 def repeated(entry: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
-    """Return an array with n times the one entry of another; faster than ``broadcast_to``."""
+    """Return an array with n times the one entry of another; faster than ``broadcast_to``.
+
+    Parameters
+    ----------
+    entry : ndarray, shape (1,)
+    n : int
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        View of `entry` with stride 0.
+    """
     return np.ndarray(n, entry.dtype, entry, strides=(0,))
 
 
 def lengths_of(indptr: npt.NDArray[Any]) -> Any:
-    """Return the length of every row; faster than ``np.diff``."""
+    """Return the length of every row; faster than ``np.diff``.
+
+    Parameters
+    ----------
+    indptr : ndarray of int, shape (n_rows + 1,)
+
+    Returns
+    -------
+    ndarray of int, shape (n_rows,)
+    """
     return indptr[1:] - indptr[:-1]
 
 
 def row_numbers(indptr: Ints) -> Int64s:
     """Return the row of every entry.
+
+    Parameters
+    ----------
+    indptr : ndarray of int, shape (n_rows + 1,)
+
+    Returns
+    -------
+    ndarray of int64, shape (n_entries,)
 
     Examples
     --------
@@ -58,6 +95,15 @@ def _is_short(lengths: Ints) -> bool:
 def indptr_of(rows: Ints, n_rows: int) -> Int64s:
     """Return the indptr of `n_rows` rows from the ascending row number of every entry.
 
+    Parameters
+    ----------
+    rows : ndarray of int, shape (n_entries,)
+    n_rows : int
+
+    Returns
+    -------
+    ndarray of int64, shape (n_rows + 1,)
+
     Examples
     --------
     >>> indptr_of(np.array([0, 0, 2]), 3).tolist()
@@ -68,6 +114,14 @@ def indptr_of(rows: Ints, n_rows: int) -> Int64s:
 
 def expand(lengths: Ints) -> tuple[Int64s, Int64s]:
     """Return the row of every entry of rows of these lengths, and its index in that row.
+
+    Parameters
+    ----------
+    lengths : ndarray of int, shape (n_rows,)
+
+    Returns
+    -------
+    row, place : ndarray of int64, shape (n_entries,)
 
     Examples
     --------
@@ -83,6 +137,15 @@ def expand(lengths: Ints) -> tuple[Int64s, Int64s]:
 
 def ranges(first: Ints, lengths: Ints) -> Int64s:
     """Return the integers of all ranges ``first[i]:first[i] + lengths[i]``, range after range.
+
+    Parameters
+    ----------
+    first, lengths : ndarray of int, shape (n_ranges,)
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+        `n` is the sum of the lengths.
 
     Examples
     --------
@@ -100,6 +163,16 @@ def ranges(first: Ints, lengths: Ints) -> Int64s:
 def take_rows(indptr: Ints, rows: Ints) -> tuple[Int64s, Int64s]:
     """Return the indptr of the given rows, in the given order, and the indices of their entries.
 
+    Parameters
+    ----------
+    indptr : ndarray of int, shape (n_rows + 1,)
+    rows : ndarray of int, shape (n_taken,)
+
+    Returns
+    -------
+    indptr : ndarray of int64, shape (n_taken + 1,)
+    entries : ndarray of int64
+
     Examples
     --------
     >>> taken, entries = take_rows(np.array([0, 2, 3, 5]), np.array([2, 0]))
@@ -112,12 +185,30 @@ def take_rows(indptr: Ints, rows: Ints) -> tuple[Int64s, Int64s]:
 
 
 def row_sums(indptr: Ints, values: npt.NDArray[Any]) -> Int64s:
-    """Return the sum of the values of every row."""
+    """Return the sum of the values of every row.
+
+    Parameters
+    ----------
+    indptr : ndarray of int, shape (n_rows + 1,)
+    values : ndarray of int or bool, shape (n_entries,)
+
+    Returns
+    -------
+    ndarray of int64, shape (n_rows,)
+    """
     return np.asarray(lengths_of(running_total(values)[indptr]))
 
 
 def run_starts(*columns: Ints) -> Bools:
     """Mark the entries that differ from the entry before them in any of the columns.
+
+    Parameters
+    ----------
+    *columns : ndarray of int, shape (n,)
+
+    Returns
+    -------
+    ndarray of bool, shape (n,)
 
     Examples
     --------
@@ -144,6 +235,14 @@ def first_true(mask: Bools) -> int:
 
 def run_bounds(*columns: Ints) -> Int64s:
     """Return the indptr of runs of entries that are equal in all columns.
+
+    Parameters
+    ----------
+    *columns : ndarray of int, shape (n,)
+
+    Returns
+    -------
+    ndarray of int64, shape (n_runs + 1,)
 
     Examples
     --------
@@ -205,6 +304,15 @@ class Numbering:
     def number(self, values: Ints) -> Ints:
         """Return the numbers of some of these values, in any order.
 
+        Parameters
+        ----------
+        values : ndarray of int
+            Values of this numbering, with or without repetitions.
+
+        Returns
+        -------
+        ndarray of int64
+
         Examples
         --------
         >>> Numbering.of(np.array([40, 10, 40, 30])).number(np.array([40, 10])).tolist()
@@ -231,7 +339,17 @@ def _steps(values: Ints, least: Any, step: int) -> Ints:
 
 
 def joint_key(major: Ints, minor: Ints, n_minor: int) -> Int64s:
-    """Return one key for two numbers, which sorts by `major` and then by `minor` < `n_minor`."""
+    """Return one key for two numbers, which sorts by `major` and then by `minor` < `n_minor`.
+
+    Parameters
+    ----------
+    major, minor : ndarray of int, shape (n,)
+    n_minor : int
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+    """
     return major.astype(np.int64) * n_minor + minor
 
 
@@ -252,6 +370,11 @@ def group_by(key: Ints, n_groups: int) -> tuple[Int64s, Int64s]:
     n_groups : int
         Number of groups.
 
+    Returns
+    -------
+    order : ndarray of int64, shape (n_entries,)
+    indptr : ndarray of int64, shape (n_groups + 1,)
+
     Examples
     --------
     >>> order, indptr = group_by(np.array([1, 0, 1]), 3)
@@ -263,6 +386,15 @@ def group_by(key: Ints, n_groups: int) -> tuple[Int64s, Int64s]:
 
 def occurrence(keys: Ints) -> Int64s:
     """Return the number of equal keys before each key.
+
+    Parameters
+    ----------
+    keys : ndarray of int, shape (n,)
+        Keys in any order.
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
 
     Examples
     --------
@@ -277,6 +409,15 @@ def occurrence(keys: Ints) -> Int64s:
 
 def group_offsets(group: Ints, sizes: Ints) -> Int64s:
     """Return the offset of each entry if the entries of its group follow each other from 0 on.
+
+    Parameters
+    ----------
+    group, sizes : ndarray of int, shape (n,)
+        Group and size of every entry.
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
 
     Examples
     --------

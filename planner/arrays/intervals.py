@@ -16,6 +16,10 @@ def hull(offset: Ints, count: Ints, stride: Ints, repeat: Ints) -> tuple[Ints, I
         First element and number of elements of the first block of each piece.
     stride, repeat : ndarray of int64
         Distance between the blocks of each piece, which may be negative, and their number.
+
+    Returns
+    -------
+    low, high : ndarray of int64
     """
     reach = stride * (repeat - 1)
     return offset + np.minimum(reach, 0), offset + np.maximum(reach, 0) + count
@@ -26,6 +30,16 @@ def last_at_or_below(low: Ints, address: Ints) -> Ints:
 
     `low` is ascending. If several intervals begin at one address, because some are empty, the
     last of them is returned.
+
+    Parameters
+    ----------
+    low : ndarray of int64, shape (n,)
+        First elements of intervals.
+    address : ndarray of int64
+
+    Returns
+    -------
+    ndarray of int64
     """
     return np.asarray(np.searchsorted(low, address, side="right") - 1)
 
@@ -39,6 +53,10 @@ def union(low: Ints, high: Ints, *, joins_neighbours: bool = True) -> tuple[Ints
         Intervals in any order.
     joins_neighbours : bool
         Whether adjacent intervals without a common element are joined.
+
+    Returns
+    -------
+    low, high : ndarray of int64
 
     Examples
     --------
@@ -57,6 +75,15 @@ def union(low: Ints, high: Ints, *, joins_neighbours: bool = True) -> tuple[Ints
 
 def overlapping(low: Ints, high: Ints) -> Bools:
     """Mark intervals that share an element with another interval.
+
+    Parameters
+    ----------
+    low, high : ndarray of int64, shape (n,)
+        Intervals in any order.
+
+    Returns
+    -------
+    ndarray of bool, shape (n,)
 
     Examples
     --------

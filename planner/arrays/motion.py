@@ -45,7 +45,18 @@ class Motion:
         return [1 << bit for bit in range(self.n_blocks.bit_length() - 1)]
 
     def move(self, values: Any, block: Any) -> Any:
-        """Move positions, or chunks numbered like them, from block 0 to `block`."""
+        """Move positions, or chunks numbered like them, from block 0 to `block`.
+
+        Parameters
+        ----------
+        values : int or ndarray of int
+            Positions, or numbers of chunks, from 0 to `size` - 1.
+        block : int or ndarray of int
+
+        Returns
+        -------
+        int or ndarray of int
+        """
         if self.kind == "xor":
             return values ^ block * self.step
         return (values + block * self.step) % self.size

@@ -102,7 +102,20 @@ class Tracks:
 
 
 def simulated_layer(timeline: Timeline, network: Network, label: str = "simulated") -> Layer:
-    """Return a simulation as a layer of a trace."""
+    """Return a simulation as a layer of a trace.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    network : Network
+        Network of the simulation.
+    label : str
+        Name of the layer in the trace.
+
+    Returns
+    -------
+    Layer
+    """
     plan = timeline.plan
     durations = durations_of(timeline.places, network)
     begin = np.where(plan.op == Op.RECV, _arrivals(timeline, durations), timeline.start_ns)
@@ -166,7 +179,16 @@ def _arrivals(timeline: Timeline, durations: Durations) -> Floats:
 
 
 def tracks_of(layer: Layer) -> Tracks:
-    """Return the slices of a layer, on one track per core and per lane and direction."""
+    """Return the slices of a layer, on one track per core and per lane and direction.
+
+    Parameters
+    ----------
+    layer : Layer
+
+    Returns
+    -------
+    Tracks
+    """
     plan = layer.plan
     places = places_of(plan)
     clocks, core, lane = places.clocks, places.core, places.lane

@@ -48,7 +48,18 @@ class Atoms:
 
 
 def cut(program: Program, tasks: Tasks) -> Atoms:
-    """Divide the memory that `program` accesses so that copies and messages move whole atoms."""
+    """Divide the memory that `program` accesses so that copies and messages move whole atoms.
+
+    Parameters
+    ----------
+    program : Program
+    tasks : Tasks
+        Columns of its tasks.
+
+    Returns
+    -------
+    Atoms
+    """
     space = AddressSpace.of_plan(program.plan)
     rank = program.columns["rank"]
     sides = [

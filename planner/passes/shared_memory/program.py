@@ -77,6 +77,16 @@ def canonical_order(rank: Ints, round: Ints, op: Ints) -> Ints:
     each rank keep their order. As in compiled plans, receives come before the tasks of other
     ranks that process arrivals.
 
+    Parameters
+    ----------
+    rank, round, op : ndarray of int, shape (n_tasks,)
+        Columns of a plan.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_tasks,)
+        Row of each task in the new order.
+
     Examples
     --------
     >>> rank, round = np.array([0, 0, 0, 1, 1]), np.zeros(5, dtype=int)
@@ -109,6 +119,17 @@ def match_inside(columns: dict[str, Ints], is_inside: Bools) -> tuple[Ints, Ints
     """Return the rows of both ends of every message in `is_inside`.
 
     Messages with the same source, destination and tag match in the order of rows.
+
+    Parameters
+    ----------
+    columns : dict of ndarray, shape (n_tasks,)
+        Columns of a program.
+    is_inside : ndarray of bool, shape (n_tasks,)
+        Marks both ends of messages.
+
+    Returns
+    -------
+    sends, recvs : ndarray of int64, shape (n_messages,)
     """
     n_ranks = 1 + int(columns["rank"].max(initial=0))
     ends = []

@@ -279,7 +279,7 @@ def _rewrite(program: Program, is_shared: Bools, rows: Ints) -> _Rewritten:
 
 
 def _list_tasks(traffic: _Traffic, sources: _Sources) -> tuple[Ints, _Accesses, _Accesses]:
-    """Return the rows that remain, unchanged or as copies, and the data that they read and write."""
+    """Return the rows that remain, unchanged or as copies, and the data that they access."""
     tasks, reads = traffic.tasks, traffic.atoms.reads
     is_send, is_recv = tasks.receiver >= 0, tasks.sender >= 0
     stages = np.zeros(len(tasks.op), dtype=bool)

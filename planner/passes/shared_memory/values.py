@@ -83,7 +83,17 @@ class Places(NamedTuple):
 def find_places(tasks: Tasks, reads: Reads, lives: Lives, relocated: Bools) -> Any:
     """Return the `Places` from which the receivers of messages read.
 
-    `relocated` marks the atoms that are in shared memory.
+    Parameters
+    ----------
+    tasks : Tasks
+    reads : Reads
+    lives : Lives
+    relocated : ndarray of bool, shape (n_atoms,)
+        Whether the atom is in shared memory.
+
+    Returns
+    -------
+    Places
     """
     n_atoms = len(relocated)
     place, until = np.zeros(len(reads.atom), np.int64), np.zeros(len(reads.atom), np.int64)
@@ -122,8 +132,21 @@ def find_needless(tasks: Tasks, reads: Reads, lives: Lives, places: Places, is_f
     overwritten. A message may read its data until it has been received, so the data must not be
     overwritten in the same round.
 
-    Return a mark for every row, and for every read the read of a shared send whose place is to
-    be read instead, or -1.
+    Parameters
+    ----------
+    tasks : Tasks
+    reads : Reads
+    lives : Lives
+    places : Places
+    is_final : ndarray of bool, shape (n_atoms,)
+        Whether the atom is in a buffer of the caller.
+
+    Returns
+    -------
+    needless : ndarray of bool, shape (n_tasks,)
+        Whether the task is such a receive.
+    instead : ndarray of int64, shape (n_reads,)
+        Read of a shared send whose place is to be read instead; -1 for none.
     """
     sender, until, first = tasks.sender, places.until, lives.first
     needless = sender >= 0
