@@ -132,9 +132,7 @@ def find_routes(places: Places, fabric: Fabric) -> Routes:
     Parameters
     ----------
     places : Places
-        Tasks of the plan, and the clocks that they hold.
     fabric : Fabric
-        Links of the topology.
 
     Returns
     -------

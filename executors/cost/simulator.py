@@ -171,8 +171,7 @@ def simulate(plan: Plan, network: Network | None = None, allocated: bool = False
     Parameters
     ----------
     plan : Plan
-        Plan of all ranks. MPI's own collectives are replaced by the algorithms that MPICH
-        selects.
+        Plan of all ranks. MPI's own collectives are replaced by MPICH's algorithms.
     network : Network or None
         Costs of communication. If None, they are those of the spec's machine, or the defaults of
         `Network` for a plan without a spec.
@@ -213,7 +212,7 @@ def simulate(plan: Plan, network: Network | None = None, allocated: bool = False
     of a core belonged to another rank, the core first switches for `Network.switch_s`; tasks
     without a duration need no switch.
 
-    The simulation uses 64 bytes of memory per task and 4 bytes per dependency. It also reserves
+    The simulation uses 64 bytes of memory per task and 4 bytes per dependency, and reserves
     memory for a heap, of which irregular plans use some pages.
 
     References

@@ -179,16 +179,7 @@ def _arrivals(timeline: Timeline, durations: Durations) -> Floats:
 
 
 def tracks_of(layer: Layer) -> Tracks:
-    """Return the slices of a layer, on one track per core and per lane and direction.
-
-    Parameters
-    ----------
-    layer : Layer
-
-    Returns
-    -------
-    Tracks
-    """
+    """Return the slices of a layer, on one track per core and per lane and direction."""
     plan = layer.plan
     places = places_of(plan)
     clocks, core, lane = places.clocks, places.core, places.lane

@@ -44,20 +44,7 @@ class Trace(NamedTuple):
 
 @compiled
 def trace(tasks: Tasks, reads: Accesses, writes: Accesses, edges: Ints) -> Any:
-    """Return the `Trace` of tasks; interval i of their accesses is ``edges[i]:edges[i+1]``.
-
-    Parameters
-    ----------
-    tasks : Tasks
-    reads, writes : Accesses
-        Intervals that tasks read and write.
-    edges : ndarray of int64, shape (n_intervals + 1,)
-        Addresses at which the intervals begin, and the end of the last one.
-
-    Returns
-    -------
-    Trace
-    """
+    """Return the `Trace` of tasks; interval i of their accesses is ``edges[i]:edges[i+1]``."""
     n_tasks, n_intervals = len(tasks.op), len(edges) - 1
     indptr = np.zeros((3, n_tasks + 1), np.int64)
     found, n_found = np.empty(((reads.high - reads.low).sum() + 1, 3), np.int64), 0
