@@ -47,8 +47,8 @@ class Visit:
     row : int
         Row of the task.
     event : Event
-        Start of the task at `start_ns`; arrival of a receive's message; or match of a
-        rendezvous send, at `end_ns`.
+        Start of the task at `start_ns`; arrival of the message of a receive; or match of a
+        rendezvous send at `end_ns`.
     waited_for : "nothing", "dependency", "message" or "resource"
         Reason why this event waited for the previous one.
     """
@@ -59,13 +59,33 @@ class Visit:
 
 
 def critical_rows(timeline: Timeline) -> tuple[int, ...]:
-    """Return the rows of the tasks on the critical path, in order of time."""
-    # A posting may wait for the core that its own message holds; this is one task.
+    """Return the rows of the tasks on the critical path, in order of time.
+
+    Parameters
+    ----------
+    timeline : Timeline
+
+    Returns
+    -------
+    tuple of int
+        Rows of the plan; none for a plan without tasks.
+    """
+    # A receive may wait for the core that its own message holds; both events are of one task.
     return tuple(row for row, _ in groupby(visit.row for visit in visits(timeline)))
 
 
 def visits(timeline: Timeline) -> tuple[Visit, ...]:
-    """Return the events on the critical path, in order of time."""
+    """Return the events on the critical path, in order of time.
+
+    Parameters
+    ----------
+    timeline : Timeline
+
+    Returns
+    -------
+    tuple of Visit
+        Events; none for a plan without tasks.
+    """
     if not len(timeline.end_ns):
         return ()
     found: list[Visit] = []
@@ -100,7 +120,7 @@ def _step_back(timeline: Timeline, row: int, event: Event) -> tuple[int, Event, 
 
 
 def _before_start(timeline: Timeline, row: int) -> tuple[int, Event, WaitedFor]:
-    """Return the same for the start of a task."""
+    """Return the row and event that the start of a task waited for, and the reason."""
     cause = int(timeline.cause[row])
     if timeline.is_asking[row] and cause <= -2:
         return _before_request(timeline, row, -2 - cause)
@@ -114,7 +134,10 @@ def _before_start(timeline: Timeline, row: int) -> tuple[int, Event, WaitedFor]:
 
 
 def _before_request(timeline: Timeline, row: int, cause: int) -> tuple[int, Event, WaitedFor]:
-    """Return the same for the start of a send with a handshake: a predecessor or its receive."""
+    """Return the event that the start of a send with a handshake waited for, and the reason.
+
+    This event is that of a predecessor, or the posting of the receive.
+    """
     # A task may depend on both the start and the completion of another task.
     if events := list(_dependencies(timeline, row, cause)):
         event, _ = max(events, key=lambda found: found[1])
@@ -171,11 +194,11 @@ class Leg:
     resource : Resource or None
         The resource that it waited for, if it waited for one.
     begin_ns, end_ns : float
-        Begin and end of the leg; the next leg begins at `end_ns`.
+        Start and end of the leg; the next leg starts at `end_ns`.
     queued_ns : float
         Part of the previous leg during which the task was ready and waited for the resource.
     parts : tuple of (kind, ns)
-        Kinds of the time in order; their durations add up to that of the leg.
+        Kinds of the time in order; their durations add up to the duration of the leg.
     """
 
     row: int
@@ -188,7 +211,19 @@ class Leg:
 
 
 def legs(timeline: Timeline, network: Network) -> tuple[Leg, ...]:
-    """Return the critical path as legs that cover the time from 0 to the makespan."""
+    """Return the critical path as legs that cover the time from 0 to the makespan.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    network : Network
+        Network of the simulation.
+
+    Returns
+    -------
+    tuple of Leg
+        Legs in order of time; none for a plan without tasks.
+    """
     path = visits(timeline)
     if not path:
         return ()
@@ -219,6 +254,16 @@ def breakdown(path: Sequence[Leg]) -> dict[str, float]:
     """Return the time of a critical path by kind in ns, which adds up to the makespan.
 
     Contention is left out if there is none.
+
+    Parameters
+    ----------
+    path : sequence of Leg
+        Critical path, as `legs` returns it.
+
+    Returns
+    -------
+    dict of str to float
+        Time in ns for each of `KINDS`, and for `CONTENTION` if it is not left out.
     """
     parts = [part for leg in path for part in leg.parts]
     found = {kind: math.fsum(ns for name, ns in parts if name == kind) for kind in KINDS}
@@ -289,7 +334,7 @@ class _View:
             parts.append(("latency", self.timeline.flag_ns(self.path[i].row, following.row)))
         if following is not None and following.waited_for != "resource":
             handshake = self.handshake(i + 1)
-            # If the receive is posted late, only the answer, the second half, follows it.
+            # If the receive is posted late, only the answer follows it: the second half of parts.
             parts += handshake[2:] if following.waited_for == "message" else handshake
         return parts
 
@@ -362,8 +407,8 @@ class _View:
     def shared(self, i: int, j: int) -> int:
         """Return the clock that event i held and event j waited for.
 
-        It is that of a core, lane or port if the tasks have one in common, else of a
-        processor.
+        If both tasks use the same core, lane or port, this is its clock. Otherwise, it is the
+        clock of the processors.
         """
         core, lane, durations = self.core[i], self.lane[i], self.durations
         has_core = bool(core == self.wanted_core[j])

@@ -1,10 +1,10 @@
 """The event queue of the simulator: sorted runs for regular schedules, and a heap for the rest.
 
 Events are popped in the order of (time, stamp); stamps break ties in the order of readiness. The
-events of a collective come in a few streams that are already sorted, such as sends that end an
-overhead later and messages that arrive a latency later. An event is therefore appended in O(1)
-to the first run whose last event it does not precede. It goes to a heap only if there is no such
-run.
+events of a collective form a few streams that are already sorted: for example, sends that end
+one overhead later and messages that arrive one latency later. An event is therefore appended in
+O(1) to the first run whose last event it does not precede. If there is no such run, it is
+inserted into a heap.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collplan.executors.cost.tables import ENTRY, RUN, Records, inlined, inner
 N_RUNS: Final = 6
 """Number of sorted runs."""
 _ARITY: Final = 4
-"""Children per entry of the heap, which has fewer levels than a binary heap."""
+"""Number of children per node of the heap, which therefore has fewer levels than a binary heap."""
 _LONGEST_RUN: Final = 1 << 16
 
 
@@ -36,7 +36,7 @@ def make_event_queue(n_waiting: int, n_events: int) -> tuple[Records, Records]:
     Returns
     -------
     runs : ndarray of RUN, shape (N_RUNS + 1,)
-        Ring buffers, then the heap; `head_time` is infinite for an empty one.
+        Ring buffers, then the heap; `head_time` is infinite if a row is empty.
     entries : ndarray of ENTRY
         Entries of all runs, one after another, then those of the heap.
     """
@@ -132,8 +132,8 @@ def _sift_up(runs: Records, entries: Records, time: float, stamp: int, event: in
 def _sift_down(runs: Records, entries: Records) -> int:
     """Remove the first entry of the heap by moving up the least children down to a leaf.
 
-    The least child is computed without branches, which no processor could predict. The last
-    entry then fills the gap at the leaf, from which it rarely has to rise.
+    The least child is computed without branches, as these would be mispredicted often. The last
+    entry then fills the gap at the leaf and rarely has to rise from there.
     """
     heap = runs[-1]
     begin = (len(runs) - 1) * heap.capacity
@@ -142,7 +142,7 @@ def _sift_down(runs: Records, entries: Records) -> int:
     n = heap.length
     last = entries[begin + n]
     time, stamp, event = last.time, last.stamp, last.event
-    # Infinite times behind the end give every node all its children.
+    # Infinite times after the last entry give every node the same number of children.
     for child in range(n, n + _ARITY):
         entries[begin + child].time = np.inf
     i = 0
@@ -169,7 +169,7 @@ def _is_less(entries: Records, one: int, other: int) -> int:
 
 @inner
 def _rise(entries: Records, begin: int, i: int, time: float, stamp: int, event: int) -> None:
-    """Put an entry at place `i` of the heap, or further up if it precedes its parents."""
+    """Put an entry at index `i` of the heap, or further up if it precedes its parents."""
     while i > 0:
         above = (i - 1) // _ARITY
         parent = entries[begin + above]

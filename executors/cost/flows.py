@@ -1,8 +1,8 @@
-"""Messages between nodes as flows over the links of a topology, beside lanes and cores.
+"""Flows of messages between nodes over the links of a topology, in addition to lanes and cores.
 
-From the start of its lane's service, and after the latencies of its route's links, a message is
-a flow over the links that it shares with others, at max-min fair rates. It has arrived when
-both its receiver's lane has taken it in and its last byte has flowed.
+A message becomes a flow when its lane has begun to serve it and the latencies of the links of its
+route have passed. Flows share links at max-min fair rates. A message has arrived when the lane of
+its receiver has taken it in and its last byte has flowed.
 """
 
 from __future__ import annotations
@@ -30,19 +30,22 @@ from collplan.specs import Network
 FLOW: Final = np.dtype(
     [
         ("begins", "f8"),
-        ("ends", "f8"),  # when its last byte has left the last link; -1 before
-        ("flight", "f8"),  # from there to the receiver
-        ("held", "f8"),  # when its send's core is done, if that ends with the flow; else -1
+        ("ends", "f8"),  # time when the last byte has left the last link; -1 before
+        ("flight", "f8"),  # time from the last link to the receiver
+        ("held", "f8"),  # end of its send without the flow, if the send waits for it; else -1
         ("send", "i4"),
-        ("last", "i4"),  # the same, or the last of the pieces that the send was cut into
-        ("has_matched", "i1"),
+        ("last", "i4"),  # last piece of the send; `send` itself if it is not cut into pieces
+        ("has_matched", "i1"),  # whether the receive has matched
     ],
     align=True,
 )
 _TOGETHER_NS: Final = 1e-3
-"""Events of flows up to this time after the first one happen with it: rounding parts them."""
+"""Time after the first event of flows within which others count as simultaneous, in ns.
+
+Rounding errors may separate events that happen at the same time.
+"""
 _SLOWER: Final = 1 - 1e-9
-"""Ratio below which a link is slower than a lane, and not as fast but for rounding."""
+"""Ratio of rates below which a link counts as slower than a lane in spite of rounding errors."""
 _NEXT, _ENDED = 0, 1
 _FLOW_BYTES: Final = 256
 _HOP_BYTES: Final = 64
@@ -54,16 +57,15 @@ class Flows(NamedTuple):
     Parameters
     ----------
     traffic : Traffic
-        Messages between nodes, in the order of their sends, and links: those of the fabric, and
-        one of its own for each message that could flow faster than its lane. Times are ns.
-    states : ndarray of FLOW
-        A row per message.
-    flow_of : ndarray of int32
-        The message of every send between nodes, and of its pieces; -1 for other tasks.
-    ended : ndarray of int32
+        Messages between nodes in the order of their sends, and links. The links are those of the
+        fabric, and a private link for each message whose rate has a limit. Times are in ns.
+    states : ndarray of FLOW, shape (n_messages,)
+    flow_of : ndarray of int32, shape (n_tasks,)
+        Message of every send between nodes, and of its pieces; -1 for other tasks.
+    ended : ndarray of int32, shape (n_messages,)
         Messages that ended together.
     counters : ndarray of int64, shape (2,)
-        How many of these have been told, and how many there are.
+        Number of entries of `ended` that `next_flow` has returned, and number of its entries.
     """
 
     traffic: Traffic
@@ -80,17 +82,17 @@ class Routes:
     Parameters
     ----------
     fabric : Fabric
-        The links.
-    sends, last : ndarray of int64
-        The send of every message, as a row of the simulator's table, and its last piece.
-    n_bytes : ndarray of float64
-        Its size.
+        Links of the topology.
+    sends, last : ndarray of int64, shape (n_messages,)
+        Send of every message, as a row of the simulator's table, and its last piece.
+    n_bytes : ndarray of float64, shape (n_messages,)
+        Size of every message.
     begin, links : ndarray of int64
-        The links of every route, in CSR form; none inside a host.
-    source, target, sender, receiver, out_lane, in_lane : ndarray of int
+        Links of every route, in CSR form; routes inside a host have none.
+    source, target, sender, receiver, out_lane, in_lane : ndarray of int, shape (n_messages,)
         Nodes, ranks, and clocks of lanes at both ends of every message.
     n_rows : int
-        Rows of the table.
+        Number of rows of the simulator's table.
     """
 
     fabric: Fabric
@@ -109,14 +111,14 @@ class Routes:
 
     @cached_property
     def alone_ns(self) -> Floats:
-        """Time that the bytes of every message take over the slowest link of its route."""
+        """Transfer time of every message alone over the slowest link of its route, in ns."""
         slowest = np.full(len(self.sends), np.inf)
         np.minimum.at(slowest, csr.row_numbers(self.begin), self.fabric.bandwidth[self.links])
         return np.asarray(self.n_bytes / slowest * 1e9)
 
     @cached_property
     def delays(self) -> Floats:
-        """Latency of the route of every row of the table, in ns."""
+        """Latency of the route of every row of the simulator's table, in ns."""
         message = csr.row_numbers(self.begin)
         latency = self.fabric.latency_ns[self.links]
         delays = np.zeros(self.n_rows)
@@ -125,16 +127,25 @@ class Routes:
 
 
 def find_routes(places: Places, fabric: Fabric) -> Routes:
-    """Return the messages between nodes, and their routes.
+    """Return the messages of a plan between nodes, and their routes.
+
+    Parameters
+    ----------
+    places : Places
+    fabric : Fabric
+
+    Returns
+    -------
+    Routes
 
     Raises
     ------
     MemoryLimitError
-        If their tables take more memory than there is.
+        If the tables of flows take more memory than is available.
     """
     tasks, queues, clocks = places.tasks, places.queues, places.clocks
     pieces = np.flatnonzero((tasks["op"] == Op.SEND) & (tasks["link"] >= NETWORK))
-    # Pieces of a message follow its first one; the first byte of each is counted twice.
+    # The pieces of a message follow its first one, and each counts its first byte twice.
     is_more = tasks["link"][pieces] == CONTINUATION
     first = np.flatnonzero(~is_more)
     sends, last = pieces[first], pieces[np.append(first, len(pieces))[1:] - 1]
@@ -146,7 +157,7 @@ def find_routes(places: Places, fabric: Fabric) -> Routes:
         "simulate",
         "use fewer ranks or a smaller count",
     )
-    # Column by column: copies of whole rows would take several times as long.
+    # Columns are taken one by one, because copies of whole rows take several times as long.
     ends = [tasks[field][sends] for field in ("queue", "far_queue")]
     (source, target), (sender, receiver), (out_lane, in_lane) = (
         [queues[field][end] for end in ends] for field in ("node", "rank", "lane")
@@ -177,10 +188,24 @@ def find_routes(places: Places, fabric: Fabric) -> Routes:
 
 
 def make_flows(routes: Routes, places: Places, network: Network) -> Flows:
-    """Return the tables of flows before anything has begun.
+    """Return the tables of flows before the simulation begins.
 
-    With lanes in order, links that these cannot fill are left out: those of hosts that are as
-    fast as their lanes, and those as fast as all lanes together that send over them.
+    With hybrid contention, links that the lanes cannot fill are left out: links of hosts that are
+    at least as fast as their lanes, and other links that are at least as fast as all lanes
+    together that send over them.
+
+    Parameters
+    ----------
+    routes : Routes
+        Messages between nodes.
+    places : Places
+        Tasks of the plan, and the clocks that they hold.
+    network : Network
+        Parameters of the cost model.
+
+    Returns
+    -------
+    Flows
     """
     queue = places.tasks["queue"][routes.sends]
     pace = network.network.G_ns_per_byte * places.queues["pace"][queue]
@@ -191,7 +216,7 @@ def make_flows(routes: Routes, places: Places, network: Network) -> Flows:
         is_own = routes.fabric.link_class == HOST
         senders = (order, routes.out_lane, pace, routes.n_bytes)
         of_fabric, shared = (bandwidth, is_own, is_kept), (routes.begin, routes.links)
-        # A lane that passes bursts is faster than its rate.
+        # A lane that passes bursts can exceed its rate.
         _find_shared(senders, shared, of_fabric, network.burst_bytes > 0)
     limit = _limits(routes, pace, network)
     begin = np.zeros(len(queue) + 1, dtype=np.int64)
@@ -223,7 +248,10 @@ def _find_shared(
     fabric: tuple[Floats, Bools, Bools],
     has_bursts: bool,
 ) -> None:
-    """Unmark links that lanes cannot fill; messages are visited lane by lane, in `order`."""
+    """Unmark links that lanes cannot fill.
+
+    Messages are visited in `order`, which groups them by lane.
+    """
     order, lane, pace, n_bytes = senders
     begin, links = routes
     bandwidth, is_own, is_kept = fabric
@@ -258,7 +286,10 @@ def _take_shared(
     is_kept: Bools,
     lengths: Ints,
 ) -> None:
-    """Count the links of flows behind ``lengths[0]``; remove limits that links have already."""
+    """Count the links of every flow, and remove limits that a link of its route makes redundant.
+
+    The count of message i is stored in ``lengths[i + 1]``. A removed limit is infinite.
+    """
     begin, links = routes
     for message in range(len(n_bytes)):
         n, slowest = 0, np.inf
@@ -284,7 +315,7 @@ def _fill_shared(
     links: Ints,
     n_links: int,
 ) -> Ints:
-    """Fill in the links of flows; return the messages that begin with a link of their own."""
+    """Fill in the links of flows; return the messages whose first link is a private one."""
     route_begin, route_links = routes
     own = np.empty(len(limit), np.int64)
     n_own = 0
@@ -305,10 +336,11 @@ def _fill_shared(
 
 
 def _limits(routes: Routes, pace: Floats, network: Network) -> Floats:
-    """Return the rate that each message cannot exceed, in bytes per ns.
+    """Return the largest rate of each message in bytes per ns; infinity if it has no limit.
 
-    In order, a message of s bytes takes its lane (s - 1)·G. A lane that passes bursts limits
-    none, nor does one without order, but inside a host.
+    With fluid contention, only messages inside a host have a limit: the rate of their lane. With
+    hybrid contention, a message of s bytes between hosts takes its lane for (s - 1)·G, which
+    limits its rate unless the lanes pass bursts.
     """
     n_bytes = routes.n_bytes
     none = np.full(len(n_bytes), np.inf)
@@ -323,7 +355,7 @@ def _limits(routes: Routes, pace: Floats, network: Network) -> Floats:
 
 @inlined
 def begin_flow(sim: Simulation, flows: Flows, row: int, arrives: float) -> float:
-    """Let the message of send `row` flow after the latency of its route; return its arrival."""
+    """Start the flow of send `row` after the latency of its route; return the arrival time."""
     flow = flows.flow_of[row]
     if flow < 0:
         return arrives
@@ -339,7 +371,7 @@ def begin_flow(sim: Simulation, flows: Flows, row: int, arrives: float) -> float
 
 @inlined
 def keep_send(sim: Simulation, flows: Flows, row: int) -> bool:
-    """Tell whether a send that asked first ends when its last byte has flowed; remember it."""
+    """Return whether a send with a handshake ends only with its flow, and record that it waits."""
     flow = flows.flow_of[row]
     if flow < 0 or sim.costs[0].handshake == 0 or row != flows.states[flow].last:
         return False
@@ -348,7 +380,7 @@ def keep_send(sim: Simulation, flows: Flows, row: int) -> bool:
     if begin == messages[flow].hops or not (task.state & IS_LONG or task.link == CONTINUATION):
         return False
     if flows.states[flow].ends >= 0:
-        # The lane had other turns before the last piece's.
+        # The flow ended before the lane had served the last piece.
         task.end = max(task.end, flows.states[flow].ends)
         return False
     flows.states[flow].held = task.end
@@ -357,9 +389,9 @@ def keep_send(sim: Simulation, flows: Flows, row: int) -> bool:
 
 @inlined
 def has_come(sim: Simulation, flows: Flows, row: int) -> bool:
-    """Tell whether the last byte of a message that matched has flowed; its receive ends then.
+    """Return whether the last byte of a message that matched has flowed, which ends its receive.
 
-    Of the pieces of a message, only the last waits for that.
+    If a message is sent in pieces, only its last piece waits for the flow.
     """
     flow = flows.flow_of[row]
     if flow < 0 or row != flows.states[flow].last:
@@ -379,7 +411,7 @@ def has_come(sim: Simulation, flows: Flows, row: int) -> bool:
 
 @inlined
 def next_flow(runs: Records, flows: Flows, place: int) -> int:
-    """Let flows begin and end before the next other event; return one that ended, or -1."""
+    """Process events of flows before the next other event; return a flow that ended, or -1."""
     traffic, counters = flows.traffic, flows.counters
     messages, events = traffic.messages, traffic.events
     until = runs[place].head_time if place >= 0 else np.inf

@@ -26,8 +26,8 @@ from collplan.planner.arrays.jit import compile_with
 _SEND, _RECV = 0, 1
 _STAMP, _DONE = 0, 1
 HAS_ON_START, ARRIVED, QUEUED, ASKING = 1, 2, 16, 32
-"""Bits of a task's state: a successor waits for its start; its message has arrived; its posting
-has an event; its request to send has left."""
+"""Bits of a task's state: a successor waits for its start; its message has arrived; there is an
+event for its posting; its request to send has left."""
 
 
 @compile_with(_nrt=False)
@@ -103,7 +103,7 @@ def _begin_later(sim: Simulation, row: int, now: float, flows: Any) -> None:
 def _arrive(
     sim: Simulation, row: int, event: tuple[float, int], has_waited: bool, flows: Any
 ) -> None:
-    """Take in the message of send `row`, or queue it if its receiver is busy."""
+    """Receive the message of send `row`, or queue it if its receiver is busy."""
     now, stamp = event
     tasks, queues = sim.tasks, sim.queues
     recv = tasks[row].partner
@@ -128,7 +128,7 @@ def _arrive(
 
 @inlined
 def _execute(sim: Simulation, row: int, now: float, flows: Any) -> None:
-    """Run the first task of a queue: a send, a copy, a reduction or a computation."""
+    """Execute the first task of a queue: a send, a copy, a reduction or a computation."""
     tasks = sim.tasks
     task = tasks[row]
     queue, following = task.queue, task.following
@@ -190,9 +190,9 @@ def _is_rendezvous(sim: Simulation, row: int) -> bool:
 
 @inlined
 def _match(sim: Simulation, row: int, now: float, starts: bool, flows: Any) -> None:
-    """Complete receive `row`, and its send if that waited for the match.
+    """Complete receive `row`, and its send if the send waited for the match.
 
-    A receive whose message still flows is completed by the end of the flow.
+    If the message still flows, the end of the flow completes the receive.
     """
     tasks, clocks, queues = sim.tasks, sim.clocks, sim.queues
     recv = tasks[row]
@@ -212,7 +212,7 @@ def _match(sim: Simulation, row: int, now: float, starts: bool, flows: Any) -> N
                 clocks[clock].time = now
                 clocks[clock].holder = -2 - recv.partner
     sends_first = sender.rank <= queues[recv.queue].rank
-    # A loop, as every call of an inlined function is a copy of its code.
+    # The loop has a single call, because numba copies an inlined function's code to every call.
     for turn in range(2):
         of_send = (turn == 0) == sends_first
         if waits or not of_send:
@@ -222,7 +222,7 @@ def _match(sim: Simulation, row: int, now: float, starts: bool, flows: Any) -> N
 
 @inlined
 def _end_flow(sim: Simulation, flows: Any, flow: int) -> None:
-    """Complete the send of a flow that has ended, if it waits, and the receive, if it matched."""
+    """Complete the send of a flow that ended, if the send waits, and its receive, if it matched."""
     row = flows.states[flow].last
     for of_send in (True, False):
         ending = row if of_send else sim.tasks[row].partner
@@ -298,13 +298,13 @@ def _make_ready(sim: Simulation, row: int) -> None:
 
 @inner
 def _allow(sim: Simulation, row: int) -> None:
-    """Let send `row` become ready when the answer of its receiver arrives."""
+    """Make send `row` ready when the answer of its receiver arrives."""
     send = sim.tasks[row]
     recv = sim.tasks[send.partner]
     delay = sim.links[send.link].o + sim.links[send.link].L
     if len(sim.request_delays) > 0:
         delay += sim.request_delays[row]
-    # With handshakes, no send holds clocks until it matches, so codes below -1 are free for this.
+    # With handshakes, no send holds clocks until its match, so codes below -1 have no other use.
     send.cause = -2 - send.cause
     if recv.start > send.start + delay:
         send.cause = -2 - send.partner

@@ -1,8 +1,8 @@
-"""Long messages in pieces: messages that leave over one lane share it, as TCP connections do.
+"""Division of long messages into pieces, which share a lane as TCP connections do.
 
 A message between nodes is cut into pieces, which are tasks of the simulator. Each pair of ranks
-has a queue of its own, whose first piece competes for the lane. After a piece, the queue goes
-behind all others that wait at that time.
+has its own queue, whose first piece competes for the lane. After each piece, the queue moves
+behind all other queues that wait at that time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,20 @@ class TaskPieces:
 
     @classmethod
     def of(cls, tasks: Records, is_remote: Bools, turn_bytes: int) -> TaskPieces:
-        """Cut messages between nodes into pieces of at most `turn_bytes`."""
+        """Cut messages between nodes into pieces of at most `turn_bytes`.
+
+        Parameters
+        ----------
+        tasks : ndarray of TASK, shape (n_tasks,)
+        is_remote : ndarray of bool, shape (n_tasks,)
+            Whether the task sends or receives a message between nodes.
+        turn_bytes : int
+            Largest size of a piece in bytes.
+
+        Returns
+        -------
+        TaskPieces
+        """
         turns = np.maximum(1, -(-tasks["work"].astype(np.int64) // turn_bytes))
         n = np.where(is_remote, turns, 1)
         last = np.cumsum(n) - 1
@@ -50,9 +63,20 @@ class TaskPieces:
     def join(self, rows: Records, *, handshake: bool) -> Records:
         """Return one row per task, made from the rows of its pieces.
 
-        It is the row of the first piece, with the end of the last piece, or the match of a
-        rendezvous if that is later. The causes of later pieces are not used: they are often
-        pieces of other messages, which waited for pieces of this one.
+        The result is the row of the first piece with the end of the last piece, or with the match
+        of a rendezvous if that is later. The causes of later pieces are not used, because these
+        pieces often waited for pieces of other messages, which waited for pieces of this one.
+
+        Parameters
+        ----------
+        rows : ndarray of TASK, shape (n_rows,)
+            Table of pieces after the simulation.
+        handshake : bool
+            Whether sends above the eager limit use a handshake.
+
+        Returns
+        -------
+        ndarray of TASK, shape (n_tasks,)
         """
         tasks = rows[self.first]
         matched, left = tasks["end"], rows["end"][self.last]
@@ -104,7 +128,7 @@ def take_turns(
     rest = cut["work"] - number * n_bytes
     follows = number > 0
     cut["work"] = np.where(is_remote[pieces.task], np.minimum(rest, n_bytes), cut["work"])
-    # In LogGP, the first byte of a message costs no G, but that of a further piece does.
+    # In LogGP, the first byte of a message costs no G, but the first byte of a later piece does.
     cut["work"][follows] += 1
     cut["link"][follows] = CONTINUATION
     cut["state"][follows] &= ~np.uint8(IS_LONG)

@@ -24,14 +24,38 @@ _SEND, _RECV, _COPY, _REDUCE = (int(op) for op in (Op.SEND, Op.RECV, Op.COPY, Op
 
 
 def places_of(plan: Plan) -> Places:
-    """Return the clocks that all tasks of a plan hold."""
+    """Return the clocks that all tasks of a plan hold.
+
+    Parameters
+    ----------
+    plan : Plan
+
+    Returns
+    -------
+    Places
+
+    Raises
+    ------
+    MatchError
+        If sends and receives do not match.
+    """
     clocks = Clocks.of(plan)
     tasks, slots = place(plan, clocks)
     return Places(clocks, tasks, clocks.make_queues(plan, slots, offload=False))
 
 
 def core_to_numa(plan: Plan) -> Ints:
-    """Return the NUMA domain of every core of a node; plans without a spec have one domain."""
+    """Return the NUMA domain of every core of a node; a plan without a spec has one domain.
+
+    Parameters
+    ----------
+    plan : Plan
+
+    Returns
+    -------
+    ndarray of int32, shape (n_cores,)
+        Domain of each core, numbered within its node.
+    """
     cores = np.arange(1 + max(plan.core.max(initial=0), plan.rank_core.max(initial=0)))
     if plan.spec is None:
         return np.zeros_like(cores, dtype=np.int32)
@@ -47,8 +71,8 @@ def place(plan: Plan, clocks: Clocks, *, allocated: bool = False) -> tuple[Recor
     plan : Plan
     clocks : Clocks
     allocated : bool
-        Whether the callers' buffers are in shared memory, so that copies of staged elements
-        cost nothing.
+        Whether the callers' buffers are in shared memory. If so, copies of staged elements cost
+        nothing.
 
     Returns
     -------
@@ -97,6 +121,14 @@ def staged_elements(plan: Plan) -> Ints:
     """Return the number of elements that each task copies from a buffer to its mirror.
 
     A verified plan writes nothing else to mirrors.
+
+    Parameters
+    ----------
+    plan : Plan
+
+    Returns
+    -------
+    ndarray of int64, shape (n_tasks,)
     """
     writes = plan.writes
     rank = plan.rank[writes.owner()]
@@ -131,7 +163,7 @@ def _place(
     A slot is a rank on a core. It has one queue without a lane, then one for each lane and the
     port of the sending side, and the same for the receiving side.
     """
-    # Arrays get names here, as each access to an array of a tuple counts a reference.
+    # Each array has a name, because every access to an array in a tuple counts references.
     op, rank, peer, (lane, lane_step), (core, core_step), (apart, apart_step) = ends
     rank_node, rank_lane, core_numa, n_on_node = ranks
     width = 1 + 2 * (n_lanes + 1)
@@ -155,7 +187,7 @@ def _place(
         other = peer[row]
         is_inside = rank_node[me] == rank_node[other] and apart[row * apart_step] == 0
         taken = n_lanes
-        # As in LogGPS, a rank alone on its node has no port, and sends to itself over its lane.
+        # As in LogGPS, a rank alone on its node has no port and sends to itself over its lane.
         if not is_inside or n_on_node[rank_node[me]] == 1:
             taken = lane[row * lane_step]
             if taken < 0:
@@ -182,7 +214,7 @@ def _weigh(
     itemsize: int,
     tasks: Records,
 ) -> bool:
-    """Fill in work and partners; return whether both ends of every message have one size."""
+    """Fill in work and partners; return whether both ends of every message have the same size."""
     same_sizes = True
     op, (duration, duration_step) = columns
     reads_indptr, reads_elements, (reads_pattern, reads_step) = reads
@@ -219,9 +251,17 @@ def _weigh(
 
 
 def serving_order(plan: Plan) -> Ints:
-    """Return all rows in the order in which tasks are served that are ready at the same time.
+    """Return all rows in the order in which simultaneously ready tasks are served.
 
     Sends come first, then receives, then other tasks, each in the order of priority and row.
+
+    Parameters
+    ----------
+    plan : Plan
+
+    Returns
+    -------
+    ndarray of int32, shape (n_tasks,)
     """
     low, high = int(plan.priority.min(initial=0)), int(plan.priority.max(initial=0))
     if high - low >= _MOST_PRIORITIES:
@@ -279,10 +319,13 @@ def link_dependencies(plan: Plan, order: Ints, tasks: Records) -> tuple[Ints, In
 def _link_dependencies(
     deps: tuple[Ints, ...], places: tuple[Any, ...], order: Ints, first: Ints, tasks: Records
 ) -> Any:
-    """Return successors and initial tasks; `first` receives where those of each rank begin."""
+    """Return successors and initial tasks.
+
+    `first` receives the index of each rank's first initial task.
+    """
     indptr, task, kind = deps
     rank, (cores, step), core_numa = places
-    # `ends` has the next free entry of each task's list, which in the end is where the list ends.
+    # `ends` is the next free entry of each task's list; when the list is full, it is the end.
     ends = np.zeros(len(tasks) + 1, np.int32)
     for before in task:
         ends[before + 1] += 1

@@ -1,4 +1,4 @@
-"""The use of links between adapters by a plan: bytes, the busiest link, and who shares it."""
+"""Use of the links between adapters by a plan: bytes per link, and the busiest links."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collplan.planner.arrays import Floats, Ints, csr
 from collplan.planner.topology.links import GLOBAL, LINK_CLASSES
 
 REACHES: Final = ("switch", "group", "global")
-"""Reaches of messages between nodes: they stay behind one switch, in a group, or leave it."""
+"""Reaches of messages between nodes: behind one switch, inside a group, or between groups."""
 _SAME: Final = 1 - 1e-9
 
 
@@ -31,7 +31,7 @@ class LinkUse:
 
     @cached_property
     def n_bytes(self) -> Floats:
-        """Bytes over every link."""
+        """Number of bytes over every link."""
         routes = self.routes
         sizes = np.repeat(routes.n_bytes, csr.lengths_of(routes.begin))
         n_bytes = np.bincount(routes.links, sizes, minlength=routes.fabric.n_links)
@@ -39,19 +39,19 @@ class LinkUse:
 
     @cached_property
     def busy_ns(self) -> Floats:
-        """Time that the bytes over every link take at its rate: no makespan is less."""
+        """Transfer time of all bytes over every link in ns, a lower bound of the makespan."""
         return np.asarray(self.n_bytes / self.routes.fabric.bandwidth * 1e9)
 
     @property
     def bytes_by_class(self) -> dict[str, float]:
-        """Return bytes over all links of each class; a message counts once per link."""
+        """Return the bytes over all links of each class; a message counts once per link."""
         fabric = self.routes.fabric
         totals = np.bincount(fabric.link_class, self.n_bytes, minlength=len(LINK_CLASSES))
         return dict(zip(LINK_CLASSES, totals.tolist(), strict=True))
 
     @property
     def bytes_by_reach(self) -> dict[str, float]:
-        """Return bytes of messages that stay behind a switch, in a group, or leave it."""
+        """Return the bytes of messages behind one switch, inside a group, and between groups."""
         routes, fabric = self.routes, self.routes.fabric
         one, other = routes.source, routes.target
         is_far = fabric.node_group[one] != fabric.node_group[other]
@@ -62,18 +62,22 @@ class LinkUse:
 
     @property
     def halves(self) -> tuple[float, float, float]:
-        """Return what the bytes between two halves of the nodes take at least.
+        """Return a lower bound of the time that messages between two halves of the nodes take.
+
+        The halves are the first and the second half of the nodes in the order of groups.
 
         Returns
         -------
         n_bytes : float
-            Of messages between groups, from one half of the nodes, group after group, to the
-            other: of the direction that takes longer.
+            Bytes of messages between groups from one half to the other, in the direction that
+            takes longer.
         bandwidth : float
-            Bytes per second of the links by which these messages leave their groups, together.
+            Total bandwidth, in bytes per second, of the links by which these messages leave their
+            groups.
         bound_ns : float
-            The quotient. No makespan with these routes is less, as each of these messages takes
-            one of these links. It is no minimum cut of the topology.
+            Quotient of both in ns. With these routes, the makespan cannot be shorter, because
+            each of these messages uses one of these links. The links are not a minimum cut of the
+            topology.
         """
         routes, fabric = self.routes, self.routes.fabric
         order = np.argsort(fabric.node_group, kind="stable")
@@ -83,7 +87,7 @@ class LinkUse:
         worst = (0.0, 0.0, 0.0)
         for side in (False, True):
             crosses = (is_late[routes.source] == side) & (is_late[routes.target] != side)
-            # Where a group lies in both halves, messages inside it take no link between groups.
+            # If a group lies in both halves, messages inside it use no link between groups.
             hops = np.flatnonzero(is_global & crosses[message])
             leaving, first = np.unique(message[hops], return_index=True)
             links = np.unique(routes.links[hops[first]])
@@ -94,26 +98,54 @@ class LinkUse:
         return worst
 
     def messages_over(self, link: int) -> Ints:
-        """Return the messages that a link carries."""
+        """Return the messages with bytes that use a link.
+
+        Parameters
+        ----------
+        link : int
+            Number of the link in the fabric.
+
+        Returns
+        -------
+        ndarray of int64
+            Messages, numbered as in `routes`.
+        """
         found = csr.row_numbers(self.routes.begin)[self.routes.links == link]
         return np.asarray(found[self.routes.n_bytes[found] > 0])
 
     def busiest(self, most: int) -> list[int]:
-        """Return the busiest links that carry bytes, the busiest first; no more than `most`."""
+        """Return at most `most` links that carry bytes, in descending order of busy time.
+
+        Parameters
+        ----------
+        most : int
+            Largest number of links to return.
+
+        Returns
+        -------
+        list of int
+            Numbers of links in the fabric.
+        """
         order = np.argsort(-self.busy_ns, kind="stable")[:most]
         return [link for link in order.tolist() if self.n_bytes[link] > 0]
 
     def report(self, makespan_ns: float) -> dict[str, Any]:
         """Return the use of links, ready for JSON.
 
+        Parameters
+        ----------
+        makespan_ns : float
+            Makespan of the plan in ns, to which the utilization of the busiest link refers.
+
         Returns
         -------
         dict
-            `bytes_by_class` and `bytes_by_reach`, as of the properties; `busiest`, None where no
-            message has bytes, with `link`, `class`, `bytes`, `bandwidth_B_per_s`, `busy_s` (the
-            quotient), `utilisation` (its share of the makespan), `messages`, `senders` and
-            `receivers` (ranks), and `alike` (links that are as busy); `halves` with
-            `bytes`, `bandwidth_B_per_s` and `bound_s`; `n_links` and `n_used`.
+            `n_links` and `n_used`; `bytes_by_class` and `bytes_by_reach`, as the properties
+            return them; `busiest`, which is None if no message has bytes; and `halves` with
+            `bytes`, `bandwidth_B_per_s` and `bound_s`. Entries of `busiest` are `link`, `class`,
+            `bytes`, `bandwidth_B_per_s`, `busy_s` (the quotient), `utilisation` (its share of the
+            makespan), `messages` (their number), `senders` and `receivers` (ranks), and `alike`
+            (the number of links that are as busy).
         """
         n_bytes, rate, bound_ns = self.halves
         return {

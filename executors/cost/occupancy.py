@@ -1,8 +1,8 @@
 """Occupancy of resources by operations: cores, lanes, and resources that cores share.
 
 An operation runs when its core and its lane are free. Resources that its core shares with other
-cores may delay it further: on an emulated machine with fewer processors than cores it waits for
-a processor, and the memory of its node may make it take longer.
+cores may delay it further. On an emulated machine with fewer processors than cores, the operation
+waits for a processor; the memory of its node may prolong it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ IS_STRIDED, IS_UNCACHED, IS_LONG, IS_CONTINUED = 4, 8, 64, 128
 """Bits of a task's state: its data is strided; its buffers exceed the cache; it is a send above
 the eager limit; it is a piece of a message that another piece follows."""
 NOBODY = -(1 << 31)
-"""Value in place of a task that held a processor, if there was no wait for one."""
+"""Value used instead of the previous holder of a processor if the task did not wait for one."""
 
 
 @inlined
@@ -40,14 +40,14 @@ def occupy(
     now : float
         Time in ns.
     works_ns, moves_ns : float
-        Durations of the work and of the transfers in memory.
+        Durations of the work and of the transfers in memory, in ns.
 
     Returns
     -------
     begin, turned, end : float
         Times in ns when the core takes the task, has switched to its rank, and is done.
     before : int
-        Task that held the processor for which this one had to wait, else `NOBODY`.
+        Task that held the processor for which this one had to wait; `NOBODY` if it did not wait.
     """
     clocks = sim.clocks
     begin, before = now, NOBODY
@@ -82,7 +82,7 @@ def _turn(clocks: Records, switch: float, core: int, rank: int) -> float:
 
 @inlined
 def _bucket(sim: Simulation, queue: Any, link: int, now: float) -> float:
-    """Return when a free lane begins; a burst that passes at once begins before `now`."""
+    """Return when a free lane begins a message; this is before `now` if the lane passes bursts."""
     burst = sim.costs[0].burst
     if burst == 0 or link < NETWORK:
         return now
@@ -97,7 +97,7 @@ def _gap(send: Any, link: Any) -> float:
 
 @inlined
 def _packets(costs: Any, send: Any) -> float:
-    """Return the core time of a message's packets without the first, which is part of o."""
+    """Return the core time of all packets of a message but the first, whose cost is part of o."""
     if costs.packet == 0 or send.link < NETWORK:
         return 0.0
     if send.link == CONTINUATION:

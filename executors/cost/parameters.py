@@ -15,16 +15,25 @@ NETWORK, CONTINUATION = 3, 4
 """Rows of the table of links for messages between nodes, and for their pieces after the first."""
 LINK: Final = np.dtype([(name, "f8") for name in ("L", "o", "g", "G", "O", "offload", "last")])
 _NO_NIC: Final = Nic(connections=1, miss_ns=0)
-"""Stand-in for an adapter that holds all queue pairs, and so reads none."""
+"""Placeholder for an adapter that holds all queue pairs and therefore reads none."""
 
 
 def link_table(network: Network) -> Records:
     """Return the costs of links, one row per class and one for pieces after the first.
 
-    Fields are L, o, g, G and O in ns; 1 if adapters write to memory; and o again, as the time
-    that remains when the last byte of a message has arrived. Between nodes, o includes the
-    first packet of a message. If contention is fluid, g and G between nodes are 0, as data
-    flows over the links of a route, including those of lanes.
+    Fields are L, o, g, G and O in ns; `offload`, which is 1 if adapters write to memory; and
+    `last`, the overhead that remains when the last byte of a message has arrived. Between nodes,
+    o includes the first packet of a message. With fluid contention, g and G between nodes are 0,
+    because data flows over the links of a route, which include those of lanes.
+
+    Parameters
+    ----------
+    network : Network
+
+    Returns
+    -------
+    ndarray of LINK, shape (5,)
+        Rows in the order of `LINKS`, then the row `CONTINUATION`.
     """
     rows: list[tuple[float, ...]] = []
     for name in LINKS:
@@ -39,13 +48,33 @@ def link_table(network: Network) -> Records:
 
 
 def packet_cost(network: Network) -> float:
-    """Return the cost of a packet between nodes on the cores at both ends, in ns."""
+    """Return the cost of a packet between nodes on the cores at both ends, in ns.
+
+    Parameters
+    ----------
+    network : Network
+
+    Returns
+    -------
+    float
+        0 if adapters do not send unreliable datagrams.
+    """
     nic = network.nic
     return nic.packet_ns if nic is not None and nic.transport == "ud" else 0.0
 
 
 def cost_table(network: Network) -> Records:
-    """Return the costs of handshakes, memory, adapters and switches in a table of one row."""
+    """Return the costs of handshakes, memory, adapters and switches in a table of one row.
+
+    Parameters
+    ----------
+    network : Network
+
+    Returns
+    -------
+    ndarray of records, shape (1,)
+        Times in ns, costs of data in ns per byte, and the size of packets in bytes.
+    """
     nic = network.nic or _NO_NIC
     costs = {
         "handshake": network.handshake,
@@ -58,7 +87,7 @@ def cost_table(network: Network) -> Records:
         "uncached": network.uncached_ns_per_byte,
         "memory": network.memory_ns_per_byte,
         "miss": nic.miss_ns,
-        # Rounding keeps a whole number of ns exact.
+        # Rounding keeps whole numbers of ns exact.
         "switch": round(network.switch_s * 1e9, 6),
         "reconnect": nic.reconnect_ns,
         "at_once": nic.reads_at_once,

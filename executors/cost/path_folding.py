@@ -1,4 +1,4 @@
-"""Folding of repeated steps on a critical path, so that a thousand steps remain readable."""
+"""Folding of repeated steps on a critical path, which keeps long paths readable."""
 
 from __future__ import annotations
 
@@ -46,6 +46,11 @@ def fold(steps: Sequence[dict[str, Any]], n_ranks: int) -> list[Fold]:
     n_ranks : int
         Number of ranks, modulo which ranks are counted.
 
+    Returns
+    -------
+    list of Fold
+        Groups of steps in order, which cover the path.
+
     Examples
     --------
     >>> step = {"op": "send", "bytes": 8, "lane": 0, "waited_for": "message", "resource": None}
@@ -71,7 +76,7 @@ def fold(steps: Sequence[dict[str, Any]], n_ranks: int) -> list[Fold]:
 def _repeat(
     keys: list[tuple[Any, ...]], ranks: list[int], n_ranks: int, first: int, period: int
 ) -> Fold:
-    """Return the fold of the `period` steps from `first` with all their repetitions."""
+    """Return the fold of the `period` steps from `first`, with all their repetitions."""
     end = first + period
     if end >= len(keys):
         return Fold(first, period)

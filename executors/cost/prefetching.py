@@ -1,8 +1,8 @@
 """Prefetching of table rows that the simulator will read soon.
 
-The tables of a large plan do not fit in the caches of a processor, and the next event often
-concerns a row that has not been used for a long time. Without prefetching, a simulation would
-spend most of its time waiting for memory.
+The tables of a large plan do not fit in the caches of a processor, and the next event often uses
+a row that has not been used for a long time. Without prefetching, a simulation would spend most
+of its time waiting for memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 from collplan.planner.arrays.jit import Kernel
 
 N_RECENT: Final = 8
-"""Number of sends between the two prefetches of a send: rows it needs, and rows these refer to."""
+"""Number of sends between the two prefetches for a send: its rows, and the rows they refer to."""
 
 
 def _prefetch(records: Any, place: int) -> None:

@@ -1,13 +1,13 @@
 """Queues of tasks that wait for cores and lanes.
 
-Every task, and every arrival of a message, belongs to a *queue*: tasks of a rank that need the
+Every task, and every arrival of a message, belongs to a *queue*: the tasks of a rank that need the
 same core and the same direction of a lane. A queue serves its tasks in the order in which they
 became ready, so that only its first task competes with others. A queue that needs no lane has an
 event of its own, at the time when the core is free, with the stamp of its first task. Queues that
-need a lane wait in the *line* of the lane. The line has one event, at the time and with the stamp
-of the queue that can be served first. If a clock has advanced by the time an event is popped, the
-queue competes again. Tasks are therefore served exactly in the order of readiness, no matter how
-many queues share a lane.
+need a lane wait in the *line* of the lane. The line has one event, with the time and the stamp of
+the queue that can be served first. If a clock has advanced by the time the event is popped, the
+queue competes again. Tasks are therefore served exactly in the order of readiness, regardless of
+how many queues share a lane.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def advance(sim: Simulation, queue: int, row: int, now: float) -> None:
 
 @inlined
 def leave_line(sim: Simulation, lane: int, now: float, stamp: int) -> int:
-    """Remove the queue from a line that is served now, and return it; -1 if there is none."""
+    """Remove and return the queue of a line that is served now; return -1 if there is none."""
     clocks, queues = sim.clocks, sim.queues
     clock = clocks[lane]
     if clock.event_time != now or clock.event_stamp != stamp:
@@ -104,7 +104,7 @@ def leave_line(sim: Simulation, lane: int, now: float, stamp: int) -> int:
 
 @inlined
 def _announce(sim: Simulation, queue: int, now: float) -> None:
-    """Let a queue compete: by an event of its own, or in the line of its lane."""
+    """Let a queue compete, either with an event of its own or in the line of its lane."""
     clocks, queues = sim.clocks, sim.queues
     stamp = sim.tasks[queues[queue].first].stamp
     queues[queue].stamp = stamp

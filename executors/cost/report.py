@@ -46,7 +46,7 @@ def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) 
         A dict with these keys:
 
         - `makespan_s` and `makespan_ns`; the latter is exact if all parameters are whole.
-        - `breakdown`: the ns of the critical path by kind, which add up to the makespan.
+        - `breakdown`: the time of the critical path by kind in ns; the sum is the makespan.
         - `queued_s`: the part of the critical path in which the next task waits for a resource.
         - `bound_s` and `bound`: a lower bound for all plans, and its reason; None if unknown.
         - `critical_path`: a list in order of time of ``{row, rank, op, peer, bytes, node,
@@ -54,11 +54,11 @@ def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) 
           resource}``.
         - `pcie_reads`: number of reads of all lanes; None if adapters hold all queue pairs.
         - `lanes`: a list of ``{node, lane, out_busy_s, in_busy_s, utilisation, pcie_reads}``;
-          the utilisation is that of the busier direction, relative to the makespan.
+          `utilisation` is the busy time of the busier direction divided by the makespan.
         - `cores`: a list of ``{node, core, busy_s, utilisation}`` for all cores with tasks.
         - `simulate_s`: duration of the simulation itself.
         - `n_tasks` and `n_ranks`.
-        - `n_copies`: the nodes of a folded plan, of which the first one is reported; else 1.
+        - `n_copies`: number of nodes of a folded plan, of which the first is reported; else 1.
         - `priced_as`: the phases that were simulated in place of native collectives of MPI.
         - `links`, only over a topology: see `LinkUse.report`.
     """
@@ -99,7 +99,7 @@ def _links(timeline: Timeline) -> dict[str, Any]:
 
 
 def _steps(plan: Plan, timeline: Timeline, path: tuple[Leg, ...]) -> list[dict[str, Any]]:
-    """Return the tasks of the path; the posting of a receive and its message are one step."""
+    """Return the tasks of the path; the posting and the message of a receive are one step."""
     steps: list[dict[str, Any]] = []
     peer = plan.far_peer
     for leg in path:
@@ -166,9 +166,9 @@ def _cores(timeline: Timeline) -> list[dict[str, Any]]:
 def _bound(plan: Plan, network: Network) -> tuple[float | None, str | None]:
     """Return a lower bound of the time in seconds, and its reason; None if no bound is known.
 
-    The bound is the time of the data through the busiest lane, or, on a single node, the
-    busiest rank. With fluid contention no bound is known, as a node may have more links than
-    lanes.
+    The bound is the transfer time through the busiest lane or, on a single node, through the
+    busiest rank. With fluid contention, no bound is known, because a node may have more links
+    than lanes.
     """
     if plan.spec is None or network.contention == "fluid":
         return None, None

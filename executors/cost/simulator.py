@@ -1,8 +1,8 @@
 """Simulation of a plan without a machine, on cores, lanes and links.
 
-Of a folded plan one node is simulated. Its times may differ from those of the plan of all ranks
-where messages from several nodes reach a lane at the same time: with all ranks they are served
-in the order of their ranks, which is another one on each node.
+The simulation of a folded plan covers only its first node. Its times may differ from those of the
+plan of all ranks if messages from several nodes reach a lane at the same time. With all ranks,
+these messages are served in the order of their ranks, which differs from node to node.
 """
 
 from __future__ import annotations
@@ -49,49 +49,51 @@ class Timeline:
     Parameters
     ----------
     start_ns, end_ns : ndarray of float64, shape (n_tasks,)
-        A receive starts when it is posted and ends when the message is in and
-        the core is done with it. A send ends when its core is free again, or,
-        above the eager limit, when its receive has matched.
+        Start and end of each task in ns. A receive starts when it is posted. It ends when its
+        message has arrived and the core has finished with it. A send ends when its core is free
+        again; above the eager limit, it ends when its receive has matched.
     core_busy_ns : ndarray of float64, shape (n_nodes, n_cores)
-        Time each core is held.
+        Busy time of each core in ns.
     lane_busy_ns : ndarray of float64, shape (n_nodes, n_lanes, 2)
-        Time each lane sends, and receives.
+        Time in ns for which each lane sends, and for which it receives.
     simulate_s : float
-        Seconds the simulation took, preparation included, compiling of kernels not.
+        Wall-clock time of the simulation in seconds, including preparation, but not the
+        compilation of kernels.
     cause : ndarray of int32, shape (n_tasks,)
-        The task that let each task start at `start_ns`: a predecessor, or the
-        one that held its core or lane before; -1 for those that start at 0,
-        ``-2 - s`` for one whose core or lane send s held until it matched.
+        Task that each task waited for before `start_ns`: a predecessor, or the previous holder
+        of its core or lane. The cause is -1 if the task starts at 0, and ``-2 - s`` if send s
+        held the core or lane until it matched.
     arrival_cause : ndarray of int32, shape (n_tasks,)
-        For every send, what its message waited for at the receiver: the task
-        that held the core or lane (as in `cause`), or the send itself where
-        nothing did.
+        For every send, the task that its message waited for at the receiver: the holder of the
+        core or lane, with the codes of `cause`, or the send itself if the message did not wait.
     is_rendezvous : ndarray of bool, shape (n_tasks,)
-        Sends that ended when their receive matched.
+        Whether the task is a send that ended when its receive matched.
     is_asking : ndarray of bool, shape (n_tasks,)
-        Sends that had to ask their receiver first. `cause` is ``-2 - c`` for one
-        that set out as soon as the answer was there: c is the predecessor of its
-        request, -1 where it had none, or its receive, if that was posted late.
+        Whether the task is a send with a handshake. If such a send started as soon as the answer
+        to its request arrived, its `cause` is ``-2 - c``. Task c is the predecessor that the
+        request waited for (-1 for none), or the receive if this was posted late.
     partner : ndarray of int32, shape (n_tasks,)
-        The other end of every message.
+        Row of the other end of every message.
+    plan : Plan
+        Plan that was simulated, with MPI's own collectives replaced by tasks.
     places : Places
-        The simulator's tables of tasks and of the clocks that they hold.
+        The simulator's tables of tasks, and of the clocks that they hold.
     flags_ns : tuple of float
-        After how long another rank's task on the same core, in the same NUMA domain
-        and on the same node sees that a task is done: the latencies of those links.
+        Delays in ns after which a task of another rank on the same core, in the same NUMA domain
+        and on the same node sees that a task has ended. They are the latencies of these links.
     is_allocated : bool
         Whether copies of buffers to their mirrors took no time.
     pcie_reads : ndarray of int64, shape (n_nodes, n_lanes), or None
-        How often each adapter read a queue pair over PCIe: for those not in its
-        cache, and for those connected to another peer. None where the network
-        has no `nic`: adapters hold all.
+        Number of reads of queue pairs over PCIe by each adapter: reads of queue pairs that were
+        not in its cache, and of those that were connected to another peer. None if the network
+        has no `nic`, so that adapters hold all queue pairs.
     routes : Routes or None
-        Messages between nodes and the links that they take; None without a topology.
+        Messages between nodes and the links of their routes; None without a topology.
     delays_ns, alone_ns : ndarray of float64, shape (n_tasks,), or None
-        The latency of every message's route, and the time that its bytes take over the
-        slowest link of it; 0 for other tasks. None without a topology.
+        Latency of every message's route, and transfer time of its bytes over the slowest link of
+        the route, in ns; 0 for other tasks. None without a topology.
     flows_ns : tuple of two ndarray of float64, or None
-        When the bytes of each message of `routes` begin and end to flow over links.
+        Times in ns at which the bytes of each message of `routes` begin and end to flow.
     """
 
     start_ns: Floats
@@ -115,7 +117,7 @@ class Timeline:
     flows_ns: tuple[Floats, Floats] | None = None
 
     def __repr__(self) -> str:
-        """Return its makespan and size in words: its arrays are too long to read."""
+        """Return the number of tasks and the makespan, because the arrays are too long to show."""
         return f"<Timeline: {len(self.start_ns):,} tasks in {self.makespan_ns:,.1f} ns>"
 
     def _repr_svg_(self) -> str | None:
@@ -125,16 +127,27 @@ class Timeline:
 
     @cached_property
     def makespan_s(self) -> float:
-        """Seconds from the start to the end of the last task."""
+        """Time from the start of the simulation to the end of the last task, in seconds."""
         return self.makespan_ns / 1e9
 
     @cached_property
     def makespan_ns(self) -> float:
-        """The same in ns: whole and exact where the parameters are whole."""
+        """Makespan in ns, which is a whole number and exact if all parameters are whole."""
         return float(self.end_ns.max(initial=0.0))
 
     def flag_ns(self, before: int, row: int) -> float:
-        """Return after how long the core of task `row` sees that task `before` is done."""
+        """Return the delay in ns until the core of task `row` sees that task `before` has ended.
+
+        Parameters
+        ----------
+        before, row : int
+            Rows of the plan: a task, and a task that depends on it.
+
+        Returns
+        -------
+        float
+            0 if both tasks belong to the same rank.
+        """
         plan = self.plan
         if plan.rank[before] == plan.rank[row]:
             return 0.0
@@ -158,13 +171,13 @@ def simulate(plan: Plan, network: Network | None = None, allocated: bool = False
     Parameters
     ----------
     plan : Plan
-        A plan of all ranks. What MPICH chooses takes the place of MPI's own collectives.
+        Plan of all ranks. MPI's own collectives are replaced by MPICH's algorithms.
     network : Network or None
-        What communication costs; None takes the spec's machine, or the
-        defaults of `Network` for a plan without a spec.
+        Costs of communication. If None, they are those of the spec's machine, or the defaults of
+        `Network` for a plan without a spec.
     allocated : bool
-        Buffers lie at their mirrors, as a bound plan's ``allocate()`` provides them: what
-        only copies them there takes no time.
+        Whether buffers lie at their mirrors in shared memory, as a bound plan's ``allocate()``
+        provides them. If so, copies to the mirrors take no time.
 
     Returns
     -------
@@ -173,34 +186,34 @@ def simulate(plan: Plan, network: Network | None = None, allocated: bool = False
     Raises
     ------
     PlanFormatError
-        Where an entry names a rank, node, task or row that is not there.
+        If an entry names a rank, node, task or row that does not exist.
     MatchError
-        Where sends and receives do not pair up.
+        If sends and receives do not match.
     DeadlockError
-        Where tasks are left that can never run.
+        If some tasks can never run.
     AsymmetricError
-        Where a plan is folded, and the network has a `nic` or `processors`.
+        If the plan is folded and the network has a `nic`, `processors` or a `topology`.
 
     Notes
     -----
-    With one rank per node, one lane and no copies this is LogGPS, with
-    LogGOPSim's [1]_ rules for order: an operation whose resources are busy
-    waits; waiting and same-time operations are served in the order they became
-    ready; those that become ready together are ordered sends, receives, then
-    the rest, then by priority, then by row.
+    With one rank per node, one lane and no copies, the model is LogGPS with the ordering rules
+    of LogGOPSim [1]_. An operation waits while its resources are busy. Operations that wait or
+    that become ready at the same time are served in the order in which they became ready. If
+    they became ready together, sends come first, then receives, then other operations; each
+    kind is ordered by priority and then by row.
 
-    Beyond that: messages between nodes take the lane of their `lane` column at
-    both ends; messages inside a node take the ports of the two ranks; copies,
-    reductions and computations hold the core (for whole nanoseconds). A task
-    whose predecessor ran on another core becomes ready at its end; one whose
-    predecessor is another rank's, through shared memory, the latency L of the
-    link between the two cores later, as it takes that long to see a flag. The
-    link of a message or flag inside a node is that of the cores its two tasks
-    run on. A core that runs a task of another rank than before turns to it first,
-    for `Network.switch_s`; what takes no time by itself needs no turning.
+    The model extends LogGPS as follows. Messages between nodes use the lane in their `lane`
+    column at both ends. Messages inside a node use the ports of the two ranks. Copies, reductions
+    and computations hold the core; the durations of copies and reductions are rounded to whole
+    nanoseconds. If the predecessor of a task ran on another core, the task becomes ready when the
+    predecessor ends. If the predecessor belongs to another rank, which signals through shared
+    memory, the task becomes ready one latency L later, the time until it sees the flag. A message
+    or flag inside a node uses the link between the cores of its two tasks. If the previous task
+    of a core belonged to another rank, the core first switches for `Network.switch_s`; tasks
+    without a duration need no switch.
 
-    A task takes 64 bytes of memory, and each of its dependencies 4; a heap is reserved
-    besides, of which irregular plans use some pages.
+    The simulation uses 64 bytes of memory per task and 4 bytes per dependency, and reserves
+    memory for a heap, of which irregular plans use some pages.
 
     References
     ----------
@@ -217,22 +230,22 @@ def simulate(plan: Plan, network: Network | None = None, allocated: bool = False
 def simulate_each(
     plan: Plan, networks: Iterable[Network], allocated: bool = False
 ) -> Iterator[Timeline]:
-    """Simulate a plan on one network after another; what they share is prepared once.
+    """Simulate a plan on several networks, and prepare its tables only once.
 
     Parameters
     ----------
     plan : Plan
-        A plan of all ranks.
+        Plan of all ranks.
     networks : iterable of Network
-        What communication costs.
+        Costs of communication.
     allocated : bool
-        As of `simulate`.
+        Whether buffers lie at their mirrors; see `simulate`.
 
     Yields
     ------
     Timeline
-        As `simulate` returns it, one a network. Its `simulate_s` leaves the
-        preparation out.
+        One timeline per network, as `simulate` returns it. Its `simulate_s` does not include the
+        preparation.
     """
     plan = without_native(plan)
     prepared = _Prepared.of(plan, allocated)
@@ -243,7 +256,7 @@ def simulate_each(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Prepared:
-    """The kernel's tables of a plan, the same for any network; a run changes the tasks."""
+    """Tables of a plan that do not depend on the network; a simulation changes only the tasks."""
 
     tasks: Records
     slots: Ints
@@ -260,7 +273,7 @@ class _Prepared:
 
 
 def _require_own_resources(plan: Plan, network: Network) -> None:
-    """Raise where the nodes of a folded plan would have more in common than messages."""
+    """Raise AsymmetricError if the nodes of a folded plan share resources other than messages."""
     for field in ("nic", "processors", "topology"):
         if plan.folding is not None and getattr(network, field) is not None:
             raise AsymmetricError(
@@ -269,7 +282,7 @@ def _require_own_resources(plan: Plan, network: Network) -> None:
 
 
 def _fabric(plan: Plan, network: Network, n_lanes: int) -> Fabric | None:
-    """Return the links between the plan's nodes, None where the network has no topology."""
+    """Return the links between the nodes of a plan, or None if the network has no topology."""
     if network.topology is None:
         return None
     machine = Machine(nodes=plan.n_nodes) if plan.spec is None else plan.spec.machine
@@ -298,10 +311,10 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
         )
     tasks, queues = places.tasks, places.queues
     clocks, costs = layout.make(), cost_table(network)
-    # Before a plan starts lanes are idle: all may pass a burst.
+    # Lanes are idle before a plan starts, so each of them can pass a burst.
     lanes = slice(layout.lane_out, layout.port_out)
     clocks["time"][lanes] = -costs["burst"] * layout.pace(plan)[lanes]
-    # At most all tasks wait to become ready, and as many messages are on their way.
+    # At most, all tasks wait to become ready, and as many messages are in flight.
     runs, entries = make_event_queue(len(queues), 2 * len(queues) + 2 * len(tasks))
     fabric = _fabric(plan, network, layout.n_lanes)
     routes = None if fabric is None else find_routes(places, fabric)
@@ -340,7 +353,7 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
 def _with_routes(
     timeline: Timeline, network: Network, found: tuple[Routes, Flows], pieces: TaskPieces | None
 ) -> Timeline:
-    """Return a timeline with what is known of messages over a topology."""
+    """Return a timeline with the delays and flows of messages over a topology."""
     routes, flows = found
     task = routes.sends if pieces is None else pieces.task[routes.sends]
     delays, alone = (np.zeros(len(timeline.end_ns)) for _ in range(2))
@@ -350,13 +363,13 @@ def _with_routes(
         column[timeline.partner[task]] = column[task]
     pace = timeline.places.queues["pace"][timeline.places.tasks["queue"][task]]
     takes = routes.n_bytes * network.network.G_ns_per_byte * pace
-    # What shares no link flows as fast as its lane sends it.
+    # A message that shares no link flows at the rate of its lane.
     has_flowed = flows.states["ends"] >= 0
     begins = np.where(has_flowed, flows.states["begins"], timeline.start_ns[task] + delays[task])
     ends = np.where(has_flowed, flows.states["ends"], begins + takes)
     lanes = timeline.lane_busy_ns
     if network.contention == "fluid":
-        # Lanes are links, which are as busy as their bytes make them.
+        # Lanes are links, so their bytes determine their busy time.
         layout = timeline.places.clocks
         busy = np.zeros(layout.unused + 1)
         for lane in (routes.out_lane, routes.in_lane):

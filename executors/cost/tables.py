@@ -1,4 +1,4 @@
-"""Tables of the simulator, which its kernels read and change."""
+"""Tables of the simulator, which its kernels read and modify."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Records = npt.NDArray[Any]
 inner = compile_with(is_inner=True, _nrt=False)
 """Compile a function for the simulator's loop, without reference counts.
 
-Reference counts would take nine tenths of the time. Such a function cannot allocate arrays.
+Reference counts would take nine tenths of the time. Compiled functions cannot allocate arrays.
 """
 
 inlined = compile_with(is_inner=True, _nrt=False, forceinline=True)
-"""Compile like `inner`, and inline every call: passing many arrays takes longer than the work."""
+"""Compile like `inner`, and inline every call, as passing many arrays would dominate its cost."""
 
 TASK: Final = np.dtype(
     [
@@ -210,7 +210,7 @@ class Clocks(NamedTuple):
         inside a node.
     memory, processor : int
         First clock of the memories of nodes, and of the processors that all cores share. There
-        are no such processors if each core is a processor of its own.
+        are none if each core has a processor of its own.
     unused : int
         Last clock, which never advances, for tasks without a core or a lane.
     """
@@ -229,7 +229,18 @@ class Clocks(NamedTuple):
 
     @classmethod
     def of(cls, plan: Plan, network: Network | None = None) -> Clocks:
-        """Return the clocks for the resources that a plan uses."""
+        """Return the clocks for the resources that a plan uses.
+
+        Parameters
+        ----------
+        plan : Plan
+        network : Network or None
+            Network whose processors the cores share; None if each core has a processor of its own.
+
+        Returns
+        -------
+        Clocks
+        """
         nodes, ranks = plan.n_nodes, plan.n_ranks
         n_cores = 1 + int(max(plan.core.max(initial=0), plan.rank_core.max(initial=0)))
         n_lanes = 1 + int(max(plan.lane.max(initial=0), plan.rank_lane.max(initial=0)))
@@ -262,6 +273,14 @@ class Clocks(NamedTuple):
         """Return the time per byte of every clock, relative to the fastest lane.
 
         It is 1 for lanes that the machine of the plan's spec does not have.
+
+        Parameters
+        ----------
+        plan : Plan
+
+        Returns
+        -------
+        ndarray of float64, shape (n_clocks,)
         """
         pace = np.ones(self.unused + 1)
         if plan.spec is not None:
@@ -274,8 +293,8 @@ class Clocks(NamedTuple):
     def make_queues(self, plan: Plan, slots: Ints, *, offload: bool) -> Records:
         """Return the empty queues of every slot.
 
-        Each slot has a queue without a lane, then those of lanes and the port on the sending
-        side, then those on the receiving side.
+        Each slot has a queue without a lane. The queues of the lanes and of the port follow,
+        first for the sending side and then for the receiving side.
 
         Parameters
         ----------
@@ -283,7 +302,7 @@ class Clocks(NamedTuple):
         slots : ndarray of int64, shape (n_slots,)
             Ranks on cores, as ``rank * n_cores + core``.
         offload : bool
-            Whether messages that arrive over a lane wait only for the lane.
+            Whether messages that arrive over a lane wait only for the lane, and not for the core.
         """
         rank, core = np.divmod(slots, self.n_cores)
         node = plan.rank_node[rank].astype(np.int64)

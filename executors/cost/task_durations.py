@@ -1,4 +1,4 @@
-"""Durations for which a task alone holds its core and its lane in the cost model."""
+"""Durations for which each task holds its core and its lane if no other task delays it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collplan.specs import Network
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Durations:
-    """Durations of tasks in ns, which for a receive begin with the arrival of its message.
+    """Durations of tasks in ns; for a receive, they begin with the arrival of its message.
 
     All arrays have the shape (n_tasks,).
 
@@ -29,7 +29,7 @@ class Durations:
         Part of a message's `core_ns` that is due to strided data.
     overhead_ns, latency_ns, wire_ns, touch_ns : ndarray of float64
         The terms o, L, (s - 1)·G and (s - 1)·O of a message. The cost of its first packet is
-        part of o, that of further packets part of (s - 1)·O.
+        part of o; that of further packets is part of (s - 1)·O.
     is_cut : ndarray of bool
         Whether a message between nodes is sent in pieces.
     """
@@ -45,7 +45,18 @@ class Durations:
 
 
 def durations_of(places: Places, network: Network) -> Durations:
-    """Return the durations of tasks by the formulas of the simulator's kernel."""
+    """Return the durations of tasks by the formulas of the simulator's kernel.
+
+    Parameters
+    ----------
+    places : Places
+        Tasks, and the clocks that they hold.
+    network : Network
+
+    Returns
+    -------
+    Durations
+    """
     (costs,), tasks = cost_table(network), places.tasks
     op, n_bytes = tasks["op"], tasks["work"]
     is_message = op <= Op.RECV

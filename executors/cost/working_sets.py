@@ -18,9 +18,9 @@ _SHARED = int(Buffer.SHARED)
 def is_uncached(plan: Plan, cache_bytes: int) -> Bools:
     """Return which copies and reductions have a working set larger than the cache.
 
-    The working set of a task consists of all buffers of its rank that it touches, as a whole,
-    and of the extents of shared memory that its rank's copies and reductions touch in the same
-    phase. An extent counts once, however often it is touched.
+    The working set of a task consists of all buffers of its rank that it accesses, in full, and
+    of the extents of shared memory that copies and reductions of its rank access in the same
+    phase. Each extent counts once.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def _shared_bytes(plan: Plan) -> Ints:
         first = order[csr.run_starts(*(column[order] for column in columns))]
         place, _, count, pattern = (column[first] for column in columns)
         np.add.at(total, place, count * (plan.patterns[:, 1] * plan.patterns[:, 3])[pattern])
-    # Overlapping extents count twice, so the sum is limited by the size of the buffer.
+    # Overlapping extents count twice, so the sum is limited to the size of the buffer.
     whole = plan.shared_sizes[plan.rank_node][:, None]
     return np.asarray(np.minimum(total.reshape(plan.n_ranks, n_phases), whole) * plan.itemsize)
 

@@ -1,6 +1,6 @@
-"""Arrays and compiled functions, which know nothing of plans, and the types of the arrays.
+"""Arrays and compiled functions that do not depend on plans, and the types of the arrays.
 
-The types are imported when they are first used: what only asks for machine code needs no numpy.
+The types are imported on first use, so that modules which only ask for machine code need no numpy.
 """
 
 from __future__ import annotations

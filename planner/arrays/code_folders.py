@@ -1,16 +1,16 @@
-"""Folders of machine code that is never stale.
+"""Folders for cached machine code that is never out of date.
 
-Numba keeps machine code beside the source file and renews it when that file
-changes, but what a function calls or takes from another file is compiled into
-it, too. So the cache lies in a folder named after the contents of all files in the
-function's own folder that contain kernels or speak of compiled code, as those with
-its records and constants do. Kernels call no kernels of other folders.
+Numba stores machine code beside the source file and renews it when that file changes. However,
+the machine code of a function also contains functions and constants from other files. The name of
+a cache folder therefore includes a hash of numba's version and of source files: of all files in
+the folder of the function that mention compilation, as files with kernels and with their records
+and constants do. Kernels call no kernels of other folders.
 
-Where the source folder cannot be written, the cache lies in the user's cache folder,
-or else in a folder of the user's own for temporary files. Where neither can be written,
-every process compiles for itself.
+If the source folder is not writable, the cache is in the user's cache folder, or else in a
+folder for temporary files that belongs to the user. If none of them is writable, every process
+compiles for itself.
 
-This module needs no numba, so that a command can ask what is kept before it loads any.
+This module does not import numba, so that a command can check the cache before it loads numba.
 """
 
 from __future__ import annotations
@@ -35,12 +35,24 @@ PATIENCE_S: Final = 60.0
 """Time limit, in seconds, for another process that compiles the same function."""
 POLL_S: Final = 0.02
 _SAID: Final = "COLLPLAN_UNCACHED"
-"""Environment variable that is set once somebody has said that nothing is cached."""
+"""Environment variable that is set once a process has warned that nothing is cached."""
 
 
 @cache
 def cache_folder(sources: Path, chosen: str) -> Path | None:
-    """Return where the machine code of a folder of sources belongs, None if nowhere."""
+    """Return the cache folder for the kernels of a source folder; None if none is writable.
+
+    Parameters
+    ----------
+    sources : Path
+        Folder of source files.
+    chosen : str
+        Parent of the cache folder that the user has chosen; empty for none.
+
+    Returns
+    -------
+    Path or None
+    """
     digest = hashlib.sha256(version("numba").encode())
     for path in sorted(sources.glob("*.py")):
         text = path.read_bytes()
@@ -52,7 +64,7 @@ def cache_folder(sources: Path, chosen: str) -> Path | None:
 
 
 def _user_folders() -> Iterator[Path]:
-    """Yield folders that belong to the user alone: what is in them is executed."""
+    """Generate cache folders that belong to the user alone, because their code is executed."""
     with suppress(RuntimeError):  # a user without a home
         yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "collplan"
     if sys.platform != "win32":
@@ -61,7 +73,7 @@ def _user_folders() -> Iterator[Path]:
             folder.mkdir(mode=0o700, exist_ok=True)
             found = folder.lstat()
             is_open = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-            # Others may have made a folder of that name, for us to load their code.
+            # Other users may have created a folder of this name to make us load their code.
             if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not is_open:
                 yield folder
 
@@ -77,9 +89,10 @@ def _can_write(folder: Path) -> bool:
 
 @contextmanager
 def compiling_alone(path: Path) -> Iterator[None]:
-    """Wait until no other process compiles what is kept at a path, and keep others from it.
+    """Lock a function, so that no other process compiles it during the block.
 
-    If files cannot be locked, or the process that compiles was stopped, two processes compile.
+    Two processes compile it if files cannot be locked, or if the process that holds the lock
+    takes longer than `PATIENCE_S`.
     """
     if sys.platform == "win32":
         yield
@@ -98,7 +111,7 @@ def compiling_alone(path: Path) -> Iterator[None]:
 
 
 def warn_of_disk(folder: Path | str, error: OSError) -> None:
-    """Say once that machine code cannot be kept; the next process compiles it again."""
+    """Warn once that machine code cannot be stored, so that the next process compiles it again."""
     _say_once(
         f"machine code cannot be kept in {folder}: {error.strerror or error}; "
         "let NUMBA_CACHE_DIR name a folder with room"
@@ -106,7 +119,7 @@ def warn_of_disk(folder: Path | str, error: OSError) -> None:
 
 
 def warn_uncached() -> None:
-    """Say once, not again in processes that this one starts, what costs time everywhere."""
+    """Warn once that every process compiles for itself; child processes are silent."""
     if _SAID not in os.environ:
         os.environ[_SAID] = "1"
         _say_once(
@@ -117,5 +130,5 @@ def warn_uncached() -> None:
 
 @cache
 def _say_once(text: str) -> None:
-    with suppress(OSError, AttributeError):  # standard error may be full or closed, too
+    with suppress(OSError, AttributeError):  # standard error may also be full or closed
         sys.stderr.write(f"collplan: warning: {text}\n")

@@ -1,8 +1,8 @@
-"""Time to get kernels, which is counted apart from the work that they do.
+"""Time to load or compile kernels, which is measured apart from the work that they do.
 
-A process compiles a kernel when it first calls it, or loads what earlier runs have kept. The
-first one imports numba. This module does not, so that a command can ask before any kernel is
-loaded.
+On the first call of a kernel, a process loads machine code that an earlier process has cached, or
+compiles the kernel. The first kernel imports numba. This module does not import numba, so that a
+command can use it before any kernel is loaded.
 """
 
 from __future__ import annotations
@@ -27,12 +27,18 @@ _clock = _Clock()
 
 
 def announce_with(announce: Callable[[], None]) -> None:
-    """Let `announce` be called once, before this process compiles its next kernel."""
+    """Register a function to be called once, before this process compiles its next kernel.
+
+    Parameters
+    ----------
+    announce : callable
+        Function without arguments.
+    """
     _announce[:] = [announce]
 
 
 def miss() -> None:
-    """Note that a kernel is not kept: it is compiled now, here or by another process."""
+    """Record that a kernel is not cached, so that this process or another one compiles it."""
     _clock.has_missed = True
     while _announce:
         _announce.pop()()
@@ -40,9 +46,9 @@ def miss() -> None:
 
 @contextmanager
 def getting_kernel() -> Iterator[None]:
-    """Count the time of the block, which gets a kernel; as compiling if one is missed in it.
+    """Measure the time of the block, which gets a kernel; it is compile time if one is missing.
 
-    A kernel that calls others gets them in nested blocks; the outermost counts.
+    A kernel gets the kernels that it calls in nested blocks; only the outermost block counts.
     """
     begin = time.perf_counter()
     _clock.depth += 1
@@ -58,7 +64,7 @@ def getting_kernel() -> Iterator[None]:
 
 
 class Stopwatch:
-    """Seconds of work since it was made, without the time to get kernels."""
+    """Stopwatch that starts when it is created and excludes the time to get kernels."""
 
     def __init__(self) -> None:
         self._begin, self._spent = time.perf_counter(), _clock.spent_s
@@ -66,10 +72,10 @@ class Stopwatch:
 
     @property
     def kernels_s(self) -> float:
-        """Return how long kernels were compiled since then."""
+        """Return the time spent on compiling kernels since the start, in seconds."""
         return _clock.compiled_s - self._compiled
 
     @property
     def work_s(self) -> float:
-        """Return how long everything else took."""
+        """Return the time since the start without the time to get kernels, in seconds."""
         return time.perf_counter() - self._begin - (_clock.spent_s - self._spent)

@@ -1,7 +1,7 @@
 """Ragged arrays in CSR form, groups of equal keys, and permutations.
 
-A ragged array of n rows is an `indptr` of n + 1 offsets beside flat columns: row i
-owns entries ``indptr[i]:indptr[i+1]``. Its *lengths* are the differences of offsets.
+A ragged array of n rows consists of an `indptr` of n + 1 offsets and of flat columns: row i has
+the entries ``indptr[i]:indptr[i+1]``. The *lengths* of rows are the differences of offsets.
 """
 
 from __future__ import annotations
@@ -19,7 +19,16 @@ Int64s = npt.NDArray[np.int64]
 
 
 def running_total(lengths: npt.ArrayLike) -> Int64s:
-    """Return cumulative sums that begin with 0: the indptr of rows of these lengths."""
+    """Return the cumulative sums of lengths from 0 on, which are the indptr of their rows.
+
+    Parameters
+    ----------
+    lengths : array_like of int, shape (n,)
+
+    Returns
+    -------
+    ndarray of int64, shape (n + 1,)
+    """
     lengths = np.asarray(lengths)
     total = np.zeros(len(lengths) + 1, dtype=np.int64)
     lengths.cumsum(out=total[1:])
@@ -27,17 +36,45 @@ def running_total(lengths: npt.ArrayLike) -> Int64s:
 
 
 def repeated(entry: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
-    """Return an array's one entry n times, as ``broadcast_to`` does in ten times the time."""
+    """Return an array with n times the one entry of another; faster than ``broadcast_to``.
+
+    Parameters
+    ----------
+    entry : ndarray, shape (1,)
+    n : int
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        View of `entry` with stride 0.
+    """
     return np.ndarray(n, entry.dtype, entry, strides=(0,))
 
 
 def lengths_of(indptr: npt.NDArray[Any]) -> Any:
-    """Return the length of every row, as ``np.diff`` does in several times the time."""
+    """Return the length of every row; faster than ``np.diff``.
+
+    Parameters
+    ----------
+    indptr : ndarray of int, shape (n_rows + 1,)
+
+    Returns
+    -------
+    ndarray of int, shape (n_rows,)
+    """
     return indptr[1:] - indptr[:-1]
 
 
 def row_numbers(indptr: Ints) -> Int64s:
     """Return the row of every entry.
+
+    Parameters
+    ----------
+    indptr : ndarray of int, shape (n_rows + 1,)
+
+    Returns
+    -------
+    ndarray of int64, shape (n_entries,)
 
     Examples
     --------
@@ -51,12 +88,21 @@ def row_numbers(indptr: Ints) -> Int64s:
 
 
 def _is_short(lengths: Ints) -> bool:
-    """Return whether rows have one entry at most, as those of most tables."""
+    """Return whether every row has at most one entry, which holds for most tables."""
     return bool(lengths.max(initial=0) <= 1)
 
 
 def indptr_of(rows: Ints, n_rows: int) -> Int64s:
     """Return the indptr of `n_rows` rows from the ascending row number of every entry.
+
+    Parameters
+    ----------
+    rows : ndarray of int, shape (n_entries,)
+    n_rows : int
+
+    Returns
+    -------
+    ndarray of int64, shape (n_rows + 1,)
 
     Examples
     --------
@@ -67,7 +113,15 @@ def indptr_of(rows: Ints, n_rows: int) -> Int64s:
 
 
 def expand(lengths: Ints) -> tuple[Int64s, Int64s]:
-    """Return the row of every entry of rows of these lengths, and its place in that row.
+    """Return the row of every entry of rows of these lengths, and its index in that row.
+
+    Parameters
+    ----------
+    lengths : ndarray of int, shape (n_rows,)
+
+    Returns
+    -------
+    row, place : ndarray of int64, shape (n_entries,)
 
     Examples
     --------
@@ -82,7 +136,16 @@ def expand(lengths: Ints) -> tuple[Int64s, Int64s]:
 
 
 def ranges(first: Ints, lengths: Ints) -> Int64s:
-    """Return the numbers of every range ``first[i]:first[i] + lengths[i]``, range by range.
+    """Return the integers of all ranges ``first[i]:first[i] + lengths[i]``, range after range.
+
+    Parameters
+    ----------
+    first, lengths : ndarray of int, shape (n_ranges,)
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+        `n` is the sum of the lengths.
 
     Examples
     --------
@@ -98,7 +161,17 @@ def ranges(first: Ints, lengths: Ints) -> Int64s:
 
 
 def take_rows(indptr: Ints, rows: Ints) -> tuple[Int64s, Int64s]:
-    """Return the indptr of the given rows, in the given order, and the entries they own.
+    """Return the indptr of the given rows, in the given order, and the indices of their entries.
+
+    Parameters
+    ----------
+    indptr : ndarray of int, shape (n_rows + 1,)
+    rows : ndarray of int, shape (n_taken,)
+
+    Returns
+    -------
+    indptr : ndarray of int64, shape (n_taken + 1,)
+    entries : ndarray of int64
 
     Examples
     --------
@@ -112,12 +185,30 @@ def take_rows(indptr: Ints, rows: Ints) -> tuple[Int64s, Int64s]:
 
 
 def row_sums(indptr: Ints, values: npt.NDArray[Any]) -> Int64s:
-    """Return the sum of every row's values."""
+    """Return the sum of the values of every row.
+
+    Parameters
+    ----------
+    indptr : ndarray of int, shape (n_rows + 1,)
+    values : ndarray of int or bool, shape (n_entries,)
+
+    Returns
+    -------
+    ndarray of int64, shape (n_rows,)
+    """
     return np.asarray(lengths_of(running_total(values)[indptr]))
 
 
 def run_starts(*columns: Ints) -> Bools:
     """Mark the entries that differ from the entry before them in any of the columns.
+
+    Parameters
+    ----------
+    *columns : ndarray of int, shape (n,)
+
+    Returns
+    -------
+    ndarray of bool, shape (n,)
 
     Examples
     --------
@@ -132,7 +223,7 @@ def run_starts(*columns: Ints) -> Bools:
 
 
 def first_true(mask: Bools) -> int:
-    """Return the place of the first entry that is True, -1 if none is.
+    """Return the index of the first entry that is True; -1 if there is none.
 
     Examples
     --------
@@ -145,6 +236,14 @@ def first_true(mask: Bools) -> int:
 def run_bounds(*columns: Ints) -> Int64s:
     """Return the indptr of runs of entries that are equal in all columns.
 
+    Parameters
+    ----------
+    *columns : ndarray of int, shape (n,)
+
+    Returns
+    -------
+    ndarray of int64, shape (n_runs + 1,)
+
     Examples
     --------
     >>> run_bounds(np.array([4, 4, 6])).tolist()
@@ -154,7 +253,7 @@ def run_bounds(*columns: Ints) -> Int64s:
 
 
 DENSE: Final = 16
-"""Values are dense if their range holds at most this many integers per value."""
+"""Largest ratio of the range of values to their number at which they count as dense."""
 
 
 def sorted_unique(values: Ints) -> Ints:
@@ -164,15 +263,16 @@ def sorted_unique(values: Ints) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Numbering:
-    """Distinct values in ascending order, which are numbered from 0 on.
+    """Distinct values in ascending order, numbered from 0.
 
     Parameters
     ----------
     values : ndarray of int
+        Distinct values in ascending order.
     step : int
-        The values are multiples of it apart.
+        Common divisor of the differences between values.
     is_there : ndarray of bool, optional
-        Marks which of the integers ``values[0] + i * step`` are values; None if values are not
+        Whether each of the integers ``values[0] + i * step`` is a value; None if values are not
         dense.
     """
 
@@ -182,11 +282,11 @@ class Numbering:
 
     @classmethod
     def of(cls, values: Ints) -> Numbering:
-        """Number values in any order, any of which may be there several times.
+        """Number the distinct values of an array, which may be in any order.
 
-        Numpy's own function hashes, which is slow on millions of values. Dense values and
-        dense multiples, such as addresses of equal blocks, are marked in one pass; others
-        are sorted.
+        Numpy's own function uses hashing, which is slow for millions of values. Here, dense
+        values and dense multiples, such as addresses of equal blocks, are marked in one pass.
+        Other values are sorted.
         """
         if not len(values):
             return cls(values)
@@ -202,7 +302,16 @@ class Numbering:
         return cls(ordered[run_starts(ordered)])
 
     def number(self, values: Ints) -> Ints:
-        """Return the numbers of some of the values, in any order.
+        """Return the numbers of some of these values, in any order.
+
+        Parameters
+        ----------
+        values : ndarray of int
+            Values of this numbering, with or without repetitions.
+
+        Returns
+        -------
+        ndarray of int64
 
         Examples
         --------
@@ -215,7 +324,7 @@ class Numbering:
 
     @cached_property
     def _table(self) -> Ints | None:
-        """The number of each value in the place of its mark; None where a search is faster."""
+        """Number of each entry of `is_there`; None if a binary search is faster."""
         if self.is_there is None or len(self.is_there) > DENSE * len(self.values):
             return None
         table: Ints = np.cumsum(self.is_there, dtype=np.int32)
@@ -224,31 +333,47 @@ class Numbering:
 
 
 def _steps(values: Ints, least: Any, step: int) -> Ints:
-    """Return how many steps values are from the least one."""
+    """Return the number of steps from the least value to each value."""
     steps = values - least
     return np.asarray(steps if step == 1 else steps // step)
 
 
 def joint_key(major: Ints, minor: Ints, n_minor: int) -> Int64s:
-    """Return one key for two numbers, sorted by `major`, then `minor` (below `n_minor`)."""
+    """Return one key for two numbers, which sorts by `major` and then by `minor` < `n_minor`.
+
+    Parameters
+    ----------
+    major, minor : ndarray of int, shape (n,)
+    n_minor : int
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+    """
     return major.astype(np.int64) * n_minor + minor
 
 
 def inverse(order: Ints) -> Ints:
-    """Return the inverse of a permutation: the place of every entry in `order`."""
+    """Return the inverse of a permutation: the index of every entry in `order`."""
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     return place
 
 
 def group_by(key: Ints, n_groups: int) -> tuple[Int64s, Int64s]:
-    """Return entries group by group, each in order, and the indptr of the groups.
+    """Return the entries of each group in order, group after group, and the indptr of the groups.
 
     Parameters
     ----------
     key : ndarray of int
-        The group of every entry, below `n_groups`.
+        Group of every entry, less than `n_groups`.
     n_groups : int
+        Number of groups.
+
+    Returns
+    -------
+    order : ndarray of int64, shape (n_entries,)
+    indptr : ndarray of int64, shape (n_groups + 1,)
 
     Examples
     --------
@@ -260,7 +385,16 @@ def group_by(key: Ints, n_groups: int) -> tuple[Int64s, Int64s]:
 
 
 def occurrence(keys: Ints) -> Int64s:
-    """Return how many equal keys stand before each.
+    """Return the number of equal keys before each key.
+
+    Parameters
+    ----------
+    keys : ndarray of int, shape (n,)
+        Keys in any order.
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
 
     Examples
     --------
@@ -274,7 +408,16 @@ def occurrence(keys: Ints) -> Int64s:
 
 
 def group_offsets(group: Ints, sizes: Ints) -> Int64s:
-    """Return where each entry begins that its group lays one after another, from 0 on.
+    """Return the offset of each entry if the entries of its group follow each other from 0 on.
+
+    Parameters
+    ----------
+    group, sizes : ndarray of int, shape (n,)
+        Group and size of every entry.
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
 
     Examples
     --------

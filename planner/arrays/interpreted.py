@@ -1,10 +1,10 @@
-"""Kernels as Python functions, for calls that take less time than getting machine code does.
+"""Kernels as Python functions, for calls that take less time than it takes to get machine code.
 
-Numba itself is imported in some tenths of a second, loads a kernel that it has compiled before
-in some hundredths, and compiles one in about a millisecond per byte of its bytecode. A small
-plan is made, proved and priced in Python: some hundred times slower, but at once. The
-functions work on copies of a call's arrays, with numbers of 64 bits as numba computes with.
-Where a number does not fit in 64 bits, nothing has happened, and machine code is used.
+The import of numba takes some tenths of a second, loading a cached kernel some hundredths, and
+compiling one about a millisecond per byte of its bytecode. Small plans are therefore created,
+verified and simulated in Python, which is some hundred times slower but starts at once. The
+functions work on copies of the arrays of a call, with 64-bit numbers as in numba. If a number does
+not fit in 64 bits, the copies are discarded, and machine code is used.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 IMPORT_S: Final = 0.4
-"""Time to import numba, and to prepare it for its first kernel, in seconds, about."""
+"""Approximate time to import numba and to prepare it for its first kernel, in seconds."""
 LOAD_S: Final = 0.03
-"""Time to load machine code that is kept, in seconds, about."""
+"""Approximate time to load cached machine code, in seconds."""
 COMPILE_S: Final = 1e-3
-"""Time to compile a byte of bytecode, in seconds, about."""
+"""Approximate time to compile one byte of bytecode, in seconds."""
 ELEMENT_S: Final = 2e-6
-"""Time to interpret a call per element of its arrays, in seconds, about."""
+"""Approximate time to interpret a call, per element of its arrays, in seconds."""
 SHARE: Final = 0.5
-"""Part of the time to get machine code that a process spends on interpreting."""
+"""Share of the time to get machine code that a process may spend on interpretation."""
 _MACHINE_CODE: Final = "collplan.planner.arrays.machine_code"
 _WIDE: Final = {"i": np.int64, "u": np.int64, "f": np.float64}
-"""Types that numba computes with, by kinds of numpy's narrower ones."""
+"""Types that numba computes with, by the kinds of numpy's narrower types."""
 
 Function = Callable[..., Any]
 
 
 class Interpreted:
-    """A kernel in Python, with the kernels that it calls, and the time it may take.
+    """A kernel in Python, with the kernels that it calls, and a limit of the time that it takes.
 
     Parameters
     ----------
     function : function
-        What the kernel is compiled from.
+        Function that the kernel compiles.
     """
 
     all_s: ClassVar = 0.0
-    """Time that this process has spent on interpreting kernels, in seconds."""
+    """Time that this process has spent on the interpretation of kernels, in seconds."""
 
     def __init__(self, function: Any) -> None:
         twins: dict[FunctionType, FunctionType] = {}
@@ -55,7 +55,7 @@ class Interpreted:
         self._get_s: float | None = None
 
     def has_time_for(self, arguments: tuple[Any, ...], kernel: Any) -> bool:
-        """Return whether a call and the earlier ones take less time than machine code does."""
+        """Return whether this call and the earlier ones fit in a share of the time for numba."""
         about_s = ELEMENT_S * _n_elements(arguments)
         if _MACHINE_CODE not in sys.modules:
             return Interpreted.all_s + about_s < SHARE * IMPORT_S
@@ -63,12 +63,12 @@ class Interpreted:
         return self._own_s + about_s < SHARE * self._get_s
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the function as numba would.
+        """Call the function with the results that numba would return.
 
         Raises
         ------
         ArithmeticError
-            If it cannot be interpreted. No argument has changed.
+            If the call cannot be interpreted. No argument has changed.
         """
         begin = perf_counter()
         copies = _Copies()
@@ -82,7 +82,7 @@ class Interpreted:
 
 
 def _twin(function: FunctionType, twins: dict[FunctionType, FunctionType]) -> FunctionType:
-    """Return a function that calls Python functions where the given one calls kernels."""
+    """Return a copy of a function that calls Python functions instead of kernels."""
     if function in twins:
         return twins[function]
     known = dict(function.__globals__)
@@ -98,7 +98,7 @@ def _twin(function: FunctionType, twins: dict[FunctionType, FunctionType]) -> Fu
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """Yield the global names that code uses, and the code of functions in it."""
+    """Generate the global names in code and in the functions that it contains."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -106,22 +106,22 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _n_elements(value: Any) -> int:
-    """Return how many elements arrays in arguments have."""
+    """Return the number of elements of all arrays in arguments."""
     if isinstance(value, tuple):
         return sum(map(_n_elements, value))
     return value.size if isinstance(value, np.ndarray) else 0
 
 
 class _Copies:
-    """Copies of a call's arrays, as the function sees them."""
+    """Copies of the arrays of a call, on which the Python function works."""
 
     def __init__(self) -> None:
         self._made: dict[int, tuple[Any, Any]] = {}
 
     def of(self, value: Any) -> Any:
-        """Return arguments with copies of arrays, and with numbers of Python.
+        """Return arguments with copies of arrays, and with Python numbers.
 
-        Integers are widened to 64 bits; structured arrays have fields as attributes.
+        Integers and floats are widened to 64 bits. Structured arrays get fields as attributes.
         """
         if isinstance(value, tuple):
             return _mapped(self.of, value)
@@ -136,13 +136,13 @@ class _Copies:
         return self._made[id(value)][1]
 
     def give_back(self) -> None:
-        """Write what has changed into the call's own arrays."""
+        """Copy changes back to the arrays of the call."""
         for own, copy in self._made.values():
             if own.flags.writeable:
                 np.copyto(own, _array(copy), casting="unsafe")
 
     def result(self, found: Any) -> Any:
-        """Return what numba returns: arrays of the types it knows, and numbers of Python."""
+        """Return the result as numba does: arrays of the original types, and Python numbers."""
         if isinstance(found, tuple):
             return _mapped(self.result, found)
         if isinstance(found, np.generic):
@@ -167,13 +167,13 @@ def _array(copy: Any) -> Any:
 
 
 def _mapped(function: Function, values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return a tuple, or a named one, of what a function returns."""
+    """Apply a function to the items of a tuple; a named tuple keeps its type."""
     found = map(function, values)
     return type(values)(*found) if hasattr(values, "_fields") else tuple(found)
 
 
 class _Rows:
-    """A structured array; numpy's own records have attributes, too, but are five times slower."""
+    """A structured array with fields as attributes, five times faster than numpy's records."""
 
     row_type: type
     __slots__ = ("array",)
@@ -184,13 +184,13 @@ class _Rows:
             setattr(self, name, array[name])
 
     def __getitem__(self, place: Any) -> Any:
-        """Return a row, which refers to the array, or some of them."""
+        """Return a view of one row, or a part of the array for a slice."""
         if isinstance(place, slice):
             return type(self)(self.array[place])
         return self.row_type(self, place)
 
     def __setitem__(self, place: Any, value: Any) -> None:
-        """Copy a row."""
+        """Copy a row of another array into this one."""
         self.array[place] = value.rows.array[value.place]
 
     def __len__(self) -> int:
@@ -198,13 +198,13 @@ class _Rows:
         return len(self.array)
 
     def __getattr__(self, name: str) -> Any:
-        """Return what else arrays have."""
+        """Return other attributes of the array."""
         return getattr(self.array, name)
 
 
 @cache
 def _rows_type(dtype: np.dtype[Any]) -> type[_Rows]:
-    """Return the class for arrays of a structured type."""
+    """Return the class for arrays of a structured dtype."""
     assert dtype.names is not None
     row_type = type(
         "_Row",
@@ -224,9 +224,9 @@ class _Row:
 
 
 def _accessors(name: str) -> tuple[Function, Function]:
-    """Return functions that get and set a field of a row."""
+    """Return the functions that get and set a field of a row."""
     names: dict[str, Any] = {}
-    exec(  # a property by name costs half of one that looks the name up
+    exec(  # a property with the name in its code takes half the time of a lookup by name
         f"def get(row): return row.rows.{name}.item(row.place)\n"
         f"def put(row, value): row.rows.{name}[row.place] = value\n",
         names,

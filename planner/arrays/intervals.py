@@ -1,4 +1,4 @@
-"""Intervals of integers, ``low[i]:high[i]``, and blocks of them at a stride."""
+"""Intervals of integers, ``low[i]:high[i]``, and strided blocks of integers."""
 
 from __future__ import annotations
 
@@ -8,36 +8,55 @@ from collplan.planner.arrays import Bools, Ints, csr
 
 
 def hull(offset: Ints, count: Ints, stride: Ints, repeat: Ints) -> tuple[Ints, Ints]:
-    """Return the first element of every strided piece and the one past its last.
+    """Return the bounds of strided pieces: the first element, and the one past the last.
 
     Parameters
     ----------
     offset, count : ndarray of int64
-        The first block of a piece.
+        First element and number of elements of the first block of each piece.
     stride, repeat : ndarray of int64
-        The distance between blocks, which may be negative, and how many there are.
+        Distance between the blocks of each piece, which may be negative, and their number.
+
+    Returns
+    -------
+    low, high : ndarray of int64
     """
     reach = stride * (repeat - 1)
     return offset + np.minimum(reach, 0), offset + np.maximum(reach, 0) + count
 
 
 def last_at_or_below(low: Ints, address: Ints) -> Ints:
-    """Return the last of the ascending `low` that is at or below an address, or -1.
+    """Return the index of the last interval that begins at or below each address; -1 for none.
 
-    Where several begin at one address, as empty intervals do, the last is meant.
+    `low` is ascending. If several intervals begin at one address, because some are empty, the
+    last of them is returned.
+
+    Parameters
+    ----------
+    low : ndarray of int64, shape (n,)
+        First elements of intervals.
+    address : ndarray of int64
+
+    Returns
+    -------
+    ndarray of int64
     """
     return np.asarray(np.searchsorted(low, address, side="right") - 1)
 
 
 def union(low: Ints, high: Ints, *, joins_neighbours: bool = True) -> tuple[Ints, Ints]:
-    """Return the union of intervals as ascending intervals that share no element.
+    """Return the union of intervals as ascending disjoint intervals.
 
     Parameters
     ----------
     low, high : ndarray of int64
-        In any order.
+        Intervals in any order.
     joins_neighbours : bool
-        Whether intervals that touch but have no element in common become one.
+        Whether adjacent intervals without a common element are joined.
+
+    Returns
+    -------
+    low, high : ndarray of int64
 
     Examples
     --------
@@ -55,7 +74,16 @@ def union(low: Ints, high: Ints, *, joins_neighbours: bool = True) -> tuple[Ints
 
 
 def overlapping(low: Ints, high: Ints) -> Bools:
-    """Mark intervals that share an element with another.
+    """Mark intervals that share an element with another interval.
+
+    Parameters
+    ----------
+    low, high : ndarray of int64, shape (n,)
+        Intervals in any order.
+
+    Returns
+    -------
+    ndarray of bool, shape (n,)
 
     Examples
     --------

@@ -1,7 +1,8 @@
-"""Kernels: functions with loops over arrays, which become machine code when that is worth it.
+"""Kernels: functions with loops over arrays, compiled to machine code if this saves time.
 
-Small calls run in Python (`interpreted`). The others import numba, which takes longer than
-planning and proving a small plan, and load machine code or compile it (`machine_code`).
+Small calls run in Python (see `interpreted`). For other calls, numba is imported, which takes
+longer than to plan and verify a small plan, and machine code is loaded or compiled (see
+`machine_code`).
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ from collplan.planner.arrays.interpreted import Interpreted
 from collplan.planner.memory import raise_for_memory
 
 NUMBA_BYTES: Final = 1 << 29
-"""Address space that numba takes when it is loaded."""
+"""Address space that numba reserves when it is loaded, in bytes."""
 
 
 class Kernel:
-    """A function that is interpreted until its machine code is worth the time to get it.
+    """A function that runs in Python while that takes less time than to get its machine code.
 
     Parameters
     ----------
     function : function
-        Plain Python and numpy, and calls of other kernels.
+        Function in plain Python and numpy, which may call other kernels.
     options : dict
         Options of numba's ``njit``.
     is_inner : bool
-        Whether nothing but other kernels calls it. It is compiled as a part of these.
+        Whether only other kernels call the function. It is then compiled as a part of these.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Kernel:
         self._compiled: Callable[..., Any] | None = None
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the function, in Python or as machine code: the result is the same."""
+        """Call the function, in Python or as machine code, with the same result."""
         if self._compiled is None:
             if self.is_inner:
                 raise TypeError(
@@ -50,13 +51,13 @@ class Kernel:
                 try:
                     return self._interpreted(*arguments)
                 except ArithmeticError:
-                    pass  # a number does not fit in 64 bits; nothing has changed
+                    pass  # a number does not fit in 64 bits; no argument has changed
             self._compiled = self.dispatcher
         return self._compiled(*arguments)
 
     @cached_property
     def dispatcher(self) -> Any:
-        """Numba's function, of which machine code is made."""
+        """Numba's dispatcher, which compiles the function."""
         with getting_kernel():
             try:
                 from collplan.planner.arrays.machine_code import dispatcher_of
@@ -67,14 +68,14 @@ class Kernel:
 
     @property
     def has_code(self) -> bool:
-        """Return whether there is machine code, in this process or kept from earlier ones."""
+        """Return whether machine code exists, in this process or in a cache of earlier ones."""
         from collplan.planner.arrays.machine_code import has_code
 
         return has_code(self.dispatcher)
 
     @property
     def _numba_type_(self) -> Any:
-        """The type that numba takes this for where another kernel calls it."""
+        """Type of the function in numba, for calls by other kernels."""
         return self.dispatcher._numba_type_
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Logarithms of integers, rounded."""
+"""Rounded binary logarithms of integers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Functions compiled by numba, whose machine code other processes find (`code_folders`).
+"""Functions compiled by numba, whose machine code is cached for other processes (`code_folders`).
 
-Interrupts (Ctrl-C) wait until a compiled function has returned. Numba runs Python code to
-make arrays of what a function returns, and does not look whether it raised: a
-KeyboardInterrupt there ends in a segmentation fault or a SystemError.
+Interrupts (Ctrl-C) are deferred until a compiled function has returned. To create the arrays that
+a function returns, numba runs Python code and does not check whether it raised. A
+KeyboardInterrupt there would cause a segmentation fault or a SystemError.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ core: Any = numba.core
 
 
 def compile_at_once(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Return a decorator that compiles a function on its first use and keeps its machine code.
+    """Return a decorator that compiles a function on its first use and caches its machine code.
 
-    For what is called with little delay, or is not plain Python and numpy, such as calls by
-    address. Everything else is a kernel (`jit`), which needs no numba before it is large.
+    It is meant for functions that must start with little delay, or that are not plain Python and
+    numpy, such as calls by address. All other functions are kernels (see `jit`), for which numba
+    is imported only when a call is large.
 
     Parameters
     ----------
@@ -50,16 +51,16 @@ def compile_at_once(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 def dispatcher_of(
     function: Callable[..., Any], options: dict[str, Any], *, is_inner: bool = False
 ) -> Any:
-    """Return numba's compiled function.
+    """Return numba's dispatcher for a function.
 
     Parameters
     ----------
     function : function
-        What to compile.
+        Function to compile.
     options : dict
         Options of numba's ``njit``.
     is_inner : bool
-        Whether nothing but other kernels calls it. It is compiled as a part of these, in
+        Whether only other kernels call the function. It is then compiled as a part of these, in
         half the time, and has no machine code of its own.
     """
     dispatcher: Any = numba.njit(**options)(function)
@@ -74,7 +75,7 @@ def dispatcher_of(
         with acting_at_once(), _getting(kept):
             return compile_alone(signature)
 
-    # What ``cache=True`` sets, and what numba calls for types that are new to a process.
+    # `_cache` is what ``cache=True`` sets; numba calls `compile` for types new to this process.
     if kept is not None:
         dispatcher._cache = kept
     dispatcher.compile = compile_once
@@ -84,13 +85,13 @@ def dispatcher_of(
 
 
 def has_code(dispatcher: Any) -> bool:
-    """Return whether there is machine code, in this process or kept from earlier ones."""
+    """Return whether machine code exists, in this process or in a cache of earlier ones."""
     return bool(dispatcher.overloads) or (dispatcher.kept is not None and dispatcher.kept.has_code)
 
 
 @contextmanager
 def _getting(kept: _SharedCache | None) -> Iterator[None]:
-    """Count the time to compile a function, or to wait for another process that does."""
+    """Measure the time to compile a function, or to wait for another process that compiles it."""
     with getting_kernel():
         if kept is None:
             miss()
@@ -101,9 +102,9 @@ def _getting(kept: _SharedCache | None) -> Iterator[None]:
 
 
 class _DeferringDispatcher(numba.core.registry.CPUDispatcher):
-    """A function that may return arrays: an interrupt waits until they are made.
+    """A function that may return arrays; interrupts are deferred until these are created.
 
-    Functions without numba's runtime make none, and are called as they are.
+    Functions without numba's runtime create no arrays, and are called directly.
     """
 
     def __call__(self, *arguments: Any) -> Any:
@@ -111,7 +112,7 @@ class _DeferringDispatcher(numba.core.registry.CPUDispatcher):
 
 
 class _InnerCompiler(core.dispatcher._FunctionCompiler):  # type: ignore[misc]
-    """A compiler that makes no machine code, and no wrappers for calls from Python."""
+    """A compiler that generates neither machine code nor wrappers for calls from Python."""
 
     def _customize_flags(self, flags: Any) -> Any:
         flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
@@ -119,15 +120,15 @@ class _InnerCompiler(core.dispatcher._FunctionCompiler):  # type: ignore[misc]
 
 
 class _InnerDispatcher(numba.core.registry.CPUDispatcher):
-    """A function that is part of the kernels that call it, and is optimized with them."""
+    """A function that is a part of the kernels that call it, and is optimized with them."""
 
     def add_overload(self, found: Any) -> None:
-        """Keep what was compiled for some types under a key of its own."""
+        """Register a compiled overload under a key of its own."""
 
         def end_without_code() -> None:
             found.library._finalized = True
 
-        # Otherwise a function is optimized again in each of the functions that call it.
+        # Without this, numba would optimize the function again in each function that calls it.
         found.library._optimize_final_module = lambda: None
         found.library._finalize_final_module = end_without_code
         key = object()
@@ -136,19 +137,19 @@ class _InnerDispatcher(numba.core.registry.CPUDispatcher):
 
 
 class _SharedCache(core.caching.FunctionCache):  # type: ignore[misc]
-    """The machine code of one function, which other processes may need at the same time."""
+    """Cached machine code of one function, which several processes may need at the same time."""
 
     _held: ExitStack
 
     @property
     def has_code(self) -> bool:
-        """Return whether something is kept, which is for the types of now: they never change."""
+        """Return whether machine code is cached; the types of a function's arguments are fixed."""
         return Path(self._cache_file._index_path).exists()
 
     def load_overload(self, signature: Any, context: Any) -> Any:
-        """Return what is kept, or None when it is this process that has to compile."""
-        # What numba's own does before this prepares for compiling, which takes longer than
-        # everything else: loading needs its run time only.
+        """Return the cached machine code, or None if this process has to compile it."""
+        # Before this step, numba prepares for compilation, which takes longer than all other
+        # steps; to load machine code, only its runtime is needed.
         core.runtime.rtsys.initialize(context)
         found = self._load_overload(signature, context)
         if found is None:
@@ -158,7 +159,7 @@ class _SharedCache(core.caching.FunctionCache):  # type: ignore[misc]
         return found
 
     def save_overload(self, signature: Any, data: Any) -> None:
-        """Keep what was compiled; where the disk is full, the next process compiles it again."""
+        """Cache compiled code; if the disk is full, the next process compiles it again."""
         try:
             super().save_overload(signature, data)
         except OSError as error:
@@ -166,7 +167,7 @@ class _SharedCache(core.caching.FunctionCache):  # type: ignore[misc]
 
     @contextmanager
     def released(self) -> Iterator[None]:
-        """Let others have the function at the end, compiled or not."""
+        """Unlock the function for other processes at the end of the block, compiled or not."""
         with ExitStack() as self._held:
             yield
 
@@ -179,12 +180,12 @@ class _SharedCache(core.caching.FunctionCache):  # type: ignore[misc]
 
 
 def _cache_of(function: Callable[..., Any]) -> _SharedCache | None:
-    """Return a cache for a function, None where no folder for it can be written.
+    """Return a cache for a function; None if no folder for it is writable.
 
-    Numba reads where to put a function's machine code when a cache is made, not when a
-    function is compiled: other code's functions keep their own place.
+    Numba reads the folder for machine code when a cache is created, not when a function is
+    compiled, so the functions of other packages keep their own folder.
     """
-    config: Any = numba.config  # its settings are made at run time
+    config: Any = numba.config  # its attributes are set at run time
     chosen = config.CACHE_DIR
     folder = cache_folder(Path(inspect.getfile(function)).parent, chosen)
     if folder is None:
@@ -197,15 +198,14 @@ def _cache_of(function: Callable[..., Any]) -> _SharedCache | None:
         config.CACHE_DIR = chosen
 
 
-# The module `signal` makes enums of handlers around these calls, which takes ten times as long.
+# The module `signal` converts handlers to enums around these calls, which takes ten times as long.
 _SIGINT: Final = int(SIGINT)
 
 
 class _Deferral:
-    """The handler that SIGINT has while a kernel runs.
+    """The handler of SIGINT while a kernel runs.
 
-    Only the main thread runs handlers, and only it may exchange them: in other threads
-    there is nothing to defer.
+    Only the main thread runs handlers and may replace them, so other threads need no deferral.
     """
 
     def __init__(self) -> None:
@@ -217,7 +217,7 @@ class _Deferral:
         self.frame, self.has_come = frame, True
 
     def begin(self) -> bool:
-        """Take the place of the handler there is; return whether one of Python's was there."""
+        """Replace the current handler; return whether there was a Python handler to replace."""
         if threading.get_ident() != threading.main_thread().ident:
             return False
         handler = getsignal(_SIGINT)
@@ -228,7 +228,7 @@ class _Deferral:
         return True
 
     def end(self) -> None:
-        """Give the handler its place back; let it handle what has come meanwhile."""
+        """Restore the handler; if an interrupt has arrived in the meantime, call the handler."""
         handler, self.handler = self.handler, None
         if handler is None:
             return
@@ -243,7 +243,7 @@ _deferral = _Deferral()
 
 
 def call_deferring(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call `function`; an interrupt that comes meanwhile acts when it has returned."""
+    """Call a function; an interrupt that arrives during the call is handled when it returns."""
     if not _deferral.begin():
         return function(*arguments)
     try:
@@ -254,7 +254,7 @@ def call_deferring(function: Callable[..., Any], *arguments: Any) -> Any:
 
 @contextmanager
 def acting_at_once() -> Iterator[None]:
-    """Let interrupts act inside of `call_deferring`, as while a kernel is compiled."""
+    """Handle interrupts at once inside `call_deferring`, for example during compilation."""
     if getsignal(_SIGINT) is not _deferral:
         yield
         return

@@ -1,4 +1,4 @@
-"""Motions: permutations of ranks, or of positions of a group, that move whole blocks of them."""
+"""Motions: permutations of ranks, or of positions of a group, that move whole blocks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ class Motion:
     Parameters
     ----------
     kind : {"shift", "xor"}
-        Whether positions are moved by an addition modulo `size`, or by an exclusive or.
+        Whether positions move by addition modulo `size`, or by exclusive or.
     size : int
-        Positions of the group; a multiple of `step`, and for ``xor`` both are powers of two.
+        Number of positions of the group, a multiple of `step`. For ``xor``, both are powers of
+        two.
     step : int
-        Positions per block.
+        Number of positions per block.
 
     Examples
     --------
@@ -38,21 +39,32 @@ class Motion:
 
     @property
     def generators(self) -> list[int]:
-        """Return blocks whose motions make up those of all blocks."""
+        """Return blocks whose motions generate the motions of all blocks."""
         if self.kind == "shift":
             return [1]
         return [1 << bit for bit in range(self.n_blocks.bit_length() - 1)]
 
     def move(self, values: Any, block: Any) -> Any:
-        """Move positions, or chunks numbered like them, from block 0 to `block`."""
+        """Move positions, or chunks numbered like them, from block 0 to `block`.
+
+        Parameters
+        ----------
+        values : int or ndarray of int
+            Positions, or numbers of chunks, from 0 to `size` - 1.
+        block : int or ndarray of int
+
+        Returns
+        -------
+        int or ndarray of int
+        """
         if self.kind == "xor":
             return values ^ block * self.step
         return (values + block * self.step) % self.size
 
     def move_block(self, block: Any, by: Any) -> Any:
-        """Return the block that is moved to where `by` moves block `block`."""
+        """Return the block to which the motion of block `by` moves `block`."""
         return block ^ by if self.kind == "xor" else (block + by) % self.n_blocks
 
     def block_to(self, origin: Any, target: Any) -> Any:
-        """Return the block by which `origin`, a block, is moved to block `target`."""
+        """Return the block whose motion moves block `origin` to block `target`."""
         return target ^ origin if self.kind == "xor" else (target - origin) % self.n_blocks

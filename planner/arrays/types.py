@@ -1,4 +1,4 @@
-"""Types of arrays that the planner is made of."""
+"""Types of arrays in the planner."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Reduce through leaders by gathering: the root itself combines the vectors of its own node.
+"""Reduce through leaders with a gather: the root combines the vectors of its own node.
 
-This is the second form of Träff and Hunold. On the root's node, a gather and local reductions
-replace the reduce_scatter. The vectors of this node need not wait and are at the root before the
-results of other nodes, but the root receives all of them.
+This is the second decomposition by Träff and Hunold. On the root's node, a gather and local
+reductions replace the reduce_scatter. The vectors of this node need not wait and arrive at the root
+before the results of other nodes, but the root receives all of them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ def reduce(parts: Parts) -> None:
 
 
 def _reduce_in_any_order(parts: Parts, here: Home) -> None:
-    """Reduce shares of all rows along columns, and combine at the root what these leave out.
+    """Reduce shares of all rows along columns; at the root, combine the remaining ones.
 
-    A rank of the root's row takes part with the shares that it leads, and hands the root the
-    others. The slot of the first of these ranks becomes their sum, while columns reduce.
+    A rank of the root's row takes part in the columns that it leads, and sends the other shares
+    of its vector to the root. While the columns reduce, the root adds these shares to its own in
+    the slot of the first such rank.
     """
     task, grid = parts.task, parts.grid
     led, (root_row, root) = grid.led_by[grid.root_row], (grid.root_row, grid.shift)
@@ -54,13 +55,13 @@ def _reduce_in_any_order(parts: Parts, here: Home) -> None:
     ends = here, task.output, parts.shares_of_row
     parts.in_rows(3, "gather", *ends, rows=[root_row], root=root)
     for place in range(len(led)) if others else ():
-        # One share after another, as they come.
+        # Each share has a reduction of its own, which can run as soon as the share has arrived.
         path, given = (*parts.path, 4, place), _joined(parts, led[place])
         parts.sketch.reduce(path, *at_root, total, task.output, given)
 
 
 def _reduce_in_order(parts: Parts, here: Home) -> None:
-    """Reduce the rows before the root's and those after it apart, and combine all in order."""
+    """Reduce the rows before and after the root's row separately, and combine all in order."""
     task, grid, root_row = parts.task, parts.grid, parts.grid.root_row
     vectors = _gather_vectors(
         parts, [[] if p == grid.shift else parts.columns for p in range(len(grid.rows[root_row]))]
@@ -81,9 +82,9 @@ def _reduce_in_order(parts: Parts, here: Home) -> None:
 
 
 def _from_side(parts: Parts, rows: Ints, nearest: int, here: Home) -> Home:
-    """Bring the root what the rows on one side of its own have together; return where it is.
+    """Bring the sum of the rows on one side of the root's row to the root; return its location.
 
-    Along columns, shares are reduced to the row next to the root's, which passes them on.
+    Along columns, shares are reduced to the row next to the root's row, which sends them on.
     """
     task, grid, sketch = parts.task, parts.grid, parts.sketch
     sums, side = (sketch.scratch((*parts.path, -1, i), task.ranks) for i in range(2))
@@ -93,7 +94,7 @@ def _from_side(parts: Parts, rows: Ints, nearest: int, here: Home) -> Home:
         ends = here, sums, parts.share(column)
         done |= parts.along(1, "reduce", grid.column(column)[rows], nearest, *ends)
     here = sums.where(done, here)
-    # Who receives has no input that might be touched.
+    # Receivers use `side` in place of an input, so that the scatter does not access their inputs.
     here = side.where(
         np.isin(np.arange(sketch.n_ranks), task.ranks[grid.rows[grid.root_row]]), here
     )
@@ -110,7 +111,7 @@ def _from_side(parts: Parts, rows: Ints, nearest: int, here: Home) -> Home:
 
 
 def _gather_vectors(parts: Parts, columns: list[Iterable[int]]) -> list[Home]:
-    """Gather the shares of some columns of each rank of the root's row; return the root's slots."""
+    """Gather shares of some columns from each rank of the root's row; return the root's slots."""
     task, grid = parts.task, parts.grid
     slots = parts.sketch.scratch((*parts.path, -1, 2), task.ranks)
     room = int((task.given.low + task.given.count).max(initial=0))
@@ -129,4 +130,4 @@ def _joined(parts: Parts, columns: Iterable[int]) -> Regions:
 
 
 FORMS = {"reduce": reduce}
-"""Collectives that can be gathered at the root's node."""
+"""Collectives that have this decomposition."""

@@ -1,8 +1,8 @@
-"""Scan through leaders by transposing: every leader scans its share for all ranks of its node.
+"""Scan through leaders with alltoalls: each leader scans its share for all ranks of its node.
 
-The form of Träff and Hunold reduces, scans and gathers on every node. Here, an alltoall brings each
-share of all ranks' vectors to its leader, which combines them, and another alltoall returns the
-results. A node's memory moves 1.5 instead of 2.5 times the vector.
+The decomposition by Träff and Hunold reduces, scans and gathers on every node. Here, an alltoall
+brings each share of the vectors of all ranks to its leader, which combines them, and another
+alltoall returns the results. The memory of a node moves 1.5 times the vector instead of 2.5 times.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from collplan.planner.decompose.leaders import Parts, settle
 def scan(parts: Parts) -> None:
     """Alltoall on nodes, prefixes at leaders, exscan along columns, alltoall on nodes.
 
-    Slot y + 1 of a leader's scratch holds what rank y of its row has, slot 0 what
-    comes from the rows before. The scan turns slot y + 1 into the prefix up to rank y;
-    rank y's result then is slot y + 1, or slot y of an exscan.
+    Slot y + 1 of a leader's scratch receives the share of rank y of its row. A prefix scan at the
+    leader turns slot y + 1 into the sum up to rank y. Then the leader combines the sum of the
+    previous rows with each slot. The result of rank y is slot y + 1 for a scan. For an exscan it
+    is slot y, and slot 0 holds the sum of the previous rows.
     """
     is_exclusive = parts.task.kind == "exscan"
     task, sketch, rows = parts.task, parts.sketch, parts.grid.rows
     slots, before = (sketch.scratch((*parts.path, -1, i), task.ranks) for i in range(2))
     room = int((task.given.low + task.given.count).max(initial=0))
-    # Only the first row is unlike others that may be left out: no row is before it.
+    # Rows may be left out if they are like others. The first one is not, as no row precedes it.
     stated = [0, *parts.split_rows(range(1, parts.n_rows))[0]]
     stated = [row for row in stated if len(rows[row]) > 1]
     totals = _collect(parts, stated, slots, room)
@@ -45,7 +46,7 @@ def scan(parts: Parts) -> None:
 
 
 def _collect(parts: Parts, rows: list[int], slots: Home, room: int) -> Home:
-    """Bring leaders of some rows their shares, form prefixes; return where all totals are."""
+    """Bring their shares to the leaders of some rows, and scan; return the location of totals."""
     task, sketch = parts.task, parts.sketch
     last = np.zeros(sketch.n_ranks, dtype=np.int64)
     stays = np.ones(sketch.n_ranks, dtype=np.bool_)
@@ -70,7 +71,7 @@ def _collect(parts: Parts, rows: list[int], slots: Home, room: int) -> Home:
 def _add_before(
     parts: Parts, row: int, slots: Home, before: Home, room: int, *, is_exclusive: bool
 ) -> None:
-    """Put what comes from the rows before in front of every prefix of a row."""
+    """Combine the sum of the previous rows, as the left operand, with every prefix of a row."""
     task, sketch, positions = parts.task, parts.sketch, parts.grid.rows[row]
     shares, ranks, n = parts.shares_of_row(row), task.ranks[positions], len(positions)
     if is_exclusive:
@@ -83,11 +84,11 @@ def _add_before(
 
 
 def _hand_out(parts: Parts, rows: list[int], slots: Home, room: int, *, is_exclusive: bool) -> None:
-    """Take the results of some rows' ranks back to them."""
+    """Return the results to the ranks of some rows."""
     task = parts.task
     for row in rows:
         n, shares = len(parts.grid.rows[row]), parts.shares_of_row(row)
-        # For every leader all destinations; the first rank of all gets nothing of an exscan.
+        # Leaders have a result for every rank of their row; an exscan has none for the first rank.
         leader, dest = np.divmod(np.arange(n * n), n)
         kept = shares.take(leader)
         pair = csr.row_numbers(kept.indptr)
@@ -102,4 +103,4 @@ def _hand_out(parts: Parts, rows: list[int], slots: Home, room: int, *, is_exclu
 
 
 FORMS = {"scan": scan, "exscan": scan}
-"""Collectives that can be transposed."""
+"""Collectives that have this decomposition."""

@@ -1,4 +1,4 @@
-"""Messages over routes of shared links: latency first, then max-min fair rates."""
+"""Fluid model of messages over shared links: latency first, then max-min fair rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A heap of events by time that knows the place of each, so that events can be moved."""
+"""Binary heap of events by time; messages store their positions, so that events can be moved."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collplan.executors.cost.tables import Records, inlined, inner
 
 @inlined
 def add(traffic: Traffic, row: int, time: float) -> None:
-    """Add the event of a message."""
+    """Insert the event of a message."""
     size = traffic.counters[EVENTS]
     traffic.counters[EVENTS] = size + 1
     settle(traffic.messages, traffic.events, size + 1, size, row, time)
@@ -16,14 +16,14 @@ def add(traffic: Traffic, row: int, time: float) -> None:
 
 @inlined
 def move(traffic: Traffic, row: int, time: float) -> None:
-    """Let the event of a message happen at another time."""
+    """Change the time of the event of a message."""
     place = traffic.messages[row].slot
     settle(traffic.messages, traffic.events, traffic.counters[EVENTS], place, row, time)
 
 
 @inlined
 def take(traffic: Traffic) -> int:
-    """Remove the first event, and return its message."""
+    """Remove the earliest event, and return its message."""
     row = traffic.events[0].row
     size = traffic.counters[EVENTS] - 1
     traffic.counters[EVENTS] = size
@@ -37,7 +37,7 @@ def take(traffic: Traffic) -> int:
 def settle(
     messages: Records, events: Records, size: int, place: int, row: int, time: float
 ) -> None:
-    """Put an event where it belongs, beginning at a place that nothing else needs."""
+    """Insert an event into the heap of `size` events, starting at the free position `place`."""
     while place > 0:
         above = (place - 1) >> 1
         if events[above].time <= time:

@@ -1,14 +1,15 @@
-"""Max-min fair rates of messages, computed anew only where they change.
+"""Max-min fair rates of messages, recomputed only for messages whose rates can change.
 
 A link is full if the messages over it use all of its bandwidth. The highest rate over a full link
-is its level. Every message flows at the level of a full link of its route, which holds it.
+is its level. Every message flows at the level of a full link of its route, which is its holder.
 
-When messages begin or end, the links of their routes that are full or have new messages are
-changed. The messages that a changed link holds are freed, unless another full link can hold them;
-the links of freed messages are changed, too. Progressive filling then finds the rates of free
-messages: all get the same rate until a link is full, which holds its free messages from then on,
-and the others continue with what is left. Messages that are not free keep their rates, but those
-over such a link that flow faster than its free ones are freed before it is full.
+When messages begin or end, those links of their routes that are full or have new messages count
+as changed. The messages that a changed link holds become free, unless another full link can hold
+them; the links of free messages change, too. Progressive filling then computes the rates of free
+messages. It raises the rates of all of them equally until a link is full. This link then holds
+its free messages, and the other messages share the remaining bandwidth. Messages that are not
+free keep their rates. If one of them flows faster over a link than the level at which the link
+would become full, it becomes free first.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from collplan.executors.cost.fluid.tables import EPOCH, FREE, LINKS, Traffic
 from collplan.executors.cost.tables import inlined, inner
 
 _EQUAL: Final = 1 + 1e-13
-"""Ratio up to which rates are equal: what rounding makes of equal shares."""
+"""Ratio of rates up to which they count as equal in spite of rounding errors."""
 
 
 @inlined
 def change(traffic: Traffic, number: int) -> None:
-    """Note a link whose messages can get other rates in this epoch."""
+    """Record that messages over a link can get other rates in this epoch."""
     link = traffic.links[number]
     if link.mark == traffic.counters[EPOCH]:
         return
@@ -38,7 +39,7 @@ def change(traffic: Traffic, number: int) -> None:
 
 @inlined
 def enter(traffic: Traffic, row: int) -> None:
-    """Put a message into the lists of all links of its route; it is free."""
+    """Insert a free message into the lists of all links of its route."""
     hops = traffic.hops
     traffic.messages[row].holder = -1
     traffic.counters[FREE] += 1
@@ -56,7 +57,7 @@ def enter(traffic: Traffic, row: int) -> None:
 
 @inlined
 def leave(traffic: Traffic, row: int) -> None:
-    """Take a message out of the lists of all links of its route."""
+    """Remove a message from the lists of all links of its route."""
     hops = traffic.hops
     rate = traffic.messages[row].rate
     begin = traffic.messages[row - 1].hops if row > 0 else 0
@@ -76,7 +77,7 @@ def leave(traffic: Traffic, row: int) -> None:
 
 @inlined
 def share(traffic: Traffic, now: float) -> None:
-    """Give messages whose rates can change their rates from now on."""
+    """Update the rates of all messages whose rates can change, from time `now` on."""
     counters, links, changed = traffic.counters, traffic.links, traffic.changed
     level = 0.0
     _release(traffic, 0)
@@ -91,7 +92,7 @@ def share(traffic: Traffic, now: float) -> None:
 
 @inner
 def _release(traffic: Traffic, first: int) -> None:
-    """Free the messages that changed links from `first` on hold, unless others can hold them."""
+    """Free the messages that changed links from `first` on hold and that no other link can hold."""
     messages, hops, links = traffic.messages, traffic.hops, traffic.links
     i = first
     while i < traffic.counters[LINKS]:
@@ -110,7 +111,7 @@ def _release(traffic: Traffic, first: int) -> None:
 
 @inlined
 def _find_holder(traffic: Traffic, row: int) -> bool:
-    """Let another full link hold a message, if there is one."""
+    """Find another full link that can hold a message; return whether there is one."""
     hops, links, message = traffic.hops, traffic.links, traffic.messages[row]
     begin = traffic.messages[row - 1].hops if row > 0 else 0
     for i in range(begin, message.hops):
@@ -122,7 +123,7 @@ def _find_holder(traffic: Traffic, row: int) -> bool:
 
 @inlined
 def _free(traffic: Traffic, row: int) -> None:
-    """Let a message give its rate back; the links of its route are changed."""
+    """Free a message and return its bandwidth to the links of its route, which change."""
     hops, links, message = traffic.hops, traffic.links, traffic.messages[row]
     message.holder = -1
     traffic.counters[FREE] += 1
@@ -136,7 +137,7 @@ def _free(traffic: Traffic, row: int) -> None:
 
 @inlined
 def _next_level(traffic: Traffic) -> float:
-    """Return the rate at which the next links are full; forget links without free messages."""
+    """Return the rate at which the next links become full, and drop links without free messages."""
     links, changed = traffic.links, traffic.changed
     least = np.inf
     n_links = 0
@@ -156,7 +157,7 @@ def _next_level(traffic: Traffic) -> float:
 
 @inlined
 def _fill(traffic: Traffic, number: int, level: float, now: float) -> None:
-    """Let a link hold its free messages at a level, if it is full then."""
+    """Let a link hold its free messages at rate `level`, if they fill it."""
     messages, hops, link = traffic.messages, traffic.hops, traffic.links[number]
     if link.free == 0:
         return
@@ -171,7 +172,7 @@ def _fill(traffic: Traffic, number: int, level: float, now: float) -> None:
             _free(traffic, row)
         else:
             left -= messages[row].rate
-    # Without the rounding errors of all messages that have passed.
+    # This sum has no rounding errors from messages that have ended.
     link.left = left
     if left > level * _EQUAL * link.free:
         return
@@ -186,7 +187,7 @@ def _fill(traffic: Traffic, number: int, level: float, now: float) -> None:
 
 @inlined
 def _hold(traffic: Traffic, row: int, number: int, rate: float, now: float) -> None:
-    """Let a message flow at a rate from now on; its event moves to where it ends."""
+    """Set the rate of a message from time `now` on, and move the event of its end."""
     hops, links, message = traffic.hops, traffic.links, traffic.messages[row]
     message.holder = number
     traffic.counters[FREE] -= 1

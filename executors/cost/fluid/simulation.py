@@ -18,19 +18,23 @@ from collplan.planner.arrays.jit import compile_with
 from collplan.planner.formats.message_graph import MessageGraph, Platform
 
 _TOGETHER_S: Final = 1e-12
-"""Events up to this time after the first one happen with it, as rounding may have parted them."""
+"""Time after the first event within which others count as simultaneous, in seconds.
+
+Rounding errors may separate events that happen at the same time.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Arrivals:
-    """The time when each message of a graph has arrived.
+    """Arrival times of the messages of a graph.
 
     Parameters
     ----------
-    arrivals_s : ndarray of float64
-        Of every message, in the graph's order.
+    arrivals_s : ndarray of float64, shape (n_messages,)
+        Arrival time of every message in seconds, in the order of the graph.
     simulate_s : float
-        Seconds the simulation took, preparation included, compiling of kernels not.
+        Wall-clock time of the simulation in seconds, including preparation, but not the
+        compilation of kernels.
     """
 
     arrivals_s: Floats
@@ -38,16 +42,17 @@ class Arrivals:
 
     @cached_property
     def makespan_s(self) -> float:
-        """Seconds until the last message has arrived; 0 where there is none."""
+        """Time until the last message has arrived in seconds; 0 if there is no message."""
         return float(self.arrivals_s.max(initial=0.0))
 
 
 def simulate_messages(graph: MessageGraph, platform: Platform) -> Arrivals:
     """Simulate a message graph on a platform.
 
-    A message is ready when all that it waits for have arrived. Then the latencies of its
-    route's links pass, during which it shares nothing; then its bytes flow over all of these links
-    at once, at max-min fair rates. A message inside a host takes the time that the graph states.
+    A message is ready when all messages that it waits for have arrived. The latencies of the
+    links of its route pass first, during which it uses no bandwidth. Then its bytes flow over all
+    of these links at once, at max-min fair rates. A message inside a host takes the time that the
+    graph states.
 
     Parameters
     ----------
@@ -61,14 +66,15 @@ def simulate_messages(graph: MessageGraph, platform: Platform) -> Arrivals:
     Raises
     ------
     GraphError
-        If a message has no route, or messages wait for each other.
+        If a message has no route, or if messages wait for each other in a cycle.
     MemoryLimitError
-        If the tables take more memory than there is.
+        If the tables take more memory than is available.
 
     Notes
     -----
-    When messages begin or end to flow, only messages whose full links change get new rates. The
-    time is at most proportional to the links of these messages times the number of new rates.
+    When messages begin or end to flow, only the messages over full links that change get new
+    rates. The running time is at most proportional to the number of links of these messages times
+    the number of new rates.
     """
     watch = Stopwatch()
     traffic = make_tables(graph, platform)
@@ -79,7 +85,7 @@ def simulate_messages(graph: MessageGraph, platform: Platform) -> Arrivals:
 
 @compile_with(_nrt=False)
 def run(traffic: Traffic) -> int:
-    """Simulate until no event is left; return how many messages have arrived."""
+    """Simulate until no event is left, and return the number of messages that have arrived."""
     messages, events, counters = traffic.messages, traffic.events, traffic.counters
     for row in range(len(messages)):
         if messages[row].pending == 0:
@@ -100,7 +106,7 @@ def run(traffic: Traffic) -> int:
 
 @inlined
 def _happen(traffic: Traffic, row: int, now: float) -> None:
-    """Let a message flow whose latency has passed, and let others arrive."""
+    """Start the flow of a message whose latency has passed, or let a message arrive."""
     messages = traffic.messages
     message = messages[row]
     begin = messages[row - 1].hops if row > 0 else 0

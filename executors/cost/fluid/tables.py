@@ -15,15 +15,15 @@ from collplan.planner.memory import require_memory
 MESSAGE: Final = np.dtype(
     [
         ("left", "f8"),  # bytes that have not flowed by the time `since`
-        ("since", "f8"),
-        ("rate", "f8"),  # bytes per second from then on
-        ("delay", "f8"),  # latency of its route, or all the time that it takes inside a host
+        ("since", "f8"),  # time of the last change of its rate
+        ("rate", "f8"),  # bytes per unit of time from then on
+        ("delay", "f8"),  # latency of its route; its whole duration inside a host
         ("arrival", "f8"),
-        ("hops", "i4"),  # where its hops end; they begin where those of the row before end
-        ("successors", "i4"),  # the same for the messages that wait for it
-        ("pending", "i4"),  # messages that it waits for
-        ("slot", "i4"),  # of its event
-        ("holder", "i4"),  # the full link that it flows at the level of; -1 while it is free
+        ("hops", "i4"),  # end of its hops, which begin at the end of the previous row's
+        ("successors", "i4"),  # end of the list of messages that wait for it, likewise
+        ("pending", "i4"),  # number of messages that it still waits for
+        ("slot", "i4"),  # position of its event in the heap
+        ("holder", "i4"),  # full link whose level is its rate; -1 while it is free
         ("is_flowing", "i1"),
     ],
     align=True,
@@ -33,43 +33,43 @@ HOP: Final = np.dtype([("link", "i4"), ("message", "i4"), ("before", "i4"), ("ne
 LINK: Final = np.dtype(
     [
         ("bandwidth", "f8"),
-        ("left", "f8"),  # bandwidth that messages leave that are not free
-        ("share", "f8"),  # of each free message, if that were divided equally
+        ("left", "f8"),  # bandwidth that is not used by messages that are not free
+        ("share", "f8"),  # equal share of that bandwidth per free message
         ("level", "f8"),  # highest rate of its messages while it is full; else infinite
-        ("first", "i4"),  # hop of the list of flowing messages
-        ("free", "i4"),  # free messages in that list
-        ("mark", "i4"),  # last epoch in which it was changed
+        ("first", "i4"),  # first hop in its list of flowing messages
+        ("free", "i4"),  # number of free messages in that list
+        ("mark", "i4"),  # last epoch in which it changed
     ],
     align=True,
 )
 EVENT: Final = np.dtype([("time", "f8"), ("row", "i4")], align=True)
 EVENTS, EPOCH, ARRIVED, LINKS, FREE = range(5)
-"""Counters: events, epochs begun, messages arrived, links changed in this epoch, free messages."""
+"""Counters: events, epochs, messages that arrived, links changed in this epoch, free messages."""
 
 _MOST_ROWS: Final = 2**31 - 1
 _MESSAGE_BYTES: Final = MESSAGE.itemsize + EVENT.itemsize + 64
 _HOP_BYTES: Final = HOP.itemsize + 24
 _AFTER_BYTES: Final = 32
-"""Memory that each needs, with what is allocated only while tables are made."""
+"""Memory in bytes per message, hop and dependency, temporary arrays included."""
 
 
 class Traffic(NamedTuple):
-    """The tables of one simulation.
+    """Tables of one simulation.
 
     Parameters
     ----------
     messages, hops, links : ndarray of MESSAGE, HOP and LINK
-        Hops in the order of messages.
+        Messages; the links of their routes, in the order of messages; and all links.
     successors : ndarray of int32
         Messages that wait for each message.
     events : ndarray of EVENT
-        A heap by time with one event of each message that is under way.
+        Heap by time with one event for each message that is in progress.
     batch : ndarray of int32
-        Messages whose events fall together.
+        Messages whose events are simultaneous.
     changed : ndarray of int32
         Links whose messages can get other rates in this epoch.
-    counters : ndarray of int64
-        As named above.
+    counters : ndarray of int64, shape (5,)
+        Counters at the indices `EVENTS`, `EPOCH`, `ARRIVED`, `LINKS` and `FREE`.
     """
 
     messages: Records
@@ -83,7 +83,7 @@ class Traffic(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """Columns of a message graph and of a platform, of which tables are made."""
+    """Columns of a message graph and of a platform, from which the tables are built."""
 
     source: Ints
     target: Ints
@@ -97,14 +97,23 @@ class _Given(NamedTuple):
 
 
 def make_tables(graph: MessageGraph, platform: Platform) -> Traffic:
-    """Return the tables of a message graph on a platform, before anything has begun.
+    """Return the tables of a message graph on a platform, before the simulation begins.
+
+    Parameters
+    ----------
+    graph : MessageGraph
+    platform : Platform
+
+    Returns
+    -------
+    Traffic
 
     Raises
     ------
     GraphError
         If a message has no route.
     MemoryLimitError
-        If they take more memory than there is.
+        If the tables take more memory than is available.
     """
     given = _Given(
         graph.source,
@@ -135,14 +144,18 @@ def make_tables(graph: MessageGraph, platform: Platform) -> Traffic:
 
 
 def allocate(n_messages: int, n_hops: int, n_after: int, bandwidth: Floats) -> Traffic:
-    """Return tables of links that nothing uses, with room for messages.
+    """Return tables of unused links, with room for messages.
 
     Parameters
     ----------
     n_messages, n_hops, n_after : int
-        Messages, links of all their routes, and messages that others wait for.
-    bandwidth : ndarray of float64
-        Of every link, in bytes per unit of time.
+        Number of messages, of links of all their routes, and of messages that others wait for.
+    bandwidth : ndarray of float64, shape (n_links,)
+        Bandwidth of every link, in bytes per unit of time.
+
+    Returns
+    -------
+    Traffic
     """
     links = np.zeros(len(bandwidth), dtype=LINK)
     links["bandwidth"] = links["left"] = bandwidth
@@ -162,7 +175,7 @@ def allocate(n_messages: int, n_hops: int, n_after: int, bandwidth: Floats) -> T
 
 @compile_with(_nrt=False)
 def _count_hops(given: _Given, n_hosts: int) -> int:
-    """Return the number of links of all routes together; -1 if a message has no route."""
+    """Return the total number of links of all routes; -1 if a message has no route."""
     n_hops = 0
     for row in range(len(given.source)):
         source, target = given.source[row], given.target[row]
@@ -179,7 +192,7 @@ def _count_hops(given: _Given, n_hosts: int) -> int:
 
 @compile_with(_nrt=False)
 def _fill(traffic: Traffic, given: _Given, n_hosts: int) -> None:
-    """Fill in messages, the hops of their routes, and the messages that wait for each."""
+    """Fill in messages, the hops of their routes, and the messages that wait for each message."""
     messages, hops = traffic.messages, traffic.hops
     n_messages, n_hops = len(messages), 0
     for row in range(n_messages):
@@ -206,7 +219,7 @@ def _fill(traffic: Traffic, given: _Given, n_hosts: int) -> None:
         number = messages[row].successors
         messages[row].successors = n_successors
         n_successors += number
-    # Each list grows from its begin to its end.
+    # Filling a list moves the position of its next entry from the list's start to its end.
     for row in range(n_messages):
         for i in range(given.after_begin[row], given.after_begin[row + 1]):
             before = messages[given.after[i]]

@@ -24,7 +24,21 @@ class TraceError(CollplanError):
 
 
 def check_trace_path(path: str | Path) -> Path:
-    """Return the path of a trace; raise `TraceError` if its extension is not that of a format."""
+    """Return the path of a trace; raise `TraceError` if its extension is not that of a format.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    TraceError
+        If the extension is neither ``.json`` nor ``.paje``.
+    """
     path = Path(path)
     if path.suffix not in _WRITERS:
         raise TraceError(

@@ -24,7 +24,7 @@ _ROUNDS: Final = 64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Spans:
-    """Times in ns between which each task holds its core and its lane.
+    """Start and end of the time for which each task holds its core and its lane, in ns.
 
     Both are held from `begin` on. All arrays have the shape (n_tasks,).
     """
@@ -36,7 +36,7 @@ class Spans:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Link:
-    """A link between nodes, and the times in ns between which each of its messages flows."""
+    """A link between nodes, and the start and end of each message that flows over it, in ns."""
 
     name: str
     begin_ns: Floats
@@ -56,8 +56,8 @@ class Layer:
     start_ns, end_ns : ndarray of float64, shape (n_tasks,)
         Start and end of each task, at least 0.
     spans : Spans or None
-        Times for which tasks hold cores and lanes. For None, tasks are shown from start to
-        end, and overlapping tasks of a core on tracks of their own.
+        Times for which tasks hold cores and lanes. If None, tasks are shown from start to end,
+        and overlapping tasks of a core are shown on separate tracks.
     links : tuple of Link
         The busiest links between nodes, if there is a topology.
     """
@@ -77,11 +77,11 @@ class Tracks:
     Parameters
     ----------
     node, names, is_lane : list
-        Node and name of every track, and whether it is that of a lane.
+        Node and name of every track, and whether the track shows a lane.
     track, row : ndarray of int64, shape (n_slices,)
         Track and task of each slice.
     begin, end : ndarray of int64, shape (n_slices,)
-        Begin and end of each slice in whole ns.
+        Start and end of each slice in whole ns.
     sends, recvs : ndarray of int64, shape (n_messages,)
         Slices on cores in which each message is sent and received.
     leaves, reaches : ndarray of int64, shape (n_messages,)
@@ -102,7 +102,20 @@ class Tracks:
 
 
 def simulated_layer(timeline: Timeline, network: Network, label: str = "simulated") -> Layer:
-    """Return a simulation as a layer of a trace."""
+    """Return a simulation as a layer of a trace.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    network : Network
+        Network of the simulation.
+    label : str
+        Name of the layer in the trace.
+
+    Returns
+    -------
+    Layer
+    """
     plan = timeline.plan
     durations = durations_of(timeline.places, network)
     begin = np.where(plan.op == Op.RECV, _arrivals(timeline, durations), timeline.start_ns)
@@ -125,7 +138,7 @@ def _links(timeline: Timeline) -> tuple[Link, ...]:
 
 
 def _arrivals(timeline: Timeline, durations: Durations) -> Floats:
-    """Return the time in ns when the message of every receive is taken in; NaN for other tasks.
+    """Return the arrival time of the message of every receive in ns; NaN for other tasks.
 
     If a receive completes with its message, its end gives the time. If it was posted after the
     arrival, the message was taken in when its flight ended, or when the task for which it
@@ -138,7 +151,7 @@ def _arrivals(timeline: Timeline, durations: Durations) -> Floats:
     is_known = end[recvs] > start[recvs]
     flight = durations.overhead_ns + durations.latency_ns
     if timeline.alone_ns is not None and timeline.delays_ns is not None:
-        # On shared links, messages end later than by the formulas of their lanes.
+        # On shared links, messages end later than the formulas of their lanes state.
         is_known &= timeline.alone_ns[recvs] == 0
         flight = flight + timeline.delays_ns
     arrival[recvs] = np.where(is_known, (end - complete)[recvs], np.nan)
@@ -196,7 +209,7 @@ def tracks_of(layer: Layer) -> Tracks:
     order = np.lexsort((end, begin, track))
     track, row, begin, end = track[order], row[order], begin[order], end[order]
     is_followed = track[:-1] == track[1:]
-    # Durations by the formulas of a single task may be too long; the next slice cuts them.
+    # The formulas of a single task may give too long a duration, so the next slice truncates it.
     end[:-1] = np.where(is_followed, np.minimum(end[:-1], begin[1:]), end[:-1])
     slice_of = np.empty(plan.n_tasks, dtype=np.int64)
     on_core = np.flatnonzero(track < n_core_tracks)

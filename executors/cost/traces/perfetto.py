@@ -1,4 +1,4 @@
-"""Chrome's trace event format for Perfetto: a process per node, a thread per core or lane."""
+"""Chrome's trace event format for Perfetto: a process per node and a thread per core or lane."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _in_flight(layer: Layer, tracks: Tracks, pid: int) -> Iterator[str]:
 
 
 def _over_link(label: str, link: Link, pid: int) -> Iterator[str]:
-    """Generate a counter of the messages that flow over a link between nodes."""
+    """Generate a counter of the messages in progress over a link between nodes."""
     times = np.rint(np.concatenate((link.begin_ns, link.end_ns))).astype(np.int64)
     one = np.ones(len(link.begin_ns), dtype=np.int64)
     changes = np.concatenate((one, -one))

@@ -1,7 +1,7 @@
 """States of every core over time: computation, communication, or idle.
 
-States are coarser than tasks. A measured run knows the states of its cores without recording
-tasks, and a simulation can be compared with it.
+States are coarser than tasks. A measured run knows the states of its cores without a record of
+its tasks, and can be compared with a simulation in this form.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from collplan.specs import Network
 
 
 class State(IntEnum):
-    """States of a core, in ascending order of precedence where several apply."""
+    """States of a core, in ascending order of precedence if several apply."""
 
     COMMUNICATION = 0
     COMPUTATION = 1
 
     @property
     def word(self) -> str:
-        """Name in traces."""
+        """Name of the state in traces."""
         return self.name.lower()
 
 
@@ -49,8 +49,8 @@ class CoreStates:
     core, state : ndarray of int64, shape (n,)
         Core and `State` of each interval.
     begin_ns, end_ns : ndarray of int64, shape (n,)
-        Begin and end of each interval, at least 0. Intervals of a core may overlap; the
-        greatest state is shown.
+        Start and end of each interval, at least 0. If intervals of a core overlap, the greatest
+        state is shown.
     """
 
     label: str
@@ -66,7 +66,7 @@ class CoreStates:
         Returns
         -------
         list of (State, int, int)
-            State, begin and end of each interval in ns. No interval is empty.
+            State, start and end of each interval in ns. No interval is empty.
         """
         rows = np.flatnonzero((self.core == core) & (self.end_ns > self.begin_ns))
         times = np.unique(np.concatenate((self.begin_ns[rows], self.end_ns[rows])))

@@ -1,1 +1,1 @@
-"""Messages inside a node as copies through memory its ranks share."""
+"""Messages inside a node, replaced by copies through memory that its ranks share."""

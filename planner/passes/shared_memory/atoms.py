@@ -1,4 +1,4 @@
-"""Atoms: what tasks read and write, cut so that copies and messages map atoms one to one."""
+"""Atoms: units of the data that tasks access, which copies and messages move as a whole."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from collplan.planner.plan.plan import NONE, Buffer, Op
 
 @dataclass(frozen=True, eq=False)
 class Atoms:
-    """Intervals of memory, each from one write of it until the next, that no access divides.
+    """Intervals of memory between two writes, which no access divides.
 
-    Atoms that are copies of one another have one size. What memory holds at first
-    comes first, then what tasks write, in their order. Memory that is used again is
-    other atoms, which other accesses cut. All buffers of all ranks lie on one line of
-    addresses, shared buffers last.
+    An atom is the content of an interval from one write until the next one, so memory that is
+    written again has other atoms, with other bounds. An atom and its copies have the same size.
+    The atoms of the initial content of memory come first, then those that tasks write, in the
+    order of tasks. All buffers of all ranks are in one address space, with shared buffers last.
 
     Parameters
     ----------
     base : ndarray of int64, shape (n_ranks, 4)
-        Where buffers begin on the line.
+        First address of every buffer.
     address, size : ndarray of int64, shape (n_atoms,)
+        First address and number of elements of each atom.
     rank, buffer, offset : ndarray of int64, shape (n_atoms,)
-        Whose buffer each atom lies in, and where; of shared buffers nothing is said.
+        Location of each atom in the buffers; undefined in shared buffers.
     lives : Lives
     reads : Reads
     """
@@ -47,14 +48,25 @@ class Atoms:
 
 
 def cut(program: Program, tasks: Tasks) -> Atoms:
-    """Cut what `program` touches so that copies and shared messages move whole atoms."""
+    """Divide the memory that `program` accesses so that copies and messages move whole atoms.
+
+    Parameters
+    ----------
+    program : Program
+    tasks : Tasks
+        Columns of its tasks.
+
+    Returns
+    -------
+    Atoms
+    """
     space = AddressSpace.of_plan(program.plan)
     rank = program.columns["rank"]
     sides = [
         _halved(*space.blocks(program.reads, rank), program.columns["op"] == Op.REDUCE),
         space.blocks(program.writes, rank),
     ]
-    # One edge more, as there are none where nothing is accessed.
+    # The first address is added, because there are no edges if the program accesses nothing.
     ends = [end for _, low, high in sides for end in (low, high)]
     edges = csr.Numbering.of(np.concatenate((space.base[rank[:1], Buffer.SEND], *ends)))
     accesses = (
@@ -65,7 +77,7 @@ def cut(program: Program, tasks: Tasks) -> Atoms:
 
 
 def _halved(row: Ints, low: Ints, high: Ints, reduces: Bools) -> tuple[Ints, Ints, Ints]:
-    """Cut the blocks of reductions in which the right operand lies behind the left one."""
+    """Divide the blocks of reductions that contain parts of both operands."""
     total = csr.running_total(high - low)
     indptr = csr.indptr_of(row, len(reduces))
     middle = ((total[indptr[:-1]] + total[indptr[1:]]) // 2)[row]
@@ -77,18 +89,18 @@ def _halved(row: Ints, low: Ints, high: Ints, reduces: Bools) -> tuple[Ints, Int
 
 
 def _atoms_of(traced: Trace, tasks: Tasks, space: AddressSpace) -> Atoms:
-    """Cut all stretches where a stretch of the same origins begins or ends.
+    """Divide all stretches at the ends of stretches of the same origins.
 
-    So the elements of an atom have been made, copied, read and overwritten together.
+    The elements of an atom are then produced, copied, read and overwritten together.
     """
     by_read, by_write, by_writing = traced.indptr
     writings = _Writings.of(traced)
     part = csr.ranges(writings.part, writings.count)
     begin, _, at, _ = traced.writings.T
     address = writings.cuts.values[part] + np.repeat(at - begin, writings.count)
-    # A task's writings lie in one buffer each, but what memory holds at first in all of them.
+    # Each writing of a task lies in one buffer, but the initial content covers all buffers.
     own = space.start[: space.base.shape[0] * int(Buffer.SHARED)]
-    # Of empty buffers that begin at one address the last is meant.
+    # If several buffers begin at one address, all but the last are empty; choose the last.
     flat = np.repeat(last_at_or_below(own, at), writings.count)
     flat[: writings.count[0]] = last_at_or_below(own, address[: writings.count[0]])
     rank = flat // int(Buffer.SHARED)
@@ -96,7 +108,7 @@ def _atoms_of(traced: Trace, tasks: Tasks, space: AddressSpace) -> Atoms:
     atom, count = writings.atoms_in(writings.overwritten)
     end[csr.ranges(atom, count)] = np.repeat(csr.row_numbers(by_write), count)
     writer = np.append(NONE, csr.row_numbers(by_writing))
-    # The last entry is that of writing 0, number -1.
+    # The last entry belongs to writing 0, whose writer is -1.
     is_new = np.append((tasks.op != COPY) & (tasks.sender < 0), True)[writer]
     made = np.flatnonzero(np.repeat(is_new, writings.count))
     origin = np.empty(len(writings.cuts.values), dtype=np.int64)
@@ -121,16 +133,16 @@ def _atoms_of(traced: Trace, tasks: Tasks, space: AddressSpace) -> Atoms:
 
 @dataclass(frozen=True, eq=False)
 class _Stretches:
-    """Stretches of a trace, of which some are less than their writing.
+    """Stretches of a trace, some of which are smaller than their writing.
 
     Parameters
     ----------
     writing : ndarray of int64, shape (n,)
-        The writing of every stretch.
+        Writing of every stretch.
     rows : ndarray of int64, shape (n_less,)
-        The stretches that are less than it.
+        Stretches that are smaller than their writing.
     first, last : ndarray of int64, shape (n_less,)
-        Their first origin and the one past the last.
+        First origin of each of them, and the origin past the last.
     """
 
     writing: Ints
@@ -140,7 +152,7 @@ class _Stretches:
 
     @classmethod
     def of(cls, table: Ints, writings: Ints) -> _Stretches:
-        """Compare stretches with the writings that they are from."""
+        """Compare stretches with their writings."""
         writing, first, last = table.T
         is_less = (first != writings[:, 0][writing]) | (last != writings[:, 1][writing])
         rows = np.flatnonzero(is_less)
@@ -149,15 +161,16 @@ class _Stretches:
 
 @dataclass(frozen=True, eq=False)
 class _Writings:
-    """Writings of a trace in parts, the origins from one end of a stretch to the next.
+    """Writings of a trace, divided into parts at the ends of stretches.
 
     Parameters
     ----------
     cuts : Numbering, of n_parts + 1 values
-        Part i is origins ``cuts.values[i]:cuts.values[i+1]``.
+        Part i has the origins ``cuts.values[i]:cuts.values[i+1]``.
     part, count : ndarray of int64, shape (n_writings,)
-        The first part of each writing, and how many it has: an atom each.
+        First part of each writing, and its number of parts, each of which is one atom.
     found, overwritten : _Stretches
+        Stretches that tasks read and overwrite.
     """
 
     cuts: csr.Numbering
@@ -168,18 +181,18 @@ class _Writings:
 
     @classmethod
     def of(cls, traced: Trace) -> _Writings:
-        """Cut the writings of a trace."""
+        """Divide the writings of a trace into parts."""
         first, last, _, is_whole = traced.writings.T
         found = _Stretches.of(traced.found, traced.writings)
         overwritten = _Stretches.of(traced.overwritten, traced.writings)
-        # Copies of whole stretches end where these do.
+        # A copy of a whole stretch has the ends of this stretch, which is in `found`.
         own = np.flatnonzero(is_whole == 0)
         ends = (first[own], last[own], found.first, found.last, overwritten.first, overwritten.last)
         cuts = csr.Numbering.of(np.concatenate(ends))
         return cls(cuts, *_locate(cuts, first, last), found, overwritten)
 
     def atoms_in(self, stretches: _Stretches) -> tuple[Ints, Ints]:
-        """Return the first atom of every stretch, and how many there are."""
+        """Return the first atom and the number of atoms of every stretch."""
         writing, rows = stretches.writing, stretches.rows
         atom, count = csr.running_total(self.count)[writing], self.count[writing]
         part, count[rows] = _locate(self.cuts, stretches.first, stretches.last)
@@ -188,10 +201,10 @@ class _Writings:
 
 
 def _locate(cuts: csr.Numbering, low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """Return the first part between cuts of every interval, and how many parts it has."""
+    """Return the first part of every interval, and the number of its parts."""
     first = cuts.number(low)
     count = (low < high).astype(np.int64)
-    # Most have one, and to search for their ends takes longer than to look at the next cut.
+    # Most intervals have one part, and a look at the next cut is faster than a search for the end.
     more = np.flatnonzero(cuts.values.take(first + 1, mode="clip") < high)
     count[more] = cuts.number(high[more]) - first[more]
     return first, count

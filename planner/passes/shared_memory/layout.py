@@ -1,4 +1,4 @@
-"""The layout of shared buffers: where each rank stages data and keeps what others read."""
+"""Layout of shared buffers: where each rank stages data and keeps data that others read."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from collplan.planner.passes.shared_memory.program import Program
 from collplan.planner.plan.plan import NONE, Buffer, Plan
 
 ALIGNMENT = 64
-"""Bytes of a cache line: what two ranks write does not lie in one."""
+"""Size of a cache line in bytes; data that different ranks write is in different lines."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScratchAreas:
-    """Scratch of all ranks in areas, none of which an access leaves.
+    """Areas of the ranks' scratch; every access stays within one area.
 
     Parameters
     ----------
     of_atom : ndarray of int64, shape (n_atoms,)
-        The area of every atom in scratch, else -1.
+        Area of every atom in scratch; -1 for other atoms.
     low, size : ndarray of int64, shape (n_areas,)
-        Where areas begin on the line of addresses, and their elements.
+        Address and number of elements of every area.
     rank : ndarray of int64, shape (n_areas,)
+        Rank whose scratch contains the area.
     """
 
     of_atom: Ints
@@ -37,7 +38,7 @@ class ScratchAreas:
 
     @classmethod
     def of(cls, atoms: Atoms, program: Program) -> ScratchAreas:
-        """Group the scratch that a program accesses."""
+        """Divide the scratch that a program accesses into areas."""
         blocks, begins = [], atoms.base[:, Buffer.SCRATCH]
         for pieces in (program.reads, program.writes):
             row, buffer, low, high = pieces.blocks()
@@ -55,19 +56,20 @@ class ScratchAreas:
 
 @dataclass(frozen=True, eq=False)
 class Room:
-    """The parts of shared buffers, rank by rank: mirrors, areas of scratch, slots.
+    """Offsets and sizes in shared buffers: mirrors, areas of scratch and slots of every rank.
 
     Parameters
     ----------
     mirrors : ndarray of int64, shape (n_ranks, 2)
-        Offsets at which each rank's send and recv buffers are staged; -1 if they are not.
+        Offsets at which the send and the recv buffer of each rank are staged; -1 for none.
     area : ndarray of int64, shape (n_areas,)
         New offset of every area, in shared memory or in scratch.
     slots : ndarray of int64, shape (n_ranks,)
-        Offset of each rank's slots.
+        Offset of the slots of each rank.
     shared_sizes : ndarray of int64, shape (n_nodes,)
+        Number of elements of each node's shared buffer.
     scratch_sizes : ndarray of int64, shape (n_ranks,)
-        Elements that remain in scratch.
+        Number of elements that remain in scratch.
     """
 
     mirrors: Ints
@@ -78,31 +80,35 @@ class Room:
 
 
 def aligned_elements(itemsize: int) -> int:
-    """Return the smallest number of elements after which memory is aligned again."""
+    """Return the smallest number of elements that fills whole cache lines."""
     return math.lcm(ALIGNMENT, itemsize) // itemsize
 
 
 def lay_out(
     areas: ScratchAreas, is_used: Bools, is_moved: Bools, mirrored: Ints, n_slots: Ints, plan: Plan
 ) -> Room:
-    """Give everything in shared memory its place, and close the gaps in scratch.
+    """Assign offsets to all parts of shared memory, and close the gaps in scratch.
 
     Parameters
     ----------
     areas : ScratchAreas
     is_used, is_moved : ndarray of bool, shape (n_areas,)
-        Which areas are still accessed, and which lie in shared memory.
+        Whether each area is still accessed, and whether it is in shared memory.
     mirrored : ndarray of int64, shape (n_ranks, 2)
-        Elements of the mirrors of each rank's send and recv buffer.
+        Numbers of elements of the mirrors of each rank's send and recv buffer.
     n_slots : ndarray of int64, shape (n_ranks,)
-        Elements of each rank's slots.
+        Number of elements of each rank's slots.
     plan : Plan
-        Whose ranks and nodes they are.
+        Plan that defines ranks and nodes.
+
+    Returns
+    -------
+    Room
     """
     n_ranks, rank_node = plan.n_ranks, plan.rank_node
     unit = aligned_elements(plan.itemsize)
     kept = np.flatnonzero(is_used & is_moved)
-    # Parts by (rank, what, number); areas stand between mirrors and slots.
+    # Parts are sorted by (rank, kind, number); areas are placed between mirrors and slots.
     ranks = np.arange(n_ranks)
     rank = np.concatenate((ranks, ranks, areas.rank[kept], ranks))
     what = np.repeat(np.arange(4), (n_ranks, n_ranks, len(kept), n_ranks))
@@ -126,4 +132,4 @@ def lay_out(
 
 
 MIRRORED = (Buffer.SEND, Buffer.RECV)
-"""The caller's buffers, column by column of a plan's mirrors."""
+"""Buffers of the caller, in the order of the columns of a plan's mirrors."""

@@ -1,6 +1,6 @@
-"""Tasks of some ranks in an order that depends on each rank's own program only.
+"""Tasks of some ranks in an order that depends only on the program of each rank.
 
-So one node's programs are rewritten just as they are inside the plan of all ranks.
+The programs of one node are therefore rewritten in the same way alone and in a plan of all ranks.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from collplan.planner.plan.tags import Edges
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Tasks of all ranks, or of the ranks of one node, without derived dependencies.
+    """Tasks of all ranks, or of the ranks of some nodes, without derived dependencies.
 
     Parameters
     ----------
     columns : dict of ndarray, shape (n_tasks,)
-        By name, as `COLUMNS`.
+        Columns of the plan by name; see `COLUMNS`.
     reads, writes : Pieces
-        A row per task.
+        One row per task.
     intents : Edges
-        Stated dependencies; all others follow from what tasks read and write.
+        Stated dependencies; all others are derived from the data that tasks read and write.
     plan : Plan
-        The plan these tasks are from.
+        Plan that contains the tasks.
     """
 
     columns: dict[str, Ints]
@@ -46,7 +46,7 @@ class Program:
         return len(self.columns["op"])
 
     def take(self, rows: Ints) -> Program:
-        """Return the tasks of some rows, ascending; edges that lead out of them are left out."""
+        """Return the tasks of some ascending rows, without edges to or from other tasks."""
         if len(rows) == len(self):
             return self
         return Program(
@@ -71,10 +71,21 @@ class Program:
 
 
 def canonical_order(rank: Ints, round: Ints, op: Ints) -> Ints:
-    """Order tasks by round; within one by turns of sends, receives and local steps, then ranks.
+    """Return an order of tasks by round, then by turn within the round, then by rank.
 
-    Every rank's own tasks stay in order, and receives come before what other
-    ranks compute of arrivals, as in compiled plans.
+    Turns of sends, of receives, and of local steps follow each other cyclically. The tasks of
+    each rank keep their order. As in compiled plans, receives come before the tasks of other
+    ranks that process arrivals.
+
+    Parameters
+    ----------
+    rank, round, op : ndarray of int, shape (n_tasks,)
+        Columns of a plan.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_tasks,)
+        Row of each task in the new order.
 
     Examples
     --------
@@ -90,9 +101,9 @@ def canonical_order(rank: Ints, round: Ints, op: Ints) -> Ints:
 
 @compiled
 def _turns(rank: Ints, round: Ints, op: Ints) -> Any:
-    """Return the turn of every task in its round, counted from its rank's first task there.
+    """Return the turn of every task in its round, counted from the first task of its rank.
 
-    In a turn a rank sends, then receives, then works on what came.
+    Turns of sends, of receives, and of local steps on received data follow each other cyclically.
     """
     turn = np.minimum(op, 2)
     last = np.full(rank.max() + 1 if len(rank) else 0, -1)
@@ -105,9 +116,20 @@ def _turns(rank: Ints, round: Ints, op: Ints) -> Any:
 
 
 def match_inside(columns: dict[str, Ints], is_inside: Bools) -> tuple[Ints, Ints]:
-    """Return the rows of the two ends of every message in `is_inside`.
+    """Return the rows of both ends of every message in `is_inside`.
 
-    Messages of one source, destination and tag match in row order.
+    Messages with the same source, destination and tag match in the order of rows.
+
+    Parameters
+    ----------
+    columns : dict of ndarray, shape (n_tasks,)
+        Columns of a program.
+    is_inside : ndarray of bool, shape (n_tasks,)
+        Marks both ends of messages.
+
+    Returns
+    -------
+    sends, recvs : ndarray of int64, shape (n_messages,)
     """
     n_ranks = 1 + int(columns["rank"].max(initial=0))
     ends = []

@@ -1,4 +1,4 @@
-"""A rewritten program: messages inside nodes become copies out of shared memory."""
+"""Rewriting of programs: messages inside nodes become copies out of shared memory."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from collplan.planner.plan.ragged import INTENT
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges
 
 ROWS_AT_ONCE: Final = 1 << 18
-"""Rows of a program from which on its nodes are rewritten apart."""
+"""Number of rows from which the nodes of a program are rewritten separately."""
 
 
 def share_messages(program: Program, is_shared: Bools) -> Plan:
-    """Turn messages within nodes into copies their receivers make.
+    """Replace messages inside nodes by copies that their receivers execute.
 
-    A sender's data are staged once in its part of the node's shared buffer,
-    unless they lie in shared memory already: scratch that others read is moved
-    there, and what came out of shared memory is read where it came from. A
-    receive whose readers can all read there themselves disappears.
+    The data of a sender is staged once in its part of the node's shared buffer, unless it is in
+    shared memory already. Scratch that other ranks read is moved there, and data that came out
+    of shared memory is read at its origin. If all readers of received data can read it in shared
+    memory themselves, the receive is removed.
 
     Parameters
     ----------
     program : Program
-        In canonical order, all ranks of every node concerned.
+        Program in canonical order, with all ranks of every node concerned.
     is_shared : ndarray of bool, shape (n_tasks,)
-        Both ends of the messages.
+        Marks both ends of the messages to replace.
 
     Returns
     -------
     Plan
-        Without those messages; dependencies are derived again.
+        Plan without these messages, with newly derived dependencies.
     """
     parts = [
         _rewrite(program.take(rows), is_shared[rows], rows) for rows in _rows_of_nodes(program)
@@ -56,9 +56,9 @@ def share_messages(program: Program, is_shared: Bools) -> Plan:
 
 
 def _rows_of_nodes(program: Program) -> Iterator[Ints]:
-    """Yield the rows of all nodes; of a large program some nodes at a time, to save memory.
+    """Generate the rows of all nodes; for a large program, some nodes at a time to save memory.
 
-    Nodes share nothing with each other, so each is rewritten as if it were alone.
+    Nodes share no memory with each other, so each of them can be rewritten alone.
     """
     if len(program) <= ROWS_AT_ONCE:
         yield np.arange(len(program))
@@ -76,19 +76,22 @@ def _rows_of_nodes(program: Program) -> Iterator[Ints]:
 
 @dataclass(frozen=True, eq=False)
 class _Rewritten:
-    """The rewritten tasks of some nodes.
+    """Rewritten tasks of some nodes.
 
     Parameters
     ----------
     row : ndarray of int64, shape (n_tasks,)
-        The row of the program that each task was.
+        Row of each task in the original program.
     columns : dict of ndarray, shape (n_tasks,)
+        Columns of the tasks by name.
     read, written : Pieces
+        Pieces that the tasks read and write.
     intents : Edges
-        Between tasks of `row`.
+        Stated dependencies between the tasks.
     shares : ndarray of bool, shape (n_ranks,)
-        Ranks of nodes in which messages are shared.
+        Whether the node of each rank has shared messages.
     room : Room
+        Layout of shared memory and scratch.
     """
 
     row: Ints
@@ -101,7 +104,7 @@ class _Rewritten:
 
 
 def _joined(program: Program, parts: Sequence[_Rewritten]) -> Plan:
-    """Return the plan of all nodes, its tasks in the program's order."""
+    """Return the plan of all nodes, with tasks in the order of the program."""
     columns, read, written, intents = _in_order(parts)
     chains = chain_streams(*(columns[name] for name in ("op", "rank", "peer", "stream")))
     edges = join_edges(chains, intents)
@@ -127,7 +130,7 @@ def _joined(program: Program, parts: Sequence[_Rewritten]) -> Plan:
 
 
 def _in_order(parts: Sequence[_Rewritten]) -> tuple[dict[str, Ints], Pieces, Pieces, Edges]:
-    """Return the columns, reads, writes and stated edges of all parts' tasks in order."""
+    """Return the columns, reads, writes and stated edges of the tasks of all parts in order."""
     if len(parts) == 1:
         only = parts[0]
         return only.columns, only.read, only.written, only.intents
@@ -143,7 +146,7 @@ def _in_order(parts: Sequence[_Rewritten]) -> tuple[dict[str, Ints], Pieces, Pie
 
 @dataclass(frozen=True, eq=False)
 class _Traffic:
-    """Tasks of some nodes, and the atoms they touch."""
+    """Tasks of some nodes, and the atoms that they access."""
 
     program: Program
     tasks: Tasks
@@ -151,7 +154,7 @@ class _Traffic:
 
     @classmethod
     def of(cls, program: Program, is_shared: Bools) -> _Traffic:
-        """Return the traffic of a program, of whose messages some are shared."""
+        """Return the traffic of a program with some shared messages."""
         sends, recvs = match_inside(program.columns, is_shared)
         sender, receiver = np.full((2, len(program)), NONE, dtype=np.int64)
         sender[recvs], receiver[sends] = sends, recvs
@@ -161,13 +164,13 @@ class _Traffic:
 
     @property
     def signals(self) -> Ints:
-        """Return the receives of messages of nothing, as a barrier's."""
+        """Return the receives of empty messages, such as those of a barrier."""
         is_empty = np.diff(self.atoms.lives.first) == 0
         return np.flatnonzero((self.tasks.sender >= 0) & is_empty)
 
     @property
     def shares(self) -> Bools:
-        """Mark the ranks of nodes in which messages are shared."""
+        """Mark the ranks of nodes that have shared messages."""
         node = self.program.plan.rank_node
         ranks = self.program.columns["rank"][self.tasks.receiver >= 0]
         return np.isin(node, node[ranks])
@@ -175,14 +178,14 @@ class _Traffic:
 
 @dataclass(frozen=True, eq=False)
 class _Scratch:
-    """Areas of scratch, and which of them move to shared memory."""
+    """Areas of scratch, and whether each of them moves to shared memory."""
 
     areas: ScratchAreas
     is_moved: Bools
 
     @classmethod
     def of(cls, traffic: _Traffic) -> _Scratch:
-        """Move the areas that hold what a rank itself has made and others read."""
+        """Select the areas with data that their own rank has produced and other ranks read."""
         atoms = traffic.atoms
         areas = ScratchAreas.of(atoms, traffic.program)
         sent = np.flatnonzero(traffic.tasks.receiver[atoms.reads.owner] >= 0)
@@ -195,25 +198,25 @@ class _Scratch:
 
     @property
     def relocated(self) -> Bools:
-        """Mark the atoms that move to shared memory."""
-        # The last entry is that of atoms outside all areas, number -1.
+        """Mark the atoms in areas that move to shared memory."""
+        # Atoms outside all areas have the number -1, which selects the last entry.
         return np.append(self.is_moved, False)[self.areas.of_atom]
 
 
 @dataclass(frozen=True, eq=False)
 class _Sources:
-    """Places from which shared data are read.
+    """Places from which shared data is read.
 
     Parameters
     ----------
     place : ndarray of int64, shape (n_reads,)
-        As of `Places`.
+        See `Places`.
     instead : ndarray of int64, shape (n_reads,)
-        The position of a shared send from whose place to read instead, or -1.
+        Read of a shared send whose place is to be read instead; -1 for none.
     is_needless : ndarray of bool, shape (n_tasks,)
-        Receives that disappear.
+        Whether the task is a receive that is removed.
     is_staged : ndarray of bool, shape (n_reads,)
-        Positions whose data are copied to a slot.
+        Whether the data of the read is copied to a slot.
     """
 
     place: Ints
@@ -223,7 +226,7 @@ class _Sources:
 
     @classmethod
     def of(cls, traffic: _Traffic, relocated: Bools) -> _Sources:
-        """Find the places, given the atoms that lie in shared memory."""
+        """Find the places, given the atoms that are in shared memory."""
         tasks, reads, lives = traffic.tasks, traffic.atoms.reads, traffic.atoms.lives
         places = find_places(tasks, reads, lives, relocated)
         is_final = traffic.atoms.buffer < Buffer.SCRATCH
@@ -238,21 +241,21 @@ class _Sources:
 
 @dataclass(frozen=True, eq=False)
 class _Accesses:
-    """Atoms or slots that tasks read or write; ``-1 - k`` is the slot of staged position k."""
+    """Atoms or slots that tasks read or write; ``-1 - k`` stands for the slot of read k."""
 
     n_tasks: int
     owner: Ints
     code: Ints
 
     def totals(self, count: Ints) -> tuple[Ints, Ints]:
-        """Return the elements of every task, and those of its own before each access."""
+        """Return the number of elements per task, and the number before each access in its task."""
         running = csr.running_total(count)
         first = csr.indptr_of(self.owner, self.n_tasks)
         return np.diff(running[first]), running[:-1] - running[first[self.owner]]
 
 
 def _rewrite(program: Program, is_shared: Bools, rows: Ints) -> _Rewritten:
-    """Return the rewritten tasks of some nodes; `rows` are theirs among those of all nodes."""
+    """Return the rewritten tasks of some nodes, whose rows in the whole program are `rows`."""
     traffic = _Traffic.of(program, is_shared)
     scratch = _Scratch.of(traffic)
     sources = _Sources.of(traffic, scratch.relocated)
@@ -264,8 +267,8 @@ def _rewrite(program: Program, is_shared: Bools, rows: Ints) -> _Rewritten:
     reduces = columns["op"] == Op.REDUCE
     read = _pieces(reads, traffic.atoms, scratch, room, slot, reduces)
     written = _pieces(writes, traffic.atoms, scratch, room, slot, np.zeros_like(reduces))
-    # Nodes without shared messages keep their tasks: one cannot see from there
-    # whether others share.
+    # Nodes without shared messages keep their tasks unchanged, because one node's program must
+    # not depend on the messages of other nodes.
     is_new = shares[columns["rank"]]
     if len(traffic.signals) or not is_new.all():
         number = np.where(is_new, np.arange(len(row)), len(row) + row)
@@ -276,15 +279,15 @@ def _rewrite(program: Program, is_shared: Bools, rows: Ints) -> _Rewritten:
 
 
 def _list_tasks(traffic: _Traffic, sources: _Sources) -> tuple[Ints, _Accesses, _Accesses]:
-    """Return the rows that stay, as they are or as copies, and what they read and write."""
+    """Return the rows that remain, unchanged or as copies, and the data that they access."""
     tasks, reads = traffic.tasks, traffic.atoms.reads
     is_send, is_recv = tasks.receiver >= 0, tasks.sender >= 0
     stages = np.zeros(len(tasks.op), dtype=bool)
     stages[reads.owner[sources.is_staged]] = True
-    # A message of nothing is a signal: both its ends stay.
+    # An empty message is a signal, of which both ends remain.
     stages |= np.diff(reads.indptr) == 0
     row = np.flatnonzero(np.where(is_send, stages, ~sources.is_needless))
-    # What a send reads the copy of its receiver reads in shared memory.
+    # The copy of a receiver reads the data of the send in shared memory.
     source = np.where(is_recv, tasks.sender, np.arange(len(is_recv)))[row]
     owner, position = _entries_of(reads.indptr, source)
     place, instead = sources.place, sources.instead
@@ -306,16 +309,16 @@ def _list_tasks(traffic: _Traffic, sources: _Sources) -> tuple[Ints, _Accesses, 
 def _lay_out(
     traffic: _Traffic, scratch: _Scratch, sources: _Sources, touched: Ints
 ) -> tuple[Room, Ints]:
-    """Return the layout of shared memory, and the offset of every staged position.
+    """Return the layout of shared memory, and the offset of every staged read.
 
-    `touched` are the atoms and slots that tasks still access.
+    `touched` has the atoms and slots that tasks still access.
     """
     program, atoms, areas = traffic.program, traffic.atoms, scratch.areas
     plan = program.plan
     staged = np.flatnonzero(sources.is_staged)
     atom = atoms.reads.atom[staged]
     rank, buffer = atoms.rank[atom], atoms.buffer[atom]
-    # A mirror holds what its buffer holds in the end: the two may be one memory.
+    # A mirror may be the same memory as its buffer, so it holds only final contents of the buffer.
     is_mirrored = (buffer < Buffer.SCRATCH) & (atoms.lives.end[atom] == FOREVER)
     mirrored = np.zeros((plan.n_ranks, len(MIRRORED)), dtype=np.int64)
     homes = (rank[is_mirrored], buffer[is_mirrored])
@@ -334,7 +337,7 @@ def _lay_out(
 def _pieces(
     accesses: _Accesses, atoms: Atoms, scratch: _Scratch, room: Room, slot: Ints, reduces: Bools
 ) -> Pieces:
-    """Return accesses as pieces; a reduction's operands are kept apart."""
+    """Return accesses as pieces; the two operands of a reduction are kept separate."""
     atom, is_slot, areas = accesses.code.copy(), accesses.code < 0, scratch.areas
     staged = -1 - atom[is_slot]
     atom[is_slot] = atoms.reads.atom[staged]
@@ -346,7 +349,7 @@ def _pieces(
     offset[in_area] = (room.area - areas.low)[own] + atoms.address[atom[in_area]]
     buffer[is_slot], offset[is_slot] = Buffer.SHARED, slot[staged]
     count = atoms.size[atom]
-    # Two rows per task: a left operand, or all there is, and a right one.
+    # Each task has two rows: the left operand, or all pieces, and the right operand.
     total, before = accesses.totals(count)
     is_right = reduces[accesses.owner] & (2 * before >= total[accesses.owner])
     halves = np.bincount(2 * accesses.owner + is_right, minlength=2 * accesses.n_tasks)
@@ -355,7 +358,7 @@ def _pieces(
 
 
 def _intents(traffic: _Traffic, row: Ints) -> Edges:
-    """Return the stated edges that still have both ends, and one for every signal."""
+    """Return the stated edges whose ends both remain, and one edge for every signal."""
     program, signals = traffic.program, traffic.signals
     place = places(row, len(program))
     before, after, kind = program.intents
@@ -367,7 +370,7 @@ def _intents(traffic: _Traffic, row: Ints) -> Edges:
 
 
 def _entries_of(indptr: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """Return the place in `rows` of each entry of these rows, and the entries, row after row."""
+    """Return the index in `rows` and the entry number of all entries of rows, row after row."""
     indptr, taken = csr.take_rows(indptr, rows)
     return csr.row_numbers(indptr), taken
 
@@ -375,4 +378,4 @@ def _entries_of(indptr: Ints, rows: Ints) -> tuple[Ints, Ints]:
 _LOOK = pieces.contiguous(
     np.array([0, 1]), np.array([Buffer.SHARED], dtype=np.int8), np.zeros(1, int), np.zeros(1, int)
 )
-"""The read of a signal's receiver: no elements, but in shared memory, which shows its origin."""
+"""Empty read of shared memory by the receiver of a signal, which shows where the signal is from."""

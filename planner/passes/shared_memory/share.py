@@ -1,4 +1,4 @@
-"""Let ranks of one node pass each other data through memory they share."""
+"""Pass that lets the ranks of a node exchange data through shared memory."""
 
 from __future__ import annotations
 
@@ -28,30 +28,29 @@ Roles = Annotated[Sequence[str] | None, "{} is not a list of roles; give [node]"
 def share(plan: Plan, roles: Roles = None) -> Plan:
     """Turn messages inside nodes into copies out of the node's shared buffer.
 
-    Every element is staged once, whoever reads it and however often; what its
-    sender computes in scratch is computed in shared memory instead; what came
-    out of shared memory is forwarded by reading where it came from; and a
-    reduction reads what it is sent in place. ``transport: shared`` in a spec
-    is this pass in the first place.
+    Every element is staged once, regardless of the number of its readers. Data that its sender
+    computes in scratch is computed in shared memory instead. Data that came out of shared memory
+    is forwarded by reading it at its origin. A reduction reads data that it receives in place.
+    In a spec, ``transport: shared`` is equivalent to this pass at the beginning of `passes`.
 
     Parameters
     ----------
     plan : Plan
-        A plan of all ranks.
+        Plan of all ranks.
     roles : sequence of str, optional
-        Only phases of these roles, as ``node``, and of roles inside them, as
-        ``node.row``; all phases where it is left out.
+        Roles of the phases to change, such as ``node``. Phases of roles inside these, such as
+        ``node.row``, are included. By default, all phases are changed.
 
     Returns
     -------
     Plan
-        A new plan, or `plan` itself where there are no such messages.
+        New plan, or `plan` itself if there are no such messages.
 
     Raises
     ------
     AlgorithmError
-        If a role is unknown, the plan is one rank's program or shares memory
-        already, or its order is stated otherwise than by rounds.
+        If a role is unknown, if the plan is the program of one rank or shares memory already, or
+        if tasks wait for tasks of later rounds.
     """
     if plan.only_rank is not None:
         raise AlgorithmError(
@@ -76,7 +75,7 @@ def share(plan: Plan, roles: Roles = None) -> Plan:
 
 
 def _of_roles(plan: Plan, roles: Sequence[str] | None) -> Bools:
-    """Mark tasks of phases with the given roles, or inside them."""
+    """Mark tasks of phases that have the given roles, or roles inside them."""
     if roles is None:
         return np.ones(plan.n_tasks, dtype=bool)
     names = [phase.role for phase in plan.phases]
@@ -85,6 +84,6 @@ def _of_roles(plan: Plan, roles: Sequence[str] | None) -> Bools:
             known = ", ".join(dict.fromkeys(name for name in names if name))
             there = f"its roles are {known}" if known else "it has none: write transport: shared"
             raise AlgorithmError(f"transport.{role}: this plan has no such role; {there}")
-    # Where nothing has to move there are no phases: without a type, the array would be of floats.
+    # A plan without tasks has no phases; without a dtype, the empty array would be of floats.
     chosen = np.array([any(is_inside(name, role) for role in roles) for name in names], dtype=bool)
     return np.asarray(chosen[plan.phase])

@@ -1,8 +1,8 @@
-"""Elements traced through memory: where all that tasks read has been made.
+"""Tracing of elements through memory, to find where the data that tasks read was produced.
 
-Memory holds some elements at first, and tasks that do not copy make others. All of them lie
-on one line, whose places are called origins: what memory holds at first has its addresses as
-origins. Copies and messages move elements, which keep their origins.
+Memory holds some elements at first, and tasks other than copies produce more. Every element has a
+number, its origin. The origins of elements that memory holds at first are their addresses; those
+of later elements follow. Copies and messages move elements, which keep their origins.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from collplan.planner.plan.hazards import Accesses
 
 
 class Trace(NamedTuple):
-    """Elements that tasks find in memory, overwrite, and put there.
+    """Elements that tasks read, overwrite and write.
 
-    A stretch is a row of three numbers: elements with neighbouring origins that one writing
-    has put next to each other. Tables are in CSR by task.
+    A writing stores elements at contiguous addresses with contiguous origins. A stretch is a
+    part of a writing: elements with contiguous origins. Tables are in CSR form by task.
 
     Parameters
     ----------
     indptr : ndarray of int64, shape (3, n_tasks + 1)
         Offsets in `found`, `overwritten` and `writings`.
     found, overwritten : ndarray of int64, shape (n, 3)
-        Stretches: the writing, the first origin, and the one past the last.
+        Stretches that tasks read and overwrite: the writing, the first origin, and the origin
+        past the last.
     writings : ndarray of int64, shape (n_writings, 4)
-        The first origin, the one past the last, the first address, and 1 for a copy of a
-        whole stretch that was found, else 0. Writing 0 is no task's, but what memory
-        holds at first.
+        The first origin, the origin past the last, the first address, and 1 for a copy of a whole
+        stretch that the task read, else 0. Writing 0 belongs to no task: it is the initial content
+        of memory.
     """
 
     indptr: Ints
@@ -51,7 +52,7 @@ def trace(tasks: Tasks, reads: Accesses, writes: Accesses, edges: Ints) -> Any:
     made, n_made = np.empty((len(over), 4), np.int64), 1
     made[0, 0], made[0, 1], made[0, 2], made[0, 3] = edges[0], edges[-1], edges[0], 0
     indptr[2, 0], unmade = 1, edges[-1]
-    # Interval i holds stretches run[i, 0]:run[i, 1].
+    # Interval i holds the stretches run[i, 0]:run[i, 1] of `held`.
     run = np.arange(2 * n_intervals).reshape(n_intervals, 2) // 2
     run[:, 1] += 1
     held, n_held = np.zeros((n_intervals + len(over), 3), np.int64), n_intervals
@@ -88,7 +89,7 @@ def trace(tasks: Tasks, reads: Accesses, writes: Accesses, edges: Ints) -> Any:
                 made[n_made, 3] = is_whole and done == 0
                 n_made += 1
                 at += size
-            # Every interval and every writing ends a stretch.
+            # At most, each interval and each writing ends one stretch.
             most = n_held + high - low + n_made - first
             if most > len(held):
                 held = _longer(held, most)
@@ -99,7 +100,7 @@ def trace(tasks: Tasks, reads: Accesses, writes: Accesses, edges: Ints) -> Any:
 
 @inner
 def _n_held(run: Ints, low: int, high: int) -> Any:
-    """Return how many stretches intervals low:high hold."""
+    """Return the number of stretches in the intervals low:high."""
     n = 0
     for i in range(low, high):
         n += run[i, 1] - run[i, 0]
@@ -108,7 +109,10 @@ def _n_held(run: Ints, low: int, high: int) -> Any:
 
 @inner
 def _look(held: Ints, run: Ints, low: int, high: int, table: Ints, n: int) -> Any:
-    """Append what intervals low:high hold to a table, neighbours joined; return its length."""
+    """Append the stretches in intervals low:high to a table, and return the new length.
+
+    Stretches of a writing whose origins are adjacent are joined.
+    """
     first = n
     for i in range(low, high):
         for k in range(run[i, 0], run[i, 1]):
@@ -124,12 +128,12 @@ def _look(held: Ints, run: Ints, low: int, high: int, table: Ints, n: int) -> An
 def _hold(
     made: Ints, writing: int, edges: Ints, run: Ints, low: int, high: int, held: Ints, n: int
 ) -> Any:
-    """Let intervals hold what writings from `writing` on put there; return the length of `held`."""
+    """Store writings from `writing` on in the intervals low:high; return the length of `held`."""
     for i in range(low, high):
         at = edges[i]
         if made[writing, 2] + made[writing, 1] - made[writing, 0] < edges[i + 1]:
             run[i, 0] = n
-        # What one writing fills takes the place of a stretch that was there.
+        # If a single writing fills the interval, its stretch replaces the first one in place.
         k = run[i, 0]
         while at < edges[i + 1]:
             end = made[writing, 2] + made[writing, 1] - made[writing, 0]
@@ -147,7 +151,7 @@ def _hold(
 
 @inner
 def _longer(table: Ints, most: int) -> Any:
-    """Return a table of at least `most` rows, and of twice as many as before."""
+    """Return a copy of a table with at least `most` rows, and at least twice as many as before."""
     longer = np.empty((max(most, 2 * len(table)), table.shape[1]), np.int64)
     longer[: len(table)] = table
     return longer

@@ -1,4 +1,4 @@
-"""Atoms that tasks write and read, and the places from which they are read."""
+"""Atoms that tasks write and read, and the places in shared memory to read them from."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.jit import compiled
 
 FOREVER = np.int64(2**62)
-"""The row that overwrites what nobody overwrites."""
+"""Row that stands for no task, if an atom is never overwritten."""
 SEND, RECV, COPY = 0, 1, 2
 
 
 class Tasks(NamedTuple):
-    """Columns of tasks, shape (n_tasks,) each.
+    """Columns of tasks, each of shape (n_tasks,).
 
-    `sender` is the send of a receive whose message is shared, `receiver` the receive
-    of such a send; -1 for other tasks.
+    `sender` is the send of a receive whose message is shared, and `receiver` is the receive of
+    such a send; both are -1 for other tasks.
     """
 
     op: Ints
@@ -28,30 +28,30 @@ class Tasks(NamedTuple):
 
 
 class Reads(NamedTuple):
-    """Atoms in the order in which tasks read them, in CSR by task."""
+    """Atoms in the order in which tasks read them, in CSR form by task."""
 
     indptr: Ints
     atom: Ints
 
     @property
     def owner(self) -> Ints:
-        """Return the task of every position."""
+        """Return the task of every read."""
         return csr.row_numbers(self.indptr)
 
 
 class Lives(NamedTuple):
-    """Tasks that write atoms, and those that overwrite them.
+    """Tasks that write atoms, and tasks that overwrite them.
 
     Parameters
     ----------
     first : ndarray of int64, shape (n_tasks + 1,)
-        Task i writes atoms ``first[i]:first[i+1]``, in this order.
+        Task i writes the atoms ``first[i]:first[i+1]``, in this order.
     writer : ndarray of int64, shape (n_atoms,)
-        The row that writes each atom, -1 for what memory holds at first.
+        Row of the task that writes each atom; -1 for the initial content of memory.
     end : ndarray of int64, shape (n_atoms,)
-        The row that overwrites each atom.
+        Row of the task that overwrites each atom; `FOREVER` for none.
     origin : ndarray of int64, shape (n_atoms,)
-        The atom that each is a copy of; itself if it is none.
+        Atom that each atom is a copy of; the atom itself if it is no copy.
     """
 
     first: Ints
@@ -66,12 +66,12 @@ class Places(NamedTuple):
     Parameters
     ----------
     place : ndarray of int64, shape (n_reads,)
-        For each position of the reads of a shared send, an atom that lies in
-        shared memory, or ``-1 - k`` if position k is staged in a slot of its own.
+        For each read of a shared send: an atom in shared memory with the same data, or ``-1 - k``
+        if the data is in the slot of read k, of this or of an earlier send, which is staged there.
     until : ndarray of int64, shape (n_reads,)
-        The row that overwrites it.
+        Row of the task that overwrites the place.
     needed : ndarray of bool, shape (n_atoms,)
-        Atoms written by a shared receive that have to be where they are.
+        Whether a send reads or stages the atom itself, so that a receive that writes it remains.
     """
 
     place: Ints
@@ -83,7 +83,17 @@ class Places(NamedTuple):
 def find_places(tasks: Tasks, reads: Reads, lives: Lives, relocated: Bools) -> Any:
     """Return the `Places` from which the receivers of messages read.
 
-    `relocated` marks atoms that lie in shared memory.
+    Parameters
+    ----------
+    tasks : Tasks
+    reads : Reads
+    lives : Lives
+    relocated : ndarray of bool, shape (n_atoms,)
+        Whether the atom is in shared memory.
+
+    Returns
+    -------
+    Places
     """
     n_atoms = len(relocated)
     place, until = np.zeros(len(reads.atom), np.int64), np.zeros(len(reads.atom), np.int64)
@@ -99,7 +109,7 @@ def find_places(tasks: Tasks, reads: Reads, lives: Lives, relocated: Bools) -> A
                 if home_until[first] > receiver:
                     place[k], until[k] = home[first], home_until[first]
                     continue
-                # What a receive writes is there only if that receive is.
+                # Data that a receive writes is in this place only if the receive remains.
                 needed[atom] = True
                 if relocated[atom] and end[atom] > receiver:
                     place[k], until[k] = atom, end[atom]
@@ -115,15 +125,28 @@ def find_places(tasks: Tasks, reads: Reads, lives: Lives, relocated: Bools) -> A
 
 @compiled
 def find_needless(tasks: Tasks, reads: Reads, lives: Lives, places: Places, is_final: Bools) -> Any:
-    """Find receives whose readers can all read in shared memory instead.
+    """Find receives that are not needed, because all readers can read in shared memory instead.
 
-    A receive must stay where what it writes is left to the caller (`is_final`
-    atoms), is needed in its place, or is read after the sender's side has been
-    overwritten. A message reads until it has been received, so what it reads
-    must last for the round.
+    A receive must remain if it writes the final contents of a caller's buffer (`is_final` atoms),
+    if its atoms are needed in their place, or if they are read after the sender's data has been
+    overwritten. A message may read its data until it has been received, so the data must not be
+    overwritten in the same round.
 
-    Returns a mark for such rows, and for each position of the reads the
-    position of a shared send from whose place to read instead, -1 for none.
+    Parameters
+    ----------
+    tasks : Tasks
+    reads : Reads
+    lives : Lives
+    places : Places
+    is_final : ndarray of bool, shape (n_atoms,)
+        Whether the atom is in a buffer of the caller.
+
+    Returns
+    -------
+    needless : ndarray of bool, shape (n_tasks,)
+        Whether the task is such a receive.
+    instead : ndarray of int64, shape (n_reads,)
+        Read of a shared send whose place is to be read instead; -1 for none.
     """
     sender, until, first = tasks.sender, places.until, lives.first
     needless = sender >= 0
