@@ -96,7 +96,7 @@ def _named(program: Program) -> Algorithms | None:
 
 
 def _scales(program: Program, larger: Program, factor: int) -> bool:
-    """Return whether a program with `factor` times larger elements is another program."""
+    """Return whether a program becomes a larger one if its elements are `factor` times as large."""
     return len(program.parts) == len(larger.parts) and all(
         _is_alike(one, other, factor)
         for one, other in zip(program.parts, larger.parts, strict=True)
