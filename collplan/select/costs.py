@@ -9,48 +9,31 @@ from typing import Any, Final
 import numpy as np
 
 from collplan.planner.arrays import Bools, Floats, Ints, csr
-from collplan.planner.lowering.tables import Tables
 from collplan.planner.plan.plan import Op
 from collplan.select.cuts import Cut, longest_pieces, pieces
 from collplan.select.message_costs import MessageCosts
 from collplan.select.work import Held, Places, Work
-from collplan.specs import Machine
 
 MOST_DENSE: Final = 1 << 16
 """Largest table of sums by size and place that is stored with its zeros."""
 
 
 class Costs:
-    """Messages and local steps of some phases with their costs on a machine.
+    """Messages and local steps of some phases, summed up by their sizes.
 
     Parameters
     ----------
-    tables : Tables
-    machine : Machine
-    itemsize : int
-        Size of an element in bytes.
-    shared_phases : ndarray of bool, shape (n_phases,)
-        Phases in which ranks of a node share memory.
+    rows : MessageCosts
+        Costs of each message and step.
     places : Places
-        Places of `ranks`.
-    ranks : tuple of int or None
-        Ranks whose messages and steps are all in the tables; other ranks may lack some. None if
-        the tables are complete.
+        Places of the ranks of which all messages and steps are there.
     """
 
-    def __init__(
-        self,
-        tables: Tables,
-        machine: Machine,
-        itemsize: int,
-        shared_phases: Bools,
-        places: Places,
-        ranks: tuple[int, ...] | None = None,
-    ) -> None:
-        rows = MessageCosts(tables, machine, itemsize, shared_phases, ranks)
+    def __init__(self, rows: MessageCosts, places: Places) -> None:
+        tables, machine = rows.tables, rows.machine
         there = (1 + int(one.round.max(initial=-1)) for one in (tables.messages, tables.steps))
-        self.machine, self.places, self.is_sample = machine, places, ranks is not None
-        self.n_rounds, self.n_phases = max(tables.n_rounds, *there), len(shared_phases)
+        self.machine, self.places, self.is_sample = machine, places, rows.ranks is not None
+        self.n_rounds, self.n_phases = max(tables.n_rounds, *there), len(rows.shared_phases)
         self.wire, self.loads = rows.wire, rows.loads
         self.round, self.phase = rows.round, rows.phase
         self.effort_of_parts = rows.effort_of_parts

@@ -20,6 +20,7 @@ from collplan.planner.passes.coalescing.coalesce_requests import coalesce_table
 from collplan.planner.plan.phases import is_inside
 from collplan.select.costs import Costs
 from collplan.select.cuts import Cut
+from collplan.select.message_costs import MessageCosts
 from collplan.select.work import Places, Work
 from collplan.specs import Machine, PassChoice, PlanSpec
 
@@ -85,10 +86,8 @@ class Structure:
         key = shared_phases.tobytes()
         if key not in self._costs:
             machine, itemsize = self.spec.machine, self.spec.collective.itemsize
-            places = _places_of(machine, self.ranks)
-            self._costs[key] = Costs(
-                self.tables, machine, itemsize, shared_phases, places, self.ranks
-            )
+            rows = MessageCosts(self.tables, machine, itemsize, shared_phases, self.ranks)
+            self._costs[key] = Costs(rows, _places_of(machine, self.ranks))
         return self._costs[key]
 
     def work(self, shared_phases: Bools, count: int, cut: Cut) -> Work:

@@ -26,7 +26,8 @@ def costs_of(kind: str, count: int, **machine: object) -> Costs:
         }
     )
     tables, shared = program_of_sample(spec).tables(), np.zeros(1, dtype=np.bool_)
-    return Costs(tables, spec.machine, 1, shared, Places.of(spec.machine, None))
+    rows = MessageCosts(tables, spec.machine, 1, shared)
+    return Costs(rows, Places.of(spec.machine, None))
 
 
 def test_a_message_holds_cores_and_lanes_for_its_bytes() -> None:
