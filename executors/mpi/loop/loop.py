@@ -16,13 +16,11 @@ import numpy as np
 
 from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.calls import (
-    Ints,
     call,
     inlined,
     inner,
     ints,
     load_acquire,
-    longs,
     move,
     pointer,
     record_at,
@@ -31,21 +29,19 @@ from collplan.executors.mpi.loop.calls import (
 from collplan.executors.mpi.loop.dependencies import (
     complete,
     is_only_ending,
-    look_around,
     note_start,
     pop,
     queue,
     release_held,
     started,
 )
+from collplan.executors.mpi.loop.messages import NO_TASK, go_to_core, poll, start_message
 from collplan.executors.mpi.loop.moves import run_copy, run_reduce
-from collplan.executors.mpi.loop.records import ARGUMENTS_AT, CALL_BYTES, IDLING, N_ARGUMENTS
+from collplan.executors.mpi.loop.records import IDLING
 from collplan.executors.mpi.loop.state import (
     SECOND_NS,
     Long,
     Record,
-    base_of,
-    call_at,
     local_at,
     nap,
     now,
@@ -62,69 +58,6 @@ POLLS_A_CLOCK = 32
 """Number of consecutive polls between two readings of the clock."""
 SHORTEST_SLEEP_NS = 1_000
 """Shortest time in ns for which a caller sleeps while it waits for the progress thread."""
-NO_TASK = -1
-
-
-@inlined
-def _go_to_core(state: Record, task: Record) -> None:
-    """Bind the progress thread to the processor of a task. Tasks of the caller have none."""
-    if task.processor >= 0 and task.processor != state.processor:
-        state.processor = task.processor
-        mask = state.masks + task.processor * state.mask_bytes
-        call(state.sched_setaffinity, (np.int32(0), state.mask_bytes, pointer(mask)))
-
-
-@inner
-def _begin_call(state: Record, number: int, request: int) -> Long:
-    """Call the MPI function of a non-blocking collective, and return its error code.
-
-    Each function is called with the largest number of arguments that any of them takes. This is
-    safe: calling conventions of 64-bit machines pass each int or pointer as one word, and the
-    caller removes the arguments, so functions ignore additional ones.
-
-    Parameters
-    ----------
-    state : Record
-    number : int
-        Row of the call.
-    request : int
-        Address of the request.
-    """
-    row = call_at(state, number)
-    words = longs(state.calls + number * CALL_BYTES + ARGUMENTS_AT, N_ARGUMENTS)
-    words[row.request_at] = request
-    if row.sent_at >= 0:
-        words[row.sent_at] = base_of(state, row.sent_buffer) + row.sent_offset
-    if row.received_at >= 0:
-        words[row.received_at] = base_of(state, row.received_buffer) + row.received_offset
-    first = (words[0], words[1], words[2], words[3], words[4])
-    last = (words[5], words[6], words[7], words[8], words[9])
-    return call(row.function, (*first, *last))
-
-
-@inner
-def _start_message(state: Record) -> Long:
-    task = pop(ints(state.messages, state.n_tasks), state.n_messages)
-    state.n_messages -= 1
-    row = task_at(state, task)
-    _go_to_core(state, row)
-    note_start(state, task)
-    place = state.n_active
-    request = state.requests + place * state.handle_bytes
-    if row.kind == codes.CALL:
-        code = _begin_call(state, row.local, request)
-    else:
-        begin = state.MPI_Isend if row.kind == codes.SEND else state.MPI_Irecv
-        buffer = pointer(base_of(state, row.buffer) + row.offset)
-        message = (buffer, row.count, row.datatype, row.peer, row.tag, state.comm)
-        code = call(begin, (*message, pointer(request)))
-    if code != 0:
-        state.code = code
-        return codes.FAILED
-    ints(state.active, place + 1)[place] = task
-    state.n_active = place + 1
-    started(state, task)
-    return codes.DONE
 
 
 @inner
@@ -151,7 +84,7 @@ def _run_local(state: Record, end_ns: int) -> Long:
     else:
         task = np.int64(pop(ints(state.local, state.n_tasks), state.n_local))
         state.n_local -= 1
-        _go_to_core(state, task_at(state, task))
+        go_to_core(state, task_at(state, task))
         note_start(state, task)
         started(state, task)
     row = task_at(state, task)
@@ -166,65 +99,6 @@ def _run_local(state: Record, end_ns: int) -> Long:
         return n_bytes
     complete(state, task)
     return n_bytes
-
-
-@inner
-def _push_on(state: Record) -> Long:
-    """Let MPI progress messages that this rank has sent and no longer polls; return the outcome."""
-    source, tag = np.int32(state.any_source), np.int32(state.any_tag)
-    probed, status = pointer(state.probed), pointer(state.statuses)
-    code = call(state.MPI_Iprobe, (source, tag, state.comm, probed, status))
-    if code != 0:
-        state.code = code
-        return codes.FAILED
-    return codes.DONE
-
-
-@inner
-def _poll(state: Record) -> Long:
-    """Complete the tasks of finished messages; return DONE or the error."""
-    if state.n_waiting or state.is_ending:
-        look_around(state)
-    n = state.n_active
-    if n == 0:
-        if state.n_messages_in_all and (state.n_waiting or is_only_ending(state)):
-            return _push_on(state)
-        return codes.DONE
-    # The first entry is the count. The indices follow.
-    finished = ints(state.finished, n + 1)
-    count, places = pointer(state.finished), pointer(state.finished + 4)
-    requests, statuses = pointer(state.requests), pointer(state.statuses)
-    code = call(state.MPI_Testsome, (np.int32(n), requests, count, places, statuses))
-    n_finished = finished[0]
-    if code != 0:
-        state.code = code
-        state.n_failed = n_finished
-        return codes.FAILED_IN_STATUS
-    if n_finished > 0:
-        _retire(state, finished, n_finished)
-    return codes.DONE
-
-
-@inner
-def _retire(state: Record, finished: Ints, n_finished: int) -> None:
-    """Complete the tasks of finished requests, then fill the gaps with requests from the end."""
-    active = ints(state.active, state.n_active)
-    for i in range(1, n_finished + 1):
-        task = active[finished[i]]
-        active[finished[i]] = NO_TASK
-        complete(state, np.int64(task))
-    width = state.handle_bytes
-    n = state.n_active
-    for i in range(1, n_finished + 1):
-        gap = np.int64(finished[i])
-        while n > 0 and active[n - 1] == NO_TASK:
-            n -= 1
-        if gap < n:
-            n -= 1
-            active[gap] = active[n]
-            active[n] = NO_TASK
-            move(state.requests + gap * width, state.requests + n * width, width)
-    state.n_active = n
 
 
 @inner
@@ -256,7 +130,7 @@ def _run_ready(state: Record, end_ns: int) -> Long:
     n_bytes = np.int64(0)
     while True:
         while state.n_messages and not _is_after_reduction(state):
-            found = _start_message(state)
+            found = start_message(state)
             if found != codes.DONE:
                 return found
         if state.n_local == 0 and state.computing == NO_TASK:
@@ -269,7 +143,7 @@ def _run_ready(state: Record, end_ns: int) -> Long:
         if n_in_batch == LOCAL_BATCH or n_bytes > BATCH_BYTES or state.computing != NO_TASK:
             n_in_batch = 0
             n_bytes = np.int64(0)
-            found = _poll(state)
+            found = poll(state)
             if found != codes.DONE:
                 return found
             if now(state) >= end_ns:
@@ -320,7 +194,7 @@ def _advance(state: Record, stage: int, end_ns: int) -> Long:
         if state.n_active == 0 and state.n_waiting == 0 and not is_only_ending(state):
             return codes.DEADLOCK
         before = state.progress
-        found = _poll(state)
+        found = poll(state)
         if found != codes.DONE:
             return found
         if state.progress != before:
@@ -425,7 +299,7 @@ def _test(state: Record, end_ns: int) -> Long:
         release_held(state, codes.STAGE_WAIT)
     found = _run_ready(state, end_ns)
     if found == codes.DONE:
-        found = _poll(state)
+        found = poll(state)
     if found == codes.DONE:
         found = _run_ready(state, end_ns)
     if found == codes.DONE and state.n_left > 0:

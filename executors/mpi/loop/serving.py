@@ -21,7 +21,7 @@ from collplan.executors.mpi.loop.calls import (
     record_at,
     store_release,
 )
-from collplan.executors.mpi.loop.loop import idle, run_loop
+from collplan.executors.mpi.loop.loop import POLLS_A_CLOCK, idle, run_loop
 from collplan.executors.mpi.loop.records import BOARD, FLIGHT
 from collplan.executors.mpi.loop.state import Long, Record, nap, now, sleep_on, state_at
 
@@ -29,8 +29,6 @@ LOCK_SPINS = 1000
 """Attempts to take the lock before a waiting thread sleeps. Most sweeps are short."""
 LOCK_TURN_NS = 1_000_000
 """Sleep of a waiting thread while another thread advances all programs, in ns."""
-POLLS_A_CLOCK = 32
-"""Number of consecutive polls between two readings of the clock."""
 WORD_BYTES = 8
 
 
