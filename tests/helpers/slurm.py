@@ -7,6 +7,7 @@ root, each slurmd has its own host name and shared memory, as a node has.
 from __future__ import annotations
 
 import os
+import random
 import secrets
 import shutil
 import signal
@@ -29,6 +30,8 @@ WHY_NOT: Final = debian_mpi.FOLDER / "why-no-slurm"
 """Exists where Slurm could not be installed, and says why."""
 CPUS_PER_NODE: Final = 4
 _START_S: Final = 60.0
+_PORTS: Final = range(20_000, 32_000)
+"""Below the ports that Linux gives to sockets without one (ip_local_port_range)."""
 _CONF: Final = """\
 ClusterName=pretended
 SlurmctldHost={host}(127.0.0.1)
@@ -181,9 +184,20 @@ def _wait_for(is_there: Callable[[], bool], what: str, folder: Path) -> None:
 
 
 def _free_ports(n: int) -> list[int]:
+    """Return ports that are free and that the kernel gives to no socket of its own choice.
+
+    A port that the kernel chose may be taken by a test beside this one before its daemon starts.
+    """
     with ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(n)]
-        return [one.getsockname()[1] for one in sockets]
+        ports: list[int] = []
+        for port in random.sample(_PORTS, len(_PORTS)):
+            if len(ports) == n:
+                break
+            one = held.enter_context(socket.socket())
+            with suppress(OSError):
+                one.bind(("", port))
+                ports.append(port)
+        return ports
 
 
 def _which(program: str) -> str | None:
