@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from fnmatch import fnmatchcase
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, Final
 
 from collplan.planner.collective.bounds import lower_bounds
@@ -20,10 +20,11 @@ from collplan.select.candidates import (
 from collplan.select.compared import LEFT_OUT, TOLERANCE, Comparison, Pruned, leave_out
 from collplan.select.crossovers import Crossover, choose_best, find_crossovers
 from collplan.select.entries import Entry, NotEstimated, Question, bytes_of, estimate_all
+from collplan.select.estimate import forget_drafts
 from collplan.select.jobs import Jobs, Progress
 from collplan.select.library_defaults import estimate_defaults, price_defaults
 from collplan.select.sweep import executor_on
-from collplan.select.waves import simulate_all
+from collplan.select.waves import simulate_all, simulate_in_time
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
 from collplan.specs.request import Method
@@ -86,17 +87,41 @@ def compare(
     defaults = [] if patterns else estimate_defaults(specs, jobs, comparison)
     by_size = _within_limits(entries, comparison, max_tasks, jobs.most_effort())
     simulate_all(by_size, jobs, comparison, prune=prune)
+    _simulate_winners_nearby(by_size, jobs, comparison)
     price_defaults(defaults, by_size, jobs, comparison)
     for spec in specs:
         comparison.bounds[bytes_of(spec)] = lower_bounds(spec)
     _name_winners(comparison)
-    comparison.crossovers = _crossovers(comparison, by_size, jobs)
+    comparison.crossovers = _crossovers(comparison, jobs)
+    forget_drafts()
     return comparison
 
 
-def _crossovers(
-    comparison: Comparison, by_size: Mapping[int, Sequence[Entry]], jobs: Jobs
-) -> list[Crossover]:
+def _simulate_winners_nearby(
+    by_size: Mapping[int, Sequence[Entry]], jobs: Jobs, comparison: Comparison
+) -> None:
+    """Simulate the winners of neighboring sizes at both sizes, if they differ.
+
+    The crossover between them is found sooner with makespans at both ends. A winner may prove to
+    be the best at the other size, too.
+    """
+    entries = {(one.name, one.size): one for one in chain(*by_size.values())}
+    waiting = entries.keys() - comparison.makespans
+    while waiting:
+        best = choose_best(comparison.sizes, list(comparison.specs), comparison.makespans)
+        pairs = [pair for pair in pairwise(best) if best[pair[0]] != best[pair[1]]]
+        wanted = dict.fromkeys((best[one], size) for pair in pairs for one in pair for size in pair)
+        missing = [key for key in wanted if key in waiting]
+        if not missing:
+            break
+        waiting.difference_update(missing)
+        simulate_in_time([entries[key] for key in missing], jobs, comparison)
+    comparison.pruned = [
+        one for one in comparison.pruned if (one.candidate, one.bytes) not in comparison.makespans
+    ]
+
+
+def _crossovers(comparison: Comparison, jobs: Jobs) -> list[Crossover]:
     """Return the crossovers between neighboring sizes."""
     too_large = {(one.candidate, one.bytes) for one in comparison.pruned if one.by in LEFT_OUT}
     return find_crossovers(
@@ -104,31 +129,9 @@ def _crossovers(
         comparison.best,
         {name: comparison.specs[name] for name in set(comparison.best.values())},
         lambda some: [one.makespan_s for one in jobs.price("crossovers", some)],
-        _expected(comparison, by_size),
+        comparison.makespans,
         too_large,
     )
-
-
-def _expected(
-    comparison: Comparison, by_size: Mapping[int, Sequence[Entry]]
-) -> dict[tuple[str, int], float]:
-    """Return the times of winners at every size: makespans, or else corrected closed forms.
-
-    A closed form is corrected by the candidate's own ratio at the nearest simulated size.
-    """
-    makespans, place = comparison.makespans, comparison.sizes.index
-    expected = dict(makespans)
-    for name in set(comparison.best.values()):
-        prices = {
-            entry.size: entry.estimate.price_s
-            for entry in chain(*by_size.values())
-            if entry.name == name and entry.estimate.price_s
-        }
-        simulated = [size for size in prices if (name, size) in makespans]
-        for size in prices.keys() - simulated if simulated else ():
-            near = min(simulated, key=lambda other: abs(place(other) - place(size)))
-            expected[name, size] = prices[size] * makespans[name, near] / prices[near]
-    return expected
 
 
 def _within_limits(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import isqrt
+from math import floor, isqrt
 from typing import Final
 
 from collplan.planner.passes.shared_memory.layout import aligned_elements
@@ -14,7 +14,8 @@ from collplan.specs import PlanSpec
 CLOSE: Final = 1.25
 """Sizes of less than this ratio are not refined."""
 ENCLOSING: Final = CLOSE**0.45
-"""Factor by which two sizes lie below and above a crossover that is expected between them."""
+"""Factor by which two sizes lie below and above a crossover that is expected between them, unless
+they are rounded."""
 STEPS: Final = 6
 """Smallest number of steps between two sizes for which sizes are rounded to whole steps."""
 MIDDLE_EVERY: Final = 3
@@ -101,8 +102,8 @@ def find_crossovers(
     simulate : callable
         Simulates many specs at once.
     times : mapping of (str, int) to float
-        Makespans, or estimates, at the sizes that were compared. The first sizes to be
-        simulated are near the one at which two are equally fast by these times.
+        Makespans at the sizes that were compared. The first sizes to be simulated are near the
+        one at which two candidates are equally fast if times grow evenly.
     excluded : collection of (str, int)
         Candidates that are too large at a size. Crossovers next to it are not refined.
 
@@ -189,13 +190,15 @@ class _Bracket:
         before, after = self.low_gap or 0.0, self.high_gap or 0.0
         if before > 0 > after and self.n_rounds % MIDDLE_EVERY:
             crossing = low + before / (before - after) * (high - low)
-            sizes = (crossing / ENCLOSING, crossing * ENCLOSING)
-            rounded = [_rounded(size, high - low, spec) for size in sizes]
-            inside = [size * itemsize for size in rounded if low < size < high]
+            step = _step(high - low, spec)
+            below = round(crossing / ENCLOSING / step) * step
+            above = min(round(crossing * ENCLOSING / step), floor(CLOSE * below / step)) * step
+            inside = [size * itemsize for size in (below, above) if low < size < high]
             if inside:
                 return inside
         middle = isqrt(low * high) if low else high // 2
-        middle = _rounded(middle, high - low, spec)
+        step = _step(high - low, spec)
+        middle = round(middle / step) * step
         return [max(low + 1, min(high - 1, middle)) * itemsize]
 
     def narrow(self, size: int, before_s: float | None, after_s: float | None) -> bool:
@@ -213,16 +216,16 @@ class _Bracket:
         return True
 
 
-def _rounded(n_elements: float, width: int, spec: PlanSpec) -> int:
-    """Return a number of elements that ranks share evenly, if a range of `width` is wide enough.
+def _step(width: int, spec: PlanSpec) -> int:
+    """Return the step in elements between the sizes to simulate, in a range of `width` elements.
 
-    Plans of such sizes are often the same but for the size of elements; see `scaling.shrink`.
+    Ranks share whole steps evenly, if the range is wide enough. Plans of such sizes are often the
+    same but for the size of elements; see `scaling.shrink`.
     """
     machine, itemsize = spec.machine, spec.collective.itemsize
     ranks = machine.n_ranks, max(machine.node_to_n_ranks)
     steps = {n * each for n in ranks for each in (1, aligned_elements(itemsize))}
-    step = max((one for one in steps if STEPS * one <= width), default=1)
-    return round(n_elements / step) * step
+    return max((one for one in steps if STEPS * one <= width), default=1)
 
 
 def _gap(before_s: float | None, after_s: float | None) -> float | None:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from collplan.planner.errors import AlgorithmError, MemoryLimitError
 from collplan.select.auto import resolve
 from collplan.select.candidates import Form
-from collplan.select.estimate import Estimate, estimate, forget_drafts
+from collplan.select.estimate import Estimate, estimate
 from collplan.select.structures import Structures
 from collplan.specs import Decomposition, Method, PlanSpec
 from collplan.specs.request import MESSAGES
@@ -161,13 +161,10 @@ def estimate_all(
 def _estimate(questions: Sequence[Question], seconds: float = inf, /) -> Sequence[Answer]:
     """Estimate forms in a worker, one after another, until the time is over."""
     begin, structures, answers = thread_time(), Structures(), list[Answer]()
-    try:
-        for question in questions:
-            answers.append(_answer(question, structures))
-            if thread_time() - begin > seconds:
-                break
-    finally:
-        forget_drafts()
+    for question in questions:
+        answers.append(_answer(question, structures))
+        if thread_time() - begin > seconds:
+            break
     return answers
 
 

@@ -20,10 +20,11 @@ from collplan.planner.lowering.program import ComponentProgram, Program, program
 from collplan.planner.lowering.select import priced_spec
 from collplan.planner.lowering.stated import Stated
 from collplan.planner.passes import run_blueprint_passes
+from collplan.planner.passes.shared_memory.layout import aligned_elements
 from collplan.select.cuts import Cut, Slices, own_segment, whole_elements, without_slices
-from collplan.select.structures import Block, Structures, n_copies_of, work_of
+from collplan.select.structures import Block, Structures, n_copies_of, symmetries, work_of
 from collplan.select.work import Work, bound_ns, estimate_ns, n_tasks_of
-from collplan.specs import Link, Machine, PassChoice, PlanSpec
+from collplan.specs import Collective, Decomposition, Link, Machine, PassChoice, PlanSpec
 
 SLACK: Final = 1 - 1e-9
 """Factor for lower bounds, as sums of floats in another order may differ in their last digits."""
@@ -195,49 +196,55 @@ def _draft(spec: PlanSpec, ranks: tuple[int, ...] | None) -> Blueprint:
     """
     if exchange_of(spec, spec.decomposition) is not None:
         return draft(spec)
-    key = _drafted(spec), ranks
-    if key not in _drafts:
+    key = _key_of(spec, ranks)
+    found = _drafts.get(key)
+    if found is None:
         only = None if ranks is None else np.array(ranks)
-        _drafts[key] = draft(key[0], only_ranks=only, is_rough=True)
+        found = _drafts[key] = draft(spec, only_ranks=only, is_rough=True)
         if len(_drafts) > MOST_DRAFTS:
             del _drafts[next(iter(_drafts))]
-    return replace(_drafts[key], spec=spec)
+    return replace(found, spec=spec)
 
 
-_drafts: dict[tuple[PlanSpec, tuple[int, ...] | None], Blueprint] = {}
+_Key = tuple[Machine, Collective, Decomposition, tuple[int, ...] | None]
+_drafts: dict[_Key, Blueprint] = {}
 """Recent blueprints, which candidates share, the oldest first."""
 
 
 def known_draft(spec: PlanSpec) -> Blueprint | None:
     """Return the blueprint of a spec's decomposition if a candidate with it was estimated."""
-    return _drafts.get((_drafted(with_even_count(spec)), _sample(spec)))
+    return _drafts.get(_key_of(with_even_count(spec), _sample(spec)))
 
 
 def forget_drafts() -> None:
-    """Forget all blueprints; callers do so when they are done."""
+    """Forget all blueprints and what is known of them; callers do so when they are done."""
     _drafts.clear()
+    symmetries.forget()
 
 
-def _drafted(spec: PlanSpec) -> PlanSpec:
-    """Return the part of a spec on which its blueprint depends."""
-    return PlanSpec(
-        machine=spec.machine, collective=spec.collective, decomposition=spec.decomposition
-    )
+def _key_of(spec: PlanSpec, ranks: tuple[int, ...] | None) -> _Key:
+    """Return that on which the blueprint of a spec for some ranks depends."""
+    return spec.machine, spec.collective, spec.decomposition, ranks
 
 
 def with_even_count(spec: PlanSpec) -> PlanSpec:
     """Return a spec of a large machine with the nearest count that its ranks share evenly.
 
     Only with such a count can its plan be folded. Messages at two such counts differ only in
-    their sizes. If the relative change would exceed `EVEN`, the spec is returned unchanged.
+    their sizes. Shares of whole cache lines are taken if possible, as plans through shared memory
+    are then the same as well. If the relative change would exceed `EVEN`, the spec is returned
+    unchanged.
     """
     collective, machine = spec.collective, spec.machine
     is_alike = not machine.network.joins_nodes
     if machine.n_ranks <= FEW_RANKS or collective.has_blocks or not is_alike:
         return spec
-    count = round(collective.count / machine.n_ranks) * machine.n_ranks
-    is_near = abs(count - collective.count) <= EVEN * collective.count
-    return spec.with_count(count) if is_near else spec
+    for share in (aligned_elements(collective.itemsize), 1):
+        step = share * machine.n_ranks
+        count = round(collective.count / step) * step
+        if abs(count - collective.count) <= EVEN * collective.count:
+            return spec.with_count(count)
+    return spec
 
 
 def _sample(spec: PlanSpec) -> tuple[int, ...] | None:

@@ -31,6 +31,9 @@ LEAST_FOLDED: Final = 20_000
 MOST_FOLDED: Final = 1_000_000_000
 """Number of messages between pairs of ranks above which an estimate takes no plan as folded."""
 
+symmetries: Final = Symmetries()
+"""Judgments on the components of recent programs."""
+
 
 @dataclass(frozen=True, eq=False)
 class Structure:
@@ -66,9 +69,9 @@ class Structure:
         ends = (messages.read, messages.write, messages.combine, steps.read, steps.write)
         return min((int(end.count.min()) for end in ends if len(end.count)), default=0)
 
-    @property
+    @cached_property
     def n_rows(self) -> int:
-        """Return the number of messages and steps."""
+        """Number of messages and steps."""
         return len(self.tables.messages.round) + len(self.tables.steps.round)
 
     def serves(self, count: int) -> bool:
@@ -77,7 +80,7 @@ class Structure:
 
     @cached_property
     def phases_inside(self) -> Ints:
-        """Phases with messages inside a node."""
+        """Phases with messages inside a node, ascending."""
         messages, node = self.tables.messages, Placement.of(self.spec.machine).node
         return np.unique(messages.phase[node[messages.source] == node[messages.dest]])
 
@@ -150,7 +153,6 @@ class Structures:
 
     def __init__(self) -> None:
         self.kept: list[Structure] = []
-        self._symmetries = Symmetries()
         self._alike: dict[tuple[str, int | None], int] = {}
 
     def folded_effort(self, effort: int, program: Program, ranks: tuple[int, ...] | None) -> int:
@@ -163,7 +165,7 @@ class Structures:
         spec = program.blueprint.spec
         key = work_of(spec, program), None if is_even(program) else spec.collective.count
         if key not in self._alike:
-            self._alike[key] = n_copies_of(program, ranks, self._symmetries)
+            self._alike[key] = n_copies_of(program, ranks)
         return effort // self._alike[key]
 
     def blocks(
@@ -211,8 +213,8 @@ class Structures:
         while len(self.kept) > 1 and sum(one.n_rows for one in self.kept) > MOST_ROWS:
             del self.kept[0]
         # Only messages inside nodes depend on what ranks share.
-        phases = np.arange(len(shared_phases))
-        shares = shared_phases & np.isin(phases, structure.phases_inside)
+        shares = np.zeros(len(shared_phases), dtype=np.bool_)
+        shares[structure.phases_inside] = shared_phases[structure.phases_inside]
         return Block(structure, shares, count)
 
 
@@ -246,9 +248,7 @@ def is_even(program: Program) -> bool:
     return True
 
 
-def n_copies_of(
-    program: Program, ranks: tuple[int, ...] | None, symmetries: Symmetries | None = None
-) -> int:
+def n_copies_of(program: Program, ranks: tuple[int, ...] | None) -> int:
     """Return the number of nodes that one node represents, if the plan of a large machine folds.
 
     Plans in segments do not fold, because the order of segments differs between nodes.
@@ -259,8 +259,7 @@ def n_copies_of(
     if any(part.n_pairs > MOST_FOLDED for part in program.parts):
         return 1  # one node's programs alone are large
     half = machine.nodes // 2
-    known = symmetries or Symmetries()
-    folds = known.may_fold(program, half) and not known.divides_what_moves(program, half)
+    folds = symmetries.may_fold(program, half) and not symmetries.divides_what_moves(program, half)
     return machine.nodes if folds else 1
 
 

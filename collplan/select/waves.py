@@ -88,13 +88,19 @@ def _simulate_waves(
             chosen = _first(small or queue, n) if prune else list(queue)
             wave += chosen
             queue[:] = [entry for entry in queue if entry not in chosen]
-        kept, late = _in_time(sorted(wave, key=_is_large), jobs.left_s)
+        late = simulate_in_time(sorted(wave, key=_is_large), jobs, comparison)
         for entry in reversed(late):
-            if kept:  # they may take less time than expected
+            if len(late) < len(wave):  # they may take less time than expected
                 queues[entry.size].insert(0, entry)
             else:
                 leave_out(comparison, entry, "time")
-        _simulate(kept, jobs, comparison)
+
+
+def simulate_in_time(wave: Sequence[Entry], jobs: Jobs, comparison: Comparison) -> list[Entry]:
+    """Simulate the candidates for which the remaining time suffices, and return the others."""
+    kept, late = _in_time(wave, jobs.left_s)
+    _simulate(kept, jobs, comparison)
+    return late
 
 
 def _in_time(wave: Sequence[Entry], left_s: float) -> tuple[list[Entry], list[Entry]]:

@@ -65,6 +65,10 @@ class Symmetries:
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], ComponentSymmetry | None] = {}
 
+    def forget(self) -> None:
+        """Forget all components."""
+        self._known.clear()
+
     def may_fold(self, program: Program, block: int) -> bool:
         """Return whether a motion may map a program onto itself, judging by two nodes.
 
@@ -130,14 +134,16 @@ class Symmetries:
         """
         options = str(sorted(part.options.items()))
         key = checks, part.component, part.algorithm.name, options, motion.kind, block
-        if key not in self._known:
-            while len(self._known) >= MOST_KNOWN:
-                del self._known[next(iter(self._known))]
-            try:
-                self._known[key] = self._checked(checks, part, motion, spec, block)
-            except AsymmetricError:
-                self._known[key] = None
-        return self._known[key]
+        if key in self._known:
+            return self._known[key]
+        try:
+            found = self._checked(checks, part, motion, spec, block)
+        except AsymmetricError:
+            found = None
+        self._known[key] = found
+        while len(self._known) > MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        return found
 
     def _checked(
         self, checks: str, part: Stated, motion: Motion, spec: PlanSpec, block: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from collplan.select.comparison import compare
 from collplan.select.estimate import Estimate, estimate
 from collplan.specs import PlanSpec
 from command_line import CommandLine
-from comparing import MACHINES, spec_of
+from comparing import MACHINES, compare_sizes, spec_of
 from oracle import AFFINE
 
 
@@ -62,6 +63,17 @@ def test_no_winner_is_named_over_candidates_that_may_be_better(collplan: Command
     assert "no winner at 256 KiB: " in text
     assert "*" not in text
     assert "crossover" not in text
+
+
+def test_neighboring_winners_are_simulated_at_both_sizes() -> None:
+    """Also those that bounds or closed forms exclude there; these are no longer left out."""
+    comparison = compare_sizes("allreduce", MACHINES["lanes"], (4, 4_096, 1 << 20))
+    times = comparison.makespans
+    assert comparison.crossovers
+    for low, high in pairwise(comparison.sizes):
+        for size in (low, high):
+            assert {(comparison.best[one], size) for one in (low, high)} <= times.keys()
+    assert not times.keys() & {(one.candidate, one.bytes) for one in comparison.pruned}
 
 
 def test_what_there_is_no_time_for_is_priced_by_its_closed_form(collplan: CommandLine) -> None:

@@ -70,3 +70,28 @@ def test_times_at_the_ends_spare_simulations(is_known: bool) -> None:
     (one,) = find_crossovers(sizes, best, specs, simulate_lines, times)
     assert one.low_bytes <= 100_000 <= one.high_bytes <= CLOSE * one.low_bytes
     assert len(asked) <= (10 if is_known else 14)
+
+
+@pytest.mark.parametrize("crossing", [1_300, 2_000, 2_700, 3_300])
+def test_two_simulated_sizes_suffice_also_if_they_are_whole_shares(crossing: int) -> None:
+    """The 32 ranks of a node share both sizes evenly, and these are still close to each other."""
+    spec = spec_of("allreduce", {"nodes": 36, "ranks_per_node": 32}, 1)
+    specs = {"a": spec, "b": spec.replace(algorithms={"name": "ring"})}
+    asked: list[int] = []
+
+    def time_of(name: str, size: int) -> float:
+        return 1.0 + size / crossing if name == "a" else 1.5 + size / crossing / 2
+
+    def simulate_lines(pairs: Sequence[PlanSpec]) -> list[float]:
+        asked.extend(one.collective.count for one in pairs)
+        return [
+            time_of("b" if one.algorithms.name == "ring" else "a", one.collective.count * 4)
+            for one in pairs
+        ]
+
+    sizes = [1024, 4096]
+    times = {(name, size): time_of(name, size) for name in specs for size in sizes}
+    (one,) = find_crossovers(sizes, {1024: "a", 4096: "b"}, specs, simulate_lines, times)
+    assert one.low_bytes <= crossing <= one.high_bytes <= CLOSE * one.low_bytes
+    assert len(asked) == 4
+    assert all(count % 32 == 0 for count in asked)
