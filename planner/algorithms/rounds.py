@@ -34,7 +34,7 @@ from collplan.planner.algorithms.chunks import (
     Unlike,
 )
 from collplan.planner.algorithms.relative import Relative
-from collplan.planner.arrays import Ints
+from collplan.planner.arrays import Bools, Ints
 from collplan.planner.arrays.motion import Motion
 from collplan.planner.errors import AlgorithmError
 
@@ -165,6 +165,9 @@ class Group:
         Where pairs have blocks of unlike sizes: those of every sender for every receiver.
     motion : Motion, optional
         Instead of all positions, show the algorithm those of one block as relative numbers.
+    kept : ndarray of bool, shape (size,), optional
+        Positions of which messages and steps are needed. An algorithm may leave out all others;
+        see `needed`.
     """
 
     size: int
@@ -174,6 +177,7 @@ class Group:
     options: Mapping[str, Any] = field(default_factory=dict)
     pair_counts: Ints | None = None
     motion: Motion | None = None
+    kept: Bools | None = None
     scratch: list[Scratch] = field(default_factory=list)
 
     input: int = INPUT
@@ -183,6 +187,12 @@ class Group:
     def positions(self) -> Any:
         """Return the positions 0 to size-1, as an array or as `Relative` numbers."""
         return np.arange(self.size) if self.motion is None else Relative.positions(self.motion)
+
+    def needed(self, positions: Any, others: Any) -> Any:
+        """Return the positions whose messages from or to `others` are needed; all if in doubt."""
+        if self.kept is None or not self.kept.any():
+            return positions
+        return positions[self.kept[positions] | self.kept[others]]
 
     @property
     def n_chunks(self) -> int:

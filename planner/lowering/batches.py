@@ -12,7 +12,7 @@ import numpy as np
 from collplan.planner.algorithms.chunks import Layout, Listed, Packed, Scratch
 from collplan.planner.algorithms.registry import BLOCKS
 from collplan.planner.algorithms.rounds import Group
-from collplan.planner.arrays import Ints, csr
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.motion import Motion
 from collplan.planner.blueprint.blueprint import Component
 from collplan.planner.blueprint.locations import SCRATCH_STRIDE
@@ -155,15 +155,17 @@ class Batch:
                 return collect_relative(rounds, motion, only, len(self.groups)), group.scratch
             except UNLIKE:
                 continue
-        group = self._group(commutative)
         kept = None
         if self.only is not None:
             kept = np.zeros(self.size, dtype=bool)
             kept[only] = True
+        group = self._group(commutative, kept=kept)
         rounds = self.part.algorithm.steps(group)
         return collect(rounds, kept, len(self.groups)), group.scratch
 
-    def _group(self, commutative: bool, motion: Motion | None = None) -> Group:
+    def _group(
+        self, commutative: bool, motion: Motion | None = None, kept: Bools | None = None
+    ) -> Group:
         return Group(
             size=self.size,
             root=self.root,
@@ -172,6 +174,7 @@ class Batch:
             options=self.part.options,
             pair_counts=self.pair_counts,
             motion=motion,
+            kept=kept,
         )
 
     def homes(self, n_scratch: int) -> tuple[Homes, int]:

@@ -137,9 +137,8 @@ def runs(distances: Sequence[int]) -> Iterator[tuple[int, int]]:
 def allgather(group: Group, hops: Sequence[Hop]) -> Rounds:
     """Spread the inputs of all ranks; the first hop sends nothing but these."""
     me = group.positions
-    own = at(group.input, me)
-    yield Round(Copy(me, own, at(group.output, me)))
-    yield from spread(group, hops, own)
+    yield Round(Copy(me, at(group.input, me), at(group.output, me)))
+    yield from spread(group, hops, group.input)
 
 
 def _positions(group: Group, hops: Sequence[Hop]) -> Any:
@@ -153,20 +152,24 @@ def _positions(group: Group, hops: Sequence[Hop]) -> Any:
     if not any(hop.is_mirrored for hop in hops):
         return group.positions
     n_runs = sum(1 for hop in hops for _ in runs(hop.sent))
-    require_memory(n_runs * group.size * BYTES_PER_RUN)
-    return np.arange(group.size)
+    positions = np.arange(group.size)
+    n_needed = len(group.needed(positions, positions))
+    require_memory(n_runs * min(2 * n_needed, group.size) * BYTES_PER_RUN)
+    return positions
 
 
-def spread(group: Group, hops: Sequence[Hop], own: Chunks | None = None) -> Rounds:
-    """Spread chunk r from the output of rank r, or from what is named as its own first."""
-    me, size = _positions(group, hops), group.size
+def spread(group: Group, hops: Sequence[Hop], first_space: Index | None = None) -> Rounds:
+    """Spread chunk r from the output of rank r; in the first round from another space, if given."""
+    positions, size = _positions(group, hops), group.size
     for number, hop in enumerate(hops):
+        me = group.needed(positions, (positions + hop.offset(positions, hop.skip)) % size)
         chunks = tuple(
             at(group.output, (me + hop.offset(me, first, n)) % size, n)
             for first, n in runs(hop.sent)
         )
         dest = (me + hop.offset(me, hop.skip)) % size
-        yield Round(Message(me, dest, chunks if number or own is None else own, chunks))
+        read = chunks if number or first_space is None else at(first_space, me)
+        yield Round(Message(me, dest, read, chunks))
 
 
 def reduce_scatter(group: Group, hops: Sequence[Hop], partial: Partial) -> Rounds:
@@ -174,10 +177,11 @@ def reduce_scatter(group: Group, hops: Sequence[Hop], partial: Partial) -> Round
 
     Operands are not combined in rank order.
     """
-    me, size = _positions(group, hops), group.size
+    positions, size = _positions(group, hops), group.size
     combined: set[int] = set()
     for number in reversed(range(len(hops))):
         hop = hops[number]
+        me = group.needed(positions, (positions + hop.offset(positions, hop.skip)) % size)
         skip = hop.offset(me, hop.skip)
         read, write, own = [], [], []
         for is_sent_combined, is_own_combined, first, n in _alike(hop, size, combined):
