@@ -68,10 +68,6 @@ def compare(
     others : mapping of str to Method, optional
         Further candidates by name, which are simulated at every size.
 
-    Returns
-    -------
-    Comparison
-
     Raises
     ------
     CollplanError
@@ -80,8 +76,8 @@ def compare(
     require_known_algorithms(specs[-1])
     comparison = Comparison([bytes_of(spec) for spec in specs])
     jobs = Jobs(executor_on(executor), on_progress, seconds)
+    comparison.others = tuple(others or {})
     given = [Form(name, method) for name, method in (others or {}).items()]
-    comparison.others = tuple(form.name for form in given)
     forms = [*given, *_forms(specs[-1], comparison)]
     entries = _list_entries(specs, forms, patterns, jobs, comparison)
     defaults = [] if patterns else estimate_defaults(specs, jobs, comparison)
@@ -89,8 +85,7 @@ def compare(
     simulate_all(by_size, jobs, comparison, prune=prune)
     _simulate_winners_nearby(by_size, jobs, comparison)
     price_defaults(defaults, by_size, jobs, comparison)
-    for spec in specs:
-        comparison.bounds[bytes_of(spec)] = lower_bounds(spec)
+    comparison.bounds = {bytes_of(spec): lower_bounds(spec) for spec in specs}
     _name_winners(comparison)
     comparison.crossovers = _crossovers(comparison, jobs)
     forget_drafts()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -21,12 +21,16 @@ from collplan.planner.lowering.address import (
     Homes,
 )
 from collplan.planner.lowering.collect import Collected, collect
-from collplan.planner.lowering.collect_relative import UNLIKE, collect_relative, motions
+from collplan.planner.lowering.collect_relative import motions, place_steps, relative_steps
+from collplan.planner.lowering.recent import MOST_ROWS, Made, RecentSteps
 from collplan.planner.lowering.stated import Shape, Stated
 from collplan.planner.plan.plan import Buffer
 
 Positions = tuple[int, ...]
 """Positions in a group, ascending."""
+
+_recent: Final = RecentSteps()
+"""Steps of the positions whose steps are kept."""
 
 
 @dataclass
@@ -130,38 +134,33 @@ class Batch:
             str(sorted(self.part.options.items())),
             *((one.tobytes() for one in (counts, pairs) if one is not None) if by_counts else ()),
         )
-        found = _recent.get(key)
-        if found is None:
-            collected, scratch = self._run(commutative)
-            found = collected, scratch, collected.n_rows
-            is_sized = by_counts or all(layout.counts is counts for layout in scratch)
-            if is_sized and collected.n_rows <= MOST_ROWS:
-                for steps in collected.tables:
-                    steps.settle()
-                _recent[key] = found
-            while len(_recent) > MOST_KEPT or sum(n for *_, n in _recent.values()) > MOST_ROWS:
-                _recent.pop(next(iter(_recent)), None)
-        collected, scratch, _ = found
-        self.layouts += scratch if by_counts else [each.sized(counts) for each in scratch]
-        return collected
+        made = _recent.find(key, None if by_counts else counts, lambda: self._run(commutative))
+        assert made is not None
+        self.layouts += made[1]
+        return made[0]
 
-    def _run(self, commutative: bool) -> tuple[Collected, Sequence[Scratch]]:
+    def _run(self, commutative: bool) -> Made:
         """Return the steps of the algorithm, and the layouts of its scratch."""
+        algorithm, scratch = self.part.algorithm, list[Scratch]()
+        collected = None
         only = np.array(self.only or (), dtype=np.int64)
         for motion in () if self.only is None else motions(self.size):
-            group = self._group(commutative, motion)
-            rounds = self.part.algorithm.steps(group)
-            try:
-                return collect_relative(rounds, motion, only, len(self.groups)), group.scratch
-            except UNLIKE:
-                continue
-        kept = None
-        if self.only is not None:
-            kept = np.zeros(self.size, dtype=bool)
-            kept[only] = True
-        group = self._group(commutative, kept=kept)
-        rounds = self.part.algorithm.steps(group)
-        return collect(rounds, kept, len(self.groups)), group.scratch
+            made = relative_steps(algorithm, self._group(commutative, motion))
+            if made is not None:
+                collected, scratch = place_steps(made[0], motion, only), list(made[1])
+                break
+        if collected is None:
+            kept = None
+            if self.only is not None:
+                kept = np.zeros(self.size, dtype=bool)
+                kept[only] = True
+            group = self._group(commutative, kept=kept)
+            collected = collect(algorithm.steps(group), kept, len(self.groups))
+            scratch = group.scratch
+        if collected.n_rows <= MOST_ROWS:
+            for steps in collected.tables:
+                steps.settle()
+        return collected, scratch
 
     def _group(
         self, commutative: bool, motion: Motion | None = None, kept: Bools | None = None
@@ -203,18 +202,6 @@ def _compact(regions: Regions) -> Regions:
     if regions.repeat is not None or len(regions.low) < 2 * len(regions):
         return regions
     return regions.grouped(np.arange(len(regions)), np.ones(len(regions), dtype=np.int64))
-
-
-MOST_KEPT: Final = 256
-"""Maximum number of runs of algorithms whose steps are cached for later programs."""
-
-
-MOST_ROWS: Final = 1 << 18
-"""Maximum total number of messages, local steps and runs of chunks in the cache."""
-
-
-_recent: dict[tuple[Any, ...], tuple[Collected, Sequence[Scratch], int]] = {}
-"""Steps of algorithms that ran recently, with their scratch and number of rows, oldest first."""
 
 
 def batches(part: Stated, only_ranks: Ints | None) -> Iterator[Batch]:

@@ -6,21 +6,27 @@ algorithm can state its rounds relative to a position, only these messages are c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
+from collplan.planner.algorithms.registry import Algorithm
 from collplan.planner.algorithms.relative import NotRelativeError, Relative
-from collplan.planner.algorithms.rounds import Message, Round, Step
+from collplan.planner.algorithms.rounds import Group, Message, Round, Step
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.motion import Motion
 from collplan.planner.lowering.collect import Collected, Runs, Steps, collect, size_of
+from collplan.planner.lowering.recent import Made, RecentSteps
 
 STEPS = (1, 2)
 """Sizes of blocks that are tried: all positions alike, or even and odd ones."""
 
 UNLIKE = (NotRelativeError, TypeError, AttributeError)
 """Errors of algorithms whose positions differ, including those of their array operations."""
+
+_recent: Final = RecentSteps()
+"""Steps relative to positions."""
 
 
 def motions(size: int) -> Iterator[Motion]:
@@ -32,48 +38,58 @@ def motions(size: int) -> Iterator[Motion]:
         yield Motion("xor", size, 1)
 
 
-def collect_relative(
-    rounds: Iterable[Round], motion: Motion, kept: Ints, n_groups: int = 1
-) -> Collected:
-    """Collect the steps of some positions from rounds that are relative to positions.
+def place_steps(collected: Collected, motion: Motion, kept: Ints) -> Collected:
+    """Return the steps of some positions from steps that are relative to positions.
 
     Parameters
     ----------
-    rounds : iterable of Round
-        Rounds that an algorithm yields for a group with this motion.
+    collected : Collected
+        Steps that `relative_steps` returns for a group with this motion.
     motion : Motion
     kept : ndarray of int64
         Positions.
-    n_groups : int
-        Number of groups that have the same steps.
 
     Returns
     -------
     Collected
         The same rows that `collect` keeps of the rounds of all positions.
-
-    Raises
-    ------
-    NotRelativeError
-        If the rounds name absolute positions.
     """
-    all_rounds = relative_steps(rounds, n_groups)
     blocks = csr.sorted_unique(kept // motion.step)
-    placed = Collected(None, all_rounds.n_rounds, all_rounds.sends)
-    for steps, own in zip(all_rounds.tables, placed.tables, strict=True):
+    placed = Collected(None, collected.n_rounds, collected.sends)
+    for steps, own in zip(collected.tables, placed.tables, strict=True):
         _place(motion, blocks, kept, steps, own)
     return placed
 
 
-def relative_steps(rounds: Iterable[Round], n_groups: int = 1) -> Collected:
-    """Collect rounds relative to positions, with a row per step and position of a block.
+def relative_steps(algorithm: Algorithm, group: Group) -> Made | None:
+    """Return an algorithm's steps relative to positions; None if it names absolute positions.
 
-    Raises
-    ------
-    NotRelativeError
-        If the rounds name absolute positions.
+    There is a row per step and position of a block. Recent steps are remembered.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+    group : Group
+        A group with a motion.
+
+    Returns
+    -------
+    tuple of Collected and sequence of Scratch, or None
     """
-    return collect(map(_checked, rounds), n_groups=n_groups)
+    if algorithm.by_counts or group.pair_counts is not None:
+        return _made(algorithm, group)
+    key = (
+        *(algorithm.steps, group.size, group.root, group.commutative, group.n_chunks),
+        *(str(sorted(group.options.items())), group.motion),
+    )
+    return _recent.find(key, group.chunk_counts, lambda: _made(algorithm, group))
+
+
+def _made(algorithm: Algorithm, group: Group) -> Made | None:
+    try:
+        return collect(map(_checked, algorithm.steps(group))), group.scratch
+    except UNLIKE:
+        return None
 
 
 def _checked(one: Round) -> Round:

@@ -22,7 +22,7 @@ from collplan.planner.blueprint.blueprint import Component
 from collplan.planner.blueprint.regions import PairTable, Regions
 from collplan.planner.errors import AsymmetricError
 from collplan.planner.lowering.collect import Runs
-from collplan.planner.lowering.collect_relative import UNLIKE, motions, relative_steps
+from collplan.planner.lowering.collect_relative import motions, relative_steps
 from collplan.planner.lowering.stated import Stated
 from collplan.specs import PlanSpec
 
@@ -313,13 +313,10 @@ def _rounds_are_alike(
         options=dict(options),
         motion=motion,
     )
-    try:
-        collected = relative_steps(algorithm.steps(group))
-    except UNLIKE:
-        return False
-    return all(
+    made = relative_steps(algorithm, group)
+    return made is not None and all(
         _are_alike(runs, motion, n_chunks, may_wrap=may_wrap)
-        for steps in collected.tables
+        for steps in made[0].tables
         for runs in steps.runs.values()
     )
 
