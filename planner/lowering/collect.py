@@ -23,25 +23,22 @@ BYTES_PER_ROW: Final = 250
 
 
 class Column:
-    """A growing column of arrays, ranges and single values."""
+    """A growing column of arrays, ranges, relative numbers and single values.
 
-    def __init__(self, dtype: npt.DTypeLike = np.int64) -> None:
-        self.dtype = dtype
+    Parameters
+    ----------
+    dtype : dtype
+    sizes : list of int
+        Number of entries of every value, the same for all columns of a table.
+    """
+
+    def __init__(self, dtype: npt.DTypeLike, sizes: list[int]) -> None:
+        self.dtype, self.sizes = dtype, sizes
         self.values: list[Any] = []
-        self.sizes: list[int] = []
-
-    def add(self, values: Any, n: int) -> None:
-        """Add `n` entries: an array of them, relative numbers, or one value for all."""
-        self.values.append(values)
-        self.sizes.append(n)
 
     def array(self) -> npt.NDArray[Any]:
         """Return all entries."""
         return self.fill(np.empty(sum(self.sizes), dtype=self.dtype))
-
-    def settle(self, array: npt.NDArray[Any]) -> None:
-        """Keep all entries as one array."""
-        self.values, self.sizes = [array], [len(array)]
 
     def fill(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Write all entries into an array, and return it."""
@@ -75,13 +72,39 @@ class Column:
         return Spread(values, offset, is_relative)
 
 
-class Runs:
+class Table:
+    """Growing columns of one length.
+
+    Parameters
+    ----------
+    types : mapping of str to dtype
+        Type of every column by name.
+    """
+
+    def __init__(self, types: Mapping[str, npt.DTypeLike]) -> None:
+        self.sizes: list[int] = []
+        self.columns = {name: Column(dtype, self.sizes) for name, dtype in types.items()}
+
+    def append(self, entries: Iterable[Any], n: int) -> None:
+        """Add `n` rows: for every column an array of them, relative numbers, or one value."""
+        self.sizes.append(n)
+        for column, entry in zip(self.columns.values(), entries, strict=True):
+            column.values.append(entry)
+
+    def exchange(self, arrays: Iterable[npt.NDArray[Any]], n: int) -> None:
+        """Replace all entries by one array for every column, with `n` entries."""
+        self.sizes[:] = [n]
+        for column, array in zip(self.columns.values(), arrays, strict=True):
+            column.values = [array]
+
+
+class Runs(Table):
     """Runs of chunks of many steps, which later become pieces."""
 
     FIELDS = ("owner", "space", "first", "n", "stride", "repeat")
 
     def __init__(self) -> None:
-        self.columns = {name: Column(np.int32) for name in self.FIELDS}
+        super().__init__(dict.fromkeys(self.FIELDS, np.int32))
         self.is_sorted = True
         self.n = 0
 
@@ -93,12 +116,13 @@ class Runs:
         runs = _as_tuple(where)
         self.is_sorted &= len(runs) < 2
         n_kept = n if kept is None else len(kept)
-        self.n += n_kept * len(runs)
         owners = range(first_owner, first_owner + n_kept)
         for run in runs:
-            entries = owners, *(_kept(value, n, kept) for value in _fields_of(run))
-            for column, values in zip(self.columns.values(), entries, strict=True):
-                column.add(values, n_kept)
+            fields = _fields_of(run)
+            if kept is not None:
+                fields = tuple([_kept(value, n, kept) for value in fields])
+            self.append((owners, *fields), n_kept)
+        self.n += n_kept * len(runs)
         return n_kept * len(runs)
 
     def array(self) -> Ints:
@@ -110,8 +134,7 @@ class Runs:
 
     def settle(self) -> None:
         """Keep every column as one array, owners ascending."""
-        for column, array in zip(self.columns.values(), self.array(), strict=True):
-            column.settle(array)
+        self.exchange(self.array(), self.n)
         self.is_sorted = True
 
 
@@ -129,33 +152,25 @@ LOCAL: Final[Mapping[str, npt.DTypeLike]] = {"round": np.int32, "rank": np.int32
 """Types of the columns of local steps."""
 
 
-@dataclass
-class Steps:
-    """Messages or local steps, as growing columns.
+class Steps(Table):
+    """Messages or local steps.
 
     Parameters
     ----------
+    types : mapping of str to dtype
+        Type of every column by name.
     ends : tuple of str
         The columns with positions: for messages the source and the destination.
-    columns : dict of Column
-    runs : dict of Runs
-        Chunks that each row reads, writes and combines.
-    n : int
-        Number of rows.
+    runs : tuple of str
+        Kinds of chunks of every row, such as those that it reads.
     """
 
-    ends: tuple[str, ...]
-    columns: dict[str, Column]
-    runs: dict[str, Runs]
-    n: int = 0
-
-    @classmethod
-    def of(
-        cls, types: Mapping[str, npt.DTypeLike], ends: tuple[str, ...], runs: tuple[str, ...]
-    ) -> Steps:
-        """Return an empty table with columns of these types."""
-        columns = {name: Column(dtype) for name, dtype in types.items()}
-        return cls(ends, columns, {name: Runs() for name in runs})
+    def __init__(
+        self, types: Mapping[str, npt.DTypeLike], ends: tuple[str, ...], runs: tuple[str, ...]
+    ) -> None:
+        super().__init__(types)
+        self.ends, self.n = ends, 0
+        self.runs = {name: Runs() for name in runs}
 
     def arrays(self, n_groups: int = 1) -> dict[str, Any]:
         """Return columns as arrays, repeated for every group."""
@@ -166,8 +181,7 @@ class Steps:
 
     def settle(self) -> None:
         """Keep every column as one array, for steps that many programs use."""
-        for column in self.columns.values():
-            column.settle(column.array())
+        self.exchange([column.array() for column in self.columns.values()], self.n)
         for runs in self.runs.values():
             runs.settle()
 
@@ -186,8 +200,7 @@ class Steps:
             n_kept, kept = len(kept), None if len(kept) == n else kept
         if n_kept == 0:
             return 0
-        for name, value in values.items():
-            self.columns[name].add(_kept(value, n, kept), n_kept)
+        self.append((_kept(values[name], n, kept) for name in self.columns), n_kept)
         n_added = n_kept
         for name, where in runs.items():
             n_added += self.runs[name].add(where, self.n, n, kept)
@@ -204,9 +217,9 @@ class Collected:
     sends: list[int] = field(default_factory=list)
     """Rounds in which any position sends messages."""
     messages: Steps = field(
-        default_factory=lambda: Steps.of(MESSAGE, ("source", "dest"), ("read", "write", "combine"))
+        default_factory=lambda: Steps(MESSAGE, ("source", "dest"), ("read", "write", "combine"))
     )
-    locals: Steps = field(default_factory=lambda: Steps.of(LOCAL, ("rank",), ("read", "write")))
+    locals: Steps = field(default_factory=lambda: Steps(LOCAL, ("rank",), ("read", "write")))
 
     @property
     def tables(self) -> tuple[Steps, Steps]:

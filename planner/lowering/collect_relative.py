@@ -122,8 +122,7 @@ def _place(motion: Motion, blocks: Ints, kept: Ints, steps: Steps, placed: Steps
         concerned = np.any([np.isin(values[end], kept) for end in steps.ends], axis=0)
         values = {name: column[concerned] for name, column in values.items()}
         row, block = row[concerned], block[concerned]
-    for name, column in values.items():
-        placed.columns[name].add(column, len(row))
+    placed.append(values.values(), len(row))
     for name, runs in steps.runs.items():
         _place_runs(motion, row, block, runs, placed.runs[name])
     placed.n = len(row)
@@ -154,7 +153,6 @@ def _place_runs(motion: Motion, row: Ints, block: Ints, source: Runs, target: Ru
     indptr, entries = csr.take_rows(csr.indptr_of(owner[used], n_rows), row)
     index = csr.row_numbers(indptr)
     target.n = len(index)
-    target.columns["owner"].add(index, len(index))
-    for name in Runs.FIELDS[1:]:
-        column = source.columns[name].spread()
-        target.columns[name].add(column.at(motion, used[entries], block[index]), len(index))
+    fields = (source.columns[name].spread() for name in Runs.FIELDS[1:])
+    placed = (field.at(motion, used[entries], block[index]) for field in fields)
+    target.append((index, *placed), len(index))
