@@ -1,4 +1,4 @@
-"""Counts of a vector collective as each rank knows them, and the table of all ranks."""
+"""Counts of a vector collective that each rank knows, and the table of all ranks."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ _ALIKE: Final = "; both must be equal"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankCounts:
-    """Counts of one rank's call, as MPI has the call tell them, in one unit on all ranks.
+    """Counts that one rank passes to a collective, in a unit that all ranks share.
 
     Parameters
     ----------
     kind : str
-        Of a collective whose counts differ per rank.
+        Kind of the collective, whose counts differ per rank.
     counts : ndarray of int64 or None
-        Of all blocks: of gatherv and scatterv at the root only, and of allgatherv and
-        reduce_scatter on every rank. Of alltoallv what this rank sends to each, None in place.
+        Counts of all blocks: for gatherv and scatterv at the root only, for allgatherv and
+        reduce_scatter on every rank. For alltoallv what this rank sends to each rank; None if it
+        is in place.
     own : int or None
-        Of this rank's block, where the call gives it beside the counts.
+        Count of this rank's block, if the call has it in addition to the counts.
     received : ndarray of int64 or None
-        Of alltoallv, what this rank receives from each.
+        For alltoallv, what this rank receives from each rank.
     root : int
-        0 where there is none.
+        The root; 0 if there is none.
     """
 
     kind: str
@@ -43,26 +44,26 @@ class RankCounts:
     root: int = 0
 
     def digest(self, label: str = "") -> bytes:
-        """Return 16 bytes that differ where the counts, or what else the label says, differ."""
+        """Return 16 bytes that differ if the counts or the labels differ."""
         parts = [b"" if part is None else part.tobytes() for part in (self.counts, self.received)]
         words = f"{self.kind} {self.root} {self.own} {label} {len(parts[0])} "
         return hashlib.blake2b(words.encode() + b"".join(parts), digest_size=16).digest()
 
 
 def counts_of_all(ranks: Sequence[RankCounts], unit: str = "elements") -> Ints:
-    """Return the counts of a collective; of alltoallv a row for every sender.
+    """Return the counts of a collective; for alltoallv with a row for every sender.
 
     Parameters
     ----------
     ranks : sequence of RankCounts
-        Of all ranks.
+        Counts that all ranks passed.
     unit : str
-        The noun in errors.
+        The noun for the unit in errors.
 
     Raises
     ------
     CollplanError
-        If ranks tell different things; the message names the first two that do.
+        If the counts of ranks do not fit; the message names the first two such ranks.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Levels of trees on the ranks' own cores, by what a program computes beside its collectives.
+"""Levels of trees on the ranks' own cores, chosen by the computation beside a collective.
 
-The messages of a plan are the same however many levels are split off, so that no rank has to
-know when another begins to.
+The messages of a plan do not depend on the number of levels that are split off. Therefore ranks
+need not agree on it.
 
 References
 ----------
@@ -29,18 +29,18 @@ HEAD_SLACK: Final = 2.0
 
 
 def split_for(plan: Plan, spec: PlanSpec, n_spare: int, computation_s: float) -> PlanSpec | None:
-    """Return the spec of a plan whose trees are split beside a computation; None if not at all.
+    """Return the spec of a plan whose trees are split beside a computation; None if none is.
 
     Parameters
     ----------
     plan : Plan
-        One rank's program, or the plan.
+        One rank's program, or the plan of all ranks.
     spec : PlanSpec
-        What it was compiled from. Levels that it splits off itself stay as they are.
+        Spec of the plan. Levels that it splits off itself do not change.
     n_spare : int
-        Communication cores of each node.
+        Number of communication cores per node.
     computation_s : float
-        What ranks compute between start and wait.
+        Time in seconds for which ranks compute between start and wait.
     """
     kind = spec.collective.planned_kind
     if kind not in KINDS or n_spare == 0 or computation_s <= 0 or split_levels(spec):
@@ -56,24 +56,25 @@ def split_for(plan: Plan, spec: PlanSpec, n_spare: int, computation_s: float) ->
 def program_of(plan: Plan, spec: PlanSpec, comm: Any, computation_s: float | None) -> LocalProgram:
     """Return this rank's program of a plan beside a computation.
 
-    Levels that its passes split off keep a start as long as the model says, and are held for a
-    wait as long as the computation takes.
+    If its passes split off levels of a tree, a start may work on them for a limited time, which
+    follows from the cost model, or they are held until a wait, or until the computation should
+    have ended.
 
     Parameters
     ----------
     plan : Plan
-        This rank's.
+        This rank's plan.
     spec : PlanSpec
-        What it was compiled from.
+        Spec of the plan.
     comm : MPI.Intracomm
-        For messages of such programs alone.
+        Communicator for messages of such programs only.
     computation_s : float or None
-        What ranks compute between start and wait; None where nothing is known of it.
+        Time in seconds for which ranks compute between start and wait; None if it is unknown.
 
     Raises
     ------
     UnsupportedPlanError
-        If ranks would have to meet for it.
+        If all ranks would have to set up the program together.
     """
     levels = split_levels(spec)
     if computation_s is None or levels == 0:
@@ -83,7 +84,7 @@ def program_of(plan: Plan, spec: PlanSpec, comm: Any, computation_s: float | Non
 
 
 def split_levels(spec: PlanSpec) -> int:
-    """Return how many levels of trees the passes of a spec split off; 0 if none, or unsaid."""
+    """Return the number of levels that a spec's passes split off; 0 if none, or if not given."""
     for choice in spec.passes:
         levels = choice.options.get("levels") if choice.name == "split_tree" else None
         if isinstance(levels, int):
@@ -98,7 +99,7 @@ def with_split(spec: PlanSpec, n_spare: int, levels: int) -> PlanSpec:
 
 
 def with_cores(spec: PlanSpec, n_spare: int) -> PlanSpec:
-    """Return a spec for nodes with communication cores beside the ranks' own."""
+    """Return a spec for nodes that have communication cores in addition to those of the ranks."""
     cores = max(spec.machine.node_to_n_ranks) + n_spare
     return spec.replace(machine=spec.machine.replace(cores=cores))
 
@@ -106,7 +107,7 @@ def with_cores(spec: PlanSpec, n_spare: int) -> PlanSpec:
 def _leaf_tree(plan: Plan, way: int) -> tuple[int, int]:
     """Return the ranks and the radix of the largest tree that is split; zeros if there is none.
 
-    A tree between nodes is none: its transfers keep the network busy, not cores.
+    Trees between nodes are not split, as their transfers keep the network busy and not cores.
     """
     found = (0, 0)
     for phase, is_leaf in zip(plan.phases, leaf_phases(plan.phases, way), strict=True):
@@ -117,7 +118,7 @@ def _leaf_tree(plan: Plan, way: int) -> tuple[int, int]:
 
 
 def _transfer_s(spec: PlanSpec) -> float:
-    """Return what a core spends on one transfer of the collective's buffer, by the cost model."""
+    """Return the time in seconds of one transfer of the collective's buffer by the cost model."""
     network = spec.machine.network
     link, n_bytes = network.numa, spec.collective.count * spec.collective.itemsize
     reduces = spec.collective.op is not None

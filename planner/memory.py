@@ -13,9 +13,9 @@ if sys.platform != "win32":
     import resource
 
 TOO_LARGE: Final = "the plan does not fit into memory; use fewer ranks or a smaller count"
-"""Text for errors, where an allocation has failed."""
+"""Text of the error if an allocation has failed."""
 LARGE_BYTES: Final = 1 << 28
-"""Estimates below this are accepted without asking the system."""
+"""Estimates up to this are accepted without asking the system."""
 _MEMINFO: Final = "/proc/meminfo"
 _CGROUPS: Final = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
@@ -33,14 +33,14 @@ def require_memory(
     to: str = "compile",
     way_out: str = "use fewer ranks, larger segments or an algorithm of fewer messages",
 ) -> None:
-    """Raise `MemoryLimitError` where something takes more memory than this process can get.
+    """Raise `MemoryLimitError` if something takes more memory than this process can get.
 
     Parameters
     ----------
     n_bytes : int
-        An estimate of all that is taken until the result is there.
+        Estimate of the peak memory, in bytes.
     what, to, way_out : str
-        Words for the message: what takes memory, to be done what with, and what to do instead.
+        Words of the message: what takes the memory, what is done with it, and what to do instead.
     """
     free = free_bytes() if n_bytes > LARGE_BYTES else n_bytes
     if n_bytes > free:
@@ -51,16 +51,16 @@ def require_memory(
 
 
 def raise_for_memory(n_bytes: int, what: str, error: BaseException) -> None:
-    """Raise `MemoryLimitError` where an error comes from too little memory for a library.
+    """Raise `MemoryLimitError` if an error is due to too little memory for a library.
 
     Parameters
     ----------
     n_bytes : int
-        Memory that the library takes.
+        Memory that the library takes, in bytes.
     what : str
-        Its name.
+        Name of the library.
     error : BaseException
-        The error that loading it gave.
+        Error that was raised when the library was loaded.
     """
     free = free_bytes()
     if free < n_bytes:
@@ -71,7 +71,7 @@ def raise_for_memory(n_bytes: int, what: str, error: BaseException) -> None:
 
 
 def free_bytes() -> int:
-    """Return how much memory this process can still get, as far as the system says."""
+    """Return the memory that this process can still get, in bytes, as far as it is known."""
     free = free_machine_bytes()
     if sys.platform.startswith("linux"):
         limited, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -81,12 +81,12 @@ def free_bytes() -> int:
 
 
 def limit_memory(n_bytes: int) -> None:
-    """Limit what this process may still allocate; beyond it `MemoryError` is raised.
+    """Limit the memory that this process may still allocate; beyond it `MemoryError` is raised.
 
     Parameters
     ----------
     n_bytes : int
-        Ignored where the system knows no such limit, or has a lower one.
+        The limit in bytes. It is ignored if the system has no such limit, or a lower one.
     """
     if not sys.platform.startswith("linux"):
         return
@@ -119,9 +119,9 @@ def _mapped_bytes() -> int:
 
 
 def free_machine_bytes() -> int:
-    """Return how much memory all processes of this machine or container can still get.
+    """Return the memory that all processes of this machine or container can still get, in bytes.
 
-    Where the system does not say, `sys.maxsize`.
+    It is `sys.maxsize` if the system does not say.
     """
     found = [sys.maxsize]
     for line in _read(_MEMINFO).splitlines():

@@ -1,4 +1,4 @@
-"""The language algorithms are written in: rounds of messages between positions.
+"""The language in which algorithms are written: rounds of messages between positions.
 
 An algorithm is a generator over `Round`. It sees a `Group` of ranks numbered
 0 to size-1 and chunked spaces; it never sees elements, buffers or tasks::
@@ -10,9 +10,9 @@ An algorithm is a generator over `Round`. It sees a `Group` of ranks numbered
             yield Round(Message(me, (me + 1) % group.size,
                                 at(group.output, chunk), at(group.output, chunk)))
 
-Within a round every message reads before any is written; local steps follow
-in the order given. Where an exchange would overwrite what it still has to
-send, the builder lands the message in scratch.
+In a round, all messages are read before any is written. Local steps follow in
+the given order. If an exchange would overwrite what still has to be sent, the
+builder receives the message into scratch.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from collplan.planner.errors import AlgorithmError
 Index = int | npt.NDArray[np.integer[Any]]
 
 INPUT = 0
-"""The space of what a position contributes."""
+"""The space with what a position contributes."""
 OUTPUT = 1
-"""The space of what a position ends with; its accumulator where nothing is promised."""
+"""The space with the result of a position. If a position has no result, it is free to use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """Runs of chunks in a space, one run a message: see `at`."""
+    """Runs of chunks in a space, one run per message: see `at`."""
 
     space: Index
     first: Index
@@ -58,9 +58,9 @@ class Chunks:
 
 
 def at(space: Index, first: Index, n: Index = 1, *, stride: int = 0, repeat: Index = 1) -> Chunks:
-    """Name `n` chunks from `first` in `space`, wrapping around, for every message.
+    """Name `n` chunks from `first` in `space` for every message, wrapping around its end.
 
-    With `repeat`, that many such runs, `stride` chunks apart (none may wrap).
+    With `repeat`, there are that many such runs, `stride` chunks apart, none of which may wrap.
     Every argument but `stride` may be an array with an entry per message.
     """
     return Chunks(space, first, n, stride, repeat)
@@ -72,13 +72,14 @@ Where = Chunks | tuple[Chunks, ...]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Messages from `source` to `dest` (positions, arrays of one length).
+    """Messages from `source` to `dest`, which are positions or arrays of the same length.
 
     `read` is evaluated at the source, `write` and `combine` at the
-    destination. With `combine`, what is written is ``combine op incoming``,
-    or ``incoming op combine`` where `incoming_left`; None means in the order
-    of the two positions. An `ordered` message carries no data but order: it is
-    sent after everything its source received in earlier rounds.
+    destination. With `combine`, ``combine op incoming`` is written, or
+    ``incoming op combine`` if `incoming_left` is True; if it is None, the
+    operands are in the order of the two positions. An `ordered` message has no
+    data: it is sent after its source has received all messages of earlier
+    rounds.
     """
 
     source: Index
@@ -113,7 +114,7 @@ class Reduce:
 class Call:
     """A call of the MPI library's own collective, by all positions `rank` of the group together.
 
-    A scatter's root writes nothing: its own block stays where it is.
+    The root of a scatter writes nothing, as its own block stays in place.
     """
 
     rank: Index
@@ -126,7 +127,7 @@ Step = Message | Copy | Reduce | Call
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One program-order step: messages together, then local steps in order."""
+    """Messages that are sent together, then local steps in order."""
 
     steps: Iterable[Step]
 
@@ -135,9 +136,9 @@ class Round:
 
     @classmethod
     def of(cls, steps: Iterable[Step]) -> Round:
-        """Return a round whose steps are made one by one as they are lowered.
+        """Return a round whose steps are made one by one when they are lowered.
 
-        So p² messages may be one round without ever being held at once.
+        Therefore p² messages may be one round, although they do not fit into memory together.
         """
         lazy = cls()
         object.__setattr__(lazy, "steps", steps)
@@ -153,16 +154,17 @@ class Group:
     size : int
         Number of positions.
     root : int
-        Position of the root; 0 where the collective has none.
+        Position of the root; 0 if the collective has none.
     commutative : bool
         Whether operands may be exchanged.
     chunk_counts : ndarray of int64, shape (n_groups, n_chunks)
-        Elements of every chunk of all groups that run at once: for scratch
-        layouts. Decisions go by `counts`.
+        Number of elements of every chunk of all groups that run at once, for
+        layouts of scratch. Decisions use `counts`.
     options : mapping
-        The algorithm's own options, defaults filled in.
+        The options of the algorithm, with defaults.
     pair_counts : ndarray of int64, shape (n_groups, size, size), optional
-        Where pairs have blocks of unlike sizes: those of every sender for every receiver.
+        Number of elements of the block of every sender for every receiver, if
+        these differ.
     motion : Motion, optional
         Instead of all positions, show the algorithm those of one block as relative numbers.
     kept : ndarray of bool, shape (size,), optional
@@ -196,17 +198,18 @@ class Group:
 
     @property
     def n_chunks(self) -> int:
-        """Return the number of chunks the collective's layout has."""
+        """Return the number of chunks of the collective's layout."""
         return int(self.chunk_counts.shape[1])
 
     @property
     def counts(self) -> Ints:
-        """Return the elements of every chunk, or of every pair, which are alike in all groups.
+        """Return the number of elements of every chunk, or of every pair of ranks.
 
         Raises
         ------
         AlgorithmError
-            If they are not, because the algorithm is not registered as one `by_counts`.
+            If groups have different ones, because the algorithm is not registered with
+            ``by_counts=True``.
         """
         counts = self.chunk_counts if self.pair_counts is None else self.pair_counts
         if (counts != counts[:1]).any():
@@ -227,15 +230,15 @@ class Group:
         return (self.root + relative) % self.size
 
     def down(self, relative: Index, to: Index, carried: Chunks | None = None) -> Message:
-        """Return messages of the output between positions that lie so far after the root.
+        """Return messages of the output between positions, given as distances after the root.
 
-        They carry the whole vector unless `carried` names something else.
+        They carry the whole vector unless `carried` names other chunks.
         """
         vector = self.whole(self.output) if carried is None else carried
         return Message(self.from_root(relative), self.from_root(to), vector, vector)
 
     def add_scratch(self, layout: Scratch) -> int:
-        """Declare a scratch space and return it; what is used of it is allocated."""
+        """Declare a scratch space and return it; only the part that is used is allocated."""
         self.scratch.append(layout)
         return OUTPUT + len(self.scratch)
 
@@ -252,13 +255,13 @@ class Group:
         return self.add_scratch(Repeated(self.chunk_counts, self.size, times))
 
     def unlike_scratch(self, counts: Ints) -> int:
-        """Declare scratch whose chunks lie one after another, of sizes per position (row)."""
+        """Declare scratch with chunks one after another; `counts` has a row per position."""
         return self.add_scratch(Unlike(counts, self.size))
 
     def padded_scratch(self, counts: Ints) -> int:
-        """Declare a slot for every position, of one size, each for several chunks.
+        """Declare a slot for every position, all of one size, each for several chunks.
 
-        Chunk ``i * size + s`` is as much of slot s as `counts` says per position (row).
+        At position r, chunk ``i * size + s`` is as much of slot s as row r of `counts` says.
         """
         return self.add_scratch(Padded(counts, self.size, self.size, int(counts.max(initial=0))))
 

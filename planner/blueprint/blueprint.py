@@ -17,7 +17,7 @@ from collplan.planner.arrays import Bools, Ints
 from collplan.planner.blueprint.exchange import Exchange
 from collplan.planner.blueprint.groups import Groups
 from collplan.planner.blueprint.locations import SCRATCH_STRIDE, Binding, Home
-from collplan.planner.blueprint.regions import Regions
+from collplan.planner.blueprint.regions import PairTable, Regions
 from collplan.planner.plan.plan import Buffer
 from collplan.specs import Decomposition, PlanSpec
 from collplan.specs.collective import traits_of
@@ -313,8 +313,12 @@ def _with_one_receiver(task: Task, kind: str) -> Task:
     Otherwise, return `task`.
     """
     assert task.received is not None
+    # Blocks of the same size have as many receivers as ranks.
+    is_uniform = isinstance(task.given, PairTable)
+    if is_uniform or (task.output.buffer[task.ranks] != Buffer.SCRATCH).any():
+        return task
     receivers = np.flatnonzero(task.given.totals.reshape(task.size, task.size).any(axis=0))
-    if len(receivers) != 1 or (task.output.buffer[task.ranks] != Buffer.SCRATCH).any():
+    if len(receivers) != 1:
         return task
     rows = np.arange(task.size) * task.size + receivers[0]
     given, received = task.given.take(rows), task.received.take(rows)
