@@ -296,7 +296,8 @@ class Machine(ShortModel):
     @cached_property
     def rank_to_lane(self) -> Ints:
         """Lane every rank receives on."""
-        return tuple(local % self.n_lanes for local in self.rank_to_local)
+        n_lanes = self.n_lanes
+        return tuple(local % n_lanes for local in self.rank_to_local)
 
     @property
     def n_lanes(self) -> int:
@@ -328,7 +329,8 @@ class Machine(ShortModel):
 
         Where passes have spread the ranks, those of the plan's ``rank_core`` may be others.
         """
-        return tuple(core * self.numa_domains // self.cores_per_node for core in self.rank_to_core)
+        n_domains, n_cores = self.numa_domains, self.cores_per_node
+        return tuple(core * n_domains // n_cores for core in self.rank_to_core)
 
 
 def place_ranks(rank_to_node: Ints) -> tuple[Ints, Literal["block", "cyclic"] | Ints]:

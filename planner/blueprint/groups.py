@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -66,10 +67,9 @@ def rows_by(place: Ints) -> Rows:
     >>> [row.tolist() for row in rows_by(np.array([3, 1, 3, 1]))]
     [[0, 2], [1, 3]]
     """
-    values, first, inverse = np.unique(place, return_index=True, return_inverse=True)
-    order = np.argsort(first, kind="stable")
-    by_value = np.split(np.argsort(inverse, kind="stable"), np.cumsum(np.bincount(inverse))[:-1])
-    return [by_value[value] for value in order] if len(values) else []
+    _, first, inverse = np.unique(place, return_index=True, return_inverse=True)
+    by_value = _cut(np.argsort(inverse, kind="stable"), csr.running_total(np.bincount(inverse)))
+    return [by_value[value] for value in np.argsort(first, kind="stable")]
 
 
 def runs_of(place: Ints) -> Rows:
@@ -85,8 +85,13 @@ def runs_of(place: Ints) -> Rows:
     >>> [row.tolist() for row in runs_of(np.array([3, 3, 1, 3]))]
     [[0, 1], [2], [3]]
     """
-    cuts = np.flatnonzero(place[1:] != place[:-1]) + 1
-    return np.split(np.arange(len(place)), cuts) if len(place) else []
+    begins = np.flatnonzero(csr.run_starts(place))
+    return _cut(np.arange(len(place)), np.append(begins, len(place)))
+
+
+def _cut(positions: Ints, ends: Ints) -> Rows:
+    """Return the positions between neighboring ends; faster than ``np.split``."""
+    return [positions[low:high] for low, high in pairwise(ends.tolist())]
 
 
 def blocks_of(n_positions: int, length: int) -> Rows:
