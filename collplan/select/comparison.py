@@ -68,6 +68,10 @@ def compare(
     others : mapping of str to Method, optional
         Further candidates by name, which are simulated at every size.
 
+    Returns
+    -------
+    Comparison
+
     Raises
     ------
     CollplanError
@@ -79,17 +83,31 @@ def compare(
     comparison.others = tuple(others or {})
     given = [Form(name, method) for name, method in (others or {}).items()]
     forms = [*given, *_forms(specs[-1], comparison)]
-    entries = _list_entries(specs, forms, patterns, jobs, comparison)
-    defaults = [] if patterns else estimate_defaults(specs, jobs, comparison)
-    by_size = _within_limits(entries, comparison, max_tasks, jobs.most_effort())
+    try:
+        entries = _list_entries(specs, forms, patterns, jobs, comparison)
+        defaults = [] if patterns else estimate_defaults(specs, jobs, comparison)
+        by_size = _within_limits(entries, comparison, max_tasks, jobs.most_effort())
+        _find_winners(by_size, defaults, jobs, comparison, prune=prune)
+    finally:
+        forget_drafts()
+    comparison.bounds = {bytes_of(spec): lower_bounds(spec) for spec in specs}
+    return comparison
+
+
+def _find_winners(
+    by_size: dict[int, list[Entry]],
+    defaults: Sequence[Entry],
+    jobs: Jobs,
+    comparison: Comparison,
+    *,
+    prune: bool,
+) -> None:
+    """Simulate candidates and the defaults of libraries; name winners and crossovers."""
     simulate_all(by_size, jobs, comparison, prune=prune)
     _simulate_winners_nearby(by_size, jobs, comparison)
     price_defaults(defaults, by_size, jobs, comparison)
-    comparison.bounds = {bytes_of(spec): lower_bounds(spec) for spec in specs}
     _name_winners(comparison)
     comparison.crossovers = _crossovers(comparison, jobs)
-    forget_drafts()
-    return comparison
 
 
 def _simulate_winners_nearby(

@@ -187,18 +187,16 @@ class _Bracket:
         if high <= CLOSE * low or high - low < 2:
             return []
         self.n_rounds += 1
+        step = _step(high - low, spec)
         before, after = self.low_gap or 0.0, self.high_gap or 0.0
         if before > 0 > after and self.n_rounds % MIDDLE_EVERY:
             crossing = low + before / (before - after) * (high - low)
-            step = _step(high - low, spec)
             below = round(crossing / ENCLOSING / step) * step
             above = min(round(crossing * ENCLOSING / step), floor(CLOSE * below / step)) * step
             inside = [size * itemsize for size in (below, above) if low < size < high]
             if inside:
                 return inside
-        middle = isqrt(low * high) if low else high // 2
-        step = _step(high - low, spec)
-        middle = round(middle / step) * step
+        middle = round((isqrt(low * high) if low else high // 2) / step) * step
         return [max(low + 1, min(high - 1, middle)) * itemsize]
 
     def narrow(self, size: int, before_s: float | None, after_s: float | None) -> bool:

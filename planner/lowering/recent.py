@@ -39,8 +39,9 @@ class RecentSteps:
         make : callable
             Returns the steps, or None if there are none.
         """
-        if key in self._kept:
-            made, _ = self._kept[key]
+        found = self._kept.get(key)
+        if found is not None:
+            made, _ = found
             if made is None or counts is None:
                 return made
             return made[0], [one.sized(counts) for one in made[1]]

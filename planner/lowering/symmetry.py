@@ -7,6 +7,7 @@ elements of the vector must move them in the same way.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final, Literal
 
@@ -134,7 +135,7 @@ class Symmetries:
         """
         options = str(sorted(part.options.items()))
         key = checks, part.component, part.algorithm.name, options, motion.kind, block
-        if key in self._known:
+        with suppress(KeyError):
             return self._known[key]
         try:
             found = self._checked(checks, part, motion, spec, block)
@@ -142,7 +143,7 @@ class Symmetries:
             found = None
         self._known[key] = found
         while len(self._known) > MOST_KNOWN:
-            del self._known[next(iter(self._known))]
+            self._known.pop(next(iter(self._known)), None)
         return found
 
     def _checked(

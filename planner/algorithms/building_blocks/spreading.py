@@ -158,16 +158,22 @@ def _positions(group: Group, hops: Sequence[Hop]) -> Any:
     return positions
 
 
+def _ends(group: Group, hop: Hop, positions: Any) -> tuple[Any, Any]:
+    """Return the positions whose messages are needed, and those to which the hop leads."""
+    others = (positions + hop.offset(positions, hop.skip)) % group.size
+    me = group.needed(positions, others)
+    return me, (me + hop.offset(me, hop.skip)) % group.size
+
+
 def spread(group: Group, hops: Sequence[Hop], first_space: Index | None = None) -> Rounds:
     """Spread chunk r from the output of rank r; in the first round from another space, if given."""
     positions, size = _positions(group, hops), group.size
     for number, hop in enumerate(hops):
-        me = group.needed(positions, (positions + hop.offset(positions, hop.skip)) % size)
+        me, dest = _ends(group, hop, positions)
         chunks = tuple(
             at(group.output, (me + hop.offset(me, first, n)) % size, n)
             for first, n in runs(hop.sent)
         )
-        dest = (me + hop.offset(me, hop.skip)) % size
         read = chunks if number or first_space is None else at(first_space, me)
         yield Round(Message(me, dest, read, chunks))
 
@@ -181,7 +187,7 @@ def reduce_scatter(group: Group, hops: Sequence[Hop], partial: Partial) -> Round
     combined: set[int] = set()
     for number in reversed(range(len(hops))):
         hop = hops[number]
-        me = group.needed(positions, (positions + hop.offset(positions, hop.skip)) % size)
+        me, source = _ends(group, hop, positions)
         skip = hop.offset(me, hop.skip)
         read, write, own = [], [], []
         for is_sent_combined, is_own_combined, first, n in _alike(hop, size, combined):
@@ -194,9 +200,8 @@ def reduce_scatter(group: Group, hops: Sequence[Hop], partial: Partial) -> Round
             own.append(here if is_own_combined else whole)
             write.append(here if number else at(group.output, me))
         combined.update(hop.sent)
-        ends = (me + skip) % size, me
-        combine = tuple(own)
-        yield Round(Message(*ends, tuple(read), tuple(write), combine=combine, incoming_left=True))
+        chunks = tuple(read), tuple(write), tuple(own)
+        yield Round(Message(source, me, *chunks, incoming_left=True))
 
 
 def _alike(hop: Hop, size: int, combined: set[int]) -> Iterator[tuple[bool, bool, int, int]]:
