@@ -75,10 +75,32 @@ class ComponentSymmetry:
         Raise also if a group is mapped onto itself and its ranks differ. Set the number by which
         positions move.
         """
-        groups, n_ranks = self.component.groups, self.motion.size
+        groups, motion = self.component.groups, self.motion
         is_first = np.zeros(len(groups), dtype=np.bool_)
-        is_first[self.group[groups.ranks < self.motion.step]] = True
+        is_first[self.group[groups.ranks < motion.step]] = True
         members = np.flatnonzero(is_first[self.group])
+        node, place = np.divmod(groups.ranks[members], motion.step)
+        number = (np.cumsum(is_first) - 1)[self.group[members]]
+        key = number * motion.step + place
+        n_nodes = np.bincount(key, minlength=int(is_first.sum()) * motion.step)
+        is_whole = np.isin(n_nodes, (0, motion.n_blocks)).reshape(-1, motion.step).all(axis=1)
+        leaves = np.bincount(number, node > 0) == 0
+        if (is_whole | leaves).all():
+            # Every motion maps a group with the same ranks of all nodes onto itself.
+            by = [
+                int(np.argmax(own == image))
+                for own in map(groups.__getitem__, np.flatnonzero(is_first)[is_whole].tolist())
+                for image in motion.move(own[0], np.array(motion.generators))
+            ]
+            self.moved = math.gcd(self.moved, *by)
+        else:
+            self._check_members(members)
+        if self.moved:
+            self._check_moving()
+
+    def _check_members(self, members: Ints) -> None:
+        """Raise if a motion maps a group of these members onto some of its ranks and others."""
+        groups, n_ranks = self.component.groups, self.motion.size
         group, ranks = self.group[members], groups.ranks[members]
         key = csr.joint_key(group, ranks, n_ranks)
         order = np.argsort(key)
@@ -91,8 +113,6 @@ class ComponentSymmetry:
                 raise self.refusal("its groups are others on other nodes")
             by = self.position[members[place]][stays & (self.position[members] == 0)]
             self.moved = math.gcd(self.moved, *by.tolist())
-        if self.moved:
-            self._check_moving()
 
     def check_blocks(self) -> None:
         """Raise if a component of another kind moves the blocks of the collective."""
