@@ -142,19 +142,18 @@ def allgather(group: Group, hops: Sequence[Hop]) -> Rounds:
 
 
 def _positions(group: Group, hops: Sequence[Hop]) -> Any:
-    """Return all positions; mirrored hops depend on whether these are even or odd.
+    """Return all positions. Mirrored hops depend on whether a position is even or odd.
 
     Raises
     ------
     AlgorithmError
         If the runs of blocks of all positions do not fit into memory.
     """
-    if not any(hop.is_mirrored for hop in hops):
-        return group.positions
-    n_runs = sum(1 for hop in hops for _ in runs(hop.sent))
-    positions = np.arange(group.size)
-    n_needed = len(group.needed(positions, positions))
-    require_memory(n_runs * min(2 * n_needed, group.size) * BYTES_PER_RUN)
+    positions = group.positions
+    if group.motion is None and any(hop.is_mirrored for hop in hops):
+        n_runs = sum(1 for hop in hops for _ in runs(hop.sent))
+        n_needed = len(group.needed(positions, positions))
+        require_memory(n_runs * min(2 * n_needed, group.size) * BYTES_PER_RUN)
     return positions
 
 

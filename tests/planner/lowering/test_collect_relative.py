@@ -14,11 +14,13 @@ from collplan.specs.collective import traits_of
 
 SIZES = (2, 3, 4, 5, 6, 7, 8, 12, 16)
 RELATIVE = {
-    "allgather/bruck", "allgather/pat", "allgather/sparbit",
+    "allgather/bine", "allgather/bruck", "allgather/pat", "allgather/sparbit",
     "allgather/circulant", "allgather/linear", "allgather/neighbor_exchange", "allgather/ring",
-    "allreduce/census", "allreduce/circulant", "allreduce/recursive_doubling", "allreduce/ring",
+    "allreduce/bine", "allreduce/census", "allreduce/circulant", "allreduce/recursive_doubling",
+    "allreduce/ring", "allreduce/swing",
     "alltoall/linear", "alltoall/pairwise", "barrier/dissemination", "barrier/recursive_doubling",
-    "reduce_scatter_block/bruck", "reduce_scatter_block/circulant", "reduce_scatter_block/ring",
+    "reduce_scatter_block/bine", "reduce_scatter_block/bruck",
+    "reduce_scatter_block/circulant", "reduce_scatter_block/ring",
     "reduce_scatter_block/pat", "reduce_scatter_block/sparbit",
 }  # fmt: skip
 """Algorithms whose positions are all alike, or all even ones and all odd ones."""
