@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from collplan.planner.arrays import Floats, Ints, csr
+from collplan.planner.arrays.recent import Recent
 from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.blueprint.exchange import exchange_of
 from collplan.planner.blueprint.groups import Groups
@@ -197,18 +198,14 @@ def _draft(spec: PlanSpec, ranks: tuple[int, ...] | None) -> Blueprint:
     if exchange_of(spec, spec.decomposition) is not None:
         return draft(spec)
     key = _key_of(spec, ranks)
-    found = _drafts.get(key)
-    if found is None:
-        only = None if ranks is None else np.array(ranks)
-        found = _drafts[key] = draft(spec, only_ranks=only, is_rough=True)
-        if len(_drafts) > MOST_DRAFTS:
-            del _drafts[next(iter(_drafts))]
+    only = None if ranks is None else np.array(ranks)
+    found = _drafts.find(key, lambda: draft(spec, only_ranks=only, is_rough=True))
     return replace(found, spec=spec)
 
 
 _Key = tuple[Machine, Collective, Decomposition, tuple[int, ...] | None]
-_drafts: dict[_Key, Blueprint] = {}
-"""Recent blueprints, which candidates share, the oldest first."""
+_drafts: Final = Recent[_Key, Blueprint](MOST_DRAFTS)
+"""Recent blueprints, which candidates share."""
 
 
 def known_draft(spec: PlanSpec) -> Blueprint | None:

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from threading import Lock
 from typing import Any, Final, TypeVar
 
+from collplan.planner.arrays.recent import Recent
 from collplan.planner.errors import AlgorithmError, AsymmetricError, MemoryLimitError
 from collplan.planner.memory import free_machine_bytes, keep_freed_memory, limit_memory
 from collplan.planner.plan.plan import Plan
@@ -107,7 +107,10 @@ def price(spec: PlanSpec) -> Price:
     try:
         smaller, factor = shrink(_resolved(spec))
         # A plan of which no other count is a multiple would only displace others.
-        plan = _compile(smaller) if factor == 1 else stretch(_recent.find(smaller), factor)
+        if factor == 1:
+            plan = _compile(smaller)
+        else:
+            plan = stretch(_recent.find(smaller, lambda: _compile(smaller)), factor)
         timeline = simulate(plan)
     except AlgorithmError as error:
         return Price(None, 0, str(error), isinstance(error, MemoryLimitError))
@@ -123,26 +126,8 @@ def price_all(specs: Iterable[PlanSpec]) -> tuple[Price, ...]:
     return tuple(map(price, specs))
 
 
-class _RecentPlans:
-    """Plans that were priced last in this process, within a limit of their memory."""
-
-    def __init__(self) -> None:
-        self._plans: dict[PlanSpec, Plan] = {}
-        self._lock = Lock()
-
-    def find(self, spec: PlanSpec) -> Plan:
-        """Return the plan to price, which is compiled if it is not kept."""
-        with self._lock:
-            plan = self._plans.pop(spec, None)
-        plan = plan or _compile(spec)
-        with self._lock:
-            self._plans[spec] = plan
-            while sum(one.nbytes for one in self._plans.values()) > MOST_KEPT_BYTES:
-                del self._plans[next(iter(self._plans))]
-        return plan
-
-
-_recent: Final = _RecentPlans()
+_recent: Final = Recent[PlanSpec, Plan](MOST_KEPT_BYTES, lambda plan: plan.nbytes)
+"""Plans that were priced last in this process."""
 
 
 def compile_priced(spec: PlanSpec) -> Plan:

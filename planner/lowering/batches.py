@@ -22,7 +22,7 @@ from collplan.planner.lowering.address import (
 )
 from collplan.planner.lowering.collect import Collected, collect
 from collplan.planner.lowering.collect_relative import motions, place_steps, relative_steps
-from collplan.planner.lowering.recent import MOST_ROWS, Made, RecentSteps
+from collplan.planner.lowering.recent_steps import MOST_ROWS, Made, RecentSteps
 from collplan.planner.lowering.stated import Shape, Stated
 from collplan.planner.plan.plan import Buffer
 

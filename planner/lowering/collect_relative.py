@@ -17,7 +17,7 @@ from collplan.planner.algorithms.rounds import Group, Message, Round, Step
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.motion import Motion
 from collplan.planner.lowering.collect import Collected, Runs, Steps, collect, size_of
-from collplan.planner.lowering.recent import Made, RecentSteps
+from collplan.planner.lowering.recent_steps import Made, RecentSteps
 
 STEPS = (1, 2)
 """Sizes of blocks that are tried: all positions alike, or even and odd ones."""

@@ -7,7 +7,6 @@ elements of the vector must move them in the same way.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final, Literal
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.motion import Motion
+from collplan.planner.arrays.recent import Recent
 from collplan.planner.errors import AsymmetricError
 from collplan.planner.lowering.component_symmetry import ComponentSymmetry
 from collplan.planner.lowering.program import Program, SlicedProgram
@@ -64,7 +64,7 @@ class Symmetries:
     """Judgments on whether programs fold, which remember the components that programs share."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], ComponentSymmetry | None] = {}
+        self._known: Recent[tuple[Any, ...], ComponentSymmetry | None] = Recent(MOST_KNOWN)
 
     def forget(self) -> None:
         """Forget all components."""
@@ -135,31 +135,25 @@ class Symmetries:
         """
         options = str(sorted(part.options.items()))
         key = checks, part.component, part.algorithm.name, options, motion.kind, block
-        with suppress(KeyError):
-            return self._known[key]
-        try:
-            found = self._checked(checks, part, motion, spec, block)
-        except AsymmetricError:
-            found = None
-        self._known[key] = found
-        while len(self._known) > MOST_KNOWN:
-            self._known.pop(next(iter(self._known)), None)
-        return found
+        return self._known.find(key, lambda: self._checked(checks, part, motion, spec, block))
 
     def _checked(
         self, checks: str, part: Stated, motion: Motion, spec: PlanSpec, block: int
     ) -> ComponentSymmetry | None:
-        if checks == "all":
-            known = self._symmetry("first groups", part, motion, spec, block)
-            if known is not None:
-                known.check([block])
-                known.check_blocks()
-            return known
-        one = ComponentSymmetry(part, motion, spec, "")
-        if checks == "block":
-            one.check([block])
-        else:
-            one.check_first_groups()
+        try:
+            if checks == "all":
+                known = self._symmetry("first groups", part, motion, spec, block)
+                if known is not None:
+                    known.check([block])
+                    known.check_blocks()
+                return known
+            one = ComponentSymmetry(part, motion, spec, "")
+            if checks == "block":
+                one.check([block])
+            else:
+                one.check_first_groups()
+        except AsymmetricError:
+            return None
         return one
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from collplan.planner.algorithms.chunks import Packed
 from collplan.planner.algorithms.rounds import Copy, Group, Round
 from collplan.planner.arrays import Ints
 from collplan.planner.lowering.collect import collect
-from collplan.planner.lowering.recent import Made, RecentSteps
+from collplan.planner.lowering.recent_steps import LEAST_ROWS, MOST_ROWS, Made, RecentSteps
 
 
 class Maker:
@@ -56,10 +55,12 @@ def test_scratch_of_sizes_of_its_own_is_made_every_time() -> None:
     assert make.n_calls == 2
 
 
-def test_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_steps_displace_others() -> None:
     recent, make = RecentSteps(), Maker(counts_of(4))
-    made = make()
-    monkeypatch.setattr("collplan.planner.lowering.recent.MOST_ROWS", 2 * made[0].n_rows)
-    for key in ("a", "b", "c", "b", "a"):
+    for key in range(MOST_ROWS // LEAST_ROWS + 1):
         recent.find((key,), None, make)
-    assert make.n_calls == 5  # a, b and c, and a once more
+    n_made = make.n_calls
+    recent.find((1,), None, make)
+    assert make.n_calls == n_made
+    recent.find((0,), None, make)
+    assert make.n_calls == n_made + 1

@@ -7,22 +7,23 @@ from typing import Any, Final
 
 from collplan.planner.algorithms.chunks import Scratch
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.recent import Recent
 from collplan.planner.lowering.collect import Collected
 
-MOST_KEPT: Final = 256
-"""Largest number of runs of algorithms that are remembered."""
 MOST_ROWS: Final = 1 << 18
 """Largest total number of messages, local steps and runs of chunks that are remembered."""
+LEAST_ROWS: Final = 1 << 10
+"""Number of rows as which a run of an algorithm counts that has fewer."""
 
 Made = tuple[Collected, Sequence[Scratch]]
 """Steps of an algorithm, and the layouts of its scratch."""
 
 
 class RecentSteps:
-    """Steps of algorithms that ran recently, with their scratch, the oldest first."""
+    """Steps of algorithms that ran recently, with their scratch."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[Any, ...], tuple[Made | None, int]] = {}
+        self._kept: Recent[tuple[Any, ...], tuple[Made | None]] = Recent(MOST_ROWS, _n_rows)
 
     def find(
         self, key: tuple[Any, ...], counts: Ints | None, make: Callable[[], Made | None]
@@ -39,17 +40,19 @@ class RecentSteps:
         make : callable
             Returns the steps, or None if there are none.
         """
-        found = self._kept.get(key)
-        if found is not None:
-            made, _ = found
-            if made is None or counts is None:
-                return made
-            return made[0], [one.sized(counts) for one in made[1]]
-        made = make()
-        is_sized = made is None or counts is None or all(one.counts is counts for one in made[1])
-        n_rows = 0 if made is None else made[0].n_rows
-        if is_sized and n_rows <= MOST_ROWS:
-            self._kept[key] = made, n_rows
-            while len(self._kept) > MOST_KEPT or sum(n for _, n in self._kept.values()) > MOST_ROWS:
-                self._kept.pop(next(iter(self._kept)), None)
-        return made
+        kept = self._kept.get(key)
+        if kept is None:
+            made = make()
+            # Scratch whose sizes are not those of chunks has to be made for every call.
+            if made is None or counts is None or all(one.counts is counts for one in made[1]):
+                self._kept.keep(key, (made,))
+            return made
+        (made,) = kept
+        if made is None or counts is None:
+            return made
+        return made[0], [one.sized(counts) for one in made[1]]
+
+
+def _n_rows(kept: tuple[Made | None]) -> int:
+    (made,) = kept
+    return max(LEAST_ROWS, 0 if made is None else made[0].n_rows)
