@@ -168,8 +168,7 @@ def time_in_turns(
 ) -> Times:
     """Time calls, each once per repetition, on ranks that have lined up; collective.
 
-    Every repetition starts with another call, because a call finds the caches as the call
-    before it has left them.
+    Every repetition starts with another call, because calls influence the caches of the next.
 
     Parameters
     ----------
@@ -184,8 +183,7 @@ def time_in_turns(
     watch : Watch, optional
         Observer of the calls.
     warm_ups, first : int
-        Number of repetitions that do not count, and index of the call that begins the
-        first repetition.
+        Number of repetitions that do not count, and index of the very first call.
     from_first : bool, optional
         Whether times start when the first rank begins. The default is True if ranks share
         cores and read the same clock, since each rank alone would time only its own turn.

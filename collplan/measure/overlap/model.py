@@ -115,7 +115,6 @@ def overlap_model(collective: str, n_cores: int, radix: int = 2) -> OverlapTable
     Returns
     -------
     OverlapTable
-        Times for all numbers of ranks and levels.
 
     Raises
     ------

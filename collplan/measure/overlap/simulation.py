@@ -100,7 +100,6 @@ def simulate_overlap(
     Returns
     -------
     SimulatedOverlap
-        Table of simulated times, and a description of the simulation.
 
     Raises
     ------
@@ -109,8 +108,7 @@ def simulate_overlap(
 
     Notes
     -----
-    The simulation assumes buffers that the plan allocates. The computation takes as many
-    transfers as in the model.
+    Buffers are those of ``allocate()``. The computation takes as many transfers as in the model.
     """
     checked_shape(collective, radix)
     check_cores(n_cores, MOST_CORES, "simulating all plans")

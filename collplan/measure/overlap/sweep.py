@@ -288,7 +288,6 @@ def plan_sweep(
     Returns
     -------
     Sweep
-        The sweep with all fields set.
 
     Raises
     ------

@@ -87,8 +87,7 @@ def measure_overlap(
     dict
         ``rows``, one per method; ``states``, the `CoreStates` of each method's median run, on
         rank 0 only; ``wrong``, a text for each method with wrong results; ``correct``, whether
-        there are none; ``computation_s``, C(N_proc); ``processors``, the number of processors
-        that the ranks may use.
+        there are none; ``computation_s``, C(N_proc); ``processors``, number of usable processors.
     """
     pinned = Pinned.at(comm, sweep)
     with Collectives(comm, sweep, pinned) as collectives:
