@@ -70,16 +70,14 @@ def run_emulated(
 ) -> subprocess.CompletedProcess[str]:
     """Run a program once per rank on a cluster that exists only during the run.
 
-    After the run, also after a failed one, no processes, namespaces, interfaces and mounts
-    are left.
+    No processes, namespaces, interfaces or mounts are left after the run, even if it fails.
 
     Parameters
     ----------
     cluster : Cluster
         Description of the cluster.
     program : sequence of str
-        Program and arguments of every rank. It is searched on PATH, after the folder of this
-        environment's programs.
+        Program and arguments of every rank, from PATH or from the programs of this environment.
     timeout_s : float, optional
         Time limit of the run in s.
     environment : mapping of str to str, optional

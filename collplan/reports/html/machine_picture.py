@@ -22,7 +22,7 @@ _LEAST_WIDTH: Final = 110.0
 
 
 def picture_of(machine: Machine) -> str:
-    """Return a picture of a machine as dot source: at most three nodes, and the number of others."""
+    """Return a picture of a machine as dot source: up to three nodes, and the number of others."""
     sheet = Sheet()
     shown = list(range(min(machine.nodes, _MOST_NODES)))
     x = bottom = right = 0.0
