@@ -1,4 +1,4 @@
-"""Performance guidelines: a native collective must not be slower than other ways to compute it.
+"""Performance guidelines: a native collective must not be slower than a composition of others.
 
 References
 ----------

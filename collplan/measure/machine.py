@@ -151,7 +151,7 @@ def describe(
     source : str
         Source of this information, which becomes the note of fields.
     lanes : int or tuple of int, optional
-        Lanes of a node if they are known; by default they are the network adapters.
+        Lanes of a node if they are known; by default the number of network adapters.
     """
     per_node, order = place_ranks(rank_to_node)
     is_even = len(set(per_node)) == 1

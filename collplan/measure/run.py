@@ -32,7 +32,7 @@ Array = npt.NDArray[Any]
 Oracle = Literal["numpy", "native"]
 
 ORACLE_BYTES: Final = 256 * 2**20
-"""Largest work in bytes that numpy checks on one rank; above it, the native call's result does."""
+"""Largest work in bytes for which numpy computes the right results, all of them on one rank."""
 PADDING: Final = 5
 """Number of elements after each receive buffer that no plan may modify."""
 _SENTINEL: Final = 0xA5

@@ -342,8 +342,8 @@ def _series(name: str, sizes: Sequence[int], times: dict[int, float]) -> Series:
 def curves_of(comparison: Comparison) -> list[str]:
     """Return the candidates to plot.
 
-    These are the winners, the reference candidates, and the best of each further family, up
-    to `MOST_CURVES` - 1 candidates if there are not more references.
+    These are the winners, the reference candidates, and the best of each further family. A
+    family is added only if there are fewer than `MOST_CURVES` - 1 candidates.
     """
     ranked = _ranked(comparison)
     counts = Counter(comparison.leading.values())

@@ -29,7 +29,7 @@ class Resource:
     pairs : frozenset of (int, int)
         Pairs of ranks whose messages use the resource, sender first.
     bound : int
-        Smallest number of chunks that the busiest resource of this kind carries in any schedule.
+        Lower bound on the chunks that the busiest resource of this kind carries in any schedule.
     """
 
     name: str
