@@ -82,7 +82,7 @@ class Found:
         Number of chunk times on links. Without links, the load of the busiest rank or lane,
         in a scale in which its lower bound is `unit`.
     unit : int
-        Unit of `n_bytes`; 1 on links.
+        Unit of `n_bytes`, which is 1 on links.
     rounds_proof, bytes_proof : Proof
         Proof of a lower bound on rounds, and of one on bytes for this number of rounds.
     is_rotational : bool

@@ -124,15 +124,15 @@ def overlap_model(collective: str, n_cores: int, radix: int = 2) -> OverlapTable
 
     Notes
     -----
-    Equations 3 to 7 of the paper [1]_ for reduce and bcast, with 8 and 9 in place of 6
-    and 7 for gather and scatter. An allreduce is a reduce and then a bcast, both split
-    at the same level. Of the reduce, S levels come before the start returns; of the
-    bcast, S levels in the wait; the other levels of both follow each other beside the
-    computation, which is sized as the blocking allreduce on all cores, 2 H(N_proc)::
+    The times are equations 3 to 7 of the paper [1]_ for reduce and bcast, with 8 and 9 in
+    place of 6 and 7 for gather and scatter. An allreduce is a reduce followed by a bcast, both
+    split at the same level. S levels of the reduce run before the start returns, and S levels
+    of the bcast run in the wait. The other levels of both run one after another during the
+    computation, which takes as long as the blocking allreduce on all cores, 2 H(N_proc)::
 
         T_overlapped = S + max(C, Σ + Σ) + S
 
-    So all its times are twice a reduce's, and the best S is the same.
+    Therefore all times of an allreduce are twice those of a reduce, and the best S is the same.
 
     References
     ----------
