@@ -1,4 +1,4 @@
-"""The description of an emulated cluster: nodes, ranks, lanes, and what a lane carries."""
+"""The description of an emulated cluster: nodes, ranks, lanes, and rates of lanes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from collplan.specs.topology import FatTree
 
 
 class EmulationError(CollplanError):
-    """A cluster that cannot be: badly described, or not possible on this machine."""
+    """Error for a cluster with an invalid description, or one that this machine cannot emulate."""
 
 
 MAX_NODES: Final = 1000
-"""A switch is a Linux bridge, and that has 1,023 ports."""
+"""Largest number of nodes; a switch is a Linux bridge, which has 1,023 ports."""
 MAX_LANES: Final = 64
-"""UCX, which MPICH stripes with, breaks down where it finds 250 interfaces; 100 went well."""
+"""Largest number of lanes; UCX, which stripes for MPICH, works with 100 but not 250 interfaces."""
 MIN_RATE: Final = 10**4
 MAX_RATE: Final = 10**11
-"""Bits per second; above, tc's 32-bit limit of the queue overflows."""
+"""Largest rate in bits per second; above it, the 32-bit limit of the queue in tc overflows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +36,18 @@ class Cluster:
     nodes : int
         Number of nodes.
     ranks_per_node : int or tuple of int
-        Ranks on every node, or a number for each node.
+        Number of ranks on every node, or one number for each node.
     lanes : int
-        Network interfaces per node, each on a switch of its own.
+        Number of network interfaces per node, each of which has its own switch.
     rate_bits_per_s : int or tuple of int
-        What a lane carries in each direction, headers included; or what each of them does.
+        Rate of every lane in each direction, with headers, or one rate for each lane.
     rank_order : "block", "cyclic" or tuple of int
-        As `collplan.specs.Machine` has it.
+        Order of the ranks, as in `collplan.specs.Machine`.
     striped : bool
-        Leave the choice of lanes to the MPI, instead of one lane per rank.
+        Whether the MPI library chooses lanes; otherwise each rank uses one lane.
     topology : FatTree or None
-        Two levels of switches on every lane: leaf switches, of which each has one link to a
-        switch that joins them. Nodes are its first hosts. None for one switch per lane.
+        Two levels of switches on every lane: leaf switches, and one switch to which each leaf
+        switch has one link. Nodes are the first hosts of the tree. None for one switch per lane.
 
     Raises
     ------
@@ -83,7 +83,7 @@ class Cluster:
             raise EmulationError(f"topology: {problem}")
 
     def _misfits(self) -> Iterator[str]:
-        """Return what of the topology cannot be emulated."""
+        """Generate descriptions of the parts of the topology that cannot be emulated."""
         tree = self.topology
         if tree is None:
             return
@@ -116,20 +116,20 @@ class Cluster:
 
     @property
     def uplink_rates(self) -> tuple[int, ...]:
-        """Return the rate of a leaf's link, of every lane; empty without a topology."""
+        """Return the rate of a leaf's uplink for every lane, in bit/s; empty without topology."""
         if self.topology is None:
             return ()
         return tuple(round(self.topology.level_rates(rate)[1]) for rate in self.lane_rates)
 
     @property
     def lane_rates(self) -> tuple[int, ...]:
-        """Return the rate of every lane."""
+        """Return the rate of every lane in bit/s."""
         rates = self.rate_bits_per_s
         return (rates,) * self.lanes if isinstance(rates, int) else rates
 
 
 def parse_rate(text: str) -> int:
-    """Turn ``"100Mbit"`` or ``"12.5MB/s"`` into bits per second.
+    """Parse a rate, such as ``"100Mbit"`` or ``"12.5MB/s"``, to bits per second.
 
     Raises
     ------
@@ -143,12 +143,12 @@ def parse_rate(text: str) -> int:
 
 
 def parse_rates(text: str) -> int | tuple[int, ...]:
-    """Turn ``"100Mbit"`` into bits per second, or ``"100Mbit,50Mbit"`` into those of each lane.
+    """Parse a rate, such as ``"100Mbit"``, or a list of rates of all lanes to bits per second.
 
     Raises
     ------
     EmulationError
-        If one of them is not a rate.
+        If a part of the text is not a rate.
 
     Examples
     --------
@@ -160,12 +160,12 @@ def parse_rates(text: str) -> int | tuple[int, ...]:
 
 
 def parse_topology(text: str) -> FatTree:
-    """Turn a topology as specs have it, or the name of a file with one, into a fat tree.
+    """Parse a topology, given as in a spec or as the name of a file, to a fat tree.
 
     Raises
     ------
     CollplanError
-        If it is not a fat tree.
+        If the topology is not a fat tree.
 
     Examples
     --------

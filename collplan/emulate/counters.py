@@ -11,21 +11,20 @@ _LANE: Final = re.compile(r"\s*lane(\d+):(.*)")
 
 
 def lane_bytes(text: str | None = None) -> dict[int, tuple[int, int]]:
-    """Return the bytes a node has received and sent on each lane so far.
+    """Return the bytes that a node has received and sent on each lane.
 
-    Frames count, so what MPI sends comes with 1 to 5 % of headers, and
-    acknowledgements of what arrives go the other way. The launcher's own
-    messages travel on lane 0.
+    The kernel counts whole frames. They include 1 to 5 % of headers for messages of MPI, and
+    acknowledgments in the opposite direction. The launcher's own messages use lane 0.
 
     Parameters
     ----------
     text : str, optional
-        A table as ``/proc/net/dev`` has it; that of this process' node by default.
+        Table in the format of ``/proc/net/dev``; by default that of the node of this process.
 
     Returns
     -------
     dict of int to (int, int)
-        Received and sent bytes by lane; empty where there are no lanes.
+        Received and sent bytes by lane; empty if there are no lanes.
 
     Examples
     --------
@@ -36,7 +35,7 @@ def lane_bytes(text: str | None = None) -> dict[int, tuple[int, int]]:
     for line in (_COUNTERS.read_text() if text is None else text).splitlines():
         match = _LANE.fullmatch(line)
         if match is not None:
-            # Eight counters of each direction, bytes first.
+            # Each direction has eight counters; the first counts bytes.
             counters = match[2].split()
             found[int(match[1])] = (int(counters[0]), int(counters[8]))
     return dict(sorted(found.items()))

@@ -1,4 +1,4 @@
-"""Linux system calls about namespaces that Python 3.11's library does not have."""
+"""Linux system calls for namespaces that the library of Python 3.11 lacks."""
 
 from __future__ import annotations
 
@@ -37,30 +37,30 @@ def _libc() -> ctypes.CDLL:
 
 
 def unshare(flags: int) -> None:
-    """Move this process into new namespaces; with `NEWPID` its children instead.
+    """Move this process into new namespaces; `NEWPID` moves its future children instead.
 
     Raises
     ------
     OSError
-        If the kernel or this user's rights do not allow it.
+        If the kernel or the rights of this user do not allow it.
     """
     _check(_libc().unshare(flags), "namespaces")
 
 
 def mount(source: str, target: str, kind: str, flags: int) -> None:
-    """Mount a file system, or change a mount, as mount(2) does.
+    """Mount a file system, or change a mount, like mount(2).
 
     Raises
     ------
     OSError
-        If the kernel or this user's rights do not allow it.
+        If the kernel or the rights of this user do not allow it.
     """
     names = (os.fsencode(source), os.fsencode(target), kind.encode())
     _check(_libc().mount(*names, ctypes.c_ulong(flags), None), target)
 
 
 def describe(error: OSError) -> str:
-    """Return in one line what the kernel refused, and the way out.
+    """Return one line that names the request that failed, the error, and a remedy.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def describe(error: OSError) -> str:
 
 
 def _check(status: int, subject: str) -> None:
-    """Raise `OSError` where a system call has failed."""
+    """Raise `OSError` if a system call has failed."""
     if status != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), subject)

@@ -1,4 +1,4 @@
-"""Start ranks on the cluster's nodes: what MPICH's and Open MPI's launchers must be told."""
+"""Launch commands for ranks on the nodes of a cluster, for MPICH and Open MPI."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from collplan.executors.mpi.launch.launcher import Launcher, short_version
 from collplan.specs.machine import Machine
 
 FAMILIES: Final = ("mpich", "openmpi")
-"""The MPIs whose launchers are known here."""
+"""MPI libraries whose launchers are supported."""
 INTERFACE_CHOICES: Final = (
     "UCX_NET_DEVICES",
     "FI_TCP_IFACE",
     "OMPI_MCA_btl_tcp_if_include",
     "OMPI_MCA_btl_tcp_if_exclude",
 )
-"""Environment variables that name interfaces; those of this machine are not in the nodes."""
+"""Environment variables that name interfaces; nodes do not have the interfaces of this machine."""
 NODE: Final = "COLLPLAN_NODE"
-"""Environment variable with the number of the node a rank is on."""
+"""Environment variable with the number of the rank's node."""
 LANE: Final = "COLLPLAN_LANE"
-"""Environment variable with the lane a rank receives on; not set where lanes are striped."""
+"""Environment variable with the lane on which the rank receives; not set if lanes are striped."""
 
 _RANK: Final = """\
 #!/bin/sh
@@ -49,27 +49,27 @@ export UCX_NET_DEVICES={name} FI_TCP_IFACE={name} OMPI_MCA_btl_tcp_if_include={n
 def prepare_launch(
     launcher: Launcher, machine: Machine, program: Sequence[str], *, striped: bool
 ) -> tuple[list[str], dict[str, str], dict[str, str]]:
-    """Return what runs `program` on every rank of `machine`.
+    """Return command, environment and files to run `program` on every rank of `machine`.
 
     Parameters
     ----------
     launcher : Launcher
-        The mpiexec, of MPICH or Open MPI.
+        Launcher (mpiexec) of MPICH or Open MPI.
     machine : Machine
-        Where every rank must be.
+        Machine with the node and lane of every rank.
     program : sequence of str
-        What a rank runs.
+        Program and arguments of a rank.
     striped : bool
-        Leave the choice of lanes to the MPI.
+        Whether the MPI library chooses lanes.
 
     Returns
     -------
     list of str
-        The launcher and its arguments, to run on the first node.
+        Launcher and its arguments, to run on the first node.
     dict of str to str
-        Environment variables that its MPI needs.
+        Environment variables that the MPI library needs.
     dict of str to str
-        Files that every node must have in `SCRIPTS`.
+        Texts by name of the files that every node must have in `SCRIPTS`.
     """
     wrapped = [f"{SCRIPTS}/rank", *program]
     files = {"rank": _rank_script(machine, striped)}
@@ -86,7 +86,7 @@ def prepare_launch(
         options = _openmpi_options(launcher)
     else:
         if striped:
-            # By itself the library takes UCX, and that no more than two interfaces per message.
+            # By default MPICH uses UCX, which uses at most two interfaces per message.
             environment = {"UCX_MAX_RNDV_RAILS": str(machine.n_lanes)}
         else:
             environment = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
@@ -96,7 +96,7 @@ def prepare_launch(
 
 
 def _mpich_options(launcher: Launcher, machine: Machine) -> list[str]:
-    # Hydra wants hosts in the order in which the ranks' map first names them.
+    # Hydra needs hosts in the order of their first occurrence in the map of the ranks.
     nodes = list(dict.fromkeys(machine.rank_to_node))
     hosts = ",".join(f"{node_name(node)}:{machine.node_to_n_ranks[node]}" for node in nodes)
     options = ["-launcher", "ssh", "-launcher-exec", ENTER, "-hosts", hosts]
@@ -115,7 +115,7 @@ def _mpich_options(launcher: Launcher, machine: Machine) -> list[str]:
 
 def _openmpi_options(launcher: Launcher) -> list[str]:
     options = ["--hostfile", f"{SCRIPTS}/ranks", "--bind-to", "none"]
-    # Names of its folders come from process ids, which are the same in every sandbox.
+    # Open MPI names its folders by process ids, which are the same in every sandbox.
     if _is_openmpi_4(launcher):
         options += ["--map-by", "seq", "--oversubscribe"]
         own = ("plm_rsh_agent", "oob_tcp_if_include", "orte_tmpdir_base")

@@ -1,4 +1,4 @@
-"""Say an emulated cluster as the machine of a spec, so that plans can be made and priced for it."""
+"""Convert an emulated cluster to the machine of a spec, for which plans are made and priced."""
 
 from __future__ import annotations
 
@@ -11,36 +11,37 @@ from collplan.specs.machine import Machine
 from collplan.specs.network import Link, Network
 
 PAYLOAD: Final = 1448 / 1514
-"""The share of a lane's rate that is MPI's: TCP's payload of a full Ethernet frame."""
+"""Part of a lane's rate that is available to MPI: the TCP payload of a full Ethernet frame."""
 HEADER_BYTES: Final = 66
-"""Bytes that a lane carries for the shortest message, beside the message."""
+"""Bytes of headers that a lane carries for the shortest message."""
 
 TURN_BYTES: Final = 64 * 1024
-"""About what the kernel sends of a connection before another's turn comes."""
+"""Approximate bytes that the kernel sends for a connection before another one has its turn."""
 BURST_BYTES: Final = 32 * 1024
 """Bytes that tbf lets pass at once over an idle lane."""
 
-# MPICH 5.0.2 on two cores of an AMD EPYC virtual machine. Ping-pong, the other ranks asleep,
-# medians: half a round trip of a byte takes 88 to 113 µs between nodes and 75 to 110 µs inside
-# one (of which a rank that yields sleeps most). Broadcasts of 4 MiB in segments of 4 and 16 KiB:
-# a rank's core is busy 4.6 µs per task and 1.2 ns per byte it sends or receives.
+# Medians with MPICH 5.0.2 on two cores of an AMD EPYC virtual machine. In a ping-pong with all
+# other ranks asleep, half a round trip of one byte takes 88 to 113 µs between nodes and 75 to
+# 110 µs inside a node; a rank that yields sleeps for most of it. In broadcasts of 4 MiB with
+# segments of 4 and 16 KiB, a rank's core is busy for 4.6 µs per task and for 1.2 ns per byte
+# that it sends or receives.
 _INSIDE: Final = Link(L_ns=80_000, o_ns=4_600, g_ns=0, G_ns_per_byte=1.2)
 
 
 def emulated_machine(cluster: Cluster) -> Machine:
-    """Return the machine a cluster emulates.
+    """Return the machine that a cluster emulates.
 
     Parameters
     ----------
     cluster : Cluster
-        The cluster.
+        Description of the cluster.
 
     Returns
     -------
     Machine
-        Its nodes, ranks, lanes and costs. The bandwidth between nodes is the cluster's,
-        the latencies are those of this machine's cores and kernel: estimates. All ranks
-        share this machine's processors.
+        Nodes, ranks, lanes and costs of the cluster. Rates between nodes are those of the
+        cluster. Latencies and overheads are estimates, from measurements on one virtual
+        machine. All ranks share the processors of this machine.
 
     Raises
     ------
@@ -55,7 +56,7 @@ def emulated_machine(cluster: Cluster) -> Machine:
         g_ns=HEADER_BYTES * ns_per_byte,
         G_ns_per_byte=ns_per_byte / PAYLOAD,
         O_ns_per_byte=1.2,
-        # The kernel takes in what comes while ranks sleep: the wire's time keeps no processor.
+        # The kernel receives data while ranks sleep, so a transfer does not occupy a processor.
         offload=True,
     )
     network = Network(

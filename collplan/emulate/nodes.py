@@ -1,4 +1,4 @@
-"""Build the cluster, inside the sandbox: a process per node holds the node's namespaces."""
+"""Build the cluster inside the sandbox; one process per node holds the node's namespaces."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ QUEUE_TIME: Final = "200ms"
 
 
 def node_name(node: int) -> str:
-    """Return a node's host name."""
+    """Return the host name of a node."""
     return f"node{node}"
 
 
 def lane_name(lane: int) -> str:
-    """Return the interface of a lane, the same on every node."""
+    """Return the name of a lane's interface, which is the same on every node."""
     return f"lane{lane}"
 
 
 def address(node: int, lane: int) -> str:
-    """Return a node's address on a lane; every lane is a /16 network of its own.
+    """Return the IP address of a node on a lane; every lane is a /16 network.
 
     Examples
     --------
@@ -42,17 +42,17 @@ def address(node: int, lane: int) -> str:
 
 
 def hosts_file(n_nodes: int) -> str:
-    """Return the nodes' /etc/hosts: a name leads to the node's first lane."""
+    """Return the text of /etc/hosts on the nodes: names have the addresses of the first lane."""
     lines = ["127.0.0.1 localhost"]
     lines += [f"{address(node, 0)} {node_name(node)}" for node in range(n_nodes)]
     return "\n".join(lines) + "\n"
 
 
 def switch_links(pids: Sequence[int], lanes: int, leaf_of: Sequence[int] = ()) -> list[str]:
-    """Return ip's commands for bridges, and for cables to the nodes whose processes are `pids`.
+    """Return commands for ip that create bridges, and links to the nodes with processes `pids`.
 
-    Each lane has a switch, and, where `leaf_of` says the leaf of every node, a switch of each
-    leaf, with a cable to that one.
+    Each lane has a switch. If `leaf_of` is given, which has the leaf of every node, each lane
+    also has a switch for each leaf, with a link to the switch of the lane.
     """
     commands = []
     for lane in range(lanes):
@@ -78,12 +78,12 @@ def switch_links(pids: Sequence[int], lanes: int, leaf_of: Sequence[int] = ()) -
 
 
 def leaf_name(leaf: int, lane: int) -> str:
-    """Return the switch of a lane to which the nodes of a leaf are linked."""
+    """Return the name of the leaf switch on a lane to which the nodes of a leaf are linked."""
     return f"leaf{leaf}l{lane}"
 
 
 def uplink_ports(leaf: int, lane: int) -> tuple[str, str]:
-    """Return the interfaces at both ends of a leaf's link to its lane's switch, the leaf's first.
+    """Return the interfaces of a leaf's link to the lane's switch: at the leaf, at the switch.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def uplink_ports(leaf: int, lane: int) -> tuple[str, str]:
 
 
 def node_links(node: int, lanes: int) -> list[str]:
-    """Return ip's commands for a node's own interfaces."""
+    """Return commands for ip that set up the interfaces of a node."""
     commands = ["link set lo up"]
     for lane in range(lanes):
         name = lane_name(lane)
@@ -103,12 +103,12 @@ def node_links(node: int, lanes: int) -> list[str]:
 
 
 def switch_port(node: int, lane: int) -> str:
-    """Return the interface of a lane's switch that leads to a node."""
+    """Return the name of the interface at which a node is linked to a switch of a lane."""
     return f"p{node}l{lane}"
 
 
 def queues(interfaces: Iterable[str], rates: Iterable[int]) -> list[str]:
-    """Return tc's commands that shape what interfaces send, to as many bits per second."""
+    """Return commands for tc that limit the sending rates of interfaces, in bits per second."""
     return [
         f"qdisc add dev {interface} root tbf rate {rate}bit burst {BURST} latency {QUEUE_TIME}"
         for interface, rate in zip(interfaces, rates, strict=True)
@@ -118,7 +118,7 @@ def queues(interfaces: Iterable[str], rates: Iterable[int]) -> list[str]:
 SCRIPTS: Final = "/dev/shm/collplan"
 """Folder in which every node has the programs and files that launchers need."""
 ENTER: Final = f"{SCRIPTS}/enter"
-"""The program launchers take for ssh."""
+"""Program that launchers run in place of ssh."""
 
 _ENTER: Final = """\
 #!/bin/sh
@@ -140,10 +140,10 @@ exec {enter} /bin/sh -c "$*"
 """
 
 _PROTOCOLS: Final = {
-    # Neighbour discovery would put bytes on the lanes that no rank sent.
+    # Neighbor discovery would send bytes on the lanes that are not from ranks.
     "ipv6/conf/{}/disable_ipv6": "1",
-    # From a rank on lane 0 to one on lane 1 packets leave and arrive on lane 1, with lane 0's
-    # address as their source, which a strict kernel would not answer.
+    # Packets from a rank on lane 0 to one on lane 1 leave and arrive on lane 1. Their source is
+    # the address of lane 0, so a kernel with strict settings would not answer them.
     "ipv4/conf/{}/rp_filter": "0",
     "ipv4/conf/{}/arp_filter": "0",
     "ipv4/conf/{}/arp_ignore": "0",
@@ -154,7 +154,7 @@ _MODULES: Final = {"type bridge": "bridge", "type veth": "veth", "tbf": "sch_tbf
 
 
 class SetUpError(Exception):
-    """Something this machine does not allow; said in one line."""
+    """Error in one line for a step that this machine does not allow."""
 
 
 def build(
@@ -173,27 +173,27 @@ def build(
     Parameters
     ----------
     nodes : int
-        How many nodes.
+        Number of nodes.
     lane_rates : sequence of int
-        What each lane carries each way, in bits per second.
+        Rate of each lane in each direction, in bits per second.
     leaf_of : sequence of int
-        The leaf switch of every node; empty where one switch joins all.
+        Leaf switch of every node; empty if each lane has only one switch.
     uplink_rates : sequence of int
-        What the link of a leaf carries each way, of each lane.
+        Rate of a leaf's link in each direction for each lane, in bits per second.
     ip, tc, nsenter : str
         Paths of the programs.
     files : mapping of str to str
-        Programs every node gets in `SCRIPTS`, by name.
+        Texts by name of the files that every node gets in `SCRIPTS`.
 
     Returns
     -------
     list of int
-        The process that holds each node's namespaces.
+        Id of the process that holds each node's namespaces.
 
     Raises
     ------
     SetUpError
-        If the machine lacks something or does not allow it.
+        If the machine lacks a program or module, or does not allow a step.
     """
     _set_up_protocols()
     pids, lanes = _start_nodes(nodes), len(lane_rates)
@@ -217,8 +217,8 @@ def build(
 
 
 def start(nsenter: str, pid: int, directory: str, command: Sequence[str]) -> NoReturn:
-    """Become `command`, in a directory, on the node whose process is `pid`."""
-    # Entering a mount namespace leads to its root, so the directory is found again from there.
+    """Replace this process by `command`, in a directory on the node with process `pid`."""
+    # Entering a mount namespace changes to its root, so change to the directory again.
     shell = ["/bin/sh", "-c", _START, directory]
     os.execv(nsenter, [*_enter_command(nsenter, str(pid)), *shell, *command])
 
@@ -243,7 +243,7 @@ def _start_nodes(n_nodes: int) -> list[int]:
 
 
 def _be_node(name: str, hosts: str, answer: int) -> NoReturn:
-    """Hold a node's namespaces until the sandbox ends; `answer` is closed when they stand."""
+    """Hold a node's namespaces until the sandbox ends; close `answer` when they are set up."""
     try:
         _furnish_node(name, hosts)
     except OSError as error:
@@ -257,21 +257,21 @@ def _be_node(name: str, hosts: str, answer: int) -> NoReturn:
 def _furnish_node(name: str, hosts: str) -> None:
     kernel.unshare(kernel.NEWNS | kernel.NEWUTS | kernel.NEWIPC | kernel.NEWNET)
     socket.sethostname(name)
-    # What MPIs read of interfaces below /sys/class/net must be this node's.
+    # MPI libraries must find the interfaces of this node below /sys/class/net.
     kernel.mount("sysfs", "/sys", "sysfs", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
     kernel.mount("tmpfs", "/dev/shm", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV)
     os.mkdir(SCRIPTS)
     table = Path(SCRIPTS, "hosts")
     table.write_text(hosts)
     kernel.mount(str(table), "/etc/hosts", "", kernel.MS_BIND)
-    # A name server's cache would answer from the machine's own table.
+    # The cache of the name service would answer from the machine's own host table.
     if Path("/run/nscd").is_dir():
         kernel.mount("tmpfs", "/run/nscd", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV)
     _set_up_protocols()
 
 
 def _set_up_protocols() -> None:
-    """Set what interfaces to come inherit; by itself that is the machine's own set-up."""
+    """Set protocol options for new interfaces, which otherwise inherit those of the machine."""
     for name, value in _PROTOCOLS.items():
         for scope in ("all", "default"):
             setting = Path("/proc/sys/net", name.format(scope))
@@ -290,7 +290,7 @@ def _enter_command(nsenter: str, pid: str) -> list[str]:
 
 
 def _batch(program: str, commands: Sequence[str], enter: Sequence[str] = ()) -> None:
-    """Run all commands in one process of ip or tc, as one process a command takes too long."""
+    """Run all commands in one process of ip or tc, since one process per command is too slow."""
     done = subprocess.run(
         [*enter, program, "-batch", "-"],
         input="\n".join(commands) + "\n",

@@ -1,4 +1,4 @@
-"""Run a command on an emulated cluster, from outside."""
+"""Run a command on an emulated cluster, from outside of its namespaces."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _MORE_PATHS: Final = ("/usr/sbin", "/sbin", "/usr/bin", "/bin")
 
 
 def find_tools() -> dict[str, str]:
-    """Return the paths of the programs a cluster is built with; administrators' need no PATH.
+    """Return the paths of the programs that build a cluster; PATH need not have system folders.
 
     Raises
     ------
     EmulationError
-        If this is not Linux, or one is not installed.
+        If this is not Linux, or a program is not installed.
     """
     if sys.platform != "linux":
         raise EmulationError(
@@ -50,13 +50,13 @@ def find_tools() -> dict[str, str]:
 
 
 MAX_RANKS: Final = 2048
-"""Each is a process of this machine, and the ranks' table must fit an argument of Linux."""
+"""Largest number of ranks: all are processes here, and their table must fit one argument."""
 
 _ROOT: Final = Path(__file__).parents[2]
-"""The folder that holds the package `collplan`, into which this folder is linked."""
+"""Folder that contains the package `collplan`."""
 _NAME: Final = "the command on the emulated cluster"
 _SCHEDULERS: Final = ("SLURM", "PBS_", "LSB_", "LSF_", "COBALT_", "PE_HOSTFILE", "JOB_ID")
-"""Beginnings of variables by which launchers find out which nodes a batch job may use."""
+"""Prefixes of environment variables by which launchers find the nodes of a batch job."""
 
 
 def run_emulated(
@@ -68,36 +68,36 @@ def run_emulated(
     mpi: str | None = None,
     capture: bool = True,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program once per rank on a cluster that exists only meanwhile.
+    """Run a program once per rank on a cluster that exists only during the run.
 
-    However it ends, processes, namespaces, interfaces and mounts are gone.
+    No processes, namespaces, interfaces or mounts are left after the run, even if it fails.
 
     Parameters
     ----------
     cluster : Cluster
-        The cluster.
+        Description of the cluster.
     program : sequence of str
-        What every rank runs; found on PATH, this environment's programs first.
+        Program and arguments of every rank, from PATH or from the programs of this environment.
     timeout_s : float, optional
-        When to give up.
+        Time limit of the run in s.
     environment : mapping of str to str, optional
-        Variables for the ranks, beside those of this process.
+        Environment variables for the ranks, in addition to those of this process.
     mpi : "mpich" or "openmpi", optional
-        The MPI this environment must have.
+        MPI library that this environment must have.
     capture : bool
-        Return what was printed instead of letting it pass through.
+        Whether to return the output instead of printing it.
 
     Returns
     -------
     subprocess.CompletedProcess
-        With the launcher's exit status.
+        Exit status of the launcher, and the output if it was captured.
 
     Raises
     ------
     EmulationError
-        If the cluster is impossible, here or at all.
+        If the cluster is invalid, or cannot be emulated here.
     LaunchError
-        If MPI is missing or `program` takes too long.
+        If MPI is missing or `program` exceeds the time limit.
     """
     machine = emulated_machine(cluster)
     if machine.n_ranks > MAX_RANKS:
@@ -129,8 +129,8 @@ def _run_sandboxed(
     *,
     capture: bool,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program in a sandbox, which lives as long as this end of its socket."""
-    # Without site packages Python starts in a third of the time; nothing inside needs them.
+    """Run a program in a sandbox, which ends when this end of its socket is closed."""
+    # Without site packages, Python starts in a third of the time; nothing inside needs them.
     boot = [sys.executable, "-I", "-S", "-c", BOOT, str(_ROOT), json.dumps(request), "--"]
     command = [*boot, *program]
     ours, theirs = socket.socketpair()
@@ -186,8 +186,8 @@ def _environment(launcher: Launcher, machine: Machine) -> dict[str, str]:
 
 
 def _raise_reported(ours: socket.socket, status: int) -> None:
-    """Raise what the sandbox said went wrong."""
-    ours.shutdown(socket.SHUT_WR)  # Were anything of it still there, this would end it.
+    """Raise the error that the sandbox has reported, if any."""
+    ours.shutdown(socket.SHUT_WR)  # End the sandbox if it still runs.
     with ours.makefile() as report:
         text = report.read()
     if not text:

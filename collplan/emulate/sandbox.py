@@ -1,13 +1,13 @@
-"""The first processes inside: namespaces that take everything with them when they end.
+"""The first processes of a sandbox: namespaces whose contents disappear when they end.
 
-``python -c BOOT ROOT REQUEST -- COMMAND`` with `REQUEST` the JSON of what `nodes.build` takes,
-and a socket as standard input. The socket's other end is held by who asked
-for the cluster. Through it comes one JSON object when the cluster stands or cannot
-be built; and when it is closed, however that comes, the sandbox ends.
+The call is ``python -c BOOT ROOT REQUEST -- COMMAND``. `REQUEST` is the JSON of a directory
+and the arguments of `nodes.build`, and standard input is a socket. The process that requested
+the cluster holds the other end of the socket. The sandbox sends one JSON object when the
+cluster is built or cannot be built. It ends when the other end is closed, for any reason.
 
-Three processes: the outermost waits; process 1 of the new process namespace
-watches the socket and collects orphans, and with it the kernel ends all others;
-the third builds the cluster and becomes the command.
+There are three processes. The outermost one waits. Process 1 of the new process namespace
+watches the socket and collects orphans; when it ends, the kernel ends all others. The third
+process builds the cluster and becomes the command.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BOOT: Final = (
     "sys.path.append(sys.argv[1]); "
     "from collplan.emulate.sandbox import main; main(sys.argv[2], sys.argv[4:])"
 )
-"""The code that starts a sandbox in a Python without site packages."""
+"""Code that starts a sandbox in a Python without site packages."""
 
 LIFELINE: Final = 0
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -37,7 +37,7 @@ _OWN: Final = kernel.NEWNS | kernel.NEWNET | kernel.NEWPID | kernel.NEWIPC | ker
 
 
 def main(request: str, command: list[str]) -> NoReturn:
-    """Build the cluster of `request`, run `command` on its first node, end with its status."""
+    """Build the cluster of `request`, run `command` on its first node, and exit with its status."""
     try:
         _leave()
     except OSError as error:
@@ -53,9 +53,9 @@ def main(request: str, command: list[str]) -> NoReturn:
 
 
 def _leave() -> None:
-    """Enter namespaces of our own; without root's rights a user namespace gives them."""
+    """Enter new namespaces, if necessary with the help of a new user namespace."""
     if os.geteuid() == 0:
-        # Root of a container may have lost this right; a user may still be allowed.
+        # The root user of a container may lack this right, but may create a user namespace.
         with suppress(PermissionError):
             kernel.unshare(_OWN)
             return
@@ -68,9 +68,9 @@ def _leave() -> None:
 
 
 def _be_first(request: dict[str, Any], command: list[str]) -> NoReturn:
-    """Be process 1: watch the lifeline, collect orphans, end with the command."""
+    """Act as process 1: watch the socket, collect orphans, and exit when the command ends."""
     die_with(os.getppid(), signal.SIGKILL)
-    # A terminal's signals reach the command itself, which decides what becomes of it.
+    # Signals from a terminal also reach the command, which decides whether it ends.
     for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)
     woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -83,7 +83,7 @@ def _be_first(request: dict[str, Any], command: list[str]) -> NoReturn:
         _become(request, command)
     while True:
         ready, _, _ = select.select([LIFELINE, woken], [], [])
-        if LIFELINE in ready:  # Nobody writes to it: it has been closed.
+        if LIFELINE in ready:  # Nothing is written to it, so it has been closed.
             os._exit(FAILED)
         os.read(woken, 4096)
         status = _collect(child)
@@ -92,7 +92,7 @@ def _be_first(request: dict[str, Any], command: list[str]) -> NoReturn:
 
 
 def _collect(child: int) -> int | None:
-    """Collect whoever has ended; return the status of `child` if it is among them."""
+    """Collect all children that have ended; return the status of `child` if it is among them."""
     found = None
     while True:
         try:
@@ -106,11 +106,11 @@ def _collect(child: int) -> int | None:
 
 
 def _become(request: dict[str, Any], command: list[str]) -> NoReturn:
-    """Build the cluster, say so, and become the command."""
+    """Build the cluster, report the result, and replace this process by the command."""
     directory = request.pop("directory")
     try:
         kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
-        # Process ids are the new namespace's, so must be what /proc says of them.
+        # Process ids belong to the new namespace, so /proc must show this namespace.
         kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
         pids = build(**request)
     except (SetUpError, OSError) as error:
@@ -124,8 +124,8 @@ def _become(request: dict[str, Any], command: list[str]) -> NoReturn:
 
 
 def _report(error: str | None) -> None:
-    """Say whether the cluster stands."""
-    # Where nobody listens any more, process 1 knows that, too, and ends the sandbox.
+    """Report that the cluster is built, or the error, through the socket."""
+    # If the other end is closed, process 1 notices it and ends the sandbox.
     with suppress(ConnectionError):
         os.write(LIFELINE, json.dumps({"error": error}).encode())
 

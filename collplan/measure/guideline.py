@@ -1,4 +1,4 @@
-"""Performance guidelines: the native collective must not be slower than what composes it.
+"""Performance guidelines: a native collective must not be slower than a composition of others.
 
 References
 ----------
@@ -29,9 +29,9 @@ from collplan.specs import PlanSpec
 from collplan.specs.request import AUTO, FLAT, MESSAGES
 
 OURS: Final = {"hierarchical": "hierarchical", "full_lane": "full_lane", "best": "auto"}
-"""The candidates of our algorithms that every guideline has, with their decompositions."""
+"""Decompositions by candidate that use collplan's algorithms; every guideline has them."""
 MOCK_UPS: Final = {f"{name} {NATIVE}": name for name in ("hierarchical", "full_lane")}
-"""The same of the MPI library's own collectives."""
+"""Decompositions by candidate that use the MPI library's own collectives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +43,20 @@ class GuidelineRow:
     bytes : int
         Bytes of the collective's count.
     candidate : str
-        Its name, or `NATIVE`.
+        Name of the candidate, or `NATIVE`.
     summary : Summary
-        Of the repetitions' slowest ranks.
+        Summary of the times of the slowest rank of each repetition.
     factor : float
-        How many times faster than native, by the medians.
+        Ratio of the native median to the candidate's; above 1, the candidate is faster.
     faster : bool
-        Whether native is slower beyond noise, and the candidate right.
+        Whether the candidate is right, and faster than the native call beyond noise.
     violation : bool
-        Whether it is faster, and made of the library's own collectives only: the library could
-        have done the same.
+        Whether the candidate is faster and consists of the library's own collectives only,
+        so that the library could have done the same.
     wrong : WrongElement or None
-        Where its result is wrong.
+        First wrong element of the result; None if there is none.
     plan : str or None
-        What was compiled, decomposition, algorithms and passes; None for `NATIVE`.
+        Decomposition, algorithms and passes of the compiled plan; None for `NATIVE`.
     """
 
     bytes: int
@@ -69,7 +69,7 @@ class GuidelineRow:
     plan: str | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row as what JSON can hold."""
+        """Return the row as a dictionary that JSON can hold."""
         fields = asdict(self) | self.summary.to_json()
         del fields["summary"]
         return fields | {"wrong": None if self.wrong is None else str(self.wrong)}
@@ -77,7 +77,7 @@ class GuidelineRow:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A candidate that cannot serve a size, and why in one line."""
+    """A candidate that cannot be compiled or bound for a size, with the reason in one line."""
 
     bytes: int
     candidate: str
@@ -86,7 +86,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Guideline:
-    """All sizes' rows and refusals, and what results were compared with."""
+    """Rows and refusals of all sizes, and the source of the right result for each size."""
 
     rows: list[GuidelineRow]
     refused: list[Refusal]
@@ -99,7 +99,7 @@ class Guideline:
 
 
 def standard_candidates(spec: PlanSpec) -> dict[str, PlanSpec]:
-    """Return the candidates of a spec's collective by name: ours, then mock-ups of native ones.
+    """Return candidates by name: those of collplan's algorithms, then those of native calls.
 
     Examples
     --------
@@ -114,7 +114,7 @@ def standard_candidates(spec: PlanSpec) -> dict[str, PlanSpec]:
 
 
 def describe_plan(plan: Plan) -> str:
-    """Return in a line what a plan's spec became: decomposition, algorithms and passes."""
+    """Return the decomposition, algorithms and passes of a plan in one line."""
     spec = plan.spec
     assert spec is not None
     return "; ".join(map(str, (spec.decomposition, spec.algorithms, *spec.passes)))
@@ -130,36 +130,36 @@ def measure_guideline(
     advance: Call = nothing,
     watch: Callable[[str, Call], object] = lambda _, call: call(),
 ) -> Guideline:
-    """Time the native collective and candidates in turns, and check each once.
+    """Time the native collective and candidates in turns, and check each candidate once.
 
-    Collective over `comm`. Each candidate is bound once and run many times.
+    Collective over `comm`. Each candidate is bound once per size and run many times.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        As many ranks as the spec's machine.
+        Communicator with as many ranks as the spec's machine.
     spec : PlanSpec
-        Says the collective.
+        Spec of the collective.
     candidates : mapping of str to PlanSpec
-        Specs of the same collective, by name; their count is exchanged.
+        Specs of the same collective by name. Their counts are replaced by `counts`.
     counts : sequence of int
         Counts of the collective, one for each size.
     repetitions : int
-        At least 2.
+        Number of repetitions, at least 2.
     advance : callable
-        Called after each repetition.
+        Function called after each repetition.
     watch : callable
-        What runs the call that is checked, one of each candidate and of native,
-        given its name: something may be counted around it.
+        Function that takes a candidate's name and call, and runs the call that is checked.
+        It can count events during the call.
 
     Returns
     -------
     Guideline
-        The same on every rank.
+        Times and refusals of all sizes, the same on every rank.
     """
     found = Guideline([], [], [])
     for count in counts:
-        # Any plan of the collective knows the sizes of its buffers; a flat one there always is.
+        # Every plan of the collective has the sizes of its buffers; a flat one always exists.
         flat = spec.with_count(count).replace(decomposition=FLAT, algorithms=AUTO, passes=())
         case = Case(compile_together(flat, comm, []), flat.collective, comm)
         sized = {name: other.with_count(count) for name, other in candidates.items()}
@@ -175,7 +175,7 @@ def _measure_size(
     advance: Call,
     watch: Callable[[str, Call], object],
 ) -> None:
-    """Add what is measured of one size."""
+    """Measure one size, and add its rows and refusals to `found`."""
     n_bytes = case.collective.count * case.collective.itemsize
     calls: dict[str, Call] = {}
     plans: dict[str, str] = {}
@@ -218,6 +218,6 @@ def _measure_size(
 
 
 def _compile_and_bind(spec: PlanSpec, case: Case) -> tuple[str, BoundPlan]:
-    """Return what was compiled, in words, and that bound."""
+    """Compile a spec and bind the plan; return the plan's description and the bound plan."""
     plan = compile_together(spec, case.comm, [])
     return describe_plan(plan), bind(plan, case.comm, case.sendbuf, case.recvbuf)

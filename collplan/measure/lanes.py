@@ -1,4 +1,4 @@
-"""The two benchmarks that say how many lanes a machine has: lane pattern and multi-collective.
+"""The two benchmarks that show the number of lanes of a machine: lane pattern, multi-collective.
 
 References
 ----------
@@ -32,20 +32,21 @@ _ITEMSIZE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """A communicator's nodes, and this rank's virtual lane through them.
+    """The nodes of a communicator, and this rank's virtual lane through them.
 
     Parameters
     ----------
     n_nodes : int
         Number of nodes.
     ranks_per_node : int
-        Ranks of the emptiest node, which is the number of virtual lanes.
+        Smallest number of ranks on a node, which is the number of virtual lanes.
     n_idle : int
-        Ranks of fuller nodes beyond that; they take no part.
+        Number of ranks without lane, because their nodes have more ranks than the smallest.
     local : int
-        Which rank of its node this one is.
+        Number of this rank within its node.
     comm : MPI.Intracomm
-        The ranks with the same `local`, node by node; ``COMM_NULL`` where idle.
+        Communicator of the ranks with the same `local`, in the order of nodes; ``COMM_NULL``
+        on a rank without lane.
     """
 
     n_nodes: int
@@ -56,7 +57,7 @@ class Lanes:
 
     @property
     def steps(self) -> list[int]:
-        """Return the numbers of lanes to try: powers of two, and all of them."""
+        """Return the numbers of lanes to try: powers of two, and the number of all lanes."""
         powers = (2**i for i in range(self.ranks_per_node.bit_length()))
         return sorted({k for k in powers if k <= self.ranks_per_node} | {self.ranks_per_node})
 
@@ -68,16 +69,16 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class LaneTimes:
-    """Times of one size over some number of lanes.
+    """Times of one size and one number of lanes.
 
     Parameters
     ----------
     bytes : int
-        Lane pattern: what a node sends, in all. Multi-collective: what each lane handles.
+        Total bytes that a node sends (lane pattern), or bytes per lane (multi-collective).
     lanes : int
-        Virtual lanes that were used at the same time.
+        Number of virtual lanes that were used at the same time.
     summary : Summary
-        Of the repetitions' slowest ranks.
+        Summary of the times of the slowest rank of each repetition.
     """
 
     bytes: int
@@ -86,14 +87,14 @@ class LaneTimes:
 
 
 def split_lanes(comm: MPI.Intracomm, rank_to_node: Sequence[int] | None = None) -> Lanes:
-    """Divide a communicator into nodes and lanes; collective.
+    """Divide a communicator into nodes and lanes; collective over `comm`.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        The ranks.
+        Communicator of the ranks.
     rank_to_node : sequence of int, shape (size,), optional
-        The node of every rank; by default, ranks that can share memory share a node.
+        Node of every rank; by default, ranks that can share memory share a node.
 
     Raises
     ------
@@ -120,7 +121,7 @@ def split_lanes(comm: MPI.Intracomm, rank_to_node: Sequence[int] | None = None) 
 
 
 def node_of_ranks(comm: MPI.Intracomm) -> list[int]:
-    """Return the lowest rank of every rank's node, by what MPI says of shared memory."""
+    """Return the lowest rank of every rank's node, where MPI's shared memory defines nodes."""
     node = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank)
     lowest = node.bcast(comm.rank)
     node.Free()
@@ -137,30 +138,31 @@ def lane_pattern(
     inner: int,
     advance: Call = nothing,
 ) -> list[LaneTimes]:
-    """Time how fast the nodes pass data around their ring over 1, 2, 4 ... lanes.
+    """Time exchanges between the nodes in a ring over 1, 2, 4 ... lanes.
 
-    Every node sends this number of bytes to the next and receives as many from the one
-    before, divided over its first k ranks. Collective over `comm`.
+    Every node sends the bytes of a size to the next node, and receives the same number from
+    the node before it. The first k ranks of a node share the bytes. Collective over `comm`.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        The ranks that `lanes` divides.
+        Communicator that `lanes` divides.
     lanes : Lanes
-        Its nodes.
+        Nodes and lanes of the communicator.
     sizes : sequence of int
         Bytes that leave a node in each exchange.
     repetitions : int
-        At least 2.
+        Number of repetitions, at least 2.
     inner : int
-        Exchanges without a barrier between them that make a repetition.
+        Number of exchanges in a repetition; there is no barrier between them.
     advance : callable
-        Called after each repetition.
+        Function called after each repetition.
 
     Returns
     -------
     list of LaneTimes
-        For every size and number of lanes; a repetition's time is that of all its exchanges.
+        Times for every size and number of lanes. The time of a repetition is that of all its
+        exchanges.
     """
     found: list[LaneTimes] = []
     for n_bytes in sizes:
@@ -172,17 +174,17 @@ def lane_pattern(
 def _time_lanes(
     comm: MPI.Intracomm, n_bytes: int, calls: dict[int, Call], repetitions: int, advance: Call
 ) -> list[LaneTimes]:
-    """Time one size; `calls` has what this rank does with each number of lanes."""
+    """Time one size; `calls` has this rank's call for each number of lanes."""
     times = time_in_turns(comm, [*calls.values()], repetitions, advance=advance)
     return [LaneTimes(n_bytes, k, summarize(row)) for k, row in zip(calls, times, strict=True)]
 
 
 def _exchange(lanes: Lanes, n_bytes: int, k: int, inner: int) -> Call:
-    """Return what this rank does in a repetition with `k` lanes."""
+    """Return the call of this rank for a repetition with `k` lanes."""
     if lanes.local >= k:
         return nothing
     share = n_bytes // k + (n_bytes % k if lanes.local == 0 else 0)
-    # Not zeros: those are all one page, which never leaves the cache.
+    # Zeros would all be the same page, which never leaves the cache.
     sent, received = np.ones(share, np.uint8), np.ones(share, np.uint8)
     comm = lanes.comm
     following, preceding = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
@@ -207,29 +209,29 @@ def multi_collective(
 ) -> list[LaneTimes]:
     """Time the native collective on 1, 2, 4 ... lanes at the same time.
 
-    Each of the first k lane communicators calls it with the full size, so k
-    lanes move k times as much. Collective over `comm`.
+    Each of the first k lane communicators calls the collective with the full size, so that
+    k lanes move k times as many bytes as one. Collective over `comm`.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        The ranks that `lanes` divides.
+        Communicator that `lanes` divides.
     lanes : Lanes
-        Its nodes.
+        Nodes and lanes of the communicator.
     kind : str
-        A collective with elements; reductions sum, and root is the lane's rank 0.
+        Collective with data. Reductions compute sums, and the root is rank 0 of the lane.
     sizes : sequence of int
-        Bytes of each lane: of the vector, or of all blocks together, which are
-        rounded down to whole elements.
+        Bytes per lane: of the vector, or of all blocks together, which are rounded down to
+        whole elements.
     repetitions : int
-        At least 2.
+        Number of repetitions, at least 2.
     advance : callable
-        Called after each repetition.
+        Function called after each repetition.
 
     Returns
     -------
     list of LaneTimes
-        For every size and number of lanes.
+        Times for every size and number of lanes.
 
     Raises
     ------
@@ -251,7 +253,7 @@ def lane_collective(kind: str, n_bytes: int, n_nodes: int) -> Collective:
     Raises
     ------
     CollplanError
-        If they are too many, or too few, but for none at all.
+        If there are too many elements, or fewer than blocks but not 0.
 
     Examples
     --------
@@ -273,6 +275,6 @@ def lane_collective(kind: str, n_bytes: int, n_nodes: int) -> Collective:
 def _native(lanes: Lanes, collective: Collective, n_bytes: int) -> AbstractContextManager[Call]:
     if lanes.comm == MPI.COMM_NULL:
         return nullcontext(nothing)
-    # Neither zeros, which are all one page, nor two: sums stay in range for any number of nodes.
+    # Zeros would all be the same page; sums of ones stay in range for any number of nodes.
     sent, received = (np.ones(n_bytes // _ITEMSIZE, DATATYPE) for _ in range(2))
     return NativeCollective(collective, lanes.comm, sent, received)

@@ -1,4 +1,4 @@
-"""The machine part of a spec, from the ranks that are there or from a batch system's job."""
+"""The machine part of a spec, from the ranks that run or from the job of a batch system."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from collplan.specs.explaining import explaining
 from collplan.specs.machine import Machine, place_ranks
 
 UNKNOWN: Final = "not known here: the default"
-"""Comment at a field that keeps its default."""
+"""Comment on a field that keeps its default."""
 _SHOWN_HOSTS: Final = 4
 
 
 @dataclass(slots=True)
 class MachineFile:
-    """The fields of a machine, and comments at them.
+    """The fields of a machine with comments.
 
     Parameters
     ----------
     head : list of str
         Comments before the fields.
     fields : dict
-        Fields of `Machine`.
+        Values by field name of `Machine`.
     notes : dict
-        A comment for a field's name.
+        Comments by field name.
     """
 
     head: list[str] = field(default_factory=list)
@@ -41,16 +41,16 @@ class MachineFile:
     notes: dict[str, str] = field(default_factory=dict)
 
     def put(self, name: str, value: Any, note: str) -> None:
-        """Set a field, and say where its value comes from."""
+        """Set a field, with a note on the source of its value."""
         self.fields[name], self.notes[name] = value, note
 
     def machine(self) -> Machine:
-        """Return the machine; raise `SpecError` if the fields make none."""
+        """Return the machine; raise `SpecError` if the fields are not valid."""
         with explaining(Machine, before="machine: "):
             return Machine.model_validate(self.fields)
 
     def text(self) -> str:
-        """Return the file's text: YAML, with a comment at every field."""
+        """Return the text of the file: YAML with a comment on every field."""
         lines = [f"# {line}" for line in self.head]
         for name, value in self.fields.items():
             if name == "network":
@@ -71,14 +71,14 @@ class MachineFile:
 
 
 def describe_ranks(comm: Any, lanes: int | tuple[int, ...] | None = None) -> MachineFile:
-    """Return the machine of the ranks that are there; collective, the same on all.
+    """Return the machine of the ranks that run, the same on every rank; collective over `comm`.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        The ranks.
+        Communicator of the ranks.
     lanes : int or tuple of int, optional
-        Lanes of a node where they are known, as on an emulated cluster.
+        Lanes of a node if they are known, as on an emulated cluster.
     """
     lowest = node_of_ranks(comm)
     own = (read_node() if lowest[comm.rank] == comm.rank else None, domains_of(affinity()))
@@ -94,14 +94,14 @@ def describe_ranks(comm: Any, lanes: int | tuple[int, ...] | None = None) -> Mac
 
 
 def describe_job(job: Allocation, here: NodeTopology) -> MachineFile:
-    """Return the machine of a batch system's job, of which this node may be one.
+    """Return the machine of a job of a batch system.
 
     Parameters
     ----------
     job : Allocation
-        The job.
+        Nodes and tasks of the job.
     here : NodeTopology
-        This node; it stands for all where it is one of the job's.
+        Topology of this node. It is used for all nodes of the job if this node is one of them.
     """
     known = here.host.partition(".")[0] in {name.partition(".")[0] for name in job.nodes}
     tasks = job.tasks or job.cpus
@@ -128,7 +128,7 @@ def describe_job(job: Allocation, here: NodeTopology) -> MachineFile:
 
 
 def describe_node(here: NodeTopology) -> MachineFile:
-    """Return the machine of this node alone, with a rank on each core."""
+    """Return the machine of this node alone, with one rank on each core."""
     found = describe([here], (0,) * here.cores, "this node alone")
     found.notes["ranks_per_node"] = "as many as there are cores; start ranks to have theirs"
     return found
@@ -145,13 +145,13 @@ def describe(
     Parameters
     ----------
     nodes : sequence of NodeTopology
-        Every node; empty where nothing is known of them.
+        Topology of every node; empty if the nodes are unknown.
     rank_to_node : tuple of int
-        Every rank's node.
+        Node of every rank.
     source : str
-        Where it is known from.
+        Source of this information, which becomes the note of fields.
     lanes : int or tuple of int, optional
-        Lanes of a node where they are known otherwise.
+        Lanes of a node if they are known; by default the number of network adapters.
     """
     per_node, order = place_ranks(rank_to_node)
     is_even = len(set(per_node)) == 1
@@ -214,7 +214,7 @@ def _note_domains(
     bound: Sequence[tuple[int, ...]],
     nodes: Sequence[NodeTopology],
 ) -> None:
-    """Say where ranks are bound to other domains than the machine puts them into."""
+    """Add a note if ranks are bound to domains that differ from those of the machine."""
     machine = found.machine()
     if machine.numa_domains == 1:
         return

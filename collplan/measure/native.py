@@ -1,4 +1,4 @@
-"""The same collective by the MPI library's own call: what a plan is measured against."""
+"""The MPI library's own call for a collective, the reference for measurements of plans."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ from collplan.specs.collective import Collective
 Array = npt.NDArray[Any]
 
 _MAX_INT: Final = 2**31 - 1
-"""The greatest count and displacement of calls without large counts."""
+"""Largest count and displacement of MPI calls without large counts."""
 
 
 class NativeCollective(AbstractContextManager["NativeCollective"]):
-    """A native call made ready once, so that calling it measures MPI alone.
+    """A native call whose arguments are prepared once, so that a call measures MPI alone.
 
-    Leave it after use: operations that MPI does not predefine are created here, and freed then.
+    It is a context manager. The constructor creates operations that MPI does not predefine,
+    and the exit frees them.
 
     Parameters
     ----------
     collective : Collective
-        What to compute; with `in_place` as MPI defines it.
+        Collective to run; `in_place` has the meaning that MPI defines.
     comm : MPI.Intracomm
-        All ranks of it call.
+        Communicator whose ranks all make the call.
     sendbuf, recvbuf : ndarray or None
-        As for a plan: what bcast works on lies in `recvbuf`.
+        Buffers as for a plan; the buffer of a bcast is `recvbuf`.
     """
 
     def __init__(
@@ -58,11 +59,11 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
         self._call, self._begin = call(""), call("I")
 
     def __call__(self) -> None:
-        """Compute the collective; returns when this rank is done."""
+        """Run the collective; return when it is complete on this rank."""
         self._call()
 
     def start(self) -> MPI.Request:
-        """Call MPI's non-blocking form, on the same buffers; wait for what it returns."""
+        """Start MPI's nonblocking form on the same buffers, and return its request."""
         return cast("MPI.Request", self._begin())
 
     def __exit__(self, *_: object) -> None:
@@ -75,12 +76,12 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
         sendbuf: Array | None,
         recvbuf: Array | None,
     ) -> tuple[Any, Any]:
-        """Return MPI's send and receive arguments of exactly the collective's elements."""
+        """Return MPI's send and receive arguments, cut to the elements of the collective."""
         sends = comm.size if collective.sends_blocks else 1
         receives = comm.size if collective.receives_blocks else 1
         in_place = collective.in_place and collective.root in (None, comm.rank)
         if in_place:
-            receives = max(sends, receives)  # the input, which the result may be a part of
+            receives = max(sends, receives)  # the input, of which the result may be a part
         sent = self._buffer(sendbuf, sends * collective.count)
         received = self._buffer(recvbuf, receives * collective.count)
         if in_place and collective.sender == "root":
@@ -96,7 +97,7 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
         sendbuf: Array | None,
         recvbuf: Array | None,
     ) -> tuple[Any, Any]:
-        """Return the same where counts differ per rank: with counts and displacements."""
+        """Return the arguments of a vector collective, with counts and displacements."""
         rank, is_at_root = comm.rank, collective.root in (None, comm.rank)
         if collective.is_pairwise:
             counts, given, taken = pair_layout(collective, comm.size)
@@ -132,7 +133,7 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
 
 
 def _require_range(collective: Collective, n_ranks: int) -> None:
-    """Raise where counts or displacements are more than an MPI before 4.0 can be told."""
+    """Raise `BindError` if counts or displacements exceed the range of an MPI before 4.0."""
     if collective.regular is None or MPI.Get_version() >= (4, 0):
         return
     layout = collective.pair_layout(n_ranks) or collective.block_layout(n_ranks)

@@ -1,4 +1,4 @@
-"""Two timelines of one plan, phase by phase: what was measured and what was simulated."""
+"""Comparison of the measured and the simulated timeline of a plan, phase by phase."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Times = tuple[Floats, Floats]
 def phase_times(
     name: str, measured: tuple[float, float], simulated: tuple[float, float]
 ) -> dict[str, Any]:
-    """Return the interval of a phase, measured and simulated, as what JSON can hold.
+    """Return the measured and simulated interval of a phase as a dictionary that JSON can hold.
 
-    Its ``error`` is by what share of the measured time the simulated one is longer; None where
-    nothing was measured to take time.
+    Its ``error`` is the difference of the simulated and the measured duration, divided by
+    the measured one; None if the measured duration is 0.
 
     Parameters
     ----------
     name : str
-        The phase, or what else the times are of.
+        Name of the phase, or of something else that the times belong to.
     measured, simulated : tuple of float
-        Its begin and end in s.
+        Begin and end of the phase in s.
     """
     measured_s, simulated_s = measured[1] - measured[0], simulated[1] - simulated[0]
     return {
@@ -45,14 +45,13 @@ def phase_times(
 def compare_phases(plan: Plan, measured: Times, simulated: Times) -> list[dict[str, Any]]:
     """Return the `phase_times` of every phase that has tasks, in the plan's order.
 
-    A phase begins when the first of its tasks starts that is no receive: a
-    receive is posted long before there is anything for it. It ends with its
-    last task.
+    A phase begins at the start of its first task that is not a receive, because receives
+    are posted long before their messages arrive. It ends with its last task.
 
     Parameters
     ----------
     plan : Plan
-        Whose tasks ran.
+        Plan whose tasks ran.
     measured, simulated : pair of ndarray of float64, shape (n_tasks,) each
         Start and end of every task in ns.
 
@@ -76,12 +75,12 @@ def compare_phases(plan: Plan, measured: Times, simulated: Times) -> list[dict[s
 
 
 def _spans(plan: Plan, start_ns: Floats, end_ns: Floats) -> Times:
-    """Return begin and end of every phase in s."""
+    """Return the begin and the end of every phase in s, shape (n_phases,) each."""
     acts = plan.op != Op.RECV
     first = np.full(len(plan.phases), np.inf)
     first_posted, last = first.copy(), -first
     np.minimum.at(first, plan.phase[acts], start_ns[acts])
     np.minimum.at(first_posted, plan.phase, start_ns)
     np.maximum.at(last, plan.phase, end_ns)
-    # Only a plan written by hand has phases that do nothing but receive.
+    # Only plans written by hand have phases that consist of receives.
     return np.where(np.isinf(first), first_posted, first) / 1e9, last / 1e9

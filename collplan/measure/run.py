@@ -1,4 +1,4 @@
-"""Run a plan under MPI: is it right, and how long does it take beside the native call?"""
+"""Run a plan under MPI, check its results, and time it together with the native call."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ Array = npt.NDArray[Any]
 Oracle = Literal["numpy", "native"]
 
 ORACLE_BYTES: Final = 256 * 2**20
-"""Up to how much work one rank computes all results by numpy; above, native MPI's are taken."""
+"""Largest work in bytes for which numpy computes the right results, all of them on one rank."""
 PADDING: Final = 5
-"""Elements behind each receive buffer that no plan may touch."""
+"""Number of elements after each receive buffer that no plan may modify."""
 _SENTINEL: Final = 0xA5
 
 
 @dataclass(frozen=True, slots=True)
 class WrongElement:
-    """The first element that is not what the collective promises."""
+    """The first element that differs from the value that the collective defines."""
 
     rank: int
     element: int
     got: str
     expected: str
     n_wrong: int
-    """Wrong elements on all ranks."""
+    """Number of wrong elements on all ranks."""
 
     def __str__(self) -> str:
-        """Read like ``rank 3, element 7: got 5, expected 6 (12 wrong in all)``."""
+        """Return text such as ``rank 3, element 7: got 5, expected 6 (12 wrong in all)``."""
         return (
             f"rank {self.rank}, element {self.element}: got {self.got}, expected {self.expected} "
             f"({self.n_wrong} wrong in all)"
@@ -64,30 +64,31 @@ class RunReport:
     Parameters
     ----------
     correct : bool or None
-        Whether all ranks' results are right; None if not checked.
+        Whether the results of all ranks are right; None if they were not checked.
     checked_against : str or None
-        "numpy", or "native" where all inputs together are too large for it.
+        "numpy", or "native" if all inputs together are too large for numpy; None if the
+        results were not checked.
     first_wrong : WrongElement or None
-        Where it went wrong.
+        First wrong element; None if there is none.
     ranks, repetitions : int
-        How many of each.
+        Number of ranks and number of repetitions.
     bytes : int
         Bytes of the collective's count.
     median_s, min_s, quartiles_s
-        The plan's times.
+        Median, minimum, and lower and upper quartile of the plan's times.
     native_median_s, native_min_s, native_quartiles_s
-        The native call's, interleaved with the plan's.
+        The same of the native call, whose repetitions alternate with the plan's.
     ratio : float
         ``median_s / native_median_s``.
     ratio_quartiles : tuple of float
-        Quartiles of the ratio within a repetition.
+        Lower and upper quartile of the ratio within a repetition.
     library : str
-        Which MPI.
+        Name and version of the MPI library.
     progress : {"thread", "caller"}
-        Who runs background tasks: threads on communication cores, or the ranks' own.
+        Runner of background tasks: threads on communication cores, or the callers' threads.
     why_caller : str or None
-        Why threads that the plan has communication cores for are not there, on the
-        lowest of those ranks; None where none is missing.
+        Reason why a thread for the plan's communication cores is missing, from the lowest
+        rank that lacks one; None if no thread is missing.
     """
 
     correct: bool | None
@@ -119,31 +120,31 @@ def run_plan(
     cores: Sequence[int] | None = None,
     advance: Call = nothing,
 ) -> RunReport:
-    """Execute a compiled plan, check every rank's result, and time it beside the native call.
+    """Run a compiled plan, check every rank's result, and time it together with the native call.
 
-    Collective over `comm`. Each repetition runs both, as of `time_in_turns`.
+    Collective over `comm`. Each repetition runs both, as `time_in_turns` describes.
 
     Parameters
     ----------
     plan : Plan
-        Compiled from a spec: the whole plan, or this rank's program.
+        Plan compiled from a spec: the whole plan, or the program of this rank.
     comm : MPI.Intracomm
-        As many ranks as the plan has.
+        Communicator with as many ranks as the plan.
     repetitions : int
-        At least 1.
+        Number of repetitions, at least 1.
     check : bool
-        Whether to compare results, those of the first start and of one after all others.
+        Whether to check the results of a run before the repetitions and of one after them.
     timeout_s : float, optional
-        How long the plan may stand still, as for `bind`.
+        Time limit in s for other ranks and for waits without progress, as for `bind`.
     cores : sequence of int, optional
-        The processor of each core of this rank's node, as for `bind`.
+        Processor of each core of this rank's node, as for `bind`.
     advance : callable
-        Called after each repetition, as for `time_in_turns`.
+        Function called after each repetition, as for `time_in_turns`.
 
     Returns
     -------
     RunReport
-        The same on every rank.
+        Results, the same on every rank.
 
     Raises
     ------
@@ -173,9 +174,9 @@ def make_or_refuse(
     make: Callable[[], T],
     errors: tuple[type[Exception], ...] = (CollplanError,),
 ) -> T | str:
-    """Return what `make` makes, or in one line why it can't be made; the same on all ranks.
+    """Return the result of `make`, or the error's text in one line, which is rank 0's everywhere.
 
-    Where `make` raises one of `errors` on one rank, it must do so on all.
+    If `make` raises one of `errors` on one rank, it must do so on all ranks.
     """
     try:
         return make()
@@ -184,9 +185,10 @@ def make_or_refuse(
 
 
 def find_truth(case: Case, native: NativeCollective) -> tuple[Oracle, Array | None]:
-    """Return this rank's right result, None where nothing is promised, and whose it is.
+    """Return the source of the right result, and this rank's result or None if it has none.
 
-    It is numpy's unless that took too long; then that of the MPI library, cut to what is promised.
+    Numpy computes the result if the work is at most `ORACLE_BYTES`. Otherwise the native
+    call does, and its receive buffer is cut to the length of the result.
     """
     collective, rank, size = case.collective, case.comm.rank, case.comm.size
     total_bytes = int(contribution_counts(collective, size).sum()) * collective.itemsize
@@ -224,12 +226,13 @@ class Case:
         self.fill()
 
     def in_buffer(self, result: Array | None) -> Array | None:
-        """Return this rank's result as it lies in the receive buffer, gaps left untouched.
+        """Return this rank's result as the receive buffer must hold it, with unchanged gaps.
 
         Parameters
         ----------
         result : ndarray or None
-            One after another what `expected` says; None where nothing is promised.
+            Elements of the result without gaps, as `expected` returns them; None if this
+            rank has no result.
         """
         size, rank = self.comm.size, self.comm.rank
         if result is None or self.collective.regular is None:
@@ -240,7 +243,7 @@ class Case:
         return placed
 
     def fill(self) -> None:
-        """Put the input where it belongs and a sentinel everywhere else."""
+        """Write the input into its place, and a sentinel everywhere else."""
         for array in (self.sendbuf, self.recvbuf, self.native_recvbuf):
             array.view(np.uint8)[:] = _SENTINEL
         if self._place is None:
@@ -252,18 +255,18 @@ class Case:
             array[place] = self._input
 
     def refill(self) -> None:
-        """Restore the input where the collective has overwritten it."""
+        """Restore the input if it lies in the receive buffer, which the collective overwrites."""
         if self._place is not None and self._place[0] == Buffer.RECV:
             self.fill()
 
     def check(self, call: Call, truth: Array | None) -> WrongElement | None:
-        """Make a call on the input, and return the first wrong element of all ranks."""
+        """Run a call on the input, and return the first wrong element of all ranks."""
         self.fill()
         call()
         return self.compare(truth)
 
     def compare(self, truth: Array | None) -> WrongElement | None:
-        """Return the first wrong element of all ranks; the same on all."""
+        """Return the first wrong element of the lowest rank that has one, the same on all ranks."""
         wrong, own = self.own_wrong(truth), None
         if len(wrong):
             i = int(wrong[0])
@@ -275,14 +278,14 @@ class Case:
         return replace(found[0], n_wrong=sum(one.n_wrong for one in found)) if found else None
 
     def own_wrong(self, truth: Array | None) -> npt.NDArray[np.int64]:
-        """Return indices of wrong elements of the receive buffer, its padding included."""
+        """Return the indices of wrong elements of the receive buffer and its padding."""
         padding = self.recvbuf[self.n_received :].view(np.uint8).reshape(PADDING, -1)
         touched = np.flatnonzero((padding != _SENTINEL).any(axis=1)) + self.n_received
         if truth is None:
             return touched
         got = self.recvbuf[: len(truth)]
         if got.dtype.kind in "fc":
-            # Another order of the same additions: an error of eps per rank.
+            # The order of the additions may differ, which allows an error of eps per rank.
             tolerance = 4 * self.comm.size * float(np.finfo(got.dtype).eps)
             equal = np.isclose(got, truth, rtol=tolerance, atol=0, equal_nan=True)
         else:
@@ -291,12 +294,12 @@ class Case:
 
 
 def allocate_case(plan: Plan, comm: MPI.Intracomm) -> Case:
-    """Return this rank's buffers; where one rank has no memory for its own, all raise.
+    """Return this rank's buffers; raise on all ranks if one rank lacks the memory.
 
     Raises
     ------
     BindError
-        If a rank has no memory, or the plan has no spec or does not fit `comm`.
+        If a rank lacks memory, or the plan has no spec or does not fit `comm`.
     """
     if plan.spec is None:
         raise BindError("the plan was imported and names no collective; compile it from a spec")
@@ -316,7 +319,7 @@ def allocate_case(plan: Plan, comm: MPI.Intracomm) -> Case:
 
 
 def numpy_truth(case: Case) -> Array | None:
-    """Return this rank's result by numpy: rank 0 computes all, so memory is needed once."""
+    """Return this rank's result by numpy; rank 0 computes all, so only it needs the memory."""
     comm = case.comm
     if comm.rank > 0:
         received: Array | None = comm.recv(source=0)
@@ -332,9 +335,10 @@ def _is_untouched(elements: Array) -> bool:
 
 
 def common_progress(comm: MPI.Intracomm, own: By, why_caller: str | None) -> tuple[By, str | None]:
-    """Return who runs background tasks on any rank, and why a thread is missing on one.
+    """Return the runner of background tasks, and the first reason for a missing thread or None.
 
-    Ranks whose tasks are all their own have no thread, and lack none.
+    The runner is "thread" if any rank has a thread, and this rank's own otherwise. Ranks
+    without tasks on communication cores need no thread.
     """
     everyone: list[tuple[By, str | None]] = comm.allgather((own, why_caller))
     reasons = [why for _, why in everyone if why is not None]

@@ -1,7 +1,7 @@
-"""Summaries of repeated measurements, and the rule that says which of two is faster.
+"""Summaries of repeated measurements, and the rule that decides which of two is faster.
 
-Everything that compares times, whether a run, a benchmark, a tuning table or an export,
-takes medians, their 95 % intervals from here, and `is_faster`.
+Every comparison of times, in runs, benchmarks, tuning tables and exports, uses medians,
+their 95 % intervals from this module, and `is_faster`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 LEAST: Final = 6
-"""The median of fewer measurements has no 95 % interval between the least and the greatest."""
+"""Smallest number of measurements whose median has a 95 % interval within their range."""
 _RISK: Final = 0.025
 """The probability that the median lies beyond one end of its interval."""
 
@@ -28,11 +28,11 @@ class Interval(Protocol):
 
     @property
     def low_s(self) -> float:
-        """Return its lower end."""
+        """Return the lower end of the interval."""
 
     @property
     def high_s(self) -> float:
-        """Return its upper end."""
+        """Return the upper end of the interval."""
 
     @property
     def n(self) -> int:
@@ -41,16 +41,16 @@ class Interval(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Several measurements of the same thing, in s.
+    """Summary of repeated measurements of the same quantity, in s.
 
     Parameters
     ----------
     n : int
-        The number of measurements.
+        Number of measurements.
     median_s, mean_s, min_s, max_s : float
-        Of all of them; nothing is left out as an outlier.
+        Statistics of all measurements; none is left out as an outlier.
     low_s, high_s : float
-        The ends of the 95 % interval of the median.
+        Ends of the 95 % interval of the median.
     """
 
     n: int
@@ -62,7 +62,7 @@ class Summary:
     max_s: float
 
     def to_json(self) -> dict[str, float | tuple[float, float]]:
-        """Return the values that reports name: median, mean, interval and minimum."""
+        """Return the values that reports show: median, mean, interval and minimum."""
         return {
             "median_s": self.median_s,
             "mean_s": self.mean_s,
@@ -105,10 +105,10 @@ def summarize(times: Times) -> Summary:
 def median_interval(values: Times) -> tuple[float, float]:
     """Return the 95 % interval of the median of measurements, shape (n,).
 
-    Its ends are measurements: the median of the distribution that they come from is
-    below the k-th least with the probability that fewer than k of n coins show heads.
-    Fewer than `LEAST` measurements have no such interval; theirs are the least and the
-    greatest.
+    Both ends are measurements. The median of their distribution is below the k-th smallest
+    of n measurements with the probability that fewer than k of n fair coins show heads.
+    Fewer than `LEAST` measurements have no such interval; for them, the smallest and the
+    largest measurement are returned.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def median_interval(values: Times) -> tuple[float, float]:
 
 @cache
 def _n_beyond(n: int) -> int:
-    """Return the number of n measurements that lie beyond either end of the interval."""
+    """Return the number of measurements below the interval, which equals that above it."""
     below, k = 1 / 2**n, 0
     while below + comb(n, k + 1) / 2**n <= _RISK:
         k += 1
@@ -131,9 +131,9 @@ def _n_beyond(n: int) -> int:
 
 
 def is_faster(one: Interval, other: Interval) -> bool:
-    """Return whether `one` is faster than `other` beyond noise: its interval lies below.
+    """Return whether `one` is faster than `other` beyond noise: its whole interval is below.
 
-    Fewer than `LEAST` measurements have no interval that could say so.
+    The result is False if one of them has fewer than `LEAST` measurements.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Record when every task of a plan really ran, on all ranks, by one clock."""
+"""Record the measured start and end of every task of a plan on all ranks, by a common clock."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ Longs = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TaskTimes:
-    """Start and end of every task in the start whose makespan is the median.
+    """Start and end of every task in the repetition whose makespan is the median.
 
     Parameters
     ----------
     start_ns, end_ns : ndarray of float64, shape (n_tasks,)
-        From the moment the first rank started, by rank 0's clock.
+        Times in ns by rank 0's clock, counted from the start of the first rank.
     makespans_s : ndarray of float64, shape (repetitions,)
-        From the first rank's start to the end of the last task, of every start.
+        Time in s from the start of the first rank to the end of the last task, for every
+        repetition.
     clock_error_s : float
-        How far the ranks' clocks may be wrong; 0 where all read the same.
+        Largest error of the ranks' clocks in s; 0 if all ranks read the same clock.
     """
 
     start_ns: Floats
@@ -47,26 +48,26 @@ def record_plan(
     repetitions: int = 20,
     timeout_s: float | None = None,
 ) -> TaskTimes | None:
-    """Start a plan again and again, recording every task; keep the median start.
+    """Run a plan repeatedly, record every task, and return the repetition of median makespan.
 
     Collective over `comm`. Recording reads the clock twice per task.
 
     Parameters
     ----------
     plan : Plan
-        Compiled from a spec: on rank 0 the whole plan, on others that or their
-        program.
+        Plan compiled from a spec: the whole plan on rank 0, and the whole plan or the
+        rank's program on other ranks.
     comm : MPI.Intracomm
-        As many ranks as the plan has.
+        Communicator with as many ranks as the plan.
     repetitions : int
-        At least 1. Of an even number the lower median is taken.
+        Number of repetitions, at least 1. If it is even, the lower median is taken.
     timeout_s : float, optional
-        How long the plan may stand still, as for `bind`.
+        Time limit in s for other ranks and for waits without progress, as for `bind`.
 
     Returns
     -------
     TaskTimes or None
-        On rank 0; None elsewhere.
+        Times of all tasks on rank 0; None on other ranks.
 
     Raises
     ------
@@ -93,7 +94,10 @@ def record_plan(
 def _record(
     case: Case, planned: BoundPlan, recorder: Recorder, repetitions: int
 ) -> tuple[list[Longs], Longs, Longs, Longs]:
-    """Return the tasks' times in every start, when each began and ended, and the clock's error."""
+    """Run all repetitions; return the tasks' times, begins, ends and clock errors of each.
+
+    All times are in ns, by rank 0's clock.
+    """
     clocks, crowded = Clocks(case.comm), ranks_per_core(case.comm) > 1
     runs: list[Longs] = []
     begins, ends, errors = np.zeros((3, repetitions), dtype=np.int64)
@@ -113,7 +117,7 @@ def _record(
 
 
 def _gather(plan: Plan, comm: MPI.Intracomm, own: Floats) -> Floats | None:
-    """Return start and end of all ranks' tasks on rank 0, shape (2, n_tasks)."""
+    """Return start and end of all tasks on rank 0, shape (2, n_tasks); None on other ranks."""
     parts = comm.gather(own)
     if parts is None:
         return None

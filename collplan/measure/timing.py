@@ -1,4 +1,4 @@
-"""Times of calls on all ranks: aligned starts, calls that take turns, and ranks' clocks."""
+"""Times of calls on all ranks: aligned starts, interleaved calls, and clock offsets."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from collplan.executors.mpi.launch.launcher import short_version
 
 T = TypeVar("T")
 EXCHANGES: Final = 20
-"""Messages to and fro between two clocks; the fastest tells."""
+"""Number of round trips between two clocks; the fastest one is used."""
 _NAMESPACE: Final = Path("/proc/self/ns/time")
 
 
 class Offset(NamedTuple):
-    """Lead of a clock over rank 0's, and the most that this may be wrong by, in ns."""
+    """Lead of a clock over rank 0's clock, and the largest error of this lead, both in ns."""
 
     ahead_ns: int
     error_ns: int
 
 
 def clock_name() -> str:
-    """Name the clock of this process: processes of one name read the same monotonic clock."""
-    # Linux counts from the boot, unless a namespace of its own shifts that.
+    """Return the name of this process's clock; equal names mean the same monotonic clock."""
+    # Linux counts time from the boot, unless a time namespace shifts it.
     namespace = os.readlink(_NAMESPACE) if _NAMESPACE.is_symlink() else ""
     return f"{host()} {namespace}"
 
@@ -39,7 +39,7 @@ def clock_name() -> str:
 def share_clock(comm: MPI.Intracomm) -> bool:
     """Return whether all ranks read the same monotonic clock.
 
-    Collective on the first call for a communicator; the answer is kept on it.
+    Collective on the first call for a communicator, which caches the answer as an attribute.
     """
     known = comm.Get_attr(_keyval())
     if known is None:
@@ -54,16 +54,16 @@ def _keyval() -> int:
 
 
 class Clocks:
-    """The clocks of a communicator's ranks; making one is collective.
+    """The clocks of the ranks of a communicator; construction is collective.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        The ranks.
+        Communicator of the ranks.
     name : str, optional
-        Which clock this rank reads.
+        Name of the clock that this rank reads; by default that of `clock_name`.
     now : callable
-        Reads it, in ns.
+        Function that returns the time of this clock in ns.
     """
 
     def __init__(
@@ -77,11 +77,11 @@ class Clocks:
         self._own = self._readers.index(first[names[comm.rank]])
 
     def offset(self) -> Offset:
-        """Return how far this rank's clock is ahead of rank 0's; collective.
+        """Return the lead of this rank's clock over rank 0's clock; collective.
 
-        Rank 0 sends a message to one reader of each other clock and takes what
-        the answer says for the middle of the time until it is back. The answer
-        was given in between, so half that time is the most it can be wrong.
+        Rank 0 sends a message to one reader of each other clock, which answers with its time.
+        This time is taken as that of the middle of the round trip. The answer was given at
+        some moment of the round trip, so the error is at most half of the round trip.
         """
         if len(self._readers) == 1:
             return Offset(0, 0)
@@ -115,17 +115,17 @@ Times = npt.NDArray[np.float64]
 Call = Callable[[], object]
 
 WARM_UPS: Final = 2
-"""Repetitions that are not counted: connections are made and pages touched in them."""
+"""Number of uncounted repetitions, which set up connections and touch memory pages."""
 
 _ARRIVED_SLEEP_S: Final = 100e-6
 _ABSENT_SLEEP_S: Final = 5e-3
 _AWAKE_NS: Final = 1_000_000
 _LEAD_NS: Final = 4_000_000
-"""From when the start is agreed on to the start: until then even sleepers have heard of it."""
+"""Time in ns from the choice of a start time to the start: enough to tell even sleeping ranks."""
 
 
 def everywhere(comm: MPI.Intracomm, value: T | None, root: int = 0) -> T:
-    """Return the root's value on all ranks; collective."""
+    """Broadcast the root's value and return it on all ranks; collective."""
     return cast("T", comm.bcast(value, root=root))
 
 
@@ -134,21 +134,24 @@ def nothing() -> None:
 
 
 def library_name() -> str:
-    """Return which MPI this is, as ``MPICH 5.0.2``."""
+    """Return name and version of the MPI library, such as ``MPICH 5.0.2``."""
     return short_version(MPI.Get_library_version())
 
 
 class Watch:
-    """Told of each timed call, outside its time; this one does nothing."""
+    """Base class of observers of timed calls; its methods run outside the timed interval.
+
+    The methods of this class do nothing.
+    """
 
     def announce(self, which: int) -> None:
-        """Hear that the ranks line up for a call."""
+        """Handle that the ranks are about to line up for a call."""
 
     def begin(self, which: int) -> None:
-        """Hear that the ranks have lined up, and the call begins."""
+        """Handle that the ranks have lined up and the call is about to begin."""
 
     def end(self) -> None:
-        """Hear that the call has returned."""
+        """Handle that the call has returned."""
 
 
 def time_in_turns(
@@ -165,30 +168,30 @@ def time_in_turns(
 ) -> Times:
     """Time calls, each once per repetition, on ranks that have lined up; collective.
 
-    In every repetition another call goes first: it finds what the last one left in caches.
+    Every repetition starts with another call, because calls influence the caches of the next.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        All ranks of it make the same calls.
+        Communicator whose ranks make the same calls.
     calls : sequence of callable
-        The calls; on a rank that takes no part in one, `nothing`.
+        Functions to time; `nothing` on a rank that takes no part in one.
     repetitions : int
-        How many to count, beside the `warm_ups`.
+        Number of repetitions that count, in addition to `warm_ups`.
     prepare, advance : callable
-        What to do before each call, outside its time, and after each repetition.
+        Functions called before each call, outside its time, and after each repetition.
     watch : Watch, optional
-        Who is told of each call.
+        Observer of the calls.
     warm_ups, first : int
-        Repetitions that are not counted, and the number of the first one.
+        Number of repetitions that do not count, and index of the very first call.
     from_first : bool, optional
-        Whether time runs from when the first rank begins; by default where ranks share
-        cores and read one clock: each alone would see its own turn only.
+        Whether times start when the first rank begins. The default is True if ranks share
+        cores and read the same clock, since each rank alone would time only its own turn.
 
     Returns
     -------
     ndarray of float64, shape (len(calls), repetitions)
-        Seconds of the slowest rank, the same on every rank.
+        Time of the slowest rank in s, the same on every rank.
     """
     watch, crowded = watch or Watch(), ranks_per_core(comm) > 1
     if from_first is None:
@@ -214,42 +217,42 @@ def time_in_turns(
 
 
 def line_up(comm: MPI.Intracomm, crowded: bool) -> None:
-    """Return on all ranks at about the same time, when all have come.
+    """Wait for all ranks, and return on all of them at about the same time; collective.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        The ranks.
+        Communicator of the ranks.
     crowded : bool
-        Whether ranks share cores: who has come then sleeps until all have, and
-        until a time that all agree on. A barrier alone would spin, and take the
-        core from those still at work.
+        Whether ranks share cores. If so, a rank sleeps until all have arrived, and then
+        until a common start time. A barrier alone would spin, and take the core from ranks
+        that still work.
     """
     if not crowded:
         comm.Barrier()
         return
     sleep_until(comm.Ibarrier().Test)
     if not share_clock(comm):
-        # Sleepers wake at different times; from here on none sleeps.
+        # Sleeping ranks wake at different times; from here on none sleeps.
         comm.Barrier()
         comm.Barrier()
         return
-    # Whoever spins in a barrier leaves it when it gets a core: some milliseconds later.
+    # A rank that spins in a barrier leaves it only when it gets a core, milliseconds later.
     start_ns = np.array([monotonic_ns() + _LEAD_NS])
     sleep_until(comm.Ibcast(start_ns).Test)
     sleep(max(0, int(start_ns[0]) - _AWAKE_NS - monotonic_ns()) / 1e9)
-    # Sleepers wake some tenths of a millisecond late; by now all are up, in turns.
+    # Sleeping ranks wake some tenths of a millisecond late. Now all are awake and take turns.
     while monotonic_ns() < start_ns[0]:
         os.sched_yield()
 
 
 def meet_asleep(comm: MPI.Intracomm) -> None:
-    """Return when all ranks have come; until then sleep, and leave the cores to those at work."""
+    """Sleep until all ranks have arrived, so that ranks at work can use the cores; collective."""
     sleep_until(comm.Ibarrier().Test, _ABSENT_SLEEP_S)
 
 
 def sleep_until(test: Callable[[], bool], poll_s: float = _ARRIVED_SLEEP_S) -> int:
-    """Sleep between polls until a test is passed; return the number of polls."""
+    """Poll a test until it is true, with sleeps between; return the number of polls."""
     polls = 1
     while not test():
         sleep(poll_s)

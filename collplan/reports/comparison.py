@@ -17,11 +17,11 @@ from collplan.select.sweep import compile_priced
 from collplan.specs import PlanSpec
 
 MOST_ROWS: Final = 12
-"""Candidates that a table shows unless all are wanted."""
+"""Number of candidates that a table shows by default."""
 MOST_CURVES: Final = 8
 FEW_RANKS: Final = 64
 FEW_TASKS: Final = 20_000
-"""Ranks and tasks up to which plans are simulated again to say what limits them."""
+"""Numbers of ranks and tasks up to which plans are simulated again to find what limits them."""
 MOST_REFUSALS: Final = 6
 OWN: Final = " (the spec's)"
 TOO_LARGE: Final = {
@@ -29,25 +29,24 @@ TOO_LARGE: Final = {
     "time": "--seconds gives more time",
     "memory": "some need more memory than is free",
 }
-"""Reasons to leave out a candidate that has a closed form, each with the way out."""
+"""Reasons to leave out a candidate, each with advice for the user."""
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
-    """Return a comparison, ready for JSON.
+    """Return a comparison as a dictionary that JSON can hold.
 
     Returns
     -------
     dict
-        `rows`, a list of ``{candidate, bytes, makespan_s, pcie_reads}`` of all that
-        was simulated, the last None where adapters hold all queue pairs; `best`, the
-        winners by bytes, where they are sure; `leading`, the best that was simulated;
-        `rivals` by bytes, what may be better than that; `crossovers`, a list of
-        ``{before, after, low_bytes, high_bytes, how}``;
-        `bounds` by bytes, as of ``compile``;
-        `pruned`, a list of ``{candidate, bytes, by, price_s, bound_s, n_tasks}``;
-        `refused`, why by candidate; `own`, the spec's own candidate; `gains`, how many times
-        faster than native the leading candidate is, by size; `candidates`,
-        what a spec has to say for each; `libraries`, what each runs by default, a list of
+        `rows`, a list of ``{candidate, bytes, makespan_s, pcie_reads}`` of all simulations,
+        where `pcie_reads` is None if it was not counted; `best`, the winners by bytes, where
+        they are certain; `leading`, the best simulated candidates by bytes; `rivals`, lists by
+        bytes of candidates that may be better than the leading one; `crossovers`, a list of
+        ``{before, after, low_bytes, high_bytes, how}``; `bounds`, lower bounds by bytes, as
+        in the output of ``compile``; `pruned`, a list of ``{candidate, bytes, by, price_s,
+        bound_s, n_tasks}``; `refused`, reasons by candidate; `own`, the spec's own candidate;
+        `gains`, ratios of the native time to the leading time by bytes; `candidates`, fields
+        of a spec for each candidate; `libraries`, the defaults of each library, as a list of
         ``{bytes, runs, method, makespan_s, estimate_s, gain, remark, refusal}``.
     """
     fields = {"decomposition", "algorithms", "transport", "passes"}
@@ -104,7 +103,7 @@ def _default_rows(
 
 
 def print_comparison(comparison: Comparison, *, is_all: bool) -> None:
-    """Print the best candidates of every size, or all, and what there is to say of the rest."""
+    """Print a table of the best candidates, or of all, with remarks and reasons."""
     columns, rows, n_hidden = comparison_table(comparison, is_all=is_all)
     print_table(columns, rows)
     for line in (*_remarks(comparison, n_hidden), *reasons(comparison)):
@@ -112,14 +111,15 @@ def print_comparison(comparison: Comparison, *, is_all: bool) -> None:
 
 
 def reasons(comparison: Comparison) -> list[str]:
-    """Return sentences that say why winners win and why others lose."""
+    """Return sentences that explain why winners win and why other candidates lose."""
     return [*winners(comparison), *why_lost(comparison)]
 
 
 def why_lost(comparison: Comparison) -> Iterator[str]:
-    """Generate why other candidates lose at the largest size, where plans are small.
+    """Generate sentences that explain why other candidates lose at the largest size.
 
-    These are the spec's own, native, and the next best of other families.
+    The candidates are those of `curves_of`. Candidates of more than `FEW_RANKS` ranks or
+    `FEW_TASKS` tasks are left out.
     """
     size = max(comparison.leading, default=None)
     if size is None:
@@ -142,9 +142,9 @@ def why_lost(comparison: Comparison) -> Iterator[str]:
 def comparison_table(
     comparison: Comparison, *, is_all: bool
 ) -> tuple[list[str], list[list[str]], int]:
-    """Return the columns and rows of the best candidates, or of all, and how many are left out.
+    """Return columns and rows of the best candidates, or of all, and the number left out.
 
-    A row has the times of a candidate by size; the best of a size is marked by ``*``.
+    A row has the times of a candidate by size. The winner of a size has the mark ``*``.
     """
     sizes, times = comparison.sizes, comparison.makespans
     ranked = _ranked(comparison)
@@ -182,14 +182,14 @@ def comparison_table(
 
 
 def _default_cell(one: Default | None) -> str:
-    """Return the time of what a library runs; ``-`` if it runs what we have no plan for."""
+    """Return the time of a library's default; ``-`` if there is no time for it."""
     if one is None or one.time_s is None:
         return "-"
     return ("~" if one.makespan_s is None else "") + format_seconds(one.time_s)
 
 
 def _default_lines(comparison: Comparison) -> Iterator[str]:
-    """Yield what every library runs, by size, how much is gained over it, and remarks."""
+    """Generate lines on each library: its defaults by size, the gain over them, and remarks."""
     for library, by_size in comparison.defaults.items():
         runs: list[str] = []
         last = None
@@ -210,13 +210,17 @@ def _default_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def _range(numbers: Iterable[float]) -> str:
-    """Return the least and the greatest of some numbers."""
+    """Return the smallest and the largest of some numbers as text."""
     low, high = f"{min(numbers):.2f}", f"{max(numbers):.2f}"
     return low if low == high else f"{low} to {high}"
 
 
 def _ranked(comparison: Comparison) -> list[str]:
-    """Return what was simulated: first the best anywhere, then by the best rank at any size."""
+    """Return the simulated candidates, best first.
+
+    Candidates that lead at some size come first. The others follow by their best position
+    among the candidates of a size, then by the number of sizes and the sum of positions.
+    """
     ranks: dict[str, list[int]] = {}
     for size in comparison.sizes:
         there = [name for name in comparison.specs if (name, size) in comparison.makespans]
@@ -283,7 +287,7 @@ def _remarks(comparison: Comparison, n_hidden: int) -> list[str]:
 
 
 def _may_be_better(rivals: Sequence[Pruned]) -> str:
-    """Say of the candidates that may be better how many they are, and what is known of one."""
+    """Describe the first candidate that may be better, and count the others."""
     one, n_more = rivals[0], len(rivals) - 1
     known = f"{one.candidate} (not estimated) may be better"
     if one.is_estimated:
@@ -295,7 +299,7 @@ def _may_be_better(rivals: Sequence[Pruned]) -> str:
 
 
 def _left_out(some: Sequence[Pruned]) -> str:
-    """Say what has a price by closed form only, or not even that, and the way out."""
+    """Describe candidates that were not simulated, with advice for the user."""
     sizes = sorted({one.bytes for one in some})
     ends = " to ".join(format_bytes(size) for size in dict.fromkeys((sizes[0], sizes[-1])))
     what = f"not estimated: {len(some)}, at {ends}"
@@ -310,7 +314,7 @@ def _left_out(some: Sequence[Pruned]) -> str:
 
 
 def _gain_line(comparison: Comparison) -> list[str]:
-    """Return a line on how much there is to gain over the MPI library's own collective."""
+    """Return a line on the gain over the MPI library's own collective, or none without gains."""
     gains = comparison.gains.values()
     if not gains:
         return []
@@ -318,7 +322,7 @@ def _gain_line(comparison: Comparison) -> list[str]:
 
 
 def plot_comparison(path: Path, spec: PlanSpec, comparison: Comparison) -> None:
-    """Plot the winners, the best of each family, and the bound."""
+    """Plot the winners, other candidates of `curves_of`, and the lower bound."""
     sizes, series = comparison.sizes, []
     for name in curves_of(comparison):
         own = {size: time for (other, size), time in comparison.makespans.items() if other == name}
@@ -336,7 +340,11 @@ def _series(name: str, sizes: Sequence[int], times: dict[int, float]) -> Series:
 
 
 def curves_of(comparison: Comparison) -> list[str]:
-    """Return the winners, the spec's own, native, then the next of every family in turn."""
+    """Return the candidates to plot.
+
+    These are the winners, the reference candidates, and the best of each further family. A
+    family is added only if there are fewer than `MOST_CURVES` - 1 candidates.
+    """
     ranked = _ranked(comparison)
     counts = Counter(comparison.leading.values())
     winners = [name for name, _ in counts.most_common(MOST_CURVES - 1)]

@@ -1,4 +1,4 @@
-"""A cost report for people: where the time goes, what is busy, and the critical path."""
+"""A cost report as text: parts of the time, use of resources, and the critical path."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collplan.executors.cost.path_folding import Fold, fold
 from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
 
 _MOST_LINES: Final = 40
-"""Lines of the critical path to show; of a longer one, as many from both its ends."""
+"""Number of lines of the critical path to show; the middle of a longer one is left out."""
 _NAMED: Final = 8
-"""Ranks that are named."""
+"""Largest number of ranks that a text lists."""
 _TOWARDS: Final = {"send": "to", "recv": "from"}
 
 Report = dict[str, Any]
@@ -20,7 +20,7 @@ Row = tuple[str, ...]
 
 
 def print_cost(report: Report) -> None:
-    """Print a report of `cost_report`."""
+    """Print a report that `cost_report` has returned."""
     makespan, steps = report["makespan_s"], report["critical_path"]
     print_line(
         f"makespan {format_seconds(makespan)}: {report['n_tasks']} tasks simulated in "
@@ -68,7 +68,7 @@ def _breakdown_rows(report: Report) -> list[Row]:
 
 
 def _usage_rows(report: Report) -> Iterator[Row]:
-    """Generate a line for each kind of resource that is used at all."""
+    """Generate a line for each kind of resource that is used."""
     makespan = report["makespan_s"]
     lanes, cores = report["lanes"], report["cores"]
     used = [
@@ -92,7 +92,7 @@ def _usage_rows(report: Report) -> Iterator[Row]:
 
 
 def _adapters(report: Report) -> str:
-    """Say how often adapters read queue pairs that their caches did not hold."""
+    """Return a line on the number of reads of queue pairs that were not in the adapters' caches."""
     reads = [lane["pcie_reads"] for lane in report["lanes"]]
     low, high = min(reads), max(reads)
     each = f"{high:,}" if low == high else f"{low:,} to {high:,}"
@@ -103,12 +103,12 @@ def _adapters(report: Report) -> str:
 
 
 def link_lines(links: Report) -> Iterator[str]:
-    """Generate what is to say of links between adapters: bytes, the bottleneck, who shares it.
+    """Generate lines on the links between adapters: bytes, the busiest link, and its users.
 
     Parameters
     ----------
     links : dict
-        As of `LinkUse.report`.
+        Report of `LinkUse.report`.
     """
     reach = links["bytes_by_reach"]
     total = sum(reach.values())
@@ -139,21 +139,23 @@ def _bytes(n_bytes: float) -> str:
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    """Return ranks in a few words."""
+    """Return a short text for a list of ranks."""
     named = ", ".join(map(str, ranks[:_NAMED]))
     more = f" and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else ""
     return f"rank{'s' if len(ranks) > 1 else ''} {named}{more}"
 
 
 def path_rows(report: Report, most: int = _MOST_LINES) -> list[Row]:
-    """Return the lines of the critical path: what repeats folded, the middle of the rest left out.
+    """Return the lines of the critical path, with repeated parts folded.
+
+    If there are more than `most` lines, the middle is left out.
 
     Parameters
     ----------
     report : dict
-        What `cost_report` returned.
+        Report that `cost_report` has returned.
     most : int
-        Lines to show.
+        Largest number of lines, apart from the line that replaces the middle.
     """
     steps = report["critical_path"]
     rows: list[Row] = []
@@ -164,7 +166,7 @@ def path_rows(report: Report, most: int = _MOST_LINES) -> list[Row]:
     if len(rows) <= most:
         return rows
     head, tail = most // 2, len(rows) - most // 2
-    # A bracket is not cut in two.
+    # Do not cut a bracket in two.
     while head > 0 and rows[head][2][-1:] in ("│", "┘"):
         head -= 1
     while tail < len(rows) and rows[tail][2][-1:] in ("│", "┘"):
@@ -204,7 +206,7 @@ def _fold_rows(steps: Sequence[Report], part: Fold, n_ranks: int) -> Iterator[Ro
 
 
 class _Namer:
-    """Names of ranks: as they are, or relative to a rank i that moves on."""
+    """Names of ranks: their numbers, or offsets from a rank i that changes with each repetition."""
 
     def __init__(self, origin: int, shift: int, n_ranks: int) -> None:
         self.origin, self.shift, self.n_ranks = origin, shift, n_ranks

@@ -1,4 +1,4 @@
-"""Resources per node of alltoall designs: counts from plans beside the published formulas."""
+"""Resources per node of alltoall designs: counts from plans, and from published formulas."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from collplan.specs import Machine, PlanSpec
 from collplan.specs.errors import CollplanError
 
 _COUNTS: Final = ("queue_pairs_per_node", "posted_sends_per_node", "scratch_bytes_per_node")
-"""The counts of a plan that designs are compared by, in the order of `NodeCounts`."""
+"""Counts of a plan by which designs are compared, in the order of `NodeCounts`."""
 PAIRS_A_TASK = 8
-"""Ratio of tasks at which a plan made of all pairs of ranks takes as long as another, about."""
+"""Approximate number of pairs of ranks that take as long to process as one task."""
 
 
 Row = dict[str, Any]
@@ -27,32 +27,32 @@ Row = dict[str, Any]
 def count_designs(
     specs: Sequence[PlanSpec], max_tasks: int, patterns: Sequence[str] = ()
 ) -> list[Row]:
-    """Compile every design at every size, and count.
+    """Compile every design at every size, and count the resources per node.
 
     Parameters
     ----------
     specs : sequence of PlanSpec
-        An alltoall on a machine, in several sizes.
+        Specs of an alltoall on one machine, one for each size.
     max_tasks : int
-        Larger plans are not compiled.
+        Number of tasks above which a plan is not compiled.
     patterns : sequence of str
-        Only designs whose names are like one of these; all without any.
+        Patterns of names of designs to count, such as ``ohio*``; all designs if empty.
 
     Returns
     -------
     list of dict
         A row for each design at each size: ``{design, bytes, n_tasks, is_one_node, paper,
-        pcie_reads, are_reads_least}`` and the counts per node, None for a plan that is too large
-        to be compiled. `n_tasks` is estimated for such a plan; `is_one_node` where only one
-        node's program was compiled, as all nodes are alike. `paper` has the counts that the
-        tables say, and `is_estimate`; None where they don't have the design. `pcie_reads`
-        is what adapters of the node that reads most read over PCIe, simulated, or at least where
-        `are_reads_least`; None where they have no cache of queue pairs.
+        pcie_reads, are_reads_least}`` and the counts per node, which are None if the plan is too
+        large to be compiled. `n_tasks` is then an estimate. `is_one_node` is True if only the
+        program of one node was compiled, because all nodes are alike. `paper` has the published
+        counts and `is_estimate`; None if the design is not published. `pcie_reads` is the
+        simulated number of reads over PCIe by the adapters of the busiest node, or a lower bound
+        of it if `are_reads_least` is True; None if it is unknown.
 
     Raises
     ------
     CollplanError
-        If the specs are not for alltoall, or no design is called like that.
+        If the specs are not for alltoall, or a pattern fits no design.
     """
     for one in patterns:
         if not any(fnmatchcase(name, one) for name in DESIGNS):
@@ -89,11 +89,11 @@ def _by_name(counts: NodeCounts | None) -> Row:
 
 
 def _least_reads(machine: Machine, counts: NodeCounts, ranks: int) -> int | None:
-    """Return how often the adapters of a node read queue pairs that do not fit, at least.
+    """Return a lower bound of the reads of queue pairs by the adapters of a node.
 
-    Every queue pair is used in a start; only those of the start before that fit
-    are there. Over datagrams and dynamic connections a rank has one. None where
-    adapters have no such cache.
+    Each start of the plan uses every queue pair. At the start, the caches of warm adapters
+    hold at most as many queue pairs as fit, and those of cold ones none. With datagrams and
+    dynamic connections, a rank has one queue pair. Return None if the machine has no adapters.
     """
     nic = machine.network.nic
     if nic is None:
@@ -105,7 +105,10 @@ def _least_reads(machine: Machine, counts: NodeCounts, ranks: int) -> int | None
 def _count(
     spec: PlanSpec, name: str, max_tasks: int
 ) -> tuple[NodeCounts | None, int, bool, int | None]:
-    """Return a plan's counts per node, its tasks, whether they are one node's, and PCIe reads."""
+    """Return the counts per node, the number of tasks, whether one node was compiled, and reads.
+
+    The counts are None if the plan is too large. The PCIe reads are None if not simulated.
+    """
     machine = spec.machine
     sizes = machine.node_to_n_ranks
     n_tasks = _least_tasks(name, machine.nodes, max(sizes), machine.n_ranks)
@@ -117,7 +120,7 @@ def _count(
         most = None if reads is None else int(reads.sum(axis=1).max(initial=0))
         counts = NodeCounts(*(getattr(found, name) for name in _COUNTS))
         return counts, plan.n_tasks, False, most
-    # Designs through shared memory are made node by node.
+    # Designs that use shared memory can be compiled node by node.
     is_alike = spec.transport.name == "shared" and min(sizes) == max(sizes)
     if not is_alike or n_tasks // machine.nodes > max_tasks:
         return None, n_tasks, False, None
@@ -126,7 +129,7 @@ def _count(
 
 
 def _least_tasks(design: str, nodes: int, fullest: int, n_ranks: int) -> int:
-    """Return about how many tasks are made on the way to a design's plan."""
+    """Return the approximate number of tasks that the compilation of a design creates."""
     blocks = nodes * (nodes - 1)
     if design in ("pairwise", "scatter_destination"):
         return n_ranks * (2 * n_ranks - 1)
@@ -140,7 +143,7 @@ def _least_tasks(design: str, nodes: int, fullest: int, n_ranks: int) -> int:
 
 
 def print_designs(spec: PlanSpec, document: Row) -> None:
-    """Print the ``metrics`` of a document: a table per size, and remarks on all of them."""
+    """Print the ``metrics`` of a document: one table per size, and remarks on all sizes."""
     rows = document["metrics"]
     machine = spec.machine
     fullest = max(machine.node_to_n_ranks)

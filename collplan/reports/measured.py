@@ -1,4 +1,4 @@
-"""Tables and plots of what runs and benchmarks measured, and what the model says of them."""
+"""Tables and plots of measurements by runs and benchmarks, and of the model's predictions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Report = dict[str, Any]
 
 
 def prediction_report(timeline: Timeline, times: TaskTimes) -> Report:
-    """Return simulated and measured times of the whole plan and of its phases."""
+    """Return the simulated and measured times of the whole plan and of its phases."""
     from collplan.measure.phases import compare_phases, phase_times
 
     simulated = (timeline.start_ns, timeline.end_ns)
@@ -35,7 +35,7 @@ def prediction_report(timeline: Timeline, times: TaskTimes) -> Report:
 
 
 def write_both(path: Path, timeline: Timeline, times: TaskTimes) -> None:
-    """Write the simulated timeline of a plan and the measured one into one trace."""
+    """Write the simulated and the measured timeline of a plan into one trace file."""
     from collplan.executors.cost.traces import Layer, simulated_layer, write_trace
 
     plan = timeline.plan
@@ -45,7 +45,7 @@ def write_both(path: Path, timeline: Timeline, times: TaskTimes) -> None:
 
 
 def print_prediction(report: Report) -> None:
-    """Print the phases' times and errors, and the whole plan's."""
+    """Print the times and errors of all phases and of the whole plan."""
     from collplan.measure.phases import phase_times
 
     whole = phase_times("whole", (0.0, report["measured_s"]), (0.0, report["predicted_s"]))
@@ -74,7 +74,7 @@ def _span(*ends: float) -> str:
 
 
 def print_run(report: dict[str, Any]) -> None:
-    """Print whether a run's results are right, its times beside native ones, and the model's."""
+    """Print the check of a run's results, its times and native ones, and the prediction if any."""
     from collplan.measure.run import WrongElement
 
     if report["correct"] is None:
@@ -118,13 +118,13 @@ def print_statistics(
     Parameters
     ----------
     size : int
-        In bytes.
+        Size in bytes.
     rows : sequence of mapping
-        Of all sizes.
+        Rows of all sizes.
     names : sequence of str
-        Each row's.
+        Name of each row.
     more : mapping of str to callable
-        Further columns, and what gives a row's cell.
+        Further columns by title, each with a function from a row to the text of its cell.
     """
     print_table(
         [format_bytes(size), "median", "mean", "95 % of the median", "least", *more],
@@ -151,16 +151,16 @@ def plot_rows(
     title: str,
     size_label: str,
 ) -> None:
-    """Plot the medians of rows and their intervals against sizes, a line for each name.
+    """Plot the medians of rows and their intervals against sizes, one line for each name.
 
     Parameters
     ----------
     path : Path
-        Where to.
+        File to write; its suffix gives the file type.
     rows : sequence of mapping
-        With ``bytes``, ``median_s`` and ``ci95_s``; ascending in bytes.
+        Rows with ``bytes``, ``median_s`` and ``ci95_s``, ascending in bytes.
     names : sequence of str
-        Each row's line.
+        Name of the line to which each row belongs.
     title, size_label : str
         As for `collplan.reports.plots.plot_times`.
     """

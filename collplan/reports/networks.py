@@ -1,4 +1,4 @@
-"""Pictures of the links between nodes, as wide and dark as a plan uses them."""
+"""Pictures of the links between nodes, with widths and colors that show their use by a plan."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_VERTICES: Final = 4_000
-"""Hosts and switches that a picture has room for."""
+"""Largest number of hosts and switches in a picture."""
 _SIZE_INCHES: Final = (9.0, 7.0)
 _LABELLED: Final = 80
-"""Most hosts and switches with names beside them."""
+"""Largest number of hosts and switches that are labeled with their names."""
 _WIDTHS: Final = (0.4, 5.0)
 _COLORS: Final = "viridis_r"
 
@@ -32,22 +32,27 @@ Places = dict[str, Place]
 
 
 def plot_network(path: Path, use: LinkUse, makespan_ns: float, title: str) -> None:
-    """Draw the links that a plan uses between its nodes, hosts and switches as points.
+    """Draw the links that a plan uses between its nodes, with hosts and switches as points.
+
+    The width and color of a line show the part of the makespan in which its link is busy, in
+    the busier direction and lane.
 
     Parameters
     ----------
     path : Path
-        An SVG, PNG or PDF file.
+        SVG, PNG or PDF file to write.
     use : LinkUse
-        Bytes over links. Width and color of a line are the part of the makespan that they
-        take, of the busier direction and lane.
+        Bytes that the plan sends over each link.
     makespan_ns : float
+        Makespan of the plan in ns.
     title : str
+        Title above the picture.
 
     Raises
     ------
     PlanError
-        If no message goes between nodes, links have no known ends, or there are too many.
+        If there are no messages between nodes, the ends of links are unknown, or there are
+        too many hosts and switches.
     """
     shares = _shares(use, makespan_ns)
     places = _places(use.routes.fabric, [end for pair in shares for end in pair])
@@ -70,7 +75,7 @@ def plot_network(path: Path, use: LinkUse, makespan_ns: float, title: str) -> No
 
 
 def _shares(use: LinkUse, makespan_ns: float) -> dict[tuple[str, str], float]:
-    """Return the part of the makespan that bytes take, by both ends of each link that is used."""
+    """Return the busy part of the makespan of each link that is used, by its two ends."""
     shares: dict[tuple[str, str], float] = {}
     fabric = use.routes.fabric
     for link in np.flatnonzero(use.n_bytes).tolist():
@@ -92,12 +97,12 @@ def _shares(use: LinkUse, makespan_ns: float) -> dict[tuple[str, str], float]:
 
 
 def _number(name: str) -> tuple[int, ...]:
-    """Return the numbers in a name, to sort by."""
+    """Return the numbers in a name, as a key to sort by."""
     return tuple(int(part) for part in name.replace(".", " ").split() if part.isdecimal())
 
 
 def _places(fabric: Fabric, names: list[str]) -> Places:
-    """Return where hosts and switches are drawn."""
+    """Return the coordinates of hosts and switches in the picture."""
     topology = fabric.topology
     unique = sorted(dict.fromkeys(names), key=lambda name: (_number(name), name))
     if isinstance(topology, FatTree):
@@ -108,7 +113,7 @@ def _places(fabric: Fabric, names: list[str]) -> Places:
 
 
 def _on_levels(names: list[str]) -> Places:
-    """Return hosts on the lowest line, and the switches of each level on another one."""
+    """Place hosts on the lowest line, and the switches of each level on a line above."""
     levels: dict[int, list[str]] = {}
     for name in names:
         levels.setdefault(0 if name.startswith("host") else _number(name)[0], []).append(name)
@@ -120,7 +125,11 @@ def _on_levels(names: list[str]) -> Places:
 
 
 def _in_grid(host: int, dimensions: tuple[int, ...]) -> Place:
-    """Return the place of a host: odd dimensions across, even ones up, inner ones closer."""
+    """Return the place of a host in a torus.
+
+    The first, third, ... dimension goes across and the others go up. Later dimensions have
+    larger distances.
+    """
     place, scale = [0.0, 0.0], [1.0, 1.0]
     for i, size in enumerate(dimensions):
         host, here = divmod(host, size)
@@ -130,7 +139,7 @@ def _in_grid(host: int, dimensions: tuple[int, ...]) -> Place:
 
 
 def _in_groups(fabric: Fabric, names: list[str]) -> Places:
-    """Return groups around a circle, and the members of each around its place."""
+    """Place groups on a circle, and the members of each group on a small circle around it."""
     groups: dict[Any, list[str]] = {}
     hosts = fabric.topology.host_names
     for name in names:
@@ -158,7 +167,7 @@ def _around(i: int, n: int, radius: float) -> Place:
 
 
 def _draw_links(axes: Axes, shares: Mapping[tuple[str, str], float], places: Places) -> Any:
-    """Draw links, the busiest above all others; return what a color bar explains."""
+    """Draw links, with busier ones on top; return the lines for the color bar."""
     from matplotlib.collections import LineCollection
 
     order = sorted(shares, key=lambda pair: shares[pair])
@@ -178,7 +187,7 @@ def _draw_links(axes: Axes, shares: Mapping[tuple[str, str], float], places: Pla
 
 
 def _draw_vertices(axes: Axes, places: Places) -> None:
-    """Draw hosts as dots and switches as squares, with names where there is room."""
+    """Draw hosts as dots and switches as squares, with names if there are not too many."""
     is_host = {name: not name.startswith(("switch ", "spine ")) for name in places}
     for kind, marker, color in ((True, "o", "#1f2933"), (False, "s", "#616e7c")):
         chosen = np.array([places[name] for name in places if is_host[name] == kind])

@@ -1,4 +1,4 @@
-"""Plans, timelines, costs, comparisons and tuning tables as notebooks show them."""
+"""Plans, timelines, costs, comparisons and tuning tables as HTML and SVG for notebooks."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from collplan.tune.table import TuningTable
 
 MOST_TASKS: Final = 20_000
-"""Tasks above which a timeline is not drawn."""
+"""Number of tasks above which a timeline is not drawn."""
 
 
 def plan_svg(plan: Plan) -> str | None:
-    """Return a plan's graph; of large plans, a box stands for more than one task.
+    """Return the graph of a plan; in large plans, a box stands for several tasks.
 
     Returns
     -------
     str or None
-        An SVG picture; None where nothing here can draw it.
+        SVG picture; None if the graph cannot be drawn here.
     """
     from collplan.planner.draw import DrawError, picture
     from collplan.planner.draw.rendering import render
@@ -39,12 +39,13 @@ def plan_svg(plan: Plan) -> str | None:
 
 
 def timeline_svg(timeline: Timeline) -> str | None:
-    """Return a timeline's cores, lanes, messages and critical path.
+    """Return a picture of a timeline with its cores, lanes, messages and critical path.
 
     Returns
     -------
     str or None
-        An SVG picture; None for folded plans and more than `MOST_TASKS` tasks.
+        SVG picture; None for folded plans, plans of one rank, and plans of more than
+        `MOST_TASKS` tasks.
     """
     from collplan.reports.timelines import Simulated, plot_timelines
     from collplan.specs import Network
@@ -64,7 +65,7 @@ def timeline_svg(timeline: Timeline) -> str | None:
 
 
 def cost_html(cost: dict[str, Any]) -> str:
-    """Return where the time of a cost report goes, and what is busy."""
+    """Return tables of the parts of the time of a cost report, and of its busiest lanes."""
     total = cost["makespan_ns"]
     title = f"Makespan {format_seconds(cost['makespan_s'])}"
     if cost["bound_s"]:
@@ -79,7 +80,7 @@ def cost_html(cost: dict[str, Any]) -> str:
 
 
 def comparison_html(comparison: Comparison) -> str:
-    """Return the best candidates of every size, and the winners in words."""
+    """Return a table of the best candidates by size, and sentences on the winners."""
     from collplan.reports.comparison import comparison_table
     from collplan.reports.words import winners
 
@@ -89,7 +90,7 @@ def comparison_html(comparison: Comparison) -> str:
 
 
 def table_html(table: TuningTable) -> str:
-    """Return the winners of a tuning table by collective, placement and size."""
+    """Return a table of the winners of a tuning table by collective, placement and size."""
     from collplan.reports.tuning import speedup_of
 
     rows = [
@@ -118,5 +119,5 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "
 
 
 def _without_prolog(svg: str) -> str:
-    """Return an SVG picture as part of a page, which has no document type of its own."""
+    """Return an SVG picture without prolog, so that it can be part of a page."""
     return svg[svg.index("<svg") :]

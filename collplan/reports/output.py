@@ -1,4 +1,4 @@
-"""Output of commands: one JSON object, or tables for people."""
+"""Output of commands: one JSON object, or tables and text."""
 
 from __future__ import annotations
 
@@ -23,19 +23,22 @@ _BYTE_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _PIPE_WIDTH: Final = 10_000
 _CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 _LONG_CELL: Final = 30
-"""Characters from which on a cell may be broken where a terminal is too narrow for the table."""
+"""Length from which a cell may be wrapped if the terminal is too narrow for the table."""
 _PLAIN: Final = "collplan.plain"
 _SPELLED: Final = {
     "µ": "u", "·": "*", "×": "x", "±": "+-", "√": "sqrt ", "≤": "<=", "≥": ">=", "→": "->",
     "←": "<-", "–": "-", "⌈": "ceil(", "⌉": ")", "⌊": "floor(", "⌋": ")", "ø": "o", "Σ": "sum ",
 }  # fmt: skip
-"""Characters that Unicode itself relates to no ASCII."""
+"""ASCII text for characters to which Unicode normalization gives none."""
 
 
 def prepare_streams() -> None:
-    """Let output in ASCII or Latin-1 be plain text, and closed streams fail as full ones do."""
+    """Set up the standard streams: spell characters that an encoding lacks, replace closed streams.
+
+    A write to a closed standard output then raises `OSError`, as one to a full disk does.
+    """
     if sys.stdout is None:
-        # Whatever is written to a file that is open for reading fails, as it should here.
+        # Writes to a file that is open for reading fail, as they should here.
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
@@ -47,7 +50,7 @@ def prepare_streams() -> None:
 
 
 def restore_streams() -> None:
-    """Let a program that runs in this process find its streams as Python gives them."""
+    """Restore the error handlers of the standard streams that `prepare_streams` changed."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream in _errors:
             stream.reconfigure(errors=_errors.pop(stream))
@@ -58,12 +61,12 @@ _errors: Final[WeakKeyDictionary[io.TextIOWrapper, str]] = WeakKeyDictionary()
 
 
 def _spell_plainly(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Spell a character that an encoding does not have in ASCII."""
+    """Spell a character that an encoding lacks in ASCII; a handler of encoding errors."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     character, end = error.object[error.start], error.start + 1
     if "\udc80" <= character <= "\udcff":
-        return bytes([ord(character) & 0xFF]), end  # of a file name that is no text
+        return bytes([ord(character) & 0xFF]), end  # byte of a file name that is not text
     name = unicodedata.name(character, "")
     text = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
     if character in _SPELLED:
@@ -76,7 +79,7 @@ def _spell_plainly(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 class OutputError(Exception):
-    """Standard output that cannot be written."""
+    """Error for a standard output that cannot be written."""
 
 
 @contextmanager
@@ -97,16 +100,16 @@ def write(text: str) -> None:
     Raises
     ------
     BrokenPipeError
-        If its reader has left.
+        If the reader of a pipe has closed it.
     OutputError
-        If it cannot be written for another reason.
+        If standard output cannot be written for another reason.
     """
     with _writing():
         sys.stdout.write(text)
 
 
 def flush() -> None:
-    """Write to standard output what is still in memory; raises as `write` does."""
+    """Flush standard output; raise the same errors as `write`."""
     with _writing():
         sys.stdout.flush()
 
@@ -122,14 +125,14 @@ def warn(text: str) -> None:
 
 
 def forget_warnings() -> None:
-    """Begin a command without warnings."""
+    """Remove all warnings, as at the begin of a command."""
     _warnings.clear()
 
 
 def print_json(document: Document) -> None:
-    """Print `document` as one line of JSON, with the ``warnings`` that there were.
+    """Print `document` as one line of JSON, with ``warnings`` if there were any.
 
-    Infinities and NaN would not be JSON and are refused.
+    JSON has no infinities and NaN, so they raise `ValueError`.
     """
     if _warnings:
         document = document | {"warnings": list(_warnings)}
@@ -140,14 +143,16 @@ def print_json(document: Document) -> None:
 def print_result(
     document: Document, text: str | Callable[[Document], object], *, as_json: bool
 ) -> None:
-    """Print what a command found: as one line of JSON, or as text for people.
+    """Print the result of a command as one line of JSON, or as text.
 
     Parameters
     ----------
     document : mapping
+        Result for JSON.
     text : str or callable
-        Lines for people, or what prints them, given the document.
+        Lines of text, or a function of the document that prints them.
     as_json : bool
+        Whether to print JSON.
     """
     if as_json:
         print_json(document)
@@ -158,12 +163,12 @@ def print_result(
 
 
 def pick(thing: object, names: str) -> dict[str, Any]:
-    """Return the attributes of an object that are named, for JSON."""
+    """Return the attributes of an object whose names `names` lists, separated by spaces."""
     return {name: getattr(thing, name) for name in names.split()}
 
 
 def print_line(text: str) -> None:
-    """Print lines for people; what a terminal would act on is escaped."""
+    """Print lines of text, with control characters escaped."""
     write(_escape(text) + "\n")
 
 
@@ -172,10 +177,10 @@ def _escape(text: str) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table; columns of numbers go right.
+    """Print a table, with columns of numbers aligned to the right.
 
-    Where a terminal is too narrow, long cells are broken over several lines; short
-    ones are shown whole.
+    If a terminal is too narrow, long cells are wrapped over several lines, and short cells
+    are not.
     """
     from rich import box
     from rich.console import Console
@@ -198,8 +203,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
         )
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
-    # A file or a pipe has no width, nor has the pseudo-terminal that Open MPI gives its ranks: let
-    # no line be broken there.
+    # A file or pipe has no width, and neither has the pseudo-terminal that Open MPI gives its
+    # ranks. Lines are not wrapped there.
     is_terminal = sys.stdout.isatty() and not is_under_mpi()
     console = Console(
         file=sys.stdout,
@@ -207,14 +212,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
         width=None if is_terminal else _PIPE_WIDTH,
         force_terminal=is_terminal,
     )
-    # Rich exits by itself where a pipe's reader has left.
+    # Rich itself would exit if the reader of a pipe has closed it, so capture its output.
     with _writing(), console.capture() as capture:
         console.print(table)
     write(capture.get())
 
 
 def require_folder(option: str, path: Path) -> None:
-    """Raise `CollplanError` where no file can be at `path`, as there is no folder or it is one."""
+    """Raise `CollplanError` if `path` is a folder, or if its folder does not exist."""
     if not path.parent.is_dir():
         raise CollplanError(f"{option}: there is no folder {path.parent}; make it first")
     if path.is_dir():
@@ -222,7 +227,7 @@ def require_folder(option: str, path: Path) -> None:
 
 
 def format_bytes(n_bytes: float) -> str:
-    """Write bytes for people.
+    """Return a number of bytes as text with a binary unit.
 
     Examples
     --------
@@ -238,7 +243,7 @@ def format_bytes(n_bytes: float) -> str:
 
 
 def format_seconds(seconds: float, kernels_s: float = 0.0) -> str:
-    """Write a time for people, and how long kernels were compiled besides, if any were.
+    """Return a time as text with a unit, and the time to compile kernels if it is not 0.
 
     Examples
     --------
@@ -253,7 +258,7 @@ def format_seconds(seconds: float, kernels_s: float = 0.0) -> str:
 
 
 def _convert(value: Any) -> Any:
-    """Turn numpy scalars and paths, which reports may hold, into JSON's types."""
+    """Convert numpy scalars and paths, which reports may hold, to types of JSON."""
     if isinstance(value, Path):
         return str(value)
     if hasattr(value, "item"):

@@ -1,4 +1,4 @@
-"""Reports of overlap with computation: as JSON, tables and plots, predicted and measured."""
+"""Reports of predicted and measured overlap with computation, as JSON, tables and plots."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ if TYPE_CHECKING:
 
 _SIZE_INCHES: Final = (11.0, 4.8)
 _MOST_LINES: Final = 7
-"""Levels to draw: of a higher tree the others are best nowhere near."""
+"""Largest number of levels to draw; more levels of a higher tree are never nearly the best."""
 _NARROW: Final = 8
-"""Below this ratio of the axis' ends, powers of two make too few ticks."""
+"""Ratio of the ends of an axis below which powers of two give too few ticks."""
 _DARK, _GREY = COLOURS[0], "#8a8f98"
 _LINES: Final = (*COLOURS[1:], "#8c564b")
 _COLUMNS: Final = ("communication", "computation", "both", "overlap")
 
 
 def to_json(model: OverlapTable, simulated: SimulatedOverlap | None = None) -> dict[str, Any]:
-    """Return the tables, ready for JSON.
+    """Return the tables as a dictionary that JSON can hold.
 
     Parameters
     ----------
     model : OverlapTable
-        What the closed forms say.
+        Times by the closed forms.
     simulated : SimulatedOverlap, optional
-        What the simulator says.
+        Simulated times.
 
     Returns
     -------
     dict
         `collective`; `radix`, that of the tree; `cores`; `rows`, a list of ``{ranks, levels,
-        time, communication}`` for every number of ranks below the cores and of levels on the
-        application cores, `time` being T_overlapped and `communication`
-        T_non-blocking, in transfers; `references`, a list of ``{ranks, blocking,
-        compute}``, T_blocking and C; `best`, a list of ``{ranks, levels, time}`` for
-        every number of ranks; `switches`, those of them whose levels are not those of
-        one rank less; `best_overall`, the least. With a simulation, rows have
-        `simulated` and `simulated_communication` beside them, in transfers, too, and
+        time, communication}`` for every number of ranks below the number of cores and every
+        number of levels on the application cores, where `time` is T_overlapped and
+        `communication` is T_non-blocking, in transfers; `references`, a list of ``{ranks,
+        blocking, compute}`` with T_blocking and C; `best`, a list of ``{ranks, levels, time}``
+        for every number of ranks; `switches`, those entries of `best` whose levels differ from
+        the levels for one rank fewer; `best_overall`, the fastest entry. With a simulation,
+        rows also have `simulated` and `simulated_communication` in transfers, and
         `simulation` has `machine`, `transport`, `transfer_bytes`, `transfer_s`, and
         `references`, `best`, `switches` and `best_overall` as above.
     """
@@ -88,7 +88,7 @@ def _choices(table: OverlapTable) -> dict[str, Any]:
 
 
 def print_overlap(model: OverlapTable, simulated: SimulatedOverlap | None = None) -> None:
-    """Print the best levels by ranges of ranks, and what is best of all."""
+    """Print the best number of levels for ranges of ranks, and the best choice of all."""
     _print_choices("model", model)
     if simulated is None:
         return
@@ -138,24 +138,24 @@ def _count(n: int, noun: str) -> str:
 
 
 def plot_overlap(path: Path, model: OverlapTable, simulated: OverlapTable | None = None) -> None:
-    """Plot communication alone, and beside computation, a line for each number of levels.
+    """Plot communication alone and with computation, one line per number of levels.
 
-    From half of the cores on: with fewer ranks every rank has a communication core for
-    itself, and no level is worth splitting off.
+    The plots start at half of the cores. With fewer ranks, every rank has a communication
+    core of its own, and levels on application cores are no advantage.
 
     Parameters
     ----------
     path : Path
-        Where to write; its suffix says what.
+        File to write; its suffix gives the file type.
     model : OverlapTable
-        Drawn as lines.
+        Times of the model, drawn as lines.
     simulated : OverlapTable, optional
-        Drawn as points.
+        Simulated times, drawn as points.
 
     Raises
     ------
     CollplanError
-        If the path does not suit.
+        If the path is not valid for a plot.
     """
     with new_figure(path, _SIZE_INCHES) as figure:
         alone, both = figure.subplots(1, 2)
@@ -174,14 +174,15 @@ def plot_overlap(path: Path, model: OverlapTable, simulated: OverlapTable | None
 
 
 def _of_radix(radix: int | None) -> str:
-    """Return what is said of a tree that is not binomial."""
+    """Return a remark on the radix; empty if the tree is binomial or there is no tree."""
     return "" if radix in (None, 2) else f" with radix {radix}"
 
 
 def _draw(axes: Axes, times: Times, label: str | None, colour: str, style: str) -> None:
     """Draw times against ranks, from half of the cores on.
 
-    What takes no time, as a collective of one rank, has no place on a logarithmic axis.
+    Times of 0, such as that of a collective on one rank, are left out, because a logarithmic
+    axis cannot show them.
     """
     import numpy as np
 
@@ -213,16 +214,16 @@ def _furnish(axes: Axes, title: str) -> None:
 
 
 def sweep_document(sweep: Sweep, repetitions: int | None, found: dict[str, Any]) -> dict[str, Any]:
-    """Return the results of a sweep, ready for JSON.
+    """Return the results of a sweep as a dictionary that JSON can hold.
 
     Parameters
     ----------
     sweep : Sweep
-        What was run.
+        Sweep that was run or simulated.
     repetitions : int or None
-        How many were counted; None for a simulation.
+        Number of repetitions that count; None for a simulation.
     found : dict
-        ``rows``, and more keys for the document.
+        ``rows``, and further keys of the document.
     """
     best = []
     for n_ranks, rows in groupby(found["rows"], key=lambda row: row["ranks"]):
@@ -244,7 +245,7 @@ def sweep_document(sweep: Sweep, repetitions: int | None, found: dict[str, Any])
 
 
 def print_sweep(document: dict[str, Any]) -> None:
-    """Print the rows of a sweep, and what is to be known of them."""
+    """Print the rows of a sweep, and remarks on them."""
     progress = [] if document["source"] == "simulated" else ["progress"]
     print_line(
         f"{document['collective']} of {format_bytes(document['bytes'])} on {document['cores']} "
@@ -279,7 +280,7 @@ def plot_sweep(path: Path, document: dict[str, Any]) -> None:
     """Plot the times of computation and communication together against numbers of ranks."""
     rows = document["rows"]
     series = []
-    # Only the most ranks have all levels: they give the order.
+    # Only the largest number of ranks has all levels, so it gives the order.
     for name in dict.fromkeys(row["method"] for row in reversed(rows)):
         own = [row for row in rows if row["method"] == name]
         ranks, times = zip(*((row["ranks"], row["total_s"]) for row in own), strict=True)
@@ -294,7 +295,7 @@ def plot_sweep(path: Path, document: dict[str, Any]) -> None:
 
 
 def _remarks(document: dict[str, Any]) -> list[str]:
-    """Return what is to be known of the numbers."""
+    """Return remarks on the numbers of a sweep."""
     found = []
     if "repetitions" in document:
         found.append(

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUFFIXES: Final = (".svg", ".png", ".pdf")
-"""The kinds of files plots are written as."""
+"""Suffixes of the file types of plots."""
 
-# What would tell when, and with which release, a file was drawn.
+# Metadata that would make files depend on the date and on the release of matplotlib.
 _UNTOLD: Final = {
     ".svg": ("Date", "Creator"),
     ".png": ("Software",),
@@ -30,15 +30,15 @@ _DOTS_PER_INCH: Final = 150
 _MOST_TICKS: Final = 9
 _LEAST_END: Final = 0.1
 _NARROW: Final = 5
-"""Below this ratio of the axis' ends, powers of ten make no good ticks."""
+"""Ratio of the ends of an axis below which powers of ten give too few ticks."""
 _FAR: Final = 20
-"""Above this ratio of times, a linear axis would hide the short ones."""
+"""Ratio of times above which short times are not visible on a linear axis."""
 _GREY: Final = "#5f6368"
-# Okabe and Ito's colours: they differ for colour-blind readers, too.
+# Colors of Okabe and Ito, which color-blind readers can also distinguish.
 COLOURS: Final = (
     "#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
 )  # fmt: skip
-"""Colours of lines."""
+"""Colors of lines."""
 _MARKERS: Final = "osD^vPX"
 
 
@@ -49,13 +49,13 @@ class Series:
     Parameters
     ----------
     name : str
-        What the legend calls it.
+        Name of the line in the legend.
     sizes : sequence of int, shape (n,)
-        Bytes, or numbers of ranks, ascending.
+        Sizes in bytes, or numbers of ranks, ascending.
     times : sequence of float, shape (n,)
-        Seconds, more than 0.
+        Times in s, each more than 0.
     intervals : sequence of tuple of float, shape (n,), optional
-        Ends of the bar through each point, in s: below and above its time.
+        Ends of the error bar of each point in s: one below its time, one above it.
     """
 
     name: str
@@ -65,18 +65,19 @@ class Series:
 
 
 def check_plot_path(path: Path, option: str = "--plot") -> None:
-    """See that a plot can be written to `path`, before hours are spent on what it shows.
+    """Check that a plot can be written to `path`, before a long run produces its data.
 
     Parameters
     ----------
     path : Path
+        Path of the plot.
     option : str
-        What names the path, for messages.
+        Option that gives the path, for error messages.
 
     Raises
     ------
     CollplanError
-        If the suffix is not one of `SUFFIXES`, or there is no such folder.
+        If the suffix is not one of `SUFFIXES`, or the folder does not exist.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise CollplanError(
@@ -87,25 +88,25 @@ def check_plot_path(path: Path, option: str = "--plot") -> None:
 
 
 def plot_times(path: Path, series: Sequence[Series], *, title: str, size_label: str) -> None:
-    """Plot times against sizes on logarithmic axes, a line each.
+    """Plot times against sizes on logarithmic axes, one line per series.
 
-    The same input gives the same file, byte for byte, with the same matplotlib.
+    The same input gives the same file, byte for byte, with the same release of matplotlib.
 
     Parameters
     ----------
     path : Path
-        Where to write; its suffix says what.
+        File to write; its suffix gives the file type.
     series : sequence of Series
-        The lines, in the legend's order. A line without points is left out.
+        Lines in the order of the legend. A line without points is left out.
     title : str
-        What stands above.
+        Title above the plot.
     size_label : str
-        What the sizes are sizes of.
+        Label of the axis of sizes.
 
     Raises
     ------
     CollplanError
-        If the path does not suit.
+        If `check_plot_path` refuses the path.
     """
     with _lines(path, series, title) as (axes, sizes):
         furnish_sizes(axes, sizes, size_label)
@@ -113,23 +114,24 @@ def plot_times(path: Path, series: Sequence[Series], *, title: str, size_label: 
 
 
 def plot_by_ranks(path: Path, series: Sequence[Series], *, title: str) -> None:
-    """Plot times against numbers of ranks, a line each; the first axis is linear.
+    """Plot times against numbers of ranks, one line per series.
 
-    The second is linear from 0, or logarithmic where times are too far apart for that.
+    The axis of ranks is linear. The axis of times is linear from 0, or logarithmic if the
+    times differ by a factor of more than 20.
 
     Parameters
     ----------
     path : Path
-        Where to write; its suffix says what.
+        File to write; its suffix gives the file type.
     series : sequence of Series
-        The lines, their `sizes` being numbers of ranks. A line without points is left out.
+        Lines whose `sizes` are numbers of ranks. A line without points is left out.
     title : str
-        What stands above.
+        Title above the plot.
 
     Raises
     ------
     CollplanError
-        If the path does not suit.
+        If `check_plot_path` refuses the path.
     """
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -150,7 +152,7 @@ def plot_by_ranks(path: Path, series: Sequence[Series], *, title: str) -> None:
 def _lines(
     path: Path, series: Sequence[Series], title: str
 ) -> Iterator[tuple[Axes, Sequence[int]]]:
-    """Draw lines, give their axes and sizes to be furnished, and write the plot."""
+    """Draw lines, yield their axes and sizes so that the caller sets scales, and write the plot."""
     with new_figure(path) as figure:
         axes = figure.add_subplot()
         drawn = [line for line in series if len(line.sizes)]
@@ -162,30 +164,30 @@ def _lines(
 
 @contextmanager
 def new_figure(path: Path, size_inches: tuple[float, float] = _SIZE_INCHES) -> Iterator[Figure]:
-    """Give an empty figure in the style of all plots, and write what was drawn on it.
+    """Yield an empty figure in the style of all plots, and write it to a file at the end.
 
-    The same drawing gives the same file, byte for byte, with the same matplotlib.
+    The same drawing gives the same file, byte for byte, with the same release of matplotlib.
 
     Parameters
     ----------
     path : Path
-        Where to write; its suffix says what.
+        File to write; its suffix gives the file type.
     size_inches : tuple of float
-        Width and height.
+        Width and height in inches.
 
     Raises
     ------
     CollplanError
-        If the path does not suit.
+        If `check_plot_path` refuses the path.
     """
     check_plot_path(path)
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     settings: Any = {
-        # Text stays text: small files, and readers can search them.
+        # Text stays text, so that files are small and can be searched.
         "svg.fonttype": "none",
-        # Otherwise ids in the file are random.
+        # Without a salt, ids in the file are random.
         "svg.hashsalt": "collplan",
         "font.size": 10,
         "axes.edgecolor": _GREY,
@@ -194,7 +196,7 @@ def new_figure(path: Path, size_inches: tuple[float, float] = _SIZE_INCHES) -> I
     }
     suffix = path.suffix.lower()
     with mpl.rc_context():
-        mpl.rcdefaults()  # The reader's own settings would make another file.
+        mpl.rcdefaults()  # The user's own settings would change the file.
         mpl.rcParams.update(settings)
         figure = Figure(figsize=size_inches, layout="constrained")
         yield figure
@@ -208,7 +210,7 @@ def new_figure(path: Path, size_inches: tuple[float, float] = _SIZE_INCHES) -> I
 
 
 def finish(axes: Axes, title: str, **legend: Any) -> None:
-    """Give axes a title, a light grid, no frame above and to the right, and a legend of lines."""
+    """Add title, light grid and legend to axes, and remove the upper and right frame lines."""
     axes.set_title(title, fontsize=11, loc="left")
     axes.grid(visible=True, color="#e3e5e8", linewidth=0.7)
     axes.set_axisbelow(True)
@@ -222,7 +224,7 @@ def _draw_line(axes: Axes, line: Series, place: int) -> None:
     bars = None
     if line.intervals is not None:
         pairs = list(zip(line.times, line.intervals, strict=True))
-        # A logarithmic axis has no place for an end at 0 or below: end the bar far down.
+        # A logarithmic axis cannot show an end at 0 or below, so the bar ends at a small value.
         below = [time - max(low, time * _LEAST_END) for time, (low, _) in pairs]
         above = [high - time for time, (_, high) in pairs]
         bars = [below, above]
@@ -243,12 +245,12 @@ def _draw_line(axes: Axes, line: Series, place: int) -> None:
 
 
 def furnish_sizes(axes: Axes, sizes: Sequence[int], label: str) -> None:
-    """Give axes a logarithmic first axis of sizes in bytes."""
+    """Make the first axis a logarithmic axis of sizes in bytes."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     axes.set_xlabel(label)
     if 0 in sizes:
-        # 0 has no logarithm: let the axis be linear up to the least other size.
+        # 0 has no logarithm, so the axis is linear up to the smallest other size.
         axes.set_xscale("symlog", base=2, linthresh=next(filter(None, sizes), 1))
     else:
         axes.set_xscale("log", base=2)

@@ -16,7 +16,7 @@ _is_quiet = False
 
 
 def keep_quiet(is_quiet: bool) -> None:
-    """Show no progress by default from now on, as for a command that prints JSON."""
+    """Set whether progress is hidden by default, as for a command that prints JSON."""
     global _is_quiet
     _is_quiet = is_quiet
 
@@ -52,16 +52,20 @@ def spinner(text: str) -> AbstractContextManager[Any]:
 def progress_bar(
     title: str, total: float | None, is_shown: bool, **options: Any
 ) -> Iterator[Callable[..., None]]:
-    """Yield the update of a bar, which is drawn only then: a thread would take a core.
+    """Yield a function that updates a progress bar.
+
+    The bar is drawn only during updates, because a thread that draws would use a core.
 
     Parameters
     ----------
     title : str
+        Title of the bar.
     total : float, optional
         Number of steps, if it is known.
     is_shown : bool
+        Whether to show the bar; otherwise updates do nothing.
     **options
-        For rich's ``Progress``; what is yielded takes those of its ``update``.
+        Options of rich's ``Progress``. The function takes those of ``Progress.update``.
     """
     if not is_shown:
         yield lambda **_: None

@@ -1,4 +1,4 @@
-"""Files of recorded runs: what ``collplan run --predict`` found, and when every task ran."""
+"""Files of recorded runs: the results of ``collplan run --predict`` and the times of all tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collplan.measure.task_times import TaskTimes
 
 MOST_TASKS: Final = 1_000_000
-"""Tasks of a recorded plan at most."""
+"""Largest number of tasks of a recorded plan."""
 _LIMITS: Final = Limits(1 << 26, 3 * MOST_TASKS)
 _NUMBERS: Final = (
     "ranks", "bytes", "median_s", "native_median_s", "predicted_s", "measured_s",
@@ -38,11 +38,11 @@ class Recording:
     Parameters
     ----------
     document : dict
-        What ``collplan run --predict --json`` prints.
+        Output of ``collplan run --predict --json``.
     timeline : Timeline or None
-        The simulation of the plan that ran; None where tasks were not recorded.
+        Simulation of the plan that ran; None if tasks were not recorded.
     start_ns, end_ns : ndarray of float64, shape (n_tasks,)
-        When each task ran; empty where tasks were not recorded.
+        Measured start and end of each task in ns; empty if tasks were not recorded.
     """
 
     document: Json
@@ -59,9 +59,10 @@ class Recording:
 
     @property
     def measured(self) -> Timeline:
-        """The measured times in the place of the simulated ones.
+        """The timeline with measured times in place of simulated ones.
 
-        A receive is posted long before its message is sent, so it starts with the message here.
+        A receive is posted long before its message is sent. Its start in this timeline is
+        therefore that of the send.
         """
         timeline = self.timeline
         assert timeline is not None, "tasks were not recorded"
@@ -72,7 +73,7 @@ class Recording:
 
     @property
     def finishes(self) -> tuple[Floats, Floats]:
-        """Ends of the ranks, simulated and measured, in s: arrays of shape (n_ranks,)."""
+        """Simulated and measured end of each rank in s, as two arrays of shape (n_ranks,)."""
         assert self.timeline is not None, "tasks were not recorded"
         plan = self.timeline.plan
         ends = np.zeros((2, plan.n_ranks))
@@ -82,7 +83,7 @@ class Recording:
 
 
 def recording_of(document: Json, timeline: Timeline, times: TaskTimes) -> Recording:
-    """Return a run that was just recorded."""
+    """Return the recording of a run from its document, simulation and measured times."""
     return Recording(document, timeline, times.start_ns, times.end_ns)
 
 
@@ -112,19 +113,20 @@ def write_recording(path: Path, recording: Recording) -> None:
 
 
 def read_recording(path: Path, spec: PlanSpec) -> Recording:
-    """Return what a run recorded.
+    """Read a recorded run from a file.
 
     Parameters
     ----------
     path : Path
-        What ``collplan run --predict`` wrote by ``--record``, or printed by ``--json``.
+        File that ``collplan run --predict`` has written by ``--record``, or its output with
+        ``--json``.
     spec : PlanSpec
-        The recording must be of its collective on its machine.
+        Spec whose machine and collective the recording must have; the count may differ.
 
     Raises
     ------
     CollplanError
-        If the file holds no recording, or one of another machine or collective.
+        If the file is not a recording, or one of another machine or collective.
     """
     found = read_document(path, "recording", _LIMITS)
     if not _is_recording(found):
@@ -149,7 +151,7 @@ def read_recording(path: Path, spec: PlanSpec) -> Recording:
 
 
 def _simulated(path: Path, spec: PlanSpec, document: Any) -> Timeline:
-    """Return the simulation of the plan that ran."""
+    """Check the spec of a recording, and return the simulation of its plan."""
     from collplan.planner.compiler import compile_plan
 
     try:
@@ -168,7 +170,7 @@ def _simulated(path: Path, spec: PlanSpec, document: Any) -> Timeline:
 
 
 def _times(path: Path, name: str, values: Any, n_tasks: int) -> Floats:
-    """Return the times of all tasks, in ns."""
+    """Check the times of all tasks, and return them as an array in ns."""
     if (
         not isinstance(values, list)
         or len(values) != n_tasks

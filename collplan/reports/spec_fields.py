@@ -1,4 +1,4 @@
-"""Fields of spec files in words, read from the JSON Schema: for the help, and for the site."""
+"""Descriptions of the fields of spec files from the JSON Schema, for help texts and the site."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 from collplan.specs import json_schema
 
 MAX_DEFAULT: Final = 40
-"""Characters of the longest default that is written out; longer ones are a type's own defaults."""
+"""Length of the longest default that is shown; longer ones are the defaults of their types."""
 _TYPES: Final = {
     "integer": "whole number",
     "string": "text",
@@ -28,13 +28,13 @@ class Field:
     Parameters
     ----------
     name : str
-        The key.
+        Key of the field.
     value : str
-        The values that it takes.
+        Description of the valid values.
     default : str
-        The value without it: empty if it must be given.
+        Default value; empty if the field is required.
     meaning : str
-        Its description.
+        Description of the field.
     """
 
     name: str
@@ -50,11 +50,11 @@ class Definition:
     Parameters
     ----------
     about : tuple of str
-        Its descriptions.
+        Descriptions of the type.
     short : tuple of str
-        The values that may stand for a mapping.
+        Descriptions of the values that can replace a mapping.
     fields : tuple of Field
-        The fields of a mapping.
+        Fields of a mapping.
     """
 
     about: tuple[str, ...]
@@ -63,7 +63,7 @@ class Definition:
 
 
 def definitions() -> dict[str, Definition]:
-    """Return the types of values by their names; `Spec` is that of a whole file."""
+    """Return the types of values by name; `Spec` is the type of a whole file."""
     schema = json_schema()
     return {name: _define(part) for name, part in {"Spec": schema, **schema["$defs"]}.items()}
 
@@ -98,12 +98,12 @@ def _default(schema: Mapping[str, Any]) -> str:
 
 
 def value_of(schema: Mapping[str, Any]) -> str:
-    """Return in words which values a part of the schema allows.
+    """Return a description of the values that a part of the schema allows.
 
     Parameters
     ----------
     schema : mapping
-        The part.
+        Part of the JSON Schema.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Pictures of timelines: cores and lanes down, time across, messages as lines between them."""
+"""Pictures of timelines, with a row per core and lane, and lines between rows for messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_TRACKS: Final = 96
-"""Number of cores and lanes that a picture has room for; those of whole nodes are shown."""
+"""Largest number of cores and lanes in a picture, which shows nodes only as a whole."""
 MOST_MESSAGES: Final = 2_000
 """Number of messages above which only those of the critical path are drawn."""
 _CRITICAL: Final = "#c8102e"
@@ -34,12 +34,12 @@ _WIDTH_INCHES: Final = 10.0
 _TRACK_INCHES: Final = 0.2
 _MARGIN_INCHES: Final = 1.1
 _BAR: Final = 0.72
-"""Height of a bar, of the distance between tracks."""
+"""Height of a bar as a fraction of the distance between tracks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """A timeline to draw: what stands above it, and the network it was simulated on."""
+    """A timeline to draw, with its title and the network on which it was simulated."""
 
     title: str
     timeline: Timeline
@@ -48,7 +48,7 @@ class Simulated:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Rows:
-    """The tracks of a timeline that are drawn: the row of each, -1 if left out."""
+    """Rows of the tracks that are drawn, -1 for other tracks, with labels and number of nodes."""
 
     row_of: Ints
     labels: list[str]
@@ -58,21 +58,21 @@ class Rows:
 def plot_timelines(path: Path, shown: Sequence[Simulated]) -> None:
     """Draw timelines one above the other, on a common time axis.
 
-    Every core has a row, and every lane one per direction if there are any. The tasks of the
-    critical path have a red border, and its messages are red lines. Of a large machine, the nodes
-    that the path visits most often are drawn.
+    Every core that is used has a row, and every lane has one row per direction. The tasks of
+    the critical path have a red border, and its messages are red lines. For a large machine,
+    only the nodes with the most tasks of the critical path are drawn.
 
     Parameters
     ----------
     path : Path
-        An SVG, PNG or PDF file to write.
+        SVG, PNG or PDF file to write.
     shown : sequence of Simulated, shape (n,)
-        At least one.
+        Timelines to draw, at least one.
 
     Raises
     ------
     CollplanError
-        If the path does not suit, or a plan is folded or holds one rank's program only.
+        If the path is not valid for a plot, or a plan is folded or holds only one rank's program.
     """
     for one in shown:
         _require_all_ranks(one.timeline.plan)
@@ -101,14 +101,14 @@ def _require_all_ranks(plan: Plan) -> None:
 
 
 def mark_critical(timeline: Timeline) -> Bools:
-    """Mark the tasks of the critical path."""
+    """Return a mask of the tasks of the critical path, shape (n_tasks,)."""
     is_critical = np.zeros(timeline.plan.n_tasks, dtype=np.bool_)
     is_critical[list(critical_rows(timeline))] = True
     return is_critical
 
 
 def choose_rows(plan: Plan, tracks: Tracks, is_critical: Bools) -> Rows:
-    """Choose the tracks to draw: all that are used, or those of the critical path's nodes."""
+    """Choose the tracks to draw: all used ones, or those of nodes with the most critical tasks."""
     node = np.array(tracks.node, dtype=np.int64)
     is_used = np.zeros(len(node), dtype=np.bool_)
     is_used[tracks.track] = True
@@ -121,7 +121,7 @@ def choose_rows(plan: Plan, tracks: Tracks, is_critical: Bools) -> Rows:
             break
         kept[number] = True
     chosen = np.flatnonzero(is_used & kept[node])
-    # The lanes of a node stand below its cores.
+    # The lanes of a node are below its cores.
     chosen = chosen[np.argsort(node[chosen], kind="stable")]
     row_of = np.full(len(node), -1)
     row_of[chosen] = np.arange(len(chosen))
@@ -130,7 +130,7 @@ def choose_rows(plan: Plan, tracks: Tracks, is_critical: Bools) -> Rows:
 
 
 def _label(plan: Plan, tracks: Tracks, track: int) -> str:
-    """Return the name of a track: that of the only rank on a core, or the core's or lane's."""
+    """Return the label of a track: the rank if it is the only one on a core, else core or lane."""
     node, name = tracks.node[track], tracks.names[track]
     if not tracks.is_lane[track]:
         _, number, *more = name.split()
@@ -165,7 +165,7 @@ def _draw(axes: Axes, one: Simulated, tracks: Tracks, is_critical: Bools, rows: 
 
 
 def _add_bars(axes: Axes, tracks: Tracks, row: Ints, chosen: Bools, **look: Any) -> None:
-    """Add the slices that are chosen, as bars in their rows."""
+    """Add the chosen slices as bars in their rows."""
     from matplotlib.collections import PolyCollection
 
     if not chosen.any():
@@ -179,7 +179,7 @@ def _add_bars(axes: Axes, tracks: Tracks, row: Ints, chosen: Bools, **look: Any)
 
 
 def _add_messages(axes: Axes, tracks: Tracks, row: Ints, is_critical: Bools) -> None:
-    """Add lines from where messages leave to where they are taken in."""
+    """Add a line for each message, from the end of its send to the begin of its receive."""
     from matplotlib.collections import LineCollection
 
     sends, recvs = tracks.sends, tracks.recvs
@@ -200,7 +200,7 @@ def _add_messages(axes: Axes, tracks: Tracks, row: Ints, is_critical: Bools) -> 
 
 
 def _finish(all_axes: Sequence[Axes], makespan_ns: float) -> None:
-    """Give the axes a common scale of time, and one legend."""
+    """Set a common time scale for all axes, and add one legend."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     entries: dict[str, Any] = {}

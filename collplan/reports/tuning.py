@@ -1,4 +1,4 @@
-"""Tables and plots of what ``collplan tune`` measured."""
+"""Tables and plots of the measurements of ``collplan tune``."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Speedup(NamedTuple):
     Parameters
     ----------
     factor : float
-        Of the medians; 1 where native wins.
+        Ratio of the native median to the winner's; 1 if native wins.
     low, high : float
-        What the ends of both 95 % intervals allow at worst, and at best.
+        Smallest and largest ratio that the 95 % intervals of both medians allow.
     """
 
     factor: float
@@ -40,7 +40,7 @@ class Speedup(NamedTuple):
 
 
 def speedup_of(point: Point) -> Speedup:
-    """Return how many times faster than native a point's winner is."""
+    """Return the speed-up of a point's winner over native."""
     own, native = point.times[point.winner], point.times[NATIVE_LABEL]
     if point.winner == NATIVE_LABEL or not own.low_s:
         return Speedup(1.0, 1.0, 1.0)
@@ -50,7 +50,7 @@ def speedup_of(point: Point) -> Speedup:
 
 
 class Gain(NamedTuple):
-    """Speed-ups of a sweep's winners over native, over its sizes; 1 where native wins."""
+    """Smallest, mean and largest speed-up over the sizes of a sweep; it is 1 if native wins."""
 
     least: float
     mean: float
@@ -58,7 +58,7 @@ class Gain(NamedTuple):
 
 
 def gain_of(sweep: Sweep) -> Gain:
-    """Return the gain of a sweep that has measured a size."""
+    """Return the gain of a sweep with at least one point."""
     factors = [speedup_of(point).factor for point in sweep.points]
     return Gain(min(factors), float(np.mean(factors)), max(factors))
 
@@ -68,7 +68,7 @@ def measured_sweeps(table: TuningTable) -> list[Sweep]:
 
 
 def to_json(tuned: Tuned) -> dict[str, Any]:
-    """Return what a run did as what JSON can hold."""
+    """Return the results of a run as a dictionary that JSON can hold."""
     return {
         "points": tuned.n_points,
         "resumed": tuned.n_resumed,
@@ -122,7 +122,7 @@ def _row(sweep: Sweep, point: Point) -> dict[str, Any]:
 
 
 def print_tuned(tuned: Tuned, output: str) -> None:
-    """Print each placement's winners, and what a run did."""
+    """Print the winners of each placement, the gains, and a summary of the run."""
     table = tuned.table
     print_line(f"{table.fingerprint.mpi}, {table.fingerprint.cpu}")
     for placement in dict.fromkeys(sweep.placement for sweep in table.sweeps):
@@ -174,12 +174,12 @@ def _cells(sweep: Sweep, point: Point) -> list[str]:
 
 
 def plot_speedups(path: Path, table: TuningTable) -> None:
-    """Plot how many times faster than native winners are: by size, and min, mean and max.
+    """Plot the speed-ups of winners over native by size, and their minimum, mean and maximum.
 
     Raises
     ------
     CollplanError
-        If the path does not suit.
+        If the path is not valid for a plot.
     """
     sweeps = measured_sweeps(table)
     many = len({sweep.placement for sweep in sweeps}) > 1
@@ -214,7 +214,7 @@ def plot_speedups(path: Path, table: TuningTable) -> None:
 
 
 def _plot_gains(axes: Axes, sweeps: Sequence[Sweep], names: Sequence[str]) -> None:
-    """Draw a bar up to the mean gain of each sweep, with a line from the least to the greatest."""
+    """Draw a bar for the mean gain of each sweep, with a line from its minimum to its maximum."""
     places = range(len(sweeps))
     least, mean, greatest = np.array([gain_of(sweep) for sweep in sweeps]).reshape(-1, 3).T
     axes.bar(
@@ -230,7 +230,7 @@ def _plot_gains(axes: Axes, sweeps: Sequence[Sweep], names: Sequence[str]) -> No
 
 
 def _listed(spec: PlanSpec) -> list[dict[str, Any]]:
-    """Return every candidate of a spec's collective, and what it is."""
+    """Return name, family, topology and segment sizes of every candidate of a collective."""
     from collplan.select.candidates import SEGMENTS
     from collplan.tune.candidates import all_variants, family_of, topology_of
 
@@ -248,7 +248,7 @@ def _listed(spec: PlanSpec) -> list[dict[str, Any]]:
 def candidates_to_json(
     specs: Sequence[PlanSpec], executor: Executor | None = None
 ) -> dict[str, Any]:
-    """Return all candidates as what JSON can hold; an executor may list them."""
+    """Return all candidates as a dictionary that JSON can hold; an executor can list them."""
     kinds = [spec.collective.kind for spec in specs]
     return {
         "ranks": specs[0].machine.n_ranks,

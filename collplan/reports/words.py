@@ -1,4 +1,4 @@
-"""Winners of a comparison in sentences: which, from where to where, why and by how much."""
+"""Sentences on the winners and losers of a comparison: ranges of sizes, ratios and reasons."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from collplan.specs import PlanSpec
 from collplan.specs.request import AUTO, MESSAGES
 
 AS_FAST: Final = 1.005
-"""Factor below which two times are called the same."""
+"""Ratio below which two times count as equal."""
 BUSY: Final = 0.8
-"""Share of the time from which a resource that is busy limits a plan."""
+"""Utilization from which a resource is said to limit a plan."""
 MOST_LOSERS: Final = 5
-"""Candidates of which sentences say why they lose: those that lose by least."""
+"""Largest number of losing candidates to explain; those that lose by the least come first."""
 KINDS: Final = {
     "latency": "latency of messages",
     "bandwidth": "bytes on links",
@@ -28,7 +28,7 @@ KINDS: Final = {
     "compute": "computation",
     "waiting": "waiting for shared resources",
 }
-"""Kinds of time on a critical path, in words."""
+"""Descriptions of the kinds of time on a critical path."""
 DECOMPOSITIONS: Final = {
     "flat": "one algorithm over all ranks, whatever node they are on",
     "hierarchical": "one leader per node talks to other nodes",
@@ -42,7 +42,7 @@ DECOMPOSITIONS: Final = {
 
 
 def explain(name: str, spec: PlanSpec) -> str:
-    """Return a candidate's name in words."""
+    """Return a description of a candidate in words."""
     if name == NATIVE:
         return "what MPICH chooses by default, as the model of the MPI library's own collective"
     words = [DECOMPOSITIONS.get(spec.decomposition.name, spec.decomposition.name)]
@@ -56,10 +56,10 @@ def explain(name: str, spec: PlanSpec) -> str:
 
 
 def winners(comparison: Comparison) -> Iterator[str]:
-    """Generate a sentence for each run of sizes that one candidate leads.
+    """Generate a sentence for each range of sizes that one candidate leads.
 
-    It says the sizes, how far ahead the candidate is of the next best one and of native, how near
-    the bound, and what the candidate does.
+    The sentence has the sizes, the candidate's lead over the next best one and over native, its
+    distance from the bound, and a description of the candidate.
     """
     sizes = [size for size in comparison.sizes if size in comparison.leading]
 
@@ -91,8 +91,9 @@ def losers(
     Parameters
     ----------
     comparison : Comparison
+        Comparison that has the candidates.
     size : int
-        In bytes, one of the comparison's.
+        Size in bytes, one of the comparison's.
     costs : mapping of str to mapping
         Cost reports of candidates at this size, by name.
     """
@@ -108,7 +109,7 @@ def losers(
 
 
 def limit(cost: Mapping[str, Any]) -> str:
-    """Return what limits a plan, in words: the busiest resource, or where its time goes."""
+    """Return the limit of a plan in words: its busiest resource, or the main part of its time."""
     links = cost.get("links", {}).get("busiest")
     found = [
         (one["utilisation"], f"lane {one['lane']} of node {one['node']}") for one in cost["lanes"]
@@ -119,7 +120,7 @@ def limit(cost: Mapping[str, Any]) -> str:
         (one["utilisation"], f"core {one['core']} of node {one['node']}") for one in cost["cores"]
     ]
     share, what = max(found, key=lambda one: one[0], default=(0.0, ""))
-    # A lane or link that is nearly as busy as a core says more than the core.
+    # A lane or link that is nearly as busy as a core is a better explanation than the core.
     share, what = next((one for one in found if one[0] >= 0.97 * share), (share, what))
     if share >= BUSY:
         text = f"it is limited by {what}, {share:.0%} busy"
@@ -135,7 +136,7 @@ def limit(cost: Mapping[str, Any]) -> str:
 
 
 def _distances(comparison: Comparison, name: str, size: int) -> Iterator[str]:
-    """Generate by how much a candidate is ahead of the next best, of native, and of the bound."""
+    """Generate phrases that compare a candidate's time with the next best, native and the bound."""
     time = comparison.makespans[name, size]
     if time <= 0:
         return
@@ -160,7 +161,7 @@ def _others(comparison: Comparison, name: str, size: int) -> dict[str, float]:
 
 
 def _has_equal(comparison: Comparison, name: str, size: int) -> bool:
-    """Return whether another candidate takes the same time."""
+    """Return whether another candidate takes less than `AS_FAST` times the candidate's time."""
     time = comparison.makespans[name, size]
     return any(other < AS_FAST * time for other in _others(comparison, name, size).values())
 

@@ -1,1 +1,1 @@
-"""Choose among ways to compute a collective: candidates, what closed forms say they cost."""
+"""Choice among ways to compute a collective: candidates, and estimates of their costs."""

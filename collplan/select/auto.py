@@ -36,25 +36,26 @@ from collplan.specs.named_option import Algorithms
 from collplan.specs.request import AUTO, FLAT, MESSAGES
 
 CONGESTION: Final = 1.3
-"""Factor of the time that whole messages, in no order, take more than segments in windows."""
+"""Ratio of the time of whole messages, which are not ordered, to that of segments in windows."""
 RENDEZVOUS: Final = 1.2
 """Factor for segments above the eager limit, each of which waits for a handshake. On an emulated
 cluster, segments of 32 KiB took 1.03 to 1.35 times as long as of 16 KiB, the limit; the estimate
 is the same for both, within 4 %."""
 UNLIKE_SHARES: Final = 1.02
-"""Factor for leaders of unlike shares, as where 5 ranks lead on 3 lanes, whose segments do not go
-through the node's phases side by side. In simulations, as many leaders on every lane took up to
-0.89 of their time, at the same estimate."""
+"""Factor for leaders with unequal shares, such as 5 leaders on 3 lanes, whose segments do not pass
+the phases of a node at the same pace. In simulations, decompositions with as many leaders on every
+lane took up to 0.89 of their time, at the same estimate."""
 WHOLE_PLAN_RANKS: Final = 4096
 """Number of ranks from which no candidate is cut into segments or slices. Passes of segments must
-see all ranks: for a bcast on 7168 ranks that took 26 s and 3.5 GiB. Slices need not be seen by
-all ranks, but their plan of all ranks, if it does not fold, has as many times the tasks."""
+see all ranks: for a bcast on 7168 ranks that took 26 s and 3.5 GiB. Slices do not need this, but
+with n slices the plan of all ranks has n times as many tasks if it does not fold."""
 SIMULATED: Final = 6
-"""Candidates that are simulated over a topology: closed forms do not know when links are shared."""
+"""Number of candidates that are simulated over a topology, since closed forms do not consider the
+times at which links are shared."""
 MOST_TASKS: Final = 400_000
-"""Tasks of the largest plan that is simulated for this."""
+"""Number of tasks of the largest plan that is simulated over a topology."""
 ROOM: Final = 1.03
-"""Factor by which a plan must be faster that needs room in its nodes' memory."""
+"""Factor by which a plan that needs memory of its nodes must be faster than other plans."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Candidate:
     Parameters
     ----------
     spec : PlanSpec
-        With decomposition, algorithms, transport and passes named.
+        Spec that names decomposition, algorithms, transport and passes.
     cost_s : float
         Approximate time in seconds, which serves only to rank candidates.
     n_tasks : int
@@ -87,7 +88,7 @@ def resolve(spec: PlanSpec) -> PlanSpec:
     Raises
     ------
     AlgorithmError
-        If the spec names algorithms, which need a decomposition that is named.
+        If the spec names algorithms, because these also need a named decomposition.
     """
     if spec.decomposition.name != "auto":
         return spec
@@ -105,8 +106,8 @@ def resolve(spec: PlanSpec) -> PlanSpec:
 def _best_simulated(spec: PlanSpec) -> PlanSpec:
     """Return the candidate with the least makespan among those with the cheapest closed forms.
 
-    Closed forms know how busy each link is, but not when. If no candidate has a small plan, they
-    alone decide.
+    Closed forms consider how long each link is busy, but not when. If no candidate has a small
+    plan, they alone decide.
     """
     from collplan.executors.cost.simulator import simulate
     from collplan.planner.compiler import compile_plan
@@ -129,8 +130,8 @@ def _best_simulated(spec: PlanSpec) -> PlanSpec:
 def candidates(spec: PlanSpec) -> tuple[Candidate, ...]:
     """Return all candidates for a spec's collective on its machine, cheapest first.
 
-    If all are refused, for example because of a pass, the flat one is returned, whose compilation
-    tells the reason.
+    If all are refused, for example because of a pass, the flat one is returned. Its compilation
+    then raises an error with the reason.
     """
     if _has_designs(spec):
         found = [*_alltoall_designs(spec), *_through_leaders(spec, cut_alltoalls(spec))]
@@ -144,7 +145,7 @@ def candidates(spec: PlanSpec) -> tuple[Candidate, ...]:
 def _through_leaders(
     spec: PlanSpec, forms: Iterable[tuple[Decomposition, Algorithms]]
 ) -> Iterator[Candidate]:
-    """Yield decompositions with algorithms, with whole messages and cut in pieces."""
+    """Yield decompositions with algorithms, both with whole messages and with cut ones."""
     machine, network = spec.machine, spec.machine.network
     structures = Structures()
     for plain in _plain_and_mapped(spec, forms):
@@ -160,7 +161,7 @@ def _through_leaders(
                 are_sliced=not spec.collective.has_blocks,
             )
         except AlgorithmError:
-            continue  # what this order of ranks or operation does not allow
+            continue  # refused for this order of ranks or this operation
         is_unlike = not has_like_shares(machine, decomposition)
         for one in found:
             price_s = (UNLIKE_SHARES if is_unlike else 1) * one.price_s
@@ -207,7 +208,7 @@ def _alltoall_designs(spec: PlanSpec) -> Iterator[Candidate]:
     The spec's passes and transport are kept. If it has none, those of the design are taken.
     """
     seen = set()
-    # Otherwise messages leave one after another, without congestion.
+    # If messages do not take turns, they leave one after another, without congestion.
     congestion = CONGESTION if spec.machine.network.turn_bytes else 1.0
     for form in _simple_first(spec):
         chosen = form.of(spec)
@@ -216,7 +217,7 @@ def _alltoall_designs(spec: PlanSpec) -> Iterator[Candidate]:
         if spec.transport != MESSAGES:
             chosen = chosen.replace(transport=spec.transport)
         if chosen in seen:
-            continue  # designs that differ in passes, or in what these are refused
+            continue  # designs that differ only in fields that the spec replaces
         seen.add(chosen)
         try:
             yield Candidate(chosen, congestion * _design_ns(chosen) * 1e-9)
@@ -235,7 +236,7 @@ def _simple_first(spec: PlanSpec) -> list[Form]:
     if spec.transport == MESSAGES and any(form.method.transport == SHARED for form in forms):
         # Through shared memory, the same messages need fewer copies and a shorter estimate.
         forms = [form for form in forms if form.method.decomposition.form != "collect"]
-    # Bruck's is the least simple of the flat ones.
+    # Bruck's algorithm is the least simple flat one.
     return sorted(forms, key=lambda form: form.name == "bruck")
 
 

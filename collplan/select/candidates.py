@@ -40,25 +40,25 @@ from collplan.specs.named_option import Algorithms
 from collplan.specs.request import AUTO, MESSAGES
 
 SEGMENTS: Final = tuple(1 << bits for bits in range(12, 19))
-"""Segments tried, in bytes: 4 KiB to 256 KiB."""
+"""Sizes of segments to try, in bytes: 4 KiB to 256 KiB."""
 _PLACES: Final[tuple[tuple[str, Where], ...]] = (("node", "inside"), ("lane", "across"))
 MOST_SEGMENTS: Final = 1 << 18
-"""Most segments of all messages of an alltoall that are worth the time and room to plan them."""
+"""Largest number of segments of an alltoall for which the cost of planning is worthwhile."""
 MANY_HOPS: Final = 4096
 """Number of ranks or nodes from which chains and linear algorithms are not tried for vectors."""
 MANY_NODES: Final = 64
-"""Number of nodes from which vectors may take few rounds between nodes, whatever their length."""
+"""Number of nodes from which algorithms with few rounds are tried for vectors of any length."""
 WINDOWS: Final = (PassChoice(name="prioritize"), PassChoice(name="limit_requests"))
 """Passes that segments need: an order, and few requests in flight."""
 MAP_RANKS: Final = PassChoice(name="map_ranks")
 MAPPED: Final = "mapped"
-"""Word in names of candidates for that pass."""
+"""Word for the pass ``map_ranks`` in names of candidates."""
 FAMILIES: Final = ("flat", "hierarchical", "multi_leader", "full_lane", "mesh", "guideline")
-"""The kinds of candidates, by the decomposition's name."""
+"""Families of candidates, which are names of decompositions."""
 PIPELINE: Final = "pipelined"
-"""Word in names of candidates for algorithms whose segments follow each other closely."""
+"""Word for pipelining algorithms in names of candidates."""
 SHARED: Final = Transport(name="shared")
-"""Transport of designs through a node's memory."""
+"""Transport through the shared memory of nodes."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,12 @@ class Form:
     Parameters
     ----------
     name : str
-        Its name in tables.
+        Name in tables.
     method : Method
-        If its transport is messages, the spec's own transport replaces it, unless it is native.
+        Method of the plan. If its transport is messages, and it is not native, the transport of
+        the spec replaces that of the method.
     has_segments : bool
-        Whether segments may make it faster.
+        Whether segments can make the plan faster.
     """
 
     name: str
@@ -81,7 +82,7 @@ class Form:
 
     @property
     def is_native(self) -> bool:
-        """Return whether it calls the MPI library's own collectives."""
+        """Return whether the form calls the MPI library's own collectives."""
         return self.method.algorithms == NATIVELY
 
     def of(self, spec: PlanSpec, segment: int | None = None) -> PlanSpec:
@@ -110,6 +111,7 @@ def sliced(n_slices: int, *, are_eager: bool) -> tuple[PassChoice, ...]:
     Parameters
     ----------
     n_slices : int
+        Number of slices.
     are_eager : bool
         Whether messages of a slice between nodes are not longer than the eager limit.
     """
@@ -333,7 +335,7 @@ def components_of(spec: PlanSpec, chosen: Decomposition) -> list[Component]:
     if known is None:
         spec, chosen = _on_few_nodes(spec, chosen)
         try:
-            # The groups of one node have the roles and kinds of all.
+            # The groups of the first node have all roles and kinds.
             node = Placement.of(spec.machine).node
             first = np.flatnonzero(node == node[0])
             spec = spec.replace(decomposition=chosen, algorithms=AUTO)
@@ -363,7 +365,7 @@ def _on_few_nodes(spec: PlanSpec, chosen: Decomposition) -> tuple[PlanSpec, Deco
 
 
 def with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool) -> list[Form]:
-    """Return a decomposition with several algorithms."""
+    """Return forms of a decomposition with different algorithms."""
     name, components = name_of(chosen), components_of(spec, chosen)
     method = Method(decomposition=chosen)
     forms = [Form(name, method)]
@@ -396,8 +398,8 @@ def _pipelining(components: Sequence[Component]) -> AlgorithmsByRole:
 def alltoall_forms(spec: PlanSpec) -> list[Form]:
     """Return the useful designs of alltoall on a machine, flat ones first.
 
-    All ranks or one rank per node are leaders, or other numbers of ranks. On a single node there
-    are no leaders, and shared memory replaces messages.
+    The leaders are all ranks of a node, one rank, or another number of ranks. On a single node
+    there are no leaders, and shared memory replaces messages.
     """
     machine = spec.machine
     made = {name: design.of(spec).method for name, design in DESIGNS.items()}

@@ -25,7 +25,9 @@ class Pruned:
     Parameters
     ----------
     candidate : str
+        Name of the candidate.
     bytes : int
+        Size in bytes.
     by : str
         The reason. ``bound``: its makespan is at least `bound_s`, and another candidate takes
         less, or, if its plan is large, at most `TOLERANCE` more. ``price``: another candidate's
@@ -50,7 +52,7 @@ class Pruned:
 
     @property
     def is_estimated(self) -> bool:
-        """Return whether it has a closed form."""
+        """Return whether the candidate has a closed form."""
         return self.n_tasks > 0
 
 
@@ -84,7 +86,7 @@ class Default:
 
     @property
     def time_s(self) -> float | None:
-        """Return its makespan, or else its estimate, in seconds."""
+        """Return the makespan in seconds, or the estimate if there is no makespan."""
         return self.estimate_s if self.makespan_s is None else self.makespan_s
 
 
@@ -95,11 +97,11 @@ class Comparison:
     Parameters
     ----------
     sizes : list of int
-        Bytes, ascending.
+        Sizes in bytes, ascending.
     specs : dict of str to PlanSpec
-        Every candidate at the largest size at which it exists, in order.
+        Spec of every candidate at the largest size at which it exists, by name.
     own : str or None
-        The candidate that the spec itself describes.
+        Name of the candidate that the spec itself describes.
     others : tuple of str
         Further candidates that the caller gave.
     makespans : dict of (str, int) to float
@@ -108,6 +110,7 @@ class Comparison:
         Number of reads of queue pairs by all adapters, by candidate and bytes, if the network
         has a `nic`.
     pruned : list of Pruned
+        Candidates that were not simulated.
     refused : dict of str to str
         Reasons why candidates do not exist, by name.
     best : dict of int to str
@@ -119,6 +122,7 @@ class Comparison:
         Candidates that were not simulated, and are better than the leading one by more
         than `TOLERANCE` both by closed form and by bound, by bytes.
     crossovers : list of Crossover
+        Pairs of sizes between which the best candidate changes, ascending.
     bounds : dict of int to Bounds
         Lower bounds for any plan, by bytes.
     defaults : dict of str to dict of int to Default
@@ -141,7 +145,7 @@ class Comparison:
     defaults: dict[str, dict[int, Default]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """Return its size in words: its tables are too long to read."""
+        """Return a short text, because the tables are too long to read."""
         return f"<Comparison: {len(self.specs)} candidates at {len(self.sizes)} sizes>"
 
     def _repr_html_(self) -> str:

@@ -58,13 +58,13 @@ def compare(
     prune : bool
         Whether to leave out candidates that cannot be the best, or are far from it.
     max_tasks : int, optional
-        Plans of more tasks are left out, whether or not others are pruned.
+        Number of tasks above which a plan is left out, even without pruning.
     seconds : float, optional
         Approximate limit of the processor time of each worker, in seconds; None for no
         limit. Estimates may always take 10 s, and simulations 40 % of the limit. Candidates
         that remain are left out.
     on_progress : callable, optional
-        Called when a job is done.
+        Function called when a job is done.
     others : mapping of str to Method, optional
         Further candidates by name, which are simulated at every size.
 

@@ -1,4 +1,4 @@
-"""Work of plans at any size: what messages and steps of equal sizes hold is summed up once."""
+"""Work of plans at any size, from sums over messages and steps of equal sizes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Costs:
     rows : MessageCosts
         Costs of each message and step.
     places : Places
-        Places of the ranks of which all messages and steps are there.
+        Places of the ranks whose messages and steps are all in the tables.
     """
 
     def __init__(self, rows: MessageCosts, places: Places) -> None:
@@ -55,15 +55,15 @@ class Costs:
         self._list_rounds(rows)
 
     def _sum_up(self, rows: MessageCosts) -> None:
-        """Sum up what messages and steps hold, by size, phase and place.
+        """Sum up the times for which messages and steps hold resources, by size, phase and place.
 
         A message of s bytes in n pieces holds
 
         - a link of a topology for (s - n) / bandwidth,
         - a lane at either end, or inside a node a port of either rank, for n·g + (s - n)·G,
         - the core of the sender for n·o + (s - n)·O, and
-        - the core of the receiver for as much, with max(O, G) in place of O unless the adapter
-          writes to memory itself.
+        - the core of the receiver for the same time, with max(O, G) in place of O unless the
+          adapter writes to memory itself.
 
         Copies and reductions hold cores, too; rounding may shorten each by less than 1 ns. Shared
         processors are held for as long as their cores. The gap g of the last message may exceed
@@ -84,8 +84,8 @@ class Costs:
         taken_ns = np.where(rows.keeps_receiver, np.maximum(core_ns, rows.per_byte), core_ns)
         copied_ns = rows.is_copy * rows.core_per_byte
         combines = 1.0 * (rows.combined_bytes > 0)
-        # Of messages: their places, and what they take per piece, per byte that follows the first
-        # byte of a piece, as much of a copy, per reduction, and per further packet.
+        # For messages: places, and times per piece, per byte after the first byte of a piece, per
+        # byte of a copy, per reduction, and per further packet.
         held = [
             (sender, [rows.overhead, core_ns, None, None, rows.crosses]),
             (receiver, [rows.overhead, taken_ns, copied_ns, combines, rows.crosses]),
@@ -96,7 +96,7 @@ class Costs:
         worker = step_begins + places.core[rows.step_rank]
         steps = [(worker, [np.ones(len(worker))])]
         self.step_sums = _Sums.of(self.step_size_of, steps, self.n_phases * places.n)
-        # These are in proportion to the size of the collective.
+        # These times are proportional to the size of the collective.
         strided = network.strided_ns_per_byte
         self.strided_ns = self._by_place(
             (sender, strided * rows.n_bytes * rows.is_read_strided),
@@ -138,7 +138,7 @@ class Costs:
         self.phase_of, self.seen = self._rounds_seen(rows)
 
     def _rounds_seen(self, rows: MessageCosts) -> tuple[Ints, Ints]:
-        """Phase of every round, and the round whose messages represent it.
+        """Return the phase of every round, and the round whose messages represent it.
 
         In tables of some ranks, rounds in which one of them receives are known. Other rounds are
         assumed to equal the last known round before them, or the first one.
@@ -163,6 +163,7 @@ class Costs:
         Parameters
         ----------
         cut : int, Slices or None
+            Cut of the messages.
         factor : float
             Ratio of sizes to those of the tables.
         least_factor : float
@@ -206,7 +207,7 @@ class Costs:
         return waits, through
 
     def _held(self, cut: Cut, factor: float, *, is_sure: bool) -> tuple[Floats, Held]:
-        """Return the time in ns of the busiest resource per phase, and of each in all phases.
+        """Return the time in ns of the busiest resource per phase, and all times over all phases.
 
         It is a lower bound if `is_sure`, otherwise an approximation. Costs that only some plans
         have are not counted in the lower bound: copies, strides, packets and so on. Of reads in
@@ -255,14 +256,16 @@ class Costs:
 
 @dataclass(frozen=True, eq=False)
 class _Sums:
-    """Sums of several amounts by size and place, without places that have none.
+    """Sums of several kinds of amounts by size and place, without pairs that have none.
 
     Parameters
     ----------
     size, place : ndarray of int64, shape (n_entries,)
+        Class of sizes and place of every entry.
     columns : list of ndarray of float64, shape (n_entries,)
         Sums of every kind of amount.
     n_places : int
+        Number of places.
     """
 
     size: Ints
@@ -274,15 +277,16 @@ class _Sums:
     def of(
         cls, size: Ints, held: Sequence[tuple[Ints, Sequence[Any | None]]], n_places: int
     ) -> _Sums:
-        """Return the sums of what items of some sizes hold.
+        """Return the sums of the amounts of items by size and place.
 
         Parameters
         ----------
         size : ndarray of int64, shape (n,)
-            Size of every item.
+            Class of sizes of every item.
         held : sequence of (ndarray of int64, sequence of ndarray)
-            Places that the items hold, and their amounts of every kind there; None for nothing.
+            Place that each item holds, and its amounts of every kind there; None for no amount.
         n_places : int
+            Number of places.
         """
         n_keys = (int(size.max(initial=-1)) + 1) * n_places
         keys: list[Ints] = [size * n_places + place for place, _ in held]
@@ -302,7 +306,7 @@ class _Sums:
         return cls(*np.divmod(present, n_places), columns, n_places)
 
     def at(self, amounts: list[Floats]) -> Floats:
-        """Return the sums by place, where each kind of amount is given by size."""
+        """Return the sums by place of all amounts, with a factor for each kind and size."""
         total = np.zeros(len(self.place))
         for amount, column in zip(amounts, self.columns, strict=False):
             total += amount[self.size] * column

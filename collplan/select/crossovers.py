@@ -12,22 +12,22 @@ from collplan.planner.passes.shared_memory.layout import aligned_elements
 from collplan.specs import PlanSpec
 
 CLOSE: Final = 1.25
-"""Sizes of less than this ratio are not refined."""
+"""Ratio of two sizes below which no sizes between them are simulated."""
 ENCLOSING: Final = CLOSE**0.45
 """Factor by which two sizes lie below and above a crossover that is expected between them, unless
 they are rounded."""
 STEPS: Final = 6
 """Smallest number of steps between two sizes for which sizes are rounded to whole steps."""
 MIDDLE_EVERY: Final = 3
-"""In every third round the middle is simulated, so that the two sizes surely come closer."""
+"""Interval of rounds in which the middle is simulated, so that the two sizes certainly converge."""
 
 Simulate = Callable[[Sequence[PlanSpec]], Sequence[float | None]]
-"""Returns the makespan of every spec in seconds, None where there is none."""
+"""Function that returns the makespan of every spec in seconds, or None for a spec without plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crossover:
-    """Two sizes between which the best changes.
+    """Two sizes between which the best candidate changes.
 
     Parameters
     ----------

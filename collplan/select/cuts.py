@@ -18,6 +18,7 @@ class Slices:
     Parameters
     ----------
     number : int
+        Number of slices.
     crossing_bytes : float
         Size of the longest message of a slice between nodes, in bytes.
     """
@@ -30,7 +31,7 @@ class Slices:
 
 
 Cut = int | Slices | None
-"""The bytes of segments, or the slices, into which messages are cut; None for neither."""
+"""Cut of messages: bytes of segments, or slices of the vector; None for whole messages."""
 
 
 def pieces(n_bytes: Ints | Floats, cut: Cut) -> Floats:
@@ -58,7 +59,7 @@ def own_segment(spec: PlanSpec) -> int | None:
     try:
         return min((parse_bytes(size) for size in given if size is not None), default=None) or None
     except ValueError:
-        return None  # the pass itself says what is wrong
+        return None  # the pass itself reports the error
 
 
 def without_slices(spec: PlanSpec) -> tuple[PlanSpec, Slices | None]:

@@ -27,10 +27,13 @@ class Entry:
     Parameters
     ----------
     form : Form
+        Form of the candidate.
     segment : int or None
+        Size of segments in bytes; None for whole messages.
     base : PlanSpec
-        A spec with its machine and collective; its method does not matter.
+        Spec with the machine and collective; its method is ignored.
     estimate : Estimate
+        Estimate of the plan.
     """
 
     form: Form
@@ -40,17 +43,17 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Return its name in tables."""
+        """Return the name of the candidate in tables."""
         return self.form.name_with(self.segment)
 
     @property
     def spec(self) -> PlanSpec:
-        """Return the spec to compile. It is made on request, as most candidates are pruned."""
+        """Return the spec to compile, made on request because most candidates are pruned."""
         return self.form.of(self.base, self.segment)
 
     @property
     def size(self) -> int:
-        """Return the size of its collective in bytes."""
+        """Return the size of the collective in bytes."""
         return bytes_of(self.base)
 
 
@@ -61,8 +64,9 @@ class Question:
     Parameters
     ----------
     form : Form
+        Form to estimate.
     spec : PlanSpec
-        Its machine and collective count.
+        Spec with the machine and collective; its method is ignored.
     segments : tuple of int
         Sizes of segments in bytes, which are estimated in addition to whole messages.
     max_tasks : int, optional
@@ -82,6 +86,7 @@ class NotEstimated:
     Parameters
     ----------
     question : Question
+        Form that was to be estimated.
     by : str
         The resource that did not suffice: ``time`` or ``memory``.
     """

@@ -31,12 +31,12 @@ SLACK: Final = 1 - 1e-9
 """Factor for lower bounds, as sums of floats in another order may differ in their last digits."""
 
 MOST_ON_LINKS: Final = 1024
-"""Number of ranks up to which an estimate counts what the links of a topology carry. On more,
-a few nodes stand for the machine, and its links beyond adapters are left out."""
+"""Number of ranks up to which an estimate counts the loads of a topology's links. For more ranks,
+a few nodes represent the machine, and only the links of adapters are considered."""
 FEW_RANKS: Final = 512
-"""Number of ranks above which a few nodes stand for the whole machine."""
+"""Number of ranks above which a few nodes represent the whole machine."""
 EVEN: Final = 0.005
-"""Relative change of a count that lets the ranks of a large machine share a vector evenly."""
+"""Largest relative change of a count to let the ranks of a large machine share a vector evenly."""
 MOST_DRAFTS: Final = 32
 """Number of blueprints that are kept."""
 MOST_PAIRS: Final = 2_000_000
@@ -214,13 +214,13 @@ def known_draft(spec: PlanSpec) -> Blueprint | None:
 
 
 def forget_drafts() -> None:
-    """Forget all blueprints and what is known of them; callers do so when they are done."""
+    """Clear the caches of blueprints and symmetries; callers do this at the end."""
     _drafts.clear()
     symmetries.forget()
 
 
 def _key_of(spec: PlanSpec, ranks: tuple[int, ...] | None) -> _Key:
-    """Return that on which the blueprint of a spec for some ranks depends."""
+    """Return the key of a spec's blueprint for some ranks: all properties on which it depends."""
     return spec.machine, spec.collective, spec.decomposition, ranks
 
 
@@ -321,7 +321,7 @@ def _rough_ns(part: Stated, spec: PlanSpec) -> tuple[float, float]:
         steps = n_crossed * (far.L_ns + 2 * far.o_ns) + (n_messages - n_crossed) * hop + reduces
         edges = np.where(crosses, _ns_per_byte(far), near_per_byte)
         if times < 1 and part.algorithm.tree is None:
-            edges = (edges[1:] + edges[:-1]) / 2  # half of the messages go either way
+            edges = (edges[1:] + edges[:-1]) / 2  # half of the messages go in each direction
         if part.algorithm.tree is None:
             per_byte = max(per_byte, float(edges.max(initial=0.0)))
         own = filled * n_messages * 2 * overhead

@@ -92,7 +92,7 @@ def _by_role(
 
 
 def _case_of_component(component: Component, whole: Case, machine: Machine) -> Case:
-    """Return the properties of a component that rules use, as of its largest group."""
+    """Return the properties of a component's largest group that rules use."""
     groups = component.groups
     n_ranks = int(groups.sizes.max(initial=1))
     node = Placement.of(machine).node[groups[int(groups.sizes.argmax())]]

@@ -20,9 +20,9 @@ from collplan.specs import Machine, Network
 
 PART: Final = 0.5
 SHARED_PART: Final = 1.0
-"""Effort of a further piece of memory, and how much more if ranks of a node share it, in tasks."""
+"""Effort, in tasks, of each further piece of memory (`PART`), and addition if ranks share it."""
 SPAN: Final = 1 << 40
-"""More elements than any buffer has."""
+"""Number that is larger than the number of elements of any buffer."""
 
 
 @dataclass(eq=False)
@@ -35,7 +35,9 @@ class MessageCosts:
     Parameters
     ----------
     tables : Tables
+        Messages and local steps of the plan.
     machine : Machine
+        Machine of the ranks.
     itemsize : int
         Size of an element in bytes.
     shared_phases : ndarray of bool, shape (n_phases,)
@@ -112,9 +114,9 @@ class MessageCosts:
 
     @cached_property
     def tasks_there(self) -> tuple[Ints, Ints, float]:
-        """Tasks on these ranks: of a segment of every message, of a piece of every step.
+        """Tasks on the ranks of `is_there`: per segment of every message, per piece of every step.
 
-        Last, the share of these ranks in all.
+        The third value is the fraction of these ranks among all ranks.
         """
         there = self.is_there
         # A message is a send, a receive, and a reduction if the receiver combines it.

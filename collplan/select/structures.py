@@ -32,7 +32,7 @@ MOST_FOLDED: Final = 1_000_000_000
 """Number of messages between pairs of ranks above which an estimate takes no plan as folded."""
 
 symmetries: Final = Symmetries()
-"""Judgments on the components of recent programs."""
+"""Known symmetries of the components of recent programs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +42,11 @@ class Structure:
     Parameters
     ----------
     name : str
-        What the phases do, the same for all counts.
+        Description of the work of the phases, the same for all counts.
     tables : Tables
+        Messages and local steps of the phases.
     spec : PlanSpec
-        A spec of the count for which the tables were made.
+        Spec with the count for which the tables were made.
     ranks : tuple of int or None
         Ranks that represent the machine; None for all.
     """
@@ -117,6 +118,7 @@ class Block:
     Parameters
     ----------
     structure : Structure
+        Messages and steps of the phases.
     shared_phases : ndarray of bool, shape (n_phases,)
         Phases in which ranks of a node share memory.
     count : int
@@ -200,7 +202,7 @@ class Structures:
         spec: PlanSpec,
         ranks: tuple[int, ...] | None,
     ) -> Block:
-        """Return a block, whose structure is made if none that is kept serves."""
+        """Return a block; its structure is created unless a known one is valid for its count."""
         count, is_regular = spec.collective.count, spec.collective.regular is None
         for structure in self.kept:
             is_alike = structure.name == name and (is_regular or structure.count == count)
@@ -212,7 +214,7 @@ class Structures:
         self.kept.append(structure)
         while len(self.kept) > 1 and sum(one.n_rows for one in self.kept) > MOST_ROWS:
             del self.kept[0]
-        # Only messages inside nodes depend on what ranks share.
+        # Only messages inside nodes depend on the phases in which ranks share memory.
         shares = np.zeros(len(shared_phases), dtype=np.bool_)
         shares[structure.phases_inside] = shared_phases[structure.phases_inside]
         return Block(structure, shares, count)

@@ -72,6 +72,7 @@ def sweep(
     Parameters
     ----------
     specs : sequence of PlanSpec, shape (n,)
+        Specs to price.
     executor : concurrent.futures.Executor or distributed.Client, optional
         Threads, processes, ``mpi4py.futures.MPIPoolExecutor``, or the workers of
         dask.distributed. By default, specs are priced in this process, one after another.
@@ -106,7 +107,7 @@ def price(spec: PlanSpec) -> Price:
 
     try:
         smaller, factor = shrink(_resolved(spec))
-        # A plan of which no other count is a multiple would only displace others.
+        # A plan that serves only this count is not kept, because it would displace others.
         if factor == 1:
             plan = _compile(smaller)
         else:

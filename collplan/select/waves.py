@@ -29,9 +29,9 @@ below the factor times the corrected closed form.
 Factors of small plans are low, because their simulation costs little.
 """
 STEADY: Final = 0.87
-"""The same factor if the closed form is corrected by the candidate's own ratio at a size nearby."""
+"""Factor as in `CAUTION`, for a closed form that is corrected by the candidate's ratio nearby."""
 COARSE: Final = 3
-"""On large machines, one of this many sizes is simulated first."""
+"""Interval of the sizes that are simulated first on large machines."""
 NEARBY: Final = 8
 """Largest ratio of sizes between which a candidate's ratio hardly changes."""
 TASK_S: Final = 3e-6

@@ -16,7 +16,7 @@ from collplan.specs import Machine
 NOT_HIDDEN: Final = 0.5
 """Share of a segmented phase's time that does not overlap with other phases."""
 WINDOW: Final = 0.75
-"""Latencies that each further segment waits for, since few requests are in flight."""
+"""Number of latencies for which each further segment waits, since few requests are in flight."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Places:
     memory : ndarray of int64, shape (n_nodes,)
         Number of the memory of every node.
     is_core, is_port, is_lane, is_known : ndarray of bool, shape (n_places,)
-        Marks of cores, of ports, of lanes, and of places of the ranks that are considered.
+        Masks of cores, of ports, of lanes, and of places of the ranks that are considered.
     """
 
     core: Ints

@@ -1,4 +1,4 @@
-"""Files with a schedule, which register it as an algorithm when they are imported."""
+"""Python files with a schedule, which register it as an algorithm when they are imported."""
 
 from __future__ import annotations
 
@@ -54,11 +54,13 @@ def file_text(name: str, problem: Problem, graph: Graph, found: Found) -> str:
     Parameters
     ----------
     name : str
-        The algorithm's name, an identifier.
+        Name of the algorithm, which must be an identifier.
     problem : Problem
-        Of the collective itself; of an allreduce, its parts.
+        Problem of the collective itself.
     graph : Graph
+        Graph for which the schedule was found.
     found : Found
+        Schedule and its proofs.
     """
     kind, size, parts = problem.kind, graph.n_ranks, problem.n_parts
     arguments = [f'"{kind}"', f'"{name}"', f"only_ranks={size}"]

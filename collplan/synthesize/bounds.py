@@ -1,4 +1,4 @@
-"""Lower bounds on rounds and bytes that hold for every schedule, by counting."""
+"""Lower bounds on the rounds and bytes of all schedules, from counting arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collplan.synthesize.problem import Problem
 
 
 def least_rounds(problem: Problem, graph: Graph) -> tuple[int, str]:
-    """Return a lower bound on the rounds, and why it is one.
+    """Return a lower bound on the number of rounds, and the reason for it.
 
     Examples
     --------
@@ -38,9 +38,10 @@ def least_rounds(problem: Problem, graph: Graph) -> tuple[int, str]:
 
 
 def least_chunk_times(problem: Problem, graph: Graph) -> int:
-    """Return a lower bound on the chunk times of links: what must enter a set of ranks.
+    """Return a lower bound on the chunk times of links.
 
-    Every round in which anything is sent takes one chunk time at least, too.
+    It follows from the chunks that must enter each set of ranks, and from the number of
+    rounds, because each round takes at least one chunk time.
 
     Examples
     --------
@@ -57,7 +58,7 @@ def least_chunk_times(problem: Problem, graph: Graph) -> int:
     for (a, b), n in graph.widths.items():
         width += n * (~inside[:, a] & inside[:, b])
     if problem.kind == "allreduce":
-        # A partial result enters every set; 2(p - 1) messages take each part to all.
+        # A partial result must enter every set, and each part needs 2(p - 1) messages.
         n_parts = len(problem.chunks)
         total = 2 * (graph.n_ranks - 1) * n_parts
         by_links = -(-total // sum(graph.widths.values()))
@@ -70,8 +71,8 @@ def least_chunk_times(problem: Problem, graph: Graph) -> int:
 
 
 def scale_of(graph: Graph) -> int:
-    """Return the unit in which resources of different bounds are compared.
+    """Return the unit in which the loads of resources with different bounds are compared.
 
-    A resource that carries its bound counts as this much.
+    A load equal to the resource's bound has this value in the common scale.
     """
     return math.lcm(*(one.bound for one in graph.resources if one.bound))

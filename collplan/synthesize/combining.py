@@ -1,4 +1,4 @@
-"""Search for schedules of allreduce, and a bound on what any of them needs."""
+"""Models of allreduce: one to search for schedules, and a relaxation to prove bounds."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from collplan.synthesize.solver import Literal_, Model, negated
 class CombiningModel(Model):
     """A model of allreduce in which a rank keeps one partial result per part of the vector.
 
-    What a rank receives is combined with what it has, if no operand is in both, or is the
-    result and replaces it. A rank receives a part at most once per round, and nothing after its
-    result.
+    A rank combines a partial result that it receives with its own if they have no common
+    operand. If it receives the result itself, this replaces its own. A rank receives each
+    part at most once per round, and does not receive a part again after its result.
 
     Parameters
     ----------
     n_parts : int
-        Parts of the vector.
+        Number of parts of the vector.
     graph : Graph
+        Graph of the ranks.
     n_rounds : int
+        Number of rounds.
     """
 
     def __init__(self, n_parts: int, graph: Graph, n_rounds: int) -> None:
@@ -49,7 +51,7 @@ class CombiningModel(Model):
             is_result.append([self._all(operands) for operands in after])
 
     def _all(self, literals: list[Literal_]) -> Literal_:
-        """Return whether all literals are true."""
+        """Return a literal that is true if and only if all of `literals` are true."""
         open_ones = [one for one in literals if not isinstance(one, bool)]
         if not open_ones:
             return all(literals)
@@ -68,7 +70,7 @@ class CombiningModel(Model):
         after: list[list[Literal_]],
         is_result: list[Literal_],
     ) -> None:
-        """State what a rank holds after a round, by what it receives in it."""
+        """Add the constraints on a rank's operands after a round, given its messages."""
         moves = {source: self.boolean() for source in self.graph.sources[rank]}
         self.cp.add_at_most_one(moves.values())
         for source, move in moves.items():
@@ -86,7 +88,7 @@ class CombiningModel(Model):
                 self.require(negated(move), *twice, is_result[source])
 
     def schedule(self) -> Rounds:
-        """Return the solution."""
+        """Return the schedule of the solution."""
         messages: dict[tuple[int, int, int], list[int]] = defaultdict(list)
         for (part, turn, source, rank), literal in self._sent.items():
             if self.value(literal):
@@ -98,21 +100,24 @@ class CombiningModel(Model):
 
 
 class ElementModel(Model):
-    """A relaxation of allreduce to one element: who may know of which operand, and when.
+    """A relaxation of allreduce to one element: the operands that each rank may know by round.
 
-    Any schedule, whatever it combines and keeps, is one of these for each element. If bytes are
-    limited to F times the bounds of ranks and of lanes, there is an element whose messages, in
-    relation to the bounds of all ranks together, and those between nodes, in relation to the
-    bounds of all lanes together, add up to at most 2·F, as the mean over all elements does.
+    Every schedule, whatever partial results it keeps, gives a solution for each element. A
+    limit of F times the bounds of ranks and lanes becomes a limit on one element, as follows.
+    Divide the element's messages by the bounds of all ranks together, and its messages between
+    nodes by the bounds of all lanes together. The mean over all elements of the sum of both
+    ratios is at most 2·F, so that some element has at most 2·F.
 
     Parameters
     ----------
     n_parts : int
-        Parts of the vector, for which the graph's bounds are.
+        Number of parts of the vector on which the bounds of the graph are based.
     graph : Graph
+        Graph of the ranks.
     n_rounds : int
+        Number of rounds.
     most : int or None
-        Bytes, as `Model.limit_bytes` counts them.
+        Largest number of bytes, as `Model.limit_bytes` counts them; None for no limit.
     """
 
     def __init__(self, n_parts: int, graph: Graph, n_rounds: int, most: int | None) -> None:
@@ -153,7 +158,7 @@ class ElementModel(Model):
         return both
 
     def _limit_means(self, n_parts: int, most: int) -> None:
-        """Limit an element's messages, and those between nodes, to what the mean has."""
+        """Limit the messages of the element by the mean over all elements."""
         rooms: dict[str, int] = defaultdict(int)
         for one in self.graph.resources:
             rooms[one.name] += one.bound
@@ -163,5 +168,5 @@ class ElementModel(Model):
         for (_, *pair), move in self._sent.items():
             uses = [one.name for one in self.graph.resources if tuple(pair) in one.pairs]
             total += move * sum(all_rooms // rooms[name] for name in uses if name in rooms)
-        # The mean of a sort is at most room * most / scale / n_parts.
+        # For one kind of resource, the mean is at most room * most / scale / n_parts.
         self.cp.add(total * n_parts * scale_of(self.graph) <= len(rooms) * all_rooms * most)

@@ -1,4 +1,4 @@
-"""The graph that schedules run on: pairs of ranks that may talk, and what limits them."""
+"""The graph on which schedules run: pairs of ranks that may communicate, and their limits."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from collplan.specs import Machine
 from collplan.specs.errors import CollplanError
 
 MAX_RANKS: Final = 16
-"""Most ranks of a search: larger ones do not finish."""
+"""Largest number of ranks of a search; searches with more ranks do not finish."""
 
 Pair = tuple[int, int]
-"""A sender and a receiver."""
+"""Sender and receiver."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Pairs of ranks that share something, and a lower bound on what it carries.
+    """One direction of a rank or lane, with a lower bound on its load.
 
     Parameters
     ----------
     name : str
-        For reports: ``"rank"`` or ``"lane"``.
+        Kind of the resource for reports: ``"rank"`` or ``"lane"``.
     pairs : frozenset of (int, int)
+        Pairs of ranks whose messages use the resource, sender first.
     bound : int
-        Chunks that the busiest resource of its sort carries at least, whatever the schedule.
+        Lower bound on the chunks that the busiest resource of this kind carries in any schedule.
     """
 
     name: str
@@ -38,23 +39,25 @@ class Resource:
 
 @dataclass(frozen=True)
 class Graph:
-    """Ranks and the pairs of them that may exchange messages.
+    """Ranks and the pairs of ranks that may communicate.
 
     Parameters
     ----------
     name : str
-        For reports.
+        Name for reports.
     n_ranks : int
+        Number of ranks.
     widths : mapping of (int, int) to int
-        Every pair that may talk, sender first. With `has_links`, how many chunks it carries in
-        one chunk time.
+        Width of every pair that may communicate, sender first. With `has_links`, it is the
+        number of chunks that the pair carries in one chunk time.
     has_links : bool
-        Whether pairs are links of given widths. If not, all pairs may talk, and bytes are counted
-        per rank and per lane.
+        Whether pairs are links of given widths. If not, all pairs may communicate, and bytes
+        are counted per rank and per lane.
     ports : int or None
-        Partners that a rank may send to, and receive from, in a round; None for any number.
+        Number of partners to which a rank may send in a round, and from which it may receive;
+        None for any number.
     resources : tuple of Resource
-        What ranks or lanes carry in all rounds together.
+        Ranks and lanes whose loads over all rounds are limited.
     is_rotational : bool
         Whether the graph stays the same if every rank becomes the next one.
     """
@@ -68,7 +71,7 @@ class Graph:
     is_rotational: bool = False
 
     def reversed(self) -> Graph:
-        """Return the graph on which the messages of a schedule run backwards."""
+        """Return the graph with all pairs reversed, for schedules that run backwards."""
         turned = tuple(
             Resource(one.name, frozenset((b, a) for a, b in one.pairs), one.bound)
             for one in self.resources
@@ -80,13 +83,13 @@ class Graph:
 
     @cached_property
     def sources(self) -> tuple[tuple[int, ...], ...]:
-        """Return the ranks that each rank may receive from."""
+        """Return, for each rank, the ranks from which it may receive."""
         ranks = range(self.n_ranks)
         return tuple(tuple(a for a in ranks if (a, b) in self.widths) for b in ranks)
 
     @cached_property
     def distance(self) -> tuple[tuple[int | None, ...], ...]:
-        """Return the number of links from each rank (row) to each; None where there is no way."""
+        """Return the number of links from each rank (row) to each rank; None without a path."""
         return tuple(self._distances_from(rank) for rank in range(self.n_ranks))
 
     def _distances_from(self, rank: int) -> tuple[int | None, ...]:
@@ -102,13 +105,14 @@ class Graph:
 
 
 def machine_graph(machine: Machine, ports: int, bounds: Bounds) -> Graph:
-    """Return the graph of a machine: all ranks may talk, through ports, and through lanes.
+    """Return the graph of a machine, in which all ranks may communicate through ports and lanes.
 
     Parameters
     ----------
     machine : Machine
+        Machine of the ranks.
     ports : int
-        Partners of a rank per round and direction.
+        Number of partners of a rank per round and direction.
     bounds : Bounds
         Lower bounds of the collective, with one byte per chunk.
 
@@ -167,7 +171,7 @@ def link_graph(name: str, widths: Mapping[Pair, int], n_ranks: int, ports: int |
     Raises
     ------
     CollplanError
-        If links name ranks that there are not, or do not lead from every rank to every other.
+        If links name ranks that do not exist, or do not connect every rank to every other.
     """
     highest = max((max(pair) for pair in widths), default=-1)
     if highest >= n_ranks:

@@ -18,7 +18,7 @@ _WHAT: Final = "file of links"
 
 
 def known_links() -> tuple[str, ...]:
-    """Return the names of the graphs that come with collplan.
+    """Return the names of the graphs that are part of collplan.
 
     Examples
     --------
@@ -30,17 +30,17 @@ def known_links() -> tuple[str, ...]:
 
 
 def read_links(source: str) -> dict[Pair, int]:
-    """Return the width of every link that a known machine or a file has, sender first.
+    """Return the width of every link of a known machine or of a file, sender first.
 
     Parameters
     ----------
     source : str
-        A name of `known_links`, or a YAML, JSON or GraphML file.
+        Name from `known_links`, or path of a YAML, JSON or GraphML file.
 
     Raises
     ------
     CollplanError
-        If it is neither, or the file holds no links.
+        If `source` is neither, or the file has no links.
 
     Examples
     --------

@@ -2,7 +2,7 @@
 
 References
 ----------
-Cai et al., "Synthesizing optimal collective algorithms", PPoPP 2021: k-synchronous schedules, of
+Cai et al., "Synthesizing optimal collective algorithms", PPoPP 2021: k-synchronous schedules in
 which a rank receives each chunk at most once (section 3.4).
 """
 
@@ -15,7 +15,7 @@ from collplan.synthesize.problem import Chunk, Problem, Rounds
 from collplan.synthesize.solver import Literal_, Model, negated
 
 Move = tuple[Chunk, int, int, int]
-"""A chunk, its sender and receiver, and the round."""
+"""Chunk, sender, receiver, and round."""
 
 
 class MovingModel(Model):
@@ -24,10 +24,13 @@ class MovingModel(Model):
     Parameters
     ----------
     problem : Problem
+        Chunks to move.
     graph : Graph
+        Graph of the ranks.
     n_rounds : int
+        Number of rounds.
     is_rotational : bool
-        Whether every rank does the same: only chunks that start at rank 0 are modelled.
+        Whether every rank does the same. If so, only chunks that start at rank 0 are modeled.
     """
 
     def __init__(
@@ -42,7 +45,7 @@ class MovingModel(Model):
         self.limit_ports()
 
     def _add(self, chunk: Chunk) -> None:
-        """Add the moves of a chunk: senders have it, and nobody receives it twice."""
+        """Add the moves of a chunk: only ranks that have it send it, and no rank gets it twice."""
         graph, distance = self.graph, self.graph.distance
         has: dict[tuple[int, int], Literal_] = {}
         arrivals: dict[int, list[Literal_]] = defaultdict(list)
@@ -65,7 +68,7 @@ class MovingModel(Model):
                 self.cp.add_at_most_one(moves)
 
     def _has(self, chunk: Chunk, rank: int, turn: int, arrivals: list[Literal_]) -> Literal_:
-        """Return whether a rank has a chunk before a round."""
+        """Return a literal that is true if a rank has a chunk before a round."""
         if rank == chunk.start:
             return True
         if not arrivals:
@@ -75,12 +78,12 @@ class MovingModel(Model):
         return has
 
     def _helps(self, chunk: Chunk, rank: int, turn: int) -> bool:
-        """Return whether a chunk that comes to a rank in a round can still get where it must."""
+        """Return whether a chunk that a rank receives in a round can still reach a destination."""
         left = self.n_rounds - 1 - turn
         return any((self.graph.distance[rank][end] or 0) <= left for end in chunk.wanted_by)
 
     def schedule(self) -> Rounds:
-        """Return the solution without moves that lead nowhere."""
+        """Return the schedule of the solution without moves that are not needed."""
         used = [move for move, literal in self._moves.items() if self.value(literal)]
         used.sort(key=lambda move: -move[3])
         needed: set[tuple[Chunk, int]] = set()

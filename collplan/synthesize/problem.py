@@ -6,32 +6,32 @@ from dataclasses import dataclass
 from typing import Final
 
 MessageRow = tuple[int, int, tuple[int, ...]]
-"""A message: its sender, its receiver, and the chunks that it carries."""
+"""Sender, receiver, and chunks of a message."""
 Rounds = tuple[tuple[MessageRow, ...], ...]
-"""The messages of every round."""
+"""Messages of every round."""
 
 BACKWARDS: Final = {"reduce": "bcast", "gather": "scatter", "reduce_scatter_block": "allgather"}
-"""Collectives whose schedules are those of others with all messages turned around."""
+"""Collectives whose schedules are reversed schedules of others, with the other collective."""
 KINDS: Final = (
     "allgather", "allreduce", "alltoall", "bcast", "gather", "reduce", "reduce_scatter_block",
     "scatter",
 )  # fmt: skip
-"""Collectives that are searched."""
+"""Collectives for which a search is possible."""
 ROOTED: Final = ("bcast", "gather", "reduce", "scatter")
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of the data, which moves whole.
+    """A part of the data that moves as a whole.
 
     Parameters
     ----------
     name : int
-        Its number in schedules.
+        Number of the chunk in schedules.
     start : int
-        The rank that has it.
+        Rank that has the chunk at the start.
     wanted_by : frozenset of int
-        The ranks that need it, without `start`.
+        Ranks that need the chunk, without `start`.
     """
 
     name: int
@@ -41,16 +41,18 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Chunks to move; collectives that combine are stated backwards.
+    """Chunks to move; the collectives of `BACKWARDS` are stated as their reversed collective.
 
     Parameters
     ----------
     kind : str
-        The collective.
+        Kind of the collective.
     n_ranks, n_parts : int
-        Ranks, and parts into which each block or vector is cut.
+        Number of ranks, and number of parts into which each block or vector is cut.
     root : int
+        Root of a rooted collective.
     chunks : tuple of Chunk
+        All chunks that move.
     """
 
     kind: str
@@ -61,7 +63,7 @@ class Problem:
 
     @property
     def is_backwards(self) -> bool:
-        """Return whether the schedule of `kind` is that of the chunks turned around."""
+        """Return whether the schedule of `kind` is the reversed schedule of the chunks."""
         return self.kind in BACKWARDS
 
     @property
@@ -70,7 +72,7 @@ class Problem:
         return BACKWARDS.get(self.kind, self.kind) in ("allgather", "alltoall")
 
     def turn(self, chunk: Chunk, by: int) -> Chunk:
-        """Return the chunk in the place of `chunk` if every rank becomes the one `by` after it."""
+        """Return the chunk that replaces `chunk` if all rank numbers are shifted by `by`."""
         if by == 0:
             return chunk
         n = self.n_ranks
@@ -84,10 +86,10 @@ class Problem:
 
 
 def state_problem(kind: str, n_ranks: int, n_parts: int, root: int) -> Problem:
-    """Return the chunks of a collective; an allreduce's are those of its mirrored allgather.
+    """Return the problem of a collective; an allreduce has the chunks of an allgather.
 
-    Part i of rank r's block is chunk ``i * n_ranks + r``; for alltoall the block of rank a for rank
-    b is chunk ``a * n_ranks + b``, and part i of a vector is chunk i.
+    Part i of the block of rank r is chunk ``i * n_ranks + r``. In an alltoall, the block of
+    rank a for rank b is chunk ``a * n_ranks + b``. Part i of a vector is chunk i.
 
     Examples
     --------
@@ -113,7 +115,7 @@ def state_problem(kind: str, n_ranks: int, n_parts: int, root: int) -> Problem:
 
 
 def turned_around(rounds: Rounds) -> Rounds:
-    """Return the schedule that runs backwards, every message from its receiver to its sender."""
+    """Return the reversed schedule, in which every message goes from its receiver to its sender."""
     return tuple(
         tuple(sorted((dest, source, chunks) for source, dest, chunks in messages))
         for messages in reversed(rounds)

@@ -1,4 +1,4 @@
-"""Sentences about what a search found, for reports and files."""
+"""Sentences on the results of a search, for reports and files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collplan.synthesize.search import Found, Proof
 
 
 def describe_rounds(found: Found) -> str:
-    """Say how many rounds there are, and whether fewer are possible."""
+    """Return the number of rounds in words, and whether fewer are possible."""
     proof = found.rounds_proof
     if found.n_rounds <= proof.least:
         return f"{found.n_rounds} rounds, the fewest {_scope(proof)} ({proof.why})"
@@ -21,7 +21,7 @@ def _scope(proof: Proof) -> str:
 
 
 def unit_of_bytes(problem: Problem) -> str:
-    """Return what the schedule cuts in parts.
+    """Return the name of the data that the schedule cuts into parts.
 
     Examples
     --------
@@ -33,9 +33,10 @@ def unit_of_bytes(problem: Problem) -> str:
 
 
 def busiest(found: Found, problem: Problem, graph: Graph) -> dict[str, int]:
-    """Return the chunks that the busiest rank and lane carry in one direction.
+    """Return the number of chunks that the busiest rank and lane carry in one direction.
 
-    The schedule is that of the collective, the graph that on which it was searched.
+    The schedule is that of the collective itself. The graph is that of the search, which is
+    reversed for the collectives of `BACKWARDS`.
     """
     graph = graph.reversed() if problem.is_backwards else graph
     sent = [(a, b, len(chunks)) for messages in found.rounds for a, b, chunks in messages]
@@ -47,7 +48,7 @@ def busiest(found: Found, problem: Problem, graph: Graph) -> dict[str, int]:
 
 
 def describe_bytes(found: Found, problem: Problem, graph: Graph) -> str:
-    """Say what links, or the busiest rank and lane, carry."""
+    """Return the load of the links, or of the busiest rank and lane, in words."""
     share = f"1/{problem.n_parts} of " if problem.n_parts > 1 else ""
     about = f"(a chunk is {share}{unit_of_bytes(problem)})"
     if graph.has_links:
@@ -63,7 +64,7 @@ def _chunks(n: int) -> str:
 
 
 def describe_bytes_proof(found: Found) -> str:
-    """Say how far these bytes are from a bound for as many rounds."""
+    """Return the ratio of the bytes to their lower bound for this number of rounds, in words."""
     proof = found.bytes_proof
     if found.n_bytes <= proof.least:
         return f"the fewest {_scope(proof)} in {found.n_rounds} rounds ({proof.why})"

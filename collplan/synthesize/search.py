@@ -1,4 +1,4 @@
-"""The search: the fewest rounds, then the fewest bytes, and how far both are proved."""
+"""The search for the fewest rounds, and then for the fewest bytes, with proofs of both."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from collplan.synthesize.problem import Problem, Rounds, turned_around
 from collplan.synthesize.solver import Model, require_solver
 
 MAX_MOVES: Final = 1_000_000
-"""Most variables of a model: larger ones take minutes to state, and are not solved."""
+"""Largest number of variables of a model; larger ones take minutes to build, and are not solved."""
 MORE_ROUNDS: Final = 24
-"""Rounds beyond the lower bound that are tried."""
+"""Number of rounds beyond the lower bound that are tried."""
 ROTATION_SHARE: Final = 0.25
-"""Part of the time for schedules that are the same at all ranks, which are found sooner."""
+"""Fraction of the time for schedules that are the same on all ranks, which are found sooner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,16 @@ class Question:
     Parameters
     ----------
     problem : Problem
+        Chunks of the collective.
     graph : Graph
+        Graph of the ranks.
     n_rounds : int, optional
-        Rounds of the schedule; the fewest by default.
+        Number of rounds of the schedule; the fewest by default.
     within : Fraction, optional
-        Most bytes, as a multiple of their lower bound. Without it, the fewest bytes are
-        searched for the number of rounds.
+        Largest number of bytes, as a multiple of their lower bound. Without it, the search
+        minimizes the bytes for the number of rounds.
     seconds : float
-        Time limit.
+        Time limit in s.
     """
 
     problem: Problem
@@ -51,14 +53,16 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A lower bound, and why it is one.
+    """A lower bound and its reason.
 
     Parameters
     ----------
     least : int
+        Lower bound.
     why : str
+        Reason for the bound.
     scope : str
-        Schedules for which it holds; empty for all.
+        Description of the schedules for which the bound holds; empty for all schedules.
     """
 
     least: int
@@ -73,17 +77,20 @@ class Found:
     Parameters
     ----------
     rounds : tuple
-        The schedule, of the collective itself.
+        Schedule of the collective itself.
     n_bytes : int
-        Chunk times on links; else the load of the busiest rank or lane, where `unit` is its
-        lower bound.
+        Number of chunk times on links. Without links, the load of the busiest rank or lane,
+        in a scale in which its lower bound is `unit`.
     unit : int
+        Unit of `n_bytes`, which is 1 on links.
     rounds_proof, bytes_proof : Proof
-        Of the fewest rounds, if these were searched, and of the fewest bytes for these rounds.
+        Proof of a lower bound on rounds, and of one on bytes for this number of rounds.
     is_rotational : bool
         Whether every rank does the same.
     solver : str
+        Name and version of the solver.
     seconds : float
+        Time of the search in s.
     """
 
     rounds: Rounds
@@ -114,17 +121,17 @@ class _Search:
 
     @property
     def left(self) -> float:
-        """Return the seconds that are left."""
+        """Return the remaining time in s."""
         return self.end - time.monotonic()
 
 
 def search(question: Question) -> Found:
-    """Search a schedule.
+    """Search for a schedule.
 
     Raises
     ------
     CollplanError
-        If there is none, or none was found in time.
+        If there is no schedule, or none was found in time.
     """
     begin = time.monotonic()
     graph, problem = question.graph, question.problem
@@ -140,7 +147,7 @@ def search(question: Question) -> Found:
 
 
 def _fewest_rounds(state: _Search) -> tuple[Model, Proof]:
-    """Return a solved model with the fewest rounds, or with those that were asked for."""
+    """Return a solved model with the fewest rounds, or the given number, and a proof."""
     question = state.question
     least, why = least_rounds(question.problem, question.graph)
     first = question.n_rounds or least
@@ -149,7 +156,7 @@ def _fewest_rounds(state: _Search) -> tuple[Model, Proof]:
     _require_small(question, first)
     last = question.n_rounds or least + MORE_ROUNDS
     if question.n_rounds is None and question.graph.has_links and state.most_bytes is not None:
-        last = min(last, state.most_bytes)  # a round takes one chunk time at least
+        last = min(last, state.most_bytes)  # a round takes at least one chunk time
     is_proved, proof = True, Proof(least, why)
     for n_rounds in range(first, last + 1):
         model = _found(state, n_rounds)
@@ -171,9 +178,9 @@ def _fewest_rounds(state: _Search) -> tuple[Model, Proof]:
 
 
 def _require_small(question: Question, n_rounds: int) -> None:
-    """Raise where a model has too many variables.
+    """Raise `CollplanError` if a model has too many variables.
 
-    An allreduce has one per operand, too.
+    The model of an allreduce has variables for each operand, too.
     """
     problem, graph = question.problem, question.graph
     combines = problem.kind == "allreduce"
@@ -195,12 +202,13 @@ def _way_out(state: _Search) -> str:
 
 
 def _found(state: _Search, n_rounds: int) -> Model | str | None:
-    """Return a solved model for some rounds, or the schedules of which it is proved there is none.
+    """Return a solved model for a number of rounds, or a proof that there is no schedule.
 
     Returns
     -------
     Model, str or None
-        A text as `Proof.scope`; None if neither was found in time.
+        Solved model; or, if it is proved that no schedule exists, the class of schedules of the
+        proof, as in `Proof.scope`; or None if neither was found in time.
     """
     question = state.question
     for is_rotational, build in _builders(question, n_rounds):
@@ -219,7 +227,7 @@ def _found(state: _Search, n_rounds: int) -> Model | str | None:
 
 
 def _impossible_for(state: _Search, n_rounds: int) -> str:
-    """Return of which schedules there are none; for allreduce, try to prove that of all."""
+    """Return the class of schedules that are impossible; for allreduce, try to prove it for all."""
     question = state.question
     problem = question.problem
     if problem.kind != "allreduce":
@@ -231,7 +239,7 @@ def _impossible_for(state: _Search, n_rounds: int) -> str:
 
 
 def _class_of(problem: Problem) -> str:
-    """Return for which schedules the solver's bounds hold."""
+    """Return a description of the schedules for which the solver's bounds hold."""
     parts = f"{problem.n_parts} parts" if problem.n_parts > 1 else "whole blocks"
     if problem.kind != "allreduce":
         return f"schedules of {parts}"
@@ -242,7 +250,7 @@ def _class_of(problem: Problem) -> str:
 def _builders(
     question: Question, n_rounds: int
 ) -> list[tuple[bool, Callable[[], MovingModel | CombiningModel]]]:
-    """Return the models to try, and whether each is only of schedules that rotate."""
+    """Return constructors of models to try, each with whether it has only rotational schedules."""
     problem, graph = question.problem, question.graph
     if problem.kind == "allreduce":
         return [(False, lambda: CombiningModel(problem.n_parts, graph, n_rounds))]
@@ -256,13 +264,13 @@ def _builders(
 
 
 def _fewest_bytes(state: _Search, model: Model, rounds_proof: Proof) -> Found:
-    """Return the schedule of a solved model, or one of as many rounds with fewer bytes."""
+    """Return the schedule of a solved model, or one with fewer bytes and as many rounds."""
     best = _result(state, model, rounds_proof)
     if state.most_bytes is not None:
         return best
     least, problem = state.least_bytes, state.question.problem
     for is_rotational, build in _builders(state.question, best.n_rounds):
-        # Models that may not have more than the bound are solved sooner than others minimize.
+        # A model limited to the lower bound is solved sooner than one that minimizes.
         for minimizes in (False, True):
             if best.n_bytes <= least or state.left <= 0:
                 return best
@@ -299,7 +307,7 @@ def _result(state: _Search, model: Model, rounds_proof: Proof) -> Found:
 
 
 def count_bytes(schedule: Rounds, graph: Graph) -> int:
-    """Return the bytes of a schedule, as models count them.
+    """Return the bytes of a schedule, in the unit of `Found.n_bytes`.
 
     Examples
     --------
@@ -323,10 +331,10 @@ def count_bytes(schedule: Rounds, graph: Graph) -> int:
 
 
 def search_composed(question: Question) -> Found:
-    """Search an allreduce made of a reduce-scatter and an allgather, each as good as can be.
+    """Search for an allreduce that is a reduce-scatter followed by an allgather.
 
-    The parts of the vector are those of a block per rank; `Question.problem` is the allgather of
-    these blocks.
+    Each half is searched separately. The vector has one block per rank, which is cut into
+    parts; `Question.problem` is the allgather of these blocks.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""The constraint solver: Boolean models of messages, and what limits them."""
+"""The constraint solver: Boolean models of messages with limits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def require_solver() -> str:
     Raises
     ------
     CollplanError
-        If it is not installed.
+        If the solver is not installed.
     """
     try:
         return f"OR-tools CP-SAT {version('ortools')}"
@@ -45,8 +45,9 @@ class Outcome:
     Parameters
     ----------
     status : {"found", "impossible", "unknown"}
+        Result: a solution, a proof that there is none, or neither in time.
     least : int
-        A proved lower bound on the bytes of schedules of this model, as `Model.bytes` counts.
+        Proved lower bound on `Model.bytes` of solutions of the model; 0 without one.
     """
 
     status: Status
@@ -59,9 +60,11 @@ class Model:
     Parameters
     ----------
     graph : Graph
+        Graph of the ranks.
     n_rounds : int
+        Number of rounds.
     is_rotational : bool
-        Whether messages are the same at all ranks: those of rank 0 stand for the others.
+        Whether messages are the same on all ranks, so that only those of rank 0 are variables.
     """
 
     def __init__(self, graph: Graph, n_rounds: int, *, is_rotational: bool = False) -> None:
@@ -79,12 +82,12 @@ class Model:
         return self.cp.new_bool_var("")
 
     def require(self, *literals: Literal_) -> None:
-        """Require that one of several literals is true; Python's bools are constants."""
+        """Require that at least one literal is true; Python's bools are constants."""
         if True not in [one for one in literals if isinstance(one, bool)]:
             self.cp.add_bool_or([one for one in literals if not isinstance(one, bool)])
 
     def carry(self, pair: Pair, turn: int, literal: Literal_) -> None:
-        """Let a chunk move between a pair in a round if a literal is true."""
+        """Add a chunk that moves between a pair in a round if a literal is true."""
         n = self.graph.n_ranks
         for shift in range(n) if self.is_rotational else (0,):
             moved = (pair[0] + shift) % n, (pair[1] + shift) % n
@@ -116,11 +119,12 @@ class Model:
                 self.cp.add(sum(messages) <= ports)
 
     def limit_bytes(self, most: int | None, least: int) -> None:
-        """State the bytes of the schedule, which are at least `least` and at most `most`.
+        """Define the bytes of the schedule, and limit them to `least` to `most`.
 
-        On links, these are chunk times: of every round, what its busiest link carries, divided
-        by its width. Else they are what the busiest rank or lane carries in all rounds together,
-        as a multiple of its lower bound; see `scale_of`.
+        On links, the bytes are the sum of chunk times over all rounds. The chunk time of a
+        round is the load of its busiest link, divided by the width of the link. Without links,
+        they are the load of the busiest rank or lane over all rounds, relative to its lower
+        bound; see `scale_of`.
         """
         highest = sum(len(loads) for loads in self._loads.values())
         if self.graph.has_links:
@@ -165,7 +169,7 @@ class Model:
 
 
 def _interruptibly(solver: cp_model.CpSolver, model: cp_model.CpModel) -> Any:
-    """Solve in a thread, so that an interrupt ends it."""
+    """Solve a model in a thread, so that an interrupt can stop the solver."""
     found: list[Any] = []
     worker = threading.Thread(target=lambda: found.append(solver.solve(model)))
     worker.start()

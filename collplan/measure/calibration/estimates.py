@@ -23,31 +23,31 @@ from collplan.measure.calibration.measurements import (
 Entry = TypeVar("Entry", Burst, Transfer)
 Draw = Callable[[Sequence[float]], float]
 Found = dict[str, tuple[float | bool | None, str]]
-"""Values of parameters, and how each was found."""
+"""Value of each parameter, and a description of how it was found."""
 
 _NS: Final = 1e9
 _VISIBLE: Final = 1.25
-"""Ratio to the core's own rate of sending above which a gap between messages is seen."""
+"""Ratio of the interval between messages to the core's time per message above which a gap shows."""
 _ENOUGH: Final = 3
 _STEP: Final = 1.2
-"""Below this ratio a step in cost is no cache's end, and a memory not shared."""
+"""Smallest ratio of costs that shows the end of a cache, or a memory that ranks share."""
 _LONG: Final = 1 << 16
 _IDLE: Final = 0.5
-"""A receiving core busy for less than this share of a message's bytes is not what moves them."""
+"""Share of G below which the receiver's processor time per byte shows that its core is free."""
 
 
 def theil_sen(
     x: Sequence[float], y: Sequence[float], *, is_relative: bool = False
 ) -> tuple[float, float]:
-    """Return intercept and slope: the median of the slopes between all points.
+    """Return intercept and slope of a line: the slope is the weighted median over all pairs.
 
     Parameters
     ----------
     x, y : sequence of float, shape (n,)
-        The points; pairs far apart in x count more, by their distance.
+        Coordinates of the points. The weight of a pair is its distance in x.
     is_relative : bool
-        Let errors grow with y, which is above 0, as those of times do: pairs
-        count by their distance over the sum of their y.
+        Whether errors grow with y, which must then be positive, as errors of times do.
+        The weight of a pair is then its distance in x divided by the sum of its y.
 
     References
     ----------
@@ -67,18 +67,21 @@ def theil_sen(
     i, j, distance = i[apart], j[apart], distance[apart]
     slopes = (up[j] - up[i]) / (across[j] - across[i])
     weights = distance / (up[i] + up[j]) if is_relative else distance
-    # The one that halves the weights.
+    # The weighted median: slopes below it have half of the weight.
     slope = float(np.quantile(slopes, 0.5, weights=weights, method="inverted_cdf"))
     return float(np.median(up - slope * across)), slope
 
 
 def step(levels: Sequence[float]) -> int:
-    """Return where a sequence steps up: how many come before, if it had one step only.
+    """Return the number of values before the step that fits a sequence best.
+
+    The step divides the values into two parts. It minimizes the sum of the absolute
+    deviations of the values from the median of their part.
 
     Parameters
     ----------
     levels : sequence of float, shape (n,)
-        At least 2.
+        Values of the sequence, at least 2.
 
     Examples
     --------
@@ -95,21 +98,21 @@ def step(levels: Sequence[float]) -> int:
 
 
 def fit_link(measurements: Measurements, link: LinkClass, draw: Draw) -> Found:
-    """Return L, o, g, G, O, whether the core is free meanwhile, and whether long sends ask first.
+    """Return the parameters of one class of links: L, o, g, G, O, offload and handshake.
 
     Parameters
     ----------
     measurements : Measurements
-        All of them.
+        All measurements of the machine.
     link : str
-        The class; there are ping-pongs and bursts over it.
+        Class of the links. There must be ping-pongs, bursts and transfers over it.
     draw : callable
-        Makes one time of several.
+        Function that reduces repeated times to one, such as the median.
 
     Returns
     -------
     dict
-        Values by field of `collplan.specs.Link`, and ``handshake``; with how each was found.
+        Value and method of each field of `collplan.specs.Link`, and of ``handshake``.
     """
     bracket = eager_bracket(measurements, link)
     limit = None if bracket is None else bracket[0]
@@ -117,7 +120,7 @@ def fit_link(measurements: Measurements, link: LinkClass, draw: Draw) -> Found:
     short = median(time for size in times if size <= SMALL for time in times[size])
     some, in_burst, interval = _each_message(measurements, link, draw)
     per_byte, arriving = _each_byte(measurements, link, draw)
-    # Alone, a message cannot have kept cores longer than it took.
+    # The two overheads of a single message cannot exceed its half round trip.
     overhead = min(in_burst, short / 2)
     latency = max(0.0, short - 2 * overhead)
     gap_per_byte, begins = _line(times, limit)
@@ -128,8 +131,8 @@ def fit_link(measurements: Measurements, link: LinkClass, draw: Draw) -> Found:
     method = "messages that leave back to back" if is_seen else "not seen behind o"
     how = f"ping-pong of up to {SMALL} B, less 2 o", "processor time of a message in a burst"
     if (rounds := measurements.rounds) is not None:
-        # Two ranks alone find each other awake, caches warm and the cores free. In a round
-        # all send and receive, so that a core is kept by all its ranks.
+        # A ping-pong of two ranks finds both awake, with warm caches and free cores. In a round
+        # all ranks send and receive, so that all ranks of a core keep it busy.
         overhead, busy = some, 2 * some * measurements.place.ranks_per_core
         latency = max(0.0, draw(rounds.seconds) / rounds.rounds - busy)
         how = (
@@ -148,9 +151,10 @@ def fit_link(measurements: Measurements, link: LinkClass, draw: Draw) -> Found:
 
 
 def eager_bracket(measurements: Measurements, link: LinkClass) -> tuple[float, float] | None:
-    """Return the longest message that was sent eagerly and the shortest that was not.
+    """Return the sizes in bytes of the longest eager message and the shortest that waited.
 
-    None where no late receives were measured. All were eager: twice the longest.
+    If all messages were eager, the second size is twice the first. Return None if no late
+    receives were measured over the link.
     """
     own = [entry for entry in measurements.late_receives if entry.link == link]
     if not own:
@@ -164,9 +168,9 @@ def eager_bracket(measurements: Measurements, link: LinkClass) -> tuple[float, f
 def fit_burst(measurements: Measurements, gap_ns_per_byte: float, draw: Draw) -> float | None:
     """Return the bytes that an idle lane lets pass at once; None without long messages.
 
-    They are what a long message of a ping-pong, between which lanes are idle,
-    saves against the lane's G. The shortest of those tells: an error of G is the
-    greater the longer they are.
+    Lanes are idle between the messages of a ping-pong. A long message therefore takes less
+    time than the lane's G predicts, and the time saved, divided by G, is the burst in bytes.
+    The shortest long message is used, because an error of G grows with the size.
     """
     times = _half_round_trips(measurements, "network", draw)
     size = min((size for size in times if size >= _LONG), default=None)
@@ -178,13 +182,16 @@ def fit_burst(measurements: Measurements, gap_ns_per_byte: float, draw: Draw) ->
 
 
 def fit_speed_up(measurements: Measurements, draw: Draw) -> float | None:
-    """Return how much more ranks of a node send at once than one; None without two nodes."""
+    """Return the largest ratio of the bandwidth of several ranks of a node to that of one.
+
+    Return None if there are no such measurements, as on a single node.
+    """
     points: dict[int, tuple[list[int], list[float]]] = {}
     for entry in measurements.lanes_at_once:
         sizes, times = points.setdefault(entry.ranks, ([], []))
         sizes.append(entry.bytes)
         times.append(draw(entry.seconds))
-    # Seconds per byte of each sender, by how many send, without what comes before.
+    # Seconds per byte of each sender, by the number of senders, without the constant part.
     slopes = {k: theil_sen(*of_ranks)[1] for k, of_ranks in points.items()}
     if slopes.get(1, 0.0) <= 0:
         return None
@@ -192,7 +199,7 @@ def fit_speed_up(measurements: Measurements, draw: Draw) -> float | None:
 
 
 def lane_ns_per_byte(measurements: Measurements, lanes: int, draw: Draw) -> float | None:
-    """Return ns per byte of a lane, by the bytes of the fullest; None without measurements."""
+    """Return ns per byte of a lane, fitted to the fullest lane's bytes; None if not measured."""
     loads, times = [], []
     for entry in measurements.lanes_at_once:
         loads.append(-(-entry.ranks // lanes) * entry.bytes)
@@ -203,10 +210,11 @@ def lane_ns_per_byte(measurements: Measurements, lanes: int, draw: Draw) -> floa
 def _each_message(
     measurements: Measurements, link: LinkClass, draw: Draw
 ) -> tuple[float, float, float]:
-    """Return a message's processor time, averaged over both sides, and how long it took to leave.
+    """Return two processor times of a message, and the interval between messages that leave.
 
-    The time first with, then without what comes with the shortest burst as a
-    whole. All are medians over pairs.
+    All are in seconds per message, and medians over pairs of ranks. Processor times are the
+    mean of both sides: the first is that of the shortest burst and includes its constant
+    part; the second is the slope over bursts of different lengths.
     """
     some, works, leaves = [], [], []
     for bursts in _by_pair([one for one in measurements.bursts if one.bytes <= SMALL], link):
@@ -224,7 +232,7 @@ def _each(numbers: Sequence[int], times: Sequence[float]) -> float:
 
 
 def _each_byte(measurements: Measurements, link: LinkClass, draw: Draw) -> tuple[float, float]:
-    """Return a byte's processor time, averaged over both sides, and at the receiver alone."""
+    """Return the processor time per byte in s, as mean of both sides and of the receiver alone."""
     both, received = [], []
     for transfers in _by_pair(measurements.transfers, link):
         sizes = [entry.bytes for entry in transfers]
@@ -237,7 +245,7 @@ def _each_byte(measurements: Measurements, link: LinkClass, draw: Draw) -> tuple
 
 
 def _by_pair(entries: Sequence[Entry], link: LinkClass) -> list[list[Entry]]:
-    """Return the entries over a link, a list for each pair of ranks."""
+    """Return the entries of a link, one list for each pair of ranks."""
     found: dict[tuple[int, int], list[Entry]] = {}
     for entry in entries:
         if entry.link == link:
@@ -248,7 +256,7 @@ def _by_pair(entries: Sequence[Entry], link: LinkClass) -> list[list[Entry]]:
 def _half_round_trips(
     measurements: Measurements, link: LinkClass, draw: Draw
 ) -> dict[int, list[float]]:
-    """Return each pair's time by size."""
+    """Return the half round trips in s by message size, one time for each pair of ranks."""
     found: dict[int, list[float]] = {}
     for entry in measurements.ping_pongs:
         if entry.link == link:
@@ -257,9 +265,10 @@ def _half_round_trips(
 
 
 def _line(times: dict[int, list[float]], limit: float | None) -> tuple[float, float]:
-    """Return the slope of the times, in s per byte, and where the line of long messages begins.
+    """Return the slope, in s per byte, and the intercept, in s, of the line through the times.
 
-    It is the line through messages above the eager limit, where three sizes or more are.
+    The line is fitted to messages above the eager limit if at least three sizes are, and to
+    all messages otherwise.
     """
     above = [size for size in times if limit is not None and size > limit]
     sizes = above if len(above) >= _ENOUGH else list(times)
@@ -269,14 +278,14 @@ def _line(times: dict[int, list[float]], limit: float | None) -> tuple[float, fl
 
 
 def fit_local(measurements: Measurements, draw: Draw) -> Found:
-    """Return the costs of local work by field of `collplan.specs.Network`, with how each was found.
+    """Return the value and method of each cost of local work, by field of `collplan.specs.Network`.
 
     Parameters
     ----------
     measurements : Measurements
-        All of them.
+        All measurements of the machine.
     draw : callable
-        Makes one time of several.
+        Function that reduces repeated times to one, such as the median.
     """
     levels = {work: _levels(measurements, work, "contiguous", draw) for work in WORKS}
     cache = _cache_bytes(levels)
@@ -308,7 +317,7 @@ def fit_local(measurements: Measurements, draw: Draw) -> Found:
 
 
 def _levels(measurements: Measurements, work: Work, layout: Layout, draw: Draw) -> dict[int, float]:
-    """Return seconds per byte by working set, ascending, of one rank alone."""
+    """Return seconds per byte of one rank alone, by ascending working set in bytes."""
     return {
         entry.working_set_bytes: draw(entry.seconds) / entry.bytes
         for entry in sorted(measurements.local_work, key=lambda entry: entry.working_set_bytes)
@@ -317,11 +326,11 @@ def _levels(measurements: Measurements, work: Work, layout: Layout, draw: Draw) 
 
 
 def _cache_bytes(levels: dict[Work, dict[int, float]]) -> int | None:
-    """Return the largest working set that costs as little as small ones; None where all do."""
+    """Return the largest working set in bytes that costs no more than small ones; None if all."""
     sizes = sorted(set(levels["copy"]) & set(levels["reduce"]))
     if len(sizes) < 2:
         return None
-    # Each in units of its own middle, so that both say as much.
+    # Divide each work's costs by their median, so that both have the same weight.
     middles = {work: median(levels[work][size] for size in sizes) for work in WORKS}
     both = [sum(levels[work][size] / middles[work] for work in WORKS) for size in sizes]
     cut = step(both)
@@ -331,7 +340,10 @@ def _cache_bytes(levels: dict[Work, dict[int, float]]) -> int | None:
 
 
 def _memory(measurements: Measurements, alone: dict[int, float], draw: Draw) -> float | None:
-    """Return seconds per byte of the node's memory; 0 where ranks at once are as fast as one."""
+    """Return seconds per byte of the node's memory; 0 if ranks together are as fast as one.
+
+    Return None if no ranks were timed together.
+    """
     crowds = [entry for entry in measurements.local_work if entry.ranks > 1]
     if not crowds:
         return None

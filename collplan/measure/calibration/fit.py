@@ -36,19 +36,20 @@ Estimates = dict[str, tuple[Number, str]]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of the model, and what the measurements say of it.
+    """A parameter of the model with its estimate from the measurements.
 
     Parameters
     ----------
     name : str
-        As in a machine file, ``network.network.L_ns``.
+        Path of the field in a machine file, such as ``network.network.L_ns``.
     value : float, int, bool, str, list of int, or None
-        The estimate.
+        Estimated or known value.
     interval : tuple of float or None
-        Where 95 % of the estimates from resampled measurements lie; None where
-        the value was not estimated from times.
+        Ends of the range that holds 95 % of the estimates from resampled measurements;
+        None if the value was not estimated from times. For the eager limit, the longest
+        eager message and the shortest that waited, in bytes.
     method : str
-        How it was measured.
+        Description of the measurement.
     """
 
     name: str
@@ -64,9 +65,9 @@ class Calibration:
     Parameters
     ----------
     machine : Machine
-        With every parameter that could be measured; the others have defaults.
+        Machine with every parameter that could be measured; the others have defaults.
     parameters : tuple of Parameter
-        All that were measured, in the order of the machine file.
+        Parameters that were measured or known, in the order of the machine file.
     """
 
     machine: Machine
@@ -76,21 +77,21 @@ class Calibration:
 def fit_machine(measurements: Measurements, known: Machine | None = None) -> Calibration:
     """Fit a machine to measurements.
 
-    Estimates are medians, and lines of least absolute deviation: a tenth of
-    wild measurements does not move them. Intervals come from measurements and
-    pairs drawn again with replacement, by a generator of a fixed seed.
+    Estimates are medians and robust lines (`theil_sen`), which hardly change if a tenth of
+    the measurements are outliers. Intervals come from a bootstrap: measurements and pairs
+    are drawn with replacement by a generator with a fixed seed.
 
     Parameters
     ----------
     measurements : Measurements
-        What `collplan calibrate` measured.
+        Measurements of `collplan calibrate`.
     known : Machine, optional
-        The same ranks' machine, whose lanes, cores and domains are kept.
+        Machine of the same ranks, whose lanes, cores and domains are kept.
 
     Returns
     -------
     Calibration
-        The machine, and each parameter's value and spread.
+        The machine, and the value and interval of each parameter.
     """
     estimates = _estimate(measurements, median)
     generator = np.random.default_rng(0)
@@ -119,7 +120,7 @@ def fit_machine(measurements: Measurements, known: Machine | None = None) -> Cal
 
 
 def _interval(samples: Sequence[Estimates], name: str) -> tuple[float, float] | None:
-    """Return where 95 % of a parameter's values from samples lie, None where none has it."""
+    """Return the range that holds 95 % of a parameter's values; None if no sample has one."""
     values = [sample[name][0] for sample in samples if name in sample]
     known = [value for value in values if value is not None]
     if not known:
@@ -129,7 +130,7 @@ def _interval(samples: Sequence[Estimates], name: str) -> tuple[float, float] | 
 
 
 def _estimate(measurements: Measurements, draw: Draw) -> Estimates:
-    """Return every parameter's value and method, from one draw of the measurements."""
+    """Return every parameter's value and method from one sample of the measurements."""
     found: Estimates = {}
     asks: Estimates = {}
     at_once = fit_speed_up(measurements, draw)
@@ -161,7 +162,7 @@ def _estimate(measurements: Measurements, draw: Draw) -> Estimates:
 
 
 def _redrawn(measurements: Measurements, generator: np.random.Generator) -> Measurements:
-    """Return the measurements of as many pairs of each link, drawn with replacement."""
+    """Return a bootstrap sample: pairs of ranks of each link are drawn with replacement."""
     chosen: list[tuple[str, tuple[int, int]]] = []
     for link in LINKS:
         pairs = sorted({entry.pair for entry in measurements.ping_pongs if entry.link == link})
@@ -174,12 +175,12 @@ def _redrawn(measurements: Measurements, generator: np.random.Generator) -> Meas
         for entry in getattr(measurements, name):
             own[entry.link, entry.pair].append(entry)
         update[name] = tuple(entry for key in chosen for entry in own[key])
-    # Checks are for what comes from outside; around its limit only some pairs measured.
+    # Checks are for data from outside. Only some pairs measured sizes around the eager limit.
     return measurements.model_copy(update=update)
 
 
 def _limiting_link(measurements: Measurements) -> LinkClass:
-    """Return the link whose eager limit counts: that of the longest way."""
+    """Return the class of links whose eager limit is used: the longest distance measured."""
     return max((entry.link for entry in measurements.ping_pongs), key=LINKS.index)
 
 
@@ -222,9 +223,9 @@ def _place_parameters(
 
 
 def _with_known(parameters: list[Parameter], known: Machine) -> list[Parameter]:
-    """Return the parameters of places, those that a machine states in place of what was seen.
+    """Return the parameters of places, with the values of a known machine where it has some.
 
-    Domains that ranks were bound to were seen.
+    Its NUMA domains are used only if the ranks were not seen bound to several domains.
     """
     lanes = known.lanes if isinstance(known.lanes, int) else [*known.lanes]
     stated: dict[str, Value] = {"cores": known.cores, "lanes": lanes}
@@ -242,10 +243,11 @@ def _with_known(parameters: list[Parameter], known: Machine) -> list[Parameter]:
 
 
 def machine_document(parameters: Sequence[Parameter]) -> dict[str, Any]:
-    """Return the machine's fields as a file has them.
+    """Return the nested fields of the machine file.
 
-    Links that no two ranks had take the parameters of the nearest: one core
-    and two domains those of one domain. The others are left out.
+    If messages inside nodes were measured, the links ``core``, ``numa`` and ``node`` that no
+    two ranks have take the parameters of ``numa``, or else of ``node``. Other links without
+    measurements are left out.
     """
     document: dict[str, Any] = {}
     for parameter in parameters:
@@ -263,14 +265,14 @@ def machine_document(parameters: Sequence[Parameter]) -> dict[str, Any]:
 
 
 def machine_text(calibration: Calibration, measurements: Measurements) -> str:
-    """Return the file's text: YAML, with a comment at every parameter.
+    """Return the text of a machine file: YAML with comments on the spread of parameters.
 
     Parameters
     ----------
     calibration : Calibration
-        What was fitted.
+        Fitted machine and its parameters.
     measurements : Measurements
-        What it was fitted to; said in the file's head.
+        Measurements that it was fitted to, named in the head of the file.
     """
     head = [
         f"# Measured on {printable(measurements.host)}, {printable(measurements.date)},",
@@ -283,7 +285,7 @@ def machine_text(calibration: Calibration, measurements: Measurements) -> str:
 
 
 def comment(parameter: Parameter) -> str:
-    """Return what is known of a parameter beside its value, empty where nothing is.
+    """Return the spread of a parameter in words; empty if it is unknown.
 
     Examples
     --------
@@ -320,6 +322,6 @@ def _scalar(value: Value) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, float):
-        # YAML 1.1 takes 1e-05 for text.
+        # YAML 1.1 reads 1e-05 as text.
         return np.format_float_positional(value, precision=12, trim="0")
     return json.dumps(value)

@@ -1,4 +1,4 @@
-"""Time copies and reductions as the engine does them, by one rank and by many at once."""
+"""Time copies and reductions as the engine does them, on one rank and on many at once."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Array = npt.NDArray[Any]
 _DTYPE: Final = "float32"
 _ITEMSIZE: Final = 4
 _STEP_BYTES: Final = 1 << 15
-"""Bytes that one copy or reduction writes, as a segment; fewer in a smaller working set."""
+"""Bytes that one copy or reduction writes, like a segment; fewer in a smaller working set."""
 _ROW: Final = 64
 """Elements of each piece of a strided operand."""
 _LEAST_SET: Final = 1 << 16
-# In smaller ones the call costs more than the bytes.
+# In smaller working sets, the call costs more than the bytes.
 _SHORTEST_S: Final = 2e-4
 
 
@@ -35,16 +35,16 @@ class LocalTimer:
     Parameters
     ----------
     comm : MPI.Intracomm
-        All ranks; they call together.
+        Communicator; its ranks call the methods collectively.
     effort : Effort
-        How long to measure.
+        Limits of the time to measure.
     """
 
     comm: MPI.Intracomm
     effort: Effort
 
     def alone(self) -> list[LocalWork]:
-        """Return the times of rank 0, over working sets and layouts; others get none."""
+        """Return the times of rank 0 over working sets and layouts; an empty list elsewhere."""
         found = []
         largest = self.effort.largest_set
         if self.comm.rank == 0:
@@ -57,7 +57,7 @@ class LocalTimer:
         return found
 
     def together(self, ranks: Sequence[int]) -> list[LocalWork]:
-        """Return the times of copies by all of `ranks` at once, on rank 0."""
+        """Time copies by all of `ranks` at once; return an empty list except on rank 0."""
         colour = 0 if self.comm.rank in ranks else MPI.UNDEFINED
         part = cast("MPI.Intracomm", self.comm.Split(colour, key=self.comm.rank))
         found = []
@@ -73,7 +73,7 @@ class LocalTimer:
         half = set_bytes // 2
         step_bytes = min(_STEP_BYTES, half // 2 if layout == "strided" else half)
         steps = _steps(work, layout, half, step_bytes)
-        # Short rounds are repeated within a measurement, until the clock can tell.
+        # Repeat short rounds within a measurement until they are long enough for the clock.
         once = max([_time_rounds(steps, 1, None) for _ in range(2)][-1], 1e-7)
         rounds = max(1, int(_SHORTEST_S / once))
         n = max(self.effort.least, min(self.effort.most, int(self.effort.point_s / 8 / once)))
@@ -104,8 +104,8 @@ def _time_rounds(
 
 
 def _steps(work: Work, layout: Layout, half: int, step_bytes: int) -> list[Callable[[], object]]:
-    """Return the calls that go once through two buffers of `half` bytes each."""
-    # Not zeros: those are all one page, which never leaves the cache.
+    """Return the calls that process two buffers of `half` bytes each once."""
+    # Zeros would all be the same page, which never leaves the cache.
     source, target = (np.ones(half // _ITEMSIZE, _DTYPE) for _ in range(2))
     n = step_bytes // _ITEMSIZE
     taken = n if layout == "contiguous" else 2 * n
@@ -121,5 +121,5 @@ def _steps(work: Work, layout: Layout, half: int, step_bytes: int) -> list[Calla
 
 
 def _view(piece: Array, layout: Layout) -> Array:
-    """Return a step's elements: all of them, or every other row."""
+    """Return the elements of a step: all of them, or every other row."""
     return piece if layout == "contiguous" else piece.reshape(1, -1, 2, _ROW)[:, :, 0, :]

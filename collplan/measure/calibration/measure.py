@@ -1,4 +1,4 @@
-"""Measure everything the cost model has parameters for, on the ranks at hand."""
+"""Measure everything that the cost model has parameters for, on the ranks that run."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ _PROCESSORS: Final = Path("/sys/devices/system/cpu")
 
 
 def find_place(comm: MPI.Intracomm, lanes: int | None) -> Place:
-    """Return where the ranks are; collective, the same on all.
+    """Return the places of the ranks, the same on every rank; collective over `comm`.
 
-    Ranks that can share memory share a node. Nodes of one kernel, as emulated
-    ones are, share its processors.
+    Ranks that can share memory share a node. Emulated nodes, which run under one kernel,
+    share its processors.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        The ranks.
+        Communicator of the ranks.
     lanes : int or None
         Lanes per node, if known.
     """
@@ -74,16 +74,16 @@ def find_place(comm: MPI.Intracomm, lanes: int | None) -> Place:
 
 
 def _domain() -> int | None:
-    """Return the NUMA domain all of this rank's processors are in, None where there is none."""
+    """Return the NUMA domain of all processors of this rank; None if they have no common one."""
     links = {link.name for n in affinity() for link in _PROCESSORS.glob(f"cpu{n}/node[0-9]*")}
     return int(links.pop().removeprefix("node")) if len(links) == 1 else None
 
 
 def _arrange(rank_to_node: list[int], domains: list[int | None]) -> tuple[int, tuple[int, ...]]:
-    """Return NUMA domains per node, and every rank's: contiguous blocks of ranks fill them.
+    """Return the number of NUMA domains per node, and the domain of every rank in its node.
 
-    A machine's ranks are on cores in order, and its domains are blocks of
-    cores. Ranks that are bound otherwise, or not at all, count as in one domain.
+    In a machine file, ranks take the cores in order, and domains are contiguous blocks of
+    cores. If ranks are bound in another way, or not at all, all are in one domain.
     """
     one = (1, (0,) * len(domains))
     if None in domains:
@@ -120,26 +120,26 @@ def measure_machine(
     effort: Effort,
     advance: Callable[[], object],
 ) -> Measurements:
-    """Measure messages, copies and reductions; collective.
+    """Measure messages, copies and reductions; collective over `comm`.
 
-    While two ranks are timed the others sleep. Messages are timed in plans, run
-    by the engine: how it waits is part of what they cost.
+    While two ranks are timed, the others sleep. Messages are timed in plans that the engine
+    runs, because the way it waits is part of their cost.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        At least two ranks.
+        Communicator of at least two ranks.
     lanes : int or None
         Lanes per node, if known.
     effort : Effort
-        How long to measure; `QUICK` is enough to see that it works.
+        Limits of the time to measure; `QUICK` is enough to test that measuring works.
     advance : callable
-        Called `effort.n_steps` times at most, to show progress.
+        Function called at most `effort.n_steps` times, to show progress.
 
     Returns
     -------
     Measurements
-        The same on all ranks.
+        All measurements, the same on every rank.
 
     Raises
     ------
@@ -174,7 +174,7 @@ def measure_machine(
 def _time_messages(
     comm: MPI.Intracomm, place: Place, effort: Effort, advance: Callable[[], object]
 ) -> Entries:
-    """Measure the messages of some pairs of ranks of every link class; collective."""
+    """Measure the messages between some pairs of ranks of every class of links; collective."""
     times: Entries = defaultdict(list)
     limits: dict[LinkClass, int] = {}
     for link in LINKS:
@@ -187,7 +187,7 @@ def _time_messages(
 
 
 def choose_pairs(place: Place, link: LinkClass) -> list[Pair]:
-    """Return pairs of ranks that have such a link between them, those that share no rank first.
+    """Return pairs of ranks connected by a class of links; pairs without common ranks come first.
 
     Examples
     --------
@@ -220,7 +220,7 @@ def choose_pairs(place: Place, link: LinkClass) -> list[Pair]:
 def _time_pair(
     comm: MPI.Intracomm, link: LinkClass, pair: Pair, effort: Effort, limit: int | None
 ) -> tuple[Entries, int]:
-    """Return what two ranks measure, and the eager limit between them; on all ranks."""
+    """Return the times of two ranks and the eager limit between them, the same on all ranks."""
     part = _split(comm, 0 if comm.rank in pair else None)
     measured: tuple[Entries, int] | None = None
     if part != MPI.COMM_NULL:
@@ -233,13 +233,13 @@ def _time_pair(
 
 
 def _split(comm: MPI.Intracomm, colour: int | None) -> MPI.Intracomm:
-    """Return the ranks of this one's colour in their order, ``COMM_NULL`` where it has none."""
+    """Return the communicator of this rank's color, in rank order; ``COMM_NULL`` without color."""
     part = comm.Split(MPI.UNDEFINED if colour is None else colour, key=comm.rank)
     return cast("MPI.Intracomm", part)
 
 
 def _neighbours(place: Place) -> list[int]:
-    """Return the ranks of rank 0's node, as many as have a processor."""
+    """Return the ranks of rank 0's node, at most as many as there are processors to share."""
     mine = [rank for rank, node in enumerate(place.rank_to_node) if node == place.rank_to_node[0]]
     return mine if place.processors is None else mine[: place.processors]
 
@@ -247,7 +247,7 @@ def _neighbours(place: Place) -> list[int]:
 def _lanes_at_once(
     comm: MPI.Intracomm, place: Place, effort: Effort, ping_pongs: Sequence[PingPong]
 ) -> list[LanesAtOnce]:
-    """Return how long it takes when 1, 2, ... ranks of a node send to the next at once."""
+    """Return the times of 1, 2, ... ranks of the first node that send to the second at once."""
     senders, receivers = (
         [rank for rank, node in enumerate(place.rank_to_node) if node == which] for which in (0, 1)
     )
@@ -269,7 +269,7 @@ def _lanes_at_once(
 
 
 def _rounds(comm: MPI.Intracomm) -> Rounds:
-    """Return how long all ranks take for a barrier by dissemination."""
+    """Return the times of a barrier by dissemination among all ranks."""
     spec = PlanSpec.model_validate(
         {
             "machine": {"ranks_per_node": comm.size},
@@ -286,7 +286,7 @@ def _rounds(comm: MPI.Intracomm) -> Rounds:
 def _send_at_once(
     comm: MPI.Intracomm, pairs: Sequence[Pair], n_bytes: int, n_messages: int, effort: Effort
 ) -> tuple[float, ...]:
-    """Return how long the slowest of some pairs took, each time; on all ranks."""
+    """Return the time of the slowest pair in s for each repetition, the same on all ranks."""
     mine = next((i for i, pair in enumerate(pairs) if comm.rank in pair), None)
     all_at_once = _split(comm, None if mine is None else 0)
     own = _split(comm, mine)

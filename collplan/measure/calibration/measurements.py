@@ -1,4 +1,4 @@
-"""Measurements of a calibration: raw times, before anything is fitted, and their file."""
+"""Measurements of a calibration, as raw times before any fit, and their file format."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VERSION: Final = 1
 
 LinkClass = Literal["numa", "node", "network"]
 LINKS: Final[tuple[LinkClass, ...]] = get_args(LinkClass)
-"""All classes of links, the shortest first."""
+"""All classes of links, from the shortest distance to the longest."""
 Work = Literal["copy", "reduce"]
 WORKS: Final[tuple[Work, ...]] = get_args(Work)
 Layout = Literal["contiguous", "strided"]
@@ -45,15 +45,15 @@ class Effort:
     Parameters
     ----------
     point_s : float
-        Time for each point, roughly.
+        Approximate time in s to measure one point.
     longest_s : float
-        Messages that take longer are left out.
+        Time in s above which a message is left out.
     least, most : int
-        Bounds of the repetitions of a point.
+        Smallest and largest number of repetitions of a point.
     tries : int
-        Late receives of each size.
+        Number of late receives of each size.
     pairs : int
-        Pairs of ranks to measure of each class of link.
+        Number of pairs of ranks to measure for each class of links.
     largest_set : int
         Bytes of the largest working set of copies and reductions.
     """
@@ -68,7 +68,7 @@ class Effort:
 
     @property
     def n_steps(self) -> int:
-        """Return how often measuring says that it has advanced, at most."""
+        """Return the largest number of progress calls during a measurement."""
         return len(LINKS) * self.pairs + 2
 
 
@@ -82,15 +82,15 @@ class Place(SpecModel):
     Parameters
     ----------
     rank_to_node, rank_to_numa : tuple of int
-        Every rank's node, and its NUMA domain within it.
+        Node of every rank, and its NUMA domain within the node.
     numa_domains : int
-        NUMA domains of a node that ranks were bound to; 1 where they were not bound.
+        Number of NUMA domains of a node that ranks were bound to; 1 if they were not bound.
     lanes : int or None
         Lanes per node, if known beforehand.
     processors : int or None
-        Processors of the host that all nodes share; None where nodes are hosts.
+        Number of processors of the host that all nodes share; None if every node is a host.
     ranks_per_core : float
-        Above 1, idle ranks slept while messages were timed.
+        Number of ranks per core. If it is above 1, waiting ranks sleep.
     """
 
     rank_to_node: Annotated[tuple[Node, ...], Field(min_length=2)]
@@ -116,25 +116,25 @@ class _OfPair(SpecModel):
 
 
 class PingPong(_OfPair):
-    """Half round trips of a message between two ranks, all others asleep."""
+    """Half round trips of a message between two ranks while all others sleep."""
 
     bytes: Bytes
     seconds: Times
 
 
 class Burst(_OfPair):
-    """Many messages at once to a rank that comes when all have arrived.
+    """Many messages sent at once to a rank that starts to receive after they have arrived.
 
     Parameters
     ----------
     link, pair, bytes
-        Which link, which ranks, bytes of a message.
+        Class of the link, the two ranks, and bytes per message.
     messages : int
-        How many.
+        Number of messages.
     send_cpu_s, recv_cpu_s : tuple of float
-        Processor time of each side for all of them, without its idle polls.
+        Processor time of each side for all messages in s, without its idle polls.
     send_s : tuple of float
-        Until all had left the sender.
+        Time in s until all messages have left the sender.
     """
 
     bytes: Bytes
@@ -145,14 +145,14 @@ class Burst(_OfPair):
 
 
 class Transfer(_OfPair):
-    """A long message between ranks that sleep meanwhile: the processor time of its bytes.
+    """Processor time of a long message between two ranks that sleep while it is transferred.
 
     Parameters
     ----------
     link, pair, bytes
-        Which link, which ranks, bytes of the message.
+        Class of the link, the two ranks, and bytes of the message.
     send_cpu_s, recv_cpu_s : tuple of float
-        Processor time of each side, without its polls.
+        Processor time of each side in s, without its polls.
     """
 
     bytes: PositiveBytes
@@ -161,7 +161,7 @@ class Transfer(_OfPair):
 
 
 class LateReceive(_OfPair):
-    """Sends to a rank that receives only `delay_s` later: an eager one does not wait."""
+    """Times of sends to a rank that receives `delay_s` later; an eager send does not wait."""
 
     bytes: Bytes
     delay_s: Annotated[Seconds, Field(gt=0)]
@@ -169,7 +169,7 @@ class LateReceive(_OfPair):
 
 
 class LanesAtOnce(SpecModel):
-    """The first `ranks` ranks of a node send to the next node at once, `bytes` each."""
+    """Times of the first `ranks` ranks of a node that send `bytes` each to the next at once."""
 
     ranks: NumberOfRanks
     bytes: PositiveBytes
@@ -177,14 +177,14 @@ class LanesAtOnce(SpecModel):
 
 
 class Rounds(SpecModel):
-    """Rounds of a dissemination among all ranks: in each, all send and wait, as in a collective.
+    """Rounds of a dissemination: in each, all ranks send and wait, as in a collective.
 
     Parameters
     ----------
     rounds : int
-        How many.
+        Number of rounds.
     seconds : tuple of float
-        Time of all of them on the slowest rank.
+        Time of all rounds on the slowest rank in s, for each repetition.
     """
 
     rounds: Positive
@@ -197,15 +197,15 @@ class LocalWork(SpecModel):
     Parameters
     ----------
     work, layout
-        What was done, on operands in one piece or in many.
+        Kind of work, and layout of its operands: contiguous or strided.
     bytes : int
         Bytes written.
     working_set_bytes : int
-        Bytes of all buffers that were gone through.
+        Total bytes of the buffers that are read and written.
     ranks : int
-        How many ranks of the node did the same at once.
+        Number of ranks of the node that do the same work at once.
     seconds : tuple of float
-        Of the slowest rank.
+        Time of the slowest rank in s, for each repetition.
     """
 
     work: Work
@@ -217,18 +217,18 @@ class LocalWork(SpecModel):
 
 
 class Measurements(SpecModel):
-    """All that was measured on a machine.
+    """All measurements of a machine.
 
     Parameters
     ----------
     host, mpi, date : str
-        Where, with what, and when; for people.
+        Host, MPI library, and date and time, as text for readers.
     place : Place
-        Where ranks were.
+        Places of the ranks.
     ping_pongs, bursts, transfers, late_receives, lanes_at_once, local_work
-        The times.
+        Measured times, one entry per point.
     rounds : Rounds or None
-        What all ranks did at once; None where each had a core of its own.
+        Times of rounds among all ranks; None if every rank had a core of its own.
     """
 
     format: Literal["collplan-measurements"] = FORMAT
@@ -246,7 +246,7 @@ class Measurements(SpecModel):
     rounds: Rounds | None = None
 
     def _check(self) -> None:
-        # Pairs are drawn again and again: each must have all that a link is fitted to.
+        # Pairs are resampled, so each must have all measurements that a link is fitted to.
         for link, pair in sorted({(entry.link, entry.pair) for entry in self.ping_pongs}):
             between = f"between ranks {pair[0]} and {pair[1]}"
             for name in ("ping_pongs", "bursts", "transfers"):
@@ -267,7 +267,7 @@ class Measurements(SpecModel):
                 raise ValueError(f"local_work: there is no contiguous {work} of one rank")
 
     def to_text(self) -> str:
-        """Return the file's text: JSON, a line for each entry."""
+        """Return the text of the file: JSON with one line per entry."""
         document = self.model_dump(mode="json")
         lines = []
         for name, value in document.items():
@@ -289,7 +289,7 @@ def load_measurements(path: Path) -> Measurements:
     Raises
     ------
     CollplanError
-        If it can't be read, or holds something else; one line.
+        If the file cannot be read, or does not hold measurements of this version.
     """
     if path.exists():
         require_regular(path, "measurements")

@@ -1,4 +1,4 @@
-"""Time messages between two ranks by the engine, and sends whose receive comes late."""
+"""Time messages that the engine sends between two ranks, and sends whose receive is late."""
 
 from __future__ import annotations
 
@@ -31,25 +31,26 @@ _RANKS: Final = 2
 
 
 def ping_pong_plan(n_bytes: int, round_trips: int) -> Plan:
-    """Return a plan of two ranks that pass a message to and fro; rank 0 begins and ends.
+    """Return a ping-pong plan of two ranks: rank 0 sends first and receives last.
 
-    Each receive is posted before its rank's turn to send.
+    Each rank posts the receive of the answer before it sends a message.
     """
     sender = np.arange(2 * round_trips) % 2
-    # Send i waits for message i - 1; receive i for message i - 2, which used the same place.
+    # Send i waits for message i - 1. Receive i waits for message i - 2, which used its buffer.
     return _plan(sender, n_bytes, before_send=1, before_recv=2, n_places=1)
 
 
 def burst_plan(n_bytes: int, n_messages: int) -> Plan:
-    """Return a plan in which rank 0 sends messages to rank 1, none waiting for another."""
+    """Return a plan in which rank 0 sends independent messages to rank 1."""
     sender = np.zeros(n_messages, dtype=np.int64)
     return _plan(sender, n_bytes, before_send=0, before_recv=0, n_places=n_messages)
 
 
 def _plan(sender: Ints, n_bytes: int, *, before_send: int, before_recv: int, n_places: int) -> Plan:
-    """Return the plan of messages, two rows each: the receive, then the send.
+    """Return the plan of messages; each has two rows, first the receive and then the send.
 
-    Where `before_send` or `before_recv` is k > 0, message i waits for the receive of i - k.
+    If `before_send` is k > 0, the send of message i waits for the receive of message i - k.
+    The same holds for `before_recv` and the receive of message i.
     """
     n = len(sender)
     message = np.arange(n)
@@ -103,18 +104,18 @@ def _extents(has: npt.NDArray[np.bool_], buffer: Buffer, offset: Ints, count: in
 
 
 def bind_messages(plan: Plan, comm: MPI.Intracomm) -> BoundPlan:
-    """Bind a plan of messages to buffers of its own; collective."""
-    # Not zeros: those are all one page, which never leaves the cache.
+    """Bind a plan of messages to new buffers; collective over `comm`."""
+    # Zeros would all be the same page, which never leaves the cache.
     sizes = plan.buffer_sizes[comm.rank, :2]
     return bind(plan, comm, *(np.ones(size, np.uint8) for size in sizes))
 
 
 PING_PONG_SIZES: Final = (0, 1, 64, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
-"""Bytes of the messages that are passed to and fro."""
+"""Sizes in bytes of the messages of ping-pongs."""
 BURST_MESSAGES: Final = (4, 8, 32)
-"""Messages of a byte in bursts: what comes with a burst as a whole shows, too."""
+"""Numbers of one-byte messages in bursts; their differences show the constant cost of a burst."""
 TRANSFER_SIZES: Final = (1 << 16, 1 << 18, 1 << 20)
-"""Bytes of the messages whose processor time is taken."""
+"""Sizes in bytes of the messages whose processor time is measured."""
 MOST_BYTES: Final = PING_PONG_SIZES[-1]
 _ROUND_TRIPS: Final = 8
 _LEAST_DELAY_S: Final = 0.02
@@ -122,26 +123,26 @@ _POLL_S: Final = 50e-6
 _RARE_POLL_S: Final = 3e-3
 _POLLS: Final = 5
 _SPINNING: Final = 0.7
-"""From this share of its processor on a waiting rank does nothing but poll."""
+"""Share of processor time above which a waiting rank is taken to poll all the time."""
 
 
 Entries = defaultdict[str, list[Any]]
-"""Measured times, by the names of the fields of `Measurements`."""
+"""Measured times by field name of `Measurements`."""
 
 
 class PairTimer:
-    """Time what two ranks do with each other; both make the same calls.
+    """Time messages between two ranks, which both make the same calls.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        The two.
+        Communicator of the two ranks.
     link : str
-        What is between them.
+        Class of the link between them.
     pair : tuple of int
-        Their ranks, for the record.
+        Ranks to record in the measurements.
     effort : Effort
-        How long to measure.
+        Limits of the time to measure.
     """
 
     def __init__(
@@ -156,9 +157,10 @@ class PairTimer:
         self.entries: Entries = defaultdict(list)
 
     def run(self, limit: int | None) -> int:
-        """Measure everything, the eager limit only where it is not known, as that takes long.
+        """Measure all times; search for the eager limit only if `limit` is None.
 
-        Return the limit; entries are complete on the first of the two.
+        Return the limit in bytes. The search takes long. Only the first of the two ranks has
+        all entries.
         """
         for n_bytes in PING_PONG_SIZES:
             if self._expected_s(n_bytes) > self._effort.longest_s:
@@ -177,11 +179,11 @@ class PairTimer:
         return self._limit
 
     def _add(self, name: str, kind: Callable[..., object], **measured: object) -> None:
-        """Record what was measured between the two."""
+        """Record one measurement of the two ranks."""
         self.entries[name].append(kind(**self._between, **measured))
 
     def _expected_s(self, n_bytes: int) -> float:
-        """Return about how long a message takes, by those of about its size."""
+        """Estimate the time of a message in s from measured ones of about its size."""
         if not self._half_s:
             return 0.0
         longest = max(self._half_s)
@@ -211,7 +213,7 @@ class PairTimer:
         self._add("ping_pongs", PingPong, bytes=n_bytes, seconds=seconds)
 
     def _measure_idling(self) -> float:
-        """Return what share of a processor the engine takes while it waits."""
+        """Return the share of a processor that the engine uses while it waits."""
         shares = []
         with bind_messages(burst_plan(1, 1), self._comm) as exchange:
             for _ in range(self._effort.least):
@@ -225,8 +227,8 @@ class PairTimer:
         return everywhere(self._comm, median(shares), root=1)
 
     def _burst(self, n_bytes: int, n: int) -> None:
-        # Both come from sleep, and to lanes that were idle. A receiver that comes later finds
-        # its messages there; for one of long messages its sender would only wait.
+        # Both ranks have slept, and lanes were idle. A late receiver finds its messages already
+        # there. Messages above the eager limit would only wait for it, so it is not late then.
         pause = _LEAST_DELAY_S / 4
         late = pause if n_bytes <= self._limit else 0.0
         found: list[tuple[float, float]] = []
@@ -246,7 +248,7 @@ class PairTimer:
             self._add("bursts", Burst, bytes=n_bytes, messages=n, **times)
 
     def _transfer(self, n_bytes: int) -> None:
-        """Take the processor time of a message while both ranks sleep between rare polls."""
+        """Measure the processor time of a message while both ranks sleep between rare polls."""
         poll = self._poll_cpu()
         message = np.ones(n_bytes, np.uint8)
         own: list[float] = []
@@ -261,7 +263,7 @@ class PairTimer:
             self._add("transfers", Transfer, bytes=n_bytes, send_cpu_s=sent, recv_cpu_s=received)
 
     def _poll_cpu(self) -> float:
-        """Return the processor time of a rare poll that finds nothing."""
+        """Return the processor time in s of a rare poll that finds nothing."""
         own = []
         message = np.ones(1, np.uint8)
         peer = 1 - self._comm.rank
@@ -282,10 +284,10 @@ class PairTimer:
         return self._comm.Irecv([message, MPI.BYTE], source=0)
 
     def _work(self, elapsed: float, started: float, busy: float) -> float:
-        """Return a burst's processor time without idle polls.
+        """Return the processor time of a burst in s without idle polls.
 
-        A rank that spins has polled only after its sends were started, and a receiver, who
-        comes late, not at all. Otherwise elapsed = work + idle, busy = work + share · idle.
+        If ranks spin, the sender polls only after it has started its sends, and the late
+        receiver does not poll. Otherwise elapsed = work + idle and busy = work + share · idle.
         """
         share = self._idle_share
         if share > _SPINNING:
@@ -293,14 +295,14 @@ class PairTimer:
         return max(0.0, busy - share * max(0.0, elapsed - busy) / (1 - share))
 
     def _find_limit(self) -> int:
-        """Return the longest message whose send does not wait, by bisection."""
+        """Return the bytes of the longest message whose send does not wait, by bisection."""
         low, high = 0, MOST_BYTES
         while self._expected_s(high) > 2 * self._effort.longest_s:
             high //= 4
         if self._is_eager(high):
             return high
         while high - low > 1:
-            # By halves of the logarithm first: limits are small against the range.
+            # Bisect the logarithm first, because limits are small compared to the range.
             middle = (low + high) // 2 if low else high // 8
             if low and high > 2 * low:
                 middle = round((low * high) ** 0.5)
@@ -320,7 +322,7 @@ class PairTimer:
         return everywhere(self._comm, median(seconds) < delay / 2)
 
     def _late_send(self, message: npt.NDArray[np.uint8], delay: float) -> float:
-        """Return how long the send takes; on the receiver, something else."""
+        """Return the time of the send in s; the value on the receiver has no meaning."""
         comm = self._comm
         comm.Barrier()
         begin = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Overlap of collectives with computation: what is compared, priced and put into traces.
+"""Overlap of collectives with computation: model, simulation and measurement.
 
 References
 ----------

@@ -1,4 +1,4 @@
-"""Collectives beside computation: started, computed beside, and waited for."""
+"""Collectives that overlap with computation: start the collective, compute, then wait."""
 
 from __future__ import annotations
 
@@ -26,16 +26,23 @@ Array = npt.NDArray[Any]
 
 
 class Beside:
-    """A computation of this rank, and where its communication runs meanwhile; collective.
+    """A computation on this rank, and collectives that overlap with it.
+
+    Construction is collective over `comm`.
 
     Parameters
     ----------
     comm : MPI.Intracomm
-        The ranks.
+        Communicator of the ranks.
     seconds : float
-        How long each rank computes, on a core of its own.
+        Duration of the computation of each rank in s, if the rank has a core of its own.
     places : ProgressPlaces
-        Where this rank's thread runs.
+        Processors for this rank's progress thread.
+
+    Raises
+    ------
+    BindError
+        If MPI was not initialized with ``MPI_THREAD_MULTIPLE``.
     """
 
     def __init__(self, comm: Any, seconds: float, places: ProgressPlaces) -> None:
@@ -70,12 +77,12 @@ class Beside:
     def start_of(
         self, plan: Plan, spec: PlanSpec, sendbuf: Array | None, recvbuf: Array | None
     ) -> Overlapped:
-        """Return a plan's program to be started beside the computation.
+        """Return a call that runs a plan's program and the computation at the same time.
 
         Raises
         ------
         UnsupportedPlanError
-            If ranks would have to meet for it.
+            If all ranks would have to set up the program together.
         """
         program = program_of(plan, spec, self._comm, self._seconds)
         place = self._places.of(policy_of(spec))
@@ -83,16 +90,18 @@ class Beside:
 
 
 class Overlapped:
-    """A program beside a computation; calling it starts, computes and waits.
+    """A call that starts a program, computes, and waits for the program.
 
     Parameters
     ----------
     program : LocalProgram
+        Program of this rank.
     compute : callable
+        Computation to run after the start.
     place : int or None
-        The processor of the thread that advances it.
+        Processor of the thread that advances the program.
     buffers : tuple of ndarray or None
-        What is sent and received.
+        Send and receive buffer.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Work for a core, sized in time, on memory of its own."""
+"""Computation of a given duration on one core, on its own memory."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import numpy.typing as npt
 from collplan.planner.arrays.machine_code import compile_at_once
 
 BYTES: Final = 256 * 2**10
-"""Size of the array that the computation sweeps over; it stays in a core's own cache."""
+"""Size in bytes of the array that the computation updates; it fits into a core's own cache."""
 _ITEMSIZE: Final = 8
 _CALIBRATION_S: Final = 0.01
 _TRIALS: Final = 3
 
 
 class Computation:
-    """Repeated updates of an array in memory for a given time in seconds, about.
+    """Repeated updates of an array for approximately a given time.
 
-    Calling it computes; the interpreter's lock is released meanwhile. How many
-    updates that takes is found out at first, by the processor's time that the
-    thread gets: others that share it don't count.
+    A call computes, and releases the interpreter's lock during that time. The constructor
+    measures the number of updates that are needed, by the processor time of the thread, so
+    that other threads on the same processor have no influence.
 
     Parameters
     ----------
     seconds : float
-        How long it takes on a core of its own; 0 for nothing at all.
+        Duration in s on a core of its own; 0 for no computation.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -36,7 +36,7 @@ class Computation:
         self.n_updates = round(seconds / self._s_per_update()) if seconds > 0 else 0
 
     def __call__(self) -> None:
-        """Compute."""
+        """Run the computation once."""
         _update(self._values, self.n_updates)
 
     def _s_per_update(self) -> float:

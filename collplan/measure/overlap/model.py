@@ -1,8 +1,8 @@
 """Model of the overlap of a collective with computation, for all numbers of ranks and levels.
 
-`collplan.planner.passes.progress.tree_model` has the equations; here they fill tables,
-and tables say which number of levels is best where. A simulation fills tables of the
-same form.
+`collplan.planner.passes.progress.tree_model` has the equations. This module evaluates them
+in tables, which give the best number of levels for each number of ranks. A simulation
+fills tables of the same form.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from collplan.specs.numbers import MAX_RANKS
 Times = npt.NDArray[np.float64]
 
 MOST_RADIX: Final = 64
-"""Largest radix whose tables are small enough on any node."""
+"""Largest radix whose tables are small enough for any node."""
 N_TREES: Final = {"reduce": 1, "bcast": 1, "gather": 1, "scatter": 1, "allreduce": 2}
-"""The collectives that have a model, and how many trees each runs, one after the other."""
+"""Collectives that have a model, with the number of trees that each runs in sequence."""
 
 
 class Choice(NamedTuple):
-    """A number of ranks, levels on the application cores, and how long that takes.
+    """A number of ranks and of levels on the application cores, with the time they take.
 
     Parameters
     ----------
     ranks, levels : int
+        Number of ranks, and number of levels S on the application cores.
     time : float
         T_overlapped, in transfers.
     """
@@ -44,26 +45,27 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class OverlapTable:
-    """The times of one collective beside computation on the cores of one node.
+    """Times of one collective that overlaps with computation on the cores of one node.
 
-    Row i is of i + 1 ranks; the other cores are communication cores. Column S is
-    of S levels on the application cores. All times are in transfers.
+    Row i is for i + 1 ranks; the other cores are communication cores. Column S is for S
+    levels on the application cores. All times are in transfers.
 
     Parameters
     ----------
     collective : str
+        Kind of the collective, one of `N_TREES`.
     n_cores : int
-        N_proc.
+        Number of cores of the node, N_proc.
     blocking : ndarray of float64, shape (n_cores - 1,)
-        T_blocking: the collective alone, on the application cores.
+        T_blocking: time of the collective alone, on the application cores.
     compute : ndarray of float64, shape (n_cores - 1,)
-        C: the computation alone.
+        C: time of the computation alone.
     communication : ndarray of float64, shape (n_cores - 1, n_levels)
-        T_non-blocking: the split collective alone.
+        T_non-blocking: time of the split collective alone.
     overlapped : ndarray of float64, shape (n_cores - 1, n_levels)
-        T_overlapped: both.
+        T_overlapped: time of the split collective with the computation.
     radix : int
-        Of the tree; 2 if it is binomial.
+        Radix of the tree; 2 if it is binomial.
     """
 
     collective: str
@@ -76,21 +78,21 @@ class OverlapTable:
 
     @property
     def n_levels(self) -> int:
-        """Return the number of columns: one more than the tree of all cores has levels."""
+        """Return the number of columns: the levels of the tree of all cores, plus one."""
         return int(self.overlapped.shape[1])
 
     def best(self) -> tuple[Choice, ...]:
-        """Return the fastest choice for every number of ranks; of equal ones the least levels."""
+        """Return the fastest choice for every number of ranks; ties go to the fewest levels."""
         levels = self.overlapped.argmin(axis=1)
         return tuple(self._choice(row, int(level)) for row, level in enumerate(levels))
 
     def switches(self) -> tuple[Choice, ...]:
-        """Return the best choices whose levels are not those of one rank less."""
+        """Return the best choices whose levels differ from those for one rank fewer."""
         best = self.best()
         return tuple(one for before, one in pairwise(best) if one.levels != before.levels)
 
     def best_overall(self) -> Choice:
-        """Return the fastest choice of all; of equal ones the fewest ranks, then levels."""
+        """Return the fastest of all choices; ties go to the fewest ranks, then fewest levels."""
         row, level = np.unravel_index(self.overlapped.argmin(), self.overlapped.shape)
         return self._choice(int(row), int(level))
 
@@ -99,16 +101,16 @@ class OverlapTable:
 
 
 def overlap_model(collective: str, n_cores: int, radix: int = 2) -> OverlapTable:
-    """Return what the closed forms say for a split k-nomial tree.
+    """Return the times of a split k-nomial tree by the closed forms.
 
     Parameters
     ----------
     collective : str
         One of `N_TREES`.
     n_cores : int
-        Cores of the node, at least 2.
+        Number of cores of the node, at least 2.
     radix : int
-        Of the tree, 2 to `MOST_RADIX`; of an allreduce 2.
+        Radix of the tree, 2 to `MOST_RADIX`; an allreduce allows only 2.
 
     Returns
     -------
@@ -122,15 +124,15 @@ def overlap_model(collective: str, n_cores: int, radix: int = 2) -> OverlapTable
 
     Notes
     -----
-    Equations 3 to 7 of the paper [1]_ for reduce and bcast, with 8 and 9 in place of 6
-    and 7 for gather and scatter. An allreduce is a reduce and then a bcast, both split
-    at the same level. Of the reduce, S levels come before the start returns; of the
-    bcast, S levels in the wait; the other levels of both follow each other beside the
-    computation, which is sized as the blocking allreduce on all cores, 2 H(N_proc)::
+    The times are equations 3 to 7 of the paper [1]_ for reduce and bcast, with 8 and 9 in
+    place of 6 and 7 for gather and scatter. An allreduce is a reduce followed by a bcast, both
+    split at the same level. S levels of the reduce run before the start returns, and S levels
+    of the bcast run in the wait. The other levels of both run one after another during the
+    computation, which takes as long as the blocking allreduce on all cores, 2 H(N_proc)::
 
         T_overlapped = S + max(C, Σ + Σ) + S
 
-    So all its times are twice a reduce's, and the best S is the same.
+    Therefore all times of an allreduce are twice those of a reduce, and the best S is the same.
 
     References
     ----------
@@ -178,12 +180,12 @@ def checked_shape(collective: str, radix: int) -> TreeShape:
 
 
 def n_trees_of(collective: str) -> int:
-    """Return how many trees a collective runs, one after the other.
+    """Return the number of trees that a collective runs in sequence.
 
     Raises
     ------
     CollplanError
-        If there is no model of it, naming those that have one.
+        If there is no model of the collective. The message names those that have one.
     """
     if collective not in N_TREES:
         raise CollplanError(
@@ -194,7 +196,7 @@ def n_trees_of(collective: str) -> int:
 
 
 def check_cores(n_cores: int, most: int, what: str) -> None:
-    """Raise `CollplanError` where cores are not 2 to `most`, the most that `what` can have."""
+    """Raise `CollplanError` unless `n_cores` is 2 to `most`, the largest number for `what`."""
     if n_cores < 2:
         raise CollplanError(
             f"cores: {n_cores} leaves none beside a rank for communication; use 2 or more"

@@ -1,4 +1,4 @@
-"""Collectives made ready to be timed alone and beside computation."""
+"""Collectives that are set up to be timed alone and together with computation."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from collplan.planner.plan.plan import Plan, Stage
 def map_cores(n_cores: int, free: Sequence[int], processors: Sequence[int]) -> list[int]:
     """Return the processor of every core of a node.
 
-    Where there are fewer processors than cores, cores share them. Communication
-    cores then have their part of the processors, which application cores do not
-    use, so that what is meant to overlap still can.
+    If there are fewer processors than cores, cores share them. Communication cores then
+    get a proportional part of the processors for themselves, so that communication and
+    computation can still overlap. If there is only one processor, all cores share it.
 
     Parameters
     ----------
     n_cores : int
-        Cores of the node.
+        Number of cores of the node.
     free : sequence of int
-        Those that hold no rank, for communication.
+        Cores without rank, which are for communication.
     processors : sequence of int
-        At least one.
+        Usable processors, at least one.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def map_cores(n_cores: int, free: Sequence[int], processors: Sequence[int]) -> l
     n_kept = max(1, len(processors) * len(free) // n_cores) if free else 0
     n_kept = min(n_kept, len(processors) - 1)
     for_ranks = cycle(processors[: len(processors) - n_kept])
-    for_progress = cycle(processors[-n_kept:])  # all of them where none are kept
+    for_progress = cycle(processors[-n_kept:])  # all processors if none are kept
     return [next(for_progress if core in free else for_ranks) for core in range(n_cores)]
 
 
@@ -62,16 +62,16 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """Places of ranks, after each has been put on the processor of its core.
+    """Places of the ranks, each of which is pinned to the processor of its core.
 
     Parameters
     ----------
     processors : list of int
-        All that ranks may use.
+        Processors that the ranks may use.
     cores : list of int, shape (n_cores,)
-        The processor of every core.
+        Processor of every core.
     core : int
-        This rank's.
+        Application core of this rank.
     """
 
     processors: list[int]
@@ -80,7 +80,7 @@ class Pinned:
 
     @classmethod
     def at(cls, comm: MPI.Intracomm, sweep: Sweep) -> Pinned:
-        """Put this rank's thread on the processor of its application core; collective.
+        """Pin this rank's thread to the processor of its application core; collective.
 
         Raises
         ------
@@ -97,15 +97,15 @@ class Pinned:
         placement = CorePlacement.of(sweep.spec(comm.size, BLOCKING).machine)
         cores = map_cores(sweep.n_cores, placement.free[0].tolist(), processors)
         core = int(placement.application[comm.rank])
-        # Before anybody asks how many ranks share a core, as that is kept.
+        # Pin before the first query of the ranks per core, whose answer is cached.
         pin_thread(cores[core])
         return cls(processors, cores, core)
 
 
 class Stamps(NamedTuple):
-    """Times in ns at which an overlapped run began, had started, had computed and ended.
+    """Times in ns of an overlapped run: its begin, the ends of start and computation, its end.
 
-    `thread_ns` is the processor's time that the progress thread took for it.
+    `thread_ns` is the processor time of the progress thread during the run.
     """
 
     began: int
@@ -117,26 +117,27 @@ class Stamps(NamedTuple):
 
 @dataclass(slots=True)
 class Timed:
-    """One way to run the collective, ready to run.
+    """One method to run the collective, set up and ready to run.
 
     Parameters
     ----------
     method : OverlapMethod
-        Which.
+        Method that runs.
     begin, finish : callable
-        Start it, and wait for it; a blocking one is all `finish`.
+        Functions that start the collective and wait for it. If the collective is blocking,
+        `begin` does nothing, and `finish` runs all of it.
     compute : callable
-        What runs in between.
+        Computation that runs between `begin` and `finish`.
     progress : str
-        What makes this rank's progress: ``thread``, ``caller`` or ``library``.
+        Source of this rank's progress: ``thread``, ``caller`` or ``library``.
     why_caller : str or None
-        Why no thread does, where one should.
+        Reason why a thread that the plan needs is missing; None if none is missing.
     thread : int or None
-        Clock of the progress thread.
+        Identifier of the CPU-time clock of the progress thread; None without a thread.
     stages : list of tuple of int
-        Stages and cores of this rank's tasks, each pair once.
+        Distinct pairs of stage and core of this rank's tasks.
     stamps : list of Stamps
-        Of every overlapped run.
+        Times of every overlapped run.
     """
 
     method: OverlapMethod
@@ -150,12 +151,12 @@ class Timed:
     stamps: list[Stamps] = field(default_factory=list)
 
     def alone(self) -> None:
-        """Communicate."""
+        """Run the collective alone."""
         self.begin()
         self.finish()
 
     def both(self) -> None:
-        """Communicate and compute."""
+        """Run the collective and the computation, and record the times of the run."""
         before_ns = self._thread_ns()
         began = monotonic_ns()
         self.begin()
@@ -172,16 +173,18 @@ class Timed:
 
 
 class Collectives(AbstractContextManager["Collectives"]):
-    """The collective by plans and by MPI, on this rank's input; free it by leaving it.
+    """A collective by plans and by the MPI library, with this rank's buffers.
+
+    It is a context manager, which frees its resources on exit.
 
     Parameters
     ----------
     comm : Intracomm
-        The ranks.
+        Communicator of the ranks.
     sweep : Sweep
-        Says the collective.
+        Description of the collective.
     pinned : Pinned
-        Where cores are.
+        Processors of the cores.
     """
 
     def __init__(self, comm: MPI.Intracomm, sweep: Sweep, pinned: Pinned) -> None:
@@ -196,17 +199,17 @@ class Collectives(AbstractContextManager["Collectives"]):
         self._received: dict[str, Array] = {}
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
-        # After an error other ranks may be anywhere: freeing is collective.
+        # Freeing is collective, so it is not possible after an error on one rank.
         if kind is None:
             self._stack.close()
 
     def ready(self, method: OverlapMethod, compute: Call = nothing) -> Timed:
-        """Return a method ready to run; collective.
+        """Set up a method to run; collective.
 
         Raises
         ------
         CollplanError
-            If its plan cannot be compiled or bound.
+            If the plan of the method cannot be compiled or bound.
         """
         if method.source == "native":
             if method.blocking:
@@ -240,7 +243,10 @@ class Collectives(AbstractContextManager["Collectives"]):
         )
 
     def find_wrong(self) -> dict[str, WrongElement]:
-        """Return where results of plans are wrong, by method; collective, the same on all ranks."""
+        """Return the first wrong element of each method with wrong results; collective.
+
+        The result is the same on all ranks. Keys are names of methods.
+        """
         case = self._case
         _, truth = find_truth(case, self._native)
         found = {}

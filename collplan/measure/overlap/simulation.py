@@ -1,4 +1,4 @@
-"""Simulation of split trees beside computation, plan by plan."""
+"""Simulation of split trees that overlap with computation, plan by plan."""
 
 from __future__ import annotations
 
@@ -29,33 +29,34 @@ from collplan.specs.explaining import explaining
 TRANSPORTS: Final = ("shared", "messages")
 
 MOST_CORES: Final = 256
-"""Largest number of cores of which all plans are simulated within a minute or two."""
+"""Largest number of cores for which all plans can be simulated within a minute or two."""
 TRANSFER_BYTES: Final = 2**21
-"""Bytes of a transfer, as the paper measures."""
+"""Bytes of a transfer by default, as measured in the paper."""
 UNIT_NS: Final = 10**9
-"""Duration of a transfer on a network where nothing else takes time."""
+"""Duration of a transfer in ns on a network where nothing else takes time."""
 _UNIT_BYTES: Final = 10**6
-"""So many that the first byte of a message, which LogGP does not count, does not matter."""
+"""Bytes of a transfer of one unit: enough that the first byte, which LogGP omits, is negligible."""
 _BY_MESSAGES: Final = ("gather", "scatter", "allreduce")
 
 
 @dataclass(frozen=True, eq=False)
 class SimulatedOverlap:
-    """A table of simulated times, and what was simulated.
+    """A table of simulated times, with a description of the simulation.
 
     Parameters
     ----------
     table : OverlapTable
-        In transfers, as the model's.
+        Simulated times in transfers, like those of the model.
     machine : str or None
-        What the machine is called; None where a transfer takes a unit and nothing else
-        takes any time.
+        Name of the machine; None if it has no name, or if a transfer takes one unit and
+        nothing else takes time.
     transport : "shared" or "messages"
-        How ranks of the node pass each other data.
+        Means by which ranks of the node exchange data.
     transfer_bytes : int
         Bytes of a transfer: of the buffer, or of one rank's block.
     transfer_s : float
-        What one takes: the collective alone on two ranks, or half of an allreduce.
+        Time of a transfer in s: that of the collective alone on two ranks, or half of it
+        for an allreduce.
     """
 
     table: OverlapTable
@@ -79,22 +80,22 @@ def simulate_overlap(
     Parameters
     ----------
     collective : str
-        One that has a model.
+        Kind of the collective, one of `N_TREES`.
     n_cores : int
-        Cores of the node, 2 to `MOST_CORES`.
+        Number of cores of the node, 2 to `MOST_CORES`.
     machine : Machine, optional
-        One of its nodes is simulated, with its links and memory. Without it, a
-        transfer takes one unit, and nothing else takes any time.
+        Machine with the node to simulate, its links and its memory. Without it, a transfer
+        takes one unit, and nothing else takes any time.
     transfer_bytes : int
-        Bytes of a transfer on that machine.
+        Bytes of a transfer; used only with a machine.
     name : str, optional
-        What the machine is called.
+        Name of the machine.
     transport : "shared" or "messages", optional
-        Left out, reduce and bcast go through shared memory, the others by messages:
-        through shared memory, blocks of a gather or scatter are read where they lie, and no tree
-        is left; an allreduce copies what no mirror can hold.
+        Means by which ranks exchange data. The default is shared memory for reduce and
+        bcast, and messages for the others: in shared memory, ranks read the blocks of a
+        gather or scatter in place, without a tree, and an allreduce needs extra copies.
     radix : int
-        Of the tree, as of `overlap_model`.
+        Radix of the tree, as for `overlap_model`.
 
     Returns
     -------
@@ -107,7 +108,7 @@ def simulate_overlap(
 
     Notes
     -----
-    Buffers are allocated ones, the computation is the model's, in transfers.
+    Buffers are those of ``allocate()``. The computation takes as many transfers as in the model.
     """
     checked_shape(collective, radix)
     check_cores(n_cores, MOST_CORES, "simulating all plans")
@@ -128,7 +129,10 @@ def simulate_overlap(
 
 
 def _unit_network(transport: str) -> Network:
-    """Return a network on which a transfer keeps one core for a unit: a copy, or an arrival."""
+    """Return a network on which a transfer occupies one core for one unit, and all else is free.
+
+    The transfer is a copy in shared memory, or the arrival of a message.
+    """
     per_byte = UNIT_NS / _UNIT_BYTES
     is_message = transport == "messages"
     link = Link(L_ns=0, o_ns=0, g_ns=0, G_ns_per_byte=per_byte if is_message else 0.0)
@@ -145,7 +149,7 @@ def _unit_network(transport: str) -> Network:
 
 @dataclass(frozen=True, slots=True)
 class _Trees:
-    """One collective on one node, with any number of ranks."""
+    """The trees of one collective on one node, for any number of ranks."""
 
     collective: str
     machine: Machine
@@ -158,7 +162,7 @@ class _Trees:
         kind, n_bytes = self.collective, self.transfer_bytes
         collective: dict[str, Any] = {"kind": kind, "count": n_bytes, "datatype": "uint8"}
         if shape_of(kind).grows:
-            # What a root copies to itself is no transfer.
+            # The root's copy of its own block is not a transfer.
             collective["in_place"] = True
         with explaining():
             spec = node_spec(
@@ -183,7 +187,7 @@ class _Trees:
                 split = split_tree(plan, levels) if plan.n_tasks else plan
                 beside = add_compute(split, int(compute_ns[row]))
                 alone_ns[row, levels], both_ns[row, levels] = map(self.time_ns, (split, beside))
-            # A tree of fewer levels has no more of them to split off.
+            # A tree with fewer levels has no further levels to split off.
             for table in (alone_ns, both_ns):
                 table[row, own_height + 1 :] = table[row, own_height]
         return OverlapTable(
@@ -198,30 +202,31 @@ class _Trees:
 
 
 def blocking_s(sweep: Sweep) -> float:
-    """Return T_blocking(N_proc): what the collective takes on all cores, in s."""
+    """Return T_blocking(N_proc), the simulated time of the collective on all cores, in s."""
     return _simulate(sweep, sweep.n_cores, BLOCKING).makespan_s
 
 
 def simulate_sweep(
     sweep: Sweep, on_all_cores_s: float
 ) -> Iterator[tuple[dict[str, Any], CoreStates | None]]:
-    """Generate rows of the sweep, with what the cores do in each overlapped run.
+    """Generate the rows of a sweep, with the states of the cores in each overlapped run.
 
     Buffers are those that ``allocate()`` provides.
 
     Parameters
     ----------
     sweep : Sweep
-        What to run.
+        Collective, numbers of ranks and methods.
     on_all_cores_s : float
-        C(N_proc), the computation on all cores.
+        C(N_proc), the time of the computation on all cores in s.
 
     Yields
     ------
     row : dict
-        Numbers of ranks, method, and times in s.
+        Number of ranks, method, times in s and overlap ratio.
     states : CoreStates or None
-        None for the blocking collective, which computation follows.
+        States of the cores; None for the blocking collective, after which the computation
+        runs.
     """
     for n_ranks in sweep.ranks:
         computation_s = sweep.computation_s(n_ranks, on_all_cores_s)

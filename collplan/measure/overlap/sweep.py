@@ -1,4 +1,4 @@
-"""Ways to run a collective beside computation, and the plans they stand for."""
+"""Methods to run a collective together with computation, and the plans of these methods."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ TREES: Final = {
     **dict.fromkeys(("bcast", "reduce", "gather", "scatter"), "binomial"),
     "allreduce": "reduce_bcast",
 }
-"""Collectives whose tree is split in levels, and by which algorithm they run if it is binomial."""
+"""Collectives whose tree is split by levels, with their algorithm if the tree is binomial."""
 CHAINS: Final = {"scan": "chain", "exscan": "chain"}
-"""Collectives whose progress is placed by a policy."""
+"""Collectives whose progress is placed by a policy, with their algorithm."""
 DATATYPE: Final = "int32"
 ITEMSIZE: Final = 4
 
@@ -33,20 +33,20 @@ Source = Literal["plan", "native"]
 
 @dataclass(frozen=True, slots=True)
 class OverlapMethod:
-    """A way to run the collective.
+    """A method to run the collective.
 
     Parameters
     ----------
     source : {"plan", "native"}
-        Whether a plan or the MPI library's own call runs.
+        A plan, or the MPI library's own call.
     blocking : bool
-        The call returns when it is done, and computation follows it.
+        Whether the call returns when the collective is complete. The computation follows it.
     levels : int, optional
-        S, levels of the tree on application cores.
+        Number S of levels of the tree on application cores.
     policy : str, optional
-        Which core makes progress.
+        Policy that places progress on cores.
     asynchronous : bool
-        The library makes progress by itself.
+        Whether the MPI library makes progress by itself.
     """
 
     source: Source
@@ -57,7 +57,7 @@ class OverlapMethod:
 
     @property
     def name(self) -> str:
-        """Return what tables and legends call it.
+        """Return the name of the method in tables and legends.
 
         Examples
         --------
@@ -73,7 +73,7 @@ class OverlapMethod:
 
     @property
     def passes(self) -> tuple[dict[str, Any], ...]:
-        """Return what places a plan's tasks on cores."""
+        """Return the passes that place the tasks of the plan on cores."""
         if self.levels is not None:
             return ({"name": "split_tree", "levels": self.levels},)
         if self.policy is not None:
@@ -88,26 +88,26 @@ ASYNCHRONOUS: Final = OverlapMethod("native", asynchronous=True)
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A collective on one node, for several numbers of ranks and ways to run it.
+    """A collective on one node, for several numbers of ranks and methods to run it.
 
     Parameters
     ----------
     kind : str
-        One of `TREES` and `CHAINS`.
+        Kind of the collective, one of `TREES` and `CHAINS`.
     n_bytes : int
-        Of the collective's count: of the vector, or of each rank's block.
+        Bytes of the collective's count: of the vector, or of each rank's block.
     machine : Machine
-        Its cores, NUMA domains and network count, not its ranks.
+        Machine whose cores, NUMA domains and network are used; its ranks are ignored.
     ranks : tuple of int
         Numbers of ranks, ascending, each below the number of cores.
     levels : tuple of int
-        For trees.
+        Numbers of levels S to try; empty for chains.
     policies : tuple of str
-        For chains.
+        Policies to try; empty for trees.
     transport : {"shared", "messages"}
-        How ranks pass each other data.
+        Means by which ranks exchange data.
     radix : int
-        Of the tree; 2 if it is binomial.
+        Radix of the tree; 2 if it is binomial.
     """
 
     kind: str
@@ -121,7 +121,7 @@ class Sweep:
 
     @property
     def n_cores(self) -> int:
-        """Return N_proc."""
+        """Return the number of cores of the node, N_proc."""
         return self.machine.cores_per_node
 
     @property
@@ -142,7 +142,7 @@ class Sweep:
         Raises
         ------
         CollplanError
-            If the bytes are too many.
+            If there are too many bytes.
         """
         passes = list(method.passes)
         if compute_ns is not None:
@@ -160,22 +160,22 @@ class Sweep:
             )
 
     def computation_s(self, n_ranks: int, on_all_cores_s: float) -> float:
-        """Return C(N), in s: fixed total work, divided over the ranks."""
+        """Return C(N), the time of each rank in s for a fixed total computation."""
         return on_all_cores_s * self.n_cores / n_ranks
 
     def model_levels(self, n_ranks: int) -> int | None:
-        """Return the S that is best by the paper's model; None for chains."""
+        """Return the best number of levels S by the paper's model; None for chains."""
         if self.kind in CHAINS:
             return None
         return int(best_levels(n_ranks, self.n_cores, shape_of(self.kind, self.radix)))
 
     def blocking_ratio(self, n_ranks: int) -> float:
-        """Return how many times longer the blocking collective takes on all cores, by the model.
+        """Return the model's ratio of blocking times: on all cores to on `n_ranks` ranks.
 
         Raises
         ------
         CollplanError
-            If nothing is communicated on that number of ranks.
+            If `n_ranks` is 1, so that there is no communication.
         """
         if n_ranks < 2:
             raise CollplanError(
@@ -188,7 +188,7 @@ class Sweep:
 
 
 def algorithm_of(kind: str, radix: int) -> dict[str, Any]:
-    """Return the algorithm of a collective as a spec names it.
+    """Return the algorithm of a collective as a field of a spec.
 
     Examples
     --------
@@ -243,10 +243,11 @@ def overlap_row(
 
 
 def overlap_ratio(communication_s: float, computation_s: float, total_s: float) -> float:
-    """Return which part of the shorter of the two is hidden behind the other.
+    """Return the part of the shorter of both times that is hidden behind the longer one.
 
-    1 where both together take as long as the longer alone, 0 where they take the
-    sum; less where they slow each other down. Noise may carry it beyond 1.
+    The ratio is 1 if both together take as long as the longer one alone, and 0 if they take
+    the sum of both times. It is negative if they slow each other down. Noise can raise it
+    above 1.
 
     Examples
     --------
@@ -258,9 +259,9 @@ def overlap_ratio(communication_s: float, computation_s: float, total_s: float) 
 
 
 MOST_LEVELS: Final = 3
-"""Highest level S that is tried by default, from 0 on, as in the paper."""
+"""Largest number of levels S that is tried by default, from 0 on, as in the paper."""
 _EVERY: Final = 8
-"""Largest range of communication cores in which all are tried by default: S changes there."""
+"""Number of communication cores up to which all are tried by default, because S changes there."""
 _STEPS: Final = 16
 _READ_AT_ONCE: Final = ("bcast", "gather", "scatter", "allreduce")
 
@@ -275,19 +276,23 @@ def plan_sweep(
     transport: str | None = None,
     radix: int | None = None,
 ) -> Sweep:
-    """Return what to run, with what was not asked for filled in.
+    """Check the options of a sweep, and fill in defaults.
 
     Parameters
     ----------
     kind, n_bytes, machine, ranks, levels, policies, transport, radix
-        As of `Sweep`; options of the command line by that name. By default ranks
-        share memory where that leaves a tree or chain of transfers: not where all
-        read the root's buffer, or blocks where they lie.
+        Fields of `Sweep`, and options of the command line. The default transport is shared
+        memory if it leaves a tree or chain of transfers, and messages if all ranks would
+        read the root's buffer or other ranks' blocks in place.
+
+    Returns
+    -------
+    Sweep
 
     Raises
     ------
     CollplanError
-        If they don't make sense, alone or together.
+        If an option is invalid, alone or in combination with others.
     """
     kinds = TREES | CHAINS
     if kind not in kinds:
@@ -319,12 +324,12 @@ def plan_sweep(
     if transport is None:
         transport = "messages" if kind in _READ_AT_ONCE else "shared"
     sweep = Sweep(kind, n_bytes, machine, chosen, split, placed, transport, base)
-    sweep.spec(chosen[-1], BLOCKING)  # raises where bytes are too many
+    sweep.spec(chosen[-1], BLOCKING)  # raises if there are too many bytes
     return sweep
 
 
 def default_ranks(n_cores: int) -> list[int]:
-    """Return numbers of ranks below `n_cores`: all where communication cores are few.
+    """Return default numbers of ranks below `n_cores`: all if communication cores are few.
 
     Examples
     --------

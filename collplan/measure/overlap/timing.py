@@ -1,4 +1,4 @@
-"""Time collectives alone, computation alone, and both at once, on one node.
+"""Time collectives alone, computation alone, and both together, on one node.
 
 References
 ----------
@@ -28,15 +28,15 @@ from collplan.measure.timing import WARM_UPS, Call, nothing, time_in_turns
 from collplan.planner.plan.plan import Stage
 
 Interval = tuple[int, State, int, int]
-"""A core, what it did, from and until when, in ns."""
+"""Core, its state, and the begin and end of the state in ns."""
 Share = tuple[int, int, int, int]
-"""A core, from and until when a thread may have run there, and how long it did, in ns."""
+"""Core, begin and end of the interval in which a thread may run there, and its busy time, in ns."""
 
 
 def measure_blocking(
     comm: MPI.Intracomm, sweep: Sweep, repetitions: int, advance: Call = nothing
 ) -> float:
-    """Return what the blocking collective takes on the ranks there are: the median, in s.
+    """Return the median time of the blocking collective on the ranks of `comm`, in s.
 
     Collective over `comm`.
     """
@@ -61,33 +61,33 @@ def measure_overlap(
     repetitions: int,
     advance: Call = nothing,
 ) -> dict[str, Any]:
-    """Time every method alone and beside computation, in turns.
+    """Time every method alone and together with computation, in turns.
 
-    Collective over `comm`. Every rank's thread is kept on the processor of its
-    application core from now on.
+    Collective over `comm`. Every rank's thread stays pinned to the processor of its
+    application core after the call.
 
     Parameters
     ----------
     comm : Intracomm
-        Ranks of one node, less than it has cores.
+        Communicator of ranks on one node; fewer ranks than the node has cores.
     sweep : Sweep
-        What to run.
+        Description of the collective.
     methods : sequence of OverlapMethod
-        How, each another way.
+        Distinct methods to time.
     on_all_cores_s : float or None
-        C(N_proc), the computation's time on all cores; None to take the blocking
-        collective's on these ranks, times what the model says.
+        C(N_proc), the time of the computation on all cores in s; None to use the time of the
+        blocking collective on these ranks, scaled to all cores by the model.
     repetitions : int
-        At least 2.
+        Number of repetitions, at least 2.
     advance : callable
-        Called after each repetition.
+        Function called after each repetition.
 
     Returns
     -------
     dict
         ``rows``, one per method; ``states``, the `CoreStates` of each method's median run, on
-        rank 0 alone; ``wrong``, results that are not right, in words; ``correct``, whether there
-        are none; ``computation_s``, C(N_proc); ``processors``, how many the ranks may use.
+        rank 0 only; ``wrong``, a text for each method with wrong results; ``correct``, whether
+        there are none; ``computation_s``, C(N_proc); ``processors``, number of usable processors.
     """
     pinned = Pinned.at(comm, sweep)
     with Collectives(comm, sweep, pinned) as collectives:
@@ -134,7 +134,7 @@ def _rows(
 def _states(
     comm: MPI.Intracomm, pinned: Pinned, timed: Sequence[Timed], times: npt.NDArray[np.float64]
 ) -> list[CoreStates]:
-    """Return what cores did in the run of each method whose time is the median."""
+    """Return the states of the cores in the median run of each method; empty except on rank 0."""
     names = [f"core {core} (processor {at})" for core, at in enumerate(pinned.cores)]
     found = []
     for i, each in enumerate(timed):
@@ -156,9 +156,9 @@ def _states(
 
 
 def _own_intervals(each: Timed, stamps: Stamps, core: int) -> list[Interval]:
-    """Return what one rank did on its own core, as far as the caller can tell.
+    """Return the intervals of one rank's states on its own core, as seen by the calling thread.
 
-    A wait that has nothing of its own to run is idle.
+    If a thread makes progress and the rank has no tasks in the wait, the wait is idle.
     """
     found = [(core, State.COMPUTATION, stamps.started, stamps.computed)]
     if not each.method.blocking:
@@ -170,7 +170,7 @@ def _own_intervals(each: Timed, stamps: Stamps, core: int) -> list[Interval]:
 
 
 def _shares(each: Timed, stamps: Stamps, core: int) -> list[Share]:
-    """Return what a rank's progress thread did on its communication cores, divided evenly."""
+    """Return the busy time of a rank's thread, divided evenly among its communication cores."""
     if each.progress != "thread":
         return []
     cores = [other for stage, other in each.stages if stage == Stage.BACKGROUND and other != core]
@@ -179,7 +179,7 @@ def _shares(each: Timed, stamps: Stamps, core: int) -> list[Share]:
 
 
 def _thread_intervals(shares: Sequence[Share]) -> list[Interval]:
-    """Return when communication cores were busy: from the first start on, for all shares' time."""
+    """Return one busy interval per communication core: from the first begin, for all busy times."""
     found = []
     for core in sorted({core for core, *_ in shares}):
         begins, ends, busy = zip(*(rest for other, *rest in shares if other == core), strict=True)

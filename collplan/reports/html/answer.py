@@ -1,4 +1,4 @@
-"""Answer to "which algorithm, on this machine, and why?" in sentences."""
+"""Sentences that name the best algorithm on a machine, and explain why it is the best."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from collplan.select.compared import Comparison
 
 
 def answer(comparison: Comparison, size: int, costs: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the answer for one size, a sentence each.
+    """Return the sentences of the answer for one size.
 
     Parameters
     ----------
     comparison : Comparison
+        Comparison that has the candidates.
     size : int
-        In bytes, one of the comparison's.
+        Size in bytes, one of the comparison's.
     costs : mapping of str to mapping
-        Cost reports of candidates at this size, of those that were simulated again.
+        Cost reports of candidates that were simulated again at this size, by name.
     """
     if size not in comparison.leading:
         return [f"Nothing was simulated at {format_bytes(size)}."]
@@ -63,7 +64,7 @@ def _references(comparison: Comparison, size: int, name: str, time: float) -> It
 
 
 def _unknown(comparison: Comparison, size: int, name: str) -> str:
-    """Say what is known of a candidate that was not simulated."""
+    """Return a sentence on a candidate that was not simulated."""
     who = f"{_role(comparison, name)} ({name})"
     for one in comparison.pruned:
         if (one.candidate, one.bytes) == (name, size) and one.is_estimated:
@@ -82,7 +83,7 @@ def _role(comparison: Comparison, name: str) -> str:
 
 
 def _why(cost: Mapping[str, Any]) -> Iterator[str]:
-    """Generate where the time goes, and what is busy."""
+    """Generate sentences on the parts of the time, and on the busiest lane and core."""
     total = cost["makespan_ns"]
     if not total:
         return

@@ -1,4 +1,4 @@
-"""Assembly of pages: one template, the sections that a page has, data, styles and scripts."""
+"""Assembly of HTML pages from a template, sections, data, styles and scripts."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ Json = dict[str, Any]
 
 
 def write_page(path: Path, text: str) -> None:
-    """Write a page so that it is there whole or not at all.
+    """Write a page; a failure leaves no incomplete file.
 
     Raises
     ------
     CollplanError
-        If it cannot be written.
+        If the file cannot be written.
     """
     with replacing(path, CollplanError) as file:
         file.write(text.encode())
 
 
 def assemble(title: str, subtitle: str, sections: Sequence[str], data: Json) -> str:
-    """Return a page that loads nothing.
+    """Return a page that loads no other files.
 
     Parameters
     ----------
     title, subtitle : str
-        Plain text.
+        Title and subtitle as plain text.
     sections : sequence of str
-        HTML of `section`, from the top.
+        HTML of the sections, as `section` returns it, from top to bottom.
     data : dict
-        What the page's script shows in charts.
+        Data for the page's script, which draws the charts.
     """
     colors = {op.name.lower(): look for op, look in OP_LOOKS.items()}
     text = json.dumps(data | {"colors": colors})
@@ -69,7 +69,7 @@ def section(name: str, **parts: str) -> str:
 
 
 def paragraphs(lines: Sequence[str]) -> str:
-    """Return lines of plain text as HTML."""
+    """Return lines of plain text as HTML paragraphs."""
     return "".join(f"<p>{escape(line)}</p>" for line in lines)
 
 
@@ -79,10 +79,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, named: bool = F
     Parameters
     ----------
     head : sequence of str
-        Titles of columns; of an empty one there is none.
+        Titles of columns; a column with an empty title has no header.
     rows : sequence of sequence of str
+        Cells of each row as plain text.
     named : bool
-        Whether the first cell of a row names it.
+        Whether the first cell of a row is its header.
     """
     titles = "".join(f'<th scope="col">{escape(one)}</th>' if one else "<td></td>" for one in head)
 
@@ -100,18 +101,18 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, named: bool = F
 def wide_table(
     label: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, named: bool = False
 ) -> str:
-    """Return a table as of `table` in a region that scrolls, as it may be wider than the page."""
+    """Return a `table` in a region that scrolls, because it can be wider than the page."""
     region = f'class="wide" tabindex="0" role="region" aria-label="{escape(label)}"'
     return f"<div {region}>{table(head, rows, named=named)}</div>"
 
 
 def answered(lines: Sequence[str]) -> str:
-    """Return the section with the answer, given its sentences."""
+    """Return the section of the answer with the given sentences."""
     return section("answer", answer=paragraphs(lines))
 
 
 def reproduction(commands: Sequence[str], files: Sequence[tuple[str, str]]) -> str:
-    """Return the section with commands, and the files that they need by their titles."""
+    """Return the section of commands, with titles and contents of the files that they need."""
     text = escape("\n".join(commands))
     blocks = "".join(
         f"<details><summary>{escape(title)}</summary>"

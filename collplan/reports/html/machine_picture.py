@@ -1,4 +1,4 @@
-"""Picture of a machine: nodes, cores by NUMA domain, lanes, and the network that joins them."""
+"""Picture of a machine: nodes, cores by NUMA domain, lanes, and the network between nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collplan.specs import Machine
 
 _MOST_NODES: Final = 3
 _MOST_CORES: Final = 64
-"""Cores of a domain that are drawn one by one."""
+"""Largest number of cores of a domain that are drawn."""
 _MOST_LANES: Final = 8
 _MOST_DOMAINS: Final = 8
 _COLUMNS: Final = 8
@@ -22,7 +22,7 @@ _LEAST_WIDTH: Final = 110.0
 
 
 def picture_of(machine: Machine) -> str:
-    """Return the picture of a machine as dot source: at most three nodes, the others in words."""
+    """Return a picture of a machine as dot source: up to three nodes, and the number of others."""
     sheet = Sheet()
     shown = list(range(min(machine.nodes, _MOST_NODES)))
     x = bottom = right = 0.0
@@ -47,7 +47,7 @@ def picture_of(machine: Machine) -> str:
 
 
 def describe(machine: Machine) -> str:
-    """Return the machine in a sentence, of as many details as its model has.
+    """Return a description of a machine in words.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def _rate(machine: Machine) -> str:
 def _draw_node(
     sheet: Sheet, machine: Machine, node: int, left: float
 ) -> tuple[Box, list[tuple[str, Box, int]]]:
-    """Draw a node from `left` on; return its area, and the boxes of its lanes."""
+    """Draw a node with its left edge at `left`; return its area, and the boxes of its lanes."""
     per_domain = -(-machine.cores_per_node // machine.numa_domains)
     columns = min(per_domain, _COLUMNS)
     n_lanes = min(machine.n_lanes, _MOST_LANES) if machine.nodes > 1 else 0
@@ -116,7 +116,7 @@ def _draw_domain(
     corners: tuple[float, float, float, float],
     columns: int,
 ) -> None:
-    """Draw the cores of a node's NUMA domain, each with the rank that runs on it."""
+    """Draw the cores of a NUMA domain of a node, each with the rank that runs on it."""
     node, domain = place
     n_cores, n_domains = machine.cores_per_node, machine.numa_domains
     cores = [core for core in range(n_cores) if core * n_domains // n_cores == domain]

@@ -1,4 +1,4 @@
-"""The page of a report: data, styles and scripts in one file."""
+"""The HTML page of a comparison, with data, styles and scripts in one file."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
 
 MOST_TASKS: Final = 3_000_000
-"""Tasks of all plans of a report together; those of least interest are left out."""
+"""Number of tasks of all views of a report above which further views are left out."""
 _TASKS_OF_LARGE: Final = 1_000_000
 _AUTO: Final = "auto: "
-"""Start of the names of views of the plans that `auto` chooses."""
+"""Prefix of the names of views of plans that `auto` chooses."""
 _RANKS_OF_ALL: Final = 64
-"""Most ranks for which every curve has views, not only the best and what it is compared with."""
+"""Largest number of ranks for which all curves have views, not only the best and references."""
 
 Views = dict[tuple[str, int], View]
 Json = dict[str, Any]
@@ -51,20 +51,21 @@ def write_report(
     sources: Sequence[str],
     recording: Recording | None = None,
 ) -> None:
-    """Write a comparison as one HTML file that loads nothing.
+    """Write a comparison as one HTML file that loads no other files.
 
     Parameters
     ----------
     path : Path
-        The file to write.
+        File to write.
     spec : PlanSpec
-        The first spec. If its size is not among those compared, the largest is shown first.
+        First spec. The page shows its size first, or the largest size if its size was not
+        compared.
     comparison : Comparison
-        At least one size was simulated.
+        Comparison in which at least one size was simulated.
     sources : sequence of str
-        The files of all specs, for the commands to reproduce the report.
+        Names of the files of all specs, for the commands that reproduce the report.
     recording : Recording, optional
-        A run, to be shown beside its prediction.
+        Recorded run to show together with its prediction.
 
     Raises
     ------
@@ -82,7 +83,7 @@ def page(
     sources: Sequence[str],
     recording: Recording | None = None,
 ) -> str:
-    """Return the text of a report, as of `write_report`."""
+    """Return the text of the page that `write_report` writes."""
     own = bytes_of(spec)
     size = own if own in comparison.leading else max(comparison.leading)
     views = _views(spec, comparison, size)
@@ -123,7 +124,7 @@ def _answer(comparison: Comparison, views: Views, size: int) -> list[str]:
 
 
 def _views(spec: PlanSpec, comparison: Comparison, first: int) -> Views:
-    """Return views of the plans of most interest, as many as the file has room for."""
+    """Return views of the most interesting plans, until they have more than `MOST_TASKS` tasks."""
     views: Views = {}
     n_tasks = 0
     chosen = list(_chosen(spec, comparison))
@@ -149,7 +150,7 @@ def _at(spec: PlanSpec, size: int) -> PlanSpec:
 
 
 def _chosen(spec: PlanSpec, comparison: Comparison) -> Iterator[tuple[str, int, PlanSpec]]:
-    """Generate what `auto` chooses at every size, if that is what the spec says."""
+    """Generate name, size and spec of the choice of `auto` at every size, if the spec says auto."""
     if spec.decomposition.name != "auto":
         return
     for size in comparison.leading:
@@ -175,7 +176,7 @@ def _wanted(spec: PlanSpec, comparison: Comparison, first: int) -> Iterator[tupl
 
 
 def _document(comparison: Comparison, views: Views, size: int) -> Json:
-    """Return the data that the page's script shows."""
+    """Return the data for the page's script."""
     names = {name for name, _ in views if not name.startswith(_AUTO)}
     curves = list(dict.fromkeys([*curves_of(comparison), *sorted(names)]))
     return {
@@ -192,7 +193,7 @@ def _document(comparison: Comparison, views: Views, size: int) -> Json:
 
 
 def _table(comparison: Comparison) -> str:
-    """Return the times of the curves as a table."""
+    """Return a table of the times of all curves, and a list of the crossovers."""
     rows = [
         [
             name + OWN * (name == comparison.own),
@@ -228,7 +229,7 @@ def _explained(comparison: Comparison) -> str:
 
 
 def _reproduce(spec: PlanSpec, comparison: Comparison, size: int, sources: Sequence[str]) -> str:
-    """Return the specs and the commands that make this report."""
+    """Return the section with the commands and specs that reproduce this report."""
     name = comparison.leading[size]
     best = _at(comparison.specs[name], size)
     files = shlex.join(sources)

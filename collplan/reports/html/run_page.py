@@ -1,4 +1,4 @@
-"""The page of a recorded run: measured and predicted timelines, and their differences."""
+"""The HTML page of a recorded run: measured and predicted timelines, and their differences."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ Json = dict[str, Any]
 
 
 def write_run(path: Path, recording: Recording, source: str, cpu: str) -> None:
-    """Write a recorded run beside its prediction as one HTML file that loads nothing.
+    """Write a recorded run and its prediction as one HTML file that loads no other files.
 
     Parameters
     ----------
     path : Path
-        The file to write.
+        File to write.
     recording : Recording
-        With the times of all tasks.
+        Recording with the times of all tasks.
     source : str
-        The file of the spec or plan that ran.
+        Name of the file of the spec or plan that ran.
     cpu : str
-        The processors that it ran on.
+        Description of the processors.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def write_run(path: Path, recording: Recording, source: str, cpu: str) -> None:
 
 
 def recorded_views(recording: Recording) -> list[Json]:
-    """Return the views of a run and of its prediction; none if tasks were not recorded."""
+    """Return the views of a run and of its prediction; an empty list without recorded tasks."""
     timeline = recording.timeline
     if timeline is None:
         return []
@@ -96,7 +96,7 @@ def recorded_views(recording: Recording) -> list[Json]:
 
 
 def measured_section(recording: Recording) -> str:
-    """Return the section with the times of phases and ranks, predicted and measured."""
+    """Return the section with the predicted and measured times of phases and ranks."""
     run = recording.document
     whole = {"name": "whole", "error": run["prediction_error"]}
     whole |= {"measured_s": run["measured_s"], "simulated_s": run["predicted_s"]}
@@ -128,7 +128,7 @@ def _cells(predicted_s: float, measured_s: float, error: float | None) -> tuple[
 
 
 def _answer(recording: Recording) -> Iterator[str]:
-    """Generate what was found, in sentences."""
+    """Generate sentences on the results of the run."""
     run = recording.document
     predicted, measured = run["predicted_s"], run["measured_s"]
     error = run["prediction_error"]

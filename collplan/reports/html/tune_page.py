@@ -1,4 +1,4 @@
-"""The page of a tuned table: winners, gains, and all times with their spread."""
+"""The HTML page of a tuning table: winners, gains, and all times with their intervals."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ Json = dict[str, Any]
 
 
 def write_tuned(path: Path, tuned: Tuned, commands: Sequence[str]) -> None:
-    """Write a tuned table as one HTML file that loads nothing.
+    """Write a tuning table as one HTML file that loads no other files.
 
     Parameters
     ----------
     path : Path
-        The file to write.
+        File to write.
     tuned : Tuned
-        What a run found.
+        Results of a tuning run.
     commands : sequence of str
-        What makes the table, and what uses it.
+        Commands that make the table and use it.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def _title(sweep: Sweep) -> str:
 
 
 def _answer(tuned: Tuned, sweeps: Sequence[Sweep]) -> Iterator[str]:
-    """Generate what was found, in sentences."""
+    """Generate sentences on the results of the tuning run."""
     n_won = sum(point.winner != NATIVE_LABEL for one in sweeps for point in one.points)
     n_points = sum(len(one.points) for one in sweeps)
     yield f"A plan is faster than the MPI library's own collective at {n_won} of {n_points} points."
@@ -90,7 +90,7 @@ def _answer(tuned: Tuned, sweeps: Sequence[Sweep]) -> Iterator[str]:
 
 
 def _winners(sweeps: Sequence[Sweep]) -> Iterator[str]:
-    """Generate a table for each placement, and one of the gains."""
+    """Generate a table of winners for each placement, and a table of gains."""
     for placement in dict.fromkeys(one.placement for one in sweeps):
         rows = []
         for sweep in (one for one in sweeps if one.placement == placement):
@@ -128,7 +128,7 @@ def _choices(sweep: Sweep) -> str:
 
 
 def _document(sweep: Sweep) -> Json:
-    """Return a sweep for the chart, and the table of all its times."""
+    """Return the data of a sweep for the chart, and a table of all its times."""
     rows = [
         (
             format_bytes(point.bytes),

@@ -1,4 +1,4 @@
-"""Views of a plan for a report: its graph, its timeline, its tasks and its costs, for JSON."""
+"""Views of a plan for a report, as JSON: its graph, timeline, tasks and costs."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from collplan.select.sweep import compile_priced
 from collplan.specs import PlanSpec
 
 MOST_SLICES: Final = 2_500
-"""Bars of a timeline; of more, neighbors of a kind are put together."""
+"""Number of bars of a timeline above which adjacent bars are merged."""
 MOST_LINKS: Final = 16
-"""Links of a table: the busiest ones."""
+"""Number of links in a table, which are the busiest ones."""
 _PIXELS: Final = 600
-"""Coarsest resolution of a timeline whose bars are put together."""
+"""Finest resolution, in pixels per makespan, at which bars of a timeline are merged."""
 _LANE_OP: Final = "lane"
 _SEVERAL: Final = "several kinds"
-"""Kind of a bar of tasks that are too short to be seen one by one."""
+"""Kind of a merged bar of short tasks of different kinds."""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class View:
-    """Parts of a report on one plan: JSON for the browser, and its cost report."""
+    """View of one plan: a JSON document for the browser, and the cost report of the plan."""
 
     document: Json
     cost: Json
@@ -53,14 +53,14 @@ def view_of(name: str, spec: PlanSpec) -> View:
     Raises
     ------
     CollplanError
-        If there is no such plan, or it cannot be drawn.
+        If the spec cannot be compiled, or the plan cannot be drawn.
     """
     planned = compile_priced(spec)
     return simulated_view(name, planned, simulate(planned))
 
 
 def simulated_view(name: str, planned: Plan, timeline: Timeline) -> View:
-    """Return the view of a plan that was simulated."""
+    """Return the view of a simulated plan."""
     assert planned.spec is not None, "it was compiled from a spec"
     network = planned.spec.machine.network
     plan, cost = timeline.plan, cost_report(planned, timeline, network)
@@ -77,14 +77,14 @@ def simulated_view(name: str, planned: Plan, timeline: Timeline) -> View:
 
 
 def measured_view(name: str, timeline: Timeline) -> Json:
-    """Return the view of a plan that ran, whose times are measured: no path, and no costs."""
+    """Return the document of a plan with measured times, without critical path and costs."""
     layer = Layer("measured", timeline.plan, timeline.start_ns, timeline.end_ns)
     nothing = np.zeros(timeline.plan.n_tasks, dtype=np.bool_)
     return _document(name, timeline, tracks_of(layer), nothing)
 
 
 def _document(name: str, timeline: Timeline, tracks: Tracks, is_critical: Bools) -> Json:
-    """Return what is shown of any timeline."""
+    """Return the document that is common to measured and simulated timelines."""
     plan = timeline.plan
     return {
         "name": name,
@@ -102,13 +102,13 @@ def _document(name: str, timeline: Timeline, tracks: Tracks, is_critical: Bools)
 
 
 def drawing(source: str) -> str:
-    """Return dot source as an SVG element without ids, as a page has several."""
+    """Render dot source as an SVG element without ids, since a page has several drawings."""
     svg = rendering.render(source, "svg").decode()
     return re.sub(r' id="[^"]*"', "", svg[svg.index("<svg") :])
 
 
 def timeline_of(plan: Plan, tracks: Tracks, is_critical: Bools) -> Json:
-    """Return the bars of a timeline: columns of rows, kinds, times and tasks."""
+    """Return the bars of a timeline as lists of their rows, kinds, times and tasks."""
     rows = choose_rows(plan, tracks, is_critical)
     row = rows.row_of[tracks.track]
     (chosen,) = np.nonzero((row >= 0) & (tracks.end > tracks.begin))
@@ -137,7 +137,8 @@ def timeline_of(plan: Plan, tracks: Tracks, is_critical: Bools) -> Json:
         "task": task[starts].tolist(),
         "n": (lasts - starts).tolist(),
         "bytes": (n_bytes[lasts] - n_bytes[starts]).tolist(),
-        # A bar of many tasks is on the path if all of them are; the line passes through it anyway.
+        # A merged bar is on the critical path only if all of its tasks are; the line of the path
+        # passes through it in any case.
         "critical": np.logical_and.reduceat(on_path, starts).astype(int).tolist()
         if len(starts)
         else [],
@@ -146,7 +147,7 @@ def timeline_of(plan: Plan, tracks: Tracks, is_critical: Bools) -> Json:
 
 
 def _first_of_bars(row: Ints, kind: Ints, begin: Ints, end: Ints) -> Bools:
-    """Mark the slices with which bars begin: all, or as many as a browser draws in no time."""
+    """Return a mask of the slices at which bars begin; too many bars are merged."""
     first = np.ones(len(row), dtype=np.bool_)
     pixels = _PIXELS
     while np.count_nonzero(first) > MOST_SLICES and pixels >= 1:
@@ -159,7 +160,7 @@ def _first_of_bars(row: Ints, kind: Ints, begin: Ints, end: Ints) -> Bools:
 
 
 def _path(row: Ints, begin: Ints, end: Ints) -> list[list[int]]:
-    """Return the critical path as rows, begins and ends, as many as a screen resolves."""
+    """Return rows, begins and ends of the critical path, thinned to at most one per pixel."""
     order = np.argsort(begin, kind="stable")
     if len(order) > _PIXELS:
         place = begin[order] * _PIXELS // max(int(end.max()), 1)
@@ -168,7 +169,7 @@ def _path(row: Ints, begin: Ints, end: Ints) -> list[list[int]]:
 
 
 def _tasks(plan: Plan, timeline: Timeline, is_critical: Bools) -> Iterator[Json]:
-    """Generate what a click on a task shows, where the graph has a box for each."""
+    """Generate the details of tasks for clicks; none if the graph has no box for each task."""
     if plan.n_tasks > MAX_READABLE_TASKS:
         return
     partner = timeline.partner.tolist()
@@ -192,7 +193,7 @@ def _tasks(plan: Plan, timeline: Timeline, is_critical: Bools) -> Iterator[Json]
 
 
 def _lane_table(name: str, plan: Plan, cost: Json) -> str:
-    """Return, for every lane, the bytes that leave nodes on it, and how busy it is."""
+    """Return a table of the bytes sent on every lane, and its largest utilization."""
     (sends,) = np.nonzero((plan.op == Op.SEND) & (plan.lane >= 0))
     n_lanes = max((lane["lane"] for lane in cost["lanes"]), default=-1) + 1
     if not len(sends) or not n_lanes:
@@ -222,7 +223,7 @@ def _lane_table(name: str, plan: Plan, cost: Json) -> str:
 
 
 def _link_table(timeline: Timeline, cost: Json) -> str:
-    """Return, over a topology, the bytes over the busiest links, and what is to say of all."""
+    """Return a table of the busiest links of a topology, with remarks on all links."""
     if timeline.routes is None or "links" not in cost:
         return ""
     use, total_ns = LinkUse(timeline.routes), cost["makespan_ns"]
