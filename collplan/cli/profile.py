@@ -123,7 +123,7 @@ def _print(document: Document) -> None:
     """Print a row for each collective and size, and what to do."""
     rows = document["rows"]
     print_table(
-        ["collective", "ranks", "size", "calls", "total", "a call", "best plan", "gain", "why"],
+        ["collective", "ranks", "size", "calls", "total", "per call", "best plan", "gain", "why"],
         [
             [
                 row["collective"],
