@@ -19,7 +19,7 @@ from collplan.specs.errors import CollplanError
 STARTER: Final = "COLLPLAN_TUNE_STARTER"
 """Environment variable with the host name and process id of the process that started the ranks."""
 PATIENCE_S: Final = 20.0
-"""Time that a new run waits for an earlier one to end, in seconds."""
+"""Time in seconds for which a new run waits for the end of an earlier run."""
 
 _LOCK_POLL_S: Final = 0.2
 _PARENT_POLL_S: Final = 1.0
