@@ -118,7 +118,7 @@ def write_html(
     sources: list[str],
     recording: Recording | None = None,
 ) -> None:
-    """Write a report as an HTML file, with a message on a terminal meanwhile."""
+    """Write a report as an HTML file, and show a message on a terminal while it is written."""
     from collplan.reports.html.page import write_report
 
     with spinner(f"writing {path}"):

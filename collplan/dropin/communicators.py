@@ -189,7 +189,7 @@ class Comm(Planned, MPI.Intracomm):
         User-defined operations, with the names under which they were registered by
         `collplan.register_operation`. Calls with other user-defined operations run natively.
     max_plans : int
-        Largest number of plans kept per communicator.
+        Largest number of plans kept per communicator; it must be the same on all ranks.
     native_calls : int
         Number of equal calls that run natively before a plan is made for them; it must be the
         same on all ranks.

@@ -277,7 +277,7 @@ def select(
 def overlapping(
     spec: PlanSpec, candidates: Sequence[Candidate], at_most: int | None = None
 ) -> list[Candidate]:
-    """Return the candidates to measure beside computation, with their progress placements.
+    """Return the candidates to measure while ranks compute, with their progress placements.
 
     Each candidate is combined with every placement policy that makes a difference on the
     machine. Tree algorithms are always included, also with the levels nearest the leaves
@@ -382,7 +382,7 @@ def _simulate_near(
     for n in (*WAVES, None):
         best_s = min((s for s in found.values() if s is not None), default=None)
         if best_s is not None:
-            # The closed-form estimates hold only for messages that no pass rewrites.
+            # The closed-form estimates are valid only for messages that no pass rewrites.
             queue = [
                 entry
                 for entry in queue

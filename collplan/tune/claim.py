@@ -81,8 +81,8 @@ def name_starter() -> str:
 def end_with_parents() -> None:
     """End this process soon after its parent, or after the process that `STARTER` names.
 
-    A launcher that is killed cannot stop the ranks that it has launched, and a rank that
-    is left over would wait for the others forever.
+    A launcher that is killed cannot stop the ranks that it has launched, and a remaining rank
+    would wait for the other ranks forever.
     """
     host, _, pid = os.environ.get(STARTER, "").rpartition(" ")
     starter = int(pid) if host == platform.node() and pid.isdecimal() else None

@@ -69,7 +69,7 @@ class TuningJob:
     cores: tuple[int, ...] | None = None
 
     def arguments(self, placement: Placement) -> dict[str, Any]:
-        """Return all arguments that affect what is measured, as values for JSON."""
+        """Return all arguments that affect the measurements, as values for JSON."""
         network = hashlib.sha256(self.network.model_dump_json().encode()).hexdigest()[:12]
         return {
             **({"again": "yes"} if self.again else {}),

@@ -33,7 +33,7 @@ FARTHEST_RANKS: Final = 2
 
 
 class Fingerprint(SpecModel):
-    """The machine and the software versions for which a table holds.
+    """The machine and the software versions for which a table is valid.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ class TuningTable(SpecModel):
         ]
 
     def check(self, fingerprint: Fingerprint) -> None:
-        """Check that the table holds for a machine and its software.
+        """Check that the table is valid for a machine and its software.
 
         Raises
         ------

@@ -101,7 +101,7 @@ def try_candidates(
     watchdog : Watchdog
         Watchdog that ends the run if a call of a candidate does not end.
     beside : Beside, optional
-        Computation beside every call, which is then non-blocking.
+        Computation during each call, which is then non-blocking.
 
     Returns
     -------

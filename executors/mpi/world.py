@@ -95,7 +95,7 @@ def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
         mpi4py.rc.initialize = False
         mpi4py.rc.finalize = True
         with warnings.catch_warnings():
-            # mpi4py warns of a foreign launcher; the error below says more.
+            # mpi4py warns of a foreign launcher; the error below has more details.
             warnings.simplefilter("ignore", RuntimeWarning)
             from mpi4py import MPI
     except ImportError as error:

@@ -270,14 +270,14 @@ class BoundPlan:
     def allocate(self) -> tuple[Array, Array]:
         """Allocate a send and a receive buffer of the plan's size, and use them.
 
-        They are aligned to pages and not initialized. A buffer that the plan does not use on this
-        rank is empty.
+        The buffers are aligned to pages and not initialized. A buffer that the plan does not use on
+        this rank is empty.
 
-        If ranks share memory, a buffer has, where possible, the place in shared memory to which the
-        plan would copy it for other ranks, so that this copy is saved. Starts then end on this rank
-        when all ranks of its node have completed them, and this call waits until they have
-        completed the last start. The arrays exist longer than the plan, and a start with other
-        buffers overwrites them.
+        If ranks share memory, a plan may copy a buffer to shared memory for other ranks. If
+        possible, the buffer is then allocated at this place, which saves the copy. In this case, a
+        start completes on this rank when all ranks of its node have completed it, and this method
+        waits until all of them have completed the last start. The arrays remain valid after the
+        plan is freed. A start with other buffers overwrites them.
 
         Raises
         ------

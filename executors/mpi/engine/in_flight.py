@@ -184,7 +184,7 @@ class Board(SharedRecord):
         self._processor = processor
 
     def wait(self, flight: Flight) -> None:
-        """Wait until a flight is done, and advance all flights meanwhile."""
+        """Wait until a flight is done, and advance all flights in this time."""
         while entry("run_board")(flight.address, codes.WAIT_FOR_FLIGHT, TURN_NS) != codes.DONE:
             pass
         flight.end()

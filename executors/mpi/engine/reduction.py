@@ -118,7 +118,7 @@ class Reduction:
 
 
 def load_by_turns(comm: MPI.Intracomm, reduction: Reduction, call: RollCall) -> None:
-    """Load compiled code, the first rank of each host before the others; collective.
+    """Load compiled code, on the first rank of each host before all other ranks; collective.
 
     Raises
     ------

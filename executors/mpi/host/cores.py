@@ -119,7 +119,7 @@ def _cpu_cgroup(process: Path) -> str:
 
 
 def host() -> str:
-    """Return the name of the running kernel, whose cores nodes emulated in namespaces share."""
+    """Return an identifier of the host, which nodes emulated in namespaces have in common."""
     if _BOOT_ID.exists():
         return _BOOT_ID.read_text().strip()
     return MPI.Get_processor_name()

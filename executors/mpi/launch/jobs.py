@@ -270,7 +270,7 @@ def is_under_futures() -> bool:
 def mpi_executor(initializer: Callable[[], object] | None = None) -> Executor:
     """Return an executor whose workers are the other ranks.
 
-    With one rank, there are no others, and MPI spawns workers if it can.
+    If there is only one rank, MPI spawns workers if it can.
 
     Parameters
     ----------
