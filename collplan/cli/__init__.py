@@ -1,1 +1,1 @@
-"""One module a command; each has `command`, imported only when it runs."""
+"""One module per command, with a function `command`; it is imported when the command runs."""

@@ -1,4 +1,4 @@
-"""``collplan algorithms``: what is registered, and what each promises."""
+"""``collplan algorithms``: registered algorithms with their requirements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Library(StrEnum):
-    """The libraries whose algorithms are known."""
+    """Libraries whose algorithms are known."""
 
     mpich = "mpich"
     openmpi = "openmpi"
@@ -42,7 +42,7 @@ def command(options: AlgorithmsOptions) -> None:
         _list_library(options.like, kind, as_json=options.as_json)
         return
     if kind in COLLECTIVES:
-        # Those of a regular collective serve the one whose counts differ, too.
+        # The algorithms of a regular collective also serve its vector form.
         kind = COLLECTIVES[kind].regular or kind
     if kind is not None and kind not in kinds:
         valid = dict.fromkeys([*kinds, *COLLECTIVES])
@@ -74,7 +74,7 @@ def command(options: AlgorithmsOptions) -> None:
 
 
 def _list_library(name: str, kind: str | None, *, as_json: bool) -> None:
-    """List a library's algorithms beside ours."""
+    """Print the algorithms of a library with their collplan counterparts."""
     from collplan.libraries.counterparts import algorithms_of
 
     library = algorithms_of(name)

@@ -1,4 +1,4 @@
-"""``collplan calibrate``: measure the cost model's parameters on the machine at hand."""
+"""``collplan calibrate``: measure the parameters of the cost model on this machine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CalibrateOptions(MeasuringOptions):
     plot: Path | None = plot_file("Draw ping-pongs and their fit into an SVG, PNG or PDF file.")
 
     def known(self) -> Machine | None:
-        """Return the machine to start from, if there is one; raise `SpecError` if it is none."""
+        """Return the machine of the option ``--machine``, or None; raise `SpecError` if invalid."""
         return None if self.machine is None else load_machine(self.machine)
 
 
@@ -90,12 +90,12 @@ def _fit(source: Path, options: CalibrateOptions) -> int:
 
 
 def _prepare(options: CalibrateOptions) -> Benchmark:
-    """Check what the options say, before anything is measured.
+    """Return the benchmark for the options, after checking them.
 
     Raises
     ------
     CollplanError
-        If they don't make sense.
+        If the options are invalid.
     """
     if options.ranks == 1:
         raise CollplanError("-n: one rank has nobody to send to; start 2 or more")
@@ -103,7 +103,7 @@ def _prepare(options: CalibrateOptions) -> Benchmark:
         raise CollplanError("--lanes: --machine says how many there are; give one of the two")
     _check_outputs(options)
     known = options.known()
-    machine = known or machine_at_hand()  # the emulated cluster that this runs on, if any
+    machine = known or machine_at_hand()  # the emulated cluster, if this process runs on one
     effort = QUICK if options.quick else THOROUGH
     lanes = options.lanes or (None if machine is None else machine.n_lanes)
 
@@ -119,7 +119,7 @@ def _prepare(options: CalibrateOptions) -> Benchmark:
 
 
 def _show(options: CalibrateOptions, document: Document) -> None:
-    """Fit a machine to what was measured; write and print it."""
+    """Write raw measurements if requested, then fit a machine, and write and print it."""
     measurements: Measurements = document["measurements"]
     if options.measurements is not None:
         write_text(options.measurements, measurements.to_text())
@@ -127,7 +127,7 @@ def _show(options: CalibrateOptions, document: Document) -> None:
 
 
 def require_place(machine: Machine, rank_to_node: Sequence[int], name: str) -> None:
-    """Raise `CollplanError` where ranks are on other nodes than a machine has them on."""
+    """Raise `CollplanError` if the ranks are placed on nodes in another way than in a machine."""
     if machine.rank_to_node == tuple(rank_to_node):
         return
     raise CollplanError(
@@ -161,7 +161,7 @@ def _check_outputs(options: CalibrateOptions) -> None:
 
 
 def _conclude(measurements: Measurements, options: CalibrateOptions) -> None:
-    """Fit, write, print, and draw."""
+    """Fit a machine to measurements, then write, print and plot it."""
     from collplan.measure.calibration.fit import fit_machine, machine_text
 
     calibration = fit_machine(measurements, options.known())
@@ -202,7 +202,7 @@ def _shown(value: object) -> str:
 
 
 def _plot(path: Path, calibration: Calibration, measurements: Measurements) -> None:
-    """Draw each class of link's ping-pongs, and what the fitted link says of them."""
+    """Plot ping-pong times and the times of the fitted model for each class of links."""
     from statistics import median
 
     series = []

@@ -1,4 +1,4 @@
-"""``collplan compare``: every candidate of a collective, size by size."""
+"""``collplan compare``: comparison of all candidates of a collective over message sizes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def command(options: CompareOptions) -> int:
         print_json(to_json(comparison) | {"reasons": reasons(comparison)})
     else:
         print_comparison(comparison, is_all=options.is_all)
-    # Files may fail, as on a full disk: the result is printed before.
+    # Writing files may fail, for example on a full disk. The result is therefore printed before.
     if plot is not None:
         plot_comparison(plot, spec, comparison)
     if options.html is not None and comparison.makespans:
@@ -92,9 +92,9 @@ def command(options: CompareOptions) -> int:
 def compare_with_progress(
     specs: list[PlanSpec], *, scheduler: str | None = None, **options: Any
 ) -> Comparison:
-    """Compare as `collplan.select.comparison.compare` does, and show progress on a terminal.
+    """Call `collplan.select.comparison.compare`, and show progress on a terminal.
 
-    The workers of a scheduler of dask do it, if one is given.
+    If the address or file of a dask scheduler is given, its workers do the work.
     """
     spec = specs[-1]
     title = f"{spec.collective.kind} on {spec.machine.n_ranks} ranks"
@@ -102,7 +102,7 @@ def compare_with_progress(
         progress_bar(title, None, shows_progress()) as update,
         workers(spec.machine.n_ranks * len(specs), scheduler) as executor,
     ):
-        # Workers start meanwhile.
+        # Workers start during this import.
         from collplan.select.comparison import compare
 
         def on_progress(what: str, n_done: int, n: int) -> None:
@@ -118,7 +118,7 @@ def write_html(
     sources: list[str],
     recording: Recording | None = None,
 ) -> None:
-    """Write a report, and say so on a terminal."""
+    """Write a report as an HTML file, and show a message on a terminal while it is written."""
     from collplan.reports.html.page import write_report
 
     with spinner(f"writing {path}"):

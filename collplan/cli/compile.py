@@ -1,4 +1,4 @@
-"""``collplan compile``: a spec into a plan file."""
+"""``collplan compile``: compilation of a spec into a plan file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def command(options: CompileOptions) -> None:
     from collplan.planner.metrics import measure
 
     spec = open_spec(options.source)
-    import_module("collplan.planner.compiler")  # so that the time below leaves out imports
+    import_module("collplan.planner.compiler")  # excludes imports from the compile time
     watch = Stopwatch()
     plan = compile_warning(spec)
     compile_s = watch.work_s
@@ -56,7 +56,7 @@ def command(options: CompileOptions) -> None:
 
 
 def trace_passes(spec: PlanSpec) -> list[dict[str, Any]]:
-    """Return what the plan costs before the first pass and after each."""
+    """Return metrics and simulated times of the plan before the first pass and after each pass."""
     from collplan.compiling import compile_spec
     from collplan.executors.cost import cost_report, simulate
     from collplan.planner.metrics import measure
@@ -78,7 +78,7 @@ def trace_passes(spec: PlanSpec) -> list[dict[str, Any]]:
 
 
 def _network_use(links: dict[str, Any] | None) -> dict[str, Any]:
-    """Return what a plan sends over the links of its topology; nothing without one."""
+    """Return the use of links by a plan; empty if the machine has no topology."""
     if links is None:
         return {}
     busiest = links["busiest"] or {"link": None, "busy_s": 0.0}
@@ -113,7 +113,7 @@ def _print_report(document: dict[str, Any]) -> None:
 
 
 def _print_passes(steps: list[dict[str, Any]]) -> None:
-    """Print what each pass changes; in a topology also what goes over its global links."""
+    """Print a row per pass; on a topology, also bytes on global links and the busiest link."""
     has_topology = "global_bytes" in steps[0]
     names = ["global bytes", "busiest link"] if has_topology else []
     rows = []

@@ -1,4 +1,4 @@
-"""``collplan convert``: a plan from another project's schedule."""
+"""``collplan convert``: conversion of another project's schedule into a plan."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _report(plan: Plan, document: dict[str, Any]) -> str:
 
 
 def _described(needs: dict[str, Any]) -> str:
-    """Return the protocol and the range of sizes of a schedule, as far as it has them."""
+    """Return the protocol and the range of sizes of a schedule in words, if they are given."""
     protocol = needs["protocol"]
     words = [f"protocol {protocol}" if protocol else "no protocol"]
     low, high = needs["min_bytes"], needs["max_bytes"]

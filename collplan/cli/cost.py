@@ -1,4 +1,4 @@
-"""``collplan cost``: the price of a plan on a machine model, or of messages on a platform."""
+"""``collplan cost``: simulated time of a plan on a machine model, or of messages on a platform."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def command(options: CostOptions) -> None:
 
 
 def _price_messages(graph: MessageGraph, options: CostOptions, watch: Stopwatch) -> None:
-    """Simulate a message graph and print when its messages arrive."""
+    """Simulate a message graph, and print its makespan; JSON has the arrival of each message."""
     from collplan.executors.cost.fluid import simulate_messages
     from collplan.planner.formats.message_graph import find_platform, read_platform
 

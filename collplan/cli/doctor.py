@@ -1,4 +1,4 @@
-"""``collplan doctor``: what is installed, what would be used, what is wrong."""
+"""``collplan doctor``: report on installed software, its use, and problems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class DoctorOptions(Options):
 
 
 def _join() -> Any:
-    # Only here: without mpi4py MPI's modules cannot be imported.
+    # Imported late, because this module cannot be imported without mpi4py.
     from collplan.executors.mpi.world import join_world
 
     return join_world()

@@ -13,7 +13,7 @@ from collplan.specs.errors import CollplanError
 
 
 class By(StrEnum):
-    """Unit that becomes a node of the picture."""
+    """Unit that a node of the picture stands for."""
 
     auto = "auto"
     task = "task"

@@ -1,4 +1,4 @@
-"""``collplan emulate``: a command on a multi-lane cluster that exists only meanwhile."""
+"""``collplan emulate``: run of a command on a temporary, emulated multi-lane cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``collplan exec``: an unchanged program on what the table says."""
+"""``collplan exec``: run of an unmodified program with the collectives of a tuning table."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def command(options: ExecOptions) -> int:
         return run_program(program, module=options.module)
     from collplan.tune.table import load_table
 
-    # What is wrong with the file is said once, before any rank is started.
+    # Load the table before any rank is started, so that an error is reported once.
     load_table(options.table)
     if native is not None:
         from collplan.executors.mpi.launch.jobs import relaunch
@@ -93,7 +93,7 @@ def command(options: ExecOptions) -> int:
 
 
 def find_native(name: str, *, module: bool) -> Path | None:
-    """Return the file of a program in C, C++ or Fortran, None for one in Python.
+    """Return the file of a program in C, C++ or Fortran; None for a Python program.
 
     Raises
     ------
@@ -116,27 +116,30 @@ def replace_world(
     trials: float | None = None,
     cores: Sequence[int] | None = None,
 ) -> Any:
-    """Make ``MPI.COMM_WORLD`` a drop-in for all who import it from now on, and return it.
+    """Replace ``MPI.COMM_WORLD`` by a drop-in communicator, and return it.
+
+    Modules that import ``MPI.COMM_WORLD`` later get the drop-in.
 
     Parameters
     ----------
     table : Path
-        The table's file.
+        Path of the tuning table.
     ranks : int, optional
-        How many there must be.
+        Required number of ranks.
     force : bool
-        Whether to use a table that was tuned elsewhere.
+        Whether to use a table that was tuned on another machine or with other software.
     trials : float, optional
-        Share of time for trials of plans, as of `Comm`.
+        Share of time for trials of plans, see `Comm`.
     cores : sequence of int, optional
-        The processor of each core of a node, to which ranks are bound.
+        Processor id of each core of a node, to which ranks are bound.
 
     Raises
     ------
     CollplanError
-        If MPI does not come up as asked, or the table or the cores do not fit; on all ranks.
+        On all ranks, if MPI has another number of ranks, or the table or the cores are not
+        valid here.
     """
-    # Only here: without mpi4py these are no modules that can be imported.
+    # Imported late, because these modules cannot be imported without mpi4py.
     from collplan.dropin.communicators import Comm
     from collplan.executors.mpi.world import join_world
 
@@ -151,21 +154,24 @@ def replace_world(
 
 
 def _go_to_core(comm: Any, cores: Sequence[int]) -> None:
-    """Keep this rank on the processor of its core; collective."""
+    """Bind this rank to the processor of its core; collective."""
     from collplan.executors.mpi.host.cores import pin_thread
     from collplan.measure.lanes import node_of_ranks
     from collplan.progress_places import find_places
 
     own = find_places(comm, node_of_ranks(comm), cores).own
     if own is not None:
-        # Before anybody asks how many ranks share a core, as that is kept.
+        # Bind before the number of ranks per core is first queried, as that is cached.
         pin_thread(own)
 
 
 def _let_programs_initialize(mpi: Any) -> None:
-    """Let programs call ``MPI.Init`` that have told mpi4py not to: it has been done for them."""
+    """Let programs call ``MPI.Init`` although MPI is already initialized.
+
+    Programs do so if they have set ``mpi4py.rc.initialize`` to False. The call has no effect.
+    """
     rc = sys.modules["mpi4py"].rc
-    rc.initialize, rc.finalize = True, None  # what programs find there otherwise
+    rc.initialize, rc.finalize = True, None  # the defaults of mpi4py
     native_init, native_init_thread = mpi.Init, mpi.Init_thread
 
     def is_for_us() -> bool:
@@ -185,11 +191,14 @@ def _let_programs_initialize(mpi: Any) -> None:
 
 
 def run_program(program: list[str], *, module: bool) -> int:
-    """Run a program as Python would; a rank that fails ends the job, or others'd wait for it."""
+    """Run a program as Python would, and return its exit status.
+
+    If the program fails on a rank, the job ends, as other ranks would wait for this rank.
+    """
     restore_streams()
     sys.argv = list(program)
     if not sys.flags.safe_path:
-        del sys.path[0]  # where this command lies
+        del sys.path[0]  # the folder of this command
     folder = Path.cwd() if module else Path(program[0]).resolve().parent
     sys.path.insert(0, str(folder))
     try:
@@ -206,7 +215,7 @@ def run_program(program: list[str], *, module: bool) -> int:
 
 
 def _status_of(stop: SystemExit) -> int:
-    """Return what a program exits with, as Python takes it; a failure ends the job."""
+    """Return the exit status of a program by the rules of Python; a failure ends the job."""
     if stop.code is None:
         return 0
     if not isinstance(stop.code, int):
@@ -216,7 +225,7 @@ def _status_of(stop: SystemExit) -> int:
 
 
 def _abort(status: int) -> int:
-    """End all ranks where there are several: they could wait for this one for ever."""
+    """End all ranks if there are several, as they could wait forever; return the status."""
     from collplan.executors.mpi.together import abort
 
     world = sys.modules["mpi4py.MPI"].COMM_WORLD

@@ -1,4 +1,4 @@
-"""``collplan export``: a plan or a tuning table in another project's format."""
+"""``collplan export``: export of a plan or a tuning table in another project's format."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NO_RULES: Final = "no rules: of what the library has, nothing was measured to be
 
 
 class To(StrEnum):
-    """The formats."""
+    """Formats of exports."""
 
     goal = "goal"
     msccl = "msccl"
@@ -112,7 +112,7 @@ def command(options: ExportOptions) -> None:
 
 
 def _write_msccl(options: ExportOptions, found: dict[str, Any]) -> tuple[str, ...]:
-    """Write a plan as MSCCL's XML; return notes, and add to what is found."""
+    """Write a plan as MSCCL's XML, add the results to `found`, and return notes."""
     from collplan.planner.formats.msccl_write import write_msccl
 
     between = None

@@ -1,4 +1,4 @@
-"""The commands: a table for the help, each module imported when its command runs."""
+"""The group of commands: the table for the help, and imports of modules on demand."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ COMMANDS: Final = {
     "doctor": "Check MPI and graphviz, and report problems.",
     "help": "Explain a command, a pass, or the fields of specs.",
 }
-"""Every command with its line of help; the module of the same name holds it."""
+"""Commands with their lines of help; each command is in the module of the same name."""
 
 
 class LazyGroup(TyperGroup):
-    """A group that imports a command's module only to run it or to print its help."""
+    """A group that imports the module of a command only to run it or to print its help."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return all commands, in the table's order."""
+        """Return the names of all commands, in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, built from its module."""
+        """Return a command, which is built from its module."""
         if cmd_name not in COMMANDS:
             hint = suggest(cmd_name, COMMANDS)
             ctx.fail(f"{cmd_name!r} is not a command; {hint}valid: {', '.join(COMMANDS)}")
         module = import_module(f"collplan.cli.{cmd_name}")
-        if hasattr(module, "app"):  # a command of several
+        if hasattr(module, "app"):  # a group of commands, such as ``bench``
             return typer.main.get_command(module.app)
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         settings = getattr(module, "CONTEXT_SETTINGS", None)
@@ -63,7 +63,7 @@ class LazyGroup(TyperGroup):
         return typer.main.get_command(app)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the table, without importing any command."""
+        """Write the table of commands without importing any command."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
@@ -122,11 +122,11 @@ def _root(
 
 
 LEAST_MEMORY: Final = 1 << 29
-"""Bytes of address space that numpy, numba and small plans take."""
+"""Least limit of memory in bytes: address space that numpy, numba and small plans need."""
 
 
 def _limit_memory(n_bytes: int) -> None:
-    """Limit the memory of this process, and of each that it starts."""
+    """Limit the memory of this process and of each process that it starts."""
     from collplan.planner.memory import limit_memory
 
     if n_bytes < LEAST_MEMORY:

@@ -15,10 +15,10 @@ from collplan.reports.output import print_json, print_line, print_table
 from collplan.specs.errors import CollplanError, suggest
 
 SPEC: Final = "spec"
-"""The topic of spec files, and the word before the names of their types."""
+"""Topic of spec files, which also precedes the names of their types in topics."""
 
 WIDTH: Final = 88
-"""Columns of the text about fields."""
+"""Width of the text about fields, in characters."""
 
 
 class HelpOptions(Options):
@@ -67,7 +67,7 @@ def _print(text: str, options: HelpOptions) -> None:
 
 
 def _help_of(context: Any, words: list[str]) -> str:
-    """Return the help of a command, or of a command of it."""
+    """Return the help of a command or of one of its subcommands."""
     found = context.command.get_command(context, words[0])
     inner = typer.Context(found, info_name=words[0], parent=context)
     if len(words) == 1:

@@ -1,4 +1,4 @@
-"""Plans, specs and message graphs from the files that commands get."""
+"""Reading of the plans, specs and message graphs that users pass to commands."""
 
 from __future__ import annotations
 
@@ -25,28 +25,29 @@ PLAN_SUFFIXES = (".plan", ".npz")
 
 
 LOGGOPSIM: Final = "L=2500,o=1500,g=1000,G=6,O=0,S=65535"
-"""LogGOPSim's own parameters, for schedules that come without a machine."""
+"""Default parameters of LogGOPSim, for schedules without a machine."""
 FOLDED_FROM: Final = 1_000_000
-"""Messages from which plans are folded, where that can be done."""
+"""Number of messages from which plans are folded if possible."""
 
 
 def open_plan(path: Path, *, folds: bool = False, rank: int | None = None) -> Plan:
     """Return the plan that a spec, a plan file or a GOAL file describes.
 
-    Plan files are known by their first bytes, whatever they are called.
+    Plan files are recognized by their first bytes or by their suffix.
 
     Parameters
     ----------
     path : Path
+        Path of the file.
     folds : bool
-        Whether a large plan may be folded, if it is the same on all nodes.
+        Whether a large plan may be folded to one node if all nodes have the same tasks.
     rank : int, optional
-        A rank that the plan must have.
+        Rank that the plan must have.
 
     Raises
     ------
     CollplanError
-        If the file is none of these, does not hold what it should, or has no such rank.
+        If the file is none of these, is invalid, or describes no such rank.
     """
     announce_compiling()
     if path.suffix == ".goal" or is_plan_file(path):
@@ -54,7 +55,7 @@ def open_plan(path: Path, *, folds: bool = False, rank: int | None = None) -> Pl
         _require_rank(rank, plan.n_ranks)
         return plan
     spec = open_spec(path)
-    # Compiling may warn, which comes after what is refused.
+    # Errors come before compiling, which may print warnings.
     _require_rank(rank, spec.machine.n_ranks)
     return _compile(spec, folds=folds)
 
@@ -80,9 +81,9 @@ def _read_schedule(path: Path) -> Plan:
 
 
 def open_priced(path: Path, *, folds: bool) -> Plan | MessageGraph:
-    """Return a message graph, or what `open_plan` does.
+    """Return the message graph in a file or, for all other files, the result of `open_plan`.
 
-    A message graph is a document with a list of messages, which no spec has.
+    A message graph is a document with a list of messages, which specs do not have.
     """
     from collplan.planner.formats.message_graph import (
         holds_messages,
@@ -102,7 +103,7 @@ def open_priced(path: Path, *, folds: bool) -> Plan | MessageGraph:
 
 
 def _read_plan(path: Path) -> Plan:
-    """Return the plan in a file, with a checked spec: a command refuses a file before it begins."""
+    """Return the plan in a plan file, after checking its spec, so that errors are raised here."""
     from collplan.planner.formats.npz import load
 
     plan = load(path)
@@ -111,7 +112,7 @@ def _read_plan(path: Path) -> Plan:
 
 
 def _fold_large(spec: PlanSpec) -> Plan | None:
-    """Return the folded plan of a spec whose plan is large; None where nodes differ."""
+    """Return the folded plan of a spec; None if the plan is small or cannot be folded."""
     from collplan.planner.compiler import count_messages
 
     network = spec.machine.network
@@ -126,7 +127,7 @@ def _fold_large(spec: PlanSpec) -> Plan | None:
 
 
 def compile_warning(spec: PlanSpec, **options: Any) -> Plan:
-    """Compile a spec; warn on standard error of every pass that changes nothing."""
+    """Compile a spec, and print a warning for each pass that changes nothing."""
     from collplan.compiling import compile_spec
 
     idle: list[str] = []
@@ -138,12 +139,12 @@ def compile_warning(spec: PlanSpec, **options: Any) -> Plan:
 
 
 def open_spec(path: Path) -> PlanSpec:
-    """Return the spec in a file; on an emulated cluster it describes the cluster by default.
+    """Return the spec in a file; on an emulated cluster, the default machine is the cluster.
 
     Raises
     ------
     CollplanError
-        If the file is not a spec, or the machine at hand is told wrongly.
+        If the file is not a spec, or the description of the emulated cluster is invalid.
     """
     announce_compiling()
     if path.suffix == ".goal":
@@ -154,7 +155,7 @@ def open_spec(path: Path) -> PlanSpec:
 
 
 def announce_compiling() -> None:
-    """Say so where progress is shown, if kernels are compiled from now on; one rank speaks."""
+    """Have one rank print a message when kernels are first compiled, if progress is shown."""
     from collplan.planner.arrays.compile_time import announce_with
 
     if shows_progress():
@@ -170,7 +171,7 @@ def _say_compiling() -> None:
 
 
 def is_plan_file(path: Path) -> bool:
-    """Return whether `path` is to be read as a plan file.
+    """Return whether a file is a plan file, by its first bytes or its suffix.
 
     Raises
     ------
@@ -183,12 +184,12 @@ def is_plan_file(path: Path) -> bool:
 
 
 def open_source(source: Path, ranks: int | None) -> Plan | PlanSpec:
-    """Return the plan in a plan file, or the spec to compile, for `ranks` ranks.
+    """Return the plan in a plan file, or the spec in a spec file, for `ranks` ranks.
 
     Raises
     ------
     CollplanError
-        If the source describes another number of ranks and can't be changed.
+        If the source has another number of ranks that cannot be changed.
     """
     announce_compiling()
     if not is_plan_file(source):
@@ -203,12 +204,12 @@ def open_source(source: Path, ranks: int | None) -> Plan | PlanSpec:
 
 
 def prove_file(plan: Plan, source: Path) -> None:
-    """Prove a plan read from a file, which may be anybody's, or warn that it is too large for that.
+    """Prove a plan if it comes from a plan file, or warn that the plan is too large to prove.
 
     Raises
     ------
     CollplanError
-        If the plan is refuted: its ranks would abort, hang or compute something else.
+        If the plan is refuted: its ranks would abort, hang, or compute a wrong result.
     """
     if not is_plan_file(source):
         return
@@ -222,7 +223,7 @@ def prove_file(plan: Plan, source: Path) -> None:
 
 
 def prove_small(plan: Plan, source: Path, when: str = "here") -> bool:
-    """Prove a plan, or warn that it is too large for that; return whether it is proved.
+    """Prove a plan, or warn that it is too large to prove; return whether it is proved.
 
     Raises
     ------
@@ -244,13 +245,13 @@ def prove_small(plan: Plan, source: Path, when: str = "here") -> bool:
 
 
 def resize(spec: PlanSpec, ranks: int | None) -> PlanSpec:
-    """Return `spec` for `ranks` ranks, if its machine is one node.
+    """Return a spec for `ranks` ranks; the number can be changed if the machine is one node.
 
     Raises
     ------
     CollplanError
-        If the machine has more nodes and another number of ranks, or the
-        spec doesn't allow that many.
+        If the machine has several nodes and another number of ranks, or the other fields of
+        the spec do not allow this number.
     """
     machine = spec.machine
     if ranks is None or ranks == machine.n_ranks:
@@ -260,17 +261,17 @@ def resize(spec: PlanSpec, ranks: int | None) -> PlanSpec:
             f"-n: {ranks} ranks, but machine has {machine.n_ranks} on {machine.nodes} nodes; "
             f"leave -n out, or change machine"
         )
-    # A node keeps the cores it has, so that its NUMA domains still fit.
+    # The node keeps its number of cores, so that its NUMA domains still fit.
     cores = max(ranks, machine.cores_per_node) if machine.cores is None else machine.cores
     with explaining(before=f"-n {ranks}: "):
         return spec.replace(machine=machine.replace(ranks_per_node=ranks, cores=cores))
 
 
 def choose_network(plan: Plan, loggps: str | None) -> Network:
-    """Return the network to price `plan` on.
+    """Return the network on which a plan is simulated.
 
-    Parameters given as `loggps` hold for links; what copies and reductions
-    cost stays the machine's.
+    The parameters in `loggps` replace those of all links. The costs of copies and reductions
+    remain those of the machine.
     """
     from collplan.executors.cost import Loggps
 

@@ -1,4 +1,4 @@
-"""``collplan machine``: the machine part of a spec, from the ranks or the job that is there."""
+"""``collplan machine``: description of the current ranks, batch job or node as a machine file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MachineOptions(Options):
     as_json: Json = False
 
     def check_output(self) -> None:
-        """Raise `CollplanError` where no machine file can be written."""
+        """Raise `CollplanError` if no machine file can be written to the output path."""
         if self.output.suffix not in (".yaml", ".yml"):
             raise CollplanError(
                 f"-o: {self.output} ends with {self.output.suffix or 'nothing'}; "

@@ -1,4 +1,4 @@
-"""The `collplan` command: one line on standard error for each mistake, and exit 2."""
+"""The `collplan` command; bad input gives one line on standard error and exit status 2."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ BROKEN_PIPE: Final = 141
 """Exit status after a write into a pipe without a reader: 128 + SIGPIPE, as shells report it."""
 
 COMPLETING: Final = "_COLLPLAN_COMPLETE"
-"""Environment variable by which the script of a shell asks for completions."""
+"""Environment variable with which the completion script of a shell requests completions."""
 
-# click's UsageError: its home differs between versions of typer, its child is public.
+# The module of click's UsageError differs between versions of typer; its subclass is public.
 UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
 
 
@@ -39,8 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 good, 1 the answer is no or the output cannot be written, 2 bad input,
-        130 interrupted, 141 the reader of the output has left.
+        Exit status: 0 for success, 1 for a negative answer or if the output cannot be written,
+        2 for bad input, 130 after an interrupt, 141 if the reader of the output has exited.
     """
     if argv is None and COMPLETING in os.environ:
         return complete()
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def complete() -> int:
-    """Print what the words of an unfinished command line can go on with, for a shell."""
+    """Print the possible completions of an unfinished command line for a shell."""
     try:
         group().main(args=[], prog_name="collplan")
     except SystemExit as stop:
@@ -71,7 +71,7 @@ def complete() -> int:
 
 
 def _fail(error: OSError | OutputError) -> int:
-    """Say in one line what the system refused."""
+    """Print an error of the operating system in one line; return the exit status."""
     try:
         flush()
     except (OSError, OutputError) as refusal:
@@ -82,7 +82,7 @@ def _fail(error: OSError | OutputError) -> int:
 
 
 def _abandon(stream: TextIO) -> None:
-    """Drop what is not written yet, which Python would try to write at exit."""
+    """Discard unwritten output of a stream, which Python would otherwise write at exit."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 

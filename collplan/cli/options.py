@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, and checks of all files that they name."""
+"""Arguments and options that commands share, and checks of the files that they name."""
 
 from __future__ import annotations
 
@@ -26,15 +26,25 @@ if TYPE_CHECKING:
 
 
 def argument(metavar: str, text: str, default: Any = ...) -> Any:
-    """Return a field of options that is an argument; one to be given, unless it has a default."""
+    """Return a field of options that is an argument; it is required unless it has a default."""
     return _field(default, typer.Argument(metavar=metavar, help=text))
 
 
 def option(metavar: str | None, text: str, *names: str, default: Any = None, **limits: Any) -> Any:
-    """Return a field of options with a value: the value's name in the help, its help, own names.
+    """Return a field of options that is an option with a value.
 
-    Without own names it is called as the field. As for typer, ``default=...`` requires a value;
-    further keywords are those of ``typer.Option``.
+    Parameters
+    ----------
+    metavar : str or None
+        Name of the value in the help.
+    text : str
+        Help text.
+    *names : str
+        Names of the option; by default, the name of the field.
+    default : object
+        Default value. As in typer, ``...`` makes the option required.
+    **limits
+        Further keywords of ``typer.Option``.
     """
     return _field(default, typer.Option(*names, metavar=metavar, help=text, **limits))
 
@@ -45,28 +55,28 @@ def flag(name: str, text: str) -> Any:
 
 
 def output_file(text: str, *names: str, metavar: str = "FILE", **more: Any) -> Any:
-    """Return a field that names a file to write; `as_command` keeps it from others."""
+    """Return a field with a file to write; `as_command` checks that it is no other file."""
     return option(metavar, text, *names, writable=True, **more)
 
 
 def plot_file(text: str) -> Any:
-    """Return a field that names a picture to write, which is checked before anything is done."""
+    """Return a field with a picture to write, whose path is checked before the command runs."""
     return output_file(text, callback=_before_all(check_plot_path))
 
 
 def trace_file(text: str) -> Any:
-    """Return a field that names a trace to write; its ending is checked before anything is done."""
+    """Return a field with a trace to write, whose suffix is checked before the command runs."""
     formats = "FILE.json for Perfetto, FILE.paje for Paje."
     return output_file(f"{text}: {formats}", callback=_before_all(_check_trace))
 
 
 def n_ranks(text: str = "Number of ranks to start.") -> Any:
-    """Return a field that is the number of ranks, None where it is not given."""
+    """Return a field with the number of ranks; None if it is not given."""
     return option("RANKS", text, "-n", "--ranks", min=1)
 
 
 def launcher() -> Any:
-    """Return a field that chooses what starts ranks; the choice is remembered for this process."""
+    """Return a field that chooses the launcher of ranks for this process and its children."""
     text = (
         "What starts ranks: the MPI's own mpiexec, srun, or a program's path. 'auto' takes srun "
         "inside a Slurm job where it works, else mpiexec."
@@ -140,14 +150,14 @@ Progress = Annotated[
 
 @dataclass_transform(kw_only_default=True)
 class Options:
-    """The base of classes whose fields are the options of a command."""
+    """Base of classes whose fields are the options of a command."""
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, kw_only=True)(cls)
 
 
 class MeasuringOptions(Options):
-    """Options of all commands that measure on ranks and start these themselves."""
+    """Options of all commands that start ranks and measure on them."""
 
     timeout: float = option("SECONDS", "Give up after this long.", default=600, min=1)
     launcher: str | None = launcher()
@@ -163,16 +173,16 @@ class BenchmarkOptions(MeasuringOptions):
 
 
 def as_command(run: Callable[[Any], int | None]) -> Callable[..., int | None]:
-    """Return the command that takes the fields of a function's options as its parameters.
+    """Return a command of typer whose parameters are the fields of the options of a function.
 
-    It never overwrites what it reads, and prints JSON without progress. Where an option that
-    names a file to write names the standard output, what is reported goes to standard error.
+    The command never overwrites its input files, and shows no progress with ``--json``. If the
+    path of an output file is the standard output, reports are printed to standard error.
 
     Parameters
     ----------
     run : callable
-        Its parameter `options` is annotated with a class of options. It returns the exit
-        status, None for success.
+        Function with a parameter `options`, which is annotated with a class of options. It
+        returns the exit status; None for success.
     """
     options = get_type_hints(run)["options"]
     annotated = get_type_hints(options, include_extras=True)
@@ -194,7 +204,7 @@ def as_command(run: Callable[[Any], int | None]) -> Callable[..., int | None]:
         for i, (name, value) in enumerate(named):
             if isinstance(value, str | Path):
                 parameter = declared[name]
-                # Of an annotation typer takes the default for the first name.
+                # In an annotation, typer uses the parameter `default` for the first name.
                 spelled = f"--{name.replace('_', '-')}"
                 names = [parameter.default, *(parameter.param_decls or ()), spelled]
                 label = next(text for text in names if isinstance(text, str))
@@ -218,18 +228,18 @@ def as_command(run: Callable[[Any], int | None]) -> Callable[..., int | None]:
 
 
 def _refuse_shared_files(outputs: Mapping[str, Path], inputs: Mapping[str, Path]) -> None:
-    """Raise where a file that is to be written is read, too, or written twice.
+    """Raise an error if a file to be written is also an input, or is written twice.
 
     Parameters
     ----------
     outputs, inputs : mapping of str to Path
-        Files by the option or argument that names them. Of inputs, those that are no
-        file mean something else.
+        Files by the option or argument that names them. Values of `inputs` may also be other
+        texts, which are ignored.
 
     Raises
     ------
     CollplanError
-        Naming both options and the file.
+        If there is such a file. The message names both options and the file.
     """
     written: dict[str, str] = {}
     for option, path in outputs.items():
@@ -248,12 +258,12 @@ def _refuse_shared_files(outputs: Mapping[str, Path], inputs: Mapping[str, Path]
 
 
 def split_list(text: str) -> list[str]:
-    """Return the parts of an option's list."""
+    """Return the items of a comma-separated list without surrounding spaces."""
     return [part.strip() for part in text.split(",")]
 
 
 def parse_numbers(text: str) -> tuple[int, ...] | None:
-    """Return the whole numbers of an option's list; None if not all parts are such.
+    """Return the numbers of a comma-separated list; None if an item is not a whole number.
 
     Examples
     --------
@@ -267,12 +277,12 @@ def parse_numbers(text: str) -> tuple[int, ...] | None:
 
 
 def parse_processors(text: str | None) -> tuple[int, ...] | None:
-    """Return the processors that ``--cores`` names, if it is given.
+    """Return the processors in the value of ``--cores``; None if the option is not given.
 
     Raises
     ------
     CollplanError
-        If it is no list of numbers.
+        If the value is not a list of whole numbers.
     """
     numbers = None if text is None else parse_numbers(text)
     if numbers is None and text is not None:
@@ -284,7 +294,7 @@ def parse_processors(text: str | None) -> tuple[int, ...] | None:
 
 
 def parse_size(option: str, text: str | int) -> int:
-    """Return the bytes that an option names; raise `CollplanError` if its text is not a size."""
+    """Return the value of an option in bytes; raise `CollplanError` if it is not a size."""
     from collplan.specs.numbers import parse_bytes
 
     try:
@@ -296,23 +306,23 @@ def parse_size(option: str, text: str | int) -> int:
 def parse_sizes(
     text: str, itemsize: int = 1, datatype: str = "a byte", max_count: int | None = None
 ) -> list[int]:
-    """Return the sizes of ``--sizes``, ascending and each once.
+    """Return the sizes in the value of ``--sizes`` in bytes, ascending and without repetitions.
 
     Parameters
     ----------
     text : str
-        Sizes as ``64KiB,1MiB``.
+        Sizes, such as ``64KiB,1MiB``.
     itemsize : int
-        What they must be multiples of, in bytes.
+        Size of an element in bytes, of which all sizes must be multiples.
     datatype : str
-        Name of the unit that has `itemsize` bytes.
+        Name of the elements in error messages.
     max_count : int, optional
-        The most elements; without it there is no limit here.
+        Largest number of elements; no limit by default.
 
     Raises
     ------
     CollplanError
-        If one is not a size, not whole elements, or too large.
+        If an item is not a size, is not a multiple of `itemsize`, or is too large.
 
     Examples
     --------
@@ -337,12 +347,12 @@ def parse_sizes(
 
 
 def parse_counts(text: str | None, spec: PlanSpec) -> list[int]:
-    """Return the counts of a collective that ``--sizes`` asks for; without it, its own alone.
+    """Return the counts for the sizes in the value of ``--sizes``; by default, the spec's count.
 
     Raises
     ------
     CollplanError
-        If a size is none, or counts that differ per rank cannot be scaled to it.
+        If an item is not a size, or counts that differ per rank cannot be scaled to a size.
     """
     from collplan.specs.numbers import MAX_COUNT
 

@@ -1,4 +1,4 @@
-"""``collplan overlap``: which levels of a tree communicate beside computation."""
+"""``collplan overlap``: split of tree levels between application and communication cores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collplan.specs.errors import CollplanError
 from collplan.specs.loading import load_machine
 
 CORES: Final = 64
-"""Cores of a node where neither they nor a machine are given: KNL's."""
+"""Default number of cores of a node, which is that of Knights Landing."""
 
 
 class OverlapOptions(Options):
@@ -75,7 +75,7 @@ def command(options: OverlapOptions) -> None:
             simulated = simulate_overlap(collective, n_cores, on, n_bytes, machine, chosen, radix)
     document = to_json(model, simulated) | ({} if plot is None else {"plot": str(plot)})
     print_result(document, lambda _: print_overlap(model, simulated), as_json=options.as_json)
-    # The plot may fail, as on a full disk: the result is printed before.
+    # Plotting may fail, for example on a full disk. The result is therefore printed before.
     if plot is not None:
         plot_overlap(plot, model, None if simulated is None else simulated.table)
         if not options.as_json:

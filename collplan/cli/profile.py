@@ -1,4 +1,4 @@
-"""``collplan profile``: which collectives a program calls, and which would gain from a plan."""
+"""``collplan profile``: collectives that a program calls, and possible gains from plans."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from collplan.specs.loading import load_machine, machine_at_hand
 CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
 """Settings that leave all arguments after the program to the program."""
 _EMPTY: Final = "COLLPLAN_PROFILE_TABLE"
-"""Environment variable of ranks that names an empty table, so that all collectives are native."""
+"""Environment variable with the path of an empty table, which makes all collectives native."""
 
 
 class ProfileOptions(Options):
@@ -73,7 +73,7 @@ def command(options: ProfileOptions) -> int:
         with one_voice():
             replace_world(empty, options.ranks, force=True, trials=0.0)
         return run_program(program, module=options.module)
-    # What is wrong with files is said once, before any rank is started.
+    # Read files before any rank is started, so that errors are reported once.
     n = ranks_to_start(options.ranks, 4)
     table = None if options.table is None else load_table(options.table)
     machine = machine_at_hand() if options.machine is None else load_machine(options.machine)
@@ -105,7 +105,7 @@ def _write_empty_table(path: Path) -> None:
 
 
 def _document(statistics: Document, n: int, table: Any, machine: Machine | None) -> Document:
-    """Return what was counted, and what would be gained."""
+    """Return the counted calls and the gains from plans, as values for JSON."""
     from collplan.tune.gains import gains_of
 
     gains = gains_of(statistics["rows"], n, table, machine)
@@ -120,10 +120,10 @@ def _document(statistics: Document, n: int, table: Any, machine: Machine | None)
 
 
 def _print(document: Document) -> None:
-    """Print a row for each collective and size, and what to do."""
+    """Print a row for each collective and size, the possible gain, and the command to tune."""
     rows = document["rows"]
     print_table(
-        ["collective", "ranks", "size", "calls", "total", "a call", "best plan", "gain", "why"],
+        ["collective", "ranks", "size", "calls", "total", "per call", "best plan", "gain", "why"],
         [
             [
                 row["collective"],

@@ -1,4 +1,4 @@
-"""Commands on ranks: started for them, or run as one of them, with one voice."""
+"""Commands that run on MPI ranks: start of the ranks, and errors that rank 0 reports for all."""
 
 from __future__ import annotations
 
@@ -26,27 +26,30 @@ _arguments: list[str] = []
 
 
 def remember_arguments(arguments: Sequence[str]) -> None:
-    """Keep the command's arguments, for ranks that are started to run the same."""
+    """Store the arguments of the command, so that started ranks can run the same command."""
     _arguments[:] = arguments
 
 
 def own_command(*arguments: object) -> list[str]:
-    """Return the command line that runs this very collplan with `arguments`.
+    """Return the command line that runs this installation of collplan with `arguments`.
 
-    It names a file by its path, and ``-P`` keeps Python from searching the working
-    folder. Nothing that lies where the user stands is imported, except the files that
-    ``--import`` names.
+    The command line names a file of collplan by its path, and ``-P`` excludes the working
+    directory from Python's search path. Therefore no module of the working directory is
+    imported, except the files that ``--import`` names.
     """
     from collplan.own_algorithms import own_files
 
-    # Launchers of other nodes may not pass on the environment that names these files, too.
+    # The environment names these files, too, but launchers may not pass it on to other nodes.
     imports = [word for path in own_files() for word in ("--import", path)]
     start = Path(__file__).parents[1] / "__main__.py"
     return [sys.executable, "-P", str(start), *imports, *map(str, arguments)]
 
 
 def let_share(cores: Sequence[int] | None) -> None:
-    """Set what the MPI library needs where ranks may share a processor, however few they are."""
+    """Set the variables that the MPI library needs if `cores` makes ranks share processors.
+
+    The number of ranks may be smaller than that of processors in this case.
+    """
     from collplan.executors.mpi.launch.launcher import launch_environment
     from collplan.executors.mpi.launch.select import select_launcher
 
@@ -63,24 +66,25 @@ def run_again(
     but: Sequence[str] = (),
     reads_input: bool = False,
 ) -> int:
-    """Run this command once more, as `n_ranks` ranks with the same arguments.
+    """Run this command again on `n_ranks` ranks, with the same arguments.
 
     Parameters
     ----------
     n_ranks : int
+        Number of ranks to start.
     timeout_s : float, optional
-        When to stop them.
+        Time in seconds after which the ranks are stopped.
     shown : bool
-        Whether they show progress.
+        Whether the ranks show progress.
     but : sequence of str
-        Flags to leave out.
+        Arguments to leave out.
     reads_input : bool
-        Whether rank 0 gets this process's standard input.
+        Whether rank 0 gets the standard input of this process.
 
     Returns
     -------
     int
-        The ranks' exit status.
+        Exit status of the ranks.
     """
     from collplan.executors.mpi.launch.jobs import relaunch
 
@@ -98,19 +102,19 @@ def run_again(
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A measurement to make: checked input, the same on all ranks.
+    """A measurement with checked input, which is the same on all ranks.
 
     Parameters
     ----------
     measure : callable
-        Measures on the ranks of a communicator, and calls its second argument whenever it
-        advances; returns the same on all.
+        Function that takes a communicator and a callback. It measures on the ranks of the
+        communicator, calls the callback after each step, and returns the same on all ranks.
     show : callable
-        Prints what was measured, then plots it, which may fail; called on one rank.
-    n_ranks : int, optional
-        How many ranks it needs, None if any number will do.
+        Function that prints the result and then plots it. It is called on rank 0 only.
+    n_ranks : int or None
+        Required number of ranks; None if any number is valid.
     n_steps : callable
-        Returns how often `measure` advances; called on ranks.
+        Function that returns the number of steps of `measure`; called on the ranks.
     """
 
     measure: Callable[[Any, Advance], Document]
@@ -120,7 +124,7 @@ class Benchmark:
 
 
 def count_repetitions(n_series: int, repetitions: int) -> int:
-    """Return the number of repetitions in some series, warm-ups included."""
+    """Return the total number of repetitions of `n_series` series, including warm-ups."""
     from collplan.measure.timing import WARM_UPS
 
     return n_series * (WARM_UPS + repetitions)
@@ -134,30 +138,32 @@ def run_benchmark(
     default: Callable[[], int | None] = lambda: None,
     example: int = 8,
 ) -> int:
-    """Run a benchmark: on the ranks that are there, or on ranks started for it.
+    """Run a benchmark on the ranks of a running MPI job, or start ranks for it.
 
     Parameters
     ----------
     prepare : callable
-        Reads what options say; called here before ranks are started, and on each rank.
+        Function that checks the options and returns the benchmark. It is called in this process
+        before ranks are started, and on each rank.
     timeout_s : float, optional
-        When started ranks are given up.
+        Time in seconds after which started ranks are stopped.
     progress : bool, optional
-        Whether to show progress; by default where standard error is a terminal.
+        Whether to show progress; by default, if standard error is a terminal.
     default : callable
-        Number of ranks to start where the input does not say it, if there is one.
+        Function that returns the number of ranks to start if the benchmark does not require
+        one; None if there is no default.
     example : int
-        Number of ranks that the error names if there is none.
+        Number of ranks that the error message suggests if the number is unknown.
 
     Returns
     -------
     int
-        Exit status: 1 where a result is wrong.
+        Exit status; 1 if a result is wrong.
 
     Raises
     ------
     CollplanError
-        If the input is bad, here or on a rank.
+        If the input is invalid, in this process or on a rank.
     """
     from collplan.executors.mpi.launch.launcher import is_under_mpi
 
@@ -170,7 +176,7 @@ def run_benchmark(
 
 
 def ranks_to_start(n_ranks: int | None, example: int) -> int:
-    """Return how many ranks to start; raise `CollplanError` if nobody says it."""
+    """Return the number of ranks to start; raise `CollplanError` if it is None."""
     if n_ranks is None:
         raise CollplanError(
             f"-n: is missing outside mpiexec; say how many ranks to start, as -n {example}"
@@ -195,13 +201,16 @@ def _run_as_rank(prepare: Callable[[], Benchmark], is_shown: bool) -> int:
 
 @contextmanager
 def ending_all(comm: Any, too_large: str | None = None) -> Iterator[None]:
-    """End all ranks where one cannot go on: the others would wait for it.
+    """End all ranks, within a context, if an error ends this rank, as they would wait for it.
+
+    `CollplanError` is not handled, because all ranks raise it together.
 
     Parameters
     ----------
     comm : MPI.Intracomm
+        Communicator of the ranks.
     too_large : str, optional
-        What to say where memory does not suffice.
+        Error message for a lack of memory.
     """
     from collplan.executors.mpi.together import abort
 
@@ -221,7 +230,7 @@ def ending_all(comm: Any, too_large: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def one_voice() -> Iterator[None]:
-    """Let rank 0 alone say what is wrong for all ranks; the others end with the same status."""
+    """Let only rank 0 report a `CollplanError` of all ranks; all ranks exit with one status."""
     from collplan.executors.mpi.launch.launcher import launcher_rank
 
     try:

@@ -1,4 +1,4 @@
-"""``collplan report``: which algorithm, on this machine, and why, as a page for a browser."""
+"""``collplan report``: comparison of algorithms on a machine as an HTML page, with reasons."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collplan.reports.recording import Recording
 
 SECONDS: Final = 10.0
-"""Default limit of the time that each processor works, in seconds."""
+"""Default time limit of estimates and simulations per processor, in seconds."""
 _FACTORS: Final = (64, 8)
-"""Divisors of the spec's own size that give the smaller sizes by default."""
+"""Divisors of the spec's size, which give the smaller default sizes."""
 
 
 class ReportOptions(Options):
@@ -88,7 +88,7 @@ def command(options: ReportOptions) -> int:
 
 
 def _read_specs(paths: list[Path]) -> tuple[PlanSpec, dict[str, Method]]:
-    """Return the first spec, and the methods of the others by the names of their files."""
+    """Return the first spec, and the methods of the other specs by the stems of their files."""
     spec, others = open_spec(paths[0]), {}
     for path in paths[1:]:
         other = open_spec(path)
@@ -117,7 +117,7 @@ def _read_recording(path: Path | None, spec: PlanSpec) -> Recording | None:
 
 
 def _default_counts(spec: PlanSpec) -> list[int]:
-    """Return the spec's own count, and smaller and larger ones where the collective has them."""
+    """Return the spec's count with smaller and larger ones; only its own if these are invalid."""
     own = spec.collective.count
     wanted = sorted({*(own // factor for factor in _FACTORS), own, own * 8} - {0})
     itemsize = spec.collective.itemsize

@@ -1,4 +1,4 @@
-"""``collplan run``: a plan under MPI, checked and timed."""
+"""``collplan run``: run of a plan under MPI, with a check of its results and times."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     Recorded = tuple[Timeline, TaskTimes]
 
 _INDEX_BYTES: Final = 8
-"""Bytes that the place of one element of a result takes."""
+"""Size of the index of an element of a result, in bytes."""
 
 
 class RunOptions(Options):
@@ -78,7 +78,7 @@ class RunOptions(Options):
 
     @property
     def places(self) -> tuple[int, ...] | None:
-        """Return the processors of a node's cores; raise `CollplanError` if these are no list."""
+        """Processors of the cores of a node, or None; `CollplanError` is raised if invalid."""
         return parse_processors(self.cores)
 
     @property
@@ -86,7 +86,7 @@ class RunOptions(Options):
         return (("--trace", self.trace), ("--record", self.record), ("--html", self.html))
 
     def check_files(self) -> None:
-        """Raise `CollplanError` where a file of recorded tasks cannot be written."""
+        """Raise `CollplanError` if a file of recorded tasks cannot be written."""
         for name, path in self._files:
             if path is not None and not self.predict:
                 raise CollplanError(f"{name}: shows what --predict finds; add --predict")
@@ -109,7 +109,7 @@ def command(options: RunOptions) -> int:
     places = options.places
     if is_under_mpi():
         return _run_as_rank(options)
-    # What is wrong with the input is said once, before any rank is started.
+    # Check the input before any rank is started, so that errors are reported once.
     options.check_files()
     wanted = open_source(options.source, options.ranks)
     if not options.oversubscribe:
@@ -129,7 +129,7 @@ def command(options: RunOptions) -> int:
 
 
 def _run_as_rank(options: RunOptions) -> int:
-    """Run on the ranks that are there; only rank 0 speaks."""
+    """Run the plan on the ranks of this MPI job; only rank 0 prints."""
     from collplan.executors.mpi.world import join_world
     from collplan.measure.timing import WARM_UPS
 
@@ -148,7 +148,7 @@ def _run_as_rank(options: RunOptions) -> int:
 
 
 def _show(options: RunOptions, document: Document, recorded: Recorded | None) -> None:
-    """Print what was measured, then write files, which may fail."""
+    """Print the results, then write files; this order keeps the results if writing fails."""
     if document["why_caller"] is not None:
         sys.stderr.write(
             "collplan: warning: communication cores are not used, callers run background tasks: "
@@ -163,7 +163,7 @@ def _show(options: RunOptions, document: Document, recorded: Recorded | None) ->
 def _write(
     options: RunOptions, document: Document, timeline: Timeline, times: TaskTimes
 ) -> Iterator[Path]:
-    """Write the files of recorded tasks that are wanted, and generate their names."""
+    """Write the requested files of recorded tasks, and yield the path of each file."""
     from collplan.reports.recording import recording_of, write_recording
 
     if options.trace is not None:
@@ -184,8 +184,11 @@ def _write(
 def _measure(
     comm: Any, options: RunOptions, update: Callable[..., None]
 ) -> tuple[Document, Recorded | None]:
-    """Run on `comm`, and show how far it is; on rank 0 also return what a trace shows."""
-    # Only here: without mpi4py these are no modules that can be imported.
+    """Run the plan on a communicator, and show progress.
+
+    Return the report and, with ``--predict``, the simulated and recorded tasks on rank 0.
+    """
+    # Imported late, because these modules cannot be imported without mpi4py.
     from collplan.executors.mpi.world import join_world
     from collplan.measure.run import run_plan
     from collplan.measure.task_times import record_plan
@@ -218,10 +221,10 @@ def _measure(
 
 
 def _agree_on_plan(comm: Any, options: RunOptions) -> tuple[Plan, Timeline | None]:
-    """Return this rank's plan; where one rank has none, all raise instead of waiting for it.
+    """Return the plan of this rank, and on rank 0 a simulation if one is requested; collective.
 
-    If a prediction is asked for, rank 0 gets the whole plan and simulates it, while the other
-    ranks sleep.
+    If a rank fails, all ranks raise the error. If a prediction is requested, rank 0 gets the
+    plan of all ranks and simulates it while the other ranks sleep.
     """
     from collplan.compiling_together import compile_together
     from collplan.executors.cost import simulate
@@ -231,7 +234,7 @@ def _agree_on_plan(comm: Any, options: RunOptions) -> tuple[Plan, Timeline | Non
     def examine(plan: Plan) -> Timeline | None:
         if comm.rank > 0:
             return None
-        # What this command started was proved before.
+        # A plan is already proved if `command` has started this rank.
         if EXPECTED_RANKS not in os.environ:
             prove_file(plan, options.source)
         return simulate(plan) if options.predict and plan.spec is not None else None
@@ -252,17 +255,21 @@ def _agree_on_plan(comm: Any, options: RunOptions) -> tuple[Plan, Timeline | Non
 
 
 def _buffer_bytes(plan: Plan) -> int:
-    """Return what the buffers of all ranks take: results are there by plan, natively, and right."""
+    """Return the size of the buffers of all ranks in bytes.
+
+    There are three receive buffers per rank: for the plan, for the native collective, and for
+    the correct result.
+    """
     sent, received, scratch = plan.buffer_sizes.sum(axis=0).tolist()
     shared = int(plan.shared_sizes.sum())
     n_bytes = int(plan.itemsize * (sent + 3 * received + scratch + shared))
     if plan.spec is not None and plan.spec.collective.regular is not None:
-        n_bytes += _INDEX_BYTES * received  # of the elements that are not gaps
+        n_bytes += _INDEX_BYTES * received  # indices of the elements outside gaps
     return n_bytes
 
 
 def check_cores(plan: Plan, cores: Sequence[int] | None) -> None:
-    """Raise `CollplanError` where a node has more cores than processors are named."""
+    """Raise `CollplanError` if a node of the plan has more cores than `cores` has processors."""
     if cores is None:
         return
     n_cores = 1 + max(int(plan.rank_core.max(initial=0)), int(plan.core.max(initial=0)))
@@ -276,12 +283,12 @@ def check_cores(plan: Plan, cores: Sequence[int] | None) -> None:
 
 
 def go_to_core(comm: Any, plan: Plan, cores: Sequence[int] | None) -> None:
-    """Keep this rank on the processor of its core; collective.
+    """Bind this rank to the processor of its core; collective.
 
     Raises
     ------
     CollplanError
-        On all ranks, if one cannot be kept there.
+        On all ranks, if a rank cannot be bound.
     """
     if cores is None:
         return
@@ -289,7 +296,7 @@ def go_to_core(comm: Any, plan: Plan, cores: Sequence[int] | None) -> None:
 
     def go() -> None:
         check_cores(plan, cores)
-        # Before anybody asks how many ranks share a core, as that is kept.
+        # Bind before the number of ranks per core is first queried, as that is cached.
         pin_thread(cores[int(plan.rank_core[comm.rank])])
 
     together(comm, go)

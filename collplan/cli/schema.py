@@ -1,4 +1,4 @@
-"""``collplan schema``: the JSON Schema of specs."""
+"""``collplan schema``: JSON Schema of specs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collplan.specs import json_schema
 
 
 def schema_text() -> str:
-    """Return the schema as text, as it is written into files."""
+    """Return the text of the schema as written to files."""
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 

@@ -144,7 +144,7 @@ def _graph(spec: PlanSpec, problem: Problem, options: SynthesizeOptions) -> Grap
     if options.links is not None:
         graph = link_graph(options.links, read_links(options.links), machine.n_ranks, options.ports)
     else:
-        # A chunk counts as a byte.
+        # The size of a chunk is counted as one byte.
         collective = {"kind": problem.kind, "count": problem.n_parts, "datatype": "int8"}
         if problem.kind in ROOTED:
             collective["root"] = problem.root
@@ -154,7 +154,7 @@ def _graph(spec: PlanSpec, problem: Problem, options: SynthesizeOptions) -> Grap
 
 
 def _half_of(problem: Problem) -> Problem:
-    """Return the allgather that an allreduce is composed of."""
+    """Return the problem of the allgather in an allreduce of reduce-scatter and allgather."""
     from collplan.synthesize.problem import state_problem
 
     return state_problem("allgather", problem.n_ranks, problem.n_parts // problem.n_ranks, 0)

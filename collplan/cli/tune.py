@@ -1,4 +1,4 @@
-"""``collplan tune``: measure candidates here, and write which is best for which size."""
+"""``collplan tune``: measure candidates on this machine, and write a table of the best."""
 
 from __future__ import annotations
 
@@ -48,10 +48,13 @@ if TYPE_CHECKING:
     from collplan.tune.options import TuningJob
 
 _SPEED_FROM_S: Final = 600.0
-"""Period from which the remaining time is estimated, in seconds: points differ."""
+"""Period in seconds over which the speed for the remaining time is averaged.
+
+The period is long because points take different times.
+"""
 _ALL: Final = "all"
 _SOME: Final = 1 << 16
-"""Elements of a collective whose size is not said yet."""
+"""Number of elements of a collective before its size is chosen."""
 
 
 class TuneOptions(Options):
@@ -132,19 +135,19 @@ class TuneOptions(Options):
     as_json: Json = False
 
     def ranks_to_start(self) -> int | None:
-        """Return how many ranks there must be, None where any number will do."""
+        """Return the required number of ranks; None if any number is valid."""
         spec = self._spec()
         if self.start is not None or spec is None or "machine" not in spec.model_fields_set:
             return self.start
         return spec.machine.n_ranks
 
     def job(self) -> TuningJob:
-        """Return what to tune.
+        """Return the tuning job that the options describe.
 
         Raises
         ------
         CollplanError
-            If options don't make sense, alone or together.
+            If an option is invalid, or options contradict each other.
         """
         from collplan.tune.options import TuningJob
         from collplan.tune.racing import Rules
@@ -173,7 +176,7 @@ class TuneOptions(Options):
         )
 
     def specs_to_list(self) -> list[PlanSpec]:
-        """Return a spec of each collective on the machine, to list candidates of."""
+        """Return a spec for each collective on the machine, for a list of candidates."""
         machine = self._machine()
         return [
             resize(PlanSpec(machine=machine, collective=collective), self.start)
@@ -202,7 +205,7 @@ class TuneOptions(Options):
         return spec
 
     def _machine(self) -> Machine:
-        """Return the machine to predict for."""
+        """Return the machine for predictions."""
         if self.machine is not None:
             return load_machine(self.machine)
         spec = self._spec()
@@ -211,12 +214,12 @@ class TuneOptions(Options):
         return machine_at_hand() or Machine()
 
     def _collectives(self) -> Iterator[Collective]:
-        """Yield each collective once, with datatype and operation."""
+        """Yield the collectives to tune with datatype and operation, each kind once."""
         spec = self._spec()
         own = None if spec is None else spec.collective
         names = split_list(self.collectives or (_ALL if own is None else own.kind))
         if names == [_ALL]:
-            # Counts that differ per rank have to be said: by a spec, of its own kind.
+            # Counts that differ per rank must be given by a spec of the same kind.
             regular = [kind for kind, model in COLLECTIVES.items() if model.regular is None]
             names = [*regular, *([own.kind] if own is not None and own.regular else [])]
         for name in dict.fromkeys(names):
@@ -227,9 +230,9 @@ class TuneOptions(Options):
             yield self._collective(name, own)
 
     def _collective(self, kind: str, own: Collective | None) -> Collective:
-        """Return a collective of a few elements, like the spec's as far as that goes.
+        """Return a collective of a kind with the fields of the options, or else of the spec.
 
-        Where counts differ per rank they are the spec's.
+        Counts that differ per rank are those of the spec. A single count is preliminary.
         """
         if COLLECTIVES[kind].regular and (own is None or own.kind != kind):
             raise CollplanError(
@@ -272,7 +275,7 @@ def command(options: TuneOptions) -> int:
             raise CollplanError("--dask: measures nothing; give it with --list")
         return _tune(options)
     specs = options.specs_to_list()
-    # Names alone pay for no processes of our own.
+    # Listing names takes little time, so that worker processes do not pay.
     with workers(0, options.dask) as executor:
         document = candidates_to_json(specs, executor)
     print_result(document, print_candidates, as_json=options.as_json)
@@ -288,7 +291,7 @@ def _tune(options: TuneOptions) -> int:
 
     def prepare() -> Benchmark:
         measure = partial(_measure, options, options.job(), shown)
-        # How far it is, it shows by itself.
+        # The number of steps is 0, as `_measure` shows its own progress.
         return Benchmark(measure, partial(_show, options), options.ranks_to_start(), lambda: 0)
 
     if is_under_mpi():
@@ -304,18 +307,18 @@ def _tune(options: TuneOptions) -> int:
         before = crash_log.find()
         status = run_again(n_ranks, options.timeout, shown=shown, but=forgotten)
         failure = crash_log.find()
-        # What was there before is of another run: this one may not even have begun.
+        # A failure that was found before is of an earlier run; this run may not have begun.
         if status == 0 or not isinstance(failure, Failure) or failure == before:
             return status
         sys.stderr.write(f"collplan: {failure}; going on without it\n")
-        # A second time nothing may be forgotten, or never ends.
+        # With --restart, each further run would start over, and the loop would never end.
         forgotten = ("--restart",)
 
 
 def _measure(
     options: TuneOptions, job: TuningJob, shows_progress: bool, comm: Any, _: Advance
 ) -> Document:
-    """Tune on the ranks of a communicator; return the same on all."""
+    """Tune on the ranks of a communicator, and return the same result on all ranks."""
     from collplan.tune.tuner import tune
 
     assert options.output is not None, "prepare() refuses that"
@@ -330,7 +333,7 @@ def _measure(
 
 
 def _show(options: TuneOptions, document: Document) -> None:
-    """Print what was measured, then write files, which may fail."""
+    """Print the results, then write files; this order keeps the results if writing fails."""
     from collplan.reports.tuning import plot_speedups, print_tuned, to_json
 
     tuned = document["tuned"]
@@ -347,7 +350,7 @@ def _show(options: TuneOptions, document: Document) -> None:
 
 
 def _commands(options: TuneOptions) -> list[str]:
-    """Return the commands that make a table and use it."""
+    """Return the command lines that make a table and use it."""
     table = shlex.quote(str(options.output))
     return [
         shlex.join(["collplan", *sys.argv[1:]]),
@@ -356,7 +359,7 @@ def _commands(options: TuneOptions) -> list[str]:
 
 
 def _parse_percent(text: str) -> float:
-    """Return what part of the whole is meant.
+    """Return the fraction that a percentage or a number stands for.
 
     Examples
     --------

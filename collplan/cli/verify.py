@@ -1,4 +1,4 @@
-"""``collplan verify``: the proof, or the counter-example."""
+"""``collplan verify``: proof of a plan, or a counter-example."""
 
 from __future__ import annotations
 

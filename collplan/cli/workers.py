@@ -1,4 +1,4 @@
-"""Workers of commands: processes, ranks of ``mpi4py.futures``, or a cluster of dask."""
+"""Workers of commands: processes, ranks of ``mpi4py.futures``, or workers of dask."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 WORTH_A_POOL: Final = 1_000
-"""Ranks times sizes from which worker processes save more time than they take to start."""
+"""Product of ranks and sizes from which worker processes save more time than they cost."""
 INTERPRETED: Final = 100
-"""Factor by which simulations take longer that are not compiled yet."""
+"""Factor by which simulations take longer if their machine code is not compiled yet."""
 CONNECT_S: Final = 20
-"""Seconds within which a scheduler of dask must answer."""
+"""Time limit for the answer of a dask scheduler, in seconds."""
 
 
 @contextmanager
 def workers(n_plans: int, scheduler: str | None = None) -> Iterator[Executor | None]:
-    """Give an executor, or None to work here.
+    """Provide an executor within a context, or None if the work is done in this process.
+
+    The workers are those of the given dask scheduler. Without a scheduler, they are the ranks of
+    ``mpi4py.futures`` if it has started this program, and otherwise processes.
 
     Parameters
     ----------
     n_plans : int
-        Ranks times sizes: processes are started where they pay.
+        Number of ranks times number of sizes, which decides whether processes pay.
     scheduler : str, optional
-        Address or file of a scheduler of dask.distributed, whose workers are taken. Without it,
-        those are the ranks of ``mpi4py.futures`` if it has started this program, else processes.
+        Address or file of a scheduler of dask.distributed.
 
     Raises
     ------
@@ -64,7 +66,7 @@ def workers(n_plans: int, scheduler: str | None = None) -> Iterator[Executor | N
 
 
 def _are_worth_a_pool(n_plans: int) -> bool:
-    """Return whether processes pay; numba is imported only if its machine code decides that."""
+    """Return whether processes pay; numba is imported only if its machine code decides this."""
     if n_plans >= WORTH_A_POOL or n_plans * INTERPRETED < WORTH_A_POOL:
         return n_plans >= WORTH_A_POOL
     from collplan.executors.cost.kernel import run
@@ -74,7 +76,7 @@ def _are_worth_a_pool(n_plans: int) -> bool:
 
 @contextmanager
 def _dask_workers(scheduler: str) -> Iterator[Executor | None]:
-    """Give an executor on the workers of a scheduler, with own algorithms imported there."""
+    """Provide an executor on the workers of a scheduler, which import the user's own files."""
     try:
         import distributed
     except ImportError:
@@ -109,7 +111,7 @@ def _dask_workers(scheduler: str) -> Iterator[Executor | None]:
 
 
 def _address_in(path: Path) -> str:
-    """Return the address in a scheduler's file."""
+    """Return the address of a scheduler from its file."""
     found = read_document(path, "file of a scheduler")
     address = found.get("address") if isinstance(found, dict) else None
     if not isinstance(address, str):
@@ -121,7 +123,7 @@ def _address_in(path: Path) -> str:
 
 
 def import_there(files: str) -> None:
-    """Import own algorithms on a worker, which may not have inherited this environment."""
+    """Import the user's own files on a worker, which may not have inherited the environment."""
     if files:
         os.environ[FILES] = files
     import_own()

@@ -1,8 +1,8 @@
 """Agreement of all ranks on a call that is new to their communicator.
 
 Ranks that make different calls would wait for each other forever. In a *meeting*, ranks compare
-their calls to detect this. It is also detected if some ranks repeat an earlier call, for which
-they do not take part in a meeting.
+their calls to detect such an error. Ranks that repeat an earlier call take part in no meeting;
+the error is detected in this case, too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SPINS: Final = 200
 """Number of polls after which a rank sleeps between polls of a meeting."""
 _SLEEP_S: Final = 50e-6
 _PATIENCE_S: Final = 2.0
-"""Longest delay in seconds between the messages of a missed plan and those of the next plan."""
+"""Time in seconds for which messages of a missed plan may arrive after those of a later plan."""
 _ARRIVING_S: Final = 0.5
 """Time limit in seconds for the arrival of sent messages."""
 _unfinished: list[tuple[MPI.Request, Words, Words]] = []
@@ -51,9 +51,9 @@ class DifferentCalls(Exception):
 class Meetings:
     """Meetings of all ranks of a communicator, one for each call that is new to them.
 
-    A meeting is a non-blocking allreduce of digests of the ranks' calls. If only this rank's
-    size is new to the communicator, the other ranks skip the meeting and start their plan. This
-    rank then detects their messages while it waits.
+    A meeting is a non-blocking allreduce of digests of the ranks' calls. If this rank alone
+    passes a new size, the other ranks skip the meeting and start their plan. This rank then
+    detects their messages while it waits.
 
     Parameters
     ----------
@@ -182,7 +182,10 @@ def combine(comm: MPI.Intracomm, words: Any, op: MPI.Op = MPI.SUM) -> None:
 
 
 def _missed(call: CollectiveCall, kept: Collection[Route]) -> Route | None:
-    """Return the route of a plan that other ranks run with another size than this call; or None."""
+    """Return the route of a plan that other ranks run with a size other than this call's, or None.
+
+    The function waits up to `_ARRIVING_S` seconds for messages of such a plan.
+    """
     resized = [route for route in kept if _is_resized(call, route.call)]
     end_s = time.monotonic() + _ARRIVING_S
     while resized and time.monotonic() < end_s:
@@ -193,7 +196,7 @@ def _missed(call: CollectiveCall, kept: Collection[Route]) -> Route | None:
 
 
 def _expected(kept: Collection[Route]) -> list[Route]:
-    """Return the routes whose plans another rank has started, but not yet this rank."""
+    """Return the routes whose plans another rank has started, and this rank has not."""
     return [one for one in kept if one.bound is not None and one.bound.is_expected]
 
 

@@ -30,7 +30,7 @@ _frombuffer: Final = MPI.buffer.frombuffer
 
 
 class Kind:
-    """A kind of collective, with the traits on which the arguments of mpi4py depend.
+    """A kind of collective, with the traits that decide which arguments of mpi4py a rank uses.
 
     Parameters
     ----------
@@ -41,8 +41,10 @@ class Kind:
     ----------
     traits : type of CollectiveModel
         Traits of the collective.
-    used_by_root, used_by_others : tuple of (bool, bool)
-        Whether the root, and each other rank, uses its send and its receive buffer.
+    used_by_root : tuple of (bool, bool)
+        Whether the root uses its send buffer, and whether it uses its receive buffer.
+    used_by_others : tuple of (bool, bool)
+        The same for the ranks that are not the root.
     natives : tuple of callable or None
         mpi4py's non-blocking and blocking methods, indexed by ``is_blocking``; None for kinds
         that users have registered.
@@ -170,7 +172,7 @@ def read_arguments(
     root : int
         Root of the call, 0 if the collective has none.
     rank, size : int
-        This rank, and the number of ranks.
+        Rank of this process in the communicator, and number of ranks.
 
     Raises
     ------
@@ -336,7 +338,7 @@ def _is_on_host(buffer: Any) -> bool:
 
 
 def _datatype_of(buffer: Any) -> MPI.Datatype:
-    """Return the datatype that mpi4py derives from a buffer without an explicit one."""
+    """Return the datatype that mpi4py derives from a buffer if the argument gives none."""
     try:
         code = memoryview(buffer).format
     except TypeError:
@@ -346,7 +348,7 @@ def _datatype_of(buffer: Any) -> MPI.Datatype:
 
 
 def is_in_place(buffer: Any) -> bool:
-    """Return whether an argument means MPI_IN_PLACE, as None does in mpi4py."""
+    """Return whether an argument stands for MPI_IN_PLACE; None does so, as in mpi4py."""
     return buffer is None or buffer is MPI.IN_PLACE
 
 

@@ -51,7 +51,7 @@ class BlockingPlans(PlanCache):
     Attributes
     ----------
     pending_task : callable or None
-        Collective task that runs at the start of the next call whose route is looked up.
+        Collective function that the next call runs before it looks up its route.
     """
 
     def __init__(self, comm: MPI.Intracomm, config: Config) -> None:

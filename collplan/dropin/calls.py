@@ -28,9 +28,11 @@ class CollectiveCall:
     root : int
         Root; 0 if the collective has none.
     op : str or None
-        Name of the operation in specs; None if there is none, or plans do not support it.
+        Name of the operation in specs; None if the call has no operation, or plans do not
+        support it.
     element : str or None
-        Type of the reduced elements; None if there are none, or plans do not support it.
+        Type of the reduced elements; None if the call reduces nothing, or plans do not support
+        the type.
     """
 
     kind: str
@@ -74,7 +76,7 @@ class CollectiveCall:
     def collective(self) -> Any:
         """Return the collective to plan.
 
-        It is never in place, because only some ranks may pass MPI_IN_PLACE.
+        The collective is never in place, because only some of the ranks may pass MPI_IN_PLACE.
         """
         model: Any = COLLECTIVES[self.kind]
         if not model.has_data:
@@ -110,7 +112,8 @@ class VectorCall(CollectiveCall):
     def collective_of(self, table: Ints) -> Any:
         """Return the collective to plan, given the sizes of all blocks in bytes.
 
-        Its blocks are contiguous, because ranks may pass different displacements.
+        The blocks of the collective are contiguous, because each rank may pass other
+        displacements.
 
         Parameters
         ----------

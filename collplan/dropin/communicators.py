@@ -1,4 +1,4 @@
-"""Drop-in communicators: subclasses of mpi4py's, whose collectives run by a tuning table."""
+"""Drop-in communicators: subclasses of mpi4py's classes that run collectives by a tuning table."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ for _method in counted(COUNTED_ON_TOPOLOGIES):
 
 
 class Comm(Planned, MPI.Intracomm):
-    """A communicator that runs collectives by a tuning table; its creation is collective.
+    """A communicator that runs collectives by a tuning table; creating it is collective.
 
     It is an ``MPI.Intracomm`` with the complete interface of mpi4py. The upper-case
     collectives run by plans if the table has a plan faster than native MPI; all other calls are
@@ -189,7 +189,7 @@ class Comm(Planned, MPI.Intracomm):
         User-defined operations, with the names under which they were registered by
         `collplan.register_operation`. Calls with other user-defined operations run natively.
     max_plans : int
-        Largest number of plans kept per communicator.
+        Largest number of plans kept per communicator; it must be the same on all ranks.
     native_calls : int
         Number of equal calls that run natively before a plan is made for them; it must be the
         same on all ranks.
@@ -211,7 +211,9 @@ class Comm(Planned, MPI.Intracomm):
     ------
     CollplanError
         On all ranks, if the table cannot be read or was tuned on another machine or with other
-        software, or if there are too few cores or the ranks may not use them.
+        software, if `trials` is not a finite number of at least 0, or if there are too few
+        cores or the ranks may not use them. Also if an operation is not registered, or if
+        `max_plans` or `native_calls` is too small.
     """
 
     def __new__(cls, comm: MPI.Comm | None = None, *_: Any, **__: Any) -> Self:

@@ -27,18 +27,24 @@ from collplan.tune.fingerprint import take_fingerprint
 from collplan.tune.table import TuningTable, load_table
 
 MAX_PLANS: Final = 32
-"""Default limit of plans per communicator, as MPI limits the communicators that plans use."""
+"""Default limit of plans per communicator.
+
+Plans use communicators, of which MPI provides a limited number.
+"""
 NATIVE_CALLS: Final = 2
 """Default number of equal native calls before a plan is made.
 
 Making a plan pays only for signatures with many calls.
 """
 SHARE: Final = 0.1
-"""Default time of a trial, as a fraction of the time of native calls of the same signature."""
+"""Default time limit of trials, as a fraction of the time of native calls of the same signature."""
 TRIALS: Final = "COLLPLAN_TRIALS"
 """Environment variable that replaces `SHARE`; 0 for no trials."""
 LOG: Final = "COLLPLAN_LOG"
-"""Environment variable; unless it is 0 or empty, rank 0 prints statistics at program exit."""
+"""Environment variable that makes rank 0 print statistics at program exit.
+
+It has this effect unless it is unset, empty or 0.
+"""
 
 
 @dataclass(eq=False)
@@ -125,8 +131,8 @@ def read_table(
     ------
     CollplanError
         On all ranks, if the table cannot be read, names algorithms that do not exist, or was
-        tuned on another machine or with other software, or if another rank has a table and rank
-        0 has none.
+        tuned on another machine or with other software. Also if rank 0 has no table and another
+        rank has one.
     """
     is_any = comm.allreduce(table is not None, MPI.LOR)
     if not is_any:

@@ -12,7 +12,7 @@ from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Placement
 from collplan.tune.table import Decision, TuningTable
 
 LEAST_VECTOR_GAIN_S: Final = 150e-6
-"""Gain per call in seconds, by the table, above which agreeing on counts pays."""
+"""Gain per call in seconds, according to the table, above which agreeing on counts pays."""
 
 
 def native_decision(why: str, native_s: float | None = None) -> Decision:
@@ -21,7 +21,7 @@ def native_decision(why: str, native_s: float | None = None) -> Decision:
     Parameters
     ----------
     why : str
-        Reason, as it is shown to users.
+        Reason, as shown to users.
     native_s : float, optional
         Measured time of the native collective in seconds.
     """
@@ -35,8 +35,8 @@ def swept_kinds(table: TuningTable | None, *, is_blocking: bool) -> set[str]:
     ----------
     table : TuningTable or None
     is_blocking : bool
-        Whether the kinds are for blocking calls. Sweeps of calls that overlap computation are
-        then ignored.
+        Whether the kinds are for blocking calls. If True, sweeps of calls that overlap
+        computation are ignored.
     """
     return {
         sweep.collective
@@ -84,10 +84,10 @@ def decide(
 
 
 def if_paid(call: CollectiveCall, decision: Decision) -> Decision:
-    """Return the decision for a blocking call, which may have to agree on counts.
+    """Return the decision for a blocking call, whose ranks may have to agree on counts.
 
-    The decision is native if the counts of the call differ per rank, and the gain of the plan
-    is known and does not exceed `LEAST_VECTOR_GAIN_S`. Otherwise it is the given one.
+    The decision is native if the counts of the call differ per rank, and if the gain of the
+    plan is known and is at most `LEAST_VECTOR_GAIN_S`. Otherwise, the given decision is returned.
     """
     gain_s = decision.gain_s
     is_paid = gain_s is None or gain_s > LEAST_VECTOR_GAIN_S

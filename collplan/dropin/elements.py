@@ -37,12 +37,12 @@ class Element:
     extent : int
         Distance in bytes between consecutive elements in memory.
     is_plain : bool
-        Whether the memory of elements equals their type signature, without gaps or reordering.
+        Whether elements are stored in the order of their type signature and without gaps.
     name : str or None
         Name of the type in reductions, see `collplan.specs.numpy_dtype`; None if plans cannot
         reduce elements of this type.
     number : int
-        Unique number of the element. Handles are not unique over time, as MPI reuses them.
+        Unique number of the element. Handles are not unique over time, because MPI reuses them.
     """
 
     size: int

@@ -1,6 +1,6 @@
-"""Early loading of the modules and machine code of plans.
+"""Early loading of the modules and machine code that plans need.
 
-A program may later remove modules from ``sys.modules``, or replace them.
+Modules are loaded early because a program may later remove or replace them in ``sys.modules``.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ COUNTED: Final[Mapping[str, Sequence[str]]] = {
     UNCOVERED: ["Alltoallw", "Ialltoallw", "Alltoallw_init"],
     PERSISTENT: [f"{name.capitalize()}_init" for name in KINDS],
 }
-"""Methods that always run natively and are only counted, by the reason in the statistics."""
+"""Methods that always run natively and are only counted, by the reason shown in the statistics."""
 COUNTED_ON_TOPOLOGIES: Final[Mapping[str, Sequence[str]]] = {
     UNCOVERED: [
         *("neighbor_allgather", "neighbor_alltoall"),
@@ -227,8 +227,8 @@ def _call(
     The route is looked up by a key of the arguments. The key contains all properties of the
     arguments on which the route depends, but no addresses. Sizes and addresses of buffers are
     read in every call, as the buffers may have been freed, resized or made read-only. The tuple
-    `given` has the arguments for mpi4py's method; `sendbuf` to `root` are the same by role. If
-    `plans` is None, the blocking method of mpi4py is called.
+    `given` has the arguments in the order of mpi4py's method; the parameters from `sendbuf` to
+    `root` are the same arguments by role. If `plans` is None, mpi4py's blocking method is called.
     """
     if plans is None:
         return kind.natives[True](comm, *given)
@@ -386,7 +386,7 @@ def _bytes_of(arguments: Iterable[Any]) -> int:
 
 
 def _bytes_in(given: Any) -> int:
-    """Return the size of an argument in bytes, by its counts or else by its buffer."""
+    """Return the size of an argument in bytes, from its counts or, without them, its buffer."""
     if not isinstance(given, list | tuple):
         return memoryview(given).nbytes
     buffer, *rest = given

@@ -55,7 +55,7 @@ from collplan.tune.table import Decision
 LEAST_BYTES: Final = 1 << 20
 """Default size in bytes, over all blocks, from which non-blocking calls run by plans."""
 LEAST_GAIN_S: Final = 150e-6
-"""Gain per call in seconds, by the table, above which a non-blocking start pays.
+"""Gain per call in seconds, according to the table, above which a non-blocking start pays.
 
 On two ranks of Open MPI, starting and waiting for an allreduce of 1 MiB took 133 µs more than
 the blocking plan.
@@ -83,7 +83,7 @@ def _advancing(name: str, advance: Callable[[Board, Flight], object]) -> Callabl
 
 
 class PlannedRequest(MPI.Request):
-    """A generalized request of MPI for a started plan, which the methods advance.
+    """A generalized request of MPI for a started plan; its methods advance the plan.
 
     Attributes
     ----------
@@ -131,7 +131,7 @@ class Started:
 
 
 class NonBlockingPlans(PlanCache):
-    """Programs of a communicator for non-blocking calls, and the started ones.
+    """Programs of a communicator for non-blocking calls, and the programs that were started.
 
     Parameters
     ----------
@@ -252,7 +252,10 @@ class NonBlockingPlans(PlanCache):
         return decision.gain_s is not None and decision.gain_s > LEAST_GAIN_S
 
     def _through_memory(self, call: CollectiveCall) -> Decision | None:
-        """Return the decision for a shared-memory plan; None if none may be requested or pays."""
+        """Return the decision for a shared-memory plan.
+
+        Return None if no such plan may be requested, or if it does not pay.
+        """
         if isinstance(call, VectorCall) or not self.shared.may_request(call):
             return None
         assert self.config.table is not None
@@ -467,10 +470,10 @@ class NonBlockingPlans(PlanCache):
         return request
 
     def _reap(self) -> None:
-        """Make the copies of programs reusable whose requests MPI has freed.
+        """Make copies of programs reusable if MPI has freed their requests.
 
-        The method acts only when the number of copies has doubled since the last time, so that
-        its cost per call is small.
+        The method does this only when the number of copies has doubled since the last time, so
+        that its cost per call is small.
         """
         if len(self._in_flight) < self._n_before_reaping:
             return

@@ -19,7 +19,7 @@ from collplan.tune.sweep import NATIVE_LABEL, Point, Sweep
 from collplan.tune.table import TuningTable
 
 LEAST_TAG_SPACES: Final = 64
-"""Smallest number of concurrent collectives whose messages tags must distinguish."""
+"""Smallest number of concurrent collectives whose messages must have different tags."""
 NO_THREADS: Final = "non-blocking: plans need MPI initialised with MPI_THREAD_MULTIPLE"
 FEW_TAGS: Final = "non-blocking: this MPI has too few tags to keep collectives apart"
 
@@ -31,14 +31,15 @@ class NonBlockingSetup:
     Parameters
     ----------
     comm : MPI.Intracomm
-        Communicator for the messages of plans only.
+        Communicator that only messages of plans use.
     rank_to_node : list of int
         Node of each rank.
     table : TuningTable
-        Table whose winners use no shared memory, see `passing_messages`, because ranks cannot
-        allocate shared memory in a non-blocking call.
+        Table whose winners use no shared memory where possible, see `passing_messages`, because
+        ranks cannot allocate shared memory in a non-blocking call.
     n_tag_spaces : int
-        Number of programs whose messages tags can distinguish, the same on all ranks.
+        Number of concurrent programs whose messages can have different tags; the same on all
+        ranks.
     places : ProgressPlaces
         Processors of the threads that advance this rank's programs.
     """

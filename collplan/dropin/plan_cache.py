@@ -1,4 +1,4 @@
-"""Caches of the plans of a communicator; the table chooses plans, which are made on demand."""
+"""Caches of the plans of a communicator; a tuning table chooses plans, made on demand."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ offset of an MPI_IN_PLACE input in the receive buffer.
 """
 
 MAX_ENTRIES: Final = 4096
-"""Limit of cached decisions; beyond it, decisions for native calls are dropped."""
+"""Limit of cached decisions; when it is reached, decisions for native calls are dropped."""
 
 
 class PlanCache(ABC):
@@ -101,7 +101,8 @@ class PlanCache(ABC):
         kind : Kind
             Kind of the collective.
         sendbuf, recvbuf, op, root : object
-            Arguments of the call; None, and root 0, if the collective has none.
+            Arguments of the call. Arguments that the collective does not have are None, and its
+            root is 0.
 
         Returns
         -------
@@ -110,8 +111,8 @@ class PlanCache(ABC):
         sent_at, received_at : int or None
             Addresses of the buffers; None if the plan cannot use the buffers directly.
         arguments : Arguments or None
-            Buffers of this rank; None if mpi4py has to report an error, or ranks make different
-            calls.
+            Buffers of this rank; None if mpi4py has to report an error, or if ranks make
+            different calls.
 
         Raises
         ------
@@ -152,7 +153,8 @@ class PlanCache(ABC):
         kind : Kind
             Kind of the collective.
         sendbuf, recvbuf, recvcounts, op, root : object
-            Arguments of the call; None, and root 0, if the collective has none.
+            Arguments of the call. Arguments that the collective does not have are None, and its
+            root is 0.
 
         Returns
         -------
@@ -256,7 +258,7 @@ class PlanCache(ABC):
     # attributes.
     @property
     def private(self) -> MPI.Intracomm:
-        """Communicator of the same ranks for plans only; collective on first use."""
+        """Communicator of the same ranks that only plans use; collective on first use."""
         if self._private is None:
             self._private = own_communicator(self.comm)
         return self._private

@@ -49,13 +49,13 @@ class Route:
         mpi4py's method, for calls that run natively.
     wanted : Decision, optional
         Decision for which a plan is made after `n_left` further native calls; None if no plan
-        is to be made.
+        will be made.
     n_left : int
         Number of native calls until the plan is made.
     pending : Waiting or Trial, optional
         Current or future trial that may replace this route.
     rivals : list of Route
-        Routes of the plans of a current trial, if this route is part of one.
+        Routes of all plans of the current trial; empty if this route takes part in no trial.
     place : int, optional
         Processor of the thread that advances the program.
 

@@ -1,4 +1,7 @@
-"""Copies of buffers that plans cannot use directly; MPI packs and unpacks derived datatypes."""
+"""Copies of buffers that plans cannot use directly.
+
+MPI packs and unpacks buffers of derived datatypes.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ class Staged:
         Function to call when the plan has ended. It copies results to the caller's buffer, or
         raises the error for a receive buffer that is too small.
     datatype : MPI.Datatype or None
-        Duplicate of the caller's datatype for `finish`, to be freed after that call.
+        Duplicate of the caller's datatype for `finish`, to be freed after that function has run.
     """
 
     source: Bytes
@@ -106,7 +109,8 @@ def _unpack_all(target: Bytes, received: Message, *, fits: bool) -> None:
     received : Message
         Receive buffer of the caller.
     fits : bool
-        Whether blocks of both have equal sizes; otherwise, blocks of the buffer are larger.
+        Whether the blocks of `target` and `received` have equal sizes. Otherwise, the blocks of
+        `received` are larger.
     """
     if fits:
         _unpack(target, received)

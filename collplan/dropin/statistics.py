@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FILE: Final = "COLLPLAN_STATISTICS"
 """Environment variable with a path to which rank 0 writes the statistics by size as JSON."""
-_HEADS: Final = ("collective", "ran", "ranks", "bytes", "calls", "total", "a call", "gain", "why")
+_HEADS: Final = ("collective", "ran", "ranks", "bytes", "calls", "total", "per call", "gain", "why")
 _UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
@@ -30,7 +30,7 @@ class Row:
     ran : str
         Label of the plan, or ``native``.
     why : str
-        Reason, as it is shown to users.
+        Reason, as shown to users.
     ranks : int
         Number of ranks of the communicator.
     planned : bool
@@ -81,7 +81,7 @@ class Statistics:
     Parameters
     ----------
     by_size : bool
-        Whether to count calls in separate rows by the number of bits of their message size.
+        Whether to count calls in separate rows per power of two of their message size.
     """
 
     def __init__(self, *, by_size: bool = False) -> None:
@@ -207,5 +207,5 @@ def _seconds(value: float) -> str:
 
 
 def new_statistics() -> Statistics:
-    """Return empty statistics, which are by size if the environment variable `FILE` is set."""
+    """Return empty statistics, counted by size if the environment variable `FILE` is set."""
     return Statistics(by_size=bool(os.environ.get(FILE)))

@@ -41,7 +41,7 @@ def greatest(comm: MPI.Intracomm, value: float) -> float:
 
 
 class Waiting:
-    """A native method that records the number and time of calls until a decision on a trial.
+    """A native method that records the number and time of calls until a trial is decided on.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class Trial:
     native : Contestant
         Native MPI.
     plans : list of Contestant
-        Plans. A plan whose call exceeds the budget is removed.
+        Plans. If a call of a plan exceeds the budget, the plan is removed.
     budget_s : float
         Limit in seconds of the total time by which calls of plans exceed the median native
         call, without the first call of each plan.

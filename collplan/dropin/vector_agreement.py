@@ -19,20 +19,20 @@ UNREADABLE: Final = "a rank's arguments are not such as plans know"
 DIFFERENT: Final = "ranks name different operations"
 ELSEWHERE: Final = "the operation or datatype of another rank is not one that plans know"
 _WORDS: Final = Struct("16sQQQ")
-"""Format of the words that ranks add up.
+"""Format of the words that are summed over all ranks.
 
 The words are a digest, a number of bytes, the number of ranks that cannot run a plan, and the
 number of ranks whose operation is commutative.
 """
 FREE: Final = 8
-"""Number of consecutive meetings in vain after which ranks meet in fewer calls."""
+"""Number of consecutive meetings in vain after which ranks no longer meet in every call."""
 MOST_LEFT: Final = 256
 """Largest number of calls without a meeting between two pairs of meetings."""
 
 
 @dataclass(slots=True)
 class Backoff:
-    """Exponential backoff of the meetings for calls of one kind; the same on all ranks.
+    """Exponential backoff of the meetings for calls of one kind, with equal state on all ranks.
 
     A meeting is in vain if it leads to a native call, for example because counts change with
     every call, or because the table chooses native. After `FREE` consecutive meetings in vain,
@@ -49,7 +49,7 @@ class Backoff:
     n_left : int
         Number of calls until the next meeting.
     why : str
-        Reason why the last meeting was in vain, as it is shown to users.
+        Reason why the last meeting was in vain, as shown to users.
     """
 
     has_met: bool = False
@@ -88,8 +88,8 @@ def agree_on_counts(
 ) -> VectorCall | str:
     """Return the signature of a call whose counts differ per rank; collective.
 
-    Ranks add up digests of the counts that they know. If no rank's counts have changed since
-    an earlier call, the sum is equal to the sum of that call.
+    The digests of the counts that each rank knows are summed over all ranks. If no rank's counts
+    have changed since an earlier call, the sum is equal to that of the earlier call.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def agree_on_counts(
     root : int
         Root; 0 if the collective has none.
     op : str or None
-        Name of the operation; None if there is none, or plans do not support it.
+        Name of the operation; None if the call has no operation, or plans do not support it.
 
     Returns
     -------

@@ -22,18 +22,19 @@ Ints = npt.NDArray[np.integer[Any]]
 
 @dataclass(slots=True)  # not frozen, because every call creates messages
 class VectorMessage(Message):
-    """A buffer with one block per rank, whose counts and displacements differ.
+    """A buffer with one block per rank; each block has its own count and displacement.
 
-    Contiguous blocks form one block of a plain message. Other blocks together form one element
-    of a datatype that `VectorArguments.described` creates.
+    Contiguous blocks are described as one block of a plain message. If the blocks are not
+    contiguous, all of them together form one element of a datatype, which
+    `VectorArguments.described` creates.
 
     Parameters
     ----------
     sizes : ndarray of int64, shape (size,)
         Size of each block's type signature in bytes.
     apart : tuple or None
-        Datatype, counts and displacements, if blocks are not contiguous or plans cannot use
-        the memory directly.
+        Datatype, counts and displacements of the blocks, if they are not contiguous or plans
+        cannot use the memory directly; None otherwise.
     """
 
     sizes: Ints | None = None
@@ -42,14 +43,15 @@ class VectorMessage(Message):
 
 @dataclass(slots=True)
 class VectorArguments(Arguments):
-    """Buffers and counts of one rank in one call.
+    """Buffers and counts of one rank in one call of a vector collective.
 
     Parameters
     ----------
     counts : RankCounts
         Counts that this rank passes, in bytes.
     element : str or None
-        Type of the reduced elements; None if there are none, or plans do not support it.
+        Type of the reduced elements; None if the call reduces nothing, or if plans do not
+        support the type.
     n_bytes : int
         Size of this rank's block in bytes; for alltoallv, size of all blocks that it sends.
     """
@@ -60,7 +62,7 @@ class VectorArguments(Arguments):
 
     @property
     def surplus_bytes(self) -> int:
-        """Always 0, as all ranks check the sizes of blocks when they make a plan."""
+        """Constant 0, because all ranks check the sizes of blocks when they make a plan."""
         return 0
 
     @contextmanager
@@ -94,7 +96,7 @@ def read_vector_arguments(
     root : int
         Root of the call; 0 if the collective has none.
     rank, size : int
-        This rank, and the number of ranks.
+        Rank of this process in the communicator, and number of ranks.
 
     Raises
     ------
@@ -215,12 +217,12 @@ class _Layout:
 
 @lru_cache(1024)
 def _layout(raw_counts: bytes, raw_displs: bytes | None) -> _Layout:
-    """Return the layout of blocks, which is cached, as most calls repeat an earlier layout.
+    """Return the layout of blocks; results are cached, as most calls repeat an earlier layout.
 
     Parameters
     ----------
     raw_counts : bytes
-        Array of int64 with the counts, as bytes, because arrays cannot be hashed.
+        Bytes of an int64 array of the counts. Arrays themselves cannot be hashed.
     raw_displs : bytes or None
         Displacements in the same form; None for packed blocks.
     """
@@ -256,8 +258,8 @@ def _unpack(given: Any) -> tuple[Any, Any, Any, Any]:
 def _numbers(given: Any, blocks: int, *, is_stride: bool = False) -> Ints:
     """Return one number per block as an array of int64.
 
-    A single number applies to every block. If `is_stride`, it is the distance between the
-    displacements of consecutive blocks instead.
+    A single number applies to every block. If `is_stride` is True, a single number is instead
+    the distance between the displacements of consecutive blocks.
     """
     if isinstance(given, list | tuple | np.ndarray) and np.ndim(given):
         numbers = np.array(given)

@@ -1,1 +1,1 @@
-"""Tuning tables in the forms that MPI libraries read themselves."""
+"""Tuning tables in the file formats of MPI libraries."""

@@ -1,7 +1,8 @@
 """MPICH's selection of collectives, as the JSON of ``MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE``.
 
-A tree: every key is a condition, siblings are tried in order, a leaf names the algorithm. A
-file replaces all that MPICH knows, so what a table does not say is taken from MPICH's own.
+The selection is a tree. Each key is a condition, sibling conditions are tried in order, and a leaf
+names the algorithm. A file replaces MPICH's complete built-in selection. Cases that a table does
+not cover are therefore copied from the built-in selection.
 """
 
 from __future__ import annotations
@@ -29,31 +30,34 @@ from collplan.tune.table import TuningTable
 Tree = dict[str, Any]
 
 _INT_MAX: Final = 2**31 - 1
-"""MPICH reads sizes as C's int."""
+"""Largest size in a condition, because MPICH reads sizes as C's int."""
 _SIZE_KEYS: Final = {
     **dict.fromkeys(("allgather", "reduce_scatter_block"), "total_msg_size"),
     **dict.fromkeys(("alltoall", "allreduce", "bcast", "reduce"), "avg_msg_size"),
 }
-"""The size MPICH can tell; of other kinds it can't, or only some ranks know it."""
+"""Key of the condition on message size by kind.
+
+For other kinds, MPICH has no such condition, or only some of the ranks know the size.
+"""
 _BUILTIN: Final = {"reduce_scatter_allgather", "reduce_scatter_gather"}
-"""They take predefined operations only, and at least as many elements as 2^⌊log₂ p⌋."""
+"""Algorithms that require a predefined operation and at least 2^⌊log₂ p⌋ elements on p ranks."""
 
 _COMM_SIZE: Final = re.compile(r"comm_size(<=|<|=)(\d{1,10}|any|pow2|node_comm_size)")
-"""A condition on the number of ranks."""
+"""Condition on the number of ranks."""
 _MAX_DEPTH: Final = 100
 
 
 def write_mpich(table: TuningTable, defaults: Tree) -> Export:
-    """Write a table as MPICH's selection.
+    """Write a table as a selection of MPICH.
 
-    Numbers of ranks that the table does not know, non-blocking collectives and all else
-    stay as in `defaults`.
+    The entries of `defaults` remain for non-blocking collectives, and for collectives and
+    numbers of ranks that the table does not contain.
 
     Parameters
     ----------
     table : TuningTable
     defaults : dict
-        MPICH's own selection; see `built_in_selection`.
+        Built-in selection of MPICH, see `built_in_selection`.
     """
     blind = {sweep.collective for sweep in table.sweeps} - set(_SIZE_KEYS)
     library = Library(
@@ -98,17 +102,18 @@ def write_mpich(table: TuningTable, defaults: Tree) -> Export:
 
 
 def built_in_selection(library: Path) -> Tree:
-    """Return MPICH's own selection, from the file of the library itself.
+    """Return MPICH's built-in selection.
 
     Parameters
     ----------
     library : Path
-        As ``libmpi.so.12``; or MPICH's ``src/mpi/coll/coll_selection.json``.
+        Shared library of MPICH, such as ``libmpi.so.12``, or the file
+        ``src/mpi/coll/coll_selection.json`` of MPICH's sources.
 
     Raises
     ------
     CollplanError
-        If there is none in it.
+        If the file cannot be read or contains no selection.
     """
     try:
         content = library.read_bytes()
@@ -129,7 +134,7 @@ def built_in_selection(library: Path) -> Tree:
 
 
 def _is_tree(node: object, depth: int = 0) -> TypeGuard[Tree]:
-    """Return whether all of a document are mappings, with bounds of ranks that make sense."""
+    """Return whether a document consists of nested mappings with valid conditions on ranks."""
     return (
         isinstance(node, dict)
         and depth < _MAX_DEPTH
@@ -142,12 +147,13 @@ def _is_tree(node: object, depth: int = 0) -> TypeGuard[Tree]:
 
 
 def _branch(kind: str, found: list[Selection], intra: Tree) -> Tree:
-    """Return the branch for one number of ranks."""
-    if kind == "alltoall":  # in place nothing but its own algorithm will do
+    """Return the branch of the tree for one number of ranks."""
+    if kind == "alltoall":  # MPICH needs its own algorithm for alltoall in place
         sizes = _by_size(kind, found[0], intra)
         return {"is_sendbuf_inplace=yes": intra, "is_sendbuf_inplace=no": sizes}
     by_commuting = {selection.sweep.op_commutes: selection for selection in found}
-    # Of scans MPICH does not tell whether the operation commutes; theirs keep the order.
+    # MPICH has no condition on commutativity for scans. Its algorithms of scans keep the order of
+    # operands.
     if None in by_commuting or kind in ("scan", "exscan"):
         return _by_size(kind, found[0], intra)
     return {
@@ -188,9 +194,10 @@ def _leaf(kind: str, interval: Interval, intra: Tree) -> Tree:
 
 
 def _resolved(tree: Tree, ranks: int) -> Tree:
-    """Return a tree without its conditions on the number of ranks.
+    """Return a tree for a number of ranks, without its conditions on the number of ranks.
 
-    Below another condition MPICH would take ``comm_size<8`` for 8 ranks, too.
+    The conditions are resolved because MPICH would match ``comm_size<8`` for 8 ranks, too, if
+    it stood below another condition.
     """
     for key, branch in tree.items():
         match = _COMM_SIZE.fullmatch(key)
@@ -210,7 +217,7 @@ def _holds(relation: str, bound: str, ranks: int) -> bool:
 
 
 def equivalent(sweep: Sweep, algorithm: AlgorithmChoice, segment_bytes: int) -> Target | str:
-    """Return MPICH's algorithm that does what one of ours does, or why there is none."""
+    """Return MPICH's counterpart of a collplan algorithm, or the reason why there is none."""
     kind, ranks = sweep.collective, sweep.ranks
     found = algorithms_of("mpich").find(kind, algorithm, ranks, is_cut=segment_bytes > 0)
     if isinstance(found, str):

@@ -1,4 +1,4 @@
-"""Dynamic rules of Open MPI's coll/tuned: classic files (5.0.7 and later), JSON (6)."""
+"""Dynamic rules of Open MPI's coll/tuned, as classic files (5.0.7 and later) or JSON (6)."""
 
 from __future__ import annotations
 
@@ -24,33 +24,40 @@ IDS: Final = {
     "allgather": 0, "allreduce": 2, "alltoall": 3, "barrier": 6, "bcast": 7, "exscan": 8,
     "gather": 9, "reduce": 11, "reduce_scatter_block": 13, "scan": 14, "scatter": 15,
 }  # fmt: skip
-"""The number of every collective in classic files."""
+"""Number of each collective in classic files."""
 NUMBERS: Final = {
     (row.collective, row.name): row.number
     for row in algorithms_of("openmpi").rows
     if row.number is not None
 }
-"""The number of every algorithm in classic files, by collective and its name there."""
+"""Number of each algorithm in classic files, by collective and Open MPI's name."""
 _SIZE_BLIND: Final = frozenset({"gather", "scatter", "scan", "exscan", "barrier"})
-"""Kinds that want one rule: for scans Open MPI leaves the count out of the size, and for gather
-and scatter it reads arguments that count at the root or elsewhere only, so that ranks would
-follow different rules."""
+"""Kinds that get one rule for all sizes.
+
+For scans, Open MPI leaves the count out of the size. For gather and scatter, it reads arguments
+that are significant only at the root or only at other ranks, so that ranks could follow different
+rules. A barrier has no size.
+"""
 _FAN_OUT: Final = "faninout="
-"""Option of algorithms whose rules have a fan-out: of chains, and of Bruck's algorithm, which Open
-MPI 6 reads as its radix; earlier releases always use radix 2."""
+"""Prefix of the option for the fan-out of a rule.
+
+Chains have a fan-out. Open MPI 6 also reads it as the radix of Bruck's algorithm; earlier releases
+always use radix 2.
+"""
 
 
 def write_classic(table: TuningTable, assume_commuting: bool = False) -> Export:
     """Write a table as a file of rules, version 2, for Open MPI 5.0.7 and later.
 
-    Numbers of ranks that the table does not know are left to Open MPI.
+    Open MPI decides by itself for numbers of ranks that the table does not contain.
 
     Parameters
     ----------
     table : TuningTable
     assume_commuting : bool
-        Whether all operations commute: rules hold for any, and some algorithms are
-        wrong for those that do not.
+        Whether to assume that all operations are commutative. Rules apply to any operation,
+        and some algorithms give wrong results for non-commutative ones. By default, these
+        algorithms are left out.
     """
     selections, notes = select(table, _library(assume_commuting, has_direct=False))
     by_kind: dict[str, dict[int, Selection]] = {}
@@ -63,7 +70,7 @@ def write_classic(table: TuningTable, assume_commuting: bool = False) -> Export:
         for ranks, selection in sorted(by_kind[kind].items()):
             blocks[ranks] = _rules(selection)
             n_rules += len(blocks[ranks])
-            # A rule holds for all larger communicators, too, up to the next.
+            # Rules also apply to larger communicators, up to the next listed number of ranks.
             blocks.setdefault(ranks + 1, ["0 0 0 0"])
         lines += [f"{IDS[kind]} # {kind}", f"{len(blocks)} # numbers of ranks"]
         for ranks, rules in sorted(blocks.items()):
@@ -96,14 +103,17 @@ def write_json(table: TuningTable, assume_commuting: bool = False) -> Export:
 def _use(selections: list[Selection]) -> str:
     options = "--mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_dynamic_rules_filename {path}"
     if any(selection.spans_nodes for selection in selections):
-        options += " --mca coll ^han"  # which would be asked first
+        options += " --mca coll ^han"  # Open MPI would prefer coll/han to these rules
     for name, value in settings_of(selections):
         options += f" --mca {name} {value}"
     return f"mpiexec {options}"
 
 
 def _rules(selection: Selection) -> list[str]:
-    """Return lines of: from bytes, algorithm, fan-out, segment; algorithm 0 is Open MPI's own."""
+    """Return a line with first size, algorithm, fan-out and segment size for each interval.
+
+    Sizes are in bytes. Algorithm 0 lets Open MPI choose.
+    """
     sweep = selection.sweep
     lines = []
     for interval in selection.intervals:
@@ -132,7 +142,7 @@ def equivalent(
     algorithm: AlgorithmChoice,
     segment_bytes: int,
 ) -> Target | str:
-    """Return Open MPI's algorithm that does what one of ours does, or why there is none."""
+    """Return Open MPI's counterpart of a collplan algorithm, or the reason why there is none."""
     kind, ranks, library = sweep.collective, sweep.ranks, algorithms_of("openmpi")
     found = library.find(kind, algorithm, ranks, is_cut=segment_bytes > 0)
     if isinstance(found, str):

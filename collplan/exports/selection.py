@@ -1,4 +1,4 @@
-"""Selection of a library's own algorithms, by size, from a tuning table."""
+"""Selection of the algorithms of an MPI library by message size, from a tuning table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from collplan.tune.sweep import NATIVE_LABEL, Choice, Point, Sweep
 from collplan.tune.table import TuningTable
 
 _ORDERING: Final = frozenset({"prioritize", "limit_requests"})
-"""Passes that say when to send, not what: an algorithm stays the same with them."""
+"""Passes that change when messages are sent, not which ones, and thus keep the algorithm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,14 @@ class Target:
     Parameters
     ----------
     name : str
-        The library's for it.
+        Name of the algorithm in the library.
     segment_bytes : int
-        Of the segments it cuts messages into; 0 sends them whole.
+        Size in bytes of the segments into which messages are cut; 0 for whole messages.
     options : tuple of str
-        What else the library is told.
+        Further options of the algorithm.
     setting : tuple of str, optional
-        Name and value of a variable that makes it this algorithm. A job has one value of
-        it, for all sizes and numbers of ranks.
+        Name and value of a variable without which the library runs the algorithm in another
+        form. The variable has one value per job, for all sizes and numbers of ranks.
     """
 
     name: str
@@ -44,28 +44,29 @@ class Target:
     setting: tuple[str, str] | None = None
 
     def __str__(self) -> str:
-        """Write the name, with segments if any."""
+        """Return the name, and the segment size if messages are cut into segments."""
         return f"{self.name} in {self.segment_bytes} B" if self.segment_bytes else self.name
 
 
 @dataclass(frozen=True)
 class Library:
-    """Algorithms and settings that a library offers.
+    """Algorithms and selection rules of an MPI library.
 
     Parameters
     ----------
     name : str
-        Its own; versions of an MPI whose native times are this library's begin with it.
+        Name of the library. The MPI version in the fingerprint of a table begins with this name
+        if the native times of the table are those of the library.
     equivalent : callable
-        Takes a sweep, one of our algorithms and the bytes of a segment (0 if whole);
-        returns the library's algorithm, or why there is none.
+        Function that takes a sweep, a collplan algorithm and the segment size in bytes (0 for
+        whole messages). It returns the library's algorithm, or the reason why there is none.
     size_blind : frozenset of str
-        Kinds for which it cannot choose by size.
+        Kinds for which the library cannot choose by size.
     knows_commuting : bool
-        Whether it can choose by whether the operation commutes.
+        Whether the library can choose by the commutativity of the operation.
     across_nodes : str
-        What it has to be told to do without where ranks are on several nodes, as its
-        rules are not asked there; empty if nothing.
+        Component of the library that is disabled if ranks are on several nodes, because it
+        takes precedence over the rules there; empty if there is none.
     """
 
     name: str
@@ -77,7 +78,17 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Sizes from `begin` bytes up to but excluding `end`; no target is the library's own choice."""
+    """Interval of message sizes, with the algorithm for these sizes.
+
+    Parameters
+    ----------
+    begin : int
+        First size in bytes.
+    end : int or None
+        First size in bytes after the interval; None if the interval has no upper limit.
+    target : Target or None
+        Algorithm; None if the library chooses by itself.
+    """
 
     begin: int
     end: int | None
@@ -86,18 +97,29 @@ class Interval:
 
 @dataclass(frozen=True)
 class Selection:
-    """Choice for a sweep's collective on its number of ranks, over all sizes."""
+    """Algorithms for the collective of a sweep on its number of ranks.
+
+    Parameters
+    ----------
+    sweep : Sweep
+    intervals : tuple of Interval
+        Intervals in ascending order, which cover all sizes.
+    """
 
     sweep: Sweep
     intervals: tuple[Interval, ...]
 
     @property
     def spans_nodes(self) -> bool:
-        """Return whether its ranks are on several nodes."""
+        """True if the ranks of the sweep are on several nodes."""
         return len(self.sweep.placement.ranks_per_node) > 1
 
     def rules(self) -> Iterator[tuple[int, int | None, Target]]:
-        """Yield where all ranks' bytes begin and end, None for no end, and what runs there."""
+        """Yield the begin, end and target of each interval with a target.
+
+        Begin and end are in bytes, over the blocks of all ranks if the collective has blocks.
+        The end is exclusive, and None if there is no upper limit.
+        """
         for interval in self.intervals:
             if interval.target is not None:
                 end = None if interval.end is None else total_bytes(self.sweep, interval.end)
@@ -106,18 +128,18 @@ class Selection:
 
 @dataclass(frozen=True)
 class Export:
-    """A text for a library.
+    """A tuning table in the format of a library.
 
     Parameters
     ----------
     text : str
-        A file's.
+        Content of the file.
     use : str
-        How a program is started on it, with ``{path}`` for the file's.
+        Command line that starts a program with the file; ``{path}`` stands for its path.
     n_rules : int
-        How many sizes and numbers of ranks it says something of.
+        Number of rules for a size interval on a number of ranks.
     notes : list of str
-        What it leaves out, a line each.
+        Notes on parts of the table that are not exported, one line each.
     """
 
     text: str
@@ -127,10 +149,12 @@ class Export:
 
 
 def select(table: TuningTable, library: Library) -> tuple[list[Selection], list[str]]:
-    """Choose, for every sweep of a table, among the algorithms that a library has.
+    """Choose algorithms of a library for every sweep of a table.
 
-    At every size the fastest of them, if its interval clears that of the native
-    collective, as for the table's own winners; else the library chooses itself.
+    At each size, the fastest algorithm of the library is chosen if it is faster than the
+    native collective by the rule for the winners of the table: the confidence intervals of both
+    must not overlap. If native was not measured, the algorithm is chosen, too. Otherwise, the
+    library chooses by itself.
 
     Parameters
     ----------
@@ -139,11 +163,11 @@ def select(table: TuningTable, library: Library) -> tuple[list[Selection], list[
 
     Returns
     -------
-    list of Selection
-        One a collective, number of ranks and, if the library can tell, whether the
-        operation commutes; those without any target are left out.
-    list of str
-        What could not be taken along, a line each.
+    selections : list of Selection
+        One selection per collective, number of ranks and, if the library can choose by it,
+        commutativity of the operation. Selections without any target are left out.
+    notes : list of str
+        Notes on parts of the table that are not exported, one line each.
     """
     notes: list[str] = []
     if not table.fingerprint.mpi.startswith(library.name):
@@ -169,18 +193,25 @@ def select(table: TuningTable, library: Library) -> tuple[list[Selection], list[
 
 
 def settings_of(selections: list[Selection]) -> list[tuple[str, str]]:
-    """Return the variables that the selections need, each once, with their values."""
+    """Return the names and values of the variables that selections need, without repetitions."""
     targets = [interval.target for each in selections for interval in each.intervals]
     return list(dict.fromkeys(each.setting for each in targets if each and each.setting))
 
 
 def total_bytes(sweep: Sweep, n_bytes: int) -> int:
-    """Return the bytes of all ranks' blocks, of what is counted in blocks."""
+    """Return the total size for a message size of a sweep, both in bytes.
+
+    If the collective has blocks, the message size is that of one block, and the total size is
+    that of the blocks of all ranks. Otherwise, both are equal.
+    """
     return n_bytes * sweep.ranks if COLLECTIVES[sweep.collective].has_blocks else n_bytes
 
 
 def _with_one_setting(sweeps: list[Sweep], library: Library) -> Library:
-    """Return a library that refuses what needs another value of a variable than most winners."""
+    """Return a library with one value for each variable: the one that most winners need.
+
+    The returned library refuses algorithms that need another value.
+    """
     wanted: dict[str, Counter[str]] = {}
     for sweep in sweeps:
         for interval in _intervals(sweep, library, []):
@@ -202,7 +233,11 @@ def _with_one_setting(sweeps: list[Sweep], library: Library) -> Library:
 
 
 def _expressible(table: TuningTable, library: Library, notes: list[str]) -> list[Sweep]:
-    """Return one sweep for all that a library can't tell apart, in the table's order."""
+    """Return the sweeps of a table that a library can express.
+
+    Of several sweeps that the library cannot tell apart, one is returned. Notes on all other
+    sweeps are appended to `notes`.
+    """
     kept: dict[tuple[str, int, bool | None], Sweep] = {}
     for sweep in table.sweeps:
         place = f"{sweep.name} on {sweep.placement}"
@@ -231,7 +266,10 @@ def _expressible(table: TuningTable, library: Library, notes: list[str]) -> list
 
 
 def _preference(sweep: Sweep) -> tuple[bool, int]:
-    """Return what is greater for the sweep to keep: operations that commute, many nodes."""
+    """Return a key that is greatest for the sweep to keep.
+
+    Sweeps of commutative operations are preferred, then sweeps on many nodes.
+    """
     return sweep.op_commutes is not False, len(sweep.placement.ranks_per_node)
 
 
@@ -243,7 +281,7 @@ def _intervals(sweep: Sweep, library: Library, notes: list[str]) -> Iterator[Int
     else:
         winners = [_best_at(point, targets) for point in sweep.points]
     notes += _lost_winners(sweep, library, winners, answers)
-    # The winners are labels of this sweep, or native, which need not have been measured.
+    # The winners are labels of this sweep, or native, which may not have been measured.
     points = zip(sweep.points, winners, strict=True)
     won = tuple(point.model_copy(update={"winner": winner}) for point, winner in points)
     chosen = sweep.model_copy(update={"points": won})
@@ -278,7 +316,12 @@ def _best_at(point: Point, targets: dict[str, Target]) -> str:
 
 
 def _best_of_all(sweep: Sweep, targets: dict[str, Target]) -> str:
-    """Return the label of the fastest on geometric mean that is nowhere slower than native."""
+    """Return the label of the best algorithm for all sizes, by the geometric mean of its times.
+
+    The algorithm must be faster than native at some size and slower at none; return native if
+    there is no such algorithm. Algorithms that were not measured at all sizes are ignored. If
+    native was not measured beside an algorithm, no comparison with native is required.
+    """
     scores = {}
     for label in targets:
         pairs = [(point.times.get(label), point.times.get(NATIVE_LABEL)) for point in sweep.points]
@@ -296,11 +339,11 @@ def _best_of_all(sweep: Sweep, targets: dict[str, Target]) -> str:
 def _lost_winners(
     sweep: Sweep, library: Library, winners: list[str], answers: Mapping[str, Target | str]
 ) -> Iterator[str]:
-    """Yield a line for every winner of the table that something else stands in for."""
+    """Yield a note on each winner of the table that another algorithm replaces."""
     instead: dict[str, dict[str, None]] = {}
     for point, winner in zip(sweep.points, winners, strict=True):
         if point.winner not in (winner, NATIVE_LABEL):
-            # Of the native collective there is no target.
+            # The native collective has no target.
             stand_in = str(answers.get(winner) or f"{library.name}'s own choice")
             instead.setdefault(point.winner, {})[stand_in] = None
     for label, stand_ins in instead.items():

@@ -1,4 +1,4 @@
-"""Tune strings of UCC: ``UCC_TL_UCP_TUNE``."""
+"""Tuning tables as values of UCC's variable ``UCC_TL_UCP_TUNE``."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from collplan.tune.table import TuningTable
 
 
 def write_ucc(table: TuningTable) -> Export:
-    """Write a table as the value of ``UCC_TL_UCP_TUNE``, for memory of the host.
+    """Write a table as the value of ``UCC_TL_UCP_TUNE`` for host memory.
 
-    Algorithms are named, as their numbers changed between releases. What else they need is
-    set by variables, one value of each for the whole job.
+    The text has the names of algorithms, as their numbers changed between releases. Further
+    settings of algorithms are variables, which have one value per job.
 
     Parameters
     ----------
     table : TuningTable
     """
-    blind = frozenset({"reduce_scatter_block"})  # which size counts changed between releases
+    # UCC compares the rules of this kind with a size that changed between releases.
+    blind = frozenset({"reduce_scatter_block"})
     selections, notes = select(table, Library("UCC", equivalent, blind))
     tokens = []
     for selection in selections:
@@ -35,10 +36,10 @@ def write_ucc(table: TuningTable) -> Export:
 
 
 def equivalent(sweep: Sweep, algorithm: AlgorithmChoice, segment_bytes: int) -> Target | str:
-    """Return UCC's algorithm that does what one of ours does, or why there is none.
+    """Return UCC's counterpart of a collplan algorithm, or the reason why there is none.
 
-    Its setting is what UCC needs to run it so, instead of with radix 4, two rings at once, or
-    as many messages in flight as it sees fit.
+    The setting of the result makes UCC run the algorithm in this form. Without it, UCC would
+    use radix 4, two rings at once, or its own number of messages in flight.
     """
     kind, ranks = sweep.collective, sweep.ranks
     found = algorithms_of("ucc").find(kind, algorithm, ranks, is_cut=segment_bytes > 0)

@@ -1,1 +1,1 @@
-"""Algorithms of MPI libraries beside ours, and the rules by which libraries choose them."""
+"""Algorithms of MPI libraries with their collplan counterparts, and their selection rules."""

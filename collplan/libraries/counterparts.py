@@ -1,4 +1,7 @@
-"""Algorithms of MPI libraries beside ours: one table, for exports, commands and documentation."""
+"""Algorithms of MPI libraries with their collplan counterparts.
+
+One table, ``counterparts.yaml``, serves exports, commands and documentation.
+"""
 
 from __future__ import annotations
 
@@ -16,27 +19,47 @@ from collplan.specs.errors import CollplanError, suggest
 from collplan.specs.named_option import AlgorithmChoice
 
 ANY: Final = "any"
-"""Value of an option that is a parameter of the library's algorithm."""
+"""Value of an option that may have any value, as the library's algorithm has it as a parameter."""
 _FIELDS: Final = {"title", "source", "missing"}
-"""Fields of a library in the table, beside its collectives."""
+"""Fields of a library in the table that are not collectives."""
 
 
 @dataclass(frozen=True)
 class Counterpart:
-    """An algorithm of a library beside ours; the table itself says what its fields mean.
+    """An algorithm of a library, with its collplan counterpart if there is one.
+
+    The strings `options` and `setting` may have the placeholders ``{radix}`` and the like for
+    options of the collplan algorithm, ``{segment}`` for the segment size in bytes, and
+    ``{others}`` for the number of other ranks.
 
     Parameters
     ----------
     collective, name : str
-    options, setting : str
-        With ``{radix}``, ``{segment}`` and ``{others}`` for options of ours, the bytes of a
-        segment, and the number of other ranks.
+        Kind of the collective, and the library's name of the algorithm.
+    options : str
+        Options of the algorithm in a tuning file, or its parameters.
+    setting : str
+        Variable and value, without which the library runs the algorithm in another form.
     number : int, optional
+        Number of the algorithm in classic rules of Open MPI.
     ours : AlgorithmChoice, optional
+        Collplan algorithm with the same messages.
     plan : str
-    segment, only : str
-    reorders, commutes, rule : bool
-    differs, none : str
+        Other fields of the spec, in words, such as a decomposition.
+    segment : {"never", "may", "always"}
+        Whether the library cuts messages into segments.
+    only : {"", "power_of_two", "power_of_radix"}
+        Numbers of ranks for which messages are the same; empty for all.
+    reorders : bool
+        Whether a rule runs the algorithm also for non-commutative operations, with wrong results.
+    commutes : bool
+        Whether the library refuses non-commutative operations.
+    rule : bool
+        Whether tuning files can name the algorithm for calls that collplan tunes.
+    differs : str
+        Difference from the messages of `ours`, which is then only the nearest algorithm.
+    none : str
+        Reason why there is no collplan algorithm.
     """
 
     collective: str
@@ -56,7 +79,7 @@ class Counterpart:
 
     @property
     def title(self) -> str:
-        """Return its name and parameters, as a user of the library knows them."""
+        """Name and parameters of the algorithm, as users of the library know them."""
         told = (self.options or self.setting).replace("{others}", "p-1")
         parameters = re.sub(r"=\{\w+\}", "", told)
         cut = " segment" if self.segment == "may" and "segment" not in told else ""
@@ -64,7 +87,7 @@ class Counterpart:
 
     @property
     def ours_text(self) -> str:
-        """Return what ours is, as in specs; nothing where there is none."""
+        """Collplan algorithm and plan, as in specs; empty if there is none."""
         words = []
         if self.ours is not None:
             options = [
@@ -80,7 +103,7 @@ class Counterpart:
 
     @property
     def remark(self) -> str:
-        """Return why there is none of ours, or where messages are not the same."""
+        """Reason why there is no collplan algorithm, or the difference between messages."""
         numbers = {
             "power_of_two": "2^n ranks only",
             "power_of_radix": "radix^n ranks only",
@@ -89,7 +112,15 @@ class Counterpart:
         return self.none or self.differs or numbers[self.only]
 
     def serves(self, choice: AlgorithmChoice, is_cut: bool) -> bool:
-        """Return whether a tuning file can name it for an algorithm of ours, in segments or not."""
+        """Return whether a tuning file can name this algorithm for a collplan algorithm.
+
+        Parameters
+        ----------
+        choice : AlgorithmChoice
+            Collplan algorithm.
+        is_cut : bool
+            Whether its messages are cut into segments.
+        """
         if self.ours is None or self.ours.name != choice.name or not self.rule or self.differs:
             return False
         if is_cut != (self.segment == "always") and self.segment != "may":
@@ -100,7 +131,7 @@ class Counterpart:
         return all(wanted[name] in (ANY, value) for name, value in given.items())
 
     def has_ranks(self, n_ranks: int, choice: AlgorithmChoice) -> bool:
-        """Return whether messages are the same on a number of ranks."""
+        """Return whether messages equal those of a collplan algorithm on a number of ranks."""
         base = 2
         if self.only == "power_of_radix":
             base = self._values(choice)["radix"]
@@ -109,7 +140,7 @@ class Counterpart:
         return not self.only or n_ranks == 1
 
     def told(self, choice: AlgorithmChoice, n_ranks: int, segment: int) -> tuple[str, str]:
-        """Return the options and the setting for an algorithm of ours."""
+        """Return the options and the setting for a collplan algorithm and a segment in bytes."""
         values = {**self._values(choice), "segment": segment, "others": max(1, n_ranks - 1)}
         return self.options.format(**values), self.setting.format(**values)
 
@@ -124,10 +155,12 @@ class Algorithms:
     Parameters
     ----------
     name, title, source : str
-        Its name in commands, its own, and the version whose sources were read.
+        Name of the library in commands, its proper name, and the version of its sources that
+        the table describes.
     missing : str
-        What exports say of an algorithm of ours that it has not.
+        Message for a collplan algorithm that the library does not have.
     rows : tuple of Counterpart
+        Algorithms of the library.
     """
 
     name: str
@@ -137,13 +170,25 @@ class Algorithms:
     rows: tuple[Counterpart, ...] = field(repr=False)
 
     def of(self, collective: str) -> tuple[Counterpart, ...]:
-        """Return those of a collective."""
+        """Return the algorithms of a collective."""
         return tuple(row for row in self.rows if row.collective == collective)
 
     def find(
         self, collective: str, choice: AlgorithmChoice, n_ranks: int, *, is_cut: bool
     ) -> Counterpart | str:
-        """Return the first that has the messages of ours, or why there is none."""
+        """Return the counterpart of a collplan algorithm, or the reason why there is none.
+
+        Parameters
+        ----------
+        collective : str
+            Kind of the collective.
+        choice : AlgorithmChoice
+            Collplan algorithm.
+        n_ranks : int
+            Number of ranks.
+        is_cut : bool
+            Whether messages are cut into segments.
+        """
         found = [row for row in self.of(collective) if row.serves(choice, is_cut)]
         for row in found:
             if row.has_ranks(n_ranks, choice):
@@ -163,7 +208,7 @@ def _table() -> Mapping[str, Any]:
 
 
 def library_names() -> tuple[str, ...]:
-    """Return the names of the libraries of the table."""
+    """Return the names of all libraries in the table."""
     return tuple(_table())
 
 
@@ -174,7 +219,7 @@ def algorithms_of(library: str) -> Algorithms:
     Raises
     ------
     CollplanError
-        If the table has no such library.
+        If the table does not contain the library.
     """
     table = _table()
     if library not in table:
@@ -196,7 +241,7 @@ def algorithms_of(library: str) -> Algorithms:
 
 
 def planned_kind(collective: str) -> str | None:
-    """Return the kind whose algorithms compute a collective; None if it is not planned."""
+    """Return the kind whose algorithms compute a collective; None if collplan does not plan it."""
     if collective not in COLLECTIVES:
         return None
     return COLLECTIVES[collective].regular or collective

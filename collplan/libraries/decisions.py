@@ -1,23 +1,24 @@
-"""Default algorithms of MPI libraries, by their published rules from the files in ``rules``.
+"""Default algorithms of MPI libraries, by their published rules in the files of ``rules``.
 
-A file has the rules of every collective, in the order in which the library asks them. The first
-rule whose conditions hold decides. Its field `run` is the name of an algorithm, with options, or
-a mapping of names by the bytes from which each runs. A collective's `instead` has algorithms
-that run another ``unless`` something holds. The other fields of rules are conditions:
+A file has the rules of each collective, in the order in which the library applies them. The first
+rule whose conditions hold decides. Its field `run` is the name of an algorithm with options, or
+a mapping from the size in bytes at which an algorithm starts to its name. The field `instead` of a
+collective maps an algorithm to another one, which runs ``unless`` a condition holds. The other
+fields of rules are conditions:
 
 - ``nodes``: ``one`` node, ``several`` nodes of which some have several ranks, or ``spread``, one
   rank per node;
-- ``ranks``, ``ranks_below``: the number of ranks, and the first number that is too large;
-- ``power_of_two``, ``even``: whether the number of ranks is;
-- ``commutes``, ``built_in``: whether the operation does, and whether MPI predefines it;
-- ``enough_elements``, ``element_per_rank``: whether there are as many elements as the greatest
-  power of two that is not above the number of ranks, or as ranks;
-- ``bytes_below``: bytes that are too many; the collective's `bytes` says of what: of its
-  ``vector``,
-  of one ``block``, or of all blocks, in ``total``;
-- ``total_below``: bytes of all blocks that are too many;
-- ``in_place``: whether the call is;
-- ``in_node_order``: whether ranks fill node after node.
+- ``ranks``, ``ranks_below``: the number of ranks, and its exclusive upper limit;
+- ``power_of_two``, ``even``: whether the number of ranks is a power of two, or even;
+- ``commutes``, ``built_in``: whether the operation is commutative, and whether MPI predefines it;
+- ``enough_elements``: whether the number of elements is at least the greatest power of two that
+  does not exceed the number of ranks;
+- ``element_per_rank``: whether there are at least as many elements as ranks;
+- ``bytes_below``: exclusive upper limit of the size in bytes; the field `bytes` of the collective
+  tells whether it is the size of the ``vector``, of one ``block``, or of all blocks (``total``);
+- ``total_below``: exclusive upper limit of the size of all blocks in bytes;
+- ``in_place``: whether the call is in place;
+- ``in_node_order``: whether consecutive ranks fill one node after the other.
 """
 
 from __future__ import annotations
@@ -36,37 +37,43 @@ from collplan.specs.named_option import AlgorithmChoice
 DECIDING: Final = ("mpich", "openmpi", "ucc")
 """Libraries whose rules are known."""
 FEWEST_EXTRA: Final = "fewest_extra"
-"""A radix of UCC: that which leaves the fewest ranks beside a multiple of its powers."""
+"""Value of an option of UCC that stands for the radix of `fewest_extra`."""
 OTHER_RANKS: Final = "messages differ from ours, as the ranks are no power of the radix"
-"""Remark on an algorithm that is the same for other numbers of ranks only."""
+"""Remark on an algorithm whose messages equal ours only on other numbers of ranks."""
 _DEFAULT_RADIX: Final = 4
-"""UCC's radix where ranks are not bound to sockets."""
+"""Radix of UCC if ranks are not bound to sockets."""
 
 Nodes = Literal["one", "several", "spread"]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Facts that rules ask for.
+    """Properties of a call on which rules depend.
 
     Parameters
     ----------
     kind : str
-        Collective.
+        Kind of the collective.
     n_ranks : int
+        Number of ranks.
     nodes : {"one", "several", "spread"}
-        See the module.
+        Placement of the ranks, see the documentation of the module.
     n_elements : int
-        Of a vector, or of all blocks; of alltoall, of all that one rank sends.
+        Number of elements of the vector, or of all blocks; for alltoall, of all blocks that one
+        rank sends.
     itemsize : int
-        Bytes per element.
+        Size of an element in bytes.
     has_blocks : bool
         Whether the collective has a block per rank.
     commutes, is_built_in : bool
-        Of the operation; True without one.
-    is_in_place, is_in_node_order : bool
+        Whether the operation is commutative, and whether MPI predefines it; True if the
+        collective has no operation.
+    is_in_place : bool
+        Whether the call is in place.
+    is_in_node_order : bool
+        Whether consecutive ranks fill one node after the other.
     domain_size : int
-        Ranks of the smallest NUMA domain.
+        Number of ranks of the smallest NUMA domain.
     """
 
     kind: str
@@ -82,27 +89,30 @@ class Case:
     domain_size: int = 1
 
     def n_bytes(self, of: str) -> int:
-        """Return the bytes of a ``block``, or of the ``vector`` or all blocks, in ``total``."""
+        """Return the size in bytes of a ``block``, of the ``vector``, or of all blocks (``total``).
+
+        A collective without blocks has the same size in all three cases.
+        """
         n_bytes = self.n_elements * self.itemsize
         return n_bytes // self.n_ranks if of == "block" and self.has_blocks else n_bytes
 
 
 @dataclass(frozen=True)
 class Decision:
-    """An algorithm of a library, chosen by its rules.
+    """An algorithm of a library, chosen by the rules of the library.
 
     Parameters
     ----------
     name : str
         The library's name of the algorithm.
     options : dict of str to int or str
-        What the library's rules tell it.
+        Options that the rules give to the algorithm.
     n_ranks : int
-        Of the call.
+        Number of ranks of the call.
     counterpart : Counterpart or None
-        Its row beside ours; None if the table has none.
+        Row of the algorithm in the table of counterparts; None if there is none.
     note : str
-        What the model leaves out.
+        Note on behavior that the model leaves out.
     """
 
     name: str
@@ -117,7 +127,7 @@ class Decision:
 
     @property
     def ours(self) -> AlgorithmChoice | None:
-        """Return our algorithm with its options; None if there is none."""
+        """Collplan algorithm with its options; None if there is none."""
         row = self.counterpart
         if row is None or row.ours is None:
             return None
@@ -129,7 +139,7 @@ class Decision:
 
     @property
     def remark(self) -> str:
-        """Return where the price differs from what the library does, or why there is none."""
+        """Difference between the modeled cost and the library, or the reason for having no cost."""
         row, ours, told = self.counterpart, self.ours, ""
         if row is not None:
             is_same = ours is None or row.has_ranks(self.n_ranks, ours)
@@ -146,28 +156,29 @@ def _rules(library: str) -> Mapping[str, Any]:
 
 
 def title_of(library: str) -> str:
-    """Return a library's name with the versions that have these rules."""
+    """Return the name of a library with the versions to which the rules apply."""
     return str(_rules(library)["title"])
 
 
 def source_of(library: str) -> str:
-    """Return where the rules stand in a library's source."""
+    """Return the place of the rules in the sources of a library."""
     return str(_rules(library)["source"])
 
 
 def decided_kinds(library: str) -> tuple[str, ...]:
-    """Return the collectives that a library has rules for."""
+    """Return the kinds of collectives for which a library has rules."""
     return tuple(_rules(library)["kinds"])
 
 
 def decide(library: str, case: Case) -> Decision | None:
-    """Return what a library runs by default; None if it has not the collective.
+    """Return the algorithm that a library runs by default; None if it has no such collective.
 
     Parameters
     ----------
     library : str
-        One of `DECIDING`.
+        Name of the library, one of `DECIDING`.
     case : Case
+        Properties of the call.
     """
     rules = _rules(library)
     if case.kind not in rules["kinds"]:
@@ -193,7 +204,7 @@ def decide(library: str, case: Case) -> Decision | None:
 
 
 def _facts(case: Case) -> dict[str, Any]:
-    """Return what conditions compare with their values."""
+    """Return the facts with which the values of conditions are compared."""
     n_ranks = case.n_ranks
     return {
         "nodes": case.nodes,
@@ -219,7 +230,7 @@ def _holds(rule: Mapping[str, Any], facts: Mapping[str, Any], limits: Mapping[st
 
 
 def _parsed(run: str, case: Case) -> tuple[str, dict[str, int | str]]:
-    """Return name and options of what a rule runs; no radix is above the number of ranks."""
+    """Return the name and the options of an algorithm; a radix is at most the number of ranks."""
     words = run.split()
     name = " ".join(word for word in words if "=" not in word)
     options: dict[str, int | str] = {}
@@ -232,10 +243,12 @@ def _parsed(run: str, case: Case) -> tuple[str, dict[str, int | str]]:
 
 
 def fewest_extra(case: Case) -> int:
-    """Return the radix that UCC takes where ranks are bound to sockets.
+    """Return the radix that UCC uses if ranks are bound to sockets.
 
-    It leaves the fewest ranks beside a multiple of its greatest power: of radixes from 3
-    for one rank per node, else from 2 to the ranks of a socket.
+    The greatest power of a radix up to the number of ranks has a largest multiple that is at
+    most the number of ranks. The chosen radix leaves the fewest ranks beyond this multiple.
+    Candidates are the radixes from 3 to the number of ranks for one rank per node, and
+    otherwise from 2 to the number of ranks of a socket.
     """
     n = case.n_ranks
     first, last = (min(n, 3), n) if case.nodes == "spread" else (2, min(n, case.domain_size))
@@ -255,13 +268,13 @@ def fewest_extra(case: Case) -> int:
 def _counterpart(
     library: str, kind: str, name: str, options: Mapping[str, int | str]
 ) -> Counterpart | None:
-    """Return the row of an algorithm with these options, or else with any; None without one."""
+    """Return the row of an algorithm whose options match best; None if it has no row."""
     rows = [one for one in algorithms_of(library).of(kind) if one.name == name]
     return min(rows, key=lambda row: _misfit(row, options), default=None)
 
 
 def _misfit(row: Counterpart, options: Mapping[str, int | str]) -> tuple[int, int]:
-    """Return how many options a row has with other values, and how many with any value."""
+    """Return the number of options with another value in a row, then of those with any value."""
     told = dict(re.findall(r"(\w+)=(\S+)", f"{row.options} {row.setting}".lower()))
     others, free = 0, 0
     for key, given in options.items():

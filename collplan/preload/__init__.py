@@ -1,1 +1,1 @@
-"""Plans for unmodified programs in any language, by a library preloaded into the programs."""
+"""Plans for unmodified programs in any language, by a library that is preloaded into them."""

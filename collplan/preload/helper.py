@@ -1,7 +1,7 @@
 """Helper process of a node, which makes decisions and plans for programs without Python.
 
 The helper reads the tuning table, and answers the requests that ranks send through a socket. It
-ends when no rank is connected any more.
+ends when the last rank has disconnected.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ def counts_told(words: bytes, call: CollectiveCall, n_ranks: int) -> list[RankCo
 
 
 def serve(listener: socket.socket, parent: int) -> None:
-    """Answer requests of ranks until no rank is connected any more; then end this process.
+    """Answer requests of ranks until the last rank has disconnected; then end this process.
 
     Parameters
     ----------
@@ -277,7 +277,7 @@ class _Connected:
 
     def __init__(self) -> None:
         self.sockets: dict[socket.socket, int] = {}
-        """Sockets, with descriptors of the processes of the ranks; -1 if there is no descriptor."""
+        """Process descriptor of the rank by socket; -1 if there is no descriptor."""
         self._has_begun = False
 
     def accept(self, listener: socket.socket) -> None:

@@ -14,7 +14,7 @@ def vendor_and_library() -> tuple[str, str]:
     Returns
     -------
     vendor : str
-        Name of the vendor, as mpi4py has it.
+        Name of the vendor in mpi4py.
     path : str
         File of the library; empty if it is unknown.
     """

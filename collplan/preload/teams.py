@@ -1,4 +1,4 @@
-"""Groups of ranks as programs describe them, and decisions and plans for their calls."""
+"""Communicators of programs without Python, with decisions and plans for their calls."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ N_FACTS: Final = 24
 MASK_AT: Final = 3
 """Index of the first word of the affinity mask."""
 KEPT_PLANS: Final = 8
-"""Number of calls whose plans are kept for ranks that ask later."""
+"""Number of calls whose plans are kept for further requests."""
 _FEW_RANKS: Final = 4
-"""Ratio of all ranks to the ranks of a node up to which the plan of all ranks is compiled."""
+"""Largest ratio of all ranks to those of a node at which the plan of all ranks is compiled."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class Team:
     Parameters
     ----------
     facts : ndarray of uint64, shape (n_ranks, N_FACTS)
-        Words by which each rank describes itself; see `N_FACTS`.
+        Words that describe each rank, see `N_FACTS`.
     """
 
     facts: Words
@@ -79,7 +79,7 @@ class Team:
 
 
 class Verdict(NamedTuple):
-    """Decision for a call, and a digest by which nodes compare their decisions."""
+    """Decision for a call, and a digest with which nodes compare their decisions."""
 
     decision: Decision
     digest: int
@@ -163,7 +163,7 @@ class Planner:
 
 
 def _plans_of(spec: PlanSpec, ranks: Sequence[int]) -> dict[int, Plan]:
-    """Return a plan for each of some ranks, which contains the program of that rank only."""
+    """Return plans by rank, each with the program of this rank only."""
     n_ranks = spec.machine.n_ranks
     if needs_all_ranks(spec) or n_ranks <= _FEW_RANKS * len(ranks):
         plan = compile_plan(spec)

@@ -58,7 +58,7 @@ SPLIT: Final = {
 }
 """Tree algorithms, by collective, whose levels can be split between cores."""
 LEAST_KEPT: Final = 3
-"""Number of candidates that are always kept, however slow their prediction."""
+"""Number of candidates that are always kept, independent of their predicted times."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -156,7 +156,7 @@ def _sharing(spec: PlanSpec, others: Sequence[Form]) -> list[Form]:
 
 
 def _designs(spec: PlanSpec, taken: set[str]) -> Iterator[Form]:
-    """Yield the alltoall designs that are not listed yet and need nodes of several ranks."""
+    """Yield the alltoall designs for nodes of several ranks that are not among the other forms."""
     machine = spec.machine
     if machine.nodes == 1 or max(machine.node_to_n_ranks) == 1:
         return
@@ -230,9 +230,10 @@ def select(
 ) -> Selection:
     """Return the candidates whose predicted time is near the best.
 
-    Candidates within a factor of the best time are kept, the best one of every family
-    within a larger factor, and at least `LEAST_KEPT`. A segmented variant is kept only
-    if it is predicted to be faster than the same form with whole messages.
+    Candidates are kept if their times are within `keep_within` times the best time. The best
+    candidate of each family is also kept within a larger factor, and at least `LEAST_KEPT`
+    candidates are kept in total. A segmented variant is kept only if it is predicted to be
+    faster than the same form with whole messages.
 
     Parameters
     ----------
@@ -276,7 +277,7 @@ def select(
 def overlapping(
     spec: PlanSpec, candidates: Sequence[Candidate], at_most: int | None = None
 ) -> list[Candidate]:
-    """Return the candidates to measure beside computation, with their progress placements.
+    """Return the candidates to measure while ranks compute, with their progress placements.
 
     Each candidate is combined with every placement policy that makes a difference on the
     machine. Tree algorithms are always included, also with the levels nearest the leaves
@@ -333,15 +334,15 @@ def _progressing(candidate: Candidate, suffix: str, name: str, **options: Any) -
 def starts_alone(spec: PlanSpec) -> bool:
     """Return whether a rank can start a plan without synchronizing with other ranks.
 
-    A non-blocking call must be able to. Plans that share memory or that have native
-    components cannot: their ranks allocate memory or create communicators together.
+    This is required for a non-blocking call. It is not possible for plans that share memory or
+    have native components, as their ranks allocate memory or create communicators together.
     """
     names = spec.method.named_algorithms(spec.collective.planned_kind)
     return spec.transport == MESSAGES and all(name != NATIVE for _, name in names)
 
 
 def _gains(entry: Entry, found: Mapping[str, float]) -> bool:
-    """Return whether an entry has whole messages, or is faster than its form with whole ones."""
+    """Return whether an entry has whole messages, or is faster than its form without segments."""
     whole_s = found.get(entry.form.name, inf)
     return entry.name == entry.form.name or found[entry.name] < whole_s
 
@@ -381,7 +382,7 @@ def _simulate_near(
     for n in (*WAVES, None):
         best_s = min((s for s in found.values() if s is not None), default=None)
         if best_s is not None:
-            # The closed-form estimates hold only for messages that no pass rewrites.
+            # The closed-form estimates are valid only for messages that no pass rewrites.
             queue = [
                 entry
                 for entry in queue

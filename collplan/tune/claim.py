@@ -19,7 +19,7 @@ from collplan.specs.errors import CollplanError
 STARTER: Final = "COLLPLAN_TUNE_STARTER"
 """Environment variable with the host name and process id of the process that started the ranks."""
 PATIENCE_S: Final = 20.0
-"""Time that a new run waits for an earlier one to end, in seconds."""
+"""Time in seconds for which a new run waits for the end of an earlier run."""
 
 _LOCK_POLL_S: Final = 0.2
 _PARENT_POLL_S: Final = 1.0
@@ -81,8 +81,8 @@ def name_starter() -> str:
 def end_with_parents() -> None:
     """End this process soon after its parent, or after the process that `STARTER` names.
 
-    A launcher that is killed cannot stop the ranks that it has launched, and a rank that
-    is left over would wait for the others forever.
+    A launcher that is killed cannot stop the ranks that it has launched, and a remaining rank
+    would wait for the other ranks forever.
     """
     host, _, pid = os.environ.get(STARTER, "").rpartition(" ")
     starter = int(pid) if host == platform.node() and pid.isdecimal() else None

@@ -1,6 +1,6 @@
 """A crash log that outlives a tuning run, and a watchdog for calls that do not end.
 
-From the log, the next run learns which candidate ended the last one, and leaves it out.
+The log tells the next run which candidate ended the last run, so that it can be left out.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from collplan.specs.errors import CollplanError
 NOTE_BYTES: Final = 1024
 """Size of the note on the current candidate, at the start of the file.
 
-Rank 0 overwrites the note; any rank appends the failures that it detects behind it.
+Rank 0 overwrites the note. Each rank appends the failures that it detects after the note.
 """
 MOST_ENDS: Final = 3
-"""Number of runs that end for no known reason in a candidate, after which it has failed."""
+"""Number of runs that must end in a candidate for no known reason before it counts as failed."""
 _BLAMED: Final = "collplan: "
 _FAULT: Final = "Fatal Python error: "
 _ABORTED: Final = "Aborted"
@@ -36,7 +36,7 @@ EXIT_STATUS: Final = 3
 """Exit status of a rank that gives up; the launcher then ends all other ranks."""
 _POLL_S: Final = 1.0
 _LONGEST_STEP_S: Final = 2.0
-"""Longest time that counts between two checks, as the process may have been stopped."""
+"""Longest time in seconds counted between two checks, as the process may have been stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Attempt:
     Parameters
     ----------
     sweep : str
-        Name of the sweep, as `Goal` writes it.
+        Name of the sweep, as in the text of a `Goal`.
     bytes : int
         Message size in bytes.
     candidate : str
@@ -72,13 +72,13 @@ class Failure:
     Parameters
     ----------
     sweep : str
-        Name of the sweep, as `Goal` writes it.
+        Name of the sweep, as in the text of a `Goal`.
     bytes : int
         Message size in bytes at which it failed.
     candidate : str
         Name of the candidate.
     reason : str
-        Reason, as it is shown to users.
+        Reason, as shown to users.
     """
 
     sweep: str
@@ -97,8 +97,8 @@ Noted = TypeVar("Noted", Attempt, Failure)
 class CrashLog:
     """A file beside the table that names the candidate that is being tried.
 
-    Rank 0 writes a note of the candidate. Any rank, or its handler of fatal signals,
-    appends the failures that it detects. What was written survives the end of processes.
+    Rank 0 writes a note with the candidate. Each rank, or its handler of fatal signals, appends
+    the failures that it detects. The file remains if processes end.
 
     Parameters
     ----------
@@ -232,7 +232,7 @@ class Watchdog:
     crash_log : CrashLog
         Log of the current candidate and of failures.
     sweep : str
-        Name of the sweep, as `Goal` writes it.
+        Name of the sweep, as in the text of a `Goal`.
     n_bytes : int
         Message size in bytes.
     limit_s : float
@@ -258,7 +258,7 @@ class Watchdog:
             self._crash_log.clear()
 
     def announce(self, candidate: str | None) -> None:
-        """Record whose turn is next, before the ranks synchronize for it; None for native."""
+        """Record the candidate of the next call before ranks synchronize; None for native."""
         if candidate is None:
             self._crash_log.clear()
         else:

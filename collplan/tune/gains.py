@@ -21,7 +21,7 @@ SECONDS: Final = 3.0
 """Time limit of the simulations for one row, per processor, in seconds."""
 _COUNTED: Final = ("collective", "ranks", "least_bytes", "most_bytes", "calls", "seconds")
 LEAST_FACTOR: Final = 1.05
-"""Least speed-up by the model at which a plan is reported as faster than native."""
+"""Smallest modeled speed-up at which a plan is reported as faster than native."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class Gain:
     ranks : int
         Number of ranks of the communicator.
     least_bytes, most_bytes : int
-        Smallest and largest message size in bytes: of the vector or of one block, or,
-        where counts differ per rank, of all elements that rank 0 sends.
+        Smallest and largest message size in bytes: of the vector or of one block or, if counts
+        differ per rank, of all elements that rank 0 sends.
     calls : int
         Number of calls on rank 0.
     seconds : float
@@ -79,7 +79,7 @@ def gains_of(
 ) -> list[Gain]:
     """Return the gains of a program's collectives, in descending order of time.
 
-    Rows are merged whose sizes have the same power of two.
+    Rows with equal numbers of bits in their sizes are merged.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ class Journal:
     output : Path
         Path of the complete table.
     arguments : mapping
-        All arguments that affect what is measured, as values for JSON.
+        All arguments that affect the measurements, as values for JSON.
     """
 
     def __init__(self, output: Path, arguments: Mapping[str, Any]) -> None:
@@ -41,7 +41,7 @@ class Journal:
         self._arguments = dict(arguments)
 
     def read(self, fingerprint: Fingerprint) -> State | None:
-        """Return the state that the journal holds; None if there is no journal.
+        """Return the state that the journal contains; None if there is no journal.
 
         Parameters
         ----------
@@ -70,7 +70,7 @@ class Journal:
         return State(table, tuple(document["wrong"]), failures)
 
     def write(self, state: State) -> None:
-        """Replace the file atomically by one that holds the given state."""
+        """Replace the file atomically by one that contains the given state."""
         document = {
             "format": FORMAT,
             "version": VERSION,
@@ -146,7 +146,8 @@ class State:
     Parameters
     ----------
     table : TuningTable
-        Unfinished table; it also holds the sweeps of the table that is added to.
+        Unfinished table, which also contains the sweeps of the existing table to which the run
+        adds.
     wrong : tuple of str
         Lines that name a sweep, a size, a candidate with wrong results, and the first
         wrong element.
@@ -278,7 +279,7 @@ def _with_last_failure(state: State, journal: Journal, crash_log: CrashLog, rest
 def _to_add_to(
     table: TuningTable, goals: Sequence[Goal], empty: TuningTable, journal: Journal, again: bool
 ) -> TuningTable:
-    """Return the table that is added to, without the sweeps that are measured again.
+    """Return the existing table to which a run adds, without the sweeps that it measures again.
 
     Raises
     ------

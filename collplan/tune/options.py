@@ -17,7 +17,7 @@ from collplan.tune.table import TuningTable
 
 @dataclass(frozen=True, slots=True)
 class TuningJob:
-    """Everything that a tuning run is to measure.
+    """Description of the measurements of a tuning run.
 
     Parameters
     ----------
@@ -25,8 +25,8 @@ class TuningJob:
         Collectives with datatype and operation, each kind once. Their counts are ignored;
         counts that differ per rank are scaled to each message size.
     sizes : tuple of int
-        Message sizes in bytes, ascending: of the vector or of one block, or, where counts
-        differ per rank, of all blocks together.
+        Message sizes in bytes, ascending: of the vector or of one block or, if counts differ
+        per rank, of all blocks together.
     ranks : tuple of int
         Numbers of ranks to tune for, filling nodes in order; all ranks if empty.
     rules : Rules
@@ -47,8 +47,8 @@ class TuningJob:
         Time limit of a call in seconds; a candidate has failed if a call exceeds both this
         limit and 20 native calls.
     computation_s : float or None
-        Computation of each rank between the start of every call and the wait for it, in
-        seconds; None for blocking calls.
+        Time in seconds that each rank computes between the start of a call and the wait for
+        it; None for blocking calls.
     cores : tuple of int or None
         Processor ids of the cores of each node, to which ranks and their progress threads
         are bound; None to bind nothing.
@@ -69,7 +69,7 @@ class TuningJob:
     cores: tuple[int, ...] | None = None
 
     def arguments(self, placement: Placement) -> dict[str, Any]:
-        """Return all arguments that affect what is measured, as values for JSON."""
+        """Return all arguments that affect the measurements, as values for JSON."""
         network = hashlib.sha256(self.network.model_dump_json().encode()).hexdigest()[:12]
         return {
             **({"again": "yes"} if self.again else {}),
@@ -100,7 +100,7 @@ class TuningJob:
         Raises
         ------
         CollplanError
-            If `ranks` asks for more ranks than there are, or a root is not among them.
+            If a number in `ranks` exceeds the number of ranks, or a root is not among the ranks.
         """
         order = sorted(range(len(nodes)), key=lambda rank: (nodes.index(nodes[rank]), rank))
         for n_ranks in self.ranks or (len(nodes),):
@@ -139,7 +139,7 @@ class Goal:
     sizes : tuple of int
         Message sizes in bytes, ascending.
     computation_s : float or None
-        Computation of each rank beside every call, in seconds; None for blocking calls.
+        Time in seconds that each rank computes during a call; None for blocking calls.
     cores : int or None
         Cores per node, for non-blocking calls; None for blocking calls.
     """
@@ -186,9 +186,9 @@ class Goal:
         ----------
         table : TuningTable
         of_rival : bool
-            Whether to return the goal's rival instead: a sweep with the same key that was
-            measured with another datatype or operation, or beside another computation. A
-            table holds one sweep per key.
+            Whether to return the rival of the goal instead. The rival is a sweep with the same
+            key that was measured with another datatype or operation, or during another
+            computation. A table has one sweep per key.
         """
         empty = self.empty_sweep()
         for sweep in table.sweeps:

@@ -21,9 +21,9 @@ def predict(
 ) -> list[Choice]:
     """Return the plans that may be the fastest on a placement, the model's best plan first.
 
-    The other plans are a shared-memory variant of the best decomposition through nodes, or,
-    where that does not apply, the model's best plan of another family; and the winner of the
-    sweep whose number of ranks is nearest.
+    The second plan is a shared-memory variant of the best decomposition through nodes or, if
+    there is no such variant, the model's best plan of another family. The third plan is the
+    winner of the sweep whose number of ranks is nearest.
 
     Parameters
     ----------

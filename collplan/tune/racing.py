@@ -17,9 +17,12 @@ Times = npt.NDArray[np.float64]
 FIRST_ROUNDS: Final = 3
 """Number of rounds after which candidates that are far slower than the best are dropped."""
 FAR: Final = 1.25
-"""Ratio of a candidate's shortest time to the best one's longest above which it is dropped."""
+"""Largest ratio of a candidate's shortest time to the longest time of the best candidate.
+
+Candidates with larger ratios are dropped after the first rounds.
+"""
 FINALISTS: Final = 4
-"""Number of candidates that continue after the least number of rounds, if more are as fast."""
+"""Largest number of candidates that continue after the least number of rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +32,8 @@ class Rules:
     Parameters
     ----------
     tight : float
-        Half width of the 95 % confidence interval, relative to the median, at which a
-        median is known well enough.
+        Half width of the 95 % confidence interval relative to the median. Measurements end
+        when the intervals of all candidates are this narrow.
     least, most : int
         Least and greatest number of rounds.
     seconds : float
@@ -139,8 +142,9 @@ class Race:
     def ranking(self) -> list[str]:
         """Return the active candidates without native, the best first.
 
-        Those whose interval lies below native's come first, then all are ordered by their
-        medians: the smallest median may belong to a wide interval, which proves nothing.
+        Candidates whose intervals lie below that of native come first. Within both groups,
+        candidates are in ascending order of their medians. Medians alone are not sufficient, as
+        the smallest median may have a wide interval.
         """
         native = self.time(NATIVE_LABEL)
         others = [(name, self.time(name)) for name in self.active if name != NATIVE_LABEL]

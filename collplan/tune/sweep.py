@@ -84,9 +84,9 @@ class Placement(SpecModel):
         return sum(self.ranks_per_node)
 
     def is_like(self, other: Placement) -> bool:
-        """Return whether both placements have equally many ranks on each node, in one order.
+        """Return whether all nodes of both placements have equally many ranks, in the same order.
 
-        False for a single node, where no message crosses the network.
+        The result is False for a single node, as no message crosses the network.
         """
         n_nodes = min(len(self.ranks_per_node), len(other.ranks_per_node))
         return n_nodes > 1 and self.is_akin(other)
@@ -263,8 +263,8 @@ class Sweep(SpecModel):
     op : Operation or None
         Operation of the measured calls; None if the collective has none.
     counts : str or None
-        Description of counts that differ per rank, see `counts_in_words`. The sweep holds
-        for no other counts. None for collectives with a single count.
+        Description of counts that differ per rank, see `counts_in_words`. The sweep is not valid
+        for other counts. None for collectives with a single count.
     points : tuple of Point
         Measured message sizes, ascending.
     choices : dict of str to Choice
@@ -274,13 +274,13 @@ class Sweep(SpecModel):
     ranks_per_core : float or None
         Number of ranks that shared a core on the fullest host; None if each rank had its
         own core. Native calls may wait inefficiently on shared cores, so that the speed-ups
-        hold only for such runs.
+        are valid only for such runs.
     computation_s : float or None
-        Computation of each rank between the start of a call and the wait for it, in seconds
-        of its core. The times then include start, computation and wait, and hold only for
-        non-blocking calls. None for blocking calls.
+        Time in seconds that each rank computes on its core between the start of a call and the
+        wait for it. The times of the sweep then include start, computation and wait, and are
+        valid only for non-blocking calls. None for blocking calls.
     cores : int or None
-        Cores per node of the machine that plans beside computation were made for. Cores
+        Cores per node of the machine for which plans that overlap computation were made. Cores
         without a rank are communication cores. None for blocking calls.
     """
 
@@ -423,6 +423,6 @@ class Sweep(SpecModel):
         raise AssertionError("the last interval has no end")
 
     def point_near(self, n_bytes: int, label: str) -> Point:
-        """Return the point that `label` won whose size has the smallest ratio to `n_bytes`."""
+        """Return the point nearest to a size in bytes, by ratio, among those that `label` won."""
         won = [point for point in self.points if point.winner == label]
         return min(won, key=lambda point: abs(log(max(1, point.bytes)) - log(max(1, n_bytes))))

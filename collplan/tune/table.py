@@ -33,7 +33,7 @@ FARTHEST_RANKS: Final = 2
 
 
 class Fingerprint(SpecModel):
-    """The machine and the software versions for which a table holds.
+    """The machine and the software versions for which a table is valid.
 
     Parameters
     ----------
@@ -66,8 +66,8 @@ class Fingerprint(SpecModel):
     def differences(self, other: Fingerprint) -> list[tuple[str, Any, Any]]:
         """Return the fields that differ, each with both values.
 
-        A value that is unknown to one of both does not differ. The patch versions of numpy
-        and mpi4py and the launcher are not compared, as they do not change times.
+        A value that is unknown in one of the fingerprints does not differ. The patch versions
+        of numpy and mpi4py, the launcher and the number of nodes are not compared.
         """
         found = []
         for name in type(self).model_fields:
@@ -95,7 +95,7 @@ class Decision:
     label : str
         Label of the choice in the table.
     why : str
-        Reason, as it is shown to users.
+        Reason, as shown to users.
     native_s, chosen_s : float or None
         Times of the native collective and of the choice at the nearest measured size, in
         seconds; None if they were not measured.
@@ -103,7 +103,7 @@ class Decision:
         Whether a sweep covers the placement. If none does, the choice is native, and the
         cost model may know a better one.
     computation_s : float or None
-        Computation that these times include, in seconds, if non-blocking calls were
+        Computation time in seconds that these times include, if non-blocking calls were
         measured; None for blocking calls.
     """
 
@@ -138,7 +138,7 @@ class TuningTable(SpecModel):
         Network of the machine that plans were made for. Choices that are left to the cost
         model depend on it.
     n_sweeps : int or None
-        Number of sweeps in the file, by which a truncated file is detected.
+        Number of sweeps in the file, with which a truncated file is detected.
     sweeps : tuple of Sweep
         Measured sweeps, no two of the same collective, counts and placement.
     """
@@ -263,7 +263,7 @@ class TuningTable(SpecModel):
         ]
 
     def check(self, fingerprint: Fingerprint) -> None:
-        """Check that the table holds for a machine and its software.
+        """Check that the table is valid for a machine and its software.
 
         Raises
         ------
@@ -284,7 +284,10 @@ class TuningTable(SpecModel):
 def _around(
     sweeps: Sequence[Sweep], ranks: int, placement: Placement
 ) -> tuple[Sweep | None, Sweep | None]:
-    """Return the sweep that decides for a placement, and the one on its other side, if any."""
+    """Return the sweep that decides for a placement, and a sweep for interpolation.
+
+    The second sweep is on the other side of the number of ranks. Each may be None.
+    """
     for sweep in sweeps:
         if sweep.placement == placement:
             return sweep, None

@@ -42,7 +42,7 @@ More rounds tolerate more outliers before an interval reaches that of native.
 """
 
 PATIENCE: Final = 20
-"""Number of native calls that a candidate's call may take even beyond the time limit."""
+"""Time that a call of a candidate may take beyond the time limit, in native calls."""
 
 Advance = Callable[[float], object]
 """Callback that receives the part of the work that is done, from 0 to 1."""
@@ -101,7 +101,7 @@ def try_candidates(
     watchdog : Watchdog
         Watchdog that ends the run if a call of a candidate does not end.
     beside : Beside, optional
-        Computation beside every call, which is then non-blocking.
+        Computation during each call, which is then non-blocking.
 
     Returns
     -------
@@ -133,7 +133,7 @@ def try_candidates(
 
 
 class _Trial:
-    """The native call and the candidates that are bound at a time."""
+    """Measurement of the native call and of the candidates that are currently bound."""
 
     def __init__(
         self,
@@ -158,7 +158,9 @@ class _Trial:
         watchdog.limit_s = max(watchdog.limit_s, PATIENCE * (perf_counter() - begin))
 
     def fill(self, left: list[Candidate]) -> None:
-        """Remove candidates from the front of a list; bind and check as many as fit in memory.
+        """Remove candidates from the front of a list, and bind and check them.
+
+        The method stops at the limits of candidates and of scratch memory.
 
         Candidates that cannot be compiled or bound, or have wrong results, are dropped.
         """
@@ -206,7 +208,7 @@ class _Trial:
     def _finalists(self, ranking: Sequence[str]) -> list[str]:
         """Return the best candidates of a ranking, and the best one of the other families.
 
-        Candidates of one family may have profited from the same accident.
+        Candidates of one family may have been faster by the same accident.
         """
         best = list(ranking[:CONFIRMED])
         families = {self._families[name] for name in best}
@@ -214,7 +216,10 @@ class _Trial:
         return [*best, *others[:1]]
 
     def confirm(self) -> None:
-        """Measure the best candidates and native again, as one of many may win by accident."""
+        """Measure the best candidates and native again, and choose the winner.
+
+        The second measurement is needed because one of many candidates may win by accident.
+        """
         times = self.verdict.times
         if not times:
             self._run([NATIVE_LABEL])
@@ -245,7 +250,7 @@ class _Trial:
         return race
 
     def _time(self, names: Sequence[str], n_rounds: int) -> tuple[Times, float]:
-        """Measure rounds of calls, each of which begins with another candidate than the last.
+        """Measure rounds of calls; each round begins with another candidate than the last round.
 
         Returns
         -------

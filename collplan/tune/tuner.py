@@ -118,7 +118,7 @@ def on_first(comm: Any, make: Callable[[], Result]) -> Result:
     Raises
     ------
     CollplanError
-        If the function raises one on rank 0.
+        If the function raises a `CollplanError` on rank 0.
     """
     return everywhere(comm, together(comm, lambda: make() if comm.rank == 0 else None))
 
@@ -213,7 +213,7 @@ class _Run:
         part.Free()
 
     def _beside(self, part: Any) -> AbstractContextManager[Beside | None]:
-        """Return a context with the computation beside every call; collective.
+        """Return a context that provides the computation during every call; collective.
 
         The context gives None for blocking calls.
         """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FORWARDING_S: Final = 0.1
-"""Time in seconds for launchers to forward output of ranks, as Hydra may end before."""
+"""Time in seconds for launchers to forward output of ranks, as Hydra could otherwise end before."""
 _SLEEP_S: Final = 0.01
 """Longest sleep of ranks while rank 0 uses the cores."""
 
@@ -28,16 +28,17 @@ def together(
     Parameters
     ----------
     comm : MPI.Intracomm
-        All ranks that call `make`.
+        Communicator of the ranks that call this function.
     make : callable
-        The step. It may be collective, if it fails on a rank only after its last collective call.
+        Step that all ranks make. It may be collective, if it fails on a rank only after its last
+        collective call.
     kind : type of CollplanError
-        Errors that `make` may raise, and the one to raise on all ranks.
+        Type of the errors that `make` may raise, and of the error that all ranks raise.
 
     Raises
     ------
     CollplanError
-        The error of the first rank that failed.
+        If `make` fails on a rank; the message is that of the lowest rank that failed.
     """
     made, error = None, None
     try:
@@ -61,7 +62,7 @@ def first_alone(comm: MPI.Intracomm, make: Callable[[], T]) -> T:
             return make()
     finally:
         if comm.size > 1:
-            # Rank 0 has the core meanwhile.
+            # Sleep between tests, so that rank 0 can use the core.
             request, wait = comm.Ibarrier(), Wait(_SLEEP_S)
             while not request.Test():
                 wait.pause()
@@ -77,7 +78,7 @@ def abort(comm: MPI.Intracomm, status: int, reason: str = "") -> None:
     status : int
         Exit status of the job.
     reason : str
-        Text that is written to standard error before.
+        Text that is written to standard error before the ranks are aborted.
 
     Notes
     -----

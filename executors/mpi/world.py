@@ -81,13 +81,13 @@ def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
     Parameters
     ----------
     n_ranks : int, optional
-        Number of ranks that are required.
+        Required number of ranks.
 
     Raises
     ------
     LaunchError
-        If mpi4py is missing, if processes were started by another MPI's
-        mpiexec (each would be alone), or if the world has another size.
+        If mpi4py is missing, if the mpiexec of another MPI started the processes, so that each
+        would be alone in its world, or if the world has another size.
     """
     try:
         import mpi4py
@@ -95,7 +95,7 @@ def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
         mpi4py.rc.initialize = False
         mpi4py.rc.finalize = True
         with warnings.catch_warnings():
-            # mpi4py warns of a foreign launcher; the error below says more.
+            # mpi4py warns of a foreign launcher; the error below has more details.
             warnings.simplefilter("ignore", RuntimeWarning)
             from mpi4py import MPI
     except ImportError as error:
@@ -124,7 +124,7 @@ def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
 
 
 def _n_started() -> int:
-    """Return the number of ranks that the launcher claims to have started; 0 without one."""
+    """Return the number of ranks that the launcher has started, by its variables; 0 if unset."""
     return first_number(os.environ, EXPECTED_RANKS, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE") or 0
 
 
@@ -134,7 +134,10 @@ def _is_foreign_launcher(family: str) -> bool:
 
 
 def _foreign(started: int) -> LaunchError:
-    """Return the error text; on ranks other than the first after it has had time to report."""
+    """Return the error for an mpiexec of another MPI.
+
+    Ranks other than the first return after a delay, in which the first rank can report the error.
+    """
     if launcher_rank() > 0:
         # Launchers terminate all ranks when the first one has ended, and no rank waits for rank 0.
         time.sleep(_FIRST_SAYS_IT_S)

@@ -1,4 +1,4 @@
-"""``collplan bench``: what a machine's lanes and cores can do, and what its MPI makes of them."""
+"""``collplan bench``: benchmarks of lanes, performance guidelines, and overlap."""
 
 from __future__ import annotations
 

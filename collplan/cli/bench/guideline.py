@@ -1,4 +1,4 @@
-"""``collplan bench guideline``: is the native collective slower than what composes it?"""
+"""``collplan bench guideline``: comparison of a native collective with its decompositions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STANDARD: Final = (
     *("native", "hierarchical", "full_lane", "best"),
     *("hierarchical native", "full_lane native"),
 )
-"""Names of the candidates that are always there."""
+"""Names of the standard candidates."""
 
 
 class GuidelineOptions(BenchmarkOptions):
@@ -48,12 +48,12 @@ def command(options: GuidelineOptions) -> int:
 
 
 def _prepare(options: GuidelineOptions) -> Benchmark:
-    """Read what the options say.
+    """Return the benchmark for the options, after checking them.
 
     Raises
     ------
     CollplanError
-        If they don't make sense, alone or together.
+        If an option is invalid, or options contradict each other.
     """
     spec = resize(open_spec(options.source), options.ranks)
     counts = parse_counts(options.sizes, spec)

@@ -1,4 +1,4 @@
-"""``collplan bench lane-pattern`` and ``multi-collective``: how many lanes a machine has."""
+"""``collplan bench lane-pattern`` and ``multi-collective``: benchmarks of the lanes of nodes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from collplan.specs.collective import COLLECTIVES
 from collplan.specs.errors import CollplanError, suggest
 
 SIZES: Final = "4KiB,64KiB,1MiB"
-"""Sizes where none are asked for."""
+"""Default sizes."""
 
 
 class LaneOptions(BenchmarkOptions):
-    """Options of both benchmarks of lanes."""
+    """Common options of both benchmarks of lanes."""
 
     sizes: str
     ranks: int | None = n_ranks()
@@ -38,12 +38,12 @@ class PatternOptions(LaneOptions):
     sizes: str = option("SIZE,...", "Bytes that leave a node in an exchange.", default=SIZES)
     inner: int = option(None, "Exchanges back to back that make a repetition.", default=100, min=1)
     compared: ClassVar = "speedup"
-    """The key of a row's time beside that of one lane."""
+    """Key of the ratio between the time of a row and that of one lane."""
     size_label: ClassVar = "bytes out of each node"
 
     @property
     def title(self) -> str:
-        """Return what is timed."""
+        """Description of a repetition."""
         return f"{self.inner} exchanges of the lane pattern"
 
 
@@ -59,7 +59,7 @@ class CollectiveOptions(LaneOptions):
 
     @property
     def title(self) -> str:
-        """Return what is timed."""
+        """Description of a repetition."""
         return f"{self.collective} on each lane"
 
 
@@ -89,12 +89,12 @@ def multi_collective(options: CollectiveOptions) -> int:
 
 
 def _prepare(options: AnyOptions) -> Benchmark:
-    """Read what the options say.
+    """Return the benchmark for the options, after checking them.
 
     Raises
     ------
     CollplanError
-        If they don't make sense, alone or together.
+        If an option is invalid, or options contradict each other.
     """
     ranks, source = options.ranks, options.nodes_from
     if isinstance(options, CollectiveOptions):

@@ -1,4 +1,4 @@
-"""``collplan bench overlap``: how much of a collective hides behind computation."""
+"""``collplan bench overlap``: benchmark of the overlap of a collective with computation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class OverlapOptions(BenchmarkOptions):
-    """Options of ``collplan bench overlap``, and the sweep they ask for."""
+    """Options of ``collplan bench overlap``, and the sweep that they describe."""
 
     collective: str = option(
         "KIND", "bcast, reduce, gather, scatter, allreduce, scan or exscan.", default="reduce"
@@ -84,19 +84,19 @@ class OverlapOptions(BenchmarkOptions):
     job: Path | None = option(None, "", hidden=True)
 
     def sweep(self, n_processors: int, n_here: int | None = None) -> Sweep:
-        """Return what is to be run.
+        """Return the sweep to measure or to simulate.
 
         Parameters
         ----------
         n_processors : int
-            Cores where neither they nor a machine are given.
+            Number of cores of the node, if the options give neither cores nor a machine.
         n_here : int, optional
-            How many ranks mpiexec has started.
+            Number of ranks that mpiexec has started.
 
         Raises
         ------
         CollplanError
-            If the options don't make sense, alone or together.
+            If an option is invalid, or options contradict each other.
         """
         from collplan.measure.overlap.sweep import plan_sweep
 
@@ -176,7 +176,7 @@ def _on_these_ranks(options: OverlapOptions) -> Benchmark:
     comm = join_world()
     sweep = options.sweep(len(usable_processors(comm)), comm.size)
     if options.computation is None:
-        sweep.blocking_ratio(sweep.ranks[0])  # raises where there is none
+        sweep.blocking_ratio(sweep.ranks[0])  # raises an error if there is no ratio
     job = Job(sweep, "methods", options.computation, options.repetitions)
     return rank_benchmark(
         job, lambda document: _show(options, sweep, [("methods", document)], None)
@@ -200,7 +200,7 @@ def _launch(options: OverlapOptions, sweep: Sweep) -> int:
 def _show(
     options: OverlapOptions, sweep: Sweep, parts: list[tuple[Any, Document]], family: str | None
 ) -> int:
-    """Put together what launches measured; return the exit status."""
+    """Merge the results of all launches, and report them; return the exit status."""
     documents = [document for part, document in parts if part != "blocking"]
     blocking = [document["blocking_s"] for part, document in parts if part == "blocking"]
     wrong = [text for document in documents for text in document["wrong"]]
@@ -224,7 +224,7 @@ def _show(
 
 
 def _report(options: OverlapOptions, document: Document, states: Sequence[CoreStates]) -> None:
-    """Print rows and what goes with them, then write the files, which may fail."""
+    """Print the results, then write files; this order keeps the results if writing fails."""
     files = {"plot": options.plot, "trace": options.trace}
     document |= {name: str(path) for name, path in files.items() if path is not None}
     print_result(document, print_sweep, as_json=options.as_json)

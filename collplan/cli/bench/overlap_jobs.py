@@ -1,4 +1,4 @@
-"""Measure overlap on ranks: those that are there, or for every number of ranks a launch."""
+"""Measurements of overlap on the ranks of this job, or on ranks launched for each number."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ VARIABLES: Final = {
     "mpich": "MPIR_CVAR_ASYNC_PROGRESS",
     "intelmpi": "I_MPI_ASYNC_PROGRESS",
 }
-"""Environment variables that let an MPI make progress by itself, by family."""
+"""Environment variables that enable asynchronous progress, by family of MPI libraries."""
 WITHOUT: Final = {"openmpi": "Open MPI 5.0 makes progress on one node inside its calls only"}
-"""MPIs without such a variable, with the reason."""
+"""Reasons why an MPI library has no such variable, by family."""
 _UNBOUND: Final = {"PRTE_MCA_hwloc_default_binding_policy": "none"}
-"""Open MPI would bind ranks to cores; the benchmark places them itself."""
+"""Variables that keep Open MPI from binding ranks, as the benchmark binds them itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The task of the ranks in a measurement.
+    """A measurement that launched ranks make.
 
     Parameters
     ----------
     sweep : Sweep
-        The collective; of its numbers of ranks, the first.
+        Sweep with the collective; its first number of ranks is measured.
     part : {"blocking", "methods", "asynchronous"}
-        The blocking collective alone; all plans and native calls; or the native
-        non-blocking call while the library makes progress by itself.
-    computation_s : float, optional
-        C(N_proc).
+        Calls to measure: only the blocking collective; all plans and native calls; or the
+        native non-blocking call with asynchronous progress of the library.
+    computation_s : float or None
+        Time of the computation on all cores, C(N_proc), in seconds.
     repetitions : int
-        How many to count.
+        Number of repetitions without warm-ups.
     """
 
     sweep: Sweep
@@ -58,12 +58,12 @@ class Job:
 
     @property
     def n_ranks(self) -> int:
-        """Return how many ranks it needs."""
+        """Number of ranks that the job needs."""
         return self.sweep.n_cores if self.part == "blocking" else self.sweep.ranks[0]
 
 
 def rank_benchmark(job: Job, deliver: Callable[[Document], object]) -> Benchmark:
-    """Return a job on the ranks that are there; rank 0 delivers what was measured."""
+    """Return the benchmark of a job on the ranks of this MPI job; rank 0 calls `deliver`."""
     n_timed = 2 if job.part == "methods" and job.computation_s is None else 1
     count_steps = partial(count_repetitions, n_timed, job.repetitions)
     return Benchmark(partial(_measure, job), deliver, job.n_ranks, count_steps)
@@ -80,7 +80,7 @@ def _measure(job: Job, comm: Any, advance: Advance) -> Document:
         return library | {"blocking_s": seconds}
     methods = [ASYNCHRONOUS]
     if job.part == "methods":
-        # Whoever started us may let the library make progress by itself.
+        # The environment may already enable asynchronous progress of the library.
         is_own = any(os.environ.get(name, "0") not in ("", "0") for name in VARIABLES.values())
         native = (NATIVE[0], ASYNCHRONOUS if is_own else NATIVE[1])
         methods = [*job.sweep.methods(job.sweep.ranks[0]), *native]
@@ -97,24 +97,24 @@ def _measure(job: Job, comm: Any, advance: Advance) -> Document:
 def launch_all(
     job: Job, *, timeout_s: float, tell: Callable[[str], object]
 ) -> Iterator[tuple[Part, Document]]:
-    """Generate what the ranks of every launch measured.
+    """Launch ranks for all parts of a job, and yield each part with its measurements.
 
     Parameters
     ----------
     job : Job
-        For all its sweep's numbers of ranks; without a computation, the blocking
-        collective is measured first, on as many ranks as there are cores.
+        Job for all numbers of ranks of its sweep. If its computation time is None, the blocking
+        collective is measured first, on one rank per core.
     timeout_s : float
-        When the ranks of a launch are given up.
+        Time limit of a launch in seconds.
     tell : callable
-        Called before each launch with what it is.
+        Function that is called before each launch with a description of it.
 
     Raises
     ------
     LaunchError
-        If MPI is missing, or ranks take too long.
+        If MPI is missing, or a launch exceeds the time limit.
     Exit
-        With the ranks' status, where they failed and have said why.
+        If the ranks fail. They have reported the error, and the exception has their status.
     """
     family = select_launcher().library.family
     variable = VARIABLES.get(family)
@@ -133,7 +133,7 @@ def launch_all(
 
 
 def _launch(job: Job, variable: str | None, timeout_s: float) -> Document:
-    """Run a job on ranks started for it, and return what they measured."""
+    """Launch ranks for a job, and return their measurements."""
     from collplan.executors.mpi.launch.jobs import run_job
 
     with tempfile.TemporaryDirectory(prefix="collplan-overlap-") as folder:
@@ -142,7 +142,7 @@ def _launch(job: Job, variable: str | None, timeout_s: float) -> Document:
         launcher, n_ranks = select_launcher(), job.n_ranks
         program = own_command("bench", "overlap", "--job", path)
         environment = launcher.environment(n_ranks) | _UNBOUND
-        # Where cores share processors, ranks do, however few they are.
+        # If cores share processors, ranks share them, too, even if there are few ranks.
         environment |= launch_environment(launcher.library.family, job.sweep.n_cores)
         if variable is not None:
             environment[variable] = str(int(job.part == "asynchronous"))
@@ -155,7 +155,7 @@ def _launch(job: Job, variable: str | None, timeout_s: float) -> Document:
 
 
 def job_benchmark(path: Path) -> Benchmark:
-    """Return the benchmark that a launched rank finds in its job's file."""
+    """Return the benchmark of the job in a file, which a launched rank reads."""
     result = _result_path(path)
     job: Job = pickle.loads(path.read_bytes())
     return rank_benchmark(job, lambda document: result.write_bytes(pickle.dumps(document)))

@@ -1,4 +1,4 @@
-/* The collectives of MPI in C: read as plans see them, and run natively or by a plan. */
+/* The collectives of MPI in C, which run natively or by a plan. */
 #include <stdlib.h>
 
 #include "shim.h"
@@ -12,7 +12,7 @@ const char *const cp_regular_names[CP_N_VECTORS] = {
     "gather", "scatter", "allgather", "alltoall", "reduce_scatter_block",
 };
 
-/* Who sends and who receives: everybody, or the root alone. */
+/* Ranks that send or receive: none, the root only, or all. */
 enum who { NOBODY, ROOT, EVERYBODY };
 static const struct {
     enum who sends, receives;
@@ -74,14 +74,14 @@ static bool read_side(struct cp_side *side, const void *at, int count, MPI_Datat
     side->type = type;
     side->element = *element;
     if (is_reduced && element->is_pair) {
-        /* Operands are whole structs, with their gaps. */
+        /* Operands are whole structs, including their gaps. */
         side->element.size = element->extent;
         side->element.is_plain = true;
     }
     return true;
 }
 
-/* Read the buffers of a call, as this rank uses them; return false where MPI would complain. */
+/* Read the buffers that this rank uses in a call; return false if MPI must report an error. */
 static bool read_call(const struct cp_call *call, const struct cp_comm *comm, struct cp_use *use) {
     enum cp_kind kind = call->kind;
     bool is_root = call->root == comm->rank, reduces = traits[kind].reduces;

@@ -1,7 +1,7 @@
-/* What each communicator knows: the signatures of its calls, and what they run.
+/* Signatures of the calls on each communicator, and their routes.
  *
- * All ranks of a communicator make the same calls in the same order. So what is decided here,
- * when, and which plans are freed, is the same on all of them. */
+ * All ranks of a communicator make the same calls in the same order. Therefore decisions and their
+ * times, and the plans that are freed, are the same on all ranks. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 #include "shim.h"
 
-#define MOST_ROUTES 4096 /* at which those without a plan are forgotten */
+#define MOST_ROUTES 4096 /* number of routes at which routes without plans are dropped */
 #define FIRST_PLACES 64
 #define FIRST_CALLS "its first call; the table is asked when it comes again"
 
@@ -97,7 +97,7 @@ int cp_delete_comm(MPI_Comm handle, int keyval, void *attribute, void *extra) {
     return MPI_SUCCESS;
 }
 
-/* Free plans; communicators that only plans use are MPI's to free, in MPI_Finalize. */
+/* Free all plans. MPI_Finalize frees the communicators that only plans use. */
 void cp_free_all(void) {
     while (all != NULL) {
         struct cp_comm *comm = all;
@@ -145,7 +145,7 @@ static struct cp_route **place_of(struct cp_route **routes, int64_t n_places,
     return &routes[place];
 }
 
-/* Put all routes but one into a table of some size. */
+/* Move all routes except one to a new table with `n_places` places. */
 static bool rehash(struct cp_comm *comm, int64_t n_places, const struct cp_route *but) {
     struct cp_route **routes = calloc((size_t)n_places, sizeof *routes);
     if (routes == NULL) return false;
@@ -183,7 +183,7 @@ static void forget_natives(struct cp_comm *comm) {
     free(routes);
 }
 
-/* Why such a call is native whatever the table says, or NULL. */
+/* Return the reason why a call is native independent of the table, or NULL. */
 static const char *why_never(const struct cp_signature *signature, char *text, size_t n_bytes) {
     bool reduces = signature->kind == CP_REDUCE || signature->kind == CP_ALLREDUCE ||
                    signature->kind == CP_REDUCE_SCATTER_BLOCK || signature->kind == CP_SCAN ||
@@ -222,7 +222,7 @@ static struct cp_route *add(struct cp_comm *comm, const struct cp_signature *sig
     return route;
 }
 
-/* Tell the helper who is in a communicator, and where; collective at first. */
+/* Send the helper the placement of a communicator's ranks; collective in the first call. */
 static bool introduce(struct cp_comm *comm, char **why) {
     MPI_Datatype byte = CP_HANDLE(MPI_Datatype, 0x4c00010d, ompi_mpi_byte);
     size_t n_bytes = sizeof(int64_t[2]) + sizeof(struct cp_facts) * (size_t)comm->size;
@@ -254,7 +254,7 @@ struct verdict {
     double native_s, chosen_s;
 };
 
-/* Ask the helper what the table says. */
+/* Ask the helper for the decision of the table. */
 static bool ask(struct cp_comm *comm, struct cp_route *route, char **waiting, char **why) {
     char text[256];
     struct verdict verdict;
@@ -286,7 +286,7 @@ static int64_t digest_of(const struct cp_signature *signature) {
     return (int64_t)(found >> 1);
 }
 
-/* Decide what a signature runs; collective. */
+/* Decide on the route of a signature; collective. */
 static void decide(struct cp_comm *comm, struct cp_route *route) {
     MPI_Datatype type = CP_HANDLE(MPI_Datatype, 0x4c00083a, ompi_mpi_int64_t);
     MPI_Op least = CP_HANDLE(MPI_Op, 0x58000002, ompi_mpi_op_min);
@@ -313,7 +313,7 @@ static void decide(struct cp_comm *comm, struct cp_route *route) {
     free(why);
 }
 
-/* Free the plan that was not used for the longest time. */
+/* Free the least recently used plan. */
 static void make_room(struct cp_comm *comm) {
     struct cp_route *oldest = NULL;
     for (int64_t i = 0; i < comm->n_places; i++) {
@@ -329,12 +329,13 @@ static void make_room(struct cp_comm *comm) {
     comm->n_plans--;
 }
 
-/* Make a communicator that only plans use: a duplicate would call the program's code. */
+/* Create a communicator that only plans use. It is not a duplicate, because duplication would call
+ * attribute callbacks of the program. */
 static bool make_private(struct cp_comm *comm) {
     MPI_Group group;
     MPI_Errhandler handler;
     if (comm->private_comm != cp_COMM_NULL) return true;
-    /* MPI's communicators are few; without one more, calls are native. */
+    /* The number of communicators is limited in MPI. If none is left, calls are native. */
     if (cp_real.Comm_get_errhandler(comm->comm, &handler) != MPI_SUCCESS) return false;
     cp_real.Comm_set_errhandler(comm->comm, cp_ERRORS_RETURN);
     int code = cp_real.Comm_group(comm->comm, &group);

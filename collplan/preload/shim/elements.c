@@ -1,4 +1,4 @@
-/* Datatypes and operations as plans see them. */
+/* Properties of datatypes and operations that plans need. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "shim.h"
 
-#define N_PLACES 512 /* of the table of predefined datatypes; a power of two */
+#define N_PLACES 512 /* size of the table of predefined datatypes; a power of two */
 #define N_OPERATIONS 16
 
 struct known {
@@ -53,7 +53,7 @@ static void know(MPI_Datatype type, const char *name, char kind) {
     int size;
     MPI_Aint lower, extent;
 #ifdef COLLPLAN_OPENMPI
-    if (type == NULL) return; /* this library lacks it */
+    if (type == NULL) return; /* this library does not have the datatype */
 #endif
     if (cp_real.Type_size(type, &size) != MPI_SUCCESS || size <= 0) return;
     if (cp_real.Type_get_extent(type, &lower, &extent) != MPI_SUCCESS) return;
@@ -91,7 +91,7 @@ static const struct cp_element *find_known(MPI_Datatype type) {
     return NULL;
 }
 
-/* Whether a datatype is a plain one, one after the other. */
+/* Return whether a datatype consists of contiguous repetitions of a plain datatype. */
 static bool repeats_plain(MPI_Datatype type) {
     const struct cp_element *found = find_known(type);
     if (found != NULL) return found->is_plain;
@@ -116,13 +116,13 @@ static bool repeats_plain(MPI_Datatype type) {
     return is_plain;
 }
 
-/* Look at a datatype for the first time, and keep what it is as long as it exists. */
+/* Find the properties of a datatype, and cache them until the datatype is freed. */
 static const struct cp_element *look(MPI_Datatype type, struct cp_element *room) {
     int is_there = 0;
     void *kept = NULL;
     if (cp_real.Type_get_attr(type, cp_settings.type_keyval, &kept, &is_there) != MPI_SUCCESS)
         return NULL;
-    if (is_there) return kept; /* by another thread */
+    if (is_there) return kept; /* another thread has cached it */
     int size;
     MPI_Aint lower, extent;
     if (cp_real.Type_size(type, &size) != MPI_SUCCESS || size < 0) return NULL;

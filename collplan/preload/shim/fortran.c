@@ -1,8 +1,8 @@
-/* The collectives of Fortran, where they call PMPI functions of C.
+/* The collectives of Fortran that call PMPI functions of C.
  *
- * MPICH and its relatives call MPI functions, but for a few; those of calls.c run there. Of Open MPI,
- * mpif.h and the module mpi use names such as mpi_bcast_, and the module mpi_f08 uses
- * ompi_bcast_f; both pass every argument by its address. */
+ * In MPICH and its derivatives, most routines of Fortran call MPI functions, so that the functions
+ * of calls.c run. In Open MPI, mpif.h and the module mpi use names such as mpi_bcast_, and the
+ * module mpi_f08 uses ompi_bcast_f. Both pass the address of each argument. */
 #include "shim.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -13,7 +13,7 @@ int MPI_Finalize(void);
 int MPI_Barrier(MPI_Comm comm);
 
 #ifndef COLLPLAN_OPENMPI
-/* Where nothing has to be translated, MPICH's module mpi_f08 calls PMPI functions, too. */
+/* The module mpi_f08 of MPICH calls PMPI functions if no argument has to be converted. */
 static void give(MPI_Fint *error, int code) {
     if (error != NULL) *error = code;
 }
@@ -29,7 +29,7 @@ EXPORT void mpi_finalize_f08_(MPI_Fint *error) { give(error, MPI_Finalize()); }
 EXPORT void mpi_barrier_f08_(MPI_Fint *comm, MPI_Fint *error) { give(error, MPI_Barrier(*comm)); }
 #else
 
-/* Handles of Fortran are numbers in tables of the library. */
+/* Handles of Fortran are indices in tables of the library, which these functions convert. */
 static MPI_Comm (*comm_f2c)(MPI_Fint);
 static MPI_Datatype (*type_f2c)(MPI_Fint);
 static MPI_Op (*op_f2c)(MPI_Fint);
@@ -53,7 +53,7 @@ static void resolve(void) {
     __atomic_store_n((void **)&op_f2c, cp_symbol("PMPI_Op_f2c"), __ATOMIC_RELEASE);
 }
 
-/* Return a buffer as C has it: in place, at the bottom of memory, or where it is. */
+/* Return the address of a buffer in C: MPI_IN_PLACE, NULL for MPI_BOTTOM, or the given address. */
 static void *buffer_of(void *at) {
     for (int i = 0; at != NULL && i < 4; i++) {
         if (at == in_place[i]) return MPI_IN_PLACE;
@@ -67,7 +67,7 @@ static void run(const struct cp_call *call, MPI_Fint *error) {
     if (error != NULL) *error = code;
 }
 
-/* All names under which a routine is called. */
+/* Define all further names under which programs may call a routine. */
 #define NAMES(lower, upper, ...) \
     EXPORT void mpi_##lower(__VA_ARGS__) __attribute__((alias("ompi_" #lower "_f"))); \
     EXPORT void mpi_##lower##_(__VA_ARGS__) __attribute__((alias("ompi_" #lower "_f"))); \
@@ -244,7 +244,7 @@ EXPORT void ompi_reduce_scatter_f(void *sent, void *received, MPI_Fint *counts, 
 NAMES(reduce_scatter, REDUCE_SCATTER, void *, void *, MPI_Fint *, MPI_Fint *, MPI_Fint *,
       MPI_Fint *, MPI_Fint *)
 
-/* N addresses, as parameters and as arguments. */
+/* Lists of N addresses: parameters (L) and arguments (A). */
 #define L3 void *a1, void *a2, void *a3
 #define A3 a1, a2, a3
 #define L4 L3, void *a4
@@ -266,8 +266,9 @@ NAMES(reduce_scatter, REDUCE_SCATTER, void *, void *, MPI_Fint *, MPI_Fint *, MP
 #define L12 L11, void *a12
 #define A12 A11, a12
 
-/* Define a routine that calls MPI's own and is counted: its names, why it is native, which argument
- * is the communicator, and the number of arguments. All are addresses. */
+/* Define a routine that calls the routine of MPI and is counted, given its names, the reason why it
+ * is native, the argument with the communicator, and the number of arguments. All arguments are
+ * addresses. */
 #define PASS_ON(lower, upper, shown, why, comm, n) \
     EXPORT void ompi_##lower##_f(L##n) { \
         static void(*own)(L##n); \
@@ -283,8 +284,9 @@ NAMES(reduce_scatter, REDUCE_SCATTER, void *, void *, MPI_Fint *, MPI_Fint *, MP
     } \
     NAMES(lower, upper, L##n)
 
-/* The non-blocking and the persistent form of a collective, which has a request more, or an info and a
- * request: its names, which argument is the communicator, and both numbers of arguments. */
+/* Define the non-blocking form of a collective, which has an additional request, and the persistent
+ * form, which has an additional info and request, given the names, the argument with the
+ * communicator, and the number of arguments of each form. */
 #define FORMS(lower, upper, name, comm, n, m) \
     PASS_ON(i##lower, I##upper, "I" #lower, CP_NONBLOCKING, comm, n) \
     PERSISTENT(lower, upper, name, comm, m)

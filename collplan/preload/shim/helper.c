@@ -1,7 +1,8 @@
-/* The helper process of this node: one rank starts it, and all ranks ask it through a socket.
+/* The helper process of this node. One rank starts it, and all ranks send it requests through a
+ * socket.
  *
- * The socket has an abstract name, so nothing is left in any folder. The helper ends when no rank
- * is connected any more, however those ended. */
+ * The socket has an abstract name, so no file remains. The helper ends when the last rank has
+ * disconnected, also if ranks are killed. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +19,7 @@
 
 #include "shim.h"
 
-#define HELPER_FD 3 /* of the listening socket in the helper */
+#define HELPER_FD 3 /* descriptor of the listening socket in the helper */
 #define NAME_BYTES 16
 
 extern char **environ;
@@ -26,7 +27,7 @@ extern char **environ;
 static int connection = -1;
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
 
-/* Names of a socket are given by the system: a zero, and a few characters. */
+/* Name of a socket, which the system chooses: a zero byte and a few characters. */
 struct address {
     struct sockaddr_un name;
     socklen_t n_bytes;
@@ -56,7 +57,7 @@ static char **helper_environment(void) {
     int kept = 0;
     for (int i = 0; i < n; i++)
         if (strncmp(environ[i], "LD_PRELOAD=", 11) != 0) found[kept++] = environ[i];
-    /* What was preloaded before. */
+    /* Restore the libraries that were preloaded before. */
     static char before[4096];
     const char *preloaded = getenv("COLLPLAN_PRELOAD_BEFORE");
     if (preloaded != NULL && preloaded[0] != '\0') {
@@ -73,7 +74,8 @@ static bool spawn(int listener, int n_local) {
     char ranks[24], parent[24];
     snprintf(ranks, sizeof ranks, "%d", n_local);
     snprintf(parent, sizeof parent, "%d", (int)getpid());
-    /* A shell between makes the helper no child of the program, which may wait for its own. */
+    /* A shell starts the helper, so that it is no child of the program, which may wait for all of
+     * its children. */
     char *arguments[] = {"sh", "-c", "\"$@\" &", "sh", (char *)python, "-P", (char *)script,
                          ranks, parent, NULL};
     char **environment = helper_environment();
@@ -98,7 +100,7 @@ static bool spawn(int listener, int n_local) {
         posix_spawn(&shell, "/bin/sh", &actions, &attributes, arguments, environment) == 0;
     if (is_started) {
         while (waitpid(shell, &status, 0) < 0 && errno == EINTR) continue;
-        /* The signal that the shell has ended must not reach the program. */
+        /* The signal for the end of the shell must not reach the program. */
         struct timespec now = {0, 0};
         if (!sigismember(&before, SIGCHLD)) sigtimedwait(&child, NULL, &now);
     }
@@ -125,7 +127,7 @@ static int connect_to(const struct address *address) {
     return found;
 }
 
-/* Start the helper on one rank of each node, and connect all; count nodes. Collective. */
+/* Start the helper on one rank of each node, connect all ranks, and count nodes; collective. */
 bool cp_helper_start(int *n_nodes) {
     MPI_Comm node;
     MPI_Datatype type = CP_HANDLE(MPI_Datatype, 0x4c000405, ompi_mpi_int);
@@ -141,7 +143,7 @@ bool cp_helper_start(int *n_nodes) {
         address.n_bytes = 0;
     if (listener < 0) address.n_bytes = rank == 0 ? 0 : address.n_bytes;
     cp_real.Bcast(&address, sizeof address, byte, 0, node);
-    /* Those who connect wait in the socket until the helper, or nobody any more, listens. */
+    /* Connections wait in the socket until the helper accepts them, or no process listens. */
     if (address.n_bytes > 0) connection = connect_to(&address);
     cp_real.Barrier(node);
     if (listener >= 0) close(listener);
@@ -153,7 +155,7 @@ bool cp_helper_start(int *n_nodes) {
 
 void cp_helper_stop(void) {
     if (connection < 0) return;
-    /* A process that this one has forked may hold it open. */
+    /* A process forked by this one may keep the connection open. */
     shutdown(connection, SHUT_RDWR);
     close(connection);
     connection = -1;
@@ -197,7 +199,7 @@ struct cp_reply cp_ask(enum cp_request request, const void *bytes, int64_t n_byt
         if (is_well) reply.bytes[reply.n_bytes] = '\0';
     }
     if (!is_well) {
-        /* Half an answer is no answer: nothing more is asked. */
+        /* An incomplete answer is useless, and so is the connection: make no further requests. */
         cp_helper_stop();
         free(reply.bytes);
         reply = (struct cp_reply){-1, 0, strdup("the helper process has ended")};

@@ -1,6 +1,6 @@
 /* The part of MPI that the library needs, for the two families of binary interfaces.
  *
- * No mpi.h has to be installed. Handles are ints in MPICH and its relatives (Intel MPI, MVAPICH),
+ * No mpi.h is needed. Handles are ints in MPICH and its derivatives (Intel MPI, MVAPICH),
  * and pointers to objects of the library in Open MPI. tests/collplan/test_preload.py compares
  * all numbers with the mpi.h of both. */
 #ifndef COLLPLAN_MPI_ABI_H
@@ -81,8 +81,8 @@ typedef int MPI_Errhandler;
     X(minloc, MINLOC, 0x5800000b, ompi_mpi_op_minloc) \
     X(maxloc, MAXLOC, 0x5800000c, ompi_mpi_op_maxloc)
 
-/* Datatypes: name, what reductions take them for, MPICH's number, Open MPI's object.
- * '-' is for those that plans move and do not reduce, and 'p' for pairs. */
+/* Datatypes: name, kind in reductions, MPICH's number, Open MPI's object. The kind is '-' for
+ * datatypes that plans move but do not reduce, and 'p' for pairs. */
 #define CP_DATATYPES(X) \
     X(BYTE, '-', 0x4c00010d, ompi_mpi_byte) \
     X(CHAR, '-', 0x4c000101, ompi_mpi_char) \

@@ -1,4 +1,5 @@
-/* Plans on this rank: the loop's memory, filled in with what only this process knows. */
+/* Plans of this rank: the memory of the loop, completed with the addresses and handles of this
+ * process. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -19,7 +20,7 @@
 
 #define LINE_BYTES 64
 #define PAGE_BYTES 4096
-/* Of collplan.executors.mpi.loop.codes. */
+/* Codes of collplan.executors.mpi.loop.codes. */
 enum { DO_WAIT = 3, DO_RUN = 4 };
 enum { DONE = 0, PENDING = 1, FAILED = 3 };
 enum { SEND_BASE, RECV_BASE, SCRATCH_BASE, SHARED_BASE };
@@ -30,10 +31,10 @@ int64_t collplan_linked_run_loop(int64_t state, int64_t what);
 
 struct cp_plan {
     struct cp_head head;
-    char *image; /* begins with the state */
+    char *image; /* begins with the state of the loop */
     struct cp_message *messages;
     struct cp_part *parts;
-    MPI_Datatype element, *types; /* types of messages that are not one run of elements */
+    MPI_Datatype element, *types; /* datatypes of an element and of non-contiguous messages */
     bool owns_element, any_spans;
     bool *has_type;
     char *scratch, *shared, *sent_stage, *received_stage;
@@ -64,7 +65,7 @@ void cp_free_plan(struct cp_plan *plan) {
     free(plan->scratch);
     free(plan->sent_stage);
     free(plan->received_stage);
-    /* Code of reductions stays: other plans may use it. */
+    /* The library of the reduction stays loaded, as other plans may use it. */
     free(plan);
 }
 
@@ -83,7 +84,7 @@ static void *aligned_memory(int64_t n_bytes) {
     return aligned_alloc(LINE_BYTES, rounded);
 }
 
-/* Take n_bytes of what the helper sent. */
+/* Take the next n_bytes bytes of the helper's answer. */
 static bool take(const char **at, const char *end, void *into, int64_t n_bytes) {
     if (n_bytes < 0 || end - *at < n_bytes || (into == NULL && n_bytes > 0)) return false;
     if (n_bytes > 0) memcpy(into, *at, (size_t)n_bytes);
@@ -98,7 +99,7 @@ static void *take_new(const char **at, const char *end, int64_t n, size_t size) 
     return NULL;
 }
 
-/* Load the reduction: a path and a name, both empty where nothing is reduced. */
+/* Load the reduction from a library by its path and name; both are empty if there is none. */
 static char *load_reduction(struct cp_plan *plan, const char *path, const char *name,
                             int64_t *address) {
     *address = 0;
@@ -123,7 +124,7 @@ static void fill_functions(struct cp_state *state, MPI_Comm comm) {
     state->sem_timedwait = (int64_t)(intptr_t)sem_timedwait;
 }
 
-/* Add this process's addresses; relocations into shared memory wait for that. */
+/* Apply the relocations into the image or, if `is_shared`, those into shared memory. */
 static bool relocate(struct cp_plan *plan, const int64_t (*relocations)[2], bool is_shared) {
     char *base = is_shared ? plan->shared : plan->image;
     for (int64_t i = 0; i < plan->head.n_relocations; i++) {
@@ -151,7 +152,7 @@ static bool make_element(struct cp_plan *plan) {
     return cp_real.Type_commit(&plan->element) == MPI_SUCCESS;
 }
 
-/* Make the datatype of one extent: rows of rows of elements. */
+/* Make the datatype of one extent, with two levels of repeats. */
 static bool make_part(const struct cp_plan *plan, const struct cp_part *part, MPI_Datatype *made) {
     MPI_Datatype inner;
     if (cp_real.Type_create_hvector((int)part->inner_repeat, (int)part->count, part->inner_stride,
@@ -163,7 +164,7 @@ static bool make_part(const struct cp_plan *plan, const struct cp_part *part, MP
     return code == MPI_SUCCESS;
 }
 
-/* Make the datatype of a message of several extents, which counts from the first. */
+/* Make the datatype of a message; its displacements are relative to the first extent. */
 static bool make_type(struct cp_plan *plan, int64_t number) {
     const struct cp_message *message = &plan->messages[number];
     const struct cp_part *parts = plan->parts + message->first_extent;
@@ -200,7 +201,7 @@ static bool make_type(struct cp_plan *plan, int64_t number) {
     return is_well;
 }
 
-/* Make the datatypes of all messages, or again of those that span buffers at other places. */
+/* Make the datatypes of all messages, or only of those that span buffers, if buffers have moved. */
 static bool make_types(struct cp_plan *plan, bool only_spanning) {
     for (int64_t i = 0; i < plan->head.n_messages; i++) {
         if (only_spanning && !plan->messages[i].spans) continue;
@@ -226,7 +227,7 @@ static bool fill_messages(struct cp_plan *plan) {
     return true;
 }
 
-/* Unpack what the helper sent; return what is wrong, or NULL. */
+/* Unpack the helper's answer; return an error message, or NULL. */
 static char *unpack(struct cp_plan *plan, const char *at, int64_t n_bytes, MPI_Comm comm,
                     int64_t (**relocations)[2]) {
     const char *end = at + n_bytes, *path = at;
@@ -258,7 +259,7 @@ static char *unpack(struct cp_plan *plan, const char *at, int64_t n_bytes, MPI_C
     return load_reduction(plan, path, name, &state_of(plan)->reduce);
 }
 
-/* Whether all ranks are well and bring the same; collective. */
+/* Return whether all ranks have succeeded and have equal values of `same`; collective. */
 static bool all_well(MPI_Comm comm, bool is_well, int64_t same) {
     MPI_Datatype type = CP_HANDLE(MPI_Datatype, 0x4c00083a, ompi_mpi_int64_t);
     MPI_Op least = CP_HANDLE(MPI_Op, 0x58000002, ompi_mpi_op_min);
@@ -267,7 +268,7 @@ static bool all_well(MPI_Comm comm, bool is_well, int64_t same) {
     return found[0] && found[1] == -found[2];
 }
 
-/* Where a node's memory is to be found: a descriptor of a process, and what lies there. */
+/* Shared memory of a node: process, file descriptor, and a number stored in the file. */
 struct offer {
     int64_t pid, descriptor, nonce;
 };
@@ -276,7 +277,7 @@ static struct offer make_memory(struct cp_plan *plan, char **why) {
     struct offer offer = {getpid(), -1, cp_now_ns() ^ (int64_t)(intptr_t)plan};
     int64_t n_bytes = plan->head.shared_bytes + PAGE_BYTES;
     int descriptor = memfd_create("collplan", MFD_CLOEXEC);
-    /* Memory that is not there is missed here, not when it is used. */
+    /* Allocate all memory now, so that a lack of memory is detected here and not at its use. */
     int error = descriptor < 0 ? errno : posix_fallocate(descriptor, 0, n_bytes);
     if (error == 0 && pwrite(descriptor, &offer.nonce, 8, plan->head.shared_bytes) != 8)
         error = errno;
@@ -305,7 +306,7 @@ static char *map_memory(struct cp_plan *plan, const struct offer *offer) {
     return NULL;
 }
 
-/* Share memory with the ranks of this node; collective. Nothing of it has a name. */
+/* Share memory with the ranks of this node; collective. The memory has no name in any folder. */
 static char *share(struct cp_plan *plan, struct cp_comm *comm,
                    const int64_t (*relocations)[2]) {
     MPI_Datatype byte = CP_HANDLE(MPI_Datatype, 0x4c00010d, ompi_mpi_byte);
@@ -320,7 +321,7 @@ static char *share(struct cp_plan *plan, struct cp_comm *comm,
                                  comm->private_comm);
     if (code != MPI_SUCCESS) why = text_of("ranks cannot tell each other of their memory");
     else if (why == NULL) why = map_memory(plan, &offers[first]);
-    /* The first rank keeps its descriptor until all have seen it. */
+    /* The first rank keeps its descriptor until all ranks have mapped the memory. */
     bool is_well = all_well(comm->private_comm, why == NULL, 0);
     if (own.descriptor >= 0) close((int)own.descriptor);
     free(offers);
@@ -334,7 +335,7 @@ static char *share(struct cp_plan *plan, struct cp_comm *comm,
     return NULL;
 }
 
-/* Ask for a plan; where counts differ per rank, ranks tell each other theirs. Collective. */
+/* Request a plan; if counts differ per rank, ranks exchange them before. Collective. */
 static struct cp_reply ask_for_plan(struct cp_comm *comm, struct cp_route *route,
                                     const int64_t *counts) {
     char text[256];
@@ -373,7 +374,7 @@ struct cp_plan *cp_make_plan(struct cp_comm *comm, struct cp_route *route, const
         *why = share(plan, comm, relocations);
         is_well = *why == NULL;
     }
-    /* Messages may begin in shared memory. */
+    /* Datatypes may depend on the address of shared memory. */
     if (is_well && !make_types(plan, false)) *why = text_of("MPI cannot make its datatypes");
     is_well = is_well && all_well(comm->private_comm, *why == NULL, 0);
     free(relocations);
@@ -417,7 +418,7 @@ char *cp_stage(struct cp_plan *plan, bool is_received) {
     return *kept;
 }
 
-/* Write what was received to where it belongs; say whether there is too little room. */
+/* Copy results to the receive buffer; return MPI_ERR_TRUNCATE if it is too small. */
 static int give_back(struct cp_plan *plan, const struct cp_use *use, const struct cp_call *call) {
     const struct cp_side *side = &use->received;
     int64_t size = side->element.is_plain ? side->element.extent : side->element.size;
@@ -483,7 +484,7 @@ int cp_run_plan(struct cp_plan *plan, const struct cp_call *call, const struct c
     bool is_short = use->has_sent && use->has_received &&
                     block != use->sent.count * use->sent.element.size;
     if (use->gives_in_place) {
-        /* The input lies in the receive buffer, behind the blocks of other ranks. */
+        /* The input is in the receive buffer, after the blocks of lower ranks. */
         sent_at = cp_stage(plan, false);
         int64_t size = use->received.element.is_plain ? use->received.element.extent
                                                       : use->received.element.size;

@@ -1,4 +1,4 @@
-/* MPI's own functions and handles, looked up in the libraries of this process. */
+/* Functions and handles of the MPI library, looked up in the libraries of this process. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -31,7 +31,7 @@ static void *function(const char *name) {
 }
 
 static void resolve(void) {
-    /* A program may load MPI itself, and keep its names from others. */
+    /* A program may load MPI by itself, so that its symbols are not visible to other libraries. */
     const char *path = getenv("COLLPLAN_PRELOAD_MPI");
     if (dlsym(RTLD_DEFAULT, "PMPI_Init") == NULL && path != NULL && path[0] != '\0')
         library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);

@@ -1,4 +1,4 @@
-/* What the parts of the preloaded library know of each other. */
+/* Common declarations of the parts of the preloaded library. */
 #ifndef COLLPLAN_SHIM_H
 #define COLLPLAN_SHIM_H
 
@@ -7,8 +7,8 @@
 #include "mpi_abi.h"
 #include "records.h"
 
-/* real.c: MPI's own functions, found when they are needed, so that a process without MPI can
- * load this library. */
+/* real.c: functions of the MPI library. They are looked up when they are first needed, so that a
+ * process without MPI can load this library. */
 typedef int cp_copy_function(void *, int, void *, void *, void *, int *);
 typedef int cp_comm_delete(MPI_Comm, int, void *, void *);
 typedef int cp_type_delete(MPI_Datatype, int, void *, void *);
@@ -88,7 +88,7 @@ struct cp_real {
 #undef X
 
 extern struct cp_real cp_real;
-/* The functions; those of MPI's library once cp_resolve has run. */
+/* Functions of the MPI library; NULL before cp_resolve has run. */
 void cp_resolve(void);
 void *cp_symbol(const char *name);
 
@@ -96,31 +96,31 @@ void *cp_symbol(const char *name);
 CP_HANDLES(X)
 #undef X
 
-/* elements.c: datatypes and operations as plans see them. */
+/* elements.c: properties of datatypes and operations that plans need. */
 struct cp_element {
-    int64_t size;      /* bytes of the signature */
-    int64_t extent;    /* bytes from one to the next in memory */
-    bool is_plain;     /* whether memory is the signature */
-    bool is_pair;      /* whether reductions take the gaps, too */
-    const char *name;  /* what a plan that reduces calls it, or NULL */
+    int64_t size;      /* size of the type signature in bytes */
+    int64_t extent;    /* distance of consecutive elements in memory in bytes */
+    bool is_plain;     /* whether elements have the order of their signature and no gaps */
+    bool is_pair;      /* whether gaps are part of the element in reductions */
+    const char *name;  /* name of the type in reductions of plans, or NULL */
 };
 void cp_know_elements(void);
-/* Return what an element of a datatype is, or NULL where MPI does not say. `room` is used for
- * what cannot be kept. */
+/* Return the properties of the elements of a datatype, or NULL if MPI reports an error. The result
+ * is stored in `room` if it cannot be cached. */
 const struct cp_element *cp_element_of(MPI_Datatype type, struct cp_element *room);
-/* Return the name of an operation, or NULL. */
+/* Return the name of an operation in plans, or NULL. */
 const char *cp_operation_name(MPI_Op op);
 
-/* calls.c: collectives as they are called. */
+/* calls.c: collectives that programs call. */
 enum cp_kind {
     CP_BARRIER, CP_BCAST, CP_REDUCE, CP_ALLREDUCE, CP_GATHER, CP_SCATTER, CP_ALLGATHER,
     CP_ALLTOALL, CP_REDUCE_SCATTER_BLOCK, CP_SCAN, CP_EXSCAN,
-    /* Those whose counts differ per rank. */
+    /* Kinds whose counts differ per rank. */
     CP_GATHERV, CP_SCATTERV, CP_ALLGATHERV, CP_ALLTOALLV, CP_REDUCE_SCATTER, CP_N_KINDS
 };
 #define CP_N_VECTORS (CP_N_KINDS - CP_GATHERV)
 extern const char *const cp_kind_names[CP_N_KINDS];
-/* The kinds of equal counts whose sweeps decide for the last ones. */
+/* Kinds with equal counts whose sweeps decide for the kinds whose counts differ per rank. */
 extern const char *const cp_regular_names[CP_N_VECTORS];
 
 struct cp_call {
@@ -139,8 +139,8 @@ struct cp_call {
 int cp_native(const struct cp_call *call);
 int cp_run(const struct cp_call *call);
 
-/* vectors.c: collectives whose counts differ per rank; a single count is an array of one.
- * Of reduce_scatter, `n_sent` has the counts, and `sent_type` the type. */
+/* vectors.c: collectives whose counts differ per rank. A single count is an array of length one.
+ * For reduce_scatter, `n_sent` has the counts, and `sent_type` is the datatype. */
 struct cp_vector_call {
     enum cp_kind kind;
     const void *sent;
@@ -155,11 +155,12 @@ struct cp_vector_call {
 };
 int cp_native_vector(const struct cp_vector_call *call);
 int cp_run_vector(const struct cp_vector_call *call);
-/* What a rank knows of counts: whether it has those of all blocks, and of what alltoallv receives;
- * the bytes of its own block or -1; both lists. */
+/* Number of words for the counts that a rank knows: a flag for the counts of all blocks, a flag for
+ * the counts that alltoallv receives, the size of its own block (-1 if unknown), and both lists of
+ * counts. All counts are in bytes. */
 #define CP_COUNT_WORDS(size) (3 + 2 * (int64_t)(size))
 
-/* uncovered.c: calls that no plan runs, and why. */
+/* uncovered.c: calls that no plan runs, with the reasons. */
 #define CP_NONBLOCKING "calls that do not block are native in programs without Python"
 #define CP_NEIGHBORHOOD "neighborhood collectives are native"
 #define CP_TYPES "calls with a datatype per rank are native"
@@ -167,42 +168,42 @@ int cp_run_vector(const struct cp_vector_call *call);
 void *cp_needed(const char *name);
 void cp_note(const char *name, const char *why, MPI_Comm comm, int64_t begin);
 
-/* statistics.c: rows of calls, which outlive communicators. */
+/* statistics.c: rows of calls, which remain when communicators are freed. */
 struct cp_row {
     struct cp_row *next;
     char *collective, *ran, *why;
     int64_t ranks, first_bytes, least_bytes, most_bytes, calls, ns;
-    double native_s, chosen_s; /* negative where unknown */
+    double native_s, chosen_s; /* times per call in seconds; negative if unknown */
     bool planned;
 };
 struct cp_row *cp_row(const char *collective, const char *ran, const char *why, int64_t ranks,
                       int64_t n_bytes, bool planned, double native_s, double chosen_s);
 void cp_count(struct cp_row *row, int64_t n_bytes, int64_t ns);
 int64_t cp_now_ns(void);
-/* Hand all rows to the helper, which prints them. */
+/* Send all rows to the helper, which prints them. */
 void cp_report(void);
 
-/* helper.c: the helper process of this node, which knows the table and makes plans. */
+/* helper.c: the helper process of this node, which reads the table and makes plans. */
 struct cp_reply {
-    int64_t status; /* 0 if all is well, otherwise the text says what is not */
+    int64_t status; /* 0 for success */
     int64_t n_bytes;
-    char *bytes; /* to be freed; a text where the status is not 0 */
+    char *bytes; /* content; an error message if the status is not 0; the caller frees it */
 };
 enum cp_request { CP_HELLO = 1, CP_COMM, CP_DECIDE, CP_PLAN, CP_STATISTICS };
 struct cp_facts {
-    uint64_t words[24]; /* of a rank: its node, host, scheduling group and processors */
+    uint64_t words[24]; /* node, host, scheduling group and affinity mask of a rank */
 };
 bool cp_helper_start(int *n_nodes);
 void cp_helper_stop(void);
 struct cp_reply cp_ask(enum cp_request request, const void *bytes, int64_t n_bytes);
 
-/* state.c: what is known of the process. */
+/* state.c: settings of this process. */
 struct cp_settings {
-    bool is_on;       /* whether plans may run at all, the same on all ranks */
-    bool is_logged;   /* whether statistics are wanted */
+    bool is_on;       /* whether plans may run; the same on all ranks */
+    bool is_logged;   /* whether statistics are requested */
     int world_rank, world_size;
     int64_t native_calls, max_plans;
-    uint64_t kinds;   /* those with a sweep, as bits */
+    uint64_t kinds;   /* bit mask of the kinds with a sweep */
     int comm_keyval, type_keyval;
     struct cp_facts facts;
     int tag_ub;
@@ -212,11 +213,11 @@ void cp_begin(void);
 void cp_end(void);
 void cp_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* communicators.c: signatures of calls, and what they run. */
+/* communicators.c: signatures of calls, and their routes. */
 struct cp_signature {
     int64_t kind, root, n_bytes;
-    const char *op, *element; /* NULL where there are none; equal texts are the same pointer */
-    uint64_t digest[2];       /* of the counts of all ranks, where these differ */
+    const char *op, *element; /* NULL if there is none; equal texts have equal pointers */
+    uint64_t digest[2];       /* digests of all ranks' counts, if counts differ per rank */
 };
 struct cp_plan;
 enum cp_way { CP_COUNTING, CP_NATIVE, CP_PLANNED };
@@ -232,7 +233,7 @@ struct cp_route {
     int64_t digest;
     bool is_wanted;
 };
-/* Meetings about calls whose counts differ per rank, and whether they were worth it. */
+/* Backoff of the meetings for calls whose counts differ per rank; see vector_agreement.py. */
 struct cp_backoff {
     bool has_met;
     int64_t n_in_vain, n_left;
@@ -243,8 +244,8 @@ struct cp_comm {
     MPI_Comm comm, private_comm;
     int rank, size;
     bool is_inter, has_facts;
-    struct cp_facts *facts; /* of all ranks */
-    int64_t id;             /* the helper's number, -1 before it knows the communicator */
+    struct cp_facts *facts; /* facts of all ranks */
+    int64_t id;             /* number in the helper; -1 before the communicator is introduced */
     int64_t clock;
     struct cp_route **routes; /* hash table */
     int64_t n_places, n_routes, n_plans;
@@ -252,12 +253,12 @@ struct cp_comm {
     struct cp_backoff backoffs[CP_N_VECTORS];
 };
 struct cp_comm *cp_comm_of(MPI_Comm comm);
-/* Return what a signature runs now; collective where ranks decide or make a plan. `counts` is what
- * this rank knows of counts that differ, or NULL. */
+/* Return the current route of a signature; collective if ranks decide or make a plan. `counts` has
+ * the counts that this rank knows if counts differ per rank, and is NULL otherwise. */
 struct cp_route *cp_route_of(struct cp_comm *comm, const struct cp_signature *signature,
                              const int64_t *counts);
 bool cp_is_known(const struct cp_comm *comm, const struct cp_signature *signature);
-/* Write what the helper is asked about a signature; return how long that is. */
+/* Write the question about a signature for the helper; return its length in bytes. */
 int cp_write_question(const struct cp_comm *comm, const struct cp_signature *signature,
                       char *text, size_t n_bytes);
 void cp_free_all(void);
@@ -270,7 +271,7 @@ void cp_free_plan(struct cp_plan *plan);
 /* A buffer of one rank in one call. */
 struct cp_side {
     char *at;
-    int64_t count; /* elements of a block */
+    int64_t count; /* number of elements per block */
     int64_t blocks;
     MPI_Datatype type;
     struct cp_element element;
@@ -278,13 +279,15 @@ struct cp_side {
 struct cp_use {
     struct cp_side sent, received;
     bool has_sent, has_received, is_root;
-    bool gives_in_place, takes_in_place; /* input in the receive buffer; the root's own block */
+    /* Whether the input is in the receive buffer; whether the root of a scatter keeps its own block
+     * in the send buffer. */
+    bool gives_in_place, takes_in_place;
 };
 int cp_run_plan(struct cp_plan *plan, const struct cp_call *call, const struct cp_use *use);
-/* Copy between elements of a buffer and memory without gaps, in the order of the signature. */
+/* Copy between elements of a buffer and contiguous memory in the order of the signature. */
 int cp_move_side(const struct cp_side *side, int64_t first, int64_t n, char *packed,
                  bool is_into_buffer, MPI_Comm comm);
-/* Whether a plan can use memory that begins there, and whether its buffers would overlap. */
+/* Return whether a plan can use memory at an address, and whether its buffers would overlap. */
 bool cp_plan_takes(const struct cp_plan *plan, const void *at);
 bool cp_plan_overlaps(const struct cp_plan *plan, const char *sent_at, const char *received_at);
 /* Return memory of the plan for its input or its result. */

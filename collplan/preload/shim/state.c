@@ -1,4 +1,4 @@
-/* From MPI_Init to MPI_Finalize. */
+/* State of this process between MPI_Init and MPI_Finalize. */
 #define _GNU_SOURCE
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,11 +10,12 @@
 
 struct cp_settings cp_settings;
 
-/* What a rank tells the helper of itself, then the MPI library's words. */
+/* First part of the message in which a rank describes itself to the helper. The version text of the
+ * MPI library follows. */
 struct hello {
     int64_t pid, rank, size, n_nodes, handle_bytes, status_bytes, tag_ub;
 };
-/* What the helper tells. */
+/* Answer of the helper to this message. */
 struct welcome {
     int64_t native_calls, max_plans, is_logged, table_digest;
     uint64_t kinds;
@@ -60,7 +61,7 @@ static struct cp_reply greet(int n_nodes) {
     return cp_ask(CP_HELLO, text, (int64_t)sizeof hello + length);
 }
 
-/* Whether all ranks have a helper, and all helpers the same table; collective. */
+/* Return whether all ranks have a helper, and all helpers have the same table; collective. */
 static bool agree(bool is_well, int64_t digest) {
     MPI_Datatype type = CP_HANDLE(MPI_Datatype, 0x4c00083a, ompi_mpi_int64_t);
     MPI_Op least = CP_HANDLE(MPI_Op, 0x58000002, ompi_mpi_op_min);

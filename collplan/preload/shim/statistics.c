@@ -1,4 +1,4 @@
-/* Rows of calls that ran the same for the same reason. */
+/* Rows of calls that ran by the same plan, or natively, for the same reason. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,8 @@ int64_t cp_now_ns(void) {
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-/* Calls of one row have sizes of less than a factor of 2: the helper can join rows, not divide them. */
+/* Return whether two sizes are counted in one row, as they have equal numbers of bits. The helper
+ * can merge rows, but cannot split them. */
 static bool is_alike(int64_t one, int64_t other) {
     while (one > 0 && other > 0) one >>= 1, other >>= 1;
     return one == other;
@@ -60,7 +61,7 @@ struct cp_row *cp_row(const char *collective, const char *ran, const char *why, 
 }
 
 void cp_count(struct cp_row *row, int64_t n_bytes, int64_t ns) {
-    /* Threads may count in one row; only the numbers of calls and their time have to be exact. */
+    /* Several threads may count in one row. Only the number and the time of calls must be exact. */
     __atomic_fetch_add(&row->calls, 1, __ATOMIC_RELAXED);
     __atomic_fetch_add(&row->ns, ns, __ATOMIC_RELAXED);
     if (n_bytes < row->least_bytes) row->least_bytes = n_bytes;

@@ -1,4 +1,4 @@
-/* Collectives that no plan runs: MPI's own, counted where statistics are wanted. */
+/* Collectives that no plan runs. They run natively, and are counted if statistics are requested. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -15,13 +15,13 @@ void *cp_needed(const char *name) {
 
 void cp_note(const char *name, const char *why, MPI_Comm comm, int64_t begin) {
     int size = 0;
-    /* Of an intercommunicator, this is the size of the rank's own group. */
+    /* For an intercommunicator, this is the size of the local group. */
     cp_real.Comm_size(comm, &size);
     cp_count(cp_row(name, "native", why, size, 0, false, -1, -1), 0, cp_now_ns() - begin);
 }
 
-/* Define a function that calls MPI's own: its name in MPI and in statistics, why it is native,
- * parameters, and arguments. */
+/* Define a function that calls the function of MPI, given its name in MPI, its name in statistics,
+ * the reason why it is native, its parameters, and its arguments. */
 #define PASS_ON(name, shown, why, parameters, arguments) \
     EXPORT int MPI_##name parameters { \
         static int(*own) parameters; \
@@ -33,14 +33,14 @@ void cp_note(const char *name, const char *why, MPI_Comm comm, int64_t begin) {
         return code; \
     }
 
-/* What is in parentheses, to be continued. */
+/* Expand to the content of parentheses, so that further items can follow. */
 #define OPEN(...) __VA_ARGS__
 #define PERSISTENT(name, parameters, arguments) \
     PASS_ON(name##_init, #name "_init", CP_PERSISTENT, \
             (OPEN parameters, MPI_Info info, MPI_Request *request), \
             (OPEN arguments, info, request))
-/* The non-blocking and the persistent form of a collective: its name after MPI_I, its name, and its
- * own parameters and arguments, to which both forms add some. */
+/* Define the non-blocking and the persistent form of a collective, given its name after MPI_I, its
+ * name, and its parameters and arguments, to which both forms add further ones. */
 #define FORMS(lower, name, parameters, arguments) \
     PASS_ON(I##lower, "I" #lower, CP_NONBLOCKING, (OPEN parameters, MPI_Request *request), \
             (OPEN arguments, request)) \
@@ -56,7 +56,7 @@ void cp_note(const char *name, const char *why, MPI_Comm comm, int64_t begin) {
 #define RECEIVED void *received, int n_received, MPI_Datatype received_type
 #define RECEIVED_V \
     void *received, const int *n_received, const int *received_at, MPI_Datatype received_type
-/* Of calls with a datatype per rank, displacements are int, or MPI_Aint among neighbors. */
+/* Displacements of calls with a datatype per rank are int; in neighborhood collectives MPI_Aint. */
 #define TYPED(at) \
     const void *sent, const int *n_sent, const at *sent_at, const MPI_Datatype *sent_types, \
         void *received, const int *n_received, const at *received_at, \

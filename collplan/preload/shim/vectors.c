@@ -1,7 +1,7 @@
 /* Collectives whose counts differ per rank.
  *
- * No rank sees the counts of all others, nor whether those of another rank have changed. So ranks
- * add up digests of what each knows in every call that may run by a plan. */
+ * No rank knows the counts of all other ranks, or whether they have changed. Therefore the digests
+ * of the counts that each rank knows are summed in every call that may run by a plan. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 
 #include "shim.h"
 
-#define FREE_MEETINGS 8 /* in a row that may be in vain before ranks meet in fewer calls */
-#define MOST_LEFT 256   /* calls that run natively between two meetings */
+#define FREE_MEETINGS 8 /* consecutive meetings in vain before ranks meet in fewer calls */
+#define MOST_LEFT 256   /* largest number of native calls between two pairs of meetings */
 #define CHANGING "counts change from call to call"
 #define UNREADABLE "a rank's arguments are not such as plans know"
 #define ELSEWHERE "the operation or datatype of another rank is not one that plans know"
@@ -19,12 +19,12 @@
 struct blocks {
     char *at;
     int n;
-    const int *counts, *places; /* in elements; without places, one block follows another */
+    const int *counts, *places; /* in elements; blocks are contiguous if places is NULL */
     MPI_Datatype type;
     struct cp_element element;
 };
 
-/* The buffers of a call as this rank uses them, and what it knows of counts, in bytes. */
+/* Buffers that this rank uses in a call, and the counts that it knows, in bytes. */
 struct use {
     struct blocks sent, received;
     bool has_sent, has_received, is_in_place;
@@ -61,7 +61,7 @@ static bool read_blocks(struct blocks *blocks, const void *at, int n, const int 
         if (counts[i] < 0) return false;
     *blocks = (struct blocks){(char *)at, n, counts, places, type, *element};
     if (is_reduced && element->is_pair) {
-        /* Operands are whole structs, with their gaps. */
+        /* Operands are whole structs, including their gaps. */
         blocks->element.size = element->extent;
         blocks->element.is_plain = true;
     }
@@ -74,15 +74,15 @@ static int64_t total_of(const struct blocks *blocks) {
     return total * blocks->element.size;
 }
 
-/* Note the bytes of every block in a part of the counts: 0 for counts, 1 for what alltoallv
- * receives. */
+/* Store the sizes of all blocks in bytes in a part of the counts. Part 0 has the counts of all
+ * blocks, and part 1 the counts that alltoallv receives. */
 static void note_counts(struct use *use, int size, int part, const struct blocks *blocks) {
     use->counts[part] = 1;
     for (int i = 0; i < size; i++)
         use->counts[3 + part * size + i] = blocks->counts[i] * blocks->element.size;
 }
 
-/* Read the buffers of a call; return false where MPI would complain. */
+/* Read the buffers of a call; return false if MPI must report an error. */
 static bool read_call(const struct cp_vector_call *c, const struct cp_comm *comm,
                       struct use *use) {
     bool is_root = c->root == comm->rank, is_gather = c->kind == CP_GATHERV;
@@ -110,7 +110,7 @@ static bool read_call(const struct cp_vector_call *c, const struct cp_comm *comm
     }
     struct blocks all = receives_blocks ? use->received : use->sent;
     if (reduces) {
-        /* In place, only the receive buffer says what an element is. */
+        /* If the call is in place, only the receive buffer gives the datatype of elements. */
         all = use->received;
         all.counts = c->n_sent;
         all.n = comm->size;
@@ -130,7 +130,7 @@ static uint64_t mix(uint64_t found, uint64_t value) {
     return found ^ found >> 29;
 }
 
-/* Return a number that differs where what this rank knows differs. */
+/* Return a digest of the signature and the counts that this rank knows. */
 static uint64_t digest_of(const struct cp_signature *signature, const struct cp_comm *comm,
                           const struct use *use, uint64_t seed) {
     uint64_t found = mix(mix(seed, (uint64_t)comm->rank), (uint64_t)signature->kind);
@@ -143,7 +143,8 @@ static uint64_t digest_of(const struct cp_signature *signature, const struct cp_
     return found;
 }
 
-/* Meet about a call, which all ranks then see alike; return why it is native, or NULL. */
+/* Agree with all ranks on the signature of a call; return the reason why it is native, or NULL.
+ * Collective. */
 static const char *meet(const struct cp_vector_call *call, struct cp_comm *comm, struct use *use,
                         struct cp_signature *signature) {
     MPI_Datatype type = CP_HANDLE(MPI_Datatype, 0x4c00083e, ompi_mpi_uint64_t);
@@ -189,7 +190,8 @@ static void note_in_vain(struct cp_backoff *backoff, const char *why) {
     backoff->n_left = more / 2 < 8 ? 1 << more / 2 : MOST_LEFT;
 }
 
-/* Return what a call runs, NULL if it is native, and where it is counted; collective. */
+/* Return the route of a call, or NULL if it is native, and set the row in which it is counted;
+ * collective. */
 static struct cp_route *find(const struct cp_vector_call *call, struct cp_comm *comm,
                              struct use *use, struct cp_row **row) {
     struct cp_backoff *backoff = &comm->backoffs[call->kind - CP_GATHERV];
@@ -224,7 +226,7 @@ static int64_t place_of(const struct blocks *blocks, int block, int64_t before) 
     return blocks->places != NULL ? blocks->places[block] : before;
 }
 
-/* Copy between blocks and memory where one follows another. */
+/* Copy between blocks and memory in which they are contiguous. */
 static int move_blocks(const struct blocks *blocks, char *packed, bool is_into_blocks,
                        MPI_Comm comm) {
     struct cp_side side = {.at = blocks->at, .type = blocks->type, .element = blocks->element};
@@ -239,7 +241,7 @@ static int move_blocks(const struct blocks *blocks, char *packed, bool is_into_b
     return code;
 }
 
-/* Return where blocks begin if a plan can use them as they are, otherwise NULL. */
+/* Return the address of the first block if a plan can use all blocks directly, otherwise NULL. */
 static char *whole_of(const struct cp_plan *plan, const struct blocks *blocks) {
     int64_t before = 0, first = 0;
     bool is_first = true;
@@ -255,7 +257,7 @@ static char *whole_of(const struct cp_plan *plan, const struct blocks *blocks) {
     return blocks->element.is_plain && cp_plan_takes(plan, at) ? at : NULL;
 }
 
-/* Return the input of a call that lies in its receive buffer. */
+/* Return the blocks of the receive buffer that are the input of a call in place. */
 static struct blocks input_in_place(const struct cp_vector_call *call, const struct cp_comm *comm,
                                     const struct blocks *received) {
     struct blocks found = *received;

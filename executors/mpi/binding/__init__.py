@@ -1,1 +1,1 @@
-"""Binding of plans to communicators and buffers: prepare, agree, acquire, bind."""
+"""Binding of plans to communicators and buffers."""

@@ -1,4 +1,4 @@
-"""Agreement of all ranks at binding, within a time limit, that they have the same plan."""
+"""Check, within a time limit, that all ranks bind the same plan."""
 
 from __future__ import annotations
 
@@ -24,30 +24,35 @@ _SAYINGS: Final = {
     "operation": ("reduces by", "operations"),
 }
 _NOTHING: Final = 2**63 - 1
-"""Value in a minimum for a rank without a value of its own.
+"""Value that a rank without a value of its own contributes to a minimum.
 
-The largest signed number: MPICH 4.0 and Open MPI 4.1 compare unsigned ones as if
-they were signed, https://github.com/pmodels/mpich/issues/6083 and
+It is the largest signed number, because MPICH 4.0 and Open MPI 4.1 compare unsigned numbers as
+if they were signed, https://github.com/pmodels/mpich/issues/6083 and
 https://github.com/open-mpi/ompi/issues/10648.
 """
 
 ASPECTS: Final = "plan", "whole plan", "dtype", "operation"
-"""Names of the values that must agree: a digest of what all ranks' programs share, one of
-the plan of all ranks, the dtype of buffers, and the operation by which the plan reduces."""
+"""Names of the values that must be equal on all ranks.
+
+The values are a digest of the properties that the programs of all ranks have in common, a digest of
+the plan of all ranks, the dtype of the buffers, and the operation of reductions.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One rank's part of an agreement.
+    """Values that one rank contributes to an agreement.
 
     Parameters
     ----------
     limit_s : float or None
-        Time limit for other ranks.
+        Time limit for the arrival of other ranks in seconds; None for no limit.
     error : Exception or None
-        Reason why this rank cannot bind. The other fields are then not used.
+        Reason why this rank cannot bind the plan; None if it can. If there is an error, the
+        fields below are not used.
     brought : sequence of int, str or None
-        Values that must be equal on all ranks that have them, in the order of `ASPECTS`.
+        Values that must be equal on all ranks, in the order of `ASPECTS`; None for a value that
+        this rank does not have.
     is_loaded : bool
         Whether compiled code is loaded already.
     shares_memory : bool
@@ -66,17 +71,17 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Common knowledge of ranks that have the same plan.
+    """Result of an agreement of ranks that have the same plan.
 
     Parameters
     ----------
     is_loaded : bool
-        Whether this is true of all ranks.
+        Whether compiled code is loaded on all ranks.
     shares_memory, has_background : bool
-        Whether this is true of any rank.
+        Whether the fields of `Claim` with these names are True on any rank.
     limit_s : float or None
-        Time limit of this rank; infinity if only other ranks have one, None if no rank has one.
-        If one rank has a limit, the others must respond to it.
+        Time limit of this rank in seconds; infinity if only other ranks have a limit, None if no
+        rank has one. If one rank has a limit, all ranks must take part in its checks.
     """
 
     is_loaded: bool
@@ -91,7 +96,7 @@ def agree(plan: Plan, comm: MPI.Intracomm, claim: Claim) -> Agreement:
     Raises
     ------
     BindError
-        On all ranks, if one cannot bind or has something else than the others.
+        On all ranks, if a rank cannot bind the plan, or if values of ranks differ.
     StallError
         If a rank does not arrive within the time limit. The job is then being aborted.
     """
@@ -103,14 +108,14 @@ def agree(plan: Plan, comm: MPI.Intracomm, claim: Claim) -> Agreement:
         words += [_NOTHING] * 2 if value is None else [value, _NOTHING - value]
     mine = np.array(words, dtype=np.int64)
     lowest = np.empty_like(mine)
-    # The messages on this communicator are the program's, so nobody listens.
+    # This communicator is for messages of the program, so ranks do not listen on it.
     RollCall(comm, claim.limit_s, DOING, listens=False).wait(comm.Iallreduce(mine, lowest, MPI.MIN))
     culprit, is_loaded, is_unshared, is_unwatched, is_alone = (int(value) for value in lowest[:5])
     limit_s = None if is_unwatched else claim.limit_s or math.inf
     call = RollCall(comm, limit_s, DOING, listens=False)
     if culprit < comm.size:
         call.raise_first(culprit, claim.error)
-    # The minimum of what is left to the largest number is what is left of the maximum.
+    # The minimum of the differences to the largest number gives the maximum of the values.
     least, most = lowest[5::2], _NOTHING - lowest[6::2]
     differs = (least != most) & (least != _NOTHING)
     if differs.any():
@@ -122,7 +127,7 @@ def agree(plan: Plan, comm: MPI.Intracomm, claim: Claim) -> Agreement:
 
 def _number(value: int | str | None) -> int | None:
     if isinstance(value, str):
-        # A word of bytes is enough for what has few values, and its end differs most.
+        # Seven bytes suffice, as there are few possible values, which differ most at their ends.
         value = int.from_bytes(value.encode()[-7:].rjust(7), "little")
     return None if value is None else value & _NOTHING
 
@@ -130,11 +135,14 @@ def _number(value: int | str | None) -> int | None:
 def _dispute(
     plan: Plan, call: RollCall, which: str, mine: int | None, words: int | str | None
 ) -> str:
-    """Describe which ranks differ from the majority; the same text on all ranks."""
+    """Return a message that names a rank that differs from the majority; collective.
+
+    The message is the same on all ranks.
+    """
     spec = plan.origin.to_json() if plan.origin is not None else None
     brought: list[tuple[int | None, Any, str | None]] = call.gather((mine, words, spec))
     counts = Counter(value for value, _, _ in brought if value is not None)
-    # Of equally frequent values, that of the lowest rank was counted first.
+    # Of equally frequent values, the value of the lowest rank is used, as it was counted first.
     usual = counts.most_common(1)[0][0]
     most = [rank for rank, (value, _, _) in enumerate(brought) if value == usual]
     odd = [rank for rank, (value, _, _) in enumerate(brought) if value not in (None, usual)]
@@ -154,7 +162,7 @@ def _dispute(
 
 
 def _first_difference(one: str | None, other: str | None) -> str:
-    """Return the name of the first field in which two specs differ."""
+    """Return a description of the first field in which two specs differ."""
     if one is None or other is None:
         return "" if one == other else "one was imported, the other compiled from a spec"
     here, there = (dict(_fields(json.loads(text))) for text in (one, other))

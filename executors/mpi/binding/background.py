@@ -33,12 +33,26 @@ _LEVELS: Final = {
 
 
 class _NoThreadError(Exception):
-    """The reason why a rank cannot have a progress thread."""
+    """A rank that cannot have a progress thread; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Fact:
-    """Host, node and processors of one rank."""
+    """Host, node and processors of one rank.
+
+    Parameters
+    ----------
+    host : str
+        Identifier of the host.
+    name : str
+        Name of the host for messages.
+    affinity : sequence of int
+        Processors that the rank may use, ascending.
+    node : int
+        Node of the rank in the plan.
+    n_cores : int
+        Number of cores of this node in the plan.
+    """
 
     host: str
     name: str
@@ -49,7 +63,19 @@ class _Fact:
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """Result of one rank: whether tasks are placed, a thread is required or missing, and where."""
+    """Progress thread of one rank, if the rank can have one.
+
+    Parameters
+    ----------
+    is_placed : bool
+        Whether the plan has background tasks of this rank on communication cores.
+    insists : bool
+        Whether the caller requires a thread.
+    reason : str or None
+        Reason why there is no thread; None if there is one.
+    processors : sequence of int
+        Processors that the thread uses.
+    """
 
     is_placed: bool
     insists: bool
@@ -58,7 +84,7 @@ class _Offer:
 
 
 def why_not_placed(prepared: Prepared) -> str:
-    """Return the reason that a rank has no background tasks on communication cores."""
+    """Return the message for a rank without background tasks on communication cores."""
     rank = prepared.rank
     return (
         f"all background tasks of rank {rank} are on cores that hold ranks, as core "
@@ -80,7 +106,7 @@ def place_background(prepared: Prepared, call: RollCall) -> Background | str:
     Returns
     -------
     Background or str
-        The processors of the progress thread, or the reason why there is none.
+        Processors of the progress thread, or the reason why there is no thread.
 
     Raises
     ------
@@ -171,7 +197,7 @@ def _require_pinning(rank: int, processors: Sequence[int]) -> None:
     """Raise if a thread of this process cannot run on some processors."""
     allowed = affinity()
     for processor in set(processors) - allowed:
-        # What a launcher bound a rank to, it may leave, but not what it was locked into.
+        # A rank may leave the processors to which a launcher bound it, but not those of its cpuset.
         try:
             os.sched_setaffinity(0, {processor})
         except OSError as error:
@@ -186,7 +212,7 @@ def _refuse(offers: Sequence[_Offer], rank: int) -> None:
     """Raise on all ranks if one rank requires a thread that it cannot have."""
     any_placed = any(offer.is_placed for offer in offers)
     for culprit, offer in enumerate(offers):
-        # Where others have a background, a rank without one lacks nothing.
+        # A rank needs no thread if only other ranks have background tasks on such cores.
         lacks = offer.reason is not None and (offer.is_placed or not any_placed)
         if offer.insists and lacks:
             text = f"progress is thread, but {offer.reason}; leave it out to do without"
@@ -196,7 +222,7 @@ def _refuse(offers: Sequence[_Offer], rank: int) -> None:
 
 
 def _crowd(facts: Sequence[_Fact], offers: Sequence[_Offer], rank: int) -> float:
-    """Return the largest number of threads on one processor of a rank's background."""
+    """Return the largest number of threads that share a processor of a rank's progress thread."""
     crowd: Counter[int] = Counter()
     processors: set[int] = set()
     n_threads = 0

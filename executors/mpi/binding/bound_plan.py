@@ -1,4 +1,4 @@
-"""Binding of a plan to a communicator and buffers, which prepares all that a start needs."""
+"""Binding of a plan to a communicator and buffers, which prepares starts of the plan."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ def bind(
     Parameters
     ----------
     plan : Plan
-        A plan for the ranks of `comm`: the plan of all ranks, or this rank's program.
+        Plan for the ranks of `comm`: the plan of all ranks, or this rank's program.
     comm : MPI.Intracomm
-        The plan uses a duplicate, so its messages are separate from all others.
+        Communicator of the ranks. The plan uses a duplicate, so that its messages are separate
+        from all other messages.
     sendbuf, recvbuf : ndarray or None
         C-contiguous arrays that do not overlap, of one dtype with the plan's element size; None
         if the plan does not use the buffer. If both are missing, `BoundPlan.allocate` or
@@ -66,7 +67,7 @@ def bind(
         Runner of background tasks on communication cores: the caller, or a thread on their
         processors. "auto" uses a thread if possible.
     cores : sequence of int, optional
-        The processor of each core of this rank's node. Several cores may have the same processor.
+        Processor of each core of this rank's node. Several cores may have the same processor.
         The default is the processors that the node's ranks may use, in ascending order, if there
         are enough.
 
@@ -80,7 +81,7 @@ def bind(
     BindError
         If an argument does not fit the plan, or if another rank raises an error.
     UnsupportedPlanError
-        If ranks wait for each other but share no memory.
+        If tasks wait for tasks of other ranks without shared memory.
     StallError
         If a rank did not arrive in time. The job is then being aborted.
     """
@@ -215,12 +216,12 @@ class BoundPlan:
         Parameters
         ----------
         sendbuf, recvbuf : ndarray or None
-            As for `bind`, of the dtype bound before.
+            Buffers as for `bind`, of the dtype that was bound before.
 
         Raises
         ------
         BindError
-            If they do not fit the plan, or if the plan is running or freed.
+            If the buffers do not fit the plan, or if the plan is running or freed.
         """
         self._require_idle("given other buffers")
         self._use(self._buffers.check(sendbuf, recvbuf))
@@ -269,14 +270,14 @@ class BoundPlan:
     def allocate(self) -> tuple[Array, Array]:
         """Allocate a send and a receive buffer of the plan's size, and use them.
 
-        They are aligned to pages and not initialized. A buffer that the plan does not use on this
-        rank is empty.
+        The buffers are aligned to pages and not initialized. A buffer that the plan does not use on
+        this rank is empty.
 
-        If ranks share memory, a buffer has, where possible, the place in shared memory to which the
-        plan would copy it for other ranks, so that this copy is saved. Starts then end on this rank
-        when all ranks of its node have completed them, and this call waits until they have
-        completed the last start. The arrays exist longer than the plan, and a start with other
-        buffers overwrites them.
+        If ranks share memory, a plan may copy a buffer to shared memory for other ranks. If
+        possible, the buffer is then allocated at this place, which saves the copy. In this case, a
+        start completes on this rank when all ranks of its node have completed it, and this method
+        waits until all of them have completed the last start. The arrays remain valid after the
+        plan is freed. A start with other buffers overwrites them.
 
         Raises
         ------
@@ -344,7 +345,7 @@ def _make_calls(prepared: Prepared, comm: MPI.Intracomm) -> Calls:
 
 
 def _duplicate(comm: MPI.Intracomm, limit_s: float | None) -> MPI.Intracomm:
-    """Return a duplicate communicator for a plan's messages, with the sharing of cores."""
+    """Return a duplicate communicator for a plan's messages, with its stored `crowding`."""
     call = RollCall(comm, limit_s, DOING, listens=False)
     call.before_blocking()
     ranks_per_core(comm)

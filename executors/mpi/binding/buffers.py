@@ -73,9 +73,9 @@ class Buffers:
         ]
 
     def at(self, sent_at: int, received_at: int) -> list[Array]:
-        """Return arrays at two addresses, and scratch, as `check` does.
+        """Return arrays at two addresses and the scratch buffer, in the form of `check`.
 
-        They have the dtype that was checked before, or that of the plan.
+        The arrays have the dtype that was checked before, or else that of the plan.
         """
         dtype = self.spec_dtype if self._scratch is None else self._scratch.dtype
         sent = _array_at(sent_at, self._n_sent, dtype) if self._n_sent else None
@@ -88,7 +88,7 @@ class Buffers:
         Raises
         ------
         BindError
-            If they do not fit into memory.
+            If the buffers do not fit into memory.
         """
         dtype = self.spec_dtype
         found = []
@@ -131,7 +131,7 @@ class Buffers:
         """Raise `BindError` if buffers overlap, which MPI forbids."""
         if sent is None or received is None:
             return
-        # Both are contiguous, so their bounds tell.
+        # Both are contiguous, so a comparison of their bounds is sufficient.
         if np.may_share_memory(sent[: self._n_sent], received[: self._n_received]):
             raise BindError(
                 "sendbuf and recvbuf overlap; pass separate arrays, or compile the collective "

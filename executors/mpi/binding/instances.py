@@ -223,8 +223,8 @@ class SharedProgram:
 
     The shared memory is sufficient for one start. A start while another one is in flight is
     queued, and begins when the previous one has ended, so that no call of `begin` waits. All ranks
-    start the program in the same order. So the oldest start in flight has begun on all ranks that
-    have called for it.
+    start the program in the same order. Therefore the oldest start in flight has begun on all
+    ranks that have requested it.
 
     Parameters
     ----------

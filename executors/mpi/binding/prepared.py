@@ -77,8 +77,8 @@ class Wish:
         Raises
         ------
         BindError
-            If `progress` is unknown, if `cores` names something else than processor numbers, or if
-            it names fewer processors than the rank's node has cores.
+            If `progress` is unknown, if an item of `cores` is not a processor number, or if
+            `cores` has fewer items than the rank's node has cores.
         PlanFormatError
             If a task is on a core that the machine of the plan's spec does not have.
         """
@@ -109,8 +109,8 @@ def cores_of_node(plan: Plan, rank: int) -> int:
     Returns
     -------
     int
-        The number of cores per node of the spec's machine. For a plan without a spec, it is the
-        number of the highest core that the plan uses on the node, plus 1.
+        Number of cores per node of the spec's machine. For a plan without a spec, it is the
+        highest number of a core that the plan uses on the node, plus 1.
 
     Raises
     ------
@@ -187,7 +187,7 @@ class Prepared:
     program : Program
         Tasks of this rank.
     operation : object with ``apply`` or None
-        The reduction; None if there is none in `wish` and the plan reduces nothing.
+        Operation of reductions; None if `wish` has none and the plan reduces nothing.
     reduction : Reduction
         The reduction as the compiled loop calls it.
 
@@ -270,10 +270,10 @@ def prepare(
     Returns
     -------
     claim : Claim
-        This rank's part of the agreement. If a check fails, it holds the error, which `agree` then
-        raises on all ranks.
+        Values of this rank for the agreement. If a check fails, it has the error, which `agree`
+        then raises on all ranks.
     prepared : Prepared or None
-        None if a check fails.
+        Checked program, buffers and reduction; None if a check fails.
 
     Raises
     ------
@@ -312,9 +312,9 @@ def prepare(
 
 
 def _digests(plan: Plan) -> tuple[int, int | None]:
-    """Return a digest of what the programs of all ranks have in common, and one of the whole plan.
+    """Return a digest of the properties common to all ranks' programs, and one of the whole plan.
 
-    The second is None if the plan is the program of one rank.
+    The second digest is None if the plan is the program of one rank.
     """
     # The program of one rank may lack the scratch sizes of other ranks.
     callers = plan.buffer_sizes[:, : Buffer.SCRATCH]

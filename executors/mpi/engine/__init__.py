@@ -1,1 +1,1 @@
-"""The engine that runs one rank's program: memory of the loop, shared memory, threads."""
+"""The engine that runs the program of one rank, with its memory and its threads."""

@@ -95,7 +95,7 @@ class Engine:
     node : NodeMemory, optional
         Shared memory of the node, whose buffer is the fourth of `buffers`.
     background : Background, optional
-        Processors for background tasks, if a thread runs these.
+        Processors for background tasks, if a thread runs these tasks.
     recorder : Recorder, optional
         Recorder of the times of tasks. Every start overwrites those of the previous one.
     watch : Watch, optional
@@ -193,7 +193,7 @@ class Engine:
         self._memory.set(ends_together=1)
 
     def start(self) -> None:
-        """Start every task that is ready, and complete the tasks of the START stage."""
+        """Start all tasks that are ready, and complete the tasks of the START stage."""
         engines = this_thread.engines
         self._words[_TURN] = self._turn_ns() if engines else TURN_NS
         found = self._run_loop(self._address, codes.START)

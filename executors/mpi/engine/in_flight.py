@@ -33,7 +33,7 @@ SPINS: Final = 20
 FIRST_SLEEP_NS: Final = 20_000
 LONGEST_SLEEP_NS: Final = 200_000
 DOZES: Final = 50
-"""Number of polls without a result before the thread sleeps. To wake it takes time."""
+"""Number of polls without a result before the thread sleeps, as waking it takes time."""
 TIMER_SLACK_NS: Final = 1_000
 """Timer slack of the thread. By default, it is longer than the thread's sleeps."""
 _SET_TIMER_SLACK: Final = 29  # PR_SET_TIMERSLACK
@@ -184,7 +184,7 @@ class Board(SharedRecord):
         self._processor = processor
 
     def wait(self, flight: Flight) -> None:
-        """Wait until a flight is done, and advance all flights meanwhile."""
+        """Wait until a flight is done, and advance all flights in this time."""
         while entry("run_board")(flight.address, codes.WAIT_FOR_FLIGHT, TURN_NS) != codes.DONE:
             pass
         flight.end()
@@ -223,7 +223,7 @@ class Board(SharedRecord):
             entry("write_word")(self._over, 0)
             for flight in list(self._flights.values()):
                 flight.end()
-            # The others go on.
+            # Wake the thread again for the remaining flights.
             self._post(self._work_at)
 
 
@@ -245,7 +245,7 @@ def board() -> Board:
 def _empty_status() -> npt.NDArray[np.uint8]:
     """Return the bytes of the status of completed collectives."""
     status = MPI.Status()
-    MPI.REQUEST_NULL.Wait(status)  # which ends with the same
+    MPI.REQUEST_NULL.Wait(status)  # gives the same status as a completed collective
     there: Any = MPI.buffer.fromaddress(MPI._addressof(status), STATUS_BYTES)
     return np.frombuffer(there, np.uint8).copy()
 

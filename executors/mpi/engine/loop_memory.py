@@ -31,11 +31,11 @@ THREAD_TURN_NS: Final = 10_000_000
 SPINS: Final = 100
 """Number of consecutive polls before an idle rank yields its core between polls."""
 FEW_SPINS: Final = 20
-"""The same if ranks share cores, as the awaited rank may need this core."""
+"""Number of such polls if ranks share cores, as the awaited rank may need this core."""
 YIELDS: Final = 300
 """Number of yields before a rank sleeps, if ranks share cores."""
 VAIN_YIELDS: Final = 5
-"""The same if the system does not give a yielded core to other ranks."""
+"""Number of such yields if the system does not give a yielded core to other ranks."""
 SLEEP_STEPS: Final = 16
 """Number of consecutive sleeps until they have their maximum length."""
 _BY_TASK: Final = ("before", "messages", "local", "held", "waiting", "next_wait")
@@ -66,7 +66,7 @@ class Recorder:
         Returns
         -------
         ndarray of int64, shape (2, n_tasks)
-            In the order of rows in the plan.
+            Start and end of each task, in the order of rows in the plan.
         """
         return self._times[:, self._by_row]
 
@@ -77,7 +77,7 @@ class SharedRecord:
     Parameters
     ----------
     dtype : dtype
-        Fields of 64 bits each.
+        Structured dtype of the record, with fields of 64 bits.
 
     Attributes
     ----------
@@ -214,7 +214,7 @@ class LoopMemory(SharedRecord):
     def set_idling(
         self, longest_sleep_s: float, yields_help: bool = True, *, of_thread: bool = False
     ) -> None:
-        """Set how an idle rank waits.
+        """Set the polls and sleeps of an idle rank.
 
         Parameters
         ----------

@@ -243,7 +243,7 @@ def _populate(pages: Array, rank: int, n_ranks: int) -> None:
     where = ctypes.c_void_p(pages.ctypes.data + first)
     if end > first and libc.madvise(where, ctypes.c_size_t(end - first), _POPULATE_WRITE) != 0:
         number = ctypes.get_errno()
-        if number != errno.EINVAL:  # which is what systems say that do not know it
+        if number != errno.EINVAL:  # the error of systems that do not support this advice
             # If a page cannot be allocated, Linux reports a bad address.
             is_full = number == errno.EFAULT
             raise _no_room(len(pages), "it is full" if is_full else os.strerror(number))

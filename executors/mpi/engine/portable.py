@@ -30,18 +30,25 @@ Array = npt.NDArray[Any]
 Longs = npt.NDArray[np.int64]
 
 MESSAGE: Final = words("task", "spans", "first_extent", "n_extents")
-"""A message that is not one run of elements: its task, and whether it lies in several buffers."""
+"""Record of a message that is not contiguous: its task, whether it spans buffers, and its parts."""
 PART: Final = words(
     *("buffer", "offset", "outer_repeat", "inner_repeat", "count", "outer_stride", "inner_stride")
 )
-"""An extent of such a message: elements in a row, their repeats, and everything else in bytes."""
+"""Record of an extent of such a message.
+
+`count` is the number of contiguous elements, and the repeats are numbers, too. The offset and the
+strides are in bytes.
+"""
 HEAD: Final = words(
     *("image_bytes", "n_relocations", "n_messages", "n_parts"),
     *("item_bytes", "sent_bytes", "received_bytes", "scratch_bytes"),
     *("skip_bytes", "largest_tag", "shares"),
     *("shared_bytes", "buffer_at", "own_counter", "own_flags", "n_sharing"),
 )
-"""The beginning of a portable program; the parts that it counts follow in that order."""
+"""Head of a portable program.
+
+It is followed by relocations, messages, parts and the image, whose sizes it contains.
+"""
 _FIXED_FIELDS: Final = (
     *("tasks", "before", "n_before", "on_start", "on_completion", "bases"),
     *("messages", "local", "held", "first_messages", "first_local", "first_held"),
@@ -49,7 +56,7 @@ _FIXED_FIELDS: Final = (
     *("probed", "locals", "reads", "writes", "cursors", "stage_extents", "now", "sleep"),
     *("idling", "caller_idling", "thread_idling", "deadline", "hold_until", "waits"),
 )
-"""Fields of the loop's state that hold addresses in its own arrays."""
+"""Fields of the loop's state that contain addresses in its own arrays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,7 @@ class Node:
     Parameters
     ----------
     ranks : sequence of int
-        The ranks of its node, ascending.
+        Ranks of the node, ascending.
     awaited : sequence of int
         Number of awaited tasks of each rank.
     """
@@ -81,17 +88,17 @@ def portable(
     Parameters
     ----------
     plan : Plan
-        The whole plan, or this rank's program.
+        Plan of all ranks, or this rank's program.
     program : Program
         This rank's tasks.
     rank : int
         This rank.
     node : Node, optional
-        The ranks with which it shares memory, if any.
+        Ranks of the node that share memory, if the plan uses shared memory.
     crowding : Crowding
         Sharing of cores by ranks.
     skip_bytes : int
-        Bytes before the rank's input if the input is in the receive buffer.
+        Offset of the rank's input in the receive buffer in bytes, for MPI_IN_PLACE.
 
     Raises
     ------
@@ -118,7 +125,7 @@ def portable(
         relocations.append(
             np.array([[bases + 8 * number, image.places[memory.bases[number]]]], np.int64)
         )
-    # What is negative is a place in the memory that the node's ranks share.
+    # A negative target stands for an offset in the memory that the ranks of the node share.
     waits = image.places[memory.get("waits")] if node is not None else 0
     places = waits + WORD_BYTES * np.arange(len(flags))
     relocations.append(np.stack([places, -1 - flags], axis=1))
@@ -130,7 +137,7 @@ def portable(
 
 
 def header() -> str:
-    """Return the records that C and Python share, as declarations of C."""
+    """Return declarations in C of the records that C and Python share."""
     structs = {
         "cp_state": STATE,
         "cp_task": TASK,
@@ -151,7 +158,7 @@ def header() -> str:
 def _share(
     memory: LoopMemory, head: Array, plan: Plan, program: Program, rank: int, node: Node
 ) -> Longs:
-    """Lay out the shared memory of the node; return the places of awaited flags."""
+    """Lay out the shared memory of the node; return the offsets of awaited flags in bytes."""
     flags_at, buffer_at = layout_of(node.awaited)
     position = list(node.ranks).index(rank)
     own_node = plan.rank_node[rank]
@@ -168,7 +175,7 @@ def _share(
 
 
 def _describe(memory: LoopMemory, program: Program) -> tuple[Array, Array]:
-    """Fill in the messages that are one run of elements; return the others, and their parts."""
+    """Fill in the fields of contiguous messages; return the other messages and their parts."""
     rows, itemsize = memory.tasks, program.itemsize
     rows["peer"][:-1], rows["tag"][:-1] = program.peer, program.tag
     messages: list[tuple[int, ...]] = []

@@ -18,7 +18,7 @@ from collplan.executors.mpi.host.symbols import address_of
 from collplan.executors.mpi.loop.entries import entry
 
 LONGEST_JOIN_S: Final = 5.0
-"""Time limit to join a thread that is working, as a copy may be long, or MPI may hang."""
+"""Time limit in seconds to join a working thread, as a copy may take long, or MPI may hang."""
 SEMAPHORE_BYTES: Final = 128
 """Upper limit of the size of semaphores on Linux."""
 _WORD_BITS: Final = 64
@@ -58,10 +58,10 @@ class ProgressThread:
     Parameters
     ----------
     name : str
-        The thread's name.
+        Name of the thread.
     serve : callable
-        Function to run. It must keep its memory alive, but not the owner, unless the owner exists
-        as long as Python.
+        Function to run. It must keep its memory alive. It must not keep the owner alive, unless
+        the owner exists until Python ends.
     stopping : int
         Address of the word that stops the thread.
     wake : int
@@ -82,7 +82,7 @@ class ProgressThread:
         thread.start()
         assert thread.native_id is not None, "it has begun"
         self.native_id = thread.native_id
-        # Called at the end of Python at the latest, before its memory goes and MPI ends.
+        # Called at the end of Python at the latest, before memory is freed and MPI ends.
         self._stop: Any = weakref.finalize(owner, _stop, thread, serve, stopping, wake)
         _all.add(self)
 
@@ -107,7 +107,7 @@ def semaphore(value: int = 0) -> npt.NDArray[np.uint8]:
 
 
 def semaphore_call(name: str) -> Callable[[int], int]:
-    """Return a C function of a semaphore's address, such as ``sem_post``."""
+    """Return a C function that takes the address of a semaphore, such as ``sem_post``."""
     return ctypes.CFUNCTYPE(c_int, c_void_p)(address_of(name))
 
 

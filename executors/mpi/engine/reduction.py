@@ -1,4 +1,4 @@
-"""The reduction of a program, by machine code or, for other operations, by Python."""
+"""The reduction of a program, in machine code or, for other operations, in Python."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Callback:
     ----------
     operation : object with ``apply``
     dtype : dtype
-        Type of its operands.
+        Type of the operands.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class Callback:
         return 0
 
     def _rows(self, address: int, n: int, n_rows: int, stride: int) -> Array:
-        """Return a view of rows of n elements, of one row as a vector."""
+        """Return a view of rows of n elements; a single row is returned as a vector."""
         itemsize, reach = self._dtype.itemsize, (n_rows - 1) * stride
         low = min(0, reach)
         memory: Any = (ctypes.c_char * (abs(reach) + n * itemsize)).from_address(address + low)
@@ -84,9 +84,9 @@ class Reduction:
     Parameters
     ----------
     predefined : (str, dtype) or None
-        A predefined operation that has machine code, and the type of its operands.
+        Predefined operation that has machine code, and the type of its operands.
     callback : Callback or None
-        Any other operation.
+        Other operation, which runs in Python.
     why_callback : str or None
         Reason why there is no machine code.
     """
@@ -118,17 +118,17 @@ class Reduction:
 
 
 def load_by_turns(comm: MPI.Intracomm, reduction: Reduction, call: RollCall) -> None:
-    """Load compiled code, the first rank of each host before the others; collective.
+    """Load compiled code, on the first rank of each host before all other ranks; collective.
 
     Raises
     ------
     Exception
         On all ranks, if one rank fails.
     """
-    # Hosts may have caches of their own; emulated nodes of one host share its.
+    # Each host may have its own cache, which emulated nodes of the host share.
     hosts: list[str] = call.gather(host())
     if hosts.index(hosts[comm.rank]) == comm.rank:
-        with suppress(Exception):  # it comes again below, where all ranks learn of it
+        with suppress(Exception):  # raised again below, on all ranks
             reduction.load()
     # A compiling rank is not missing, even with a small time limit.
     patience_s = max(call.timeout_s or 0.0, COMPILING_S)

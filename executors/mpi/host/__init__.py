@@ -1,1 +1,1 @@
-"""The host: processors, pinning, and the processes behind a communicator's ranks."""
+"""The host: its topology, binding to processors, and the processes of ranks."""

@@ -46,7 +46,7 @@ def ranks_per_core(comm: MPI.Intracomm) -> float:
 
 
 def share_cores_as(comm: MPI.Intracomm, whole: MPI.Intracomm) -> None:
-    """Use for `comm` the sharing of cores of `whole`, of which it is a part."""
+    """Store for `comm` the sharing of cores that is known for `whole`, of which it is a part."""
     comm.Set_attr(_keyval(), crowding(whole))
 
 
@@ -119,7 +119,7 @@ def _cpu_cgroup(process: Path) -> str:
 
 
 def host() -> str:
-    """Return the name of the running kernel, whose cores nodes emulated in namespaces share."""
+    """Return an identifier of the host, which nodes emulated in namespaces have in common."""
     if _BOOT_ID.exists():
         return _BOOT_ID.read_text().strip()
     return MPI.Get_processor_name()
@@ -150,9 +150,9 @@ def pin_thread(processor: int) -> None:
 
 
 class Peers:
-    """Processes of a communicator's ranks, and whether those on this machine are alive.
+    """Processes of a communicator's ranks, with a test whether those on this machine are alive.
 
-    Collective over `comm`.
+    Construction is collective.
 
     Parameters
     ----------
@@ -184,12 +184,12 @@ class Peers:
 
 
 def name_ranks(ranks: Iterable[int], most: int = 6) -> str:
-    """Return a text that names ranks, with neighbors as ranges.
+    """Return a text that names ranks, with consecutive ranks as ranges.
 
     Parameters
     ----------
     ranks : iterable of int
-        In any order.
+        Ranks in any order.
     most : int
         Maximum number of ranges.
 
@@ -216,7 +216,7 @@ def name_ranks(ranks: Iterable[int], most: int = 6) -> str:
 
 
 def _place() -> int:
-    """Return a number of the process namespace, which processes that see each other share."""
+    """Return a number that processes have in common if they are in one process namespace."""
     try:
         numbering = os.readlink("/proc/self/ns/pid")
     except OSError:

@@ -26,13 +26,13 @@ class Adapter:
     Parameters
     ----------
     name : str
-        The kernel's name, with the port if the adapter has several.
-    fabric : str
-        "InfiniBand", "Omni-Path", "Slingshot" or "Ethernet".
+        Name of the adapter in the kernel, with the number of the port if there are several.
+    fabric : {"InfiniBand", "Omni-Path", "Slingshot", "Ethernet"}
+        Kind of the network.
     rate : int or None
-        Nominal bits per second, None where the kernel does not say.
+        Nominal rate in bits per second; None if the kernel does not report it.
     domain : int or None
-        NUMA domain it is attached to, None where the kernel does not say.
+        NUMA domain of the adapter; None if the kernel does not report it.
     """
 
     name: str
@@ -48,14 +48,14 @@ class NodeTopology:
     Parameters
     ----------
     host : str
-        Its name.
+        Name of the node.
     cores : int
-        Number of cores that may be used here; two hardware threads of a core count once.
+        Number of usable cores. The hardware threads of a core count as one core.
     domains : tuple of int
-        NUMA domains in which these cores are.
+        NUMA domains of these cores.
     adapters : tuple of Adapter
-        Ports that carry data of MPI: all of the fastest kind of fabric, of Ethernet only those
-        with the highest rate.
+        Ports that carry data of MPI: all ports of fabrics other than Ethernet or, if there are
+        none, the Ethernet ports with the highest rate.
     others : tuple of Adapter
         Other ports that are up.
     """
@@ -75,7 +75,7 @@ def read_node(root: Path = SYS, processors: set[int] | None = None) -> NodeTopol
     root : Path
         Folder with the kernel's files.
     processors : set of int, optional
-        Those that may be used; by default all that this process could be bound to.
+        Usable processors. By default, all processors to which this process could be bound.
     """
     online = _read_list(root / "devices/system/cpu/online")
     if processors is None:
@@ -92,13 +92,13 @@ def read_node(root: Path = SYS, processors: set[int] | None = None) -> NodeTopol
 
 
 def allowed_processors(online: set[int]) -> set[int]:
-    """Return the processors that this process could be bound to, which may be more than it is."""
+    """Return the processors to which this process could be bound, a superset of its affinity."""
     bound = affinity()
     if not hasattr(os, "sched_setaffinity") or not online:
         return bound
     with suppress(OSError):
         try:
-            # The kernel takes those away that the job's cpuset does not have.
+            # The kernel removes processors outside of the job's cpuset.
             os.sched_setaffinity(0, online | bound)
             return affinity()
         finally:
@@ -107,7 +107,7 @@ def allowed_processors(online: set[int]) -> set[int]:
 
 
 def domains_of(processors: set[int], root: Path = SYS) -> tuple[int, ...]:
-    """Return the NUMA domains in which some processors are; domains of memory alone have none."""
+    """Return the NUMA domains of some processors, without domains that have only memory."""
     found = []
     for folder in (root / "devices/system/node").glob("node[0-9]*"):
         if _read_list(folder / "cpulist") & processors:
@@ -118,7 +118,8 @@ def domains_of(processors: set[int], root: Path = SYS) -> tuple[int, ...]:
 def find_adapters(root: Path = SYS) -> list[Adapter]:
     """Return all ports of network adapters that are up, in the order of their names.
 
-    A port that the kernel lists twice, as that of an Ethernet adapter with RDMA, is there once.
+    A port that the kernel lists twice, such as that of an Ethernet adapter with RDMA, is returned
+    once.
     """
     ports = list(_verbs_ports(root))
     known = {device for device, _ in ports}
@@ -127,7 +128,7 @@ def find_adapters(root: Path = SYS) -> list[Adapter]:
 
 
 def choose_adapters(found: list[Adapter]) -> tuple[tuple[Adapter, ...], tuple[Adapter, ...]]:
-    """Return those adapters that carry data of MPI, and the others.
+    """Return the adapters that carry data of MPI, and all other adapters.
 
     Examples
     --------
@@ -143,7 +144,7 @@ def choose_adapters(found: list[Adapter]) -> tuple[tuple[Adapter, ...], tuple[Ad
 
 
 def _verbs_ports(root: Path) -> Iterator[tuple[Path | None, Adapter]]:
-    """Yield the active ports of InfiniBand's, Omni-Path's and RDMA Ethernet's adapters."""
+    """Yield the active ports of adapters of InfiniBand, Omni-Path and Ethernet with RDMA."""
     for folder in _sorted(root / "class/infiniband"):
         ports = _sorted(folder / "ports")
         for port in ports:
@@ -161,7 +162,7 @@ def _verbs_ports(root: Path) -> Iterator[tuple[Path | None, Adapter]]:
 
 
 def _interfaces(root: Path) -> Iterator[tuple[Path | None, Adapter]]:
-    """Yield the Ethernet-like interfaces of real devices that are up, Slingshot's among them."""
+    """Yield the Ethernet-like interfaces of real devices that are up, including Slingshot."""
     slingshot = {_device(folder) for folder in _sorted(root / "class/cxi")} - {None}
     for folder in _sorted(root / "class/net"):
         device = _device(folder)
@@ -169,7 +170,7 @@ def _interfaces(root: Path) -> Iterator[tuple[Path | None, Adapter]]:
         if not is_real or _read(folder / "operstate") != "up":
             continue
         if _read(folder / "type") not in (str(_ETHERNET), ""):
-            continue  # such as IP over InfiniBand, whose adapter is listed by itself
+            continue  # for example IP over InfiniBand, whose adapter is listed separately
         is_slingshot = folder.name.startswith("hsn") or device in slingshot
         fabric = "Slingshot" if is_slingshot else "Ethernet"
         mbit = _read(folder / "speed")
@@ -178,7 +179,7 @@ def _interfaces(root: Path) -> Iterator[tuple[Path | None, Adapter]]:
 
 
 def _core_of(root: Path, processor: int) -> int:
-    """Return the first hardware thread of a processor's core."""
+    """Return the first hardware thread of the core of a processor."""
     topology = root / f"devices/system/cpu/cpu{processor}/topology"
     for name in ("core_cpus_list", "thread_siblings_list"):
         siblings = _read_list(topology / name)
@@ -209,7 +210,7 @@ def _sorted(folder: Path) -> list[Path]:
 
 
 def _read_list(path: Path) -> set[int]:
-    """Return the numbers of a list as ``0-3,8``; empty where the file is not there."""
+    """Return the numbers in a list such as ``0-3,8``; empty if there is no such file."""
     found: set[int] = set()
     for part in filter(None, _read(path).split(",")):
         first, _, last = part.partition("-")
@@ -221,4 +222,4 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
-        return ""  # also of an interface that does not know its speed
+        return ""  # also if an interface does not know its speed

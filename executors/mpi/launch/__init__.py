@@ -1,1 +1,1 @@
-"""Launching of ranks: finding mpiexec, jobs that leave nothing behind, what is installed."""
+"""Launching of ranks: launchers, jobs, batch systems, and diagnosis of the installation."""

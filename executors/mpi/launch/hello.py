@@ -7,7 +7,7 @@ from typing import Any
 
 
 def hello(comm: Any) -> dict[str, Any]:
-    """Let ranks exchange messages, reduce, and share memory; collective.
+    """Test messages, reductions and shared memory of MPI; collective.
 
     Parameters
     ----------

@@ -1,6 +1,7 @@
-"""Runs of mpiexec, with checks of resources before, and without remaining processes afterwards.
+"""Runs of mpiexec, with checks of resources before each run.
 
-Ranks take about a second to start. Meanwhile, the engine is compiled if necessary.
+No process remains after a run. Ranks take about a second to start. In this time, the engine is
+compiled if necessary.
 """
 
 from __future__ import annotations
@@ -131,8 +132,8 @@ def run_job(
     name : str, optional
         Name of the command in messages. The default is the whole command.
     stdin : int or None
-        File descriptor of the standard input, None for that of this process. It is empty by
-        default, because launchers read all input, even if ranks do not need it.
+        File descriptor of the standard input; None for that of this process. By default, the
+        input is empty, because launchers read all input, even if ranks do not need it.
     capture : bool
         Whether to return the output. Otherwise, the command writes to the output of this process.
 
@@ -269,7 +270,7 @@ def is_under_futures() -> bool:
 def mpi_executor(initializer: Callable[[], object] | None = None) -> Executor:
     """Return an executor whose workers are the other ranks.
 
-    With one rank, there are no others, and MPI spawns workers if it can.
+    If there is only one rank, MPI spawns workers if it can.
 
     Parameters
     ----------
@@ -297,7 +298,7 @@ def relaunch(
     Parameters
     ----------
     program : sequence of str
-        Command line of each rank, as from `collplan.cli.ranks.own_command`.
+        Command line of each rank, for example from `collplan.cli.ranks.own_command`.
     n_ranks : int
         Number of ranks.
     timeout_s : float, optional

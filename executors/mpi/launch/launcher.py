@@ -61,7 +61,7 @@ class Library:
     family : str
         "mpich", "openmpi", "intelmpi", or the name of another vendor in lower case.
     module, library : str
-        Files of mpi4py's backend and of the library. The second is empty if it is unknown.
+        Paths of mpi4py's backend and of the library; the latter is empty if it is unknown.
     """
 
     version: str
@@ -276,8 +276,8 @@ def way_to_mpi() -> str:
 def find_launcher() -> Launcher:
     """Return the mpiexec that belongs to the MPI of mpi4py in this environment.
 
-    It is the first compatible one in this Python environment, near the library, and on PATH, in
-    this order. One that does not name its family counts as compatible.
+    It is the first compatible mpiexec in this Python environment, near the library, or on PATH, in
+    this order. An mpiexec that does not name its family counts as compatible.
 
     Raises
     ------
@@ -347,7 +347,7 @@ def is_compatible(launcher: str, library: str) -> bool:
 
 
 def family_of(vendor: str) -> str:
-    """Return the family of a vendor, whose name is that in mpi4py.
+    """Return the family of an MPI library, given the name of its vendor in mpi4py.
 
     Examples
     --------
@@ -380,9 +380,9 @@ def launch_environment(family: str, n_ranks: int) -> dict[str, str]:
     Parameters
     ----------
     family : str
-        See `Library`.
+        Family of the MPI library, see `Library`.
     n_ranks : int
-        Number of ranks. If these are more than cores, MPI should yield cores while it waits.
+        Number of ranks. If there are more ranks than cores, MPI should yield cores while it waits.
 
     Examples
     --------
@@ -426,8 +426,8 @@ def clean_environment() -> dict[str, str]:
 def usable_environment() -> dict[str, str]:
     """Return the environment for launchers.
 
-    Without srun, it lacks the variables of Slurm, with which launchers would search for srun
-    without end. In an interactive shell of srun, it lacks the variables of a rank.
+    If there is no srun, the environment lacks the variables of Slurm, because launchers would
+    search for srun forever. In an interactive shell of srun, it lacks the variables of a rank.
     """
     left_out: tuple[str, ...] = () if shutil.which("srun") is not None else ("SLURM_",)
     if is_shell_of_srun():

@@ -25,17 +25,17 @@ CHOICES: Final = (AUTO, "srun", "mpiexec")
 
 
 def check_choice(text: str) -> str:
-    """Return a choice of launcher after a check.
+    """Check a choice of launcher, and return it.
 
     Parameters
     ----------
     text : str
-        One of `CHOICES`, or a program.
+        One of `CHOICES`, or the name or path of a program.
 
     Raises
     ------
     LaunchError
-        If it is neither.
+        If `text` is neither of them.
     """
     if text in CHOICES:
         return text
@@ -50,7 +50,7 @@ def check_choice(text: str) -> str:
 def select_launcher() -> Launcher:
     """Return the launcher that is chosen by the variable ``COLLPLAN_LAUNCHER``.
 
-    ``auto`` is srun in a Slurm allocation, if a few ranks that it starts find each other.
+    ``auto`` chooses srun in a Slurm allocation, if a few ranks that it starts find each other.
     Otherwise, it is the mpiexec that belongs to the MPI of mpi4py.
 
     Raises

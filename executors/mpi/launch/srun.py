@@ -56,7 +56,7 @@ class Srun(Launcher):
     Parameters
     ----------
     mpiexec : Path
-        The srun.
+        Path of srun.
     library : Library
         The MPI library.
     pmi : str
@@ -184,12 +184,13 @@ def working_srun(library: Library) -> Srun | None:
 
 @cache
 def why_not(srun: Srun) -> str | None:
-    """Start a few ranks in this allocation, and return why they do not find each other.
+    """Start a few ranks in this allocation, and check that they find each other.
 
     Returns
     -------
     str or None
-        None if they find each other, and see that they share a node.
+        Reason why srun does not work; None if the ranks find each other and detect that they
+        share a node.
     """
     n_ranks = PROBE_RANKS
     where = ["-N", "1", f"--ntasks-per-node={n_ranks}", "--overcommit", "-n", str(n_ranks)]

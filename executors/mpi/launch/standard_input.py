@@ -15,7 +15,7 @@ INPUT: Final = "COLLPLAN_INPUT"
 
 
 def take_input() -> None:
-    """Give rank 0 the standard input of the process that started the ranks, and others no input."""
+    """Give rank 0 the standard input of the process that started the ranks; give others none."""
     starter = os.environ.pop(INPUT, None)
     if starter is None:
         return

@@ -27,8 +27,10 @@ intrinsic: Any = extending.intrinsic
 """Decorator of primitives. Its type is `Any`, because numba replaces the return value."""
 
 inner = compile_with(is_inner=True, _nrt=False, error_model="numpy")
-"""Compile as part of an entry point, without reference counts and exceptions: no function allocates
-memory, which belongs to the engine, and divisors are never 0."""
+"""Compile as part of an entry point, without reference counts and exceptions.
+
+No function allocates memory, because the engine owns all memory. Divisors are never 0.
+"""
 
 inlined = compile_with(is_inner=True, _nrt=False, error_model="numpy", forceinline=True)
 """Compile like `inner`, and inline every call."""
@@ -102,7 +104,7 @@ def call(context: Any, address: Any, arguments: Any) -> Any:
 
     A handle of MPI is passed as int64, whether it is a pointer or an int. Calling conventions of
     64-bit machines pass an int in a 64-bit register, and handles are sign-extended, as some of them
-    require. So the same machine code works with all MPIs, and the cache needs no distinction.
+    require. Therefore the same machine code works with all MPIs, and the cache has one version.
     """
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -115,7 +117,7 @@ def call(context: Any, address: Any, arguments: Any) -> Any:
 
 @emits(types.void, types.int64, types.int64, types.int64)
 def move(builder: Any, target: Any, source: Any, n_bytes: Any) -> None:
-    """Copy bytes like C's memmove. If their number is a constant, this is not a function call."""
+    """Copy bytes like C's memmove, without a function call if their number is a constant."""
     places = (builder.inttoptr(x, cgutils.voidptr_t) for x in (target, source))
     cgutils.raw_memmove(builder, *places, n_bytes, 1)
 

@@ -63,7 +63,7 @@ def narrow(builder: Any, value: Any) -> Any:
     return builder.trunc(signed, _HALF)
 
 
-# The result of the following comparisons is a NaN if there is one, the left one if there are two.
+# If an operand of the following comparisons is NaN, so is the result; if both are, it is the left.
 
 
 @inner
@@ -198,9 +198,9 @@ def combine_of(name: str, dtype: np.dtype[Any]) -> Combine:
 def reduction_of(combine: Combine, dtype: np.dtype[Any]) -> Callable[..., int]:
     """Return a function of arrays of elements, see `reduction_address`.
 
-    It has separate loops for results at the place of an operand. If two arrays had equal
-    addresses, the checks before a vectorized loop would fail, so such an operand and the result are
-    one array. For structs, `combine` reads both operands before it writes the result.
+    The function has separate loops for results at the address of an operand. If two arrays had
+    equal addresses, the checks before a vectorized loop would fail. Such an operand and the result
+    are therefore one array. For structs, `combine` reads both operands before it writes the result.
     """
     is_struct, elements = dtype.names is not None, array_of(dtype)
 

@@ -22,7 +22,7 @@ COUNTER_BYTES = 64
 
 @inner
 def push(heap: Ints, n: int, task: int) -> None:
-    """Add a task to a heap of n tasks. If tasks are added in ascending order, none is moved."""
+    """Add a task to a heap of n tasks; no task is moved if tasks are added in ascending order."""
     place = n
     while place > 0:
         above = (place - 1) >> 1
@@ -132,7 +132,7 @@ def complete(state: Record, task: int) -> None:
 
 @inner
 def release_held(state: Record, last_stage: int) -> None:
-    """Queue the held tasks of a stage and the earlier stages, and hold them no longer."""
+    """Queue the held tasks of a stage and of earlier stages, which are no longer held."""
     state.last_stage = last_stage
     held = ints(state.held, state.n_tasks)
     n_held = state.n_held
@@ -148,7 +148,7 @@ def release_held(state: Record, last_stage: int) -> None:
 
 @inner
 def _n_completed(state: Record, epoch: int, n_seen: int) -> Long:
-    """Return how many of the node's ranks, counted from the first, have completed a start.
+    """Return the number of ranks of the node, before the first that has not completed a start.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ _FOR_PYTHON: Final = {
     "read_word": ("calls", 1, False),
     "write_word": ("calls", 2, False),
 }
-"""Module and number of integer arguments of each function, and whether it releases the GIL."""
+"""Module, number of integer arguments, and release of the GIL for each function."""
 _FOR_C: Final = {
     "query_flight": ("serving", "int32(int64, int64)"),
     "free_flight": ("serving", "int32(int64)"),
@@ -47,7 +47,7 @@ class _Method(ctypes.Structure):
 
 
 _methods: list[_Method] = []
-"""Structures to which Python's functions refer, so that they must be kept."""
+"""Structures that must be kept, because functions of Python refer to them."""
 _loading = Lock()
 """Lock of the thread that loads or compiles code in this process."""
 
@@ -96,7 +96,8 @@ def address_of_code(name: str, function: Callable[[], Function], signature: str)
     name : str
         Unique name of the function.
     function : callable
-        Function that returns the Python function to compile. It is called if the cache lacks it.
+        Function that returns the Python function to compile. It is called if the cache does not
+        contain the machine code.
     signature : str
         Numba signature of the C function.
     """

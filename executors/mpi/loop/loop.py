@@ -164,7 +164,7 @@ def idle(state: Record, polls: int) -> None:
     if polls > idling.spins:
         n_sleeps = polls - idling.spins - idling.yields
         if n_sleeps > 0 and idling.longest_sleep_ns > 0:
-            # After a long wait, a long sleep adds relatively little to it.
+            # After a long wait, a long sleep increases its total time by a small fraction only.
             nap(state, min(n_sleeps * idling.sleep_step_ns, idling.longest_sleep_ns))
         else:
             call(state.sched_yield, ())
@@ -270,7 +270,7 @@ def _callers_clock(state: Record) -> Long:
 
 @inner
 def _compute_beside(state: Record) -> bool:
-    """Keep the caller's core busy while the thread has the start; return whether this has ended."""
+    """Compute on the caller's core while the thread has the start; return True at the end."""
     if state.beside_left_ns > 0:
         begin = _callers_clock(state)
         for_ns = min(state.beside_left_ns, state.turn_ns)
@@ -283,7 +283,7 @@ def _compute_beside(state: Record) -> bool:
 
 @inner
 def _may_release(state: Record) -> bool:
-    """Return whether tasks of the WAIT stage need no longer be held for a wait."""
+    """Return whether tasks of the WAIT stage are no longer held for a wait."""
     hold_until_ns = load_acquire(state.hold_until)
     return bool(hold_until_ns == 0 or now(state) >= hold_until_ns)
 

@@ -1,4 +1,4 @@
-"""Messages and calls of MPI: how the compiled loop starts them and polls them."""
+"""Starts and polls of messages and calls of MPI in the compiled loop."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NO_TASK = -1
 
 @inlined
 def go_to_core(state: Record, task: Record) -> None:
-    """Bind the progress thread to the processor of a task. Tasks of the caller have none."""
+    """Bind the progress thread to the processor of a task; tasks of the caller have none."""
     if task.processor >= 0 and task.processor != state.processor:
         state.processor = task.processor
         mask = state.masks + task.processor * state.mask_bytes

@@ -1,7 +1,8 @@
 """Copies and reductions over lists of extents, by compiled cursors that advance together.
 
-Each step processes the largest piece that is contiguous on all sides, as often as it repeats on
-all sides. A contiguous side repeats pieces of any size:
+Each step processes the largest piece that is contiguous in all operands and in the result, with
+the largest number of repeats that they have in common. In a contiguous extent, pieces of any size
+repeat:
 
     write  [ a b c d e f ]     one run of six elements: pieces of two repeat three times
     read   [a b] . [c d] . [e f]

@@ -34,7 +34,7 @@ _OF_PROCESSOR: Final = (
 )
 """Lines of /proc/cpuinfo that identify the model of a processor, on x86 and on Arm."""
 _loaded: list[Any] = []
-"""Objects whose machine code may be in use, so that they must be kept."""
+"""Objects that must be kept, because their machine code may be in use."""
 
 
 class ObjectFile:
@@ -64,7 +64,7 @@ class ObjectFile:
         return self._path and self._path.with_suffix(".so")
 
     def read(self) -> bool:
-        """Read the machine code if there is any; return whether there is."""
+        """Read the machine code from the cache; return whether there is any."""
         if self._path is not None:
             with suppress(FileNotFoundError):
                 self.code = self._path.read_bytes()
@@ -93,7 +93,7 @@ class ObjectFile:
             self.link()
 
     def link(self) -> Path:
-        """Return a shared library with the function, which is created if the cache lacks it.
+        """Return a shared library with the function; create it if the cache does not have it.
 
         Raises
         ------
@@ -135,7 +135,7 @@ def is_kept(name: str) -> bool:
 
 
 def code_folder() -> Path | None:
-    """Return the folder of the cache, None if no folder is writable."""
+    """Return the folder of the cache; None if no folder is writable."""
     return cache_folder(SOURCES, os.environ.get("NUMBA_CACHE_DIR", ""))
 
 
@@ -160,7 +160,10 @@ def processor() -> str:
 
 @cache
 def _llvm() -> Any:
-    """Return LLVM. It is imported only if needed, which takes a third of the time of numpy."""
+    """Return LLVM, which is imported only if it is needed.
+
+    The import takes a third of the time of importing numpy.
+    """
     import llvmlite.binding as llvm  # type: ignore[import-untyped]
 
     llvm.initialize_native_target()

@@ -122,8 +122,11 @@ FLIGHT: Final = words(
     *("is_over", "is_done", "is_freed"),  # words that several threads access
     *("over", "done", "freed"),  # addresses of these words
 )
-"""Program in flight. It is over when all its tasks have ended, done when its request is complete,
-and freed when MPI has freed the request."""
+"""Program in flight.
+
+It is over when all its tasks have ended, done when its request is complete, and freed when MPI has
+freed the request.
+"""
 
 BOARD: Final = words(
     *("places", "n_places", "progress", "lock", "work"),

@@ -1,4 +1,4 @@
-"""Progress of several started programs at once, by a thread or by a thread that waits for one.
+"""Progress of all started programs, by a progress thread or by a thread that waits for a program.
 
 The thread that holds the lock of the board advances all programs on it. When a program ends, its
 generalized request of MPI completes, so that any function of MPI can wait for it. This code does
@@ -26,7 +26,7 @@ from collplan.executors.mpi.loop.records import BOARD, FLIGHT
 from collplan.executors.mpi.loop.state import Long, Record, nap, now, sleep_on, state_at
 
 LOCK_SPINS = 1000
-"""Attempts to take the lock before a waiting thread sleeps. Most sweeps are short."""
+"""Number of attempts to take the lock before a waiting thread sleeps, as most sweeps are short."""
 LOCK_TURN_NS = 1_000_000
 """Sleep of a waiting thread while another thread advances all programs, in ns."""
 WORD_BYTES = 8
@@ -98,7 +98,7 @@ def _take_turn(board: Record) -> None:
 
 @inner
 def _serve(board: Record) -> Long:
-    """Advance programs until the thread is stopped (DONE), or Python must end one (PENDING)."""
+    """Advance programs until the thread is stopped (DONE) or Python must end one (PENDING)."""
     while True:
         while call(board.sem_wait, (pointer(board.work),)) != 0:
             pass

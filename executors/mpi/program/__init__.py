@@ -1,1 +1,1 @@
-"""One rank's program as flat arrays: tasks, extents and datatypes."""
+"""The program of one rank as flat arrays of tasks, extents and datatypes."""

@@ -1,7 +1,7 @@
 """Calls of MPI's own collectives: their communicators and the arguments of their functions.
 
-Each call has its own communicator, which is used for nothing else. So calls can start in any
-order, as long as all ranks start the plan equally often.
+Each call has its own communicator, which is used for nothing else. Therefore calls can start in
+any order, as long as all ranks start the plan equally often.
 """
 
 from __future__ import annotations

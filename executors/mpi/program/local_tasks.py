@@ -88,9 +88,10 @@ def extent_table(extents: Extents, patterns: Ints, itemsize: int) -> ExtentTable
 
 
 def _merge_levels(stride: Index, repeat: Index, outer_stride: Index, outer_repeat: Index) -> Any:
-    """Merge two levels of repeats into one, where they are equivalent to one.
+    """Merge two levels of repeats into one level if they are equivalent to one level.
 
-    They are if the inner level has one repeat, or if the outer level continues the inner one.
+    This is the case if the inner level has one repeat, or if the outer level continues the inner
+    level at the same distance.
     """
     is_lone = repeat == 1
     goes_on = (outer_stride == stride * repeat) & ~is_lone
@@ -196,7 +197,7 @@ def local_tasks(program: Program) -> tuple[Kinds, npt.NDArray[np.int32], dict[st
 
 
 def _find_right(rows: Table, kind: Kinds, reads: ExtentTable, tasks: Index) -> None:
-    """Fill in where right operands begin: after as many bytes as the result has."""
+    """Fill in the starts of right operands, which follow left operands of the result's size."""
     begin = reads.n_bytes[reads.indptr[tasks]] + rows["n_bytes"]
     first = np.searchsorted(reads.n_bytes, begin, side="right") - 1
     rows["first_right"] = np.where(kind == codes.REDUCE, first, reads.indptr[tasks + 1])
@@ -223,5 +224,5 @@ def _find_unsafe(
 
 
 def _is_plain(rows: Table) -> bool:
-    """Return whether this is one contiguous extent, which memmove copies correctly in any case."""
+    """Return whether the rows are one contiguous extent, which memmove copies even with overlap."""
     return bool(len(rows) == 1 and rows["repeat"][0] == rows["outer_repeat"][0] == 1)

@@ -193,7 +193,7 @@ class Messages:
         self._types.free()
 
     def _describe_plain(self, rows: Array, tasks: Index, extents: Extents) -> npt.NDArray[np.bool_]:
-        """Fill in the messages with one contiguous extent; return which of `tasks` these are."""
+        """Fill in the messages with one contiguous extent; return a mask of them among `tasks`."""
         first = extents.indptr[tasks].astype(np.int64)
         n_extents = extents.indptr[tasks + 1] - first
         first = np.minimum(first, max(len(extents) - 1, 0))

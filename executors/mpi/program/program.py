@@ -62,7 +62,7 @@ class Sharing:
 
     @property
     def waits(self) -> npt.NDArray[np.bool_]:
-        """Return which tasks must check the progress of other ranks before they run."""
+        """Mask of the tasks that must check the progress of other ranks before they run."""
         return self.is_gated | (np.diff(self.indptr) > 0)
 
 
@@ -112,7 +112,7 @@ class Program:
 
     @property
     def is_requested(self) -> Mask:
-        """Return which tasks have requests of MPI: messages and calls of collectives."""
+        """Mask of the tasks that have requests of MPI: messages and calls of collectives."""
         return np.asarray((self.op <= Op.RECV) | (self.op == Op.CALL))
 
 
@@ -247,9 +247,9 @@ def _successors(before: Index, after: Index, n_tasks: int) -> Successors:
 
 
 def own_computations(plan: Plan, program: Program, rank: int) -> Mask:
-    """Return which tasks compute in the background on the rank's own core, shape (n_tasks,).
+    """Return a mask of shape (n_tasks,) of background computations on the rank's own core.
 
-    They represent the computation of the application between start and wait.
+    These tasks represent the computation of the application between start and wait.
     """
     in_background = program.stage == Stage.BACKGROUND
     on_own_core = plan.core[program.row] == plan.rank_core[rank]
@@ -258,10 +258,10 @@ def own_computations(plan: Plan, program: Program, rank: int) -> Mask:
 
 
 def why_not_apart(program: Program, computes: Mask) -> str | None:
-    """Return why the caller cannot run its own computations while a thread runs the background.
+    """Return the reason why the caller cannot compute while a thread runs background tasks.
 
-    The caller cannot know which background tasks have ended, so its computations may only wait for
-    tasks of the START stage, and only tasks of the WAIT stage may wait for them.
+    The caller cannot know which background tasks have ended. Its computations may therefore wait
+    only for tasks of the START stage, and only tasks of the WAIT stage may wait for them.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ def why_not_apart(program: Program, computes: Mask) -> str | None:
     Returns
     -------
     str or None
-        The reason; None if the caller can run them.
+        Reason; None if the caller can run its computations.
     """
     is_after_start = (program.stage == Stage.START) | computes
     is_before_wait = (program.stage == Stage.WAIT) | computes

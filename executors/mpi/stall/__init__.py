@@ -1,1 +1,1 @@
-"""Detection of missing and waiting ranks, and reports of who waits for whom."""
+"""Detection of missing and waiting ranks, and reports of the ranks for which they wait."""

@@ -30,7 +30,7 @@ N_SPEAKERS: Final = 8
 
 @contextmanager
 def freed_on_error(free: Callable[[], None]) -> Iterator[None]:
-    """Free what ranks have created together if all of them raise; an aborted job frees nothing."""
+    """Free common resources of ranks if all ranks raise an error; an aborted job frees nothing."""
     try:
         yield
     except StallError:
@@ -43,7 +43,7 @@ def freed_on_error(free: Callable[[], None]) -> Iterator[None]:
 class RollCall:
     """A common step of ranks, with reports of ranks that did not arrive.
 
-    If no rank has a time limit, these are MPI's blocking calls.
+    If no rank has a time limit, the methods make blocking calls of MPI.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class RollCall:
                 self._report_absent(wait.waited_s)
 
     def before_blocking(self) -> None:
-        """Wait for all ranks, if there is a limit, before a call of MPI that has none."""
+        """Wait for all ranks, if there is a time limit, before a call of MPI without a limit."""
         if self.timeout_s is not None:
             self.wait(self._comm.Ibarrier())
 
@@ -98,7 +98,7 @@ class RollCall:
         value : object
             Value of this rank, which is pickled.
         among : MPI.Comm, optional
-            The ranks that take part, if not all do.
+            Communicator of the ranks that take part, if not all ranks do.
         """
         comm = self._comm if among is None else among
         if self.timeout_s is None:
@@ -121,7 +121,7 @@ class RollCall:
         Raises
         ------
         Exception
-            The error of this rank, or a `BindError` that names the first rank that failed.
+            Error of this rank, or a `BindError` that names the first rank that failed.
         """
         made, error = None, None
         try:
@@ -146,7 +146,7 @@ class RollCall:
         raise error or BindError(f"rank {culprit} cannot {self._doing}: {texts[culprit]}")
 
     def _report_absent(self, waited_s: float) -> None:
-        """Find out which ranks wait, report the others, and abort the job."""
+        """Find out which ranks have arrived, report the missing ranks, and abort the job."""
         rank, size = self._comm.rank, self._comm.size
         # The job is aborted anyway, so messages of the program are not affected.
         notices = self._notices
@@ -169,7 +169,7 @@ class RollCall:
         raise end_job(self._comm, reason)
 
     def _name(self, absent: Iterable[int]) -> str:
-        """Name the ranks that did not arrive, with their numbers in the world if these differ."""
+        """Return a text that names missing ranks, with their ranks in the world if these differ."""
         ordered = sorted(absent)
         if not ordered:
             return "all others wait, too, some of them for something else"

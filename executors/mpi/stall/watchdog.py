@@ -30,7 +30,7 @@ from collplan.executors.mpi.together import abort
 from collplan.planner.plan.plan import Op, Plan
 
 MOST_MESSAGES: Final = 3
-"""Maximum number of messages that a rank lists; the others are counted."""
+"""Maximum number of messages that a rank lists; further messages are only counted."""
 BETWEEN_CHECKS_S: Final = 0.05
 """Time between two checks for notices of other ranks, in seconds."""
 BETWEEN_COUNTS_S: Final = 1.0
@@ -50,7 +50,7 @@ LINGER_S: Final = 0.5
 
 
 class Notices:
-    """Notices of ranks of a communicator that they wait.
+    """Notices with which ranks of a communicator tell each other that they have waited too long.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Notices:
             try:
                 self._sent.append(self._comm.Isend([None, 0, MPI.BYTE], rank, self._tag))
             except MPI.Exception:
-                # Some libraries know that the other process is gone.
+                # Some libraries report that the other process has ended.
                 continue
 
     def collect(self) -> bool:
@@ -92,7 +92,7 @@ class Notices:
 
 
 def largest_tag(comm: MPI.Intracomm) -> int:
-    """Return the largest tag of this MPI; the standard promises 32767."""
+    """Return the largest tag of this MPI, which is at least 32767 by the standard."""
     limit = comm.Get_attr(MPI.TAG_UB)
     return 32767 if limit is None else int(limit)
 
@@ -156,7 +156,7 @@ class Waits:
         return found
 
     def awaited(self, at: Standstill) -> set[int]:
-        """Return the ranks that messages in progress, or gates, wait for."""
+        """Return the ranks for which messages in progress and gated tasks wait."""
         sharing = self._program.sharing
         found = set[int]()
         for task in at.active:
@@ -247,7 +247,7 @@ class Watch:
     program : Program
         The program of this rank.
     timeout_s : float
-        Longest time without a completed task.
+        Longest time without a completed task, in seconds.
     peers : Peers
         Processes of the ranks of `comm`.
     """
@@ -356,7 +356,7 @@ def say(rank: int, lines: list[str]) -> None:
 
 
 def end_job(comm: MPI.Intracomm, reason: str) -> StallError:
-    """Abort the job; return the error to raise if the abort returns."""
+    """Abort the job; return the error that is raised if the abort returns."""
     abort(comm, 1)
     return StallError(f"{reason}; the job was aborted")
 
@@ -364,8 +364,8 @@ def end_job(comm: MPI.Intracomm, reason: str) -> StallError:
 def speak_when_ended() -> None:
     """Make this process report before a signal terminates it.
 
-    Only for processes that collplan has started, as other processes handle their own signals.
-    Existing signal handlers are kept.
+    This function is only for processes that collplan has started, as other processes handle
+    signals themselves. It does nothing if there are signal handlers already.
     """
     if _installed or threading.current_thread() is not threading.main_thread():
         return
@@ -380,7 +380,7 @@ def speak_when_ended() -> None:
     _installed.extend((reading, writing))
     for number in WHEN:
         signal.signal(number, _leave_to_thread)
-    # The signal handler writes to it, independent of the main thread.
+    # The signal handler writes to this descriptor, independent of the main thread.
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     threading.Thread(target=_listen, args=(reading,), name="last words", daemon=True).start()
 
