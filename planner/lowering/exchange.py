@@ -4,7 +4,7 @@ The shared buffer of a node begins with the send buffers of its ranks, one after
 data that its leaders receive follow by step, within a step by leader, with a row per source rank::
 
     node 1 of 3, two ranks each, blocks "source>destination":
-      0: 2>0 2>1 2>2 2>3 2>4 2>5 | 3>0 3>1 3>2 3>3 3>4 3>5     what is sent
+      0: 2>0 2>1 2>2 2>3 2>4 2>5 | 3>0 3>1 3>2 3>3 3>4 3>5     data to send
      12: 0>2 0>3 | 1>2 1>3                                     step 1, from node 0
      16: 4>2 4>3 | 5>2 5>3                                     step 2, from node 2
 
