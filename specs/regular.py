@@ -34,7 +34,7 @@ class Gather(InPlace, Rooted, Moving):
 
 @register_collective
 class Scatter(InPlace, Rooted, Moving):
-    """The root sends different `count` elements to every rank, in rank order."""
+    """The root sends a different block of `count` elements to every rank, in rank order."""
 
     sender: ClassVar = "root"
     sends_blocks: ClassVar = True

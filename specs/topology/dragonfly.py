@@ -29,8 +29,8 @@ class Dragonfly(TopologyModel):
     spines : int
         Number of spines per group; 0 for a dragonfly.
     bandwidth, latency_ns
-        As in all topologies. The three levels are links of hosts, links in a group, and
-        links between groups.
+        Rate, and latency in ns, of every link: one for all levels, or one per level. The
+        three levels are links of hosts, links in a group, and links between groups.
     routing : "minimal" or "valiant"
         Routes between groups: over one link (``minimal``), or over a third group that a
         hash of source and destination chooses (``valiant``).

@@ -57,7 +57,7 @@ class Graph(TopologyModel):
     Parameters
     ----------
     hosts : tuple of str
-        Names of the hosts. A number n stands for the names "0" to "n - 1".
+        Names of the hosts. A number n stands for the names "0", "1", and so on, up to n - 1.
     links : tuple of GraphLink
         All links. Ends that are not hosts are switches.
     routing : "shortest" or "ecmp"

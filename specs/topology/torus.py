@@ -36,7 +36,7 @@ class Torus(TopologyModel):
         Number of leading dimensions within a group: hosts whose coordinates differ only in
         these dimensions belong to the same group.
     bandwidth, latency_ns
-        As in all topologies. The levels are the dimensions.
+        Rate, and latency in ns, of every link: one for all dimensions, or one per dimension.
 
     Examples
     --------
