@@ -70,7 +70,7 @@ class CollectiveModel(SpecModel):
     is_prefix: ClassVar[bool] = False
     """True if a rank receives the combination of all ranks up to its own."""
     staged: ClassVar[Literal["input", "output"] | None] = None
-    """Buffer that an in-place call replaces by scratch, as algorithms read and write by turns."""
+    """Buffer that in-place calls keep in scratch, as algorithms alternate reads and writes."""
     with_one_block: ClassVar[str | None] = None
     """Kind that does the same if only one block, or only one receiver, has elements."""
     regular: ClassVar[str | None] = None

@@ -257,7 +257,10 @@ class Registry:
         return [*found, self.of(kind)[0].name][0]
 
     def quick(self, kind: str) -> str:
-        """Return the preferred algorithm for long vectors that does not send between all pairs."""
+        """Return the preferred algorithm for long vectors, or else for short ones.
+
+        Algorithms with messages between all pairs of ranks are left out.
+        """
         found = (*self.preferred(kind, "long"), *self.preferred(kind, "short"))
         return next(one.name for one in found if not one.per_pair)
 

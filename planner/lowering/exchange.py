@@ -158,8 +158,8 @@ class _Writer(Writer):
     def _laid_out(self) -> tuple[Blocks, Ints, Ints]:
         """Blocks with their offsets and sizes in the shared buffers of the nodes that receive them.
 
-        If the exchange is even, only the blocks of node 0 are listed. Those of other nodes are
-        alike.
+        If the exchange is even, only the blocks of node 0 are listed, as all nodes have the same
+        layout.
         """
         exchange = self.exchange
         blocks = exchange.blocks_of(np.arange(1 if exchange.is_even else exchange.n_rows))

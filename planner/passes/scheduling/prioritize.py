@@ -181,9 +181,9 @@ class Servers(NamedTuple):
         Server that begins every node. A server with a free slot begins the node with the
         lowest key.
     port_out, port_in : ndarray of int64, shape (n_tasks,)
-        Ports that the node occupies after its begin, -1 for none. Ports are given to nodes in
-        the order of begins. Both ports of a node are occupied at the same time if they are free,
-        otherwise one after the other.
+        Ports that the node occupies after its begin, -1 for none. Nodes get ports in the order
+        of begins. The second port is occupied from the same time on as the first one, or from
+        the time on when it is free.
     duration : ndarray of int64, shape (n_tasks,)
         Duration for which the node occupies each port, at least 1. It occupies a slot of its
         server until it has completed.
