@@ -1,6 +1,6 @@
-"""Models of what users write: machines, collectives, requests; pydantic models and nothing else.
+"""Pydantic models of the input of users: machines, collectives, and requests.
 
-A name is imported when it is first used: errors and names of datatypes need no pydantic.
+A name is imported when it is first used, as errors and names of datatypes need no pydantic.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _NAMES: Final = {
     "request": ("Method", "PlanSpec"),
     "vectors": ("Allgatherv", "Alltoallv", "Gatherv", "ReduceScatter", "Scatterv"),
 }
-"""The names of each module that are used from here."""
+"""Names that this package exports from each module."""
 _HOMES: Final = {name: module for module, names in _NAMES.items() for name in names}
 
 if not TYPE_CHECKING:  # or every name would be there for type checkers

@@ -1,4 +1,4 @@
-"""The base of all specs: frozen, without unknown keys, changed only by checked copies."""
+"""Base classes of all specs: immutable models that refuse unknown keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collplan.specs.docstrings import described_parameters
 
 
 class SpecModel(BaseModel):
-    """The base of all specs: immutable, hashable, compared by value."""
+    """Base class of all specs, which are immutable, hashable, and compared by value."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -22,7 +22,7 @@ class SpecModel(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Return the schema with the descriptions of fields that docstrings give."""
+        """Return the schema with descriptions of the fields from docstrings."""
         texts: dict[str, str] = {}
         for parent in reversed(cls.__mro__):
             texts |= described_parameters(parent.__doc__)
@@ -37,9 +37,9 @@ class SpecModel(BaseModel):
         return reference
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with some fields exchanged, checked like a new one.
+        """Return a copy with changed fields, which is validated like a new spec.
 
-        pydantic's own ``model_copy`` neither checks nor forgets cached properties.
+        pydantic's ``model_copy`` does not validate, and keeps stale cached properties.
 
         Raises
         ------
@@ -50,7 +50,7 @@ class SpecModel(BaseModel):
         return type(self)(**(values | changes))
 
     def _check(self) -> None:
-        """Raise `ValueError` where fields that are valid alone do not fit together."""
+        """Raise `ValueError` if fields that are valid alone do not fit together."""
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
@@ -59,14 +59,14 @@ class SpecModel(BaseModel):
 
 
 class ShortModel(SpecModel):
-    """The base of specs that users may write shorter than by all their fields."""
+    """Base class of specs that have a shorter notation than a mapping of all fields."""
 
     text_is: ClassVar[str | None] = None
-    """The key that a text alone is the value of, if it can stand for the whole."""
+    """Field that a plain text sets; None if no text can stand for the spec."""
 
     @classmethod
     def complete(cls, fields: Mapping[str, Any]) -> Any:
-        """Return the fields of what was written as a mapping; raise `ValueError` if it has none."""
+        """Return the fields that a mapping stands for; raise `ValueError` if it is not valid."""
         return fields
 
     @model_validator(mode="before")
@@ -77,7 +77,7 @@ class ShortModel(SpecModel):
 
 
 def described(change: Callable[[dict[str, Any]], dict[str, Any]]) -> ConfigDict:
-    """Return a configuration that gives a model the JSON Schema that `change` makes of its own."""
+    """Return a configuration by which `change` replaces the JSON Schema of a model."""
 
     def exchange(schema: JsonDict) -> None:
         changed = change({**schema})
@@ -88,9 +88,9 @@ def described(change: Callable[[dict[str, Any]], dict[str, Any]]) -> ConfigDict:
 
 
 def raise_together(problems: Iterable[str]) -> None:
-    """Raise one `ValueError` for all problems that a model's own check has found, if any.
+    """Raise one `ValueError` for all problems that the check of a model found, if any.
 
-    `explain` makes a line of each.
+    `explain` turns each problem into a line of its message.
     """
     lines = list(problems)
     if lines:

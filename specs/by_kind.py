@@ -1,4 +1,4 @@
-"""Registries of functions by kind of collective; they need no models."""
+"""Registries of functions by kind of collective, which do not import the models."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class ByKind(dict[str, Function]):
-    """Functions by kind of collective; called with a kind, the decorator that registers one.
+    """Functions by kind of collective; a call with a kind returns a registering decorator.
 
     Parameters
     ----------
     missing : str
-        What an error says where a kind, ``{}``, has none.
+        Error message for a kind that has no function; the kind replaces ``{}``.
     """
 
     def __init__(self, missing: str) -> None:

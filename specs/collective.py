@@ -1,4 +1,4 @@
-"""All collectives: a union of the registered kinds, chosen by `kind`."""
+"""Union of all registered collectives, in which `kind` selects the model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from collplan.specs.collective_base import CollectiveModel
 
 
 def traits_of(kind: str) -> type[CollectiveModel]:
-    """Return the model of a kind; the base of all where `kind` is of local work, as a copy."""
+    """Return the model of a kind; the base class for kinds of local work, such as a copy."""
     return COLLECTIVES.get(kind, CollectiveModel)
 
 
@@ -27,23 +27,23 @@ def _union() -> Any:
 
 @cache
 def _adapter(n_kinds: int) -> TypeAdapter[CollectiveModel]:
-    """Return what validates collectives, made anew where kinds were registered since."""
+    """Return the validator of collectives; the number of kinds keys the cache."""
     return TypeAdapter(_union())
 
 
 def validate_collective(fields: Any) -> CollectiveModel:
-    """Return the collective of a mapping of fields, `kind` among them.
+    """Return the collective that a mapping of fields, including `kind`, describes.
 
     Raises
     ------
     pydantic.ValidationError
-        If there is no such kind, or its fields are not valid.
+        If the kind does not exist, or its fields are not valid.
     """
     return _adapter(len(COLLECTIVES)).validate_python(fields)
 
 
 class _Registered:
-    """Validation by all models registered until then; a JSON Schema of those of `specs`."""
+    """Validation by all models registered so far, and a JSON Schema of the models of `specs`."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -53,4 +53,4 @@ class _Registered:
 
 
 Collective = Annotated[CollectiveModel, _Registered]
-"""Any collective; `kind` says which."""
+"""Any collective; `kind` selects its model."""

@@ -1,4 +1,4 @@
-"""The base of all collectives: traits of a kind, and the registry of the kinds that there are."""
+"""Base class of all collectives, with the traits of a kind, and the registry of kinds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Count = Annotated[
 
 
 class CollectiveModel(SpecModel):
-    """The base of all collectives.
+    """Base class of all collectives.
 
     Parameters
     ----------
@@ -49,32 +49,32 @@ class CollectiveModel(SpecModel):
 
     Notes
     -----
-    Class variables are the traits of a kind. Only its semantics, reference, algorithms
-    and native call know more of it. A field that a kind does not have reads as None,
-    False, or 0 elements of uint8.
+    The class variables are the traits of a kind. Everything else that is specific to a
+    kind is in its semantics, reference, algorithms, and native call. A field that a kind
+    does not have reads as None, False, or 0 elements of uint8.
     """
 
     kind: str
     sender: ClassVar[Literal["all", "root"]] = "all"
     """The ranks that contribute elements."""
     receiver: ClassVar[Literal["all", "root"]] = "all"
-    """The ranks that get a result."""
+    """The ranks that receive a result."""
     sends_blocks: ClassVar[bool] = False
     """True if a contribution has a block for every rank."""
     receives_blocks: ClassVar[bool] = False
     """True if a result has a block for every rank."""
     has_data: ClassVar[bool] = True
-    """True if elements move; otherwise ranks only wait for each other."""
+    """True if the collective moves elements; False if ranks only wait for each other."""
     has_one_buffer: ClassVar[bool] = False
-    """True if ranks contribute from the buffer that receives the result."""
+    """True if each rank has a single buffer, for its contribution and for the result."""
     is_prefix: ClassVar[bool] = False
     """True if a rank receives the combination of all ranks up to its own."""
     staged: ClassVar[Literal["input", "output"] | None] = None
-    """The end of a call in place that is kept in scratch: algorithms read and write by turns."""
+    """Buffer that in-place calls keep in scratch, as algorithms alternate reads and writes."""
     with_one_block: ClassVar[str | None] = None
-    """The kind that does the same where one block only, or one receiver, has elements."""
+    """Kind that does the same if only one block, or only one receiver, has elements."""
     regular: ClassVar[str | None] = None
-    """Of a vector kind, the kind that does the same with equal counts."""
+    """Kind that does the same with equal counts; None if this is not a vector kind."""
 
     is_rooted: ClassVar[bool] = False
     """True if one rank is the root; set by `register_collective`."""
@@ -100,21 +100,21 @@ class CollectiveModel(SpecModel):
 
     @property
     def itemsize(self) -> int:
-        """Return the bytes of an element, the padding of a pair included."""
+        """Return the size of an element in bytes, including the padding of a pair."""
         return numpy_dtype(self.datatype).itemsize
 
     @property
     def is_commutative(self) -> bool:
-        """Return whether operands may be exchanged; True where nothing is combined."""
+        """Return whether operands may be exchanged; True for kinds without an operation."""
         return self.op is None or self.op.commutative
 
     @property
     def planned_kind(self) -> str:
-        """Return the kind whose algorithms and decompositions serve this one."""
+        """Return the kind whose algorithms and decompositions are used for this kind."""
         return self.regular or self.kind
 
     def misfits(self, n_ranks: int) -> Iterator[str]:
-        """Yield what does not fit a number of ranks, each in a line with its field."""
+        """Yield one line, beginning with the field, per field that does not fit `n_ranks`."""
         root = self.root or 0
         if root >= n_ranks:
             yield (
@@ -125,8 +125,8 @@ class CollectiveModel(SpecModel):
     def block_layout(self, n_ranks: int) -> tuple[Ints, Ints]:
         """Return count and displacement of every rank's block in a buffer of all blocks.
 
-        All planning goes by these; MPI's recvcounts and displs. Where nothing else is said,
-        blocks lie one after another.
+        Planning takes the positions of blocks from here. These are MPI's recvcounts and
+        displs. By default, blocks lie one after another.
         """
         import numpy as np
 
@@ -134,17 +134,19 @@ class CollectiveModel(SpecModel):
         return counts, np.arange(n_ranks) * self.count
 
     def pair_layout(self, n_ranks: int) -> tuple[Ints, Ints, Ints] | None:
-        """Return what every rank (row) has for every rank (column); None where all are `count`.
+        """Return counts and displacements per sender and receiver, if counts can differ.
 
         Returns
         -------
         counts, given, received : ndarray of int64, shape (n_ranks, n_ranks)
-            Elements, their displacement in the sender's buffer, and in the receiver's.
+            Number of elements that the sender (row) has for the receiver (column), and
+            their displacements in the sender's buffer and in the receiver's buffer. None
+            instead of the three arrays if every pair exchanges `count` elements.
         """
         return None
 
     def result_count(self, rank: int, n_ranks: int) -> int | None:
-        """Return the number of elements that a rank gets; None where nothing is promised."""
+        """Return the number of elements that a rank receives; None if it gets no result."""
         is_root = rank == self.root
         keeps_own = is_root and self.in_place and self.sender == "root"
         if not self.has_data or keeps_own or (self.receiver == "root" and not is_root):
@@ -173,15 +175,15 @@ _ABSENT: Final = {"count": 0, "datatype": NO_DATATYPE, "op": None, "root": None,
 def register_collective(model: type[Model]) -> type[Model]:
     """Register the decorated model under the default of its `kind`, and return it.
 
-    What else a kind needs is registered by ``promise`` of
-    ``collplan.planner.collective.semantics``, ``reference`` of
-    ``collplan.planner.collective.reference``, and ``algorithm`` of
+    The other parts that a kind needs are registered by ``promise`` in
+    ``collplan.planner.collective.semantics``, ``reference`` in
+    ``collplan.planner.collective.reference``, and ``algorithm`` in
     ``collplan.planner.algorithms.registry``.
 
     Raises
     ------
     SpecError
-        If there is such a kind.
+        If a kind of this name is registered already.
     """
     fields, kind = model.model_fields, model.model_fields["kind"].default
     if kind in COLLECTIVES:
@@ -197,12 +199,12 @@ def register_collective(model: type[Model]) -> type[Model]:
 
 
 class Moving(CollectiveModel):
-    """The base of collectives that move elements.
+    """Base class of collectives that move elements.
 
     Parameters
     ----------
     count : int
-        Elements: MPI's count of the collective.
+        Number of elements: MPI's count argument of the collective.
     datatype : str
         Type of the elements, by numpy's name.
     """
@@ -212,7 +214,7 @@ class Moving(CollectiveModel):
 
 
 class Combining(CollectiveModel):
-    """The base of collectives that combine elements.
+    """Base class of collectives that combine elements.
 
     Parameters
     ----------
@@ -228,17 +230,17 @@ class Combining(CollectiveModel):
 
 
 class Reducing(Combining, Moving):
-    """The base of collectives that combine elements of equal counts."""
+    """Base class of collectives that combine elements, with the same count on all ranks."""
 
 
 class Rooted(CollectiveModel):
-    """The base of collectives that start from one rank or end at it."""
+    """Base class of collectives that start from one rank or end at it."""
 
     root: Annotated[Rank, Field(description="Rank the collective starts from or ends at.")] = 0
 
 
 class InPlace(CollectiveModel):
-    """The base of collectives that can take their input from the receive buffer."""
+    """Base class of collectives that can take their input from the receive buffer."""
 
     in_place: Annotated[
         Flag, Field(description="MPI_IN_PLACE: the input lies in the receive buffer already.")

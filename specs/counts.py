@@ -1,4 +1,4 @@
-"""Counts that differ per rank: tables of elements and displacements, and seeded distributions."""
+"""Counts that differ between ranks: tables of numbers, and seeded random distributions."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ DISTRIBUTION_TAG: Final = "distribution"
 
 
 class Table:
-    """An immutable list, or a matrix, of whole numbers that are not negative.
+    """An immutable list or matrix of whole numbers that are not negative.
 
-    Written as a list, or as a list of rows. In Python, a numpy array serves, too.
+    It is written as a list, or as a list of rows. Python code can also give a numpy array.
 
     Parameters
     ----------
     numbers : sequence or ndarray of int, shape (n_ranks,) or (n_ranks, n_ranks)
+        One number per rank, or a row per rank with one number per rank.
 
     Raises
     ------
     ValueError
-        If they are no table of such numbers; the message names the first wrong one.
+        If the numbers do not form such a table. The message names the first wrong number.
 
     Examples
     --------
@@ -53,17 +54,17 @@ class Table:
 
     @property
     def n_rows(self) -> int:
-        """Return the number of ranks that the table has entries for."""
+        """Return the number of ranks for which the table has entries."""
         return len(self.array)
 
     @property
     def is_matrix(self) -> bool:
-        """Return whether there is a number for every pair of ranks."""
+        """Return whether the table has a number for every pair of ranks."""
         return self.array.ndim == 2
 
     @cached_property
     def total(self) -> int:
-        """The sum of all numbers."""
+        """Sum of all numbers."""
         return int(self.array.sum())
 
     def to_json(self) -> list[Any]:
@@ -102,18 +103,19 @@ class Table:
 
 
 class Distribution(SpecModel):
-    """Counts drawn at random, the same for the same seed on any machine.
+    """Counts drawn at random; the same seed gives the same counts on any machine.
 
     Parameters
     ----------
     distribution : str
-        ``uniform``: sizes between nothing and twice the mean, all as likely.
-        ``linear``: sizes of 1, 2, 3, ... parts, dealt to the blocks at random.
-        ``zipf``: the k-th largest block has 1/k of the largest, dealt at random.
-        ``spike``: one rank has everything; to all ranks alike where pairs have blocks.
-        ``sparse``: one block in ten, and at least one, has an equal part; the others are empty.
+        ``uniform``: sizes are uniformly distributed between 0 and twice the mean.
+        ``linear``: sizes are proportional to 1, 2, 3, ..., in random order.
+        ``zipf``: the k-th largest block has 1/k of the largest size, in random order.
+        ``spike``: one rank has all elements. If pairs have blocks, it sends equal blocks to all
+        ranks, and other ranks send nothing.
+        ``sparse``: one block in ten, but at least one, has an equal share. Others are empty.
     total : int
-        Elements of all blocks together.
+        Number of elements of all blocks together.
     seed : int
         Seed of the random numbers.
 
@@ -130,7 +132,7 @@ class Distribution(SpecModel):
     seed: Annotated[int, Field(ge=0, le=2**63 - 1), WHOLE] = 0
 
     def table(self, shape: tuple[int, ...]) -> Ints:
-        """Return the counts for a number of ranks, or for all pairs of them; read-only."""
+        """Return the counts, as a read-only array: per rank, or per pair of ranks."""
         return _drawn(self, shape)
 
 
@@ -151,11 +153,11 @@ Counts = Annotated[
     Annotated[Table, Tag(TABLE_TAG)] | Annotated[Distribution, Tag(DISTRIBUTION_TAG)],
     Discriminator(_tag),
 ]
-"""A table of counts, or a distribution that they are drawn from."""
+"""Table of counts, or distribution from which counts are drawn."""
 
 
 def scaled(counts: Table | Distribution, total: int) -> Table | Distribution:
-    """Return counts of another total in the same proportions, as near as whole numbers are."""
+    """Return counts of another total in the same proportions, rounded to whole numbers."""
     if isinstance(counts, Distribution):
         return counts.replace(total=total)
     from collplan.specs.tables import apportion

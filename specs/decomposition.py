@@ -25,9 +25,9 @@ DECOMPOSITIONS: Final = (
 """All decompositions by name."""
 
 MAX_DEPTH: Final = 6
-"""Most decompositions inside each other: more than a cluster has levels to split by."""
+"""Greatest depth of nested decompositions; a cluster has fewer levels to split by."""
 MAX_DIMENSIONS: Final = 16
-"""Most extents of a mesh; more than 1 rank each, that many make the most ranks a plan has."""
+"""Most extents of a mesh: 16 extents of 2 give 2**16 ranks, the most that a plan has."""
 _NESTING: Final = ("by", "node", "lane", "form")
 _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "hierarchical": _NESTING,
@@ -63,34 +63,35 @@ def _schema(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 class Decomposition(ShortModel):
-    """A decomposition by name, with what it needs; a name alone may stand for it.
+    """A decomposition by name, with its options; the name alone stands for the defaults.
 
     Parameters
     ----------
     name : str
-        The decomposition. ``flat`` runs one algorithm over all ranks;
+        Name of the decomposition. ``flat`` runs one algorithm over all ranks.
         ``hierarchical`` communicates between nodes through one leader per node,
-        ``multi_leader`` through `leaders` of them, ``full_lane`` through all
-        ranks; ``mesh`` goes dimension by dimension over `shape`;
-        ``guideline`` composes the collective of others over all ranks;
-        ``auto`` leaves it to the planner.
+        ``multi_leader`` through `leaders` leaders per node, and ``full_lane`` through
+        all ranks. ``mesh`` runs the collective along one dimension of `shape` after the
+        other. ``guideline`` composes the collective of other collectives over all ranks.
+        ``auto`` leaves the choice to the planner.
     leaders : int
-        Leaders per node, for ``multi_leader``.
+        Number of leaders per node, for ``multi_leader``.
     shape : tuple of int
-        Extents of the mesh, the last dimension consecutive ranks.
+        Extents of the mesh; ranks along the last dimension are consecutive.
     by : str
-        What counts as a node: ``node``, ``numa`` for NUMA domains, or, where the network has a
-        topology, ``switch`` (or ``rack``), the nodes of a switch, or ``group``, those of a
-        group. Of a mesh without a shape: the ranks of what are a row.
+        Level whose places the decomposition takes as nodes: ``node``, or ``numa`` for NUMA
+        domains. If the network has a topology, also ``switch`` (or ``rack``) for all nodes
+        of a switch, and ``group`` for all nodes of a group. For a mesh without a shape, the
+        level whose places form the rows.
     node, lane : Decomposition
         Decomposition of the collectives inside nodes (`node`) and between nodes (`lane`).
     form : str
-        For ``guideline``, the composition, as ``reduce+bcast``; for the others,
-        the way in which leaders run the collective, if there are several.
+        For ``guideline``, the composition, as ``reduce+bcast``. For the others, the way in
+        which leaders run the collective, if there are several ways.
     shares : str
-        How much each leader carries, for ``multi_leader`` and ``full_lane``: ``equal``
-        shares of a vector and whole blocks, or ``balanced``, what its lane can carry of
-        its node's vector or blocks, for which a block may be split.
+        Share of the data per leader, for ``multi_leader`` and ``full_lane``. With ``equal``,
+        leaders carry equal shares of a vector, or whole blocks. With ``balanced``, each
+        carries a share in proportion to the rate of its lane, and blocks may be split.
 
     Examples
     --------
@@ -114,7 +115,7 @@ class Decomposition(ShortModel):
 
     @classmethod
     def complete(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the fields; raise where they nest too deeply, or the name is not a valid one."""
+        """Return the fields; raise `ValueError` if they nest too deeply or the name is unknown."""
         _require_depth(fields)
         name = fields.get("name")
         if name not in DECOMPOSITIONS:
@@ -151,13 +152,13 @@ class Decomposition(ShortModel):
 
     @property
     def levels(self) -> frozenset[LevelName]:
-        """Return what counts as a node, here and in the decompositions inside."""
+        """Return the levels taken as nodes here and in nested decompositions."""
         nested = (part.levels for part in (self.node, self.lane) if part is not None)
         return frozenset({self.by}).union(*nested)
 
     @property
     def _given(self) -> dict[str, Any]:
-        """The options that are not as by default, and what the rows of a mesh are."""
+        """Options that differ from their defaults; also `by` for a mesh without a shape."""
         fields = type(self).model_fields
         values = {name: getattr(self, name) for name in fields if name != "name"}
         given = {name: one for name, one in values.items() if one != fields[name].default}
@@ -176,7 +177,7 @@ class Decomposition(ShortModel):
 
 
 def _require_depth(fields: Mapping[str, Any]) -> None:
-    """Raise `ValueError` where decompositions nest too deeply: each level doubles the work."""
+    """Raise `ValueError` if decompositions nest too deeply, as each level doubles the work."""
     level: list[Any] = [fields]
     for _ in range(MAX_DEPTH):
         level = [

@@ -1,4 +1,4 @@
-"""Strict readers of YAML and JSON documents: bounded in size, and nothing is guessed."""
+"""Strict readers of YAML and JSON documents, with limits on the size and without guesses."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from yaml.events import ScalarEvent
 
 MAX_BYTES: Final = 2**25
-"""Largest document; a tuning table of 100,000 times has about 10 MB."""
+"""Size of the largest document; a tuning table of 100,000 times has about 10 MB."""
 MAX_NODES: Final = 1_000_000
-"""Most values and keys of a document, every use of a YAML anchor counted in full."""
+"""Most values and keys of a document; every use of a YAML anchor counts all of its values."""
 
 
 class Limits(NamedTuple):
-    """Limits of a JSON document: bytes, and values and keys."""
+    """Limits of a JSON document: number of bytes, and number of values and keys together."""
 
     n_bytes: int
     n_nodes: int
@@ -42,14 +42,14 @@ _CONSTANTS: Final = {
     **dict.fromkeys(("true", "True", "TRUE"), (f"{_TAG}bool", True)),
     **dict.fromkeys(("false", "False", "FALSE"), (f"{_TAG}bool", False)),
 }
-"""Words of YAML 1.2's core schema with their types and values; yes, no, on and off are text."""
+"""Words of YAML 1.2's core schema with type and value; yes, no, on, and off are text."""
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _LEADING_ZERO: Final = re.compile(r"[-+]?0[0-9]+")
 _FLOAT: Final = re.compile(
     r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 )
 _BEGINNINGS: Final = tuple("-+.0123456789")
-"""First characters of numbers."""
+"""Characters with which numbers begin."""
 _TYPES: Final = {
     f"{_TAG}int": "a whole number",
     f"{_TAG}float": "a number",
@@ -59,16 +59,16 @@ _TYPES: Final = {
 
 
 def read_document(path: Path, what: str, limits: Limits = LIMITS) -> Any:
-    """Return the content of a YAML or JSON file, whatever it describes.
+    """Return the content of a YAML or JSON file.
 
     Parameters
     ----------
     path : Path
-        A ``.json`` file is read as JSON, any other as YAML.
+        File to read: as JSON if its suffix is ``.json``, otherwise as YAML.
     what : str
-        What the file should hold, for messages: ``"spec"``.
+        Noun for the content of the file in messages, such as ``"spec"``.
     limits : Limits
-        Of a ``.json`` file; those of YAML are the default ones.
+        Limits of a ``.json`` file; YAML always has the default limits.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def read_document(path: Path, what: str, limits: Limits = LIMITS) -> Any:
     max_bytes = limits.n_bytes if is_json else MAX_BYTES
     try:
         with path.open("rb") as file:
-            # Reading takes memory for all that it may read.
+            # Python allocates as many bytes as it is asked to read.
             size = os.fstat(file.fileno()).st_size
             content = file.read(min(max_bytes, max(size, MAX_BYTES)) + 1)
     except OSError as error:
@@ -119,8 +119,8 @@ def parse_json(text: str, source: str, max_nodes: int = MAX_NODES) -> Any:
     Raises
     ------
     SpecError
-        If the text is not JSON, a key is there twice, or the document is too
-        large or nested too deeply; the message begins with `source`.
+        If the text is not JSON, a mapping has a key twice, or the document is too
+        large or nested too deeply. The message begins with `source`.
     """
 
     def refuse_constant(word: str) -> Any:
@@ -151,7 +151,7 @@ def parse_json(text: str, source: str, max_nodes: int = MAX_NODES) -> Any:
 
 
 def check_size(document: Any, source: str, max_nodes: int = MAX_NODES) -> None:
-    """Raise `SpecError` where a document without aliases has too many values or levels."""
+    """Raise `SpecError` if a document without aliases has too many values or levels."""
     level, n_nodes, depth = [document], 1, 0
     while level:
         inner = [value for value in level if isinstance(value, dict | list)]
@@ -165,24 +165,24 @@ def check_size(document: Any, source: str, max_nodes: int = MAX_NODES) -> None:
 
 
 def parse_yaml(text: str, source: str) -> Any:
-    """Return the value of a YAML document, by YAML 1.2's core schema.
+    """Return the value of a YAML document according to YAML 1.2's core schema.
 
-    Scalars are null, true, false, decimal, ``0o`` and ``0x`` integers, floats, or
-    text; what YAML 1.1 and 1.2 read differently, as ``010``, is refused. Tags can
-    only state these types. Aliases and merge keys (``<<``) work.
+    A scalar is null, true, false, an integer (decimal, ``0o``, or ``0x``), a float, or
+    text. Integers that YAML 1.1 and 1.2 read differently, such as ``010``, raise an error.
+    Tags can only state these types. Aliases and merge keys (``<<``) are supported.
 
     Parameters
     ----------
     text : str
         The document.
     source : str
-        Where it comes from; messages begin with it.
+        Origin of the document, with which messages begin.
 
     Raises
     ------
     SpecError
-        If the text is not one YAML document, a key is there twice, a tag does not
-        fit its value, or the document is too large or nested too deeply.
+        If the text is not a single YAML document, a mapping has a key twice, a tag does
+        not fit its value, or the document is too large or nested too deeply.
 
     Examples
     --------
@@ -194,7 +194,7 @@ def parse_yaml(text: str, source: str) -> Any:
     """
     import yaml
 
-    # libyaml, where PyYAML has it, is 16 times as fast; only its events are used.
+    # libyaml, if PyYAML was built with it, is 16 times as fast; only its events are used.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         return _Construction(yaml.parse(text, Loader=loader), source).run()
@@ -210,16 +210,16 @@ def parse_yaml(text: str, source: str) -> Any:
 
 
 def write_json(document: Any) -> str:
-    """Return `document` as one line of JSON with sorted keys; equal documents give equal text."""
+    """Return `document` as one line of JSON with sorted keys: equal text for equal documents."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"))
 
 
 def write_yaml(document: Any, **layout: Any) -> str:
-    """Return `document` as YAML that `parse_yaml` and readers of YAML 1.1 read as the same."""
+    """Return `document` as YAML that `parse_yaml` and readers of YAML 1.1 read alike."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        """Quotes texts, too, that are numbers in YAML 1.2 only."""
+        """Dumper that also quotes texts that are numbers only in YAML 1.2."""
 
     for tag, pattern in (("int", _INTEGER), ("float", _FLOAT)):
         whole = re.compile(f"(?:{pattern.pattern})$")
@@ -228,21 +228,21 @@ def write_yaml(document: Any, **layout: Any) -> str:
 
 
 class _Construction:
-    """The value of a document, built from its events; `MAX_DEPTH` limits the recursion."""
+    """Construction of a document's value from its events; `MAX_DEPTH` limits the recursion."""
 
     def __init__(self, events: Iterator[Any], source: str) -> None:
         self.events = events
         self.event: Any = None
-        """The event that was read last; errors name its line."""
+        """Event that was read last; errors name its line."""
         self.source = source
         self.anchors: dict[str, tuple[Any, int]] = {}
-        """Values by anchor, with the number of nodes of each, aliases expanded."""
+        """Value and number of nodes, with expanded aliases, by anchor."""
         self.n_nodes = 0
         self.open: list[str | None] = []
-        """Anchors of the lists and mappings that have begun."""
+        """Anchors of the lists and mappings that have begun and not ended."""
 
     def run(self) -> Any:
-        """Return the value of the one document, None where it is empty."""
+        """Return the value of the only document; None if it is empty."""
         import yaml
 
         found: list[Any] = []
@@ -268,7 +268,7 @@ class _Construction:
             raise SpecError(_too_many(self._where))
 
     def _value(self) -> Any:
-        """Return the value that begins with the next event, `_END` if a list or mapping ends."""
+        """Return the value that begins with the next event; `_END` if a list or mapping ends."""
         import yaml
 
         event: Any = next(self.events)
@@ -306,7 +306,7 @@ class _Construction:
         return value
 
     def _mapping(self) -> dict[str, Any]:
-        """Return the rest of a mapping: keys are texts, each there once."""
+        """Return the rest of a mapping, whose keys must be texts that occur once."""
         given: dict[str, Any] = {}
         merged: list[dict[str, Any]] = []
         for key in iter(self._value, _END):
@@ -335,7 +335,7 @@ class _Construction:
         return mappings
 
     def _scalar(self, event: ScalarEvent) -> Any:
-        """Return a scalar's value: by its tag, or as the core schema reads plain text."""
+        """Return the value of a scalar, by its tag or else by the core schema."""
         text, tag = event.value, event.tag
         is_text = tag in ("!", f"{_TAG}str") or (tag is None and not event.implicit[0])
         if is_text:
@@ -370,7 +370,7 @@ class _Construction:
 
 
 _END: Final = object()
-"""Stands for the end of a list or mapping."""
+"""Marker of the end of a list or mapping."""
 
 
 def _integer(text: str, source: str) -> int:

@@ -1,4 +1,4 @@
-"""Fields of vectors: datatypes, and the operations that combine elements."""
+"""Fields that describe elements: datatypes, and operations that combine elements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collplan.specs.predefined import BUILTIN, DATATYPES, check_datatype
 Datatype = Annotated[
     str, BeforeValidator(check_datatype), WithJsonSchema({"enum": list(DATATYPES)})
 ]
-"""A field that names a datatype."""
+"""Field with the name of a datatype."""
 
 
 def _operation_schema(fields: dict[str, Any]) -> dict[str, Any]:
@@ -23,16 +23,16 @@ def _operation_schema(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 class Operation(ShortModel):
-    """A reduction operation: a predefined name, or any other with `commutative` said.
+    """A reduction operation: a predefined one, or another one with `commutative` stated.
 
     Parameters
     ----------
     name : str
-        A predefined operation, or the name of a registered one.
+        Name of a predefined operation or of a registered one.
     commutative : bool
         Whether operands may be combined in another order than that of the
-        ranks. True for predefined operations unless said otherwise (False
-        asks for rank order, as for reproducible floating-point sums).
+        ranks. Predefined operations have True by default; False requires
+        rank order, for example for reproducible floating-point sums.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class Operation(ShortModel):
 
     @classmethod
     def complete(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what is given; raise if it is not said of an own operation that it commutes."""
+        """Return the fields; raise `ValueError` if `commutative` is missing and required."""
         given = {key: entry for key, entry in fields.items() if entry is not None}
         name = given.get("name")
         if isinstance(name, str) and name not in BUILTIN and "commutative" not in given:

@@ -1,4 +1,4 @@
-"""Errors that users cause, and values as messages show them."""
+"""Errors that users cause, and the representation of values in messages."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Final
 
 
 class CollplanError(Exception):
-    """An error that the user can correct; its message has subject, problem and a way out."""
+    """An error that the user can correct; its message has subject, problem, and remedy."""
 
 
 class SpecError(CollplanError):
-    """A spec that does not describe a plan; a line for each mistake."""
+    """A spec that does not describe a plan; the message has one line per mistake."""
 
 
 _SHORT: Final = reprlib.Repr()
@@ -24,14 +24,14 @@ _LONGEST_LINE: Final = 1000
 
 
 def show_value(value: Any, *, plain: bool = False) -> str:
-    """Return a value as messages show it: as Python writes it, long ones shortened.
+    """Return a value as messages show it: its `repr`, shortened if it is long.
 
     Parameters
     ----------
     value : object
         Anything a document can hold.
     plain : bool
-        Write text without quotes.
+        Whether text is shown without quotes.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def show_value(value: Any, *, plain: bool = False) -> str:
 
 
 def suggest(word: str, valid: Iterable[str]) -> str:
-    """Return a hint for messages at the valid word that is closest; nothing where none is close.
+    """Return a hint that names the closest valid word; an empty text if none is close.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def suggest(word: str, valid: Iterable[str]) -> str:
 
 
 def printable(text: str) -> str:
-    """Return one line of text in which unprintable characters are escaped, as ``\\x1b``.
+    """Return text as one line in which unprintable characters are escaped, as ``\\x1b``.
 
     Examples
     --------
@@ -70,5 +70,5 @@ def printable(text: str) -> str:
     line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
     if len(line) <= _LONGEST_LINE:
         return line
-    # The way out is at the end.
+    # Keep both ends, as the remedy is at the end.
     return f"{line[: _LONGEST_LINE // 2]} ... {line[-_LONGEST_LINE // 2 :]}"

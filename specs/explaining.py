@@ -1,4 +1,4 @@
-"""Failed validations in words: one line for each mistake, with its field and the way out."""
+"""Explanations of failed validations: one line per mistake, with its field and a remedy."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
 Where = tuple[int | str, ...]
 
 MOST_LINES: Final = 20
-"""Mistakes that are listed; further ones are only counted."""
+"""Greatest number of mistakes that are listed; further ones are only counted."""
 _MOST_DETAILS: Final = 10_000
-"""Most mistakes that are explained: details of more would take seconds and gigabytes."""
+"""Most mistakes that are explained, as details of more take seconds and gigabytes."""
 
 
 def explain(
     error: ValidationError, model: type[BaseModel] = PlanSpec, *, before: str = "", after: str = ""
 ) -> str:
-    """Return every mistake of a failed validation in a line of its own.
+    """Return a message with one line per mistake of a failed validation.
 
     Parameters
     ----------
     error : pydantic.ValidationError
-        What the validation raised.
+        Error that the validation raised.
     model : type of BaseModel
-        The model that was validated; suggestions come from its fields.
+        Model that was validated; suggestions come from its fields.
     before, after : str
-        Text that every line begins or ends with.
+        Text that is put before and after every line.
 
     Returns
     -------
     str
-        Lines as ``before field: problem; way out after``. Several end with their
-        number, as ``(1 of 3)``; at most `MOST_LINES` are listed.
+        Lines of the form ``before field: problem; remedy after``. If there are several, each
+        ends with its number, as ``(1 of 3)``. At most `MOST_LINES` lines are listed.
     """
     if error.error_count() > _MOST_DETAILS:
         text = f"{error.error_count():,} mistakes; begin again from an example"
@@ -64,7 +64,7 @@ def explaining(
     before: str = "",
     after: str = "",
 ) -> Iterator[None]:
-    """Raise `error` in the words of `explain` where validation fails in the block."""
+    """Raise `error` with the message of `explain` if a validation in the block fails."""
     try:
         yield
     except ValidationError as failure:
@@ -72,7 +72,7 @@ def explaining(
 
 
 def number_lines(mistakes: Iterable[str]) -> str:
-    """Return mistakes as printable lines, numbered where there are several."""
+    """Return mistakes as printable lines, numbered if there are several."""
     lines = list(dict.fromkeys(map(printable, mistakes)))
     if len(lines) == 1:
         return lines[0]
@@ -81,7 +81,7 @@ def number_lines(mistakes: Iterable[str]) -> str:
 
 
 def _without_followers(details: list[ErrorDetails], model: type[BaseModel]) -> list[ErrorDetails]:
-    """Return the mistakes, unknown keys first, without missing keys that are only misspelt."""
+    """Return the mistakes, unknown keys first, without missing keys that are only misspelled."""
     details = sorted(details, key=lambda detail: detail["type"] != "extra_forbidden")
     meant: set[Where] = set()
     for detail in details:
@@ -95,7 +95,7 @@ def _without_followers(details: list[ErrorDetails], model: type[BaseModel]) -> l
 
 
 def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> Iterable[str]:
-    """Return the lines of one failed check; a model's own check can find several mistakes."""
+    """Return the lines of one failed check; the check of a model can find several mistakes."""
     where, kind = detail["loc"], detail["type"]
     context = detail.get("ctx", {})
     shown = ".".join(show_value(str(part), plain=True) for part in _without_tags(where))
@@ -127,7 +127,7 @@ _PLAIN_WORDS: Final = {
     "model_attributes_type": _NOT_A_MAPPING,
     "dict_type": _NOT_A_MAPPING,
 }
-"""Explanations by pydantic's type of error, with its context and the value given."""
+"""Explanations by pydantic's type of error; its context and the value given are filled in."""
 
 
 def _explain_value(kind: str, value: Any, context: dict[str, Any], text: str) -> str:
@@ -148,7 +148,7 @@ def _plain(limit: object) -> str:
 
 
 def _without_tags(where: Where) -> Where:
-    """Drop the unions' tags, which pydantic puts behind ``collective`` and ``algorithms``."""
+    """Drop the tags of unions, which pydantic puts after ``collective`` and ``algorithms``."""
     found: list[int | str] = []
     for i, part in enumerate(where):
         before = where[:i]
@@ -164,7 +164,7 @@ def _without_tags(where: Where) -> Where:
 
 
 def _kinds(where: Where) -> tuple[str, Mapping[str, type[BaseModel]]]:
-    """Return what a field with a kind is, and the models of all kinds."""
+    """Return the noun for a field that has a `kind`, and the models of all kinds."""
     if where[-1:] == ("topology",):
         return "topology", TOPOLOGIES
     return "collective", COLLECTIVES
@@ -189,7 +189,7 @@ def _valid_keys(where: Iterable[int | str], model: type[BaseModel]) -> list[str]
         elif part in TOPOLOGIES:
             model = TOPOLOGIES[str(part)]
         elif (field := model.model_fields.get(str(part))) is not None:
-            # Of a list or a mapping of models, the one below it.
+            # For a list or a mapping of models, continue with the model of its entries.
             for annotation in (field.annotation, *get_args(field.annotation)):
                 if isinstance(annotation, type) and issubclass(annotation, BaseModel):
                     model = annotation

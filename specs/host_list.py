@@ -8,24 +8,24 @@ from itertools import chain, islice, product
 from typing import Final
 
 MOST_NODES: Final = 2**20
-"""Nodes that a list of hosts may name; a longer one is a mistake."""
+"""Greatest number of hosts in a list; a longer list is considered a mistake."""
 _RANGES: Final = re.compile(r"\[([^\[\]]*)\]")
 
 
 def expand_hosts(text: str) -> tuple[str, ...]:
-    """Return the hosts of Slurm's short form of a list.
+    """Return the names of all hosts that a list in Slurm's short form stands for.
 
     Raises
     ------
     ValueError
-        If it has no such form.
+        If the text does not have this form, or names more than `MOST_NODES` hosts.
 
     Examples
     --------
     >>> expand_hosts("n[08-10,12],login"), expand_hosts("r[1-2]c[0-1]")
     (('n08', 'n09', 'n10', 'n12', 'login'), ('r1c0', 'r1c1', 'r2c0', 'r2c1'))
     """
-    # Commas inside of brackets separate ranges, others hosts.
+    # Commas inside brackets separate ranges, all other commas separate hosts.
     parts = re.split(r",(?![^\[]*\])", text)
     found = chain.from_iterable(_expand_one(part.strip()) for part in parts)
     hosts = tuple(islice(found, MOST_NODES + 1))

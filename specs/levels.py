@@ -1,4 +1,4 @@
-"""Levels of a machine: the places that decompositions take as their nodes."""
+"""Levels of a machine, whose places decompositions take as their nodes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator
 
 LevelName = Literal["node", "numa", "switch", "group"]
-"""A level by name: NUMA domains, nodes, and in a topology the hosts of a switch, and of a group."""
+"""Level by name: nodes, NUMA domains, or, in a topology, hosts of a switch or of a group."""
 
 
 def _read_level(value: Any) -> Any:
@@ -15,14 +15,14 @@ def _read_level(value: Any) -> Any:
 
 
 Level = Annotated[LevelName, BeforeValidator(_read_level)]
-"""A level as specs write it, where ``rack`` stands for the hosts of a switch."""
+"""Level as written in specs, in which ``rack`` is another name of ``switch``."""
 
 NETWORK_LEVELS: Final[tuple[LevelName, ...]] = ("group", "switch")
-"""Levels of the network, the coarsest first."""
+"""Levels of the network, from the coarsest to the finest."""
 
 
 def noun_of(level: LevelName) -> str:
-    """Return what messages call a level.
+    """Return the noun for a place of a level in messages.
 
     Examples
     --------

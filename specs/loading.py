@@ -15,9 +15,9 @@ from collplan.specs.request import PlanSpec
 from collplan.specs.topology_files import open_topology
 
 MACHINE: Final = "COLLPLAN_MACHINE"
-"""Environment variable that describes the machine at hand, as JSON."""
+"""Environment variable with the current machine, as JSON."""
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
-"""Of files; anything else that names a machine is a preset."""
+"""Suffixes of files; a machine's name with another suffix, or none, is a preset."""
 
 
 def load_spec(path: str | Path, here: Machine | None = None) -> PlanSpec:
@@ -26,35 +26,35 @@ def load_spec(path: str | Path, here: Machine | None = None) -> PlanSpec:
     Parameters
     ----------
     path : str or Path
-        A ``.json`` file is read as JSON, any other as YAML. Its ``machine``
-        may name a file in turn, and counts and displacements of its collective
-        may name ``.npy`` files, relative to the spec.
+        File to read: as JSON if its suffix is ``.json``, otherwise as YAML. Its
+        ``machine`` may name another file, and counts and displacements of its
+        collective may name ``.npy`` files. Their paths are relative to the spec.
     here : Machine, optional
-        The machine at hand: all of it where the spec names none, its network
-        if the spec's machine has none.
+        Current machine. It is used if the spec names no machine. Its network is
+        used if the machine of the spec has neither a network nor a preset.
 
     Returns
     -------
     PlanSpec
-        The spec, checked.
+        Validated spec.
 
     Raises
     ------
     SpecError
-        If the file can't be read or does not describe a plan; a line for each
-        mistake that names the file, the field and the way out.
+        If the file cannot be read or does not describe a plan. The message has
+        one line per mistake, with the file, the field, and a remedy.
     """
     path = Path(path)
     return spec_in(read_document(path, "spec"), path, here)
 
 
 def spec_in(document: Any, path: Path, here: Machine | None = None) -> PlanSpec:
-    """Turn the document that a file holds into a spec, as `load_spec` does.
+    """Turn the content of a file into a spec, as `load_spec` does.
 
     Raises
     ------
     SpecError
-        If it does not describe a plan, or a file that it names can't be read.
+        If it does not describe a plan, or a file that it names cannot be read.
     """
     if isinstance(document, Mapping) and "machine" in document:
         document = {**document, "machine": _open_machine(path, document["machine"])}
@@ -66,14 +66,14 @@ def spec_in(document: Any, path: Path, here: Machine | None = None) -> PlanSpec:
 
 
 def parse_spec(document: Any, *, source: str | None = None) -> PlanSpec:
-    """Turn a mapping, as YAML or JSON give it, into a spec.
+    """Turn a mapping, as read from YAML or JSON, into a spec.
 
     Parameters
     ----------
     document : mapping
-        The spec's fields.
+        Fields of the spec.
     source : str, optional
-        Where the document comes from; error messages begin with it.
+        Origin of the document, with which error messages begin.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _placed(machine: Any, here: Machine) -> Any:
-    """Return a spec's machine with what it leaves open taken from the machine at hand."""
+    """Return the machine of a spec, completed by the current machine."""
     if not isinstance(machine, Mapping) or "preset" in machine or "network" in machine:
         return machine
     known = here.model_dump(mode="json")
@@ -114,17 +114,17 @@ def _placed(machine: Any, here: Machine) -> Any:
 
 
 def load_machine(source: str) -> Machine:
-    """Return a machine by its preset's name, or from its file.
+    """Return a machine by the name of its preset, or from its file.
 
     Parameters
     ----------
     source : str
-        A preset, or the path of a YAML or JSON file with a machine's fields.
+        Name of a preset, or path of a YAML or JSON file with the fields of a machine.
 
     Raises
     ------
     SpecError
-        If there is no such preset or file, or it does not hold a machine.
+        If the preset or file does not exist, or does not describe a machine.
 
     Examples
     --------
@@ -138,12 +138,12 @@ def load_machine(source: str) -> Machine:
 
 
 def machine_at_hand() -> Machine | None:
-    """Return the machine that the environment variable `MACHINE` describes, None without one.
+    """Return the machine that the environment variable `MACHINE` describes; None if unset.
 
     Raises
     ------
     SpecError
-        If its text is no machine.
+        If its text does not describe a machine.
     """
     text = os.environ.get(MACHINE)
     if text is None:
@@ -154,14 +154,14 @@ def machine_at_hand() -> Machine | None:
 
 
 def _open_machine(spec: Path, machine: Any) -> Any:
-    """Return the machine of a spec, read from its file where it names one."""
+    """Return the machine of a spec, read from a file if the spec names one."""
     if not isinstance(machine, str) or Path(machine).suffix not in _SUFFIXES:
         return open_topology(spec, machine)
     return _read_machine(spec.parent / machine)
 
 
 def _open_tables(spec: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a collective's fields, its tables of numbers read from the files that they name."""
+    """Return the fields of a collective, with tables read from the files that it names."""
     from collplan.specs.tables import read_numbers
 
     return {

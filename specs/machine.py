@@ -1,4 +1,4 @@
-"""The machine: nodes, cores, NUMA domains, lanes, and where every rank lives."""
+"""Model of the machine: nodes, cores, NUMA domains, lanes, and the placement of ranks."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from collplan.specs.placement import Placement
 from collplan.specs.presets import load_preset, preset_names
 
 MAX_CORES: Final = 2**24
-"""Cores of all nodes together: the simulator keeps a clock for each."""
+"""Greatest number of cores of all nodes together, as the simulator keeps a clock for each."""
 MAX_ADAPTERS: Final = 2**22
-"""Lanes of all nodes together, for the same reason."""
+"""Greatest number of lanes of all nodes together, for the same reason."""
 
 Ints = tuple[int, ...]
 
@@ -95,7 +95,7 @@ def _read_placement(value: Any) -> Any:
 RankOrder = Annotated[
     Literal["block", "cyclic"] | tuple[Node, ...], BeforeValidator(_check_rank_order)
 ]
-"""An order of ranks by name, or the node of every rank."""
+"""Order of ranks by name, or the node of every rank."""
 
 
 def _schema(fields: dict[str, Any]) -> dict[str, Any]:
@@ -114,30 +114,31 @@ class Machine(ShortModel):
     """Nodes of cores in NUMA domains, joined by lanes, with ranks placed on them.
 
     On a node, local rank i runs on core i and receives on lane ``i mod
-    n_lanes``; domains are contiguous blocks of cores. A preset's name stands
-    for its machine, and ``{preset: hydra, nodes: 4}`` changes fields of it.
+    n_lanes``. NUMA domains are contiguous blocks of cores. The name of a preset stands
+    for its machine, and ``{preset: hydra, nodes: 4}`` changes fields of that machine.
 
     Parameters
     ----------
     nodes : int
         Number of nodes.
     ranks_per_node : int or tuple of int
-        Ranks on every node, or a number for each node.
+        Number of ranks per node: one number for all nodes, or one for each node.
     numa_domains : int
-        NUMA domains per node.
+        Number of NUMA domains per node.
     cores : int or None
-        Cores per node; None is as many as the fullest node has ranks.
+        Number of cores per node; None for the largest number of ranks on a node.
     lanes : int or tuple of int
         Network adapters per node that can be used at the same time: their number, or the rate
-        of each, as ``[100Gbit, 25Gbit]``. The network's `G_ns_per_byte` is that of the fastest;
-        others take longer in proportion.
+        of each, as ``[100Gbit, 25Gbit]``. The `G_ns_per_byte` of the network is that of the
+        fastest lane; slower lanes take longer per byte in proportion.
     rank_order : "block", "cyclic" or tuple of int
-        ``block`` fills node after node, ``cyclic`` deals ranks around the nodes that have
-        room; a list states the node of every rank.
+        Order in which ranks are placed: ``block`` fills node after node, ``cyclic`` places
+        one rank per node in turn, on nodes that have room. A list states the node of every
+        rank.
     network : Network
-        What communication costs.
+        Costs of communication.
     placement : Placement or None
-        The hosts of the network's topology that the nodes are; None for the first ones.
+        Hosts of the topology on which the nodes are placed; None for the first hosts.
 
     Examples
     --------
@@ -164,7 +165,7 @@ class Machine(ShortModel):
 
     @classmethod
     def complete(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the fields, those that a preset gives among them."""
+        """Return the fields, completed by those of the preset if one is named."""
         if "preset" not in fields:
             return fields
         changes = {key: entry for key, entry in fields.items() if key != "preset"}
@@ -176,7 +177,7 @@ class Machine(ShortModel):
             self._check_order(self.rank_order)
 
     def _problems(self) -> Iterator[str]:
-        """Return what is wrong with the numbers."""
+        """Yield a message per mistake in the numbers and in the placement."""
         if not self.ranks_per_node:
             yield "ranks_per_node is an empty list; give one number for each node"
             return
@@ -210,7 +211,7 @@ class Machine(ShortModel):
         yield from self._placement_problems()
 
     def _placement_problems(self) -> Iterator[str]:
-        """Return where nodes are not hosts of the topology."""
+        """Yield a message if the nodes cannot be placed on hosts of the topology."""
         topology = self.network.topology
         if topology is None:
             if self.placement is not None:
@@ -248,7 +249,7 @@ class Machine(ShortModel):
 
     @cached_property
     def node_to_n_ranks(self) -> Ints:
-        """Ranks on every node."""
+        """Number of ranks on every node."""
         if isinstance(self.ranks_per_node, tuple):
             return self.ranks_per_node
         return (self.ranks_per_node,) * self.nodes
@@ -260,7 +261,7 @@ class Machine(ShortModel):
 
     @cached_property
     def node_to_host(self) -> Ints | None:
-        """Host of every node in the network's topology; None without one."""
+        """Host of every node in the topology of the network; None without a topology."""
         topology = self.network.topology
         if topology is None:
             return None
@@ -270,7 +271,7 @@ class Machine(ShortModel):
 
     @property
     def cores_per_node(self) -> int:
-        """Return the number of cores of every node."""
+        """Return the number of cores per node."""
         return self.cores if self.cores is not None else _fullest(self.ranks_per_node)
 
     @cached_property
@@ -289,13 +290,13 @@ class Machine(ShortModel):
 
     @cached_property
     def rank_to_local(self) -> Ints:
-        """Local rank of every rank: its place among the ranks of its node."""
+        """Local rank of every rank: its position among the ranks of its node."""
         places = [count() for _ in range(self.nodes)]
         return tuple(next(places[node]) for node in self.rank_to_node)
 
     @cached_property
     def rank_to_lane(self) -> Ints:
-        """Lane every rank receives on."""
+        """Lane on which every rank receives."""
         n_lanes = self.n_lanes
         return tuple(local % n_lanes for local in self.rank_to_local)
 
@@ -306,35 +307,36 @@ class Machine(ShortModel):
 
     @property
     def lane_rates(self) -> Ints:
-        """Return what lanes carry, in relation to each other."""
+        """Return the relative rate of every lane; all 1 if only their number is given."""
         return (1,) * self.lanes if isinstance(self.lanes, int) else self.lanes
 
     @property
     def lane_slowness(self) -> tuple[float, ...]:
-        """Return how many times as long as on the fastest lane a byte takes on each."""
+        """Return the time per byte of every lane, relative to that of the fastest lane."""
         return tuple(max(self.lane_rates) / rate for rate in self.lane_rates)
 
     @property
     def rank_to_core(self) -> Ints:
-        """Core of every rank, counted within its node, where ranks lie on the first cores.
+        """Core of every rank, numbered within its node, if ranks run on the first cores.
 
-        So do plans that leave free cores unused. The passes that give some to
-        communication spread the ranks: there the plan's ``rank_core`` says where they are.
+        Plans that leave free cores unused have this placement. Passes that use free cores for
+        communication spread the ranks over the node. The column ``rank_core`` of such a plan
+        gives the core of every rank.
         """
         return self.rank_to_local
 
     @cached_property
     def rank_to_numa(self) -> Ints:
-        """NUMA domain of every rank, counted within its node, on the cores of `rank_to_core`.
+        """NUMA domain of every rank, numbered within its node, on the cores of `rank_to_core`.
 
-        Where passes have spread the ranks, those of the plan's ``rank_core`` may be others.
+        After passes that spread the ranks, the domains of the plan's ``rank_core`` can differ.
         """
         n_domains, n_cores = self.numa_domains, self.cores_per_node
         return tuple(core * n_domains // n_cores for core in self.rank_to_core)
 
 
 def place_ranks(rank_to_node: Ints) -> tuple[Ints, Literal["block", "cyclic"] | Ints]:
-    """Return the ranks on every node, and their order: by name, or as it is given.
+    """Return the number of ranks per node and the order of ranks, by name if it has one.
 
     Examples
     --------
@@ -360,7 +362,7 @@ def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
     for key, value in changes.items():
         old = merged.get(key)
         if isinstance(old, Mapping) and isinstance(value, Mapping):
-            # What is of another kind has other fields.
+            # A mapping of another kind has other fields, and replaces the old one.
             is_same = value.get("kind", old.get("kind")) == old.get("kind")
             value = _merge(old, value) if is_same else value
         merged[key] = value

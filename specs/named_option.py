@@ -1,4 +1,4 @@
-"""Named things with options: algorithms and passes; and transports."""
+"""Choices by name with options: algorithms, passes, and transports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collplan.specs.base import ShortModel, described
 from collplan.specs.errors import show_value
 
 MAX_OPTION: Final = 2**62
-"""Greatest number of an option: what is computed with it fits 64 bits."""
+"""Greatest absolute value of a numeric option, so that results computed with it fit 64 bits."""
 
 
 def _freeze_option(value: Any) -> Any:
@@ -41,9 +41,9 @@ def _choice_schema(_: object) -> dict[str, Any]:
 
 
 class NamedOption(ShortModel):
-    """A name with options; written ``name`` or ``{name: ..., option: value}``.
+    """A name with options, written ``name`` or ``{name: ..., option: value}``.
 
-    Option values stay as they were written: what the name stands for
+    Values of options are kept as written. The algorithm or pass of that name
     interprets them.
 
     Parameters
@@ -51,7 +51,7 @@ class NamedOption(ShortModel):
     name : str
         Name of the algorithm or pass.
     options : dict
-        Its options by name.
+        Options by name.
 
     Examples
     --------
@@ -67,7 +67,7 @@ class NamedOption(ShortModel):
 
     @classmethod
     def complete(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the name, and all other keys as options."""
+        """Return the name, with all other keys as options."""
         if "name" not in fields:
             keys = show_value(", ".join(map(str, fields)), plain=True) or "nothing"
             raise ValueError(
@@ -97,8 +97,8 @@ class NamedOption(ShortModel):
 class AlgorithmChoice(NamedOption):
     """An algorithm by name, with its options.
 
-    ``auto`` leaves the choice to the planner, ``native`` calls the MPI library's own collective,
-    and ``mpich`` is what MPICH chooses by default.
+    ``auto`` leaves the choice to the planner, ``native`` calls the collective of the MPI
+    library, and ``mpich`` takes the algorithm that MPICH chooses by default.
     """
 
 
@@ -115,15 +115,16 @@ def _by_role(fields: Mapping[str, Any], role: re.Pattern[str], example: str) -> 
 
 
 class AlgorithmsByRole(ShortModel):
-    """An algorithm for every role that a decomposition has components in.
+    """An algorithm for every role in which a decomposition has components.
 
-    A role is where a component runs, as ``node`` or ``lane``, nested ones
-    joined by dots; ``node/allgather`` is more precise than ``node``.
+    A role is the place of a component in the decomposition, as ``node`` or ``lane``. The
+    names of nested roles are joined by dots. ``node/allgather`` applies only to the
+    components of role ``node`` that compute an allgather.
 
     Parameters
     ----------
     roles : dict
-        The algorithm of each role; ``auto`` where a role is missing.
+        Algorithm of each role; missing roles have ``auto``.
 
     Examples
     --------
@@ -166,7 +167,7 @@ Algorithms = Annotated[
     Annotated[AlgorithmsByRole, Tag(ROLES_TAG)] | Annotated[AlgorithmChoice, Tag(CHOICE_TAG)],
     Discriminator(_tag_algorithms),
 ]
-"""One algorithm, or one per role."""
+"""One algorithm for all roles, or one per role."""
 
 
 TRANSPORTS: Final = ("messages", "shared")
@@ -181,15 +182,15 @@ def _transport_schema(_: object) -> dict[str, Any]:
 
 
 class Transport(ShortModel):
-    """A transport for all phases, or one for each role; a name alone may stand for it.
+    """A transport for all phases, or one per role; the name alone stands for all phases.
 
     Parameters
     ----------
     name : str
         Transport between ranks of one node: ``messages``, or ``shared`` memory.
     roles : dict
-        Instead, a transport for the phases of each role, as ``{node: shared}``;
-        the others use messages.
+        Transport for the phases of each role, as ``{node: shared}``, instead of `name`.
+        Phases of other roles use messages.
 
     Examples
     --------
@@ -222,7 +223,7 @@ class Transport(ShortModel):
 
     @property
     def shared_roles(self) -> tuple[str, ...] | None:
-        """Return the roles whose phases share memory; None for all phases."""
+        """Return the roles whose phases share memory; None if all phases do."""
         if self.name == "shared":
             return None
         return tuple(role for role, name in self.roles.items() if name == "shared")

@@ -1,4 +1,4 @@
-"""Communication costs: LogGPS parameters for each class of link."""
+"""Communication costs: LogGPS parameters for each class of links."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collplan.specs.numbers import Bytes, Flag, Nanoseconds, Positive, PositiveB
 from collplan.specs.topology import Topology
 
 LINKS: Final = ("core", "numa", "node", "network")
-"""The classes of links, nearest first."""
+"""Classes of links, from the nearest to the farthest."""
 
 
 class Link(SpecModel):
@@ -23,17 +23,17 @@ class Link(SpecModel):
     o_ns : float
         Overhead: the time for which a core is busy with sending or receiving one message.
     g_ns : float
-        Gap: the least time between two messages on one lane and direction.
+        Gap: the shortest time between two messages on a lane in one direction.
     G_ns_per_byte : float
         Gap per byte: the inverse of the lane's bandwidth.
     O_ns_per_byte : float
         Overhead per byte: the time for which a core is busy with each byte of a message.
     offload : bool
-        The adapter writes incoming bytes to memory by itself: G keeps the lane
-        only. Otherwise it keeps the receiver's core too, as in LogGOPSim.
+        Whether the adapter writes incoming bytes to memory by itself. Then G occupies only
+        the lane. Otherwise G also occupies the core of the receiver, as in LogGOPSim.
     """
 
-    # In a network, what is left out has the default of its class of link.
+    # In a network, parameters that are left out have the defaults of their class of links.
     model_config = described(lambda own: {key: own[key] for key in own if key != "required"})
 
     L_ns: Nanoseconds
@@ -45,7 +45,7 @@ class Link(SpecModel):
 
 
 class Nic(SpecModel):
-    """The cache of queue pairs in an adapter, and the adapter's transport.
+    """Cache of queue pairs in an adapter, and the transport of the adapter.
 
     Parameters
     ----------
@@ -58,20 +58,20 @@ class Nic(SpecModel):
         Number of reads that an adapter can have in progress. One read occupies the lane
         for this fraction of its time, while its message waits for the whole read.
     transport : "rc", "dc" or "ud"
-        How ranks are connected. Reliable connections (rc): one queue pair per pair of
-        ranks. Dynamic connections (dc): one queue pair per rank, connected again when
-        its peer changes. Unreliable datagrams (ud): one queue pair per rank; the cores
-        of the ranks order and acknowledge packets.
+        Type of connection between ranks. Reliable connections (rc) have one queue pair per
+        pair of ranks. Dynamic connections (dc) have one queue pair per rank, which is
+        connected again when its peer changes. Unreliable datagrams (ud) have one queue pair
+        per rank; the cores of the ranks order and acknowledge packets.
     reconnect_ns : float
         Time to connect the queue pair of a rank to another peer (dc).
     packet_ns : float
-        Overhead per packet at each end (ud), to order it, to acknowledge it, and to copy
-        it from where it arrived.
+        Overhead per packet at each end (ud): the time to order it, to acknowledge it, and
+        to copy it out of the buffer in which it arrived.
     packet_bytes : int
         Size of the largest packet (ud).
     warm : bool
-        Whether adapters start with the queue pairs that the previous start used last, in
-        the order of the plan's rows, as in a loop. Otherwise caches start empty.
+        Whether adapters start with the queue pairs that the previous start of the plan used
+        last, in the order of the plan's rows, as in a loop. Otherwise caches start empty.
     """
 
     connections: Positive
@@ -85,12 +85,12 @@ class Nic(SpecModel):
 
 
 class Network(ShortModel):
-    """Links by the distance of two ranks, and the costs of memory.
+    """Links by distance between two ranks, and the costs of memory.
 
-    The defaults are estimates for a current two-socket node on one 100 Gbit/s
+    The defaults are estimates for a current two-socket node with one 100 Gbit/s
     adapter: 1 µs and 12.5 GB/s between nodes, 0.3 to 0.5 µs and 6 to 10 GB/s
-    through shared memory. They rank algorithms sensibly; they predict no
-    machine's times.
+    through shared memory. They suffice to rank algorithms, but do not predict the
+    times of a specific machine.
 
     Parameters
     ----------
@@ -131,18 +131,18 @@ class Network(ShortModel):
         Time per byte for which a node's memory is busy when its cores copy, reduce, or send
         each other data. With 0, the memory limits nothing.
     processors : int or None
-        Processors that the cores of all nodes together really are, as on an
-        emulated cluster; None for as many as there are cores.
+        Number of physical processors that run the cores of all nodes together, as on an
+        emulated cluster; None for one processor per core.
     nic : Nic or None
-        The adapters' cache of queue pairs; None for one that holds all.
+        Cache of queue pairs of the adapters; None for a cache that holds all queue pairs.
     switch_s : float
-        Seconds a core takes to change from one rank's tasks to another's, as
-        where progress threads share it. (Seconds, not ns: a context switch.)
+        Time in seconds (not ns) of a context switch: the change of a core from the tasks of
+        one rank to those of another, as when progress threads share the core.
     topology : FatTree, Dragonfly, Torus, Graph or None
-        Links between adapters; None where these share none.
+        Links between adapters; None if adapters share no links.
     contention : "hybrid" or "fluid"
-        With a topology: whether lanes serve messages in order and only links beyond them
-        are shared, or messages share lanes as they do all links.
+        Sharing of links if there is a topology. ``hybrid``: lanes serve messages in order, and
+        messages share the links beyond the lanes. ``fluid``: messages share lanes, too.
     """
 
     core: Link = Link(L_ns=100, o_ns=100, g_ns=0, G_ns_per_byte=0.08)
@@ -167,7 +167,7 @@ class Network(ShortModel):
 
     @classmethod
     def complete(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Give links that are stated in part the defaults of their class for the rest."""
+        """Return the fields, with defaults for the parameters that a link leaves out."""
         completed = {
             name: {**cls.model_fields[name].default.model_dump(), **fields[name]}
             for name in LINKS
@@ -177,7 +177,7 @@ class Network(ShortModel):
 
     @property
     def joins_nodes(self) -> bool:
-        """Return whether nodes have more in common than messages, so that none is like another."""
+        """Return whether a cache, processors, or a topology couples the costs of the nodes."""
         return bool(self.nic or self.processors or self.topology)
 
     def _check(self) -> None:

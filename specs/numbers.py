@@ -1,4 +1,4 @@
-"""Numbers, sizes in bytes and switches in specs: each has a range, and none is guessed."""
+"""Types of numbers, sizes in bytes, rates, and flags in specs, with their ranges."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from collplan.specs.errors import show_value
 
 MAX_RANKS: Final = 2**16
-"""A rank fits 16 bits, so that a pair of ranks and a tag fit one 64-bit key."""
+"""Greatest number of ranks: ranks fit 16 bits, so that two ranks and a tag fit a 64-bit key."""
 MAX_LANES: Final = 2**15 - 1
-"""A lane fits the 16 bits that plans have for it."""
+"""Greatest number of lanes per node: plans store a lane in 16 bits."""
 MAX_COUNT: Final = 2**40
-"""Greatest count: offsets of 2**16 ranks times as many elements of 32 bytes fit 64 bits."""
+"""Greatest count: byte offsets in 2**16 blocks of 2**40 elements of 32 bytes fit 64 bits."""
 MAX_TOTAL: Final = 2**56
-"""Greatest total of all counts of a table, and greatest displacement."""
+"""Greatest total of the counts in a table, and greatest displacement."""
 MAX_CELLS: Final = 2**26
-"""Most numbers in a table: a number for every pair of 8,192 ranks."""
+"""Greatest number of entries in a table: one for every pair of 8,192 ranks."""
 MAX_NS: Final = 10**12
-"""About 17 minutes: more than any latency, overhead or time per byte."""
+"""Greatest time in ns, about 17 minutes: more than any latency, overhead or time per byte."""
 MAX_SECONDS: Final = 10**9
-"""About 30 years."""
+"""Greatest time in seconds, about 30 years."""
 
 
 def read_whole(value: Any) -> Any:
-    """Return a whole number as an int; raise `ValueError` for what is none, a bool or text."""
+    """Return a whole number as an int; raise `ValueError` for any other value, bool, or text."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, bool) or not hasattr(value, "__index__"):
@@ -43,25 +43,25 @@ def _read_real(value: Any) -> Any:
 
 
 WHOLE: Final = BeforeValidator(read_whole)
-"""Marks a field as an integer: neither a bool nor text, as pydantic would take by itself."""
+"""Validator of integer fields, which refuses bool and text, in contrast to pydantic."""
 REAL: Final = BeforeValidator(_read_real)
-"""Marks a field as a number in the same way."""
+"""Validator of floating-point fields, which refuses bool and text in the same way."""
 
 Flag = Annotated[bool, Field(strict=True)]
-"""True or false; not 1, 0 or a word."""
+"""True or false; 1, 0, and words are refused."""
 NumberOfNodes = Annotated[int, Field(ge=1, le=MAX_RANKS), WHOLE]
 NumberOfRanks = Annotated[int, Field(ge=1, le=MAX_RANKS), WHOLE]
 NumberOfCores = Annotated[int, Field(ge=1, le=MAX_RANKS), WHOLE]
-"""Of one node."""
+"""Number of cores per node."""
 NumberOfDomains = Annotated[int, Field(ge=1, le=1024), WHOLE]
-"""NUMA domains of one node; the largest nodes have about 100."""
+"""Number of NUMA domains per node; the largest nodes have about 100."""
 NumberOfLanes = Annotated[int, Field(ge=1, le=MAX_LANES), WHOLE]
 Rank = Annotated[int, Field(ge=0, le=MAX_RANKS - 1), WHOLE]
 Node = Annotated[int, Field(ge=0, le=MAX_RANKS - 1), WHOLE]
 Positive = Annotated[int, Field(ge=1, le=2**31 - 1), WHOLE]
-"""A number of things of which there is at least one."""
+"""Number of things of which there is at least one."""
 Natural = Annotated[int, Field(ge=0, le=2**31 - 1), WHOLE]
-"""A number of things of which there may be none."""
+"""Number of things of which there may be none."""
 Nanoseconds = Annotated[float, Field(ge=0, le=MAX_NS), REAL]
 Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS), REAL]
 
@@ -71,12 +71,12 @@ UNITS: Final[dict[str, int]] = {"B": 1} | {
     for unit, base in (("B", 1000), ("iB", 1024))
     for power, prefix in enumerate("KMGT", 1)
 }
-"""Bytes in each unit; upper and lower case mean the same."""
+"""Number of bytes per unit; upper and lower case mean the same."""
 
 _FACTORS: Final = {unit.lower(): factor for unit, factor in UNITS.items()}
 _SIZE: Final = re.compile(r"\s*([0-9]{1,40}(?:\.[0-9]{1,40})?)\s*([a-zA-Z]*)\s*")
 MAX_SIZE: Final = 2**60
-"""Largest size: sums of some sizes still fit 64 bits."""
+"""Largest size in bytes, so that a sum of several sizes still fits 64 bits."""
 
 
 def parse_bytes(value: object) -> int:
@@ -90,12 +90,12 @@ def parse_bytes(value: object) -> int:
     Returns
     -------
     int
-        The size in bytes.
+        Size in bytes.
 
     Raises
     ------
     ValueError
-        If `value` is not a size, or not a whole number of bytes.
+        If `value` is not a size, not a whole number of bytes, or larger than `MAX_SIZE`.
 
     Examples
     --------
@@ -149,23 +149,23 @@ MAX_RATE: Final = 2**60
 
 
 def parse_rate(value: object) -> int:
-    """Turn ``"100Mbit"`` or ``"12.5MB/s"`` into bits per second; a number is one of these.
+    """Turn ``"100Mbit"`` or ``"12.5MB/s"`` into bits per second; a number is a rate already.
 
     Parameters
     ----------
     value : object
-        An integer, or a number, a prefix (k, M, G; or Ki, Mi, Gi), and ``bit`` or ``B``;
-        ``/s`` may follow.
+        An integer, in bits per second; or a text of a number, an optional prefix (k, M, G, Ki,
+        Mi, Gi), and ``bit`` or ``B``, optionally followed by ``/s``.
 
     Returns
     -------
     int
-        Bits per second.
+        Rate in bits per second.
 
     Raises
     ------
     ValueError
-        If `value` is not a rate, or not a whole number of bits per second.
+        If `value` is not a rate, not a whole number of bits per second, or out of range.
 
     Examples
     --------
@@ -206,7 +206,7 @@ Rate = Annotated[
         }
     ),
 ]
-"""A field of bits per second that also accepts ``"100Mbit"`` or ``"12.5MB/s"``."""
+"""Field of bits per second that also accepts ``"100Mbit"`` or ``"12.5MB/s"``."""
 
 
 def _schema(least: int) -> WithJsonSchema:
@@ -225,6 +225,6 @@ def _schema(least: int) -> WithJsonSchema:
 
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes), _schema(0)]
-"""A field of bytes that also accepts ``"64KiB"``, ``"2MB"`` or ``"1.5 MiB"``."""
+"""Field of bytes that also accepts ``"64KiB"``, ``"2MB"`` or ``"1.5 MiB"``."""
 PositiveBytes = Annotated[int, Field(ge=1), BeforeValidator(parse_bytes), _schema(1)]
-"""The same for sizes of which there is at least one byte."""
+"""Field of bytes like `Bytes`, for sizes of at least one byte."""

@@ -1,4 +1,4 @@
-"""The hosts of a topology that the nodes of a machine are."""
+"""Placement of the nodes of a machine on the hosts of a topology."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ def _read_host(value: Any) -> Any:
 
 
 Host = Annotated[Annotated[int, Field(ge=0, le=MAX_HOSTS - 1)] | str, BeforeValidator(_read_host)]
-"""A host by its number, or by its name where the topology has names."""
+"""Number of a host, or its name if the topology has names."""
 
 
 class Placement(ShortModel):
-    """The host of every node, by one of three ways; a list stands for `hosts`.
+    """Hosts of the nodes, stated in one of three ways; a list stands for `hosts`.
 
     Parameters
     ----------
     hosts : tuple of int or str
-        The host of every node: its number, from 0, or its name in a graph.
+        Host of every node: its number, counted from 0, or its name in a graph.
     random : int
-        The seed of a random choice of hosts, which nodes take in ascending order.
+        Seed of a random choice of hosts. Nodes take the chosen hosts in ascending order.
     of : int or None
-        Number of first hosts to choose from; None for all.
+        Number of leading hosts to choose from; None for all hosts.
     shuffled : bool
-        Whether nodes take the chosen hosts in random order.
+        Whether nodes take the chosen hosts in random order instead.
     nodelist : str
-        The names of the nodes in Slurm's form, as ``node[001-064]``.
+        Names of the nodes in Slurm's short form, as ``node[001-064]``.
     switches : tuple of str
-        The hosts of each switch of level 1, in the order of the topology's switches, each as
-        such a list. A file says the same by ``topology_conf: FILE``, which is Slurm's
-        ``topology.conf`` beside the spec.
+        Names of the hosts of each switch of level 1, in Slurm's short form, in the order of
+        the switches in the topology. In a file, ``topology_conf: FILE`` reads them from
+        Slurm's ``topology.conf``, whose path is relative to the spec.
 
     Examples
     --------
@@ -73,7 +73,7 @@ class Placement(ShortModel):
 
     @classmethod
     def complete(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the fields; raise `ValueError` for none of the three ways, or several."""
+        """Return the fields; raise `ValueError` unless exactly one of the ways is used."""
         ways = [name for name in ("hosts", "random", "nodelist") if fields.get(name) is not None]
         if len(ways) != 1 and not set(fields) - set(cls.model_fields):
             given = f"has {' and '.join(ways)}" if ways else "says no hosts"
@@ -81,12 +81,12 @@ class Placement(ShortModel):
         return fields
 
     def hosts_of(self, n_nodes: int, topology: TopologyModel) -> tuple[int, ...]:
-        """Return the host of every node.
+        """Return the number of the host of every node.
 
         Raises
         ------
         ValueError
-            If there are too few hosts, or a name is unknown.
+            If hosts do not fit the number of nodes, are named twice, or do not exist.
         """
         if self.random is not None:
             return self._chosen(n_nodes, topology.n_hosts)

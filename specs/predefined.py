@@ -1,4 +1,4 @@
-"""MPI's predefined datatypes and operations, by name, for those who need no pydantic."""
+"""MPI's predefined datatypes and operations by name; this module needs no pydantic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCALARS: Final = (
     *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64", "complex128", "bool"),
 )
-"""Datatypes by numpy's names."""
+"""Scalar datatypes by numpy's names."""
 _VALUES: Final = {
     "float_int": "single",
     "double_int": "double",
@@ -24,11 +24,11 @@ _VALUES: Final = {
     "long_double_int": "longdouble",
 }
 PAIRS: Final = tuple(_VALUES)
-"""MPI's pairs of a value and an int, the index, by mpi4py's names in lower case."""
+"""MPI's pairs of a value and an int index, by mpi4py's names in lower case."""
 DATATYPES: Final = SCALARS + PAIRS
 """All datatypes."""
 NO_DATATYPE: Final = "uint8"
-"""The datatype of collectives that do not name one."""
+"""Datatype of collectives that do not have one."""
 
 _OTHER_NAMES: Final = {
     other: ours
@@ -51,16 +51,16 @@ _OTHER_NAMES: Final = {
     }.items()
     for other in others
 }
-"""Names of the same datatypes in C, Fortran, MPI and numpy, to suggest ours."""
+"""Names of the datatypes in C, Fortran, MPI and numpy, used to suggest those of this module."""
 
 
 @cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return the numpy dtype of a datatype, to make buffers with.
+    """Return the numpy dtype of a datatype, for the allocation of buffers.
 
-    A pair is a struct of the fields ``value`` and ``index``, padded as C pads
-    it: its size is the extent of MPI's datatype. Sizes of C's types, such as
-    long double, are those of the machine at hand.
+    A pair is a struct of the fields ``value`` and ``index``, with the padding
+    of C. Its size is the extent of MPI's datatype. Types of C, such as
+    long double, have the sizes of the current machine.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     Raises
     ------
     ValueError
-        If there is no such datatype; the message lists those there are.
+        If the datatype does not exist. The message lists all datatypes.
 
     Examples
     --------
@@ -84,12 +84,12 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     check_datatype(name)
     if name not in PAIRS:
         return np.dtype(name)
-    # MPI's pairs are structs of C: aligned, they have the padding and so the extent of MPI's.
+    # MPI's pairs are C structs. With alignment, numpy's structs have the same extent.
     return np.dtype([("value", _VALUES[name]), ("index", "intc")], align=True)
 
 
 def check_datatype(name: Any) -> str:
-    """Return the name of a datatype; raise `ValueError` if it is none, with a hint at the one."""
+    """Return the name of a datatype; raise `ValueError` with a hint if there is no such type."""
     if not isinstance(name, str) or name not in DATATYPES:
         text = str(name)
         word = text.lower().removeprefix("mpi_").removesuffix("_t").replace(" ", "_")
@@ -104,13 +104,13 @@ ARITHMETIC: Final = ("sum", "prod", "min", "max")
 LOGICAL: Final = ("land", "lor", "lxor")
 BITWISE: Final = ("band", "bor", "bxor")
 LOCATING: Final = ("minloc", "maxloc")
-"""On pairs: the extreme value and its index, the lowest where several have it."""
+"""Operations on pairs: extreme value and its index, the lowest index if values are equal."""
 BUILTIN: Final = ARITHMETIC + LOGICAL + BITWISE + LOCATING
 """MPI's predefined operations; all of them commute."""
 
 
 def check_operation(name: str, datatype: str) -> None:
-    """Raise `ValueError` where MPI does not define operation `name`, if it is MPI's, on a datatype.
+    """Raise `ValueError` if a predefined operation `name` is not defined on a datatype.
 
     Examples
     --------

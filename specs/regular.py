@@ -1,4 +1,4 @@
-"""Collectives whose counts are the same on all ranks: a model each."""
+"""Models of the collectives whose counts are the same on all ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collplan.specs.collective_base import (
 
 @register_collective
 class Bcast(Rooted, Moving):
-    """The root's `count` elements reach every rank; every rank's buffer is `recv`."""
+    """The root sends `count` elements to every rank; all ranks use only the buffer `recv`."""
 
     sender: ClassVar = "root"
     has_one_buffer: ClassVar = True
@@ -34,7 +34,7 @@ class Gather(InPlace, Rooted, Moving):
 
 @register_collective
 class Scatter(InPlace, Rooted, Moving):
-    """The root deals `count` elements to every rank, in rank order."""
+    """The root sends a different block of `count` elements to every rank, in rank order."""
 
     sender: ClassVar = "root"
     sends_blocks: ClassVar = True
@@ -43,7 +43,7 @@ class Scatter(InPlace, Rooted, Moving):
 
 @register_collective
 class Reduce(InPlace, Rooted, Reducing):
-    """The root gets the combination of all ranks' `count` elements."""
+    """The root receives the combination of the `count` elements of all ranks."""
 
     receiver: ClassVar = "root"
     kind: Literal["reduce"] = "reduce"
@@ -60,14 +60,14 @@ class Allgather(InPlace, Moving):
 
 @register_collective
 class Allreduce(InPlace, Reducing):
-    """Every rank gets the combination of all ranks' `count` elements."""
+    """Every rank receives the combination of the `count` elements of all ranks."""
 
     kind: Literal["allreduce"] = "allreduce"
 
 
 @register_collective
 class ReduceScatterBlock(InPlace, Reducing):
-    """Every rank gets its own `count` elements of the combination of all."""
+    """Every rank receives its own block, of `count` elements, of the combination of all ranks."""
 
     sends_blocks: ClassVar = True
     staged: ClassVar = "output"
@@ -77,7 +77,7 @@ class ReduceScatterBlock(InPlace, Reducing):
 
 @register_collective
 class Scan(InPlace, Reducing):
-    """Every rank gets the combination of `count` elements of ranks up to its own."""
+    """Every rank receives the combination of the `count` elements of ranks 0 to its own."""
 
     is_prefix: ClassVar = True
     kind: Literal["scan"] = "scan"
@@ -85,20 +85,20 @@ class Scan(InPlace, Reducing):
 
 @register_collective
 class Exscan(InPlace, Reducing):
-    """Every rank but 0 gets the combination of `count` elements of the ranks before it."""
+    """Every rank but 0 receives the combination of the `count` elements of all ranks before it."""
 
     is_prefix: ClassVar = True
     staged: ClassVar = "input"
     kind: Literal["exscan"] = "exscan"
 
     def result_count(self, rank: int, n_ranks: int) -> int | None:
-        """Return `count`, but None for rank 0, which is promised nothing."""
+        """Return `count`; None for rank 0, which receives no result."""
         return self.count if rank > 0 else None
 
 
 @register_collective
 class Alltoall(InPlace, Moving):
-    """Every rank sends `count` elements of its own to every rank."""
+    """Every rank sends a different block of `count` elements to every rank."""
 
     sends_blocks: ClassVar = True
     receives_blocks: ClassVar = True
@@ -109,7 +109,7 @@ class Alltoall(InPlace, Moving):
 
 @register_collective
 class Barrier(CollectiveModel):
-    """No rank leaves before every rank has come; moves no elements."""
+    """No rank leaves before every rank has entered; no elements are moved."""
 
     has_data: ClassVar = False
     kind: Literal["barrier"] = "barrier"

@@ -1,4 +1,4 @@
-"""Plan specs, everything a plan is compiled from, and the methods that are part of them."""
+"""Plan specs, from which plans are compiled, and methods, which are a part of plan specs."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ MESSAGES: Final = Transport(name="messages")
 
 
 class Method(SpecModel):
-    """A way to compute a collective, whatever the machine and the collective.
+    """A way to compute a collective, independent of the machine and the collective.
 
-    Written as the values that differ from the defaults.
+    It is written as a mapping of the fields that differ from their defaults.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Method(SpecModel):
 
     @cached_property
     def label(self) -> str:
-        """The name in tables: short, and the same for equal methods everywhere."""
+        """Short name in tables, which is the same for equal methods."""
         is_flat = self.decomposition == FLAT
         words = [] if is_flat and self.algorithms != AUTO else [str(self.decomposition)]
         words += [] if self.algorithms == AUTO else [str(self.algorithms)]
@@ -62,7 +62,7 @@ class Method(SpecModel):
         return " ".join([*words, *map(str, self.passes)])
 
     def named_algorithms(self, kind: str) -> list[tuple[str | None, str]]:
-        """Return the algorithms named for collective `kind`, each after its kind, None for any."""
+        """Return pairs of a collective's kind, None for any kind, and an algorithm's name."""
         if isinstance(self.algorithms, AlgorithmsByRole):
             roles = self.algorithms.roles.items()
             return [(role.partition("/")[2] or None, one.name) for role, one in roles]
@@ -145,7 +145,7 @@ class PlanSpec(SpecModel):
         raise_together(self._problems())
 
     def _problems(self) -> Iterator[str]:
-        """Return what does not fit together."""
+        """Yield a message for each contradiction between fields."""
         yield from self.collective.misfits(self.machine.n_ranks)
         machine, chosen = self.machine, self.decomposition
         if chosen.name == "mesh" and chosen.shape is not None:
@@ -171,12 +171,12 @@ class PlanSpec(SpecModel):
             )
 
     def to_json(self) -> str:
-        """Return the spec as one line of JSON: keys sorted, defaults included.
+        """Return the spec as one line of JSON with sorted keys and all defaults.
 
-        Equal specs give equal text, on any machine.
+        Equal specs give equal text on any machine.
         """
         return write_json(self.model_dump(mode="json"))
 
     def to_yaml(self) -> str:
-        """Return the spec as YAML, defaults included."""
+        """Return the spec as YAML with all defaults."""
         return write_yaml(self.model_dump(mode="json"))

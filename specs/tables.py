@@ -1,4 +1,4 @@
-"""Numbers of tables of counts and displacements: reading, checking and apportioning them."""
+"""Tables of counts and displacements: read, check, and apportion their numbers."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ def read_numbers(path: Path, field: str) -> Ints:
     Raises
     ------
     SpecError
-        If the file can't be read, is cut short, or holds other things than whole numbers.
+        If the file cannot be read, is truncated, or does not contain whole numbers.
     """
     try:
-        # A map reads the header only, so that a wrong shape is refused before memory is needed.
+        # A memory map reads only the header, so that a wrong shape is refused before memory is
+        # allocated.
         found = np.load(path, mmap_mode="r", allow_pickle=False)
         return read_table(found)
     except FileNotFoundError:
@@ -78,7 +79,7 @@ def read_table(numbers: Any) -> Ints:
 
 
 def _check_entries(numbers: Any) -> None:
-    """Raise `ValueError` where an entry is neither a whole number nor a row of them."""
+    """Raise `ValueError` if an entry is neither a whole number nor a row of whole numbers."""
     for i, entry in enumerate(numbers):
         row = entry if isinstance(entry, list | tuple) else [entry]
         for j, number in enumerate(row):
@@ -115,9 +116,9 @@ def draw_weights(distribution: str, shape: tuple[int, ...], seed: int) -> Ints:
 
 
 def apportion(total: int, weights: Ints) -> Ints:
-    """Split a total in proportion to weights; what is left goes to the largest remainders.
+    """Split a total in proportion to weights, rounded by the method of largest remainders.
 
-    Weights that are all 0 count as equal.
+    If all weights are 0, they count as equal.
     """
     # Products of 56 and 40 bits need more than 64.
     parts = weights.ravel().astype(object)
@@ -133,21 +134,21 @@ def apportion(total: int, weights: Ints) -> Ints:
 
 
 def places_of(counts: Ints, displs: Ints | None = None) -> Ints:
-    """Return where blocks (last axis) begin: as given, or one after another.
+    """Return the displacements of blocks (last axis): as given, or one after another.
 
-    A block without elements begins where it would without gaps, so that it is in nobody's way.
+    A block without elements has the displacement that it would have without gaps.
     """
     packed = np.asarray(np.cumsum(counts, axis=-1) - counts)
     return packed if displs is None else np.where(counts > 0, displs, packed)
 
 
 def ends_of(displs: Ints, counts: Ints) -> Ints:
-    """Return the elements that every buffer (row) needs for blocks at such places."""
+    """Return the number of elements that every buffer (row) needs to hold its blocks."""
     return np.asarray(np.where(counts > 0, displs + counts, 0).max(axis=-1, initial=0))
 
 
 def first_overlap(displs: Ints, counts: Ints) -> tuple[int, int] | None:
-    """Return two blocks of one buffer that share elements, None where none do."""
+    """Return two blocks of a buffer that overlap; None if no blocks do."""
     filled = np.flatnonzero(counts)
     order = filled[np.argsort(displs[filled], kind="stable")]
     low, end = displs[order], np.maximum.accumulate(displs[order] + counts[order])

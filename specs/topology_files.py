@@ -1,4 +1,4 @@
-"""Read graphs of hosts and switches, and Slurm's ``topology.conf``, from files beside a spec."""
+"""Read graphs of hosts and switches, and Slurm's ``topology.conf``, from files."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _RATE_BITS: Final = 8
 
 
 def open_topology(spec: Path, machine: Any) -> Any:
-    """Return a machine's fields, with what they name files for read from these.
+    """Return the fields of a machine, with graphs and switches read from the files it names.
 
     Parameters
     ----------
     spec : Path
-        The file that names them, relative to its folder.
+        File of the spec; paths in it are relative to its folder.
     machine : object
-        The machine as it is written there.
+        The machine as written in that file.
 
     Raises
     ------
     SpecError
-        If a file cannot be read, or is no graph or ``topology.conf``.
+        If a file cannot be read, or is not a graph or ``topology.conf``.
     """
     if not isinstance(machine, Mapping):
         return machine
@@ -59,15 +59,16 @@ def read_graph(path: Path) -> dict[str, Any]:
     Parameters
     ----------
     path : Path
-        GraphML; or JSON as networkx writes it, with ``nodes`` and ``links`` or ``edges``; or
-        JSON of a platform, with ``hosts``, ``links`` and ``routes``. Edges have `bandwidth` (a
-        rate) or `bandwidth_B_per_s`, and `latency_ns` or `latency_s`. Nodes whose
-        `kind` is "host" are hosts; where none says so, those of one link are.
+        File in GraphML, in JSON as networkx writes it, with ``nodes`` and ``links`` or
+        ``edges``, or in JSON of a platform, with ``hosts``, ``links`` and ``routes``. Edges
+        can have the attributes `bandwidth` (a rate) or `bandwidth_B_per_s`, and `latency_ns`
+        or `latency_s`. Nodes whose `kind` is "host" are hosts. If no node has this kind,
+        nodes with one neighbor are hosts; if there are none of these, all nodes are.
 
     Raises
     ------
     SpecError
-        If it is none of these.
+        If the file has none of these forms.
     """
     if path.suffix == ".graphml":
         return _of_nodes(*_read_graphml(path), str(path))
@@ -99,7 +100,7 @@ def _read_graphml(path: Path) -> tuple[Nodes, Edges, bool]:
     require_regular(path, "graph")
     try:
         graph = networkx.read_graphml(path)
-    except Exception as error:  # of XML, of its types, of the file
+    except Exception as error:  # wrong XML, wrong types in it, or a file error
         kind = type(error).__name__
         raise SpecError(f"{path}: is no GraphML that can be read ({kind}); {_FORMS}") from None
     nodes = {str(name): dict(values) for name, values in graph.nodes(data=True)}
@@ -108,7 +109,7 @@ def _read_graphml(path: Path) -> tuple[Nodes, Edges, bool]:
 
 
 def _of_nodes(nodes: Nodes, edges: Edges, is_directed: bool, path: str) -> dict[str, Any]:
-    """Return the fields of a graph of nodes and edges with attributes."""
+    """Return the fields of a graph that is given by nodes and edges with attributes."""
     hosts = [name for name, values in nodes.items() if values.get("kind") == "host"]
     if not hosts:
         near: dict[str, set[str]] = {name: set() for name in nodes}
@@ -130,7 +131,7 @@ def _of_nodes(nodes: Nodes, edges: Edges, is_directed: bool, path: str) -> dict[
 
 
 def _group_of(host: str, nodes: Nodes, edges: Edges) -> Any:
-    """Return the group of a host, or of the switch that it is linked to."""
+    """Return the group of a host, or else the group of the switch to which it is linked."""
     if "group" in nodes[host]:
         return nodes[host]["group"]
     for one, other, _ in edges:
@@ -140,7 +141,7 @@ def _group_of(host: str, nodes: Nodes, edges: Edges) -> Any:
 
 
 def _costs(values: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Return bandwidth, latency and name of a link from its attributes."""
+    """Return bandwidth, latency and name of a link, read from its attributes."""
     costs: dict[str, Any] = {}
     if "bandwidth_B_per_s" in values:
         given = values["bandwidth_B_per_s"]
@@ -176,12 +177,12 @@ _ENTRY: Final = re.compile(r"(\w+)\s*=\s*(\S+)")
 
 
 def read_switches(path: Path) -> list[str]:
-    """Return the hosts of every switch of level 1 in a ``topology.conf``, in its order.
+    """Return the hosts of every switch of level 1 in a ``topology.conf``, in file order.
 
     Raises
     ------
     SpecError
-        If it cannot be read, or no line has ``SwitchName`` and ``Nodes``.
+        If the file cannot be read, or no line has ``SwitchName`` and ``Nodes``.
     """
     require_regular(path, "topology.conf")
     try:

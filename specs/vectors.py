@@ -1,4 +1,4 @@
-"""Collectives whose counts differ per rank: a model each."""
+"""Models of the collectives whose counts can differ between ranks."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ if TYPE_CHECKING:
 
 
 class Vector(CollectiveModel):
-    """The base of collectives whose counts differ per rank.
+    """Base class of collectives whose counts can differ between ranks.
 
-    `count` is the total of all blocks.
+    `count` is the number of elements of all blocks together.
 
     Parameters
     ----------
     counts : Counts
-        Elements per rank, or how they are drawn.
+        Number of elements per rank (or per pair of ranks), or the distribution from which
+        the numbers are drawn.
     datatype : str
         Type of the elements, by numpy's name.
     """
@@ -44,23 +45,23 @@ class Vector(CollectiveModel):
 
     @property
     def count(self) -> int:
-        """Return the elements of all blocks together."""
+        """Return the number of elements of all blocks together."""
         return self.counts.total
 
     @property
     def displacements(self) -> dict[str, Table | None]:
-        """Return the fields that say where blocks lie in a buffer."""
+        """Return the fields with displacements of blocks in a buffer, by name."""
         names = [name for name in type(self).model_fields if name.endswith("displs")]
         return {name: getattr(self, name) for name in names}
 
     def table(self, n_ranks: int) -> Ints:
-        """Return the counts: per rank, or of every sender (row) for every receiver (column)."""
+        """Return the counts: per rank, or per sender (row) and receiver (column)."""
         if isinstance(self.counts, Table):
             return self.counts.array
         return self.counts.table((n_ranks,) * (2 if self.is_pairwise else 1))
 
     def with_count(self, count: int) -> Self:
-        """Return the collective with another total, in proportion, its blocks without gaps."""
+        """Return the collective with counts of another total in proportion, without gaps."""
         packed = dict.fromkeys(self.displacements)
         return self.replace(counts=scaled(self.counts, count), **packed)
 
@@ -82,7 +83,7 @@ class Vector(CollectiveModel):
             yield f"counts are {table.total} elements in all; give at most {MAX_TOTAL}"
 
     def misfits(self, n_ranks: int) -> Iterator[str]:
-        """Yield what does not fit a number of ranks: a table's length, blocks that overlap."""
+        """Yield a message per table of wrong length, and for received blocks that overlap."""
         yield from super().misfits(n_ranks)
         if self.is_pairwise and n_ranks**2 > MAX_CELLS:
             yield (
@@ -105,12 +106,12 @@ class Vector(CollectiveModel):
             yield from self._misplaced(n_ranks)
 
     def _misplaced(self, n_ranks: int) -> Iterator[str]:
-        """Yield which received blocks overlap."""
+        """Yield a message if received blocks overlap."""
         return iter(())
 
 
 class VectorOfBlocks(Vector):
-    """The base of those with a block per rank, which may lie apart in the buffer of all blocks."""
+    """Base class of collectives with a block per rank, and with gaps between blocks if given."""
 
     displs: Annotated[
         Table | None,
@@ -136,7 +137,7 @@ class VectorOfBlocks(Vector):
 
 @register_collective
 class Gatherv(InPlace, Rooted, VectorOfBlocks):
-    """The root collects the block of every rank, of a count of its own, in rank order."""
+    """The root collects a block from every rank, in rank order; counts can differ."""
 
     receiver: ClassVar = "root"
     receives_blocks: ClassVar = True
@@ -146,7 +147,7 @@ class Gatherv(InPlace, Rooted, VectorOfBlocks):
 
 @register_collective
 class Scatterv(InPlace, Rooted, VectorOfBlocks):
-    """The root deals every rank its block, of a count of its own, in rank order."""
+    """The root sends a block to every rank, in rank order; counts can differ."""
 
     sender: ClassVar = "root"
     sends_blocks: ClassVar = True
@@ -156,7 +157,7 @@ class Scatterv(InPlace, Rooted, VectorOfBlocks):
 
 @register_collective
 class Allgatherv(InPlace, VectorOfBlocks):
-    """Every rank collects the block of every rank, of a count of its own."""
+    """Every rank collects a block from every rank; counts can differ."""
 
     receives_blocks: ClassVar = True
     with_one_block: ClassVar = "bcast"
@@ -166,7 +167,7 @@ class Allgatherv(InPlace, VectorOfBlocks):
 
 @register_collective
 class ReduceScatter(InPlace, Combining, Vector):
-    """Every rank gets a block, of a count of its own, of the combination of all."""
+    """Every rank receives its own block of the combination of all ranks; counts can differ."""
 
     sends_blocks: ClassVar = True
     staged: ClassVar = "output"
@@ -185,11 +186,11 @@ class ReduceScatter(InPlace, Combining, Vector):
 
 @register_collective
 class Alltoallv(InPlace, Vector):
-    """Every rank sends a block of its own, of any count, to every rank.
+    """Every rank sends a different block to every rank; counts can differ.
 
-    In ``counts`` and ``send_displs``, a row is what a sender has for every receiver; in
-    ``recv_displs``, where a receiver keeps what comes from every sender. In place, blocks are
-    exchanged where ``recv_displs`` says, so the counts of a pair are the same both ways.
+    In ``counts`` and ``send_displs``, a row has the blocks of a sender for every receiver. In
+    ``recv_displs``, a row has the blocks that a receiver gets from every sender. In place, the
+    blocks at ``recv_displs`` are exchanged. Therefore the two counts of a pair must be equal.
     """
 
     sends_blocks: ClassVar = True
@@ -206,7 +207,7 @@ class Alltoallv(InPlace, Vector):
     kind: Literal["alltoallv"] = "alltoallv"
 
     def pair_layout(self, n_ranks: int) -> tuple[Ints, Ints, Ints]:
-        """Return counts, places in the sender's buffer, and places in the receiver's."""
+        """Return counts, displacements in the sender's buffer, and those in the receiver's."""
         counts = self.table(n_ranks)
         received = _places(counts.T, self.recv_displs).T
         if self.in_place:
@@ -238,14 +239,14 @@ class Alltoallv(InPlace, Vector):
 
 
 def _places(counts: Ints, displs: Table | None = None) -> Ints:
-    """Return where blocks begin: where a table says, or one after another."""
+    """Return the displacements of blocks: those of a table, or one block after another."""
     from collplan.specs.tables import places_of
 
     return places_of(counts, None if displs is None else displs.array)
 
 
 def _overlaps(field: str, displs: Ints, counts: Ints) -> Iterator[str]:
-    """Yield which two blocks of a buffer (row) overlap, if any do."""
+    """Yield a message that names two overlapping blocks of a buffer (row), if there are any."""
     from collplan.specs.tables import first_overlap
 
     for i, (places, sizes) in enumerate(zip(displs, counts, strict=True)):

@@ -1,9 +1,9 @@
-"""Chunk layouts: where chunk i of a space lies, for every member of many groups at once.
+"""Chunk layouts: the place of chunk i of a space, for every member of many groups at once.
 
-Algorithms speak of chunks only. A layout turns runs of chunks into element
-offsets and counts, so counts, remainders and per-rank sizes are settled here
-and nowhere else. A *member* is a position of a group: with groups of `size`
-ranks, member ``g * size + i`` is position i of group g.
+Algorithms name only chunks. A layout turns runs of chunks into element offsets
+and counts. Therefore only layouts depend on counts, remainders, and sizes per
+rank. A *member* is a position of a group: with groups of `size` ranks, member
+``g * size + i`` is position i of group g.
 """
 
 from __future__ import annotations
@@ -20,21 +20,23 @@ from collplan.planner.blueprint.regions import Regions
 from collplan.planner.memory import require_memory
 
 BYTES_PER_INTERVAL: Final = 64
-"""Peak memory of an interval that a run of chunks lies in."""
+"""Peak memory in bytes per interval that contains chunks of a run."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Intervals:
-    """Places of runs of chunks, in elements.
+    """Places of runs of chunks: one or several intervals of elements per run.
 
     Parameters
     ----------
     index : ndarray or None
-        Which run each interval belongs to, ascending; None where every run is
-        one interval.
+        Number of the run to which each interval belongs, ascending; None if every
+        run is one interval.
     offset, count : ndarray of int64
+        First element and number of elements of each interval.
     stride, repeat : ndarray of int64 or None
-        Where intervals repeat: how far apart, and how often.
+        Distance in elements between repetitions of each interval, and their number;
+        None if no interval repeats.
     """
 
     index: Ints | None
@@ -45,26 +47,29 @@ class Intervals:
 
 
 class Layout(ABC):
-    """The layout of the chunks of one space."""
+    """Layout of the chunks of one space."""
 
     @property
     def unit(self) -> int | None:
-        """Return the elements of every chunk if chunk i begins at i times that on all members."""
+        """Return the elements per chunk if chunk i begins at i times this number on all members.
+
+        Otherwise, return None.
+        """
         return None
 
     @property
     @abstractmethod
     def n_chunks(self) -> int:
-        """Return the number of chunks; runs wrap around modulo this."""
+        """Return the number of chunks, modulo which runs wrap around."""
 
     @abstractmethod
     def locate(self, member: Ints, first: Ints, n: Ints) -> Intervals:
-        """Return where runs lie that do not wrap.
+        """Return the places of runs that do not wrap around.
 
         Parameters
         ----------
         member, first, n : ndarray of int64, shape (m,)
-            Whose space, the first chunk and how many chunks.
+            Member whose space the run lies in, first chunk, and number of chunks.
         """
 
 
@@ -75,9 +80,11 @@ class Listed(Layout):
     Parameters
     ----------
     regions : Regions
+        Intervals of every chunk.
     first_row : ndarray of int64, shape (n_members,)
+        Row of the first chunk of every member.
     size : int
-        Chunks a member.
+        Number of chunks per member.
     """
 
     regions: Regions
@@ -108,14 +115,14 @@ class Listed(Layout):
 
 @dataclass(frozen=True, eq=False)
 class Scratch(Layout):
-    """A layout of scratch: the chunks' sizes, group by group.
+    """Base class of layouts of scratch, which depend only on the sizes of chunks.
 
     Parameters
     ----------
     counts : ndarray of int64, shape (n_groups, n_counts)
-        Elements of every chunk.
+        Number of elements of every chunk.
     size : int
-        Members of a group.
+        Number of members per group.
     """
 
     counts: Ints
@@ -126,7 +133,7 @@ class Scratch(Layout):
         return int(self.counts.shape[1])
 
     def sized(self, counts: Ints) -> Self:
-        """Return the same layout of chunks of other sizes."""
+        """Return the same layout with other sizes of chunks."""
         return replace(self, counts=counts)
 
 
@@ -136,7 +143,7 @@ def _displs(counts: Ints) -> Ints:
 
 
 class Packed(Scratch):
-    """Chunks one after another, the same on every member of a group."""
+    """Chunks one after another, at the same offsets on every member of a group."""
 
     @cached_property
     def unit(self) -> int | None:
@@ -155,12 +162,12 @@ class Packed(Scratch):
 
 @dataclass(frozen=True, eq=False)
 class Repeated(Packed):
-    """All chunks one after another several times: chunk i of turn t is ``t * n_counts + i``.
+    """Several copies of all chunks, one after another: chunk i of copy t is ``t * n_counts + i``.
 
     Parameters
     ----------
     times : int
-        How often.
+        Number of copies.
     """
 
     times: int
@@ -175,7 +182,7 @@ class Repeated(Packed):
 
 
 class Rotated(Packed):
-    """Slot s of position r holds chunk (r + s) mod n_chunks; slot 0 lies first."""
+    """Rotated chunks: slot s of position r holds chunk (r + s) mod n_chunks; slot 0 is first."""
 
     @cached_property
     def _bounds(self) -> Ints:
@@ -189,7 +196,7 @@ class Rotated(Packed):
 
 
 class Unlike(Scratch):
-    """Chunks one after another, of other sizes at every position: a row of `counts` for each."""
+    """Chunks one after another, with sizes that differ per position: row i of `counts` for i."""
 
     @cached_property
     def _bounds(self) -> Ints:
@@ -203,12 +210,13 @@ class Unlike(Scratch):
 
 @dataclass(frozen=True, eq=False)
 class Padded(Unlike):
-    """Chunks of sizes as of `Unlike`, chunk i at the begin of slot i mod `n_slots`.
+    """Chunks with sizes as in `Unlike`; chunk i lies at the beginning of slot i mod `n_slots`.
 
     Parameters
     ----------
     n_slots, room : int
-        Number of slots, and the elements of each. Runs are of chunks that fill theirs.
+        Number of slots, and number of elements per slot. A run of several chunks is
+        contiguous only if its chunks fill their slots.
     """
 
     n_slots: int
@@ -221,12 +229,12 @@ class Padded(Unlike):
 
 @dataclass(frozen=True, eq=False)
 class Slots(Scratch):
-    """A few slots, each big enough for any chunk: index ``slot * n_counts + chunk``.
+    """Slots that are each large enough for any chunk, with index ``slot * n_counts + chunk``.
 
     Parameters
     ----------
     n_slots : int
-        How many slots there are.
+        Number of slots.
     """
 
     n_slots: int

@@ -1,6 +1,6 @@
-"""Closed forms of the time that algorithms take on blocks of unlike sizes.
+"""Closed forms of the time of algorithms on blocks of different sizes.
 
-They rank algorithms of one collective: what ``auto`` takes where sizes differ between ranks.
+``auto`` uses them to rank the algorithms of a collective if sizes differ between ranks.
 """
 
 from __future__ import annotations
@@ -23,25 +23,30 @@ from collplan.specs.network import Link
 Floats = npt.NDArray[np.float64]
 
 MOST_BLOCKS: Final = 16
-"""Blocks per round that only fills or drains the pipeline: more save at most 1/16 of the time."""
+"""Greatest number of blocks per round that only fills or drains the pipeline.
+
+More blocks would save at most 1/16 of the time.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """Bytes that a group moves, and costs of messages there.
+    """Bytes that a group moves, and costs of its messages.
 
     Parameters
     ----------
     n_bytes : ndarray of int64, shape (size,) or (size, size)
-        Bytes of every rank's block, or of every sender's (row) for every receiver (column).
+        Size of every rank's block, or of the block of every sender (row) for every receiver
+        (column), in bytes.
     node : ndarray of int64, shape (size,)
-        The node of every rank.
+        Node of every rank.
     near, far : Link
         Links inside nodes and between them.
     crowd : float
-        Ranks of all groups of a node at once, per rank of this group and per lane.
+        Number of ranks of all groups on a node, per rank of this group and per lane. Slower
+        lanes count less than 1.
     strided_ns_per_byte, combining_ns_per_byte : float
-        What a byte costs more that is in several pieces, and that is combined.
+        Additional costs per byte that is not contiguous, and per byte that is combined.
     """
 
     n_bytes: Ints
@@ -59,7 +64,7 @@ class Traffic:
 
     @cached_property
     def total(self) -> int:
-        """Bytes of all blocks."""
+        """Number of bytes of all blocks."""
         return int(self.n_bytes.sum())
 
     @cached_property
@@ -69,11 +74,19 @@ class Traffic:
 
     @cached_property
     def wait_ns(self) -> float:
-        """L + 2o of the farthest messages."""
+        """Time L + 2o of messages over the farthest links of the group, in ns."""
         return _wait_ns(self.far if (self.node != self.node[0]).any() else self.near)
 
     def hops(self, skip: int) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
-        """Return the wait and G of a message from every rank that far ahead, and if it crosses."""
+        """Return costs of a message from every rank to the rank at distance `skip` after it.
+
+        Returns
+        -------
+        wait_ns, per_byte : ndarray of float64, shape (size,)
+            Time L + 2o in ns, and time per byte in ns.
+        crosses : ndarray of bool, shape (size,)
+            Whether the message is sent to another node.
+        """
         crosses = self.node != np.roll(self.node, -skip)
         wait_ns, per_byte = (
             np.where(crosses, of(self.far), of(self.near)) for of in (_wait_ns, _per_byte)
@@ -81,13 +94,13 @@ class Traffic:
         return wait_ns, per_byte, crosses
 
     def round_ns(self, skip: int, n_bytes: Ints) -> float:
-        """Return the time of a round in which rank r sends ``n_bytes[r]`` that far ahead."""
+        """Return the time of a round in which rank r sends ``n_bytes[r]`` to rank r + `skip`."""
         wait_ns, per_byte, crosses = self.hops(skip)
         own_ns = float((n_bytes * (per_byte + self.combining_ns_per_byte)).max())
         return float(wait_ns.max()) + max(own_ns, self.lanes_ns(n_bytes * crosses))
 
     def lanes_ns(self, crossing: Ints) -> float:
-        """Return how long lanes are busy with the bytes that ranks send to other nodes."""
+        """Return the time for which lanes are busy with bytes that ranks send to other nodes."""
         most = float(np.bincount(self.node, crossing).max())
         return self.crowd * most * _per_byte(self.far)
 
@@ -101,18 +114,18 @@ def _per_byte(link: Link) -> float:
 
 
 def circulant_filling_rounds(size: int) -> float:
-    """Return how many rounds broadcasts on circulant graphs have more than blocks: q - 1."""
+    """Return the excess of rounds over blocks in broadcasts on circulant graphs, which is q - 1."""
     return max(0, ceil_log2(size) - 1)
 
 
 def best_blocks(traffic: Traffic, filling: float) -> int:
-    """Return the number n of blocks for which (f + n)·(α + β·m/n) is least: √(f·β·m/α), rounded.
+    """Return the number n of blocks that minimizes (f + n)·(α + β·m/n): √(f·β·m/α), rounded.
 
     Parameters
     ----------
     traffic : Traffic
     filling : float
-        How many rounds only fill and drain the pipeline, per round that each block takes: f.
+        Number f of rounds that only fill and drain the pipeline, per round of a block.
     """
     whole_ns = _mean_round_ns(traffic, traffic.total) - _mean_round_ns(traffic, 0)
     ratio = whole_ns / max(1.0, traffic.wait_ns)
@@ -120,7 +133,7 @@ def best_blocks(traffic: Traffic, filling: float) -> int:
 
 
 def blocks_ns(traffic: Traffic) -> float:
-    """Return the time of q - 1 + n rounds of α + β·m/n, for n blocks of m bytes together."""
+    """Return the time of q - 1 + n rounds of α + β·m/n, for n blocks of m bytes in total."""
     n_blocks = best_blocks(traffic, circulant_filling_rounds(traffic.size))
     each_ns = _mean_round_ns(traffic, traffic.total // n_blocks)
     if traffic.n_filled > 1:
@@ -129,14 +142,14 @@ def blocks_ns(traffic: Traffic) -> float:
 
 
 def _mean_round_ns(traffic: Traffic, n_bytes: int) -> float:
-    """Return the mean time of rounds of all skips in which all ranks send as many bytes."""
+    """Return the mean time, over all skips, of a round in which every rank sends `n_bytes`."""
     all_alike = np.full(traffic.size, n_bytes)
     found = [traffic.round_ns(skip, all_alike) for skip in doubling_skips(traffic.size)[:-1]]
     return sum(found) / max(1, len(found))
 
 
 def ring_ns(traffic: Traffic) -> float:
-    """Return the time of the largest block on its way around, and of all others behind it."""
+    """Return the time of the largest block around the ring, and of all other blocks behind it."""
     largest = int(traffic.n_bytes.max(initial=0))
     wait_ns, wire_ns, _ = traffic.hops(1)
     per_byte = wire_ns[:-1] + traffic.combining_ns_per_byte
@@ -157,7 +170,7 @@ def halving_ns(traffic: Traffic) -> float:
 
 
 def _runs_ns(traffic: Traffic, rounds: Iterable[tuple[int, int]]) -> float:
-    """Return the time of rounds of a skip and a number of neighboring blocks each.
+    """Return the time of rounds that are each given by a skip and a number of adjacent blocks.
 
     Runs that wrap around the end of the buffer are in two pieces.
     """
@@ -170,7 +183,7 @@ def _runs_ns(traffic: Traffic, rounds: Iterable[tuple[int, int]]) -> float:
 
 
 def owners_ns(traffic: Traffic) -> float:
-    """Return the time of messages of all ranks straight to the owner of each block."""
+    """Return the time if all ranks send directly to the owner of each block."""
     n_bytes, node, n_others = traffic.n_bytes, traffic.node, traffic.size - 1
     n_near = np.bincount(node)[node] - 1
     on_node = np.bincount(node, n_bytes)[node]
@@ -184,7 +197,7 @@ def owners_ns(traffic: Traffic) -> float:
 
 
 def straight_ns(traffic: Traffic) -> float:
-    """Return the time of straight messages between pairs that have something for each other."""
+    """Return the time of direct messages between all pairs with blocks that are not empty."""
     node = traffic.node
     pairs = traffic.n_bytes * ~np.eye(traffic.size, dtype=bool)
     crossing = pairs * (node[:, None] != node)
@@ -196,7 +209,13 @@ def straight_ns(traffic: Traffic) -> float:
 def _busiest_ns(traffic: Traffic, n_messages: Ints, *ends: tuple[Ints, Ints]) -> float:
     """Return the time of the busiest rank or lane.
 
-    Ends are of receivers and of senders: bytes per rank between nodes, and inside nodes.
+    Parameters
+    ----------
+    traffic : Traffic
+    n_messages : ndarray of int64, shape (size,)
+        Number of messages per rank.
+    *ends : tuple of two ndarrays, shape (size,)
+        Bytes per rank between nodes and inside nodes: those received, and those sent.
     """
     times = [int(n_messages.max()) * traffic.far.o_ns]
     for far, near in ends:

@@ -1,4 +1,4 @@
-"""The registry of algorithms, with their traits and limits."""
+"""Registry of algorithms with their properties and limits."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from collplan.planner.plan.phases import NATIVE
 
 Parts = Literal["whole", "halves", "size", "power_of_two", "blocks"]
 Use = Literal["short", "long", "shared", "uneven"]
-"""Short vectors, vectors of `LONG_BYTES` and more, ranks that share memory, and blocks of which
-one is much larger than the mean."""
+"""Uses of an algorithm: short vectors, vectors of at least `LONG_BYTES`, ranks that share memory,
+and blocks one of which is much larger than the mean."""
 BLOCKS: Final = "blocks"
-"""Option of algorithms that cut a vector, or each block, into as many chunks."""
+"""Name of the option for the number of chunks into which a vector, or each block, is cut."""
 Role = Literal["flat", "part"]
-"""All ranks' algorithm, and that of some of them in a decomposition."""
+"""Roles of an algorithm: for all ranks, or for some of them in a decomposition."""
 PER_NODE: Final = "ranks_per_node"
-"""Option of algorithms that go by nodes: how many ranks one after another are on the same node."""
+"""Name of the option for the number of consecutive ranks that are on the same node."""
 Where = Literal["inside", "across"]
-"""Inside nodes, and between them."""
+"""Places of messages: inside nodes, or between nodes."""
 REDUCTIONS: Final = ("reduce", "allreduce", "reduce_scatter_block")
-"""Collectives whose result on one rank is its own operand."""
+"""Collectives whose result in a group of one rank is the rank's own operand."""
 KINDS: Final = (
     "allgather",
     "allreduce",
@@ -49,55 +49,57 @@ class Algorithm:
     Parameters
     ----------
     kind, name : str
-        The collective it computes and its name in specs.
+        Collective that it computes, and its name in specs.
     rounds : callable
-        ``rounds(group)`` yields its rounds.
+        Generator of its rounds, called as ``rounds(group)``.
     parts : str
-        Into how many chunks a vector is cut: "whole" (1), "halves" (2), "size" (times its option
-        `blocks`, if it has that), "power_of_two" (the greatest not above size), or
-        "blocks" (as its option of that name says, where "auto" takes the best by a
-        closed form). Collectives on blocks have a chunk per rank; with "blocks" each
-        block is cut, and the first chunks of all ranks come before their second ones.
+        Number of chunks into which a vector is cut: "whole" (1), "halves" (2), "size" (times the
+        option `blocks`, if there is one), "power_of_two" (the greatest one up to size), or
+        "blocks" (the option of that name, for which "auto" takes the best number by a
+        closed form). Collectives on blocks have a chunk per rank. With "blocks", each
+        block is cut, and the first chunks of all ranks precede their second chunks.
     commutative_only, power_of_two_only, even_only, regular_only : bool
-        What it cannot do without: it raises then. Regular means that all
-        blocks have one size.
+        Requirements without which it raises an error: a commutative operation, a number of
+        ranks that is a power of two, one that is even, or blocks of equal size.
     most_ranks, only_ranks : int, optional
-        The most ranks that it serves, or the one number of ranks that it does.
+        Greatest number of ranks, or only number of ranks, for which it works.
     tree : {"binomial", "knomial", "any"} or None
-        Messages go along the edges of one tree, to its root or from it; an
-        allreduce's, a scan's and an exscan's to the root, then from it. A k-nomial tree
-        has the option `radix`.
+        Tree along whose edges all messages are sent, to its root or from it. Messages of
+        allreduce, scan and exscan are sent to the root and then from it. An algorithm on
+        a k-nomial tree has the option `radix`. None if messages do not follow one tree.
     rounds_up : callable, optional
-        ``rounds_up(size)`` returns how many of the rounds that send messages go up the tree
-        before the others go down; left out, these are as many.
+        Function of `size` that returns the number of rounds with messages up the tree, which
+        precede the rounds down the tree. By default, both numbers are equal.
     best_for, next_best_for : tuple of {"short", "long", "shared", "uneven"}
-        Where ``auto`` takes it: for the fewest rounds, the fewest bytes, or the
-        fewest waits among ranks that share memory; for blocks of which one is much
-        larger than the mean; and where it does if the best cannot serve.
+        Uses for which ``auto`` takes it, and uses for which ``auto`` takes it if the best
+        algorithm does not work. It should have the fewest rounds for "short", the fewest
+        bytes for "long", and the fewest waits for "shared".
     streams : bool
-        Long data move whole, or in turn, so that segments pay.
+        Whether long data are sent whole or one part after another, so that segments are faster.
     pipelines : tuple of {"inside", "across"}
-        Where its segments follow each other closely: inside nodes, and between them.
+        Places, inside nodes and between nodes, at which its segments follow each other closely.
     per_pair : float
-        Messages per ordered pair of ranks, if it sends p(p - 1) times as many.
+        Number of messages per ordered pair of ranks, of which there are p(p - 1); 0 if
+        not all pairs send the same number of messages.
     forwards : bool
-        Each rank passes on what it receives, so that messages follow one another.
+        Whether each rank passes on the data that it receives, so that messages are pipelined.
     at_once : bool
-        Its messages wait for nothing but what comes before the collective.
+        Whether its messages wait only for events before the collective.
     by_counts : bool
-        It decides by `Group.counts`, so that groups of unlike counts run one by one.
-        Its number of rounds may not depend on them.
+        Whether its decisions depend on `Group.counts`, so that groups with different counts
+        are run one by one. The number of rounds must not depend on counts.
     tried_as : tuple of {"flat", "part"}
-        Where `compare` and `tune` try it unless they are told to: not where others that they
-        try send the same messages, or fewer.
+        Roles in which `compare` and `tune` try it by default. A role is left out if another
+        algorithm that they try sends the same messages or fewer messages.
     filling_rounds : callable
-        If it cuts vectors into blocks, ``filling_rounds(size)`` returns about how many rounds only
-        fill and drain the pipeline, per round that each block takes.
+        Function of `size`, for algorithms that cut vectors into blocks. It returns the
+        approximate number of rounds that only fill and drain the pipeline, divided by the
+        number of rounds per block.
     unlike_ns : callable, optional
-        ``unlike_ns(traffic)`` returns about how long it takes on blocks of unlike sizes.
-        There ``auto`` takes the least of all algorithms of the kind that state it.
+        Function of a `Traffic` that returns the approximate time in ns on blocks of different
+        sizes. For such blocks, ``auto`` takes the algorithm with the shortest time.
     options : mapping
-        Its options with their defaults.
+        Default values of its options by name.
     """
 
     kind: str
@@ -126,23 +128,23 @@ class Algorithm:
     options: Mapping[str, Any] | None = field(default=None, hash=False)
 
     def steps(self, group: Group) -> Rounds:
-        """Generate the rounds on a group; who is alone with a reduction copies its own operand."""
+        """Generate the rounds on a group; a reduction on a single rank copies its operand."""
         if group.size == 1 and self.kind in REDUCTIONS:
             return _copy(group)
         return self.rounds(group)
 
     @property
     def is_native(self) -> bool:
-        """Return whether it calls the MPI library's own collective, whatever that does."""
+        """Return whether it calls the collective of the MPI library."""
         return self.name == NATIVE
 
     @property
     def summary(self) -> str:
-        """Return the first line of its docstring."""
+        """Return the first line of the docstring of `rounds`."""
         return (inspect.getdoc(self.rounds) or "").partition("\n")[0]
 
     def n_parts(self, size: int, options: Mapping[str, Any]) -> int:
-        """Return the chunks a vector is cut into for `size` ranks."""
+        """Return the number of chunks into which a vector is cut for `size` ranks."""
         if self.parts in ("whole", "halves"):
             return 1 if self.parts == "whole" else 2
         if self.parts == BLOCKS:
@@ -152,7 +154,7 @@ class Algorithm:
         return 1 << (size.bit_length() - 1)
 
     def refusal(self, size: int, commutative: bool, is_regular: bool = True) -> str | None:
-        """Say why it cannot serve `size` ranks, such an operation or blocks; None where it can."""
+        """Return the reason why it does not work for these inputs, or None if it does."""
         if self.power_of_two_only and size & (size - 1):
             return f"{size} ranks is not a power of two"
         if self.even_only and size % 2 and size > 1:
@@ -183,7 +185,7 @@ LOCAL: Final = {
     "copy": Algorithm("copy", "local", _copy),
     "local_reduce": Algorithm("local_reduce", "local", _reduce),
 }
-"""The algorithms of copies and reductions between components, by kind; specs don't choose them."""
+"""Algorithms of local copies and reductions by kind; specs cannot choose them."""
 
 
 class Registry:
@@ -192,19 +194,19 @@ class Registry:
     Parameters
     ----------
     kinds : iterable of str
-        Collectives that are listed first.
+        Collectives that are listed before others.
     """
 
     def __init__(self, kinds: Iterable[str] = ()) -> None:
         self._algorithms: dict[str, dict[str, Algorithm]] = {kind: {} for kind in kinds}
 
     def add(self, algorithm: Algorithm) -> None:
-        """Register `algorithm` once.
+        """Register `algorithm`.
 
         Raises
         ------
         AlgorithmError
-            If the collective has one of that name.
+            If the collective already has an algorithm of this name.
         """
         names = self._algorithms.setdefault(algorithm.kind, {})
         if algorithm.name in names:
@@ -219,12 +221,12 @@ class Registry:
         return tuple(self._algorithms)
 
     def of(self, kind: str) -> tuple[Algorithm, ...]:
-        """Return the algorithms of a collective, without the MPI library's own."""
+        """Return the algorithms of a collective, except calls of the MPI library."""
         found = self._algorithms.get(kind, {}).values()
         return tuple(one for one in found if not one.is_native)
 
     def tried(self, kind: str, role: Role) -> tuple[Algorithm, ...]:
-        """Return the algorithms that are candidates for all ranks, or for a part of them."""
+        """Return the algorithms that `compare` and `tune` try by default in a role."""
         return tuple(one for one in self.of(kind) if role in one.tried_as)
 
     def find(self, kind: str, name: str) -> Algorithm:
@@ -233,7 +235,7 @@ class Registry:
         Raises
         ------
         AlgorithmError
-            Naming the algorithms there are.
+            If the collective has no such algorithm. The message lists its algorithms.
         """
         names = self._algorithms.get(kind, {})
         if name not in names:
@@ -244,31 +246,34 @@ class Registry:
         return names[name]
 
     def preferred(self, kind: str, use: Use) -> tuple[Algorithm, ...]:
-        """Return the algorithms that ``auto`` takes for a use, the best first."""
+        """Return the algorithms that ``auto`` takes for a use, in order of preference."""
         found = self.of(kind)
         best = [one for one in found if use in one.best_for]
         return (*best, *(one for one in found if use in one.next_best_for))
 
     def pipelining(self, kind: str, where: Where) -> str:
-        """Return the algorithm whose segments follow each other closely, or else the first one."""
+        """Return the first algorithm that pipelines segments there, or else the first of all."""
         found = [one.name for one in self.of(kind) if where in one.pipelines]
         return [*found, self.of(kind)[0].name][0]
 
     def quick(self, kind: str) -> str:
-        """Return the algorithm that ``auto`` takes for long vectors if p rounds are too many."""
+        """Return the preferred algorithm for long vectors, or else for short ones.
+
+        Algorithms with messages between all pairs of ranks are left out.
+        """
         found = (*self.preferred(kind, "long"), *self.preferred(kind, "short"))
         return next(one.name for one in found if not one.per_pair)
 
     def legal(
         self, kind: str, size: int, commutative: bool, is_regular: bool = True
     ) -> tuple[Algorithm, ...]:
-        """Return the algorithms of `kind` that can serve such ranks, operations and blocks."""
+        """Return the algorithms of `kind` that work for these ranks, operations and blocks."""
         return tuple(a for a in self.of(kind) if a.refusal(size, commutative, is_regular) is None)
 
     def require(
         self, algorithm: Algorithm, size: int, commutative: bool, is_regular: bool = True
     ) -> None:
-        """Raise `AlgorithmError`, with alternatives, where `algorithm` cannot serve."""
+        """Raise `AlgorithmError`, with alternatives, if `algorithm` does not work."""
         refusal = algorithm.refusal(size, commutative, is_regular)
         if refusal is not None:
             legal = self.legal(algorithm.kind, size, commutative, is_regular)
@@ -282,7 +287,15 @@ registry = Registry(KINDS)
 def algorithm(
     kind: str, name: str, **promises: Any
 ) -> Callable[[Callable[[Group], Rounds]], Callable[[Group], Rounds]]:
-    """Register the decorated generator as algorithm `name` of `kind`; see `Algorithm`."""
+    """Register the decorated generator as algorithm `name` of `kind`.
+
+    Parameters
+    ----------
+    kind, name : str
+        Collective that it computes, and its name in specs.
+    **promises
+        Other parameters of `Algorithm`.
+    """
 
     def register(rounds: Callable[[Group], Rounds]) -> Callable[[Group], Rounds]:
         registry.add(Algorithm(kind, name, rounds, **promises))

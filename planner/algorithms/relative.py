@@ -1,10 +1,10 @@
-"""Positions of a group as unknowns: what an algorithm does at all of them, written down once.
+"""Symbolic positions of a group, by which the rounds of all positions are stated once.
 
-A ring does the same at every position: it sends to the next one, and the chunks it names
-move along. An algorithm that gets a `Relative` number for its positions computes with the
-first `step` positions only, and yields rounds that hold for all: at position ``i + k * step``
-every number is that of position i, moved by ``k * step``. What depends on the position in
-another way, as a comparison with a root, raises `NotRelativeError`.
+In a ring, every position sends to the next one, and the numbers of its chunks are relative to
+the position, too. An algorithm that gets a `Relative` number as its positions computes only with
+the first `step` positions, and yields rounds that are valid for all positions: every number at
+position ``i + k * step`` is the number at position i, moved by ``k * step``. If a number depends
+on the position in another way, as in a comparison with a root, `NotRelativeError` is raised.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from collplan.planner.arrays.motion import Motion
 
 
 class NotRelativeError(Exception):
-    """An algorithm depends on positions in a way that no motion maps onto itself."""
+    """An algorithm depends on positions in a way that a motion does not preserve."""
 
 
 class Relative:
-    """A number at every position: `values` of the first `step` positions, moved, plus `offset`.
+    """A number per position: `values` of the first `step` positions, moved, plus `offset`.
 
-    It has neither a size nor a shape: an algorithm that asks for them means all positions.
+    It has no size and no shape, because an algorithm that uses them expects all positions.
 
     Parameters
     ----------
     motion : Motion
     values : int or ndarray of int64, shape (step,)
-        Below the size of the group; one number where `step` is 1.
+        Numbers of the first block, less than the size of the group; one int if `step` is 1.
     offset : int or ndarray of int64, shape (step,)
-        What is added after moving, the same in every block.
+        Numbers that are added after moving, the same in every block.
     """
 
     __slots__ = ("motion", "offset", "values")
@@ -48,12 +48,12 @@ class Relative:
 
     @classmethod
     def positions(cls, motion: Motion) -> Relative:
-        """Return each position as a number relative to itself."""
+        """Return the numbers of all positions."""
         return cls(motion, np.arange(motion.step) if motion.step > 1 else 0)
 
     @property
     def has_offset(self) -> bool:
-        """Return whether anything is added after moving."""
+        """Return whether an offset other than 0 is added after moving."""
         return bool(self.offset) if isinstance(self.offset, int) else bool(np.any(self.offset))
 
     def __add__(self, other: Any) -> Relative:
@@ -80,7 +80,7 @@ class Relative:
         motion, mask = self.motion, _fixed(other)
         if self.has_offset or np.any(mask >= motion.size):
             raise NotRelativeError
-        # A shift by multiples of `step` keeps the bits below the lowest one of `step`.
+        # A shift by multiples of `step` keeps the bits below the lowest bit of `step`.
         free = motion.size if motion.kind == "xor" else _lowest_bit(motion.size | motion.step)
         if np.any(mask >= free):
             raise NotRelativeError
@@ -89,7 +89,7 @@ class Relative:
     __rxor__ = __xor__
 
     def __getitem__(self, position: Any) -> Relative:
-        """Return the number that the positions `position` have."""
+        """Return the numbers at the positions `position`."""
         motion = self.motion
         if not isinstance(position, Relative) or position.has_offset:
             raise NotRelativeError
@@ -124,7 +124,7 @@ class Relative:
 
 
 def _fixed(value: Any) -> Any:
-    """Return a number that is the same in every block, or refuse it."""
+    """Return a number that is the same in every block; raise `NotRelativeError` for others."""
     if isinstance(value, Relative):
         raise NotRelativeError
     return value
@@ -136,13 +136,14 @@ def _lowest_bit(number: int) -> int:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Spread:
-    """A column of numbers, fixed or relative, with a row per position of a block and step.
+    """A column of numbers, each fixed or relative, with a row per step and position of a block.
 
     Parameters
     ----------
     values, offset : ndarray of int64, shape (n_rows,)
-        As of `Relative`; the offset of a fixed number is 0.
+        As in `Relative`; the offset of a fixed number is 0.
     is_relative : ndarray of bool, shape (n_rows,)
+        Whether the number is relative.
     """
 
     values: Ints
@@ -150,7 +151,7 @@ class Spread:
     is_relative: Ints
 
     def at(self, motion: Motion, rows: Ints, blocks: Ints) -> Ints:
-        """Return the numbers of some rows in some blocks."""
+        """Return the numbers of rows `rows` in the respective `blocks`."""
         values = self.values[rows]
         moved = motion.move(values, blocks)
         return np.where(self.is_relative[rows], moved, values) + self.offset[rows]

@@ -188,7 +188,7 @@ class BalancedParts(Parts):
         """State an exchange of parts of blocks between leaders and their teams, in every row.
 
         This is an alltoall, because a rank receives from several leaders. With scatters, it would
-        have to stage what it forwards from each of them.
+        have to stage the data that it forwards from each of them.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Alltoall through leaders that have balanced shares of what each pair of nodes exchanges."""
+"""Alltoall through leaders that have balanced shares of the data between each pair of nodes."""
 
 from __future__ import annotations
 

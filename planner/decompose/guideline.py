@@ -1,4 +1,4 @@
-"""Guidelines: compositions of collectives that a library's own collective should not lose to.
+"""Guidelines: compositions that should not be faster than the collective of a library.
 
 References
 ----------
@@ -28,14 +28,14 @@ def _scatter_allgather(sketch: Sketch, path: Path, task: Task) -> None:
 
 
 def _reduce_scatter_gather(sketch: Sketch, path: Path, task: Task) -> None:
-    """Reduce: leave every rank a part of the result, gather them at the root."""
+    """Reduce: compute a part of the result on every rank, then gather the parts at the root."""
     chunks = task.given.cut(task.size)
     sketch.add((*path, 0), replace(task, kind="reduce_scatter_block", given=chunks, root=0))
     sketch.add((*path, 1), replace(task, kind="gather", input=task.output, given=chunks))
 
 
 def _reduce_scatter_allgather(sketch: Sketch, path: Path, task: Task) -> None:
-    """Allreduce: leave every rank a part of the result, gather them everywhere."""
+    """Allreduce: compute a part of the result on every rank, then allgather the parts."""
     chunks = task.given.cut(task.size)
     sketch.add((*path, 0), replace(task, kind="reduce_scatter_block", given=chunks))
     sketch.add((*path, 1), replace(task, kind="allgather", input=task.output, given=chunks))
@@ -48,16 +48,16 @@ def _reduce_bcast(sketch: Sketch, path: Path, task: Task) -> None:
 
 
 def _allgather(sketch: Sketch, path: Path, task: Task) -> None:
-    """Gather: allgather into scratch on all ranks but the root."""
+    """Gather: allgather, into scratch on all ranks except the root."""
     at_root = np.arange(sketch.n_ranks) == task.ranks[task.root]
     stage = sketch.scratch((*path, -1), task.ranks)
-    # A root in place has its own block where everything belongs.
+    # In place, the root's own block is already at its place in the output.
     result = task.output.where(at_root, stage)
     sketch.add((*path, 0), replace(task, kind="allgather", root=0, output=result))
 
 
 def _bcast(sketch: Sketch, path: Path, task: Task) -> None:
-    """Scatter: broadcast all blocks; each rank copies out its own."""
+    """Scatter: broadcast all blocks; each rank copies its own block."""
     whole = task.given.union([np.arange(task.size)])
     told = replace(task, kind="bcast", output=task.input, given=whole, received=None)
     sketch.add((*path, 0), told)
@@ -74,7 +74,7 @@ def _gather_bcast(sketch: Sketch, path: Path, task: Task) -> None:
 
 
 def _reduce_scatter(sketch: Sketch, path: Path, task: Task) -> None:
-    """Reduce-scatter: reduce everything to the first rank, which scatters it."""
+    """Reduce-scatter: reduce all blocks to the first rank, which scatters the result."""
     whole = task.given.union([np.arange(task.size)])
     stage = sketch.scratch((*path, -1), task.ranks)
     sketch.add((*path, 0), replace(task, kind="reduce", output=stage, given=whole))
@@ -82,7 +82,7 @@ def _reduce_scatter(sketch: Sketch, path: Path, task: Task) -> None:
 
 
 def _exscan_reduce(sketch: Sketch, path: Path, task: Task) -> None:
-    """Scan: combine what comes from the ranks before with one's own."""
+    """Scan: exscan, then combine its result with the rank's own operand."""
     before = sketch.scratch((*path, -1), task.ranks)
     sketch.add((*path, 0), replace(task, kind="exscan", output=before))
     rows = np.zeros(task.size, dtype=np.int64)
@@ -94,7 +94,7 @@ def _exscan_reduce(sketch: Sketch, path: Path, task: Task) -> None:
 
 
 def _shift_scan(sketch: Sketch, path: Path, task: Task) -> None:
-    """Exscan: hand one's own to the next rank, scan there."""
+    """Exscan: send each operand to the next rank, then scan."""
     handed = sketch.scratch((*path, -1), task.ranks)
     for low in range(task.size - 1):
         pair = task.ranks[low : low + 2]
@@ -112,7 +112,7 @@ def _shift_scan(sketch: Sketch, path: Path, task: Task) -> None:
 
 
 def _allgather_copy(sketch: Sketch, path: Path, task: Task) -> None:
-    """Alltoall: allgather all blocks; each rank copies out its own."""
+    """Alltoall: allgather all blocks; each rank copies the blocks for itself."""
     assert task.received is not None
     n = task.size
     everything = sketch.scratch((*path, -1), task.ranks)
@@ -143,7 +143,7 @@ FORMS: dict[str, dict[str, Form]] = {
     "exscan": {"shift+scan": _shift_scan},
     "alltoall": {"allgather": _allgather_copy},
 }
-"""Compositions of every collective, by kind and name; the first is the default."""
+"""Compositions of every collective by kind and name; the first one of a kind is the default."""
 
 
 def find_form(kind: str, name: str | None) -> Form:

@@ -1,4 +1,4 @@
-"""Collectives over a mesh, with one phase per dimension for all rows, or all columns, together.
+"""Collectives over a mesh, with a phase per dimension for all rows or all columns together.
 
 References
 ----------
@@ -17,24 +17,24 @@ from collplan.planner.decompose.leaders import Parts
 
 
 def allreduce(parts: Parts) -> None:
-    """Allreduce in rows, then in columns, the whole vector each time."""
+    """Allreduce the whole vector in rows, then in columns."""
     task = parts.task
     here = parts.in_rows(0, "allreduce", task.input, task.output, parts.whole)
     parts.in_columns(1, "allreduce", here, task.output, parts.whole)
 
 
 def allgather(parts: Parts) -> None:
-    """Allgather in rows, then in columns the blocks of whole rows."""
+    """Allgather in rows, then allgather the blocks of whole rows in columns."""
     task, of_rows = parts.task, parts.task.given.union(parts.grid.rows)
     here = parts.in_rows(0, "allgather", task.input, task.output, parts.blocks_of_row)
     parts.in_columns(1, "allgather", here, task.output, lambda _: of_rows)
 
 
 def reduce_scatter_block(parts: Parts) -> None:
-    """Reduce-scatter in columns the blocks of whole rows, then in rows.
+    """Reduce-scatter the blocks of whole rows in columns, then reduce-scatter in rows.
 
-    Columns come first where operands may be exchanged, so that rows move a
-    row's blocks only; else rows, whose ranks are neighbours.
+    If operands may be exchanged, columns come first, so that rows only move the blocks
+    of a row. Otherwise, rows come first, because their ranks are neighbors.
     """
     if not parts.is_commutative:
         leaders.reduce_scatter_block(parts)
@@ -48,9 +48,10 @@ def reduce_scatter_block(parts: Parts) -> None:
 
 
 def scan(parts: Parts) -> None:
-    """Scan or exscan in rows; the rows' totals through the last column, then to every rank.
+    """Scan or exscan in rows, exscan the totals of rows in the last column, then combine.
 
-    Of an exscan, the last rank of a row adds its own to get the row's total.
+    For an exscan, the last rank of a row combines its result with its own operand to get the
+    total of the row.
     """
     is_exclusive = parts.task.kind == "exscan"
     task, sketch, grid = parts.task, parts.sketch, parts.grid
@@ -58,7 +59,8 @@ def scan(parts: Parts) -> None:
     total, before = (sketch.scratch((*parts.path, -1, i), task.ranks) for i in range(2))
     inside = np.zeros(sketch.n_ranks, dtype=np.bool_)
     if is_exclusive:
-        # A row's total is what its last rank adds itself to; in place it must be kept first.
+        # The last rank combines its result with its own operand. An exscan in place would
+        # overwrite this operand, so it is saved first.
         whole = parts.whole_of(last)
         sketch.copy((*parts.path, 0, 0), role, task.ranks[last], task.input, total, whole)
     for row in parts.split_rows(range(parts.n_rows))[0]:
@@ -81,7 +83,7 @@ def scan(parts: Parts) -> None:
 
 
 FORMS: dict[str, Callable[[Parts], None]] = {
-    # One leader a row is the paper's leader group followed by concurrent groups.
+    # One leader per row corresponds to the paper's leader group followed by concurrent groups.
     "bcast": leaders.bcast,
     "reduce": leaders.reduce,
     "gather": leaders.gather,
@@ -95,4 +97,4 @@ FORMS: dict[str, Callable[[Parts], None]] = {
 }
 """The form of every collective, by kind."""
 ONE_LEADER = frozenset({"bcast", "reduce", "gather", "scatter"})
-"""Kinds whose rows have one leader; in the others every rank is in a column."""
+"""Kinds whose rows have one leader; for other kinds, every rank is in a column."""

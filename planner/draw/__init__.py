@@ -1,4 +1,4 @@
-"""Pictures of plans, by graphviz."""
+"""Pictures of plans, drawn by graphviz."""
 
 from __future__ import annotations
 
@@ -25,27 +25,29 @@ def draw(
     Parameters
     ----------
     plan : Plan
-        Any plan, of all ranks or of one.
+        Any plan, of all ranks or of one rank.
     path : str or Path
-        Its suffix decides: ``.svg`` (with every task's full text as a
-        tooltip), ``.png``, ``.pdf``, or ``.dot`` and ``.gv`` for the source.
+        File to write, in the format of its suffix: ``.svg`` (with the full text of
+        every task as a tooltip), ``.png``, ``.pdf``, or ``.dot`` and ``.gv`` for the
+        source.
     by : {"auto", "task", "rank", "node", "phase"}
-        What a box stands for; "auto" takes the finest view that stays
-        readable. A view of more elements than can be drawn gives way to a
-        coarser one, and the title says so.
+        Unit that a box represents. "auto" takes the finest view that is readable. If
+        a view has more elements than can be drawn, a coarser one is drawn instead,
+        and the caption states this.
     timeline : object with ``start_ns`` and ``end_ns``, optional
-        When every task runs, such as a simulation returns; boxes of tasks say so.
+        Start and end of every task in ns, such as `simulate` returns them, which are
+        shown in the boxes of tasks.
 
     Returns
     -------
     Path
-        The file; the same plan gives the same bytes with the same graphviz.
+        The file. The same plan and version of graphviz give the same bytes.
 
     Raises
     ------
     DrawError
-        If the suffix or the view is unknown, the file can't be written, or
-        there is nothing to render with.
+        If the suffix or the view is unknown, the timeline is that of another plan,
+        the file cannot be written, or graphviz is missing or fails.
     """
     path = Path(path)
     suffix = path.suffix.lower()

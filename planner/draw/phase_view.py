@@ -1,8 +1,8 @@
-"""The coarsest view: phases side by side, their rounds as a chain of totals.
+"""The coarsest view: phases side by side, each with a chain of boxes for its rounds.
 
-Rounds in a row that do the same amount of work share a box, so a ring of any
-size is two boxes; where too many are left, neighbours are put together. Phases
-in a row of one name, as the steps of a local reduction, share a column.
+Consecutive rounds with the same amount of work share a box, so that a ring of any
+size has two boxes. If there are still too many, neighbors are merged. Consecutive
+phases of the same name, such as the steps of a local reduction, share a column.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ARC_HEIGHT: Final = 16.0
 
 @dataclass(slots=True)
 class _Step:
-    """Consecutive rounds of a phase; totals are of all of them."""
+    """Consecutive rounds of a phase, with the totals of all of them."""
 
     first: int
     last: int
@@ -39,7 +39,7 @@ class _Step:
 
 
 def draw_phases(sheet: Sheet, plan: Plan, top: float) -> Box:
-    """Draw the rounds of every phase below `top`; return the box all of it takes."""
+    """Draw the rounds of every phase below `top`, and return the area of the view."""
     leads = _first_of_name(plan)
     dependencies = _count_phase_dependencies(plan, leads)
     steps = _steps(plan, leads)
@@ -50,7 +50,7 @@ def draw_phases(sheet: Sheet, plan: Plan, top: float) -> Box:
     x, right, bottom = 0.0, 0.0, top
     for phase, chain in steps.items():
         title = _title(plan, phase, leads)
-        # Phases stand side by side, each as wide as its title.
+        # Phases are drawn side by side, each at least as wide as its title.
         width = max(_MIN_WIDTH, style.text_width([title], TITLE_SIZE) - _MARGIN)
         first = firsts[phase] = Box(x + _MARGIN + width / 2, frames_top + 52, width, _HEIGHT)
         bottom = max(bottom, _draw_chain(sheet, f"phase_{phase}", title, chain, first))
@@ -72,7 +72,7 @@ def draw_phases(sheet: Sheet, plan: Plan, top: float) -> Box:
 
 
 def _first_of_name(plan: Plan) -> list[int]:
-    """Return, for every phase, the first of those before it in a row that share its name."""
+    """Return, per phase, the first phase of the run of phases with the same name."""
     leads: list[int] = []
     for number, phase in enumerate(plan.phases):
         is_same = number > 0 and phase.name == plan.phases[number - 1].name
@@ -87,7 +87,7 @@ def _title(plan: Plan, lead: int, leads: list[int]) -> str:
 
 
 def _draw_chain(sheet: Sheet, frame: str, title: str, chain: list[_Step], first: Box) -> float:
-    """Draw a phase's frame and its rounds from the first down; return where the frame ends."""
+    """Draw the frame of a phase and the boxes of its rounds; return the bottom of the frame."""
     bottom = first.top + len(chain) * (_HEIGHT + _GAP) - _GAP + _MARGIN
     corners = first.left - _MARGIN, first.top - 30, first.right + _MARGIN, bottom
     sheet.titled_frame(frame, corners, title, drop=14)
@@ -108,7 +108,7 @@ def _draw_chain(sheet: Sheet, frame: str, title: str, chain: list[_Step], first:
 
 
 def _steps(plan: Plan, leads: list[int]) -> dict[int, list[_Step]]:
-    """Return the chain of every phase that has tasks, under the first phase of its column."""
+    """Return the chain of every column with tasks, by the first phase of the column."""
     if not plan.n_tasks:
         return {}
     phases = np.array(leads)[plan.phase]
@@ -117,7 +117,7 @@ def _steps(plan: Plan, leads: list[int]) -> dict[int, list[_Step]]:
     n_bands = keys.shape[1]
     counts = {op: np.bincount(band[plan.op == op], minlength=n_bands) for op in Op}
     n_bytes = np.zeros(n_bands, dtype=np.int64)
-    # A plan of one rank has receives whose sends are elsewhere; any other counts sends.
+    # Bytes are counted by sends. A plan of one rank also counts receives, as it lacks their sends.
     is_send = plan.op <= (Op.SEND if plan.only_rank is None else Op.RECV)
     np.add.at(n_bytes, band[is_send], plan.elements[is_send] * plan.itemsize)
     steps: dict[int, list[_Step]] = {}
@@ -146,7 +146,7 @@ def _append(before: _Step, step: _Step) -> None:
 
 
 def _merge(chain: list[_Step]) -> list[_Step]:
-    """Put neighbours together until at most `_MAX_BOXES` are left."""
+    """Merge neighbors so that at most `_MAX_BOXES` boxes are left."""
     together = -(-len(chain) // _MAX_BOXES)
     merged = []
     for start in range(0, len(chain), together):
@@ -173,7 +173,7 @@ def _label(step: _Step) -> list[str]:
 
 
 def _count_phase_dependencies(plan: Plan, leads: list[int]) -> dict[tuple[int, int], int]:
-    """Return how many tasks of a column wait for tasks of another, by (before, after)."""
+    """Return the number of dependencies between columns, by (earlier phase, later phase)."""
     lead = np.array(leads)[plan.phase]
     pairs = np.stack((lead[plan.deps.task], lead[plan.deps.owner()]))
     pairs = pairs[:, pairs[0] != pairs[1]]
@@ -185,10 +185,10 @@ def _count_phase_dependencies(plan: Plan, leads: list[int]) -> dict[tuple[int, i
 
 
 def _arc(before: Box, after: Box, n_between: int, top: float) -> tuple[list[Point], Point]:
-    """Return a curve between first boxes, over the phases between them, and its label's place."""
+    """Return a curve between first boxes, above the phases between, and the label's position."""
     start, end = (before.right, before.y), (after.left, after.y)
     peak = top + 2 - _ARC_HEIGHT * n_between if n_between else start[1]
-    # A cubic rises to three quarters of its control points' height.
+    # A cubic curve rises to three quarters of the height of its control points.
     height = start[1] - (start[1] - peak) / 0.75
     curve = [start, (start[0] + 24, height), (end[0] - 24, height), end]
     return curve, ((start[0] + end[0]) / 2, peak - 7)

@@ -1,4 +1,4 @@
-"""The whole picture as dot source: the view that a plan gets, its title and its legend."""
+"""The complete picture as dot source: the view of a plan, its title and its legend."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MIN_WIDTH: Final = 560.0
 def draw_legend(
     sheet: Sheet, plan: Plan, lanes: Sequence[int], area: Box, *, shows_tasks: bool
 ) -> None:
-    """Explain below `area` the kinds, `lanes` (-1: in a node) and dependencies in it."""
+    """Draw a legend below `area`, with types of tasks, `lanes` (-1: in a node) and dependencies."""
     x, y = 0.0, area.bottom + 24
     for i, (text, look) in enumerate(_entries(plan, lanes, shows_tasks)):
         width = 40 + style.text_width([text], style.FONT_SIZE)
@@ -52,7 +52,7 @@ def draw_legend(
 def _entries(
     plan: Plan, lanes: Sequence[int], shows_tasks: bool
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Generate the texts and what stands before each: a box, an arrow, or nothing."""
+    """Generate the texts, each with the look of its box or arrow, which is empty for none."""
     if shows_tasks:
         yield from ((op.name.lower(), style.OP_LOOKS[op]) for op in Op if (plan.op == op).any())
         yield from style.Looks.of(plan).legend()
@@ -71,7 +71,7 @@ def _entries(
 
 
 def _lane_name(plan: Plan, lane: int) -> str:
-    """Return the text for a lane, with its rate where lanes of a node differ in it."""
+    """Return the text for a lane, with its relative rate if lanes have different rates."""
     rates = () if plan.spec is None else plan.spec.machine.lane_rates
     if len(set(rates)) < 2:
         return f"on lane {lane}"
@@ -83,24 +83,24 @@ _VIEWS: Final = get_args(View)[1:]
 """Views of a plan, from the finest to the coarsest."""
 
 MAX_READABLE_TASKS: Final = 400
-"""Most tasks that "auto" draws task by task."""
+"""Greatest number of tasks that "auto" draws with a box per task."""
 MAX_READABLE_COLUMNS: Final = 40
 MAX_READABLE_BOXES: Final = 64
 MAX_READABLE_ARROWS: Final = 320
 MAX_TASKS: Final = 4000
-"""Most tasks that are drawn task by task on request."""
+"""Greatest number of tasks that are drawn with a box per task on request."""
 MAX_BOXES: Final = 1024
 MAX_ARROWS: Final = 6000
 
 
 @dataclass(frozen=True, slots=True)
 class _Sketch:
-    """A view that fits: what it shows in words, and how to draw it below a height."""
+    """A view that can be drawn: its caption, and a function that draws it below a height."""
 
     caption: str
     draw: Callable[[Sheet, float], Box]
     lanes: tuple[int, ...] = ()
-    """Lanes of the messages it shows; -1 is inside a node."""
+    """Lanes of the messages that the view shows; -1 is inside a node."""
     shows_tasks: bool = False
 
 
@@ -110,16 +110,16 @@ def picture(plan: Plan, by: str = "auto", timeline: style.Times | None = None) -
     Parameters
     ----------
     plan : Plan
-        Any plan, of all ranks or of one.
+        Any plan, of all ranks or of one rank.
     by : {"auto", "task", "rank", "node", "phase"}
-        What a box stands for.
+        Unit that a box represents.
     timeline : object with ``start_ns`` and ``end_ns``, optional
-        When every task runs; boxes of tasks say so.
+        Start and end of every task in ns, which are shown in the boxes of tasks.
 
     Raises
     ------
     DrawError
-        If there is no such view, or if the timeline is of another plan.
+        If the view is unknown, or if the timeline has another number of tasks.
     """
     if by not in get_args(View):
         raise DrawError(f"by={by!r} is not a view; use one of {', '.join(get_args(View))}")
@@ -139,7 +139,7 @@ def picture(plan: Plan, by: str = "auto", timeline: style.Times | None = None) -
 
 
 def _choose(plan: Plan, messages: Messages, by: str, timeline: style.Times | None) -> _Sketch:
-    """Return the view asked for, or the finest one after it that fits."""
+    """Return the requested view, or the finest coarser view that can be drawn."""
     wanted = "task" if by == "auto" else by
     for name in _VIEWS[_VIEWS.index(wanted) :]:
         sketch = _sketch(name, plan, messages, timeline, is_forced=by == name)
@@ -176,10 +176,10 @@ def _sketch(
             shows_tasks=True,
         )
     if plan.folding is not None:
-        return None  # arrows to other nodes would lead back to this one
+        return None  # The arrows to other nodes would lead back to the same node.
     by_rank = view == "rank"
     n_boxes = plan.n_ranks if by_rank else plan.n_nodes
-    # One node would be one box: its rounds say more.
+    # A single node would be a single box, and the view of phases shows more.
     if n_boxes > (MAX_BOXES if is_forced else MAX_READABLE_BOXES) or (
         n_boxes == 1 and not by_rank and not is_forced
     ):

@@ -1,4 +1,4 @@
-"""Coarser views: a box per rank or per node, and arrows for what they send each other."""
+"""Coarser views: a box per rank or per node, and arrows for the messages between them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from collplan.planner.plan.plan import Op, Plan
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Messages:
-    """One entry per message, by ascending row of the task that stands for it."""
+    """Messages of a plan, in ascending order of the row of their send, or of their receive."""
 
     source: Ints
     dest: Ints
@@ -29,7 +29,7 @@ class Messages:
 
 
 def collect_messages(plan: Plan) -> Messages:
-    """Return the messages of `plan`: its sends, and of one rank's program its receives too."""
+    """Return the messages of `plan`, by its sends; for one rank's program, also by its receives."""
     last = Op.SEND if plan.only_rank is None else Op.RECV
     row = np.flatnonzero(plan.op <= last)
     is_send = plan.op[row] == Op.SEND
@@ -42,7 +42,7 @@ def collect_messages(plan: Plan) -> Messages:
 
 
 _MAX_LABELS: Final = 40
-"""Most arrows whose labels do not hide each other."""
+"""Greatest number of arrows whose labels do not hide each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Flow:
 
     @property
     def size(self) -> str:
-        """Return the flow's totals for people."""
+        """Return the totals of the flow as text."""
         n_messages = style.format_count(self.n_messages, "message")
         return f"{n_messages}, {style.format_bytes(self.n_bytes)}"
 
@@ -68,14 +68,14 @@ def count_flows(messages: Messages, place: Ints) -> tuple[list[Flow], list[Flow]
     Parameters
     ----------
     messages : Messages
-        What to count.
-    place : ndarray, shape (n_ranks,)
-        Where each rank counts: the rank itself, or its node.
+        Messages to count.
+    place : ndarray of int64, shape (n_ranks,)
+        Place of each rank: the rank itself, or its node.
 
     Returns
     -------
     between, inside : list of Flow
-        Flows from one place to another, and those that stay in one place; both by source,
+        Flows between different places, and flows inside a place, both sorted by source,
         destination and lane.
     """
     keys = np.stack((place[messages.source], place[messages.dest], messages.lane))
@@ -90,7 +90,7 @@ def count_flows(messages: Messages, place: Ints) -> tuple[list[Flow], list[Flow]
 
 
 def describe_flows(flows: list[Flow]) -> str:
-    """Return what an arrow carries: the same for all, or from the least to the most."""
+    """Return the messages and bytes per arrow as text, as a range if arrows differ."""
     if not flows:
         return "no messages between them"
     n_messages = sorted({flow.n_messages for flow in flows})
@@ -103,14 +103,14 @@ def describe_flows(flows: list[Flow]) -> str:
 
 
 def has_labels(flows: list[Flow]) -> bool:
-    """Return whether arrows differ, and are few enough for labels to be seen."""
+    """Return whether arrows differ, and are few enough for readable labels."""
     return len(flows) <= _MAX_LABELS and len({flow.size for flow in flows}) > 1
 
 
 def draw_flows(sheet: Sheet, flows: list[Flow], boxes: list[Box], noun: str) -> None:
-    """Draw an arrow per flow between boxes; flows of one pair lie beside each other.
+    """Draw an arrow per flow between boxes; flows of the same pair are drawn side by side.
 
-    `boxes[i]` stands for place i and is named ``{noun}_{i}`` on the sheet.
+    `boxes[i]` represents place i and is named ``{noun}_{i}`` on the sheet.
     """
     is_labelled = has_labels(flows)
     n_of_pair = Counter((flow.source, flow.dest) for flow in flows)
@@ -127,7 +127,7 @@ def draw_flows(sheet: Sheet, flows: list[Flow], boxes: list[Box], noun: str) -> 
             f"{noun}_{flow.dest}",
             curve,
             label=label,
-            # The first of several arrows has its label inside, clear of the others.
+            # The label of the first of several arrows is on the inner side, away from the others.
             label_at=_beside(curve, label, inside=nth[pair] == 0 and n_of_pair[pair] > 1),
             fontcolor=style.FAINT_INK if flow.lane < 0 else style.lane_color(flow.lane),
             color=style.lane_color(flow.lane),
@@ -137,10 +137,10 @@ def draw_flows(sheet: Sheet, flows: list[Flow], boxes: list[Box], noun: str) -> 
 
 
 def _arc(tail: Box, head: Box, nth: int) -> list[Point]:
-    """Return a curve that bends to its right: the way back is another curve."""
+    """Return a curve that bends to its right, so that the opposite arrow is a separate curve."""
     dx, dy = head.x - tail.x, head.y - tail.y
     distance = math.hypot(dx, dy)
-    # Beside each other the further ones bend more.
+    # Further arrows of the same pair bend more.
     bend = (0.1 * min(distance, 400) + 20 * nth) / distance
     control = (tail.x + dx / 2 - dy * bend, tail.y + dy / 2 + dx * bend)
     start, end = tail.border_towards(control), head.border_towards(control)
@@ -152,9 +152,9 @@ def _arc(tail: Box, head: Box, nth: int) -> list[Point]:
 
 
 def _beside(curve: list[Point], label: str, inside: bool) -> Point:
-    """Return where the label lies: a third along, beside the curve, clear of the line.
+    """Return the position of the label, beside the curve at a third of its length.
 
-    In the middle the labels of arrows that cross would lie on each other.
+    In the middle of arrows that cross, labels would overlap.
     """
     (x0, y0), (x1, y1), (x2, y2), (x3, y3) = curve
     x = (8 * x0 + 12 * x1 + 6 * x2 + x3) / 27
@@ -173,15 +173,15 @@ _NODE_HEIGHT: Final = 58.0
 _MIN_RADIUS: Final = 75.0
 _PADDING: Final = 18.0
 _LABEL_GAP: Final = 150.0
-"""Between nodes, where arrows have labels."""
+"""Gap between nodes if arrows have labels, in points."""
 _LABEL_ROOM: Final = 34.0
-"""Above and below the nodes, for arrows with labels."""
+"""Space above and below the nodes if arrows have labels, in points."""
 
 
 def draw_ranks(sheet: Sheet, plan: Plan, top: float, flows: list[Flow]) -> Box:
-    """Draw a box per rank, in circles inside a circle of nodes; return the area of all."""
+    """Draw a box per rank, in circles inside a circle of nodes, and return the area of the view."""
     members = [np.flatnonzero(plan.rank_node == node).tolist() for node in range(plan.n_nodes)]
-    # Where there are many, a rank is a bare number.
+    # If there are many ranks, their boxes have only numbers.
     word, rank_width = ("rank ", 44.0) if plan.n_ranks <= 16 else ("", 26.0)
     room = rank_width + (60 if has_labels(flows) else 16)
     radius = max(_radius(len(ranks), room) for ranks in members)
@@ -215,7 +215,7 @@ def _radius(n: int, room: float) -> float:
 
 
 def _directions(n: int) -> list[Point]:
-    """Return `n` points of the unit circle, clockwise; an even number lies flat, in rows."""
+    """Return `n` points of the unit circle, clockwise; an even number of points forms rows."""
     if n == 1:
         return [(0.0, 0.0)]
     start = -math.pi / 2 if n == 2 else -math.pi / n if n % 2 == 0 else 0.0
@@ -226,9 +226,9 @@ def _directions(n: int) -> list[Point]:
 def _circle(
     n: int, width: float, height: float, top: float, gap: float = 30.0
 ) -> tuple[list[Point], Box]:
-    """Return the centres of `n` rectangles on a circle below `top`, and the area they take.
+    """Return the centers of `n` rectangles on a circle below `top`, and their total area.
 
-    Neighbours are at least `gap` apart.
+    The distance between neighbors is at least `gap`.
     """
     if n > 2:
         radius = _radius(n, math.hypot(width, height) + gap)
@@ -249,7 +249,7 @@ def _circle(
 
 
 def draw_nodes(sheet: Sheet, plan: Plan, top: float, flows: list[Flow], inside: list[Flow]) -> Box:
-    """Draw a box per node, in a circle, with the messages inside the node."""
+    """Draw a box per node, in a circle, with the messages inside each node; return the area."""
     n = plan.n_nodes
     inside_of = {flow.source: flow for flow in inside}
     n_ranks = np.bincount(plan.rank_node, minlength=n)
@@ -267,5 +267,5 @@ def draw_nodes(sheet: Sheet, plan: Plan, top: float, flows: list[Flow], inside: 
             lines.append(f"inside {inside_of[node].size}")
         sheet.box(f"node_{node}", box, lines, fillcolor=style.NODE_FILL, color=style.LOCAL_COLOR)
     draw_flows(sheet, flows, boxes, "node")
-    # Arrows between the topmost and the lowest nodes bulge beyond them.
+    # Arrows between the topmost or the lowest nodes extend beyond these nodes.
     return Box(area.x, area.y, area.width, area.height + 2 * above)

@@ -1,4 +1,4 @@
-"""Dot source rendered to a picture by graphviz's `dot`, or by the libraries in pygraphviz."""
+"""Rendering of dot source by graphviz's `dot`, or by the libraries in pygraphviz."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collplan.specs.errors import CollplanError
 
 
 class DrawError(CollplanError):
-    """A picture that cannot be drawn: its file's name, the view, or no renderer."""
+    """A picture that cannot be drawn, because of its file, its view, or the renderer."""
 
 
 _BUNDLED: Final = """
@@ -27,7 +27,7 @@ graph = pygraphviz.AGraph(string=sys.stdin.buffer.read().decode())
 graph.has_layout = True
 sys.stdout.buffer.write(graph.draw(format=sys.argv[1]))
 """
-"""Renders dot text from standard input with the graphviz inside pygraphviz's wheel."""
+"""Program that renders dot text from standard input with the graphviz in pygraphviz's wheel."""
 
 
 def render(source: str, picture_format: str) -> bytes:
@@ -36,9 +36,9 @@ def render(source: str, picture_format: str) -> bytes:
     Parameters
     ----------
     source : str
-        Dot text whose positions are all given.
+        Dot text in which all positions are given.
     picture_format : str
-        "svg", "png" or "pdf".
+        Format of the picture: "svg", "png" or "pdf".
 
     Raises
     ------
@@ -54,7 +54,7 @@ def render(source: str, picture_format: str) -> bytes:
             f"{picture_format}: neither graphviz's dot nor pygraphviz is here; install one "
             f"('apt install graphviz' or 'pip install pygraphviz'), or draw into a .dot file"
         )
-    # A PDF says when it was made: the one thing that differs from run to run.
+    # The creation date of a PDF is the only part that differs between runs.
     return re.sub(rb"/CreationDate \(D:\d{14}", b"/CreationDate (D:19800101000000", content)
 
 
@@ -67,8 +67,8 @@ def _render_by_dot(source: str, picture_format: str) -> bytes:
 
 
 def _render_bundled(source: str, picture_format: str) -> bytes:
-    # In a process of its own, as dot would be: its fontconfig talks on
-    # standard error, and a crash in C must not take the caller along.
+    # It runs in a separate process, like dot: fontconfig writes to standard error, and a crash in
+    # C must not end the calling process.
     command = [sys.executable, "-P", "-c", _BUNDLED, picture_format]
     result = subprocess.run(command, input=source.encode(), capture_output=True, check=False)
     if result.returncode != 0 or not result.stdout:

@@ -1,9 +1,9 @@
-"""A sheet of paper: boxes, frames and curves at places of our own, as dot source.
+"""A sheet with boxes, frames and curves at given positions, as dot source.
 
-Ranks are columns and rounds are rows: the picture is a grid that no layout
-engine has to find. Everything gets its coordinates here (points, y downwards),
-and graphviz only renders: the source asks for the engine ``nop2``, which
-keeps positions as they are and takes time linear in the picture.
+Pictures are grids of ranks and rounds, so no layout engine is needed. All
+coordinates are computed here, in points, with the y axis downwards. Graphviz only
+renders: the source selects the engine ``nop2``, which keeps all positions and takes
+time proportional to the size of the picture.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Point = tuple[float, float]
 
 _POINTS_PER_INCH: Final = 72.0
 _ARROW_POINTS: Final = 10.0
-"""Length of graphviz's arrowhead at arrowsize 1."""
+"""Length of graphviz's arrowhead at arrowsize 1, in points."""
 TITLE_SIZE: Final = 11.0
-"""Size of the titles of frames."""
+"""Font size of the titles of frames, in points."""
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """The place of a box: its center and its size."""
+    """Position of a box: its center and its size, in points."""
 
     x: float
     y: float
@@ -58,7 +58,7 @@ class Box:
         return self.y + self.height / 2
 
     def border_towards(self, point: Point) -> Point:
-        """Return where the line from the centre to `point` leaves the box."""
+        """Return the point at which the line from the center to `point` leaves the box."""
         dx, dy = point[0] - self.x, point[1] - self.y
         if dx == dy == 0:
             return self.x, self.bottom
@@ -77,10 +77,10 @@ class _Frame:
 
 
 class Sheet:
-    """Collects what to draw; `source` is the dot text.
+    """Collection of shapes to draw, from which `source` makes the dot text.
 
-    Frames are graphviz clusters, boxes its nodes, arrows its edges, so that
-    the structure of the picture can be read back from the source.
+    Frames are clusters of graphviz, boxes are nodes, and arrows are edges, so that
+    the structure of the picture can be read from the source.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Sheet:
         inside: str = "",
         **attributes: str,
     ) -> None:
-        """Draw a rectangle (left, top, right, bottom) that holds boxes and frames."""
+        """Draw a rectangle (left, top, right, bottom) that contains boxes and frames."""
         left, top, right, bottom = corners
         attributes["bb"] = f"{left:.1f},{-bottom:.1f},{right:.1f},{-top:.1f}"
         attributes |= {"label": graphviz.escape(label), "lp": _at(label_at)}
@@ -107,7 +107,7 @@ class Sheet:
     def titled_frame(
         self, name: str, corners: tuple[float, float, float, float], title: str, drop: float
     ) -> None:
-        """Draw the frame of a node or phase, its title `drop` below the middle of the top."""
+        """Draw the frame of a node or phase, with its title `drop` points below the top edge."""
         left, top, right, _ = corners
         self.frame(
             name,
@@ -122,7 +122,7 @@ class Sheet:
     def box(
         self, name: str, box: Box, lines: Sequence[str], *, inside: str = "", **attributes: str
     ) -> None:
-        """Draw a box; its first line is bold, the others small."""
+        """Draw a box whose first line is bold, and whose other lines are small."""
         small = f'<FONT POINT-SIZE="{style.FONT_SIZE - 1:g}" COLOR="{style.FAINT_INK}">'
         html = [f"<B>{escape(lines[0])}</B>"]
         html += [f"{small}{escape(line)}</FONT>" for line in lines[1:]]
@@ -135,7 +135,7 @@ class Sheet:
         """Write `text` to the right of a point."""
         width = style.text_width([text], size)
         attributes |= {"shape": "plaintext", "style": "", "fontsize": f"{size:g}", "margin": "0"}
-        # \l: to the left of its place, however wide the font turns out.
+        # \l aligns the text to the left of its area, for fonts of any width.
         attributes["label"] = graphviz.escape(text) + "\\l"
         self._put(name, Box(at[0] + width / 2, at[1], width, size * 1.4), "", attributes)
 
@@ -158,12 +158,12 @@ class Sheet:
         size: float = 0.6,
         **attributes: str,
     ) -> None:
-        """Draw an arrow along Bézier control points; the last is its tip."""
+        """Draw an arrow along Bézier control points, the last of which is its tip."""
         tip, before = curve[-1], next(point for point in reversed(curve) if point != curve[-1])
         distance = math.dist(tip, before)
         back = min(_ARROW_POINTS * size, distance * 0.9) / distance
-        # The line ends where the arrowhead begins; its last control point moves along,
-        # or the curve would have a kink there.
+        # The line ends at the base of the arrowhead. Its last control point is moved by the same
+        # distance, so that the curve has no kink.
         dx, dy = (before[0] - tip[0]) * back, (before[1] - tip[1]) * back
         bent = [(curve[-2][0] + dx, curve[-2][1] + dy), (tip[0] + dx, tip[1] + dy)]
         points = " ".join(_at(point) for point in (*curve[:-2], *bent))
@@ -204,5 +204,5 @@ class Sheet:
 
 
 def _at(point: Point) -> str:
-    # Adding 0.0 turns -0.0 into 0.0: one picture, one text.
+    # Adding 0.0 turns -0.0 into 0.0, so that equal pictures have equal texts.
     return f"{round(point[0], 1) + 0.0:.1f},{round(-point[1], 1) + 0.0:.1f}"

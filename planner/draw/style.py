@@ -1,4 +1,4 @@
-"""The look of pictures: colors, widths, borders, and the words for sizes."""
+"""Style of pictures: colors, widths, borders, and texts for sizes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ FONT_SIZE: Final = 9.0
 INK: Final = "#1f2933"
 FAINT_INK: Final = "#616e7c"
 
-# Okabe and Ito's colours, told apart with any colour vision: a border, and a
-# tint of it behind dark text.
+# Colors of Okabe and Ito, which can be distinguished with any type of color vision. The fill is a
+# tint of the border, for dark text.
 OP_LOOKS: Final[Mapping[Op, dict[str, str]]] = {
     Op.SEND: {"color": "#0072b2", "fillcolor": "#cfe5f3"},
     Op.RECV: {"color": "#b57a00", "fillcolor": "#fbe6bd"},
@@ -27,32 +27,32 @@ OP_LOOKS: Final[Mapping[Op, dict[str, str]]] = {
     Op.COMPUTE: {"color": "#b3578c", "fillcolor": "#f3d9e7"},
     Op.CALL: {"color": "#332288", "fillcolor": "#dcd8ef"},
 }
-"""Border and fill of a task's box."""
+"""Border and fill of the box of a task, by operation."""
 
 LANE_COLORS: Final = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-"""Messages between nodes, by lane; more lanes begin again."""
+"""Colors of messages between nodes, by lane; they repeat if there are more lanes."""
 CORE_COLORS: Final = ("#d55e00", "#332288", "#117733", "#882255", "#44aa99", "#aa4499")
-"""Borders of what runs on communication cores, by core; more cores begin again."""
+"""Borders of tasks on communication cores, by core; they repeat if there are more cores."""
 CALL_COLOR: Final = OP_LOOKS[Op.CALL]["color"]
-"""Lines between the members of a group that call MPI together."""
+"""Color of lines between the members of a group that call MPI together."""
 LOCAL_COLOR: Final = "#7b8794"
-"""Messages inside a node."""
+"""Color of messages inside a node."""
 DEPENDENCY_COLOR: Final = "#a9b4c0"
 NODE_FILL: Final = "#f1f4f8"
 NODE_LINE: Final = "#c5cfdb"
 RANK_FILL: Final = "#ffffff"
 RANK_LINE: Final = "#e1e7ee"
 PLAIN_LOOK: Final = {"fillcolor": RANK_FILL, "color": LOCAL_COLOR}
-"""Boxes of ranks and rounds."""
+"""Style of the boxes of ranks and rounds."""
 
 
 def lane_color(lane: int) -> str:
-    """Return the colour of messages on `lane`; -1 is inside a node."""
+    """Return the color of messages on `lane`; -1 is inside a node."""
     return LOCAL_COLOR if lane < 0 else LANE_COLORS[lane % len(LANE_COLORS)]
 
 
 def line_width(n_bytes: int) -> float:
-    """Return the width in points of a message of `n_bytes`: logarithmic, 0.8 to 6.
+    """Return the line width of a message in points, from 0.8 to 6 on a logarithmic scale.
 
     >>> line_width(0), line_width(4096), line_width(2**40)
     (0.8, 3.2, 6.0)
@@ -61,7 +61,7 @@ def line_width(n_bytes: int) -> float:
 
 
 def format_bytes(n_bytes: int) -> str:
-    """Return a size for people.
+    """Return a size as text with a binary unit.
 
     >>> format_bytes(12), format_bytes(65536), format_bytes(1500000)
     ('12 B', '64 KiB', '1.4 MiB')
@@ -75,7 +75,7 @@ def format_bytes(n_bytes: int) -> str:
 
 
 def format_count(n: int, noun: str) -> str:
-    """Return a number with its noun.
+    """Return a number with its noun in the singular or plural.
 
     >>> format_count(1, "message"), format_count(5242880, "task")
     ('1 message', '5,242,880 tasks')
@@ -96,7 +96,7 @@ class Times(Protocol):
 
 
 def format_time(time_ns: float) -> str:
-    """Return a time for people.
+    """Return a time as text with a unit.
 
     >>> format_time(0), format_time(950), format_time(12345), format_time(2.5e9)
     ('0 ns', '950 ns', '12.3 µs', '2.5 s')
@@ -108,12 +108,12 @@ def format_time(time_ns: float) -> str:
 
 
 def text_width(lines: Iterable[str], size: float = FONT_SIZE) -> float:
-    """Return the points that the widest line takes, generously: fonts differ."""
+    """Return an upper estimate of the width of the widest line in points, as fonts differ."""
     return max((len(line) for line in lines), default=0) * size * 0.6
 
 
 def shorten(text: str, length: int) -> str:
-    """Return `text`, cut to `length` signs.
+    """Return `text`, shortened to at most `length` characters.
 
     >>> shorten("recv[115200:230400]", 12)
     'recv[115200…'
@@ -126,7 +126,7 @@ STAGE_STYLES: Final[Mapping[Stage, dict[str, str]]] = {
     Stage.BACKGROUND: {},
     Stage.WAIT: {"penwidth": "2.4", "style": "rounded,filled,dashed"},
 }
-"""The border of a box by its task's stage."""
+"""Border of a box, by the stage of its task."""
 _STAGE_WORDS: Final = {Stage.START: "inside start", Stage.WAIT: "inside wait"}
 
 
@@ -137,9 +137,9 @@ class Looks:
     Parameters
     ----------
     core_colors : dict
-        Colour of every communication core, by its number in its node.
+        Color of every communication core, by its number within its node.
     stages : tuple of Stage
-        The stages that differ from the background and occur.
+        Stages of the plan's tasks other than the background.
     """
 
     core_colors: Mapping[int, str]
@@ -147,14 +147,14 @@ class Looks:
 
     @classmethod
     def of(cls, plan: Plan) -> Looks:
-        """Return the looks of a plan's tasks."""
+        """Return the marks for the tasks of a plan."""
         cores = np.unique(plan.core[plan.core != plan.rank_core[plan.rank]]).tolist()
         colors = {core: CORE_COLORS[i % len(CORE_COLORS)] for i, core in enumerate(cores)}
         stages = (Stage(stage) for stage in np.unique(plan.stage).tolist())
         return cls(colors, tuple(stage for stage in stages if stage is not Stage.BACKGROUND))
 
     def lines(self, plan: Plan, task: Task) -> Iterator[str]:
-        """Say in which stage a task runs, and on which core, if that is not as usual."""
+        """Generate the stage of a task unless it is the background, and its core if unusual."""
         if task.stage is not Stage.BACKGROUND:
             yield _STAGE_WORDS[task.stage]
         if task.core != plan.rank_core[task.rank]:
@@ -168,7 +168,7 @@ class Looks:
         return look
 
     def legend(self) -> Iterator[tuple[str, dict[str, str]]]:
-        """Generate what the marks mean, and the attributes of a box that has them."""
+        """Generate the meaning of each mark, and the attributes of a box with this mark."""
         for stage in self.stages:
             look = {"color": FAINT_INK, "fillcolor": RANK_FILL} | STAGE_STYLES[stage]
             yield _STAGE_WORDS[stage], look

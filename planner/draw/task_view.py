@@ -1,12 +1,12 @@
 """The finest view: a box per task, and an arrow per message or dependency.
 
-Ranks are columns in their nodes, rounds are bands of lines. A round of a ring of three,
-with the lines its tasks take::
+Ranks are columns inside nodes, and rounds are bands of lines. For example, the tasks of a
+round of a ring of three ranks are on these lines::
 
              rank 0      rank 1      rank 2
-    round 0  send 1      send 2      send 0      sends leave downwards,
-             recv 2      recv 0      recv 1      receives are a line below,
-             reduce      reduce      reduce      what waits for them below that
+    round 0  send 1      send 2      send 0      arrows leave sends downwards
+             recv 2      recv 0      recv 1      receives are one line below
+             reduce      reduce      reduce      tasks that wait for receives are below these
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from collplan.planner.plan.plan import Op, Plan, Task
 from collplan.planner.plan.ragged import INTENT, ON_START
 
 Ends = list[tuple[int, int]]
-"""Rows of the send and the receive of messages."""
+"""Rows of the send and the receive of every message."""
 
 PADDING: Final = 12.0
 _LINE_HEIGHT: Final = 10.5
@@ -37,25 +37,25 @@ _HEADER: Final = 44.0
 _ROUND_GAP: Final = 16.0
 _MAX_SIGNS: Final = 24
 _MAX_WIDE_RANKS: Final = 16
-"""More ranks get narrow columns: what a task reads and writes is a tooltip then."""
+"""Greatest number of ranks with wide columns, in which boxes show the data of tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Places of everything: a column per rank, a line per step of a round."""
+    """Layout of the view, with a column per rank and a line per step of a round."""
 
     tasks: list[Task]
     labels: list[list[str]]
     boxes: list[Box]
     line: list[int]
-    """Line of the grid each task lies in."""
+    """Line of the grid for each task."""
     line_y: list[float]
     column_x: dict[int, float]
-    """Ranks drawn, from left to right, and where."""
+    """Horizontal position of each drawn rank, from left to right."""
     column_width: float
     column_gap: float
     rounds: list[tuple[str, float]]
-    """Names of the bands of lines, in order, and the heights at which they begin."""
+    """Names of the bands of lines in order, and the vertical positions at which they begin."""
     right: float
     bottom: float
 
@@ -63,9 +63,9 @@ class Grid:
 def lay_out(
     plan: Plan, ends: Ends, top: float, times: style.Times | None, looks: style.Looks
 ) -> Grid:
-    """Find a place below `top` for every task of `plan`; `ends` are its messages' rows."""
+    """Return the layout of the tasks of `plan` below `top`, given the rows of its messages."""
     tasks = list(plan.tasks())
-    # However ranks are dealt to nodes, a node's columns stand together.
+    # The columns of a node are adjacent for any order of ranks.
     by_node = np.argsort(plan.rank_node, kind="stable").tolist()
     ranks = by_node if plan.only_rank is None else [plan.only_rank]
     is_wide = len(ranks) <= _MAX_WIDE_RANKS
@@ -106,7 +106,7 @@ def lay_out(
 
 
 def _bands(plan: Plan) -> tuple[list[str], list[int]]:
-    """Return the rounds' names in order, and which of them each task belongs to."""
+    """Return the names of the rounds in order, and the index of the round of each task."""
     if not plan.n_tasks:
         return [], []
     keys, band = np.unique(np.stack((plan.phase, plan.round)), axis=1, return_inverse=True)
@@ -115,9 +115,9 @@ def _bands(plan: Plan) -> tuple[list[str], list[int]]:
 
 
 def _lines(plan: Plan, ends: Ends, band: list[int], n_bands: int) -> tuple[list[int], list[int]]:
-    """Schedule each round in unit steps: per line one task of each rank, after what it waits for.
+    """Return the line of every task and the first line of every band.
 
-    Returns the line of every task and the first line of every band.
+    A line has at most one task per rank. Within a round, tasks are below those they wait for.
     """
     n = plan.n_tasks
     after = plan.deps.owner().tolist()
@@ -138,13 +138,13 @@ def _lines(plan: Plan, ends: Ends, band: list[int], n_bands: int) -> tuple[list[
         first_lines.append(start)
         earliest = dict.fromkeys(rows, start)
         free: dict[int, int] = {}
-        # A receive waits for its message anyway: what else is ready goes before it.
+        # Receives come after all other ready tasks, because they have to wait for their messages.
         ready = [(is_recv[row], row) for row in rows if n_waiting[row] == 0]
         heapq.heapify(ready)
         pending = iter(rows)
         end = start
         for _ in rows:
-            # A plan that deadlocks is drawn too: the first row left breaks the cycle.
+            # A plan with a deadlock is also drawn: the first remaining row breaks the cycle.
             row = heapq.heappop(ready)[1] if ready else next(r for r in pending if line[r] < 0)
             rank = int(plan.rank[row])
             line[row] = max(earliest[row], free.get(rank, start))
@@ -160,7 +160,7 @@ def _lines(plan: Plan, ends: Ends, band: list[int], n_bands: int) -> tuple[list[
 
 
 def _gaps(plan: Plan, ends: Ends, line: list[int]) -> list[float]:
-    """Return the space below every line: more where more messages cross each other."""
+    """Return the space below every line, which grows with the number of messages that cross."""
     n_lines = max(line, default=-1) + 1
     crossing = np.zeros((n_lines, plan.n_ranks + 1), dtype=np.int64)
     for send, recv in ends:
@@ -173,7 +173,7 @@ def _gaps(plan: Plan, ends: Ends, line: list[int]) -> list[float]:
 
 
 def _label(task: Task, is_wide: bool, times: style.Times | None) -> list[str]:
-    """Return what the task does, and where: a send what it reads, others what they write."""
+    """Return operation, extent, and times of a task; the extent is the read one for sends."""
     action = task.op.name.lower()
     if task.op is Op.SEND:
         action += f" → {task.peer}"
@@ -202,7 +202,7 @@ def _label_width(lines: list[str]) -> float:
 
 
 def draw_tasks(sheet: Sheet, plan: Plan, top: float, times: style.Times | None) -> Box:
-    """Draw every task of `plan` below `top`; return the area all of it takes."""
+    """Draw every task of `plan` below `top`, and return the area of the view."""
     ends = pair_ends(plan)
     looks = style.Looks.of(plan)
     grid = lay_out(plan, ends, top, times, looks)
@@ -226,7 +226,7 @@ def draw_tasks(sheet: Sheet, plan: Plan, top: float, times: style.Times | None) 
 
 
 def _draw_nodes(sheet: Sheet, plan: Plan, grid: Grid, top: float, *, shows_cores: bool) -> None:
-    """Frame every rank, and around them the ranks of a node."""
+    """Draw a frame around every rank, and a frame around the ranks of every node."""
     half = grid.column_width / 2
     for node, members in groupby(grid.column_x.items(), lambda column: plan.rank_node[column[0]]):
         columns = list(members)
@@ -260,7 +260,7 @@ def _draw_rounds(sheet: Sheet, grid: Grid) -> None:
 
 
 def _draw_dependencies(sheet: Sheet, plan: Plan, grid: Grid) -> None:
-    # The number of boxes above each task in its column.
+    # `place` is the number of boxes above each task in its column.
     order = np.argsort(grid.line, kind="stable")
     place = csr.occurrence(plan.rank[order])[csr.inverse(order)].tolist()
     deps = plan.deps
@@ -286,7 +286,7 @@ def _draw_dependencies(sheet: Sheet, plan: Plan, grid: Grid) -> None:
 
 
 def _bow(tail: Box, head: Box, n_between: int) -> list[Point]:
-    """Return a curve within a column, past the boxes between on the left."""
+    """Return a curve within a column, which passes the boxes in between on their left."""
     if n_between == 0 and tail.bottom < head.top:
         x = tail.x - tail.width / 4
         return [(x, tail.bottom), (x, tail.bottom), (x, head.top), (x, head.top)]
@@ -295,7 +295,7 @@ def _bow(tail: Box, head: Box, n_between: int) -> list[Point]:
 
 
 def _fall(start: Point, end: Point) -> list[Point]:
-    """Return a curve that leaves downwards and arrives from above."""
+    """Return a curve that leaves the start downwards and reaches the end from above."""
     middle = (start[1] + end[1]) / 2
     return [start, (start[0], middle), (end[0], middle), end]
 
@@ -316,7 +316,7 @@ def _draw_messages(sheet: Sheet, plan: Plan, ends: Ends, grid: Grid) -> None:
 
 
 def _draw_calls(sheet: Sheet, plan: Plan, grid: Grid) -> None:
-    """Join the members of every group that call MPI together, one to the next."""
+    """Draw lines between adjacent members of every group that calls MPI together."""
     rows = np.flatnonzero(plan.op == Op.CALL)
     at = {(int(plan.phase[row]), int(plan.tag[row]), int(plan.rank[row])): row for row in rows}
     for number, phase in enumerate(plan.phases):
@@ -336,7 +336,7 @@ def _draw_calls(sheet: Sheet, plan: Plan, grid: Grid) -> None:
 
 
 def _route(grid: Grid, send: int, recv: int, number: int) -> list[Point]:
-    """Return a curve from below the send to above its receive that crosses no box."""
+    """Return a curve from the bottom of a send to the top of its receive that crosses no box."""
     tail, head = grid.boxes[send], grid.boxes[recv]
     start, end = (tail.x, tail.bottom), (head.x, head.top)
     first, last = grid.line[send], grid.line[recv]
@@ -345,7 +345,8 @@ def _route(grid: Grid, send: int, recv: int, number: int) -> list[Point]:
         return [start, (start[0], start[1] + drop), (end[0], end[1] - drop), end]
     if last == first + 1:
         return _fall(start, end)
-    # Through the gutter below the send, down beside the receiver's column, and in from above.
+    # The curve passes below the line of the send, beside the column of the receiver, and above the
+    # line of the receive.
     side = 1 if tail.x > head.x else -1
     x = head.x + side * (head.width / 2 + grid.column_gap / 2 + (number % 5 - 2) * 2.5)
     upper = (x, grid.line_y[first + 1] - head.height / 2)
@@ -354,11 +355,11 @@ def _route(grid: Grid, send: int, recv: int, number: int) -> list[Point]:
 
 
 def pair_ends(plan: Plan) -> Ends:
-    """Return the rows of every message's send and receive, by ascending send.
+    """Return the rows of the send and the receive of every message, by ascending send.
 
-    A plan whose sends and receives do not pair up is drawn, too, so
-    that its mistake can be seen: no message joins two boxes then, nor where
-    the other ends are in other ranks' programs.
+    The result is empty if sends and receives do not match, so that a wrong plan can be drawn to
+    find the mistake. It is also empty for the program of one rank, which has only one end of each
+    message.
     """
     if plan.only_rank is not None:
         return []

@@ -1,4 +1,4 @@
-"""A plan as a dask graph, whose tasks compute the collective on arrays."""
+"""Export of a plan as a dask graph, whose tasks compute the collective on arrays."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ from collplan.specs import numpy_dtype
 Array = npt.NDArray[Any]
 Buffers = Sequence[Array | None]
 Key = tuple[str, int]
-"""A key of the graph: a word with the graph's token, and a row of the plan or a rank."""
+"""Key of the graph: a word with the token of the graph, and a row of the plan or a rank."""
 
 BYTES_PER_ROW: Final = 4000
-"""Peak memory of making a graph, in bytes per task."""
+"""Peak memory of the construction of a graph, in bytes per task."""
 
 
 class TaskGraph(dict[Hashable, Any]):
-    """A dask graph that is a dask collection, too.
+    """A dask graph that is also a dask collection.
 
-    It is a plain dict for ``dask.get`` and ``Client.get``. `dask.compute` returns the receive
-    buffers of all ranks, as a list, and `dask.visualize` draws the graph.
+    ``dask.get`` and ``Client.get`` use it as a plain dict. `dask.compute` returns a list of the
+    receive buffers of all ranks, and `dask.visualize` draws the graph.
 
     Parameters
     ----------
     tasks : dict
-        The graph.
+        Tasks of the graph by key.
     results : list of tuple
-        The keys of the receive buffers after the collective, in the order of ranks.
+        Keys of the receive buffers after the collective, in the order of ranks.
     """
 
-    __dask_optimize__ = None  # dask's own: leave out what no result needs
+    __dask_optimize__ = None  # dask only removes tasks that no result needs
 
     def __init__(self, tasks: dict[Hashable, Any], results: list[Key]) -> None:
         super().__init__(tasks)
         self.results = results
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how to copy it: dict's own way knows no results."""
+        """Return constructor and arguments for copies, as those of a dict omit the results."""
         return TaskGraph, (dict(self), self.results)
 
     def __dask_graph__(self) -> dict[Hashable, Any]:
@@ -68,17 +68,17 @@ class TaskGraph(dict[Hashable, Any]):
 
     @staticmethod
     def __dask_scheduler__(graph: Any, keys: Any, **options: Any) -> Any:
-        """Compute keys by threads, dask's choice for tasks in numpy."""
+        """Compute keys by threads, as dask does for numpy arrays."""
         from dask.threaded import get
 
         return get(graph, keys, **options)
 
     def __dask_postcompute__(self) -> tuple[Callable[..., list[Array]], tuple[()]]:
-        """Return what makes a list of the computed results."""
+        """Return the function that turns computed results into a list."""
         return list, ()
 
     def __dask_postpersist__(self) -> tuple[Callable[..., TaskGraph], tuple[list[Key]]]:
-        """Return what makes a collection of results that have been computed."""
+        """Return the function that turns computed results into a collection."""
         return TaskGraph, (self.results,)
 
 
@@ -91,38 +91,38 @@ def to_dask(
 ) -> TaskGraph:
     """Return a dask graph that computes the collective.
 
-    A task of the graph returns what the task of the plan moves or computes, and changes no
-    buffer: the graph can be computed on any scheduler, in one process or many, and again.
-    It depends on the tasks whose elements it reads, and on all those whose completion the plan
-    makes it wait for.
+    A task of the graph returns the elements that the task of the plan moves or computes, and
+    changes no buffer. Therefore the graph can be computed repeatedly, by any scheduler, in one or
+    several processes. A task depends on the tasks whose elements it reads, and on all tasks for
+    whose completion it waits in the plan.
 
     Parameters
     ----------
     plan : Plan
         A plan of all ranks.
     sendbufs, recvbufs : sequence of ndarray or None, shape (n_ranks,)
-        Every rank's buffers, at least as long as the plan says; None where they have no
-        elements. Receive buffers are inputs of bcast and of collectives in place.
+        Buffers of every rank, at least as long as the plan requires; None for buffers without
+        elements. Receive buffers are inputs of bcast and of in-place collectives.
     operation : ReductionOperation, optional
-        The spec's own if not given.
+        Reduction operation; by default that of the spec.
 
     Returns
     -------
     TaskGraph
-        A dict from keys to tasks. The keys in its attribute ``results`` are the receive buffers
-        after the collective, as new arrays. The other keys are the buffers before it, and
-        a word and a row for each task of the plan, such as ``("reduce-TOKEN", 12)``. The token
-        differs from graph to graph, so that a cluster can compute several at once.
+        A dict from keys to tasks. The keys in its attribute ``results`` stand for the receive
+        buffers after the collective, as new arrays. The other keys stand for the buffers before
+        the collective, and for the tasks of the plan, such as ``("reduce-TOKEN", 12)`` for row
+        12. Every graph has its own token, so that a cluster can compute several graphs at once.
 
     Raises
     ------
     PlanError
-        If the plan does not have the tasks of all ranks, a buffer is too short, or messages
-        do not match.
+        If the plan does not have the tasks of all ranks, a buffer is too short, messages do
+        not match, or a reduction has no operation.
     DeadlockError
         If the plan has tasks that can never start.
     MemoryLimitError
-        If the graph takes more memory than there is.
+        If the graph takes more memory than is available.
     """
     require_all_ranks(plan, "computed by dask")
     _check_buffers(plan, sendbufs, recvbufs)
@@ -147,7 +147,7 @@ def _check_buffers(plan: Plan, sendbufs: Buffers, recvbufs: Buffers) -> None:
 
 
 class Part(NamedTuple):
-    """Elements ``low:high`` of a value; without a key, as many zeros."""
+    """Elements ``low:high`` of the value with a key; zeros if the key is None."""
 
     key: Key | None
     low: int
@@ -155,17 +155,17 @@ class Part(NamedTuple):
 
 
 class _Memory:
-    """Contents of a buffer: stretches of values, in order of their places."""
+    """Contents of a buffer: parts of values, in the order of their offsets."""
 
     def __init__(self, size: int, key: Key | None) -> None:
         self.starts = [0, size]
         self.parts: list[Part | None] = [Part(key, 0, size), None]
 
     def _cut(self, at: int) -> int:
-        """Let a stretch begin at a place; return its number."""
+        """Split the part at an offset, and return the index of the part that begins there."""
         i = bisect_right(self.starts, at) - 1
         if self.starts[i] == at:
-            # Of empty stretches at one place the last one is meant, which is the end.
+            # If empty parts have the same offset, this is the last of them, which is the end.
             return i
         part, done = self.parts[i], at - self.starts[i]
         assert part is not None, "places lie inside the buffer"
@@ -175,14 +175,14 @@ class _Memory:
         return i + 1
 
     def read(self, low: int, high: int) -> list[Part]:
-        """Return the parts that lie at ``low:high``."""
+        """Return the parts of the offsets ``low:high``."""
         if low == high:
             return []
         first = self._cut(low)
         return [part for part in self.parts[first : self._cut(high)] if part is not None]
 
     def write(self, low: int, high: int, key: Key, start: int) -> None:
-        """Put elements of a value, from its element `start` on, at ``low:high``."""
+        """Store elements of a value, from its element `start` on, at the offsets ``low:high``."""
         if low == high:
             return
         first = self._cut(low)
@@ -193,20 +193,21 @@ class _Memory:
 
 @dataclass(frozen=True, slots=True)
 class Gather:
-    """A task that joins parts of other tasks' values.
+    """A task that joins parts of the values of other tasks.
 
     Parameters
     ----------
     parts : tuple of (int, int, int)
-        Number of the argument, first element, and the one past the last; -1 for zeros.
+        Number of the argument (-1 for zeros), first element, and the one after the last.
     dtype : dtype
+        Type of the elements.
     """
 
     parts: tuple[tuple[int, int, int], ...]
     dtype: np.dtype[Any]
 
     def __call__(self, *values: Any) -> Array:
-        """Return the elements; further arguments only make it wait."""
+        """Return the elements; additional arguments only state dependencies."""
         found = [
             np.zeros(high - low, self.dtype) if which < 0 else values[which][low:high]
             for which, low, high in self.parts
@@ -216,7 +217,7 @@ class Gather:
 
 @dataclass(frozen=True, slots=True)
 class Combine:
-    """A task that combines two operands, which parts of other tasks' values make up."""
+    """A task that combines two operands, which are joined from the values of other tasks."""
 
     operands: Gather
     operation: ReductionOperation | str
@@ -231,12 +232,12 @@ class Combine:
 
 
 def receive(sent: Array, *_before: Any) -> Array:
-    """Return what a send has sent."""
+    """Return the elements that a send has sent."""
     return sent
 
 
 def compute(*_before: Any) -> None:
-    """Stand for computation, which moves nothing."""
+    """Represent a computation, which moves no elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +247,9 @@ class Finish:
     Parameters
     ----------
     written : tuple of (int, int, Gather)
-        The begin and end of every stretch of the buffer that was written, and its elements.
+        Begin and end of every part of the buffer that was written, and its elements.
     dtype : dtype
+        Type of the elements.
     """
 
     written: tuple[tuple[int, int, Gather], ...]
@@ -262,7 +264,7 @@ class Finish:
 
 
 class _Tracing:
-    """Follows values through the buffers of a plan, in an order in which it can run."""
+    """Trace of values through the buffers of a plan, in an order in which its tasks can run."""
 
     def __init__(self, plan: Plan, operation: ReductionOperation | None) -> None:
         self.plan = plan
@@ -272,7 +274,7 @@ class _Tracing:
             operation = get_operation(collective.op.name)
         self.operation = operation
         self.execution = Execution.of(plan)
-        # Two graphs on one cluster must not have tasks of one name.
+        # Keys must be unique among all graphs on a cluster.
         self.token = uuid4().hex
         self.keys = [self._key(Op(op).name.lower(), i) for i, op in enumerate(plan.op.tolist())]
         shared = [_Memory(int(n), None) for n in plan.shared_sizes]
@@ -290,14 +292,14 @@ class _Tracing:
         return f"{word}-{self.token}", number
 
     def graph(self, sendbufs: Buffers, recvbufs: Buffers) -> TaskGraph:
-        """Return the graph on some buffers."""
+        """Return the graph for given buffers."""
         made: dict[Hashable, Any] = {}
         for rank in range(self.plan.n_ranks):
             made[self._key("sendbuf", rank)] = sendbufs[rank]
             made[self._key("recvbuf", rank)] = recvbufs[rank]
         n, is_recv = self.plan.n_tasks, (self.plan.op == Op.RECV).tolist()
         for event in self.execution.events().tolist():
-            # A receive puts its message into memory in the end, others do all when they start.
+            # A receive writes to memory when it completes, all other tasks when they start.
             row = event % n
             if (event >= n) == is_recv[row]:
                 made[self.keys[row]] = self._task(row)
@@ -335,12 +337,13 @@ class _Tracing:
     def _combine(self, row: int, operands: Gather) -> Combine:
         if self.operation is None:
             raise PlanError(f"{self.plan.task(row)} reduces, but there is no operation; give one")
-        # Operations of MPI travel by name; others as they are, as workers may not know them.
+        # MPI's operations are sent to workers by name. Others are sent as objects, because they
+        # may not be registered there.
         name = self.operation.name
         return Combine(operands, name if name in BUILTIN_OPERATIONS else self.operation)
 
     def _waits(self, row: int) -> Iterable[Key]:
-        """Yield the tasks whose completion a task waits for."""
+        """Yield the tasks for whose completion a task waits."""
         deps = self.plan.deps
         own = slice(deps.indptr[row], deps.indptr[row + 1])
         for before, kind in zip(deps.task[own].tolist(), deps.kind[own].tolist(), strict=True):
@@ -348,7 +351,7 @@ class _Tracing:
                 yield self.keys[before]
 
     def _gather(self, parts: Iterable[Part], needed: dict[Key, int]) -> Gather:
-        """Return the task that joins parts; number the values it needs in `needed`."""
+        """Return the task that joins parts, and add the values that it needs to `needed`."""
         places: list[tuple[int, int, int]] = []
         for key, low, high in parts:
             place = -1 if key is None else needed.setdefault(key, len(needed))
@@ -366,7 +369,7 @@ class _Tracing:
             if part is None or part.low == part.high or part[:2] == (own, low):
                 continue
             written.append((low, low + part.high - part.low, self._gather([part], needed)))
-        # Nothing that a rank must do is left out because its buffer does not show it.
+        # The result depends on all tasks of the rank, also on those that write no result.
         last = [self.keys[row] for row in self._last_tasks(rank)]
         return Finish(tuple(written), self.dtype), own, *dict.fromkeys((*needed, *last))
 

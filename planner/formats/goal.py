@@ -1,4 +1,4 @@
-"""GOAL, the text form of schedules that LogGOPSim and ATLAHS run: plans written in it, and read."""
+"""Write plans in GOAL, the text format of schedules for LogGOPSim and ATLAHS, and read them."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ __all__ = ["GoalError", "parse_goal", "read_goal", "write_goal"]
 def write_goal(plan: Plan, target: str | Path | TextIO, network: Network | None = None) -> None:
     """Write a plan as a GOAL schedule.
 
-    Every message of a pair of ranks gets a tag of its own, as LogGOPSim wants
-    it. GOAL knows no memory: copies and reductions become ``calc``, of the time
-    that `network` charges for their bytes, rounded to whole nanoseconds (the
-    simulator charges the same). A rank's own core is ``cpu 0``; others it uses
-    are numbered from 1. Where priorities differ, a rank's statements are
-    written by priority, since GOAL serves by position. With one rank per node and one
-    lane the schedule's makespan is the plan's; else GOAL's machine is another,
-    with a network adapter for every rank.
+    Every message of a pair of ranks gets a different tag, as LogGOPSim requires.
+    GOAL does not describe memory. Therefore copies and reductions become ``calc``
+    statements with the time that `network` states for their bytes, rounded to whole
+    nanoseconds, as in the simulator. The rank's own core is ``cpu 0``, and other cores
+    are numbered from 1. GOAL serves statements by position, so the statements of a rank
+    are written in the order of priorities. With one rank per node and one lane, the
+    schedule has the same makespan as the plan. Otherwise, the machine of GOAL differs,
+    as it has a network adapter for every rank.
 
     Parameters
     ----------
     plan : Plan
-        A plan of all ranks, in which no task depends on another rank's.
+        A plan of all ranks, in which no task depends on a task of another rank.
     target : str, Path or text file
-        Where to write; a file that exists is replaced whole.
+        File to write; an existing file is replaced atomically.
     network : Network or None
-        The costs of copies and reductions; None takes the spec's machine, or
+        Costs of copies and reductions. If None, they are those of the spec's machine, or
         the defaults of `Network` for a plan without a spec.
 
     Raises
     ------
     GoalError
-        Where a dependency crosses ranks, or the file cannot be written.
+        If a task depends on a task of another rank, or the file cannot be written.
     MatchError
-        Where sends and receives do not pair up.
+        If sends and receives do not match.
     """
     if network is None:
         network = Network() if plan.spec is None else plan.spec.machine.network
@@ -62,7 +62,7 @@ def write_goal(plan: Plan, target: str | Path | TextIO, network: Network | None 
 
 
 def _statements(plan: Plan, network: Network) -> Iterator[str]:
-    """Generate the schedule's lines."""
+    """Generate the lines of the schedule."""
     require_unfolded(plan, "exported")
     plan = without_native(plan)
     _check_local_dependencies(plan)
@@ -84,7 +84,8 @@ def _statements(plan: Plan, network: Network) -> Iterator[str]:
                 word = "irequires" if kind[i] & ON_START else "requires"
                 other = labels[before[i]]
                 edge = f"l{me} {word} l{other}\n"
-                # Labels are defined before their use; priorities may put the required one behind.
+                # Labels must be defined before use. If a required task comes later by priority,
+                # the dependency is written at the end of the rank.
                 if other < me:
                     yield edge
                 else:
@@ -104,7 +105,7 @@ def _check_local_dependencies(plan: Plan) -> None:
 
 
 def _bodies(plan: Plan, network: Network) -> list[str]:
-    """Return every task's statement without its label."""
+    """Return the statement of every task without its label."""
     sends, recvs = match_messages(plan)
     tag = np.zeros(plan.n_tasks, dtype=np.int64)
     pair = csr.joint_key(plan.rank[sends], plan.peer[sends], plan.n_ranks)
@@ -130,7 +131,7 @@ def _bodies(plan: Plan, network: Network) -> list[str]:
 
 
 def _cpus(plan: Plan) -> npt.NDArray[np.int64]:
-    """Number the cores of every rank's tasks: its own is 0, others follow as they come."""
+    """Return the core of every task, numbered per rank: 0 for its own, others in order of use."""
     cpu = np.zeros(plan.n_tasks, dtype=np.int64)
     elsewhere = np.flatnonzero(plan.core != plan.rank_core[plan.rank])
     numbers: dict[int, dict[int, int]] = {}

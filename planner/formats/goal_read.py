@@ -1,8 +1,9 @@
 """Read GOAL schedules.
 
-A schedule becomes a plan of bytes: one rank per node, ``cpu`` a core, ``nic`` a
-lane, ``calc`` a COMPUTE. Receives write disjoint parts of the ``recv`` buffer
-and sends read the ``send`` buffer from its begin, so nothing conflicts.
+A schedule becomes a plan with bytes as elements and one rank per node. ``cpu`` is a
+core, ``nic`` is a lane, and ``calc`` is a COMPUTE task. Receives write disjoint parts
+of the ``recv`` buffer, and sends read from the beginning of the ``send`` buffer, so
+that tasks never conflict.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collplan.planner.plan.plan import NO_PATTERN, NONE, Buffer, Op, Plan
 from collplan.planner.plan.ragged import INTENT, ON_START, Dependencies, Extents
 
 _N: Final = r"(\d{1,40})"
-"""A number; Python refuses to read thousands of digits."""
+"""Pattern of a number; the limit prevents numbers of thousands of digits, which Python refuses."""
 _STATEMENT: Final = re.compile(
     r"\s*(?:"
     r"([a-zA-Z]\w*)[ \t]*:[ \t]*(?:"
@@ -35,12 +36,12 @@ _STATEMENT: Final = re.compile(
     re.ASCII,
 )
 _EDGE, _RANK, _END = 12, 13, 14
-"""Number of the last group that each statement can fill."""
+"""Number of the last group of the match, for each of these types of statements."""
 
 _HEADER: Final = re.compile(rf"\s*num_ranks[ \t]+{_N}(?!\S)", re.ASCII)
 _LONG_WORD: Final = re.compile(r"\S{60,}")
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?(\*/|\Z)", re.DOTALL)
-"""A comment; one that never ends takes the rest, which nothing then searches again."""
+"""Pattern of a comment; a comment that is not closed extends to the end of the text."""
 _MAX_RANKS: Final = 2**16
 _MAX_UNITS: Final = 2**12
 _MAX_TAG: Final = 2**31 - 1
@@ -61,17 +62,17 @@ def read_goal(path: str | Path) -> Plan:
     Parameters
     ----------
     path : str or Path
-        A text file in GOAL form.
+        A text file in GOAL format.
 
     Returns
     -------
     Plan
-        One rank a node; rows in the file's order.
+        A plan with one rank per node, whose rows are in the order of the file.
 
     Raises
     ------
     GoalError
-        With file and line, what is wrong there, and the way out.
+        If the file is not a valid schedule. The message has file and line, problem, and remedy.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -83,12 +84,12 @@ def read_goal(path: str | Path) -> Plan:
 
 
 def parse_goal(text: str, name: str = "<goal>") -> Plan:
-    """Read a GOAL schedule from a string; `name` stands for the file in errors.
+    """Read a GOAL schedule from a string; errors name `name` as the file.
 
     Raises
     ------
     GoalError
-        With name and line, what is wrong there, and the way out.
+        If the text is not a valid schedule. The message has name and line, problem, and remedy.
 
     Examples
     --------
@@ -112,7 +113,7 @@ def parse_goal(text: str, name: str = "<goal>") -> Plan:
 
 
 def _blank(name: str, comment: re.Match[str]) -> str:
-    """Return what stands for a comment: newlines stay, so that errors count lines right."""
+    """Return the replacement of a comment, which keeps newlines so that line numbers are right."""
     if comment[1] == "":
         line = comment.string.count("\n", 0, comment.start()) + 1
         raise GoalError(f"{name}:{line}: comment never ends; close it with '*/'")
@@ -125,21 +126,21 @@ _STATEMENTS: Final = (
     "40 digits"
 )
 _Task = tuple[int, int, int, int, int, int]
-"""Op, amount (in bytes or ns), peer, tag, cpu and nic."""
+"""Op, amount (in bytes or ns), peer, tag, cpu and nic of a task."""
 
 
 @dataclass(slots=True)
 class _Reader:
-    """Statements of the schedule read so far."""
+    """Reader of a schedule, with the statements that it has read so far."""
 
     text: str
     name: str
     n_ranks: int = 0
     n_tasks: int = 0
     tasks: array[int] = field(default_factory=lambda: array("q"))
-    """The numbers of all tasks."""
+    """Numbers of all tasks, one `_Task` after another."""
     edges: array[int] = field(default_factory=lambda: array("i"))
-    """Of each dependency, what waits, what it waits for, and the kind."""
+    """Waiting task, task that it waits for, and kind of each dependency."""
     rank_end: list[int] = field(default_factory=list)
 
     def read(self) -> Plan:
@@ -247,7 +248,7 @@ class _Reader:
             self._fail(end, problem, "list every rank; an idle one is 'rank N { }'")
 
     def _fail(self, place: int, problem: str, way_out: str) -> NoReturn:
-        # A statement's match begins with the blank before it.
+        # The match of a statement begins with the white space before it.
         place += len(self.text[place:]) - len(self.text[place:].lstrip())
         line = self.text.count("\n", 0, min(place, len(self.text.rstrip()))) + 1
         problem = _LONG_WORD.sub(lambda word: word[0][:40] + "...", problem)
@@ -298,7 +299,7 @@ class _Reader:
 
 
 def _extents(has: Bools, buffer: Buffer, offset: Ints, count: Ints) -> Extents:
-    """Return one extent for each task that `has` one."""
+    """Return one extent for each task in the mask `has`."""
     n = int(has.sum())
     buffers, patterns = np.full(n, buffer), np.broadcast_to(np.int32(0), n)
     return Extents(csr.running_total(has), buffers, offset[has], count[has], patterns)

@@ -1,7 +1,8 @@
-"""Read message graphs and the platforms that they run on, from JSON.
+"""Read message graphs, and the platforms on which they run, from JSON.
 
-A message graph says which host sends how many bytes to which, and which messages each one waits
-for. A platform has links of one direction each, and the links of every route between two hosts.
+A message graph has messages with source host, target host, number of bytes, and the messages that
+each one waits for. A platform has unidirectional links, and the links of every route between two
+hosts.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from collplan.specs.documents import Limits, read_document, require_regular
 from collplan.specs.errors import CollplanError, show_value
 
 MESSAGES: Final = "messages"
-"""The key that tells a message graph from a spec; its value is a list."""
+"""Key with a list as value, which only message graphs have, and specs do not."""
 _LIMITS: Final = Limits(2**30, 10**8)
 _BYTES_PER_BYTE: Final = 40
-"""Memory that a byte of JSON takes as Python's objects, about, at most: those of ``[[]],``."""
+"""Approximate peak memory of Python's objects per byte of JSON, which ``[[]],`` needs."""
 _MAX_BYTES: Final = 2**63
 _RATES: Final = (1e-9, 1e30)
-"""Least and greatest bandwidth, in bytes per second."""
+"""Lowest and highest bandwidth, in bytes per second."""
 _MAX_LATENCY_S: Final = 1e9
 _LONGEST_CIRCLE: Final = 6
-"""Messages of a circle that are named."""
+"""Greatest number of messages of a cycle that an error names."""
 
 
 class GraphError(CollplanError):
@@ -43,17 +44,18 @@ class Platform:
     Parameters
     ----------
     name : str
-        The file it is from.
+        File of the platform.
     n_hosts : int
-    bandwidth : ndarray of float64
-        Of every link, in bytes per second.
-    latency_s : ndarray of float64
-        Of every link.
+        Number of hosts.
+    bandwidth : ndarray of float64, shape (n_links,)
+        Bandwidth of every link, in bytes per second.
+    latency_s : ndarray of float64, shape (n_links,)
+        Latency of every link, in seconds.
     route_begin : ndarray of int64, shape (n_hosts ** 2 + 1,)
-        Where each route begins in `route_links`; that from host a to host b is number
-        ``a * n_hosts + b``. Those from a host to itself are empty.
+        Offset of each route in `route_links`. The route from host a to host b has number
+        ``a * n_hosts + b``. Routes from a host to itself are empty.
     route_links : ndarray of int64
-        The links of all routes.
+        Links of all routes.
     """
 
     name: str
@@ -64,7 +66,7 @@ class Platform:
     route_links: Ints
 
     def refuse(self, graph: MessageGraph) -> NoReturn:
-        """Raise `GraphError`, naming the first message without hosts or a route."""
+        """Raise `GraphError`, which names the first message without existing hosts or a route."""
         for column, what in ((graph.source, "source"), (graph.target, "target")):
             row = csr.first_true(column >= self.n_hosts)
             if row >= 0:
@@ -84,24 +86,24 @@ class Platform:
 
 @dataclass(frozen=True, eq=False)
 class MessageGraph:
-    """Messages between hosts, and what each waits for.
+    """Messages between hosts, and their dependencies.
 
     Parameters
     ----------
     name : str
-        The file it is from.
+        File of the graph.
     platform : str or None
-        The name of the platform that the graph itself states.
-    source, target : ndarray of int64
+        Name of the platform, if the graph states it.
+    source, target : ndarray of int64, shape (n_messages,)
         Hosts of every message.
-    n_bytes : ndarray of float64
-        Its size.
-    after_begin : ndarray of int64
-        Where the messages that each waits for begin in `after`.
+    n_bytes : ndarray of float64, shape (n_messages,)
+        Size of every message.
+    after_begin : ndarray of int64, shape (n_messages + 1,)
+        Message i waits for ``after[after_begin[i]:after_begin[i + 1]]``.
     after : ndarray of int64
-        Messages that others wait for.
-    local_s : ndarray of float64
-        The time of messages inside a host; 0 for all others.
+        Messages that other messages wait for.
+    local_s : ndarray of float64, shape (n_messages,)
+        Time of messages inside a host, in seconds; 0 for all others.
     """
 
     name: str
@@ -114,12 +116,12 @@ class MessageGraph:
     local_s: Floats
 
     def refuse_circle(self, is_left: Bools) -> NoReturn:
-        """Raise `GraphError`, naming messages that wait for each other.
+        """Raise `GraphError`, which names messages that wait for each other.
 
         Parameters
         ----------
-        is_left : ndarray of bool
-            Messages that wait for some of those that are marked, each of them.
+        is_left : ndarray of bool, shape (n_messages,)
+            Mask of messages, each of which waits for at least one other message of the mask.
         """
         row, place = int(np.argmax(is_left)), dict[int, int]()
         while row not in place:
@@ -137,52 +139,52 @@ class MessageGraph:
 
 
 def read_message_graph(path: Path) -> MessageGraph | None:
-    """Read a message graph; return None where a document holds something else.
+    """Read a message graph; return None if the document is not one.
 
     Raises
     ------
     SpecError
         If the file is neither JSON nor YAML.
     GraphError
-        If it has a list of messages that is not a message graph.
+        If it has a list of messages, but is not a valid message graph.
     MemoryLimitError
-        If the file is too large for the memory there is.
+        If the file is too large for the available memory.
     """
     document = read_graph_or_spec(path)
     return parse_message_graph(document, str(path)) if holds_messages(document) else None
 
 
 def read_graph_or_spec(path: Path) -> Any:
-    """Read a document that may be as large as message graphs are.
+    """Read a document within the size limits of message graphs.
 
     Raises
     ------
     SpecError
         If the file is neither JSON nor YAML.
     MemoryLimitError
-        If the file is too large for the memory there is.
+        If the file is too large for the available memory.
     """
     return _read(path, "spec or message graph")
 
 
 def holds_messages(document: Any) -> bool:
-    """Return whether a document is a message graph: it has a list of messages, unlike specs."""
+    """Return whether a document has a list of messages, as message graphs do and specs do not."""
     return isinstance(document, Mapping) and isinstance(document.get(MESSAGES), list)
 
 
 def find_platform(graph: MessageGraph) -> Path:
-    """Return the file of the platform that a graph names: in the folder beside the graph's own.
+    """Return the file of the platform that a graph names, in the folder ``../platforms``.
 
     Raises
     ------
     GraphError
-        If the graph names none, or there is no such file.
+        If the graph names no platform, or the file does not exist.
     """
     name, before = graph.platform, f"{graph.name}: platform"
     if name is None:
         _fail(before, "is missing", "name one, or give --platform FILE")
     path = Path(graph.name).parent / ".." / "platforms" / f"{name}.json"
-    # A name with a slash or a zero byte is none of a file.
+    # A name with a slash or a zero byte is not the name of a file.
     if Path(name).name != name or "\0" in name or not path.is_file():
         _fail(
             before,
@@ -200,9 +202,9 @@ def read_platform(path: Path) -> Platform:
     SpecError
         If the file is neither JSON nor YAML.
     GraphError
-        If it is not a platform.
+        If it is not a valid platform.
     MemoryLimitError
-        If the file is too large for the memory there is.
+        If the file is too large for the available memory.
     """
     return parse_platform(_read(path, "platform"), str(path))
 
@@ -215,12 +217,12 @@ def _read(path: Path, what: str) -> Any:
 
 
 def parse_message_graph(document: Any, name: str) -> MessageGraph:
-    """Turn a mapping, as JSON gives it, into a message graph; `name` stands for it in errors.
+    """Turn a mapping, as read from JSON, into a message graph; errors name it as `name`.
 
     Raises
     ------
     GraphError
-        If it is not one.
+        If the mapping is not a valid message graph.
 
     Examples
     --------
@@ -255,7 +257,7 @@ def parse_message_graph(document: Any, name: str) -> MessageGraph:
 
 
 def _check_messages(messages: Sequence[Any], name: str) -> None:
-    """Raise `GraphError` where one is not a list of two hosts, bytes and earlier messages."""
+    """Raise `GraphError` unless each message is a list of two hosts, bytes, and messages."""
     most = len(messages) - 1
     for i, message in enumerate(messages):
         where = f"{name}: messages[{i}]"
@@ -306,12 +308,12 @@ def _is_within(value: Any, least: float, most: float) -> bool:
 
 
 def parse_platform(document: Any, name: str) -> Platform:
-    """Turn a mapping, as JSON gives it, into a platform; `name` stands for it in errors.
+    """Turn a mapping, as read from JSON, into a platform; errors name it as `name`.
 
     Raises
     ------
     GraphError
-        If it is not one.
+        If the mapping is not a valid platform.
     """
     if not isinstance(document, Mapping):
         problem = f"is {show_value(document)}, not a mapping"
@@ -347,7 +349,7 @@ def parse_platform(document: Any, name: str) -> Platform:
 
 
 def _check_rows(rows: Any, n_hosts: int, where: str) -> None:
-    """Raise `GraphError` unless there is a list of as many lists as hosts, each as long."""
+    """Raise `GraphError` unless `rows` has a list per host, each with an entry per host."""
     if type(rows) is not list or len(rows) != n_hosts:
         given = f"{len(rows)} rows" if type(rows) is list else f"{show_value(rows)}, not a list"
         _fail(where, f"has {given}, of {n_hosts} hosts", "give a list of routes for every host")
@@ -358,7 +360,7 @@ def _check_rows(rows: Any, n_hosts: int, where: str) -> None:
 
 
 def _check_routes(rows: Sequence[Sequence[Any]], n_links: int, where: str) -> None:
-    """Raise `GraphError` where a route is neither null nor a list of different links."""
+    """Raise `GraphError` if a route is neither null nor a list of different links."""
     for a, row in enumerate(rows):
         for b, route in enumerate(row):
             if route is None:

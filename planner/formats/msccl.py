@@ -1,4 +1,4 @@
-"""Plans of MSCCL schedules: tasks of steps, and the memory that they move."""
+"""Conversion of MSCCL schedules to plans: tasks, and the memory that they access."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ KINDS: Final = {
     "gather": "gather",
     "scatter": "scatter",
 }
-"""Kinds of collectives by MSCCL's names: those of its runtime, and of msccl-tools."""
+"""Kinds of collectives by their names in MSCCL's runtime and in msccl-tools."""
 BLOCKS: Final = ("allgather", "alltoall", "reduce_scatter_block", "gather", "scatter")
-"""Kinds whose count is that of a block for each rank."""
+"""Kinds whose count is the number of elements of one rank's block."""
 IN_PLACE: Final = ("allreduce", "allgather", "alltoall")
-"""Kinds that MSCCL and MPI do in place in the same way."""
+"""Kinds whose in-place forms are the same in MSCCL and MPI."""
 _UNSAID: Final = re.compile(r"[^\w.+-]+")
 _LONGEST_NAME: Final = 60
 
@@ -62,23 +62,24 @@ def read_msccl(
     ----------
     path : str or Path
     machine : Machine, optional
-        The machine that the GPUs are ranks of; one node by default.
+        Machine whose ranks are the GPUs; one node by default.
     count : int, optional
-        Elements, as the collective counts them; one for each chunk by default.
+        Count of the collective, in elements; by default, each chunk has one element.
     datatype, op : str
+        Datatype, and operation of reductions, which MSCCL's files do not state.
     root : int
-        Of collectives that have one: MSCCL's files do not say it.
+        Root of rooted collectives, which MSCCL's files do not state.
 
     Returns
     -------
     Plan
-        Of the file's collective, not proved. A schedule of another collective, such as
-        ``custom``, has bytes as elements, and no spec.
+        Plan of the file's collective, which is not verified. If the collective has no
+        equivalent in MPI, such as ``custom``, the plan has bytes as elements and no spec.
 
     Raises
     ------
     MscclError
-        With file and line, what is wrong there, and the way out.
+        If the file is not a valid schedule. The message has file and line, problem, and remedy.
     DeadlockError
         If steps wait for each other.
     CollplanError
@@ -112,10 +113,10 @@ def plan_of(
 ) -> Plan:
     """Return the plan of a schedule that has been read from a file; see `read_msccl`.
 
-    GPUs are ranks. A receive, a reduction and a send that MSCCL does in one step are a task each,
-    and thread blocks and channels are gone. Of the order in which steps run, the plan keeps what
-    conflicting accesses to memory need. Where the file does not order two such accesses, the plan
-    does not either, so that its proof finds the race.
+    GPUs become ranks. A fused step of MSCCL becomes several tasks: a receive, a reduction and a
+    send. Thread blocks and channels are not kept. The plan keeps the order of steps only between
+    conflicting accesses to memory. If the file does not order two such accesses, the plan does
+    not order them either, so that verification finds the race.
     """
     try:
         order = schedule.order()
@@ -136,15 +137,15 @@ def plan_of(
 
 
 def _overtaken(plan: Plan) -> frozenset[tuple[int, int, int]]:
-    """Return the messages that must land elsewhere, as source, destination and tag.
+    """Return the messages to be received in scratch, as source, destination and tag.
 
-    MSCCL sends before anybody receives. Where that is not enough under rendezvous, those are the
-    messages whose receives wait for sends.
+    In MSCCL, sends do not wait for their receives. If the plan deadlocks because they do in a
+    rendezvous, the result has all messages whose receives wait for a send.
     """
     try:
         completion_order(plan, *match_messages(plan))
     except MatchError:
-        return frozenset()  # verify says what is wrong
+        return frozenset()  # verification reports the mistake
     except DeadlockError:
         pass
     else:
@@ -164,7 +165,7 @@ def _spec_of(
     op: str,
     root: int,
 ) -> tuple[PlanSpec | None, int]:
-    """Return the spec of a schedule's collective, and the elements of a chunk."""
+    """Return the spec of a schedule's collective, and the number of elements per chunk."""
     kind = KINDS.get(schedule.collective)
     if kind is None:
         return None, 1 if count is None else count
@@ -198,7 +199,7 @@ def _spec_of(
 
 
 class _Memory:
-    """Places of MSCCL's chunks in the buffers of a plan."""
+    """Location of MSCCL's chunks in the buffers of a plan."""
 
     def __init__(self, schedule: Schedule, name: str, spec: PlanSpec | None, elements: int) -> None:
         self.schedule, self.name, self.spec, self.elements = schedule, name, spec, elements
@@ -221,7 +222,7 @@ class _Memory:
         Raises
         ------
         MscclError
-            If the collective has no such elements.
+            If the buffer of the collective does not have these elements.
         """
         buffer, chunk = place
         where, offset, length = Buffer.SCRATCH, chunk * self.elements, count * self.elements
@@ -313,7 +314,7 @@ class _Builder:
         return contiguous(indptr, buffer.astype(np.int8), offset, count)
 
     def _kept(self, derived: Dependencies, at: Ints) -> Dependencies:
-        """Return the dependencies that the schedule orders, too; the others are races."""
+        """Return the derived dependencies that the schedule also enforces; others are races."""
         after, before = at[derived.owner()], at[derived.task]
         steps = np.array(self.order.steps, dtype=np.int64).reshape(-1, 2)
         block, number = steps[before].T
@@ -347,7 +348,7 @@ class _Builder:
         source: tuple[int, int, int],
         dest: tuple[int, int, int],
     ) -> None:
-        """Add a copy or a reduction; of a copy and a reduction that are one, the second adds it."""
+        """Add a copy or a reduction; a copy that is joined to a reduction adds nothing."""
         block = self.schedule.blocks[place]
         if block.steps[number].kind == "re":
             left = dest
@@ -367,9 +368,9 @@ class _Builder:
         dest: tuple[int, int, int],
         message: tuple[int, int, int, int],
     ) -> tuple[int, int, int]:
-        """Add what a step receives, and does with it; return where the result lies."""
+        """Add the tasks by which a step receives and processes data; return the result's place."""
         tag, reduces = self._tag(message), "rr" in step.kind
-        # A result that is no operand may be received where it is made.
+        # If the result does not overlap the operand, the data may be received in its place.
         aside = reduces and (step.kind == "rrs" or _overlap(source, dest))
         lands = aside or (message[0], message[1], tag) in self.landed
         place = dest
@@ -414,7 +415,7 @@ class _Builder:
             side.append(pieces)
 
     def _tag(self, message: tuple[int, int, int, int]) -> int:
-        """Return the tag of a message, one of its own among those of the pair."""
+        """Return the tag of a message, which is unique among the messages of the pair of ranks."""
         source, dest, channel, number = message
         tags = self.tags[source, dest]
         tag = tags.setdefault((channel, number), len(tags))

@@ -1,4 +1,4 @@
-"""Read schedules in MSCCL's XML: steps of thread blocks on chunks of buffers, for every GPU."""
+"""Read schedules in MSCCL's XML, which have steps of thread blocks on chunks for every GPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collplan.planner.errors import PlanFormatError
 from collplan.planner.formats.msccl_schedule import FUSED, RECEIVES, SENDS, Block, Schedule, Step
 
 MAX_BYTES: Final = 1 << 26
-"""Size of a file that is read at most."""
+"""Size of the largest file that is read, in bytes."""
 MAX_STEPS: Final = 1 << 18
 MAX_GPUS: Final = 1 << 12
 MAX_CHUNKS: Final = 1 << 24
@@ -31,7 +31,7 @@ class MscclError(PlanFormatError):
 def read_schedule(path: str | Path) -> Schedule:
     """Read a schedule from a file.
 
-    Document types, and with them entities, are refused: expansion is what makes small files large.
+    Document types are refused, because the expansion of their entities can make small files large.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def read_schedule(path: str | Path) -> Schedule:
     Raises
     ------
     MscclError
-        With file and line, what is wrong there, and the way out.
+        If the file is not a valid schedule. The message has file and line, problem, and remedy.
     """
     place = Path(path)
     try:
@@ -58,18 +58,18 @@ def read_schedule(path: str | Path) -> Schedule:
 
 
 def parse_schedule(content: bytes, name: str = "<msccl>") -> Schedule:
-    """Read a schedule from the bytes of an XML document; `name` stands for the file in errors.
+    """Read a schedule from the bytes of an XML document; errors name `name` as the file.
 
     Raises
     ------
     MscclError
-        With name and line, what is wrong there, and the way out.
+        If it is not a valid schedule. The message has name and line, problem, and remedy.
     """
     return _Reader(name).read(content)
 
 
 class _Reader:
-    """Elements of the document read so far."""
+    """Reader of a document, with the elements that it has read so far."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -125,7 +125,7 @@ class _Reader:
             n_chunks=self._number(attributes, "nchunksperloop", 1, MAX_CHUNKS),
             min_bytes=self._bytes(attributes, "minBytes"),
             max_bytes=self._bytes(attributes, "maxBytes"),
-            # Those that msccl-tools writes do not say whether they run out of place, too.
+            # Files of msccl-tools do not state whether they also run out of place.
             is_in_place=self._number(attributes, "inplace", 0, 1) == 1
             and self._number(attributes, "outofplace", 0, 1, 0) == 0,
         )

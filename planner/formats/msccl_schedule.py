@@ -1,4 +1,4 @@
-"""Schedules of MSCCL: steps of thread blocks, and the order in which they can run."""
+"""Schedules of MSCCL: steps of thread blocks, and an order in which they can run."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ SENDS: Final = frozenset(("s", "rcs", "rrs", "rrcs"))
 RECEIVES: Final = frozenset(("r", "rcs", "rrs", "rrc", "rrcs"))
 FUSED: Final = frozenset(("rcs", "rrs", "rrc", "rrcs"))
 REDUCES: Final = frozenset(("re", "rrs", "rrc", "rrcs"))
-"""Types of steps that send, that receive, that do several things, and that reduce."""
+"""Types of steps that send, that receive, that combine several actions, and that reduce."""
 _MOST_SHOWN: Final = 8
 
 Place = tuple[str, int]
-"""A buffer and a chunk."""
+"""Buffer, and number of a chunk in it."""
 Fail = Callable[[int, str, str], NoReturn]
-"""Raises an error of a line, of a problem, with a way out."""
+"""Function that raises an error, given line, problem, and remedy."""
 
 
 class Step(NamedTuple):
-    """A step of a thread block: what it does, and the other step that it waits for.
+    """A step of a thread block: its type and chunks, and the step of another block it waits for.
 
-    Steps that collplan has written say their `order` in the plan; it is -1 in others.
+    In files that collplan has written, `order` is the row of the task in the plan. Otherwise it
+    is -1.
     """
 
     kind: str
@@ -44,7 +45,7 @@ class Step(NamedTuple):
 
 @dataclass(slots=True)
 class Block:
-    """A thread block: a program of one GPU, with at most one peer each way."""
+    """A thread block: a program of one GPU that sends to and receives from at most one peer."""
 
     gpu: int
     number: int
@@ -56,17 +57,17 @@ class Block:
 
 
 class Order(NamedTuple):
-    """An order in which the steps of a schedule run, and what happens before what.
+    """An order in which the steps of a schedule can run, and the happens-before relation.
 
     Parameters
     ----------
     steps : list of (int, int)
-        Thread blocks and steps, by their places, in the order.
+        Index of the thread block, and number of the step, of all steps in this order.
     depth : list of int
-        Messages that must have arrived before each, along the longest chain.
+        Number of messages along the longest chain that a step waits for, per step.
     clocks : ndarray of int32, shape (n_steps, n_blocks)
-        For each step in the order, and each thread block, the last step of the block that
-        happens before it, or is it itself; -1 if there is none.
+        Last step of each thread block that happens before a step or is the step itself, for
+        each step in this order; -1 if there is none.
     """
 
     steps: list[tuple[int, int]]
@@ -81,17 +82,20 @@ class Schedule:
     Parameters
     ----------
     name, collective, protocol : str
-        As in the file.
+        Name, collective and protocol as in the file.
     n_gpus, n_channels, n_chunks : int
-        GPUs, channels, and chunks that the larger of input and output is divided into.
+        Number of GPUs, of channels, and of chunks of the larger one of input and output.
     min_bytes, max_bytes : int or None
-        Sizes between which MSCCL uses the schedule; None if the file does not say.
+        Smallest and largest size for which MSCCL uses the schedule; None if the file does not
+        state it.
     is_in_place : bool
-        Whether the schedule runs in place only: input and output are one buffer.
+        Whether the schedule runs only in place, with one buffer for input and output.
     chunks : dict of int to dict of str to int
-        Chunks of each GPU's buffers ``i``, ``o`` and ``s``.
+        Number of chunks of the buffers ``i``, ``o`` and ``s`` of each GPU.
     blocks : list of Block
+        Thread blocks of all GPUs.
     n_steps : int
+        Number of steps of all thread blocks.
     """
 
     name: str
@@ -109,9 +113,11 @@ class Schedule:
     _awaited: set[tuple[int, int, int]] | None = None
 
     def check_connections(self, fail: Fail) -> None:
-        """Fail where two thread blocks share an end of a connection, or a dependency leads nowhere.
+        """Call `fail` if two thread blocks share an end of a connection, or a step is missing.
 
-        Messages of a pair of GPUs on one channel come in order, so that each end is one program.
+        Messages of a pair of GPUs on a channel arrive in order. Therefore each end of the
+        connection must belong to a single thread block. A missing step is one that another step
+        depends on.
         """
         ends: dict[tuple[int, int, int, bool], int] = {}
         sizes = {(block.gpu, block.number): len(block.steps) for block in self.blocks}
@@ -138,10 +144,11 @@ class Schedule:
                     )
 
     def is_joined(self, place: int, number: int) -> bool:
-        """Return whether a step copies what the next one reduces with something else.
+        """Return whether a step copies the left operand of the reduction in the next step.
 
-        MSCCL has no reduction into a third place: a copy there comes before it. The two are one
-        if nothing waits for the copy, and the reduction for nothing.
+        MSCCL has no reduction with a separate result. Instead, one operand is copied to the place
+        of the result first. Both steps are one reduction if the result overlaps no operand, no
+        step waits for the copy, and the reduction waits for no step of another block.
         """
         block = self.blocks[place]
         if number + 1 >= len(block.steps):
@@ -164,7 +171,7 @@ class Schedule:
 
     @property
     def awaited(self) -> set[tuple[int, int, int]]:
-        """Return the steps that others wait for, as GPU, thread block and step."""
+        """Return the steps for which other steps wait, as GPU, thread block and step."""
         if self._awaited is None:
             self._awaited = {
                 (block.gpu, step.dep_block, step.dep_step)
@@ -175,10 +182,11 @@ class Schedule:
         return self._awaited
 
     def messages(self) -> dict[tuple[int, int], tuple[int, int, int, int]]:
-        """Return the message that each receiving or sending step begins or ends with.
+        """Return the message that each step receives, and the message that it sends.
 
-        Keys are thread block and step, of sends with the block's number negative minus one; a
-        message is its source, its destination, its channel and its number there.
+        Keys are the index of the thread block and the number of the step: ``(block, step)`` for
+        received messages, ``(-1 - block, step)`` for sent messages. A message is a tuple of
+        source, destination, channel, and number among the messages of this connection.
         """
         found = {}
         for place, block in enumerate(self.blocks):
@@ -193,12 +201,12 @@ class Schedule:
         return found
 
     def order(self) -> Order:
-        """Return an order in which all steps run; a message is taken from the network in turn.
+        """Return an order in which all steps can run, and messages are received in sending order.
 
         Raises
         ------
         DeadlockError
-            With steps that wait for each other.
+            If steps wait for each other. The message names them.
         MemoryLimitError
             If the order does not fit into memory.
         """
@@ -225,7 +233,7 @@ class Schedule:
             if is_said:
                 heappush(ready, (steps[step].order, 0, 0, step))
                 return
-            # Messages are received in the order of their sends, and blocks take turns.
+            # Messages are received in the order of their sends, and thread blocks take turns.
             turn = [int(place[other]) for other, is_message in before[step] if is_message]
             turn = turn or [step - int(first[block_of[step]])]
             heappush(ready, (depth[step], _rank_of(steps[step].kind), turn[0], step))
@@ -253,7 +261,7 @@ class Schedule:
         return Order(places, [depth[step] for step in order], clocks)
 
     def _waits(self, first: Ints) -> Iterator[Iterator[tuple[int, int]]]:
-        """Yield for each step the steps that it waits for, and 1 for the send of its message."""
+        """Yield, per step, the steps that it waits for, each with 1 if it sends its message."""
         messages = self.messages()
         sender = {
             message: int(first[-1 - block]) + step
@@ -304,5 +312,5 @@ class Schedule:
 
 
 def _rank_of(kind: str) -> int:
-    """Return which steps come first among those of one depth: sends, then receives, then others."""
+    """Return the order among steps of equal depth: 0 for sends, 1 for receives, 2 for others."""
     return 0 if kind == "s" else 1 if kind in RECEIVES else 2

@@ -21,24 +21,25 @@ from collplan.planner.plan.ragged import ON_START
 from collplan.planner.verify.order import completion_order
 
 NAMES: Final = {kind: name for name, kind in reversed(KINDS.items())}
-"""MSCCL's names of collectives, as its runtime reads them."""
+"""Names of collectives in MSCCL's runtime, by kind."""
 MAX_STEPS: Final = 64
 MAX_COUNT: Final = 71
 MAX_BLOCKS: Final = 32
-"""Limits of MSCCL's runtime: steps of a thread block, chunks of a step, blocks of a channel."""
+"""Limits of MSCCL's runtime: steps per thread block, chunks per step, thread blocks per channel."""
 _BUFFERS: Final = {Buffer.SEND: "i", Buffer.RECV: "o", Buffer.SCRATCH: "s"}
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Size of a written schedule, with notes.
+    """Size of a written schedule, and notes.
 
     Parameters
     ----------
     n_chunks, n_blocks, n_steps : int
-        Chunks of a buffer, and the most thread blocks and steps that a GPU has.
+        Number of chunks of a buffer, greatest number of thread blocks per GPU, and greatest
+        number of steps per thread block.
     notes : tuple of str
-        What the reader of the file should know.
+        Notes for users of the file, see `_Writer.notes`.
     """
 
     n_chunks: int
@@ -49,7 +50,7 @@ class Written:
 
 @dataclass(slots=True)
 class _Entry:
-    """A step to be written, with the entries of other thread blocks that it waits for."""
+    """A step to be written, with the steps of other thread blocks for which it waits."""
 
     kind: str
     source: tuple[str, int]
@@ -71,20 +72,22 @@ def write_msccl(
 ) -> Written:
     """Write a plan as a schedule in MSCCL's XML.
 
-    Each GPU gets a thread block for each peer that it sends to, one for each peer that it receives
-    from, and one for copies and reductions, all on channel 0. A reduction into a third place
-    becomes a copy and a reduction. Steps have one attribute that MSCCL does not read, ``order``:
-    the task's row in the plan.
+    Each GPU gets a thread block per peer to which it sends, a thread block per peer from which it
+    receives, and a thread block for copies and reductions, all on channel 0. A reduction with a
+    separate result becomes a copy and a reduction. Steps have an attribute ``order``, the row of
+    the task in the plan, which MSCCL does not read.
 
     Parameters
     ----------
     plan : Plan
-        A proved plan of all ranks.
+        A verified plan of all ranks.
     path : str or Path
+        File to write.
     protocol : str
-        "Simple", "LL" or "LL128".
+        Protocol of MSCCL: "Simple", "LL" or "LL128".
     between : (int, int), optional
-        Bytes between which MSCCL uses the schedule; by default what the plan was compiled for.
+        Smallest and largest size in bytes for which MSCCL uses the schedule. By default, both
+        are the size of the plan's collective.
 
     Returns
     -------
@@ -93,7 +96,7 @@ def write_msccl(
     Raises
     ------
     MscclError
-        If a step of the plan is none of MSCCL's.
+        If MSCCL has no equivalent of the collective or of one of the tasks.
     """
     writer = _Writer(plan)
     programs = writer.programs()
@@ -123,7 +126,7 @@ class _Writer:
         self.n_split = 0
 
     def _chunk_elements(self) -> int:
-        """Return the largest chunk of which everything is a multiple."""
+        """Return the largest chunk size in elements that divides all offsets and counts."""
         plan, size = self.plan, int(self.collective.count)
         for side in (plan.reads, plan.writes):
             size = int(np.gcd.reduce(side.offset, initial=size))
@@ -137,7 +140,7 @@ class _Writer:
         return size
 
     def programs(self) -> list[dict[tuple[str, int], list[_Entry]]]:
-        """Return the steps of every thread block of every GPU."""
+        """Return the steps of every thread block, by kind and peer, for every GPU."""
         plan = self.plan
         _, position = completion_order(plan, *match_messages(plan))
         found: list[dict[tuple[str, int], list[_Entry]]] = [
@@ -146,7 +149,7 @@ class _Writer:
         last: dict[int, _Entry] = {}
         blocks: dict[int, tuple[str, int]] = {}
         kinds = plan.deps.kind
-        # Both ends of a message stand at one place of one order, so nothing waits in a circle.
+        # Both ends of a message have the same position in one order, so there are no cycles.
         for row in np.argsort(position, kind="stable").tolist():
             task = self.tasks[row]
             block = blocks[row] = self._block_of(task)
@@ -170,7 +173,7 @@ class _Writer:
         return found
 
     def _block_of(self, task: Task) -> tuple[str, int]:
-        """Return the thread block of a task: by what it does, and the peer."""
+        """Return the thread block of a task, as kind and peer."""
         if task.op in (Op.SEND, Op.RECV):
             return task.op.name.lower(), task.peer
         return "local", -1
@@ -193,7 +196,7 @@ class _Writer:
     def _reduce(self, task: Task) -> list[_Entry]:
         dest, count = self._place(task, task.writes)
         reads = task.reads
-        if len(reads) == 1:  # the right operand lies behind the left one
+        if len(reads) == 1:  # the right operand follows the left operand in memory
             one, half = reads[0], reads[0].count // 2
             reads = (
                 Extent(one.buffer, one.offset, half, one.pattern),
@@ -209,14 +212,14 @@ class _Writer:
         return [_Entry("cpy", left, dest, count), _Entry("re", right, dest, count)]
 
     def _place(self, task: Task, extents: tuple[Extent, ...]) -> tuple[tuple[str, int], int]:
-        """Return the buffer and chunk of what is one piece, and its number of chunks."""
+        """Return buffer, first chunk, and number of chunks of a single contiguous piece."""
         if len(extents) != 1 or extents[0].pattern != (0, 1, 0, 1):
             self._refuse_pieces(task)
         extent = extents[0]
         if extent.buffer == Buffer.SHARED:
             raise MscclError(f"{task} uses memory of a node; use messages as transport")
         offset, buffer = extent.offset // self.chunk, _BUFFERS[extent.buffer]
-        # In place, MSCCL's allreduce has one buffer, the input.
+        # The in-place allreduce of MSCCL has only one buffer, the input.
         if self.collective.in_place and self.collective.kind == "allreduce" and buffer == "o":
             buffer = "i"
         return (buffer, offset), extent.count // self.chunk
@@ -228,14 +231,15 @@ class _Writer:
         )
 
     def _number(self, program: dict[tuple[str, int], list[_Entry]]) -> None:
-        """Number blocks and steps, with a 'nop' for every wait but one."""
+        """Number thread blocks and steps, and add a 'nop' for every wait of a step but one."""
         for number, entries in enumerate(program.values()):
             for at, entry in enumerate(entries):
                 entry.block, entry.number = number, at
         for entries in program.values():
             done: dict[int, int] = {}
             for entry in entries:
-                # Of the steps of a block the last one says all; what was waited for once is there.
+                # Per block, only the last step that is waited for matters, and only if no
+                # earlier step of this block has waited for it.
                 latest: dict[int, _Entry] = {}
                 for other in entry.waits:
                     if other.number > latest.get(other.block, other).number or (
@@ -267,7 +271,7 @@ class _Writer:
         protocol: str,
         between: tuple[int, int] | None,
     ) -> str:
-        """Return the XML."""
+        """Return the XML document."""
         collective, n = self.collective, self.plan.n_ranks
         whole = self.n_chunks * self.chunk * collective.itemsize
         low, high = between or (whole, whole)
@@ -305,7 +309,7 @@ class _Writer:
         )
 
     def notes(self, programs: list[dict[tuple[str, int], list[_Entry]]]) -> list[str]:
-        """Return where a plan exceeds the limits of MSCCL's runtime, or was changed."""
+        """Return notes on exceeded limits of MSCCL's runtime, split reductions, and the root."""
         found = []
         steps = [block for program in programs for block in program.values()]
         for what, size, most in (

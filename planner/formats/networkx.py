@@ -1,4 +1,4 @@
-"""A plan as a networkx graph, for people and for algorithms on small graphs."""
+"""Export of a plan as a networkx graph, for exploration and for algorithms on small graphs."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ def to_networkx(plan: Plan) -> nx.DiGraph:
     Parameters
     ----------
     plan : Plan
-        A plan of all ranks, or of one; messages are edges in the first case only.
+        A plan of all ranks, or of one rank. Only in the first case, messages are edges.
 
     Returns
     -------
     networkx.DiGraph
-        A node a row, with ``op`` (`Op`'s name in lower case), ``rank``,
-        ``peer``, ``tag``, ``phase``, ``round``, ``node``, ``lane``, ``core``,
-        ``bytes`` and ``label`` (the task as text). Edges point from what
-        comes first to what waits for it: ``kind`` is "hazard" or "intent" for
-        dependencies, with ``on_start``, and "message" from a send to its
+        Graph with a node per task, whose attributes are ``op`` (the name of `Op` in
+        lower case), ``rank``, ``peer``, ``tag``, ``phase``, ``round``, ``node``,
+        ``lane``, ``core``, ``bytes`` and ``label`` (the task as text). An edge leads from
+        a task to a task that waits for it. Its ``kind`` is "hazard" or "intent" for
+        dependencies, which also have ``on_start``, and "message" from a send to its
         receive, with ``bytes``.
 
     Raises
     ------
     MatchError
-        If sends and receives of a plan of all ranks do not pair up.
+        If sends and receives of a plan of all ranks do not match.
     """
     graph = nx.DiGraph(n_ranks=plan.n_ranks, n_nodes=plan.n_nodes)
     bytes_ = (plan.elements * plan.itemsize).tolist()

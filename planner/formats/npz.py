@@ -1,10 +1,10 @@
-"""The plan's own file: a zip of .npy columns that `numpy.load` opens too.
+"""Plan files: a zip archive of .npy columns, which `numpy.load` can also open.
 
-Nothing in it is pickled, and a file from a stranger is checked before anything
-is allocated. Members are stored, not deflated: what deflate writes depends on
-the zlib at hand, and a plan has the same bytes on every machine. Columns are
-stored in the narrowest integers that hold them instead, constant ones as a
-single element.
+Nothing is pickled, and files are checked before memory is allocated, so that
+untrusted files can be read. Members are not compressed, because the output of
+deflate depends on the version of zlib, and the file of a plan has the same bytes
+on every machine. Instead, columns are stored in the narrowest sufficient integers,
+and constant columns as a single element.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _TABLE_SHAPES: Final[dict[str, tuple[str, int | None]]] = {
     "shared_sizes": ("nodes", None),
     "mirrors": ("ranks", 2),
 }
-"""Rows and columns of tables that are not one entry per rank."""
+"""Number of rows (by name) and columns of tables that do not have one entry per rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,10 @@ class _Member:
 
 
 def _members() -> dict[str, _Member]:
-    """Return every member by name, in the file's order.
+    """Return every member by name, in the order of the file.
 
-    Those that may be constant never decide how many rows there are, so a
-    small file cannot ask for much memory.
+    For every number of rows, there is a member that cannot be constant. Therefore a small file
+    cannot request much memory.
     """
     members = {
         name: _Member("tasks", dtype, may_be_constant=True) for name, dtype in COLUMNS.items()
@@ -99,9 +99,9 @@ def save(plan: Plan, path: str | Path) -> None:
     Parameters
     ----------
     plan : Plan
-        Any plan, of all ranks or of one.
+        Any plan, of all ranks or of one rank.
     path : str or Path
-        A file already there is replaced whole, or stays as it is on failure.
+        File to write. An existing file is replaced atomically, and is kept on failure.
 
     Raises
     ------
@@ -134,7 +134,7 @@ def save(plan: Plan, path: str | Path) -> None:
 
 
 def _component(phase: Phase) -> dict[str, Any]:
-    """Return a phase for JSON; fields that earlier releases did not have only if they matter."""
+    """Return a phase for JSON, without those newer fields that have their default values."""
     component = asdict(phase)
     if not phase.calls:
         del component["calls"]
@@ -144,12 +144,12 @@ def _component(phase: Phase) -> dict[str, Any]:
 
 
 def _usual_radix(tree: str) -> int:
-    """Return the radix that a shape of trees has by its name."""
+    """Return the default radix for a shape of trees."""
     return 2 if tree == "binomial" else 0
 
 
 def _is_constant(array: Ints) -> bool:
-    """By value, so that the bytes don't depend on how a column lies in memory."""
+    """Return whether all values are equal, independent of the memory layout of the column."""
     return len(array) > 1 and (array.strides == (0,) or bool((array == array[0]).all()))
 
 
@@ -163,7 +163,7 @@ def _narrow(array: Ints) -> Ints:
 
 
 def _npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
-    """Return a version 1.0 .npy header; numpy's own differs from release to release."""
+    """Return a version 1.0 .npy header; numpy's header differs between its releases."""
     text = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape!r}, }}"
     preamble = len(np.lib.format.MAGIC_PREFIX) + 4
     text += " " * (-(preamble + len(text) + 1) % 64) + "\n"
@@ -178,31 +178,31 @@ def _write_member(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
 
 
 def load(path: str | Path) -> Plan:
-    """Read a plan file, checking every entry.
+    """Read a plan file, and check every entry.
 
     Parameters
     ----------
     path : str or Path
-        A file that `save` wrote.
+        A file that `save` has written.
 
     Returns
     -------
     Plan
-        Equal to the plan that was saved, its spec included.
+        Plan that is equal to the saved plan, including its spec.
 
     Raises
     ------
     PlanFileError
-        If the file is missing, cut short, damaged, or not a plan of this version.
+        If the file is missing, truncated, damaged, or not a plan of this version.
     PlanFormatError
-        If its columns are malformed: a task that depends on a row that isn't
-        there, an extent that reaches outside its buffer, elements of another size
-        than the datatype's.
+        If its columns are malformed: for example, if a task depends on a row that does
+        not exist, an extent exceeds its buffer, or the size of elements is not that of
+        the datatype.
 
     Notes
     -----
-    The rest of the spec is checked, and compared with the columns, when ``plan.spec``
-    is first asked for. That raises the same errors. Executing a plan does not need it.
+    The spec is validated, and compared with the columns, at the first access to
+    ``plan.spec``, which raises the same errors. The execution of a plan does not access it.
     """
     path = Path(path)
     try:
@@ -216,8 +216,8 @@ def load(path: str | Path) -> Plan:
         _refuse(path, f"cannot be read: {error.strerror or error}", "check the path", error)
     except MemoryError as error:
         _refuse(path, "does not fit this machine's memory", "compile one rank's program", error)
-    # What zipfile raises on damaged archives: its own error, unknown methods,
-    # encryption, offsets that make no sense, names that don't decode.
+    # Errors of zipfile for damaged archives: bad structure, unknown compression, encryption,
+    # invalid offsets, and names that cannot be decoded.
     except (zipfile.BadZipFile, RuntimeError, ValueError, EOFError, OverflowError) as error:
         _refuse(path, _damage(path, error), "compile the spec again", error)
 
@@ -239,14 +239,14 @@ def _damage(path: Path, error: Exception) -> str:
 
 @dataclass(frozen=True, eq=False)
 class FileSpec(Origin):
-    """The spec in a plan file, which is checked when it is first asked for.
+    """The spec in a plan file, which is validated at the first access.
 
     Parameters
     ----------
     stored : dict
-        The spec as the file has it; its datatype and operation are checked names.
+        Spec as stored in the file. Only its datatype and operation have been checked.
     path : Path
-        The file, for messages.
+        Path of the file, for messages.
     """
 
     stored: dict[str, Any]
@@ -254,11 +254,11 @@ class FileSpec(Origin):
 
     @property
     def document(self) -> Mapping[str, Any]:
-        """Return the spec as the file has it."""
+        """Return the spec as stored in the file."""
         return self.stored
 
     def spec_of(self, plan: Plan) -> PlanSpec:
-        """Return the spec; raise where it is none, or not that of the plan's columns."""
+        """Return the spec; raise an error if it is invalid or contradicts the plan's columns."""
         from collplan.planner.verify.spec_check import check_buffers, check_spec
 
         try:
@@ -266,7 +266,7 @@ class FileSpec(Origin):
             check_buffers(plan, self._spec)
         except PlanFormatError as error:
             raise PlanFormatError(f"{self.path}: {error}") from error
-        # As in `load`: readers meet these where numbers or nesting are absurd.
+        # As in `load`, absurd numbers or nesting can cause these errors.
         except (RuntimeError, ValueError, OverflowError, MemoryError) as error:
             _refuse(self.path, f"{META}: spec: {error}", "compile the spec again", error)
         return self._spec
@@ -289,7 +289,7 @@ class FileSpec(Origin):
 
 
 class _Reader:
-    """Reads one open archive; every refusal names the file."""
+    """Reader of an open archive, whose errors name the file."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
         self.path, self.archive = path, archive
@@ -322,7 +322,7 @@ class _Reader:
         return plan
 
     def check_members(self) -> None:
-        """Refuse what is missing, strange, or larger than the file that holds it."""
+        """Refuse archives without metadata, and members that are compressed or too large."""
         entries = self.archive.infolist()
         names = [entry.filename for entry in entries]
         if META not in names:
@@ -398,7 +398,7 @@ class _Reader:
         return np.broadcast_to(array.astype(largest, copy=False), whole)
 
     def phases(self) -> tuple[Phase, ...]:
-        """Return the plan's phases; files of older releases have only names of them."""
+        """Return the phases of the plan; files of older releases have only their names."""
         named = tuple(map(Phase.parse, self.meta["phases"]))
         if "components" not in self.meta:
             return named
@@ -414,7 +414,7 @@ class _Reader:
         return phases
 
     def phase(self, place: str, stored: Any) -> Phase:
-        """Return one phase; fields that are missing have their defaults."""
+        """Return one phase, with default values for missing fields."""
         self.require(place, stored, dict, "mapping")
         names = {key: stored[key] for key in _PHASE_NAMES if key in stored}
         for key, name in names.items():
@@ -445,7 +445,7 @@ class _Reader:
         )
 
     def numbers(self, place: str, stored: Any) -> tuple[int, ...]:
-        """Return ranks or rounds."""
+        """Return a list of ranks or rounds as a tuple."""
         for i, number in enumerate(self.entries(place, stored)):
             if type(number) is not int or not 0 <= number <= _MAX_ROWS:
                 self.refuse(f"{META}: {place}.{i}: Input should be a valid integer")
@@ -461,7 +461,7 @@ class _Reader:
             self.refuse(f"{META}: {place}: Input should be a valid {name}")
 
     def origin(self) -> FileSpec | None:
-        """Return the spec the plan was compiled from, if the file holds one."""
+        """Return the spec from which the plan was compiled; None if the file has none."""
         stored = self.meta.get("spec")
         if stored is None:
             return None

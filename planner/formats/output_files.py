@@ -1,4 +1,4 @@
-"""The one way in which output files are written: whole, or not at all."""
+"""Atomic writing of output files: a file is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from typing import IO, Final, cast
 from collplan.specs.errors import CollplanError
 
 _MOST_IN_MEMORY: Final = 1 << 26
-"""Bytes for a device that are kept in memory; more wait in a temporary file."""
+"""Number of bytes for a device that are kept in memory; larger content is kept in a file."""
 
 
 @contextmanager
 def replacing(path: str | Path, error: type[CollplanError] = CollplanError) -> Iterator[IO[bytes]]:
-    """Open a file that takes the place of `path` once it is complete.
+    """Open a temporary file that replaces `path` when the block ends without an error.
 
-    A symbolic link stays; the file it names is replaced. A device, a FIFO or the
-    standard output cannot be replaced: the complete content is written into it.
+    A symbolic link is kept, and the file to which it points is replaced. A device, a FIFO
+    and the standard output cannot be replaced. Instead, the complete content is written to it.
 
     Parameters
     ----------
     path : str or Path
-        The file to write; what is there stays as it is until the block ends.
+        File to write; an existing file is unchanged until the block ends.
     error : type of CollplanError
-        What to raise where the file system refuses.
+        Type of the error if the file cannot be written.
 
     Yields
     ------
     binary file
-        Open for writing and seekable.
+        File that is open for writing and seekable.
 
     Raises
     ------
     CollplanError
-        Of type `error`, naming `path` and what the system said.
+        An `error`, if the file cannot be written. It names `path` and the system's reason.
 
     Examples
     --------
@@ -63,19 +63,19 @@ def replacing(path: str | Path, error: type[CollplanError] = CollplanError) -> I
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a text file so that it is there whole or not at all.
+    """Write a text file completely or not at all.
 
     Raises
     ------
     CollplanError
-        If it can't be written; what was there stays as it is.
+        If the file cannot be written. An existing file is then unchanged.
     """
     with replacing(path) as file:
         file.write(text.encode())
 
 
 def is_standard_output(path: Path) -> bool:
-    """Return whether `path` names what standard output writes into, as /dev/stdout does."""
+    """Return whether `path` is the target of standard output, such as /dev/stdout."""
     try:
         return os.path.samestat(path.stat(), os.fstat(_standard_output()))
     except (OSError, ValueError):
@@ -83,7 +83,7 @@ def is_standard_output(path: Path) -> bool:
 
 
 def _standard_output() -> int:
-    """Return its descriptor; where it was closed, number 1 may be anything."""
+    """Return the file descriptor of standard output; raise `ValueError` if it is closed."""
     if sys.__stdout__ is None:
         raise ValueError("standard output is closed")
     return sys.__stdout__.fileno()
@@ -115,11 +115,11 @@ def _beside(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _spooled(path: Path) -> Iterator[IO[bytes]]:
-    """Give a file whose content goes to `path` at the end; a failure before writes nothing."""
+    """Open a temporary file whose content is written to `path` if the block has no error."""
     with SpooledTemporaryFile(_MOST_IN_MEMORY) as file:
         yield cast(IO[bytes], file)
         file.seek(0)
-        # Opened a second time, a file would be written from its beginning.
+        # If standard output is a file, opening it again would overwrite its beginning.
         target = os.dup(_standard_output()) if is_standard_output(path) else path
         with open(target, "wb") as device:
             shutil.copyfileobj(file, device)

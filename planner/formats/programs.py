@@ -1,4 +1,4 @@
-"""Write the programs of all ranks as JSON, for interpreters other than ours."""
+"""Write the programs of all ranks as JSON, for interpreters of other projects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from collplan.planner.verify.agreed_calls import without_calls
 FORMAT: Final = "collplan-programs"
 VERSION: Final = 1
 BYTES_PER_ROW: Final = 2000
-"""Peak memory of writing a task, in bytes."""
+"""Peak memory of writing, in bytes per task."""
 
 
 def write_programs(plan: Plan, path: str | Path) -> None:
@@ -28,29 +28,30 @@ def write_programs(plan: Plan, path: str | Path) -> None:
     plan : Plan
         A plan of all ranks. Calls of the MPI library are written out as messages.
     path : str or Path
+        File to write.
 
     Raises
     ------
     PlanError
         If the plan has the tasks of one rank or node only.
     MemoryLimitError
-        If the document takes more memory than there is.
+        If the document takes more memory than is available.
     """
     write_text(Path(path), json.dumps(programs(plan), separators=(",", ":")) + "\n")
 
 
 def programs(plan: Plan) -> dict[str, Any]:
-    """Return the programs of all ranks of a plan, as JSON holds them.
+    """Return the programs of all ranks of a plan, as values for JSON.
 
     Returns
     -------
     dict
-        Its fields are described on the page on interchange.
+        Document, whose fields are described on the page on interchange.
 
     Raises
     ------
     PlanError, MemoryLimitError
-        As of `write_programs`.
+        As in `write_programs`.
     """
     require_all_ranks(plan, "written as programs")
     plan = without_calls(plan)
@@ -82,7 +83,7 @@ def programs(plan: Plan) -> dict[str, Any]:
 
 
 def _task(plan: Plan, task: Task) -> dict[str, Any]:
-    """Return a task, without the fields that do not apply."""
+    """Return a task, without fields that do not apply to it."""
     found: dict[str, Any] = {"id": task.row, "op": task.op.name.lower()}
     if task.op in (Op.SEND, Op.RECV):
         found |= {"peer": task.peer, "tag": task.tag}
@@ -107,7 +108,7 @@ def _task(plan: Plan, task: Task) -> dict[str, Any]:
 
 
 def _blocks(extent: Extent) -> Iterator[list[Any]]:
-    """Yield every contiguous block of an extent: buffer, offset and count."""
+    """Yield buffer, offset and count of every contiguous block of an extent."""
     name = Buffer(extent.buffer).name.lower()
     for low, high in extent.blocks():
         yield [name, int(low), int(high - low)]

@@ -1,4 +1,4 @@
-"""A plan as text, for people and for tests that a person can check."""
+"""Plans as text, for readers and for expected results of tests."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def to_text(plan: Plan) -> str:
     Parameters
     ----------
     plan : Plan
-        Any plan, of all ranks or of one.
+        Any plan, of all ranks or of one rank.
 
     Returns
     -------
     str
-        Ends with a newline; the same plan gives the same text. A task's line
-        has its row, its round, what it does, what it reads and writes, its
-        lane where it crosses nodes, and what it waits for: completion, where
-        nothing else is said, else ``start of``; ``(intent)`` marks scheduling
-        intent, all else is a derived hazard.
+        Text that ends with a newline; the same plan gives the same text. The line of
+        a task has its row, its round, its operation, the extents that it reads and
+        writes, its lane if it is a message between nodes, and the tasks that it waits
+        for. It waits for their completion, or for their start if ``start of`` precedes
+        them. ``(intent)`` marks stated dependencies; all others are derived hazards.
     """
     tasks = list(plan.tasks())
     cells = [
@@ -52,13 +52,13 @@ def to_text(plan: Plan) -> str:
 
 
 def headline(plan: Plan) -> str:
-    """Return what the plan computes, in a few words.
+    """Return a short description of what the plan computes.
 
     Returns
     -------
     str
-        Like ``ring allreduce of 16 int32, sum, 4 ranks``; a plan without a
-        spec is ``a plan of 4 ranks``.
+        Text such as ``ring allreduce of 16 int32, sum, 4 ranks``, or ``a plan of 4
+        ranks`` for a plan without a spec.
     """
     n_ranks = plan.n_ranks * plan.n_copies
     ranks = f"{n_ranks} rank{'s' * (n_ranks != 1)}"
@@ -69,7 +69,7 @@ def headline(plan: Plan) -> str:
     if plan.spec is None:
         return f"a plan of {ranks}"
     collective = plan.spec.collective
-    # A flat plan's one phase says what `auto` became.
+    # The only phase of a flat plan names the algorithm, also if `auto` has chosen it.
     words: str = collective.kind
     if len(plan.phases) == 1:
         phase = plan.phases[0]
@@ -87,12 +87,12 @@ def headline(plan: Plan) -> str:
 
 
 def where_and_when(plan: Plan, task: Task) -> Iterator[str]:
-    """Generate a task's core, if it is not its rank's own, and its stage, if not the background.
+    """Generate the core of a task unless it is its rank's core, and its stage unless background.
 
     Yields
     ------
     str
-        Like ``core 9`` and ``stage start``.
+        Texts such as ``core 9`` and ``stage start``.
     """
     if task.core != plan.rank_core[task.rank]:
         yield f"core {task.core}"
@@ -143,7 +143,7 @@ def _extents(task: Task) -> str:
 
 
 def _remarks(plan: Plan, task: Task) -> Iterator[str]:
-    """Say what is out of the ordinary, then what the task waits for."""
+    """Generate lane, stream, core and stage if they are not usual, then the dependencies."""
     if task.lane >= 0:
         yield f"lane {task.lane}"
     if task.stream > 0:

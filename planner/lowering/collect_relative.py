@@ -20,10 +20,10 @@ from collplan.planner.lowering.collect import Collected, Runs, Steps, collect, s
 from collplan.planner.lowering.recent_steps import Made, RecentSteps
 
 STEPS = (1, 2)
-"""Sizes of blocks that are tried: all positions alike, or even and odd ones."""
+"""Sizes of blocks that are tried: 1 if all positions act alike, 2 if even and odd ones differ."""
 
 UNLIKE = (NotRelativeError, TypeError, AttributeError)
-"""Errors of algorithms whose positions differ, including those of their array operations."""
+"""Errors in algorithms whose positions act differently, including errors of array operations."""
 
 _recent: Final = RecentSteps()
 """Steps relative to positions."""
@@ -100,7 +100,7 @@ def _checked(one: Round) -> Round:
 def _checked_step(step: Step) -> Step:
     ends = (step.source, step.dest) if isinstance(step, Message) else (step.rank,)
     for end in ends:
-        # Steps without positions, as of absent surplus ranks, are omitted anyway.
+        # Steps without positions, such as those for absent surplus ranks, are omitted anyway.
         if size_of(end) and (not isinstance(end, Relative) or end.has_offset):
             raise NotRelativeError
     return step

@@ -4,7 +4,7 @@ The shared buffer of a node begins with the send buffers of its ranks, one after
 data that its leaders receive follow by step, within a step by leader, with a row per source rank::
 
     node 1 of 3, two ranks each, blocks "source>destination":
-      0: 2>0 2>1 2>2 2>3 2>4 2>5 | 3>0 3>1 3>2 3>3 3>4 3>5     what is sent
+      0: 2>0 2>1 2>2 2>3 2>4 2>5 | 3>0 3>1 3>2 3>3 3>4 3>5     data to send
      12: 0>2 0>3 | 1>2 1>3                                     step 1, from node 0
      16: 4>2 4>3 | 5>2 5>3                                     step 2, from node 2
 
@@ -158,8 +158,8 @@ class _Writer(Writer):
     def _laid_out(self) -> tuple[Blocks, Ints, Ints]:
         """Blocks with their offsets and sizes in the shared buffers of the nodes that receive them.
 
-        If the exchange is even, only the blocks of node 0 are listed. Those of other nodes are
-        alike.
+        If the exchange is even, only the blocks of node 0 are listed, as all nodes have the same
+        layout.
         """
         exchange = self.exchange
         blocks = exchange.blocks_of(np.arange(1 if exchange.is_even else exchange.n_rows))

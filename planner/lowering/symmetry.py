@@ -61,7 +61,7 @@ def _calls_mpi(program: Program) -> bool:
 
 
 class Symmetries:
-    """Judgments on whether programs fold, which remember the components that programs share."""
+    """Checks whether programs fold, with a cache of components that several programs share."""
 
     def __init__(self) -> None:
         self._known: Recent[tuple[Any, ...], ComponentSymmetry | None] = Recent(MOST_KNOWN)
@@ -71,7 +71,7 @@ class Symmetries:
         self._known.clear()
 
     def may_fold(self, program: Program, block: int) -> bool:
-        """Return whether a motion may map a program onto itself, judging by two nodes.
+        """Return whether a motion may map a program onto itself, by a check of two nodes.
 
         If this is False, the program does not fold. `folding_of` may refuse other programs, too.
 
@@ -80,6 +80,7 @@ class Symmetries:
         program : Program
             Drafted for the ranks of node 0 and of node `block`, at least.
         block : int
+            Node to which node 0 is moved.
         """
         spec = program.blueprint.spec
         if program.blueprint.exchange is not None or spec.machine.nodes == 1 or _calls_mpi(program):
@@ -110,7 +111,7 @@ class Symmetries:
         program : Program
             One that `may_fold`, drafted for the same ranks.
         block : int
-            As of `may_fold`.
+            Node to which node 0 is moved, as in `may_fold`.
         """
         spec = program.blueprint.spec
         for motion in _motions(spec.machine):

@@ -1,4 +1,4 @@
-"""Passes: pure functions from plan to plan, by name; each is registered by its own module."""
+"""Passes by name: pure functions from plan to plan, each of which its own module registers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans that are rebuilt from changed tasks, as several passes need."""
+"""Reconstruction of plans from changed tasks, which several passes use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from collplan.planner.plan.tags import Edges
 def rebuild(
     plan: Plan, reads: Pieces, writes: Pieces, edges: Edges | None = None, **changes: Any
 ) -> Plan:
-    """Return a plan of changed tasks, whose dependencies are derived anew.
+    """Return a plan of changed tasks with newly derived dependencies.
 
     Parameters
     ----------

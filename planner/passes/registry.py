@@ -1,4 +1,4 @@
-"""The registry of passes, and how the passes of a spec are run."""
+"""Registry of passes, and execution of the passes of a spec."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Pass:
     early: Callable[..., Blueprint | None] | None = None
 
     def locality_of(self, choice: PassChoice) -> Locality:
-        """Return what it must see with the options of `choice`."""
+        """Return the part of a plan that it needs with the options of `choice`."""
         options = choice.options
         is_global = any(options.get(name) == value for name, value in self.global_with.items())
         return "global" if is_global else self.locality
@@ -149,7 +149,7 @@ def check_options(name: str, rewrite: Rewrite) -> Rewrite:
         found = {}
         for option in list(signature.parameters.values())[1:]:
             of = option.annotation
-            if isinstance(of, str):  # as in a module that postpones evaluation
+            if isinstance(of, str):  # The module of the pass postpones evaluation.
                 of = eval(of, rewrite.__globals__)
             text = next((one for one in get_args(of)[1:] if isinstance(one, str)), None)
             found[option.name] = TypeAdapter(of, config=ConfigDict(strict=True)), text

@@ -1,4 +1,4 @@
-"""Machines known by name: one YAML file each, with its source."""
+"""Machines known by name, each described by a YAML file that names its source."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def preset_names() -> tuple[str, ...]:
 
 
 def load_preset(name: object) -> dict[str, Any]:
-    """Return a preset's fields.
+    """Return the fields of a preset.
 
     Raises
     ------
     ValueError
-        If there is no preset of that name.
+        If no preset has this name.
     """
     if not isinstance(name, str) or name not in preset_names():
         hint = suggest(str(name), preset_names())

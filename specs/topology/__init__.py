@@ -1,4 +1,4 @@
-"""Topologies between adapters: fat trees, dragonflies, tori, and graphs of switches."""
+"""Topologies of the network: fat trees, dragonflies, tori, and graphs of switches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields of all topologies: links of some levels, with rates and latencies."""
+"""Fields of all topologies: levels of links, with rates and latencies."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from collplan.specs.numbers import MAX_NS, Nanoseconds, Rate, parse_rate
 
 MAX_HOSTS: Final = 2**20
 MAX_LINKS: Final = 2**24
-"""Most hosts and links of a topology: tables are made of all of them."""
+"""Greatest number of hosts and of links in a topology, as tables have an entry for each."""
 
 
 def _read_rates(value: Any) -> Any:
-    """Return bits per second: a number, or one for each level."""
+    """Return bits per second: one number for all levels, or one for each level."""
     if value is None:
         return None
     rates = [parse_rate(rate) for rate in value] if isinstance(value, list | tuple) else None
@@ -39,7 +39,7 @@ def _read_latencies(value: Any) -> Any:
 
 
 def read_within(value: Any, what: str, limits: str, is_within: Callable[[float], bool]) -> Any:
-    """Return a number or a tuple of numbers that lie within limits."""
+    """Return a number, or a tuple of numbers; raise `ValueError` if one is not within limits."""
     for number in value if isinstance(value, list | tuple) else [value]:
         is_number = isinstance(number, int | float) and not isinstance(number, bool)
         if not is_number or not is_within(number):
@@ -48,24 +48,24 @@ def read_within(value: Any, what: str, limits: str, is_within: Callable[[float],
 
 
 Rates = Annotated[Rate | tuple[Rate, ...] | None, BeforeValidator(_read_rates)]
-"""The rate of all links, or of those of each level; None for as fast as the fastest lane."""
+"""Rate of all links, or one rate per level; None for the rate of the fastest lane."""
 Latencies = Annotated[Nanoseconds | tuple[Nanoseconds, ...], BeforeValidator(_read_latencies)]
-"""The latency of all links, or of those of each level."""
+"""Latency of all links, or one latency per level."""
 
 
 class TopologyModel(SpecModel, ABC):
-    """Fields of all topologies: links of some levels, one network per lane or for all lanes.
+    """Fields of all topologies: levels of links, and one network per lane or for all lanes.
 
     Parameters
     ----------
     bandwidth : rate, list of rates, or None
-        Of all links in each direction, or of those of each level, from the hosts up; None
-        for as fast as the fastest lane.
+        Rate of every link in each direction: one for all levels, or one per level,
+        beginning with the links of the hosts. None for the rate of the fastest lane.
     latency_ns : float or list of float
-        What each link adds to a message's latency.
+        Latency that each link adds to a message, in ns: one for all levels, or one per level.
     lanes : "planes" or "shared"
-        Whether every lane has a network of its own, or all lanes share one beyond the
-        hosts' own links.
+        Networks of the lanes: one per lane (``planes``), or a single one that all lanes share
+        apart from the links of the hosts (``shared``).
     """
 
     bandwidth: Rates = None
@@ -80,20 +80,26 @@ class TopologyModel(SpecModel, ABC):
     @property
     @abstractmethod
     def n_levels(self) -> int:
-        """Return how many levels of links have rates and latencies of their own."""
+        """Return the number of levels of links; each can have its own rate and latency."""
 
     @property
     def hosts_per_switch(self) -> int | None:
-        """Return how many hosts each switch has, None where that differs."""
+        """Return the number of hosts per switch; None if it differs between switches."""
         return None
 
     @property
     def host_names(self) -> tuple[str, ...] | None:
-        """Return the hosts' names, None where they have numbers only."""
+        """Return the names of the hosts; None if they have only numbers."""
         return None
 
     def level_rates(self, lane: float) -> tuple[float, ...]:
-        """Return bytes per second of the links of every level, of lanes that have `lane`."""
+        """Return the rate of the links of every level in bytes per second.
+
+        Parameters
+        ----------
+        lane : float
+            Rate of the lane in bytes per second, which links have if no bandwidth is given.
+        """
         if isinstance(self.bandwidth, tuple):
             return tuple(rate / 8 for rate in self.bandwidth)
         return (lane if self.bandwidth is None else self.bandwidth / 8,) * self.n_levels

@@ -10,31 +10,32 @@ from collplan.specs.topology.base import MAX_LINKS, TopologyModel
 
 
 class Dragonfly(TopologyModel):
-    """Groups of switches: links between all switches of a group, and between all groups.
+    """Groups of switches, with links between all switches of a group and between all groups.
 
-    With `spines` it is a dragonfly+: the switches of a group that have hosts are linked to all
-    of its spines instead of each other, and links between groups are the spines'.
+    With `spines`, the topology is a dragonfly+: the switches that have hosts are linked to all
+    spines of their group instead of to each other, and links between groups join spines.
 
     Parameters
     ----------
     groups : int
         Number of groups.
     routers : int
-        Switches with hosts in each group.
+        Number of switches with hosts per group.
     hosts : int
-        Hosts of each switch.
+        Number of hosts per switch.
     links : int
-        Links between each two groups. Link t from group g to group h is at router or spine
-        ``(h * links + t) mod n`` of g's n.
+        Number of links between every two groups. Link t from group g to group h begins at
+        router or spine ``(h * links + t) mod n`` of the n in group g.
     spines : int
-        Spines of each group; 0 for a dragonfly.
+        Number of spines per group; 0 for a dragonfly.
     bandwidth, latency_ns
-        Levels are links of hosts, in a group, and between groups.
+        Rate, and latency in ns, of every link: one for all levels, or one per level. The
+        three levels are links of hosts, links in a group, and links between groups.
     routing : "minimal" or "valiant"
-        Over one link between groups, or over a third group that a hash of source and
-        destination chooses.
+        Routes between groups: over one link (``minimal``), or over a third group that a
+        hash of source and destination chooses (``valiant``).
     seed : int
-        Of hashes; among several links of two groups one chooses, too.
+        Seed of the hashes. A hash also chooses one of several links between two groups.
 
     Examples
     --------
@@ -63,7 +64,7 @@ class Dragonfly(TopologyModel):
 
     @property
     def hosts_per_switch(self) -> int:
-        """Return how many hosts each switch has."""
+        """Return the number of hosts per switch."""
         return self.hosts
 
     @property

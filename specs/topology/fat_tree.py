@@ -14,7 +14,7 @@ from collplan.specs.topology.base import MAX_LINKS, TopologyModel, read_within
 
 MAX_RATIO: Final = 1e6
 _SAME: Final = 1e-9
-"""Relative difference up to which two rates or numbers of ports are the same."""
+"""Relative difference up to which two rates or two numbers of ports count as equal."""
 
 
 def _read_ratios(value: Any) -> Any:
@@ -29,25 +29,25 @@ Ratio = Annotated[float, Field(gt=0, le=MAX_RATIO), REAL]
 class FatTree(TopologyModel):
     """A tree of switches with several roots: every child is linked to all of its parents.
 
-    Level 1 has the switches of hosts. A switch of level i has ``down[i - 1]`` children and
-    ``up[i]`` parents, as in Zahavi's parallel ports generalized fat trees.
+    The switches of level 1 have hosts as children. A switch of level i has ``down[i - 1]``
+    children and ``up[i]`` parents, as in Zahavi's parallel ports generalized fat trees.
 
     Parameters
     ----------
     down : tuple of int
-        Children of each switch, level by level from the hosts up.
+        Number of children of a switch, per level, from level 1 up.
     up : tuple of int or None
-        Parents of each host, which is 1, and of each switch below the top; None for as many
-        as `oversubscription` leaves.
+        Number of parents of a host, which is 1, and then of a switch, per level below the
+        top. None for the numbers that follow from `oversubscription`.
     oversubscription : float, tuple of float or None
-        What the links down from a switch carry over what those up from it carry: of the
-        switches of hosts, or of all levels but the top. Where `up` is given, too, the rate of
-        links up follows from it.
+        Total rate of the links down from a switch, divided by that of its links up: one
+        number for level 1, or one per level below the top. If `up` is also given, the rates
+        of the links up follow from both.
     routing : "d_mod_k" or "ecmp"
-        How a parent is chosen on the way up: by the destination's number, or by a hash of
-        source and destination.
+        Choice of the parent on the way up: by the number of the destination (``d_mod_k``), or
+        by a hash of source and destination (``ecmp``).
     seed : int
-        Of that hash.
+        Seed of that hash.
 
     Examples
     --------
@@ -77,17 +77,17 @@ class FatTree(TopologyModel):
 
     @property
     def hosts_per_switch(self) -> int:
-        """Return how many hosts each switch of level 1 has."""
+        """Return the number of hosts per switch of level 1."""
         return self.down[0]
 
     @cached_property
     def parents(self) -> tuple[int, ...]:
-        """Parents of each host, and of each switch of every level but the top."""
+        """Number of parents of a host, and of a switch, per level below the top."""
         return self.up if self.up is not None else tuple(map(round, self._ports()))
 
     @property
     def _ratios(self) -> tuple[float, ...]:
-        """Oversubscription of every level of switches but the top."""
+        """Oversubscription of the switches, per level below the top."""
         given = self.oversubscription
         if isinstance(given, tuple):
             return given
@@ -95,7 +95,7 @@ class FatTree(TopologyModel):
         return (first, *(1.0,) * (self.n_levels - 2))[: self.n_levels - 1]
 
     def _ports(self) -> tuple[float, ...]:
-        """Return the links up that oversubscription leaves, whole or not."""
+        """Return the numbers of links up that follow from oversubscription, without rounding."""
         rates = super().level_rates(1.0)
         return (
             1.0,
@@ -106,7 +106,13 @@ class FatTree(TopologyModel):
         )
 
     def level_rates(self, lane: float) -> tuple[float, ...]:
-        """Return bytes per second of the links of every level, of lanes that have `lane`."""
+        """Return the rate of the links of every level in bytes per second.
+
+        Parameters
+        ----------
+        lane : float
+            Rate of the lane in bytes per second, which links have if no bandwidth is given.
+        """
         rates = list(super().level_rates(lane))
         if self.up is None or self.oversubscription is None or isinstance(self.bandwidth, tuple):
             return tuple(rates)
@@ -137,7 +143,7 @@ class FatTree(TopologyModel):
             yield f"has {n_links} links; give {MAX_LINKS} or fewer, with fewer ports"
 
     def _misfits(self) -> Iterator[str]:
-        """Return where ports, rates and oversubscription do not fit together."""
+        """Yield a message per level at which ports, rates, and oversubscription contradict."""
         if self.up is not None and (
             self.oversubscription is None or not isinstance(self.bandwidth, tuple)
         ):

@@ -1,4 +1,4 @@
-"""Graphs: hosts and switches with any links."""
+"""Graphs of hosts and switches, with links between any of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collplan.specs.numbers import Flag, Nanoseconds, Natural, Rate
 from collplan.specs.topology.base import MAX_HOSTS, TopologyModel, read_list
 
 Vertex = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
-"""A host or a switch, by name; a number is one, too."""
+"""Name of a host or a switch; an integer is turned into its text."""
 
 
 class GraphLink(ShortModel):
@@ -23,15 +23,16 @@ class GraphLink(ShortModel):
     Parameters
     ----------
     source, target : str or None
-        The hosts or switches at its ends; None where all routes are given.
+        Hosts or switches at the two ends; None is valid if all routes are given.
     bandwidth : rate or None
-        Of each direction; None for that of the fastest lane.
+        Rate of each direction; None for the rate of the fastest lane.
     latency_ns : float
-        What it adds to a message's latency.
+        Latency that the link adds to a message, in ns.
     both : bool
-        Whether it carries messages in both directions, or from source to target only.
+        Whether the link carries messages in both directions. Otherwise it carries messages
+        only from source to target.
     name : str or None
-        For people.
+        Name for readers; it has no effect.
     """
 
     source: Vertex | None = None
@@ -51,24 +52,25 @@ def _read_hosts(value: Any) -> Any:
 
 
 class Graph(TopologyModel):
-    """Hosts and switches with any links, and shortest or given routes.
+    """Hosts and switches with links between any of them, and shortest or given routes.
 
     Parameters
     ----------
     hosts : tuple of str
-        Names of the hosts; a number stands for "0", "1" and so on.
+        Names of the hosts. A number n stands for the names "0", "1", and so on, up to n - 1.
     links : tuple of GraphLink
-        All links. Ends that are no hosts are switches.
+        All links. Ends that are not hosts are switches.
     routing : "shortest" or "ecmp"
-        Over the fewest links: by the first link in the list where several ways are as short, or
-        by a hash of source and destination.
+        Choice among routes of the fewest links: by the order of `links` (``shortest``), or by
+        a hash of source and destination (``ecmp``).
     seed : int
-        Of that hash.
+        Seed of that hash.
     routes : tuple or None
-        For every host, the route to every host: positions of links in `links`, of which only
-        their own direction is used; None where there is no route.
+        Route from every host to every host, as positions in `links`. These links are used
+        from source to target only. A route may be None from a host to itself. If `routes`
+        itself is None, routes follow from `links` and `routing`.
     groups : tuple of int or None
-        The group of every host; None for one per switch.
+        Group of every host; None for one group per switch.
     """
 
     kind: Literal["graph"] = "graph"
@@ -86,17 +88,17 @@ class Graph(TopologyModel):
 
     @property
     def n_levels(self) -> int:
-        """Return 1: links have values of their own."""
+        """Return 1, as each link can have its own rate and latency."""
         return 1
 
     @property
     def host_names(self) -> tuple[str, ...]:
-        """Return the hosts' names."""
+        """Return the names of the hosts."""
         return self.hosts
 
     @cached_property
     def vertices(self) -> dict[str, int]:
-        """Numbers of hosts, then of switches in the order of links, by name."""
+        """Number of each vertex by name: first the hosts, then the switches in order of `links`."""
         ends = (end for link in self.links for end in (link.source, link.target))
         return {name: i for i, name in enumerate(dict.fromkeys((*self.hosts, *ends))) if name}
 
@@ -113,7 +115,7 @@ class Graph(TopologyModel):
         yield from self._route_problems() if self.routes is not None else self._link_problems()
 
     def _link_problems(self) -> Iterator[str]:
-        """Return where links do not connect the hosts."""
+        """Yield a message if a link has no valid ends, or links do not connect the hosts."""
         for i, link in enumerate(self.links):
             if link.source is None or link.target is None:
                 yield f"links[{i}] has no ends; give source and target, or all routes"
@@ -130,7 +132,7 @@ class Graph(TopologyModel):
                 return
 
     def _unreached(self, backward: bool) -> str | None:
-        """Return a host that the first one does not reach, or that does not reach it."""
+        """Return a host without a route from host 0, or, if `backward`, without a route to it."""
         after: dict[str | None, list[str | None]] = {}
         for link in self.links:
             ends = (link.source, link.target)
@@ -148,7 +150,7 @@ class Graph(TopologyModel):
         return next((host for host in self.hosts if host not in reached), None)
 
     def _route_problems(self) -> Iterator[str]:
-        """Return what is wrong with given routes."""
+        """Yield a message for the first mistake in the given routes, if there is one."""
         routes, n = self.routes or (), self.n_hosts
         if len(routes) != n or any(len(row) != n for row in routes):
             yield f"routes is no table of {n} by {n} hosts; give a route for each two"

@@ -23,19 +23,20 @@ def _read_wrap(value: Any) -> Any:
 class Torus(TopologyModel):
     """Hosts in a grid of dimensions, each linked to its neighbors in both directions.
 
-    Host numbers count along the first dimension first, and routes follow the dimensions in the
-    same order, each by the shorter way.
+    Host numbers increase fastest along the first dimension. Routes follow the dimensions in
+    the same order, each in the shorter direction.
 
     Parameters
     ----------
     dimensions : tuple of int
-        Hosts along each dimension.
+        Number of hosts along each dimension.
     wrap : bool or tuple of bool
-        Whether the ends of all dimensions, or of each, are linked.
+        Whether the ends of a dimension are linked: one value for all, or one per dimension.
     group_dimensions : int
-        Number of first dimensions; hosts that differ only in these are of one group.
+        Number of leading dimensions within a group: hosts whose coordinates differ only in
+        these dimensions belong to the same group.
     bandwidth, latency_ns
-        Levels are dimensions.
+        Rate, and latency in ns, of every link: one for all dimensions, or one per dimension.
 
     Examples
     --------
@@ -60,7 +61,7 @@ class Torus(TopologyModel):
 
     @property
     def is_ring(self) -> tuple[bool, ...]:
-        """Return for every dimension whether its ends are linked; two hosts have one link."""
+        """Return whether the ends are linked, per dimension; False for two hosts or fewer."""
         wraps = self.wrap if isinstance(self.wrap, tuple) else (self.wrap,) * self.n_levels
         return tuple(wrap and size > 2 for wrap, size in zip(wraps, self.dimensions, strict=True))
 

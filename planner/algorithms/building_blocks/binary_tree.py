@@ -1,4 +1,4 @@
-"""Complete binary trees, numbered level by level or with levels dealt to both subtrees in turns."""
+"""Complete binary trees, numbered by level or with levels dealt to both subtrees in turn."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from collplan.planner.arrays.logarithms import floor_log2
 
 
 def binary_tree(size: int, *, is_dealt: bool) -> Iterator[tuple[Ints, Ints]]:
-    """Yield the parents and children of all rounds on the way down, two rounds per level.
+    """Yield the parents and children of each round from the root down, two rounds per level.
 
-    Children of node v on level d are 2v + 1 and 2v + 2, or v + 2^d and v + 2^(d + 1) if levels
-    are dealt: then all nodes below node 1 are odd, and those below node 2 even.
+    The children of node v on level d are 2v + 1 and 2v + 2. If `is_dealt` is True, they are
+    v + 2^d and v + 2^(d + 1): all nodes below node 1 are odd, and all nodes below node 2 even.
 
     Examples
     --------

@@ -1,11 +1,11 @@
-"""Binomial negabinary (Bine) trees and the butterflies that Bine and Swing share.
+"""Binomial negabinary (Bine) trees, and the butterflies of Bine and Swing.
 
 References
 ----------
 De Sensi, Pasqualoni, Piarulli, Bonato, Ba, Turisini, Domke, Hoefler, "Bine trees", SC 2025
 (arXiv 2508.17311); De Sensi, Bonato, Saam, Hoefler, "Swing: short-cutting rings for higher
-bandwidth allreduce", NSDI 2024 (arXiv 2401.09356). Trees of other sizes than powers of two are
-a generalization of ours.
+bandwidth allreduce", NSDI 2024 (arXiv 2401.09356). Trees whose size is not a power of two are a
+generalization that these papers do not have.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from collplan.planner.arrays import Ints
 from collplan.planner.arrays.logarithms import ceil_log2
 
 MOST_RANKS: Final = 8192
-"""Ranks up to which messages of scattered blocks are made: about p/3 runs of blocks at each."""
+"""Greatest number p of ranks for messages of scattered blocks, with about p/3 runs per rank."""
 
 
 class Edges(NamedTuple):
-    """The edges of one round of a tree: parents, children, and the interval below each child.
+    """Edges of one round of a tree: parents, children, and the interval of each subtree.
 
     Parameters
     ----------
     parent, child : ndarray of int64, shape (n_edges,)
+        Ends of each edge.
     first, n : ndarray of int64, shape (n_edges,)
-        The positions of a child's subtree, which may wrap around the end.
+        First position and number of positions of the child's subtree, which may wrap around.
     """
 
     parent: Ints
@@ -45,13 +46,13 @@ class Edges(NamedTuple):
         return Edges(*ends, size - self.first - self.n, self.n)
 
     def moved(self, by: int) -> Edges:
-        """Return the same edges `by` positions further on."""
+        """Return the same edges with all positions increased by `by`."""
         return Edges(self.parent + by, self.child + by, self.first + by, self.n)
 
 
 @lru_cache(maxsize=64)
 def bine_tree(size: int) -> tuple[Edges, ...]:
-    """Return the rounds of a broadcast, ⌈log₂ size⌉ of them; positions count from the root.
+    """Return the ⌈log₂ size⌉ rounds of a broadcast; positions are relative to the root.
 
     Examples
     --------
@@ -67,7 +68,7 @@ def bine_tree(size: int) -> tuple[Edges, ...]:
 
 
 def inner_bine_tree(size: int) -> tuple[tuple[Edges, ...], Ints]:
-    """Return the rounds of a tree, and the positions but the root that have children."""
+    """Return the rounds of a tree, and the positions except the root that have children."""
     rounds = bine_tree(size)
     parents = np.unique(np.concatenate([np.arange(0), *(edges.parent for edges in rounds)]))
     return rounds, parents[parents > 0]
@@ -77,8 +78,8 @@ def inner_bine_tree(size: int) -> tuple[tuple[Edges, ...], Ints]:
 def _tree(size: int, level: int) -> tuple[list[Edges], int]:
     """Return the rounds of a tree over positions 0 to size - 1, and its root.
 
-    The root is in the larger half. The other one, its mirror image, is on its right and on its
-    left in turns.
+    The root is in the larger half. The other half is a mirrored tree. Whether it lies to the right
+    or to the left of the larger half alternates between levels.
     """
     if size == 1:
         nothing = np.zeros(0, dtype=np.int64)
@@ -97,23 +98,23 @@ def _tree(size: int, level: int) -> tuple[list[Edges], int]:
 
 
 def rho(k: int) -> int:
-    """Return the distance over which ranks exchange in step k: 1, -1, 3, -5, 11, ...
+    """Return the distance over which ranks exchange in step k, which is 1, -1, 3, -5, 11, ...
 
-    Even ranks send to the rank that far after them, odd ones to the one before them.
+    Even ranks send to the rank at this distance after them, odd ranks to the one before them.
     """
     return int((1 - (-2) ** (k + 1)) // 3)
 
 
 def peers(me: Any, size: int, k: int) -> Any:
-    """Return the ranks that `me` exchange with in step k, of an even number of ranks."""
+    """Return the ranks with which `me` exchange in step k; `size` is even."""
     return (me + np.where(me % 2 == 0, rho(k), -rho(k))) % size
 
 
 @lru_cache(maxsize=16)
 def butterfly(size: int) -> tuple[Hop, ...]:
-    """Return the hops of an allgather on an even number of ranks, the farthest first.
+    """Return the hops of an allgather on an even number of ranks, from the farthest one on.
 
-    In each of ⌈log₂ size⌉ rounds, ranks send what their peer lacks.
+    In each of the ⌈log₂ size⌉ rounds, ranks send the blocks that their peer does not have.
     """
     held, hops = {0}, []
     for k in reversed(range(ceil_log2(size))):
@@ -125,9 +126,10 @@ def butterfly(size: int) -> tuple[Hop, ...]:
 
 @lru_cache(maxsize=16)
 def ways(size: int) -> tuple[tuple[int, ...], ...]:
-    """Return the steps by which a block reaches a rank each distance after an even rank.
+    """Return, per distance, the steps by which a block of an even rank reaches that distance.
 
-    The fewest steps, in ascending order; their distances count forwards and backwards in turns.
+    Each entry has the fewest steps, in ascending order. The distances of its steps are added and
+    subtracted in turn.
 
     Examples
     --------
@@ -137,7 +139,7 @@ def ways(size: int) -> tuple[tuple[int, ...], ...]:
     found: dict[int, tuple[int, ...]] = {0: ()}
     for k in range(ceil_log2(size)):
         for distance, way in list(found.items()):
-            # All ways before have lower steps, so the one of the fewest is found in order.
+            # All previous paths have lower steps, so that steps are in ascending order.
             end = (distance + (-1) ** len(way) * rho(k)) % size
             longer = (*way, k)
             if end not in found or (len(longer), longer) < (len(found[end]), found[end]):

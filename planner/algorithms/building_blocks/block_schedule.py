@@ -1,4 +1,4 @@
-"""Round-optimal schedules of broadcasts in blocks on a circulant graph, for any number of ranks.
+"""Round-optimal schedules of broadcasts in blocks on circulant graphs, for any number of ranks.
 
 References
 ----------
@@ -20,7 +20,9 @@ from collplan.planner.arrays.logarithms import ceil_log2
 
 
 def doubling_skips(size: int) -> list[int]:
-    """Return the skips of all rounds of a phase, and the size: each half of the next, rounded up.
+    """Return the skips of all rounds of a phase, followed by the size.
+
+    Each number is half of the next one, rounded up.
 
     Examples
     --------
@@ -34,7 +36,10 @@ def doubling_skips(size: int) -> list[int]:
 
 
 def baseblock(rank: int, skips: list[int]) -> int:
-    """Return the first block that a rank gets: the smallest skip on its way from the root."""
+    """Return the number of the first block that a rank receives.
+
+    It is the index of the smallest skip on the rank's path from the root.
+    """
     for k in reversed(range(len(skips) - 1)):
         if rank >= skips[k]:
             rank -= skips[k]
@@ -46,9 +51,9 @@ def baseblock(rank: int, skips: list[int]) -> int:
 def _received(rank: int, skips: list[int]) -> list[int]:
     """Return the block that a rank receives in each round of a phase, relative to the phase.
 
-    A depth-first search of ways from the root, the longest skips first. Of those that end
-    before the rank's sender of a round, it takes the one of an unused last skip that ends
-    latest; used skips are unlinked from the list that the search goes through.
+    Depth-first search of paths from the root that tries the longest skips first. Among the paths
+    that do not end after the sender in a round, the search takes the one that ends latest and has
+    an unused last skip. Used skips are unlinked from the list of skips that the search tries.
     """
     q, size = len(skips) - 1, skips[-1]
     own = baseblock(rank, skips)
@@ -83,10 +88,11 @@ def _received(rank: int, skips: list[int]) -> list[int]:
 
 @lru_cache(maxsize=16)
 def block_schedule(size: int) -> tuple[Ints, Ints]:
-    """Return the blocks that all ranks receive and send in the rounds of a phase.
+    """Return the blocks that every rank receives and sends in each round of a phase.
 
-    Rank r receives in round k from r - skip, and sends to r + skip, for skip k. Blocks are
-    relative to the phase: what is negative came in phases before, the one that is not is new.
+    In round k, rank r receives from r - s and sends to r + s, where s is skip k. Block numbers are
+    relative to the phase. Negative blocks belong to earlier phases. In each phase, a rank receives
+    one block that is not negative.
 
     Returns
     -------
@@ -104,10 +110,10 @@ def block_schedule(size: int) -> tuple[Ints, Ints]:
 
 
 def phases(size: int, n_blocks: int) -> Iterator[tuple[int, int]]:
-    """Yield the place in its phase of every round, and what to add to blocks of that phase.
+    """Yield, per round, its number within its phase and the offset of the blocks of the phase.
 
-    There are n_blocks - 1 + ⌈log₂ size⌉ rounds. The last of them end a phase; blocks below 0
-    are not there, and those beyond the last block stand for that one.
+    There are n_blocks - 1 + ⌈log₂ size⌉ rounds, and the last round ends a phase. Blocks below 0
+    do not exist. Numbers beyond the last block stand for the last block.
     """
     q = ceil_log2(size)
     if q == 0:
@@ -118,9 +124,9 @@ def phases(size: int, n_blocks: int) -> Iterator[tuple[int, int]]:
 
 
 def sent_blocks(group: Group) -> Iterator[tuple[int, Ints]]:
-    """Yield, round by round, the skip and the block that position r sends for root 0.
+    """Yield, per round, the skip and the block that every position sends if the root is 0.
 
-    A block of -1 means that it sends none.
+    Block -1 means that a position sends no block.
     """
     n_blocks = option_int(group, "blocks", 1)
     if group.size == 1:

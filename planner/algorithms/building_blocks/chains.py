@@ -1,4 +1,4 @@
-"""Chains that begin at one rank and have all others, each an interval of them."""
+"""Chains from one rank through all others; each chain has an interval of ranks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collplan.planner.arrays import Ints
 
 
 def chains(size: int, fanout: int) -> Iterator[tuple[Ints, Ints]]:
-    """Yield the parents and children of all rounds on the way down from node 0.
+    """Yield the parents and children of each round, beginning at node 0.
 
-    Lengths of chains differ by one at most, and the first ones are the longer ones.
+    Lengths of chains differ by at most one, and longer chains come first.
 
     Examples
     --------

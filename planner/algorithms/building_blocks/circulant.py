@@ -1,4 +1,4 @@
-"""Rounds on a circulant graph, for any number of ranks: shared by reduce-scatter and allreduce."""
+"""Rounds of reduce-scatter and allgather on a circulant graph, for any number of ranks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from collplan.planner.algorithms.rounds import Chunks, Group, Index, Message, Ro
 from collplan.planner.arrays import Ints
 
 Partial = Callable[[Index, Index, int], Chunks]
-"""``partial(rank, slot, n)`` names the n blocks from rank + slot on, partly combined, at `rank`."""
+"""``partial(rank, slot, n)`` names the partial results of n blocks from rank + slot on."""
 
 
 def skips(size: int) -> list[tuple[int, int]]:
-    """Return the skip of every round and the blocks it moves: halves, rounded up.
+    """Return the skip and the number of moved blocks of every round.
+
+    A skip is half of the blocks that are still held, rounded up.
 
     Examples
     --------
@@ -31,10 +33,10 @@ def skips(size: int) -> list[tuple[int, int]]:
 
 
 def circulant_reduce_scatter(group: Group, partial: Partial) -> Rounds:
-    """Leave chunk r, combined, in the output of position r.
+    """Compute the combination of chunk r in the output of position r.
 
-    A position holds the blocks from its own on. With skip s, position r sends
-    those for r + s onwards to r + s, which needs them for the same positions.
+    A position holds the blocks from its own one on. With skip s, position r sends
+    the blocks from r + s on to r + s, which combines them with its own ones.
     """
     me, size = group.positions, group.size
     held, combined = size, 0  # of the blocks held, the first `combined` are partial results
@@ -46,14 +48,14 @@ def circulant_reduce_scatter(group: Group, partial: Partial) -> Rounds:
         )
         dest = (me + skip) % size
         value = partial(dest, 0, n) if combined else at(group.input, dest, n)
-        # The last round leaves nothing but the position's own block.
+        # After the last round, only the position's own block is left.
         write = at(group.output, dest) if skip == 1 else partial(dest, 0, n)
         yield Round(Message(me, dest, read, write, combine=value, incoming_left=True))
         held, combined = skip, max(combined, n)
 
 
 def circulant_allgather(group: Group) -> Rounds:
-    """Spread chunk r from the output of position r to all outputs: the rounds above backwards."""
+    """Send chunk r from the output of position r to all outputs: the reversed reduce-scatter."""
     me, size = group.positions, group.size
     for skip, n in reversed(skips(size)):
         chunks = at(group.output, me, n)
@@ -61,17 +63,17 @@ def circulant_allgather(group: Group) -> Rounds:
 
 
 def blockwise_reduce_scatter(group: Group, partial: int) -> Rounds:
-    """Leave all parts of chunk r, combined, in the output of position r: an allgather backwards.
+    """Compute the combination of all parts of chunk r in the output of position r.
 
-    The option `blocks` says how many parts there are: part i of chunk r is chunk ``r + i * size``.
-    Turned around, messages of bcast on a circulant graph with every position as the root carry
-    one part of each chunk.
+    Part i of chunk r is chunk ``r + i * size``; the option `blocks` is the number of parts. The
+    rounds are those of `blockwise_allgather` in reverse order and with reversed messages: a
+    bcast on a circulant graph from every position at once.
 
     Parameters
     ----------
     group : Group
     partial : int
-        The space in which positions combine what is for others.
+        Space in which positions combine the chunks of other positions.
     """
     me, size = group.positions, group.size
     is_partial = np.zeros((size, group.n_chunks // size), dtype=bool)
@@ -79,7 +81,8 @@ def blockwise_reduce_scatter(group: Group, partial: int) -> Rounds:
         read, write, own = [], [], []
         moved = _moved(size, skip, block)
         for far, part in moved:
-            # The sender is a skip after the receiver, and as much farther from the chunk's owner.
+            # The sender is at distance `skip` after the receiver, and is farther from the owner
+            # of the chunk by the same distance.
             chunk, kept = (me - far) % size + part * size, partial if far else group.output
             read.append(at(partial if is_partial[far + skip - size, part] else group.input, chunk))
             own.append(at(kept if is_partial[far, part] else group.input, chunk))
@@ -90,7 +93,7 @@ def blockwise_reduce_scatter(group: Group, partial: int) -> Rounds:
 
 
 def blockwise_allgather(group: Group) -> Rounds:
-    """Spread all parts of chunk r from the output of position r: the rounds above backwards."""
+    """Send all parts of chunk r from the output of position r to all outputs."""
     me, size = group.positions, group.size
     for skip, block in sent_blocks(group):
         chunks = tuple(
@@ -101,6 +104,6 @@ def blockwise_allgather(group: Group) -> Rounds:
 
 
 def _moved(size: int, skip: int, block: Ints) -> list[tuple[int, int]]:
-    """Return how far before senders the chunks are that they send, and the part of each."""
+    """Return the chunks of a message: the distance of each before the sender, and its part."""
     far = np.flatnonzero((block >= 0) & ((np.arange(size) + skip) % size != 0))
     return list(zip(far.tolist(), block[far].tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""Two trees whose roots exchange results, with a block going up and another down at once.
+"""Two trees whose roots exchange results, with blocks sent up and down at the same time.
 
 References
 ----------
@@ -16,26 +16,27 @@ from collplan.planner.arrays import Ints
 from collplan.planner.arrays.logarithms import floor_log2
 
 Children = dict[int, list[int]]
-"""Children of every position, in the order in which it hears from them."""
+"""Children of every position, in the order in which it receives from them."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DualTrees:
-    """Edges of both trees, and the rounds of their first blocks; others follow every third round.
+    """Edges of both trees, and the rounds of their first blocks; others take every third round.
 
     Parameters
     ----------
     roots : tuple of int
-        The roots of the lower and of the upper half of all positions.
+        Roots of the lower and of the upper half of all positions.
     children : dict
+        Children of every position, in the order in which it receives from them.
     child, parent : ndarray of int64, shape (m,)
-        The ends of all edges.
+        Ends of all edges.
     up, down : ndarray of int64, shape (m,)
-        When the first block passes each edge in either direction.
+        Rounds in which each edge carries the first block up and down.
     exchange : int
-        When the roots exchange the first block.
+        Round in which the roots exchange the first block.
     n_rounds : int
-        Rounds of one block in all.
+        Number of rounds for one block.
     """
 
     roots: tuple[int, int]
@@ -49,17 +50,18 @@ class DualTrees:
 
 
 def trees(size: int) -> tuple[tuple[int, int], Children]:
-    """Return the roots of two trees in post-order on two halves, and all children.
+    """Return the roots of two post-order trees on two halves of the positions, and all children.
 
-    A root is the last of its positions, and those before it are halves with roots of their own:
-    the nearest ones come first, as their operands stand next to the root's own.
+    The root of an interval is its last position. The positions before it form two halves, which
+    have their own roots. The nearest half comes first, because its operands are next to that of
+    the root.
     """
     middle = (size + 1) // 2
     return (middle - 1, size - 1), post_order(size, [(0, middle - 1), (middle, size - 1)])
 
 
 def post_order(size: int, intervals: list[tuple[int, int]]) -> Children:
-    """Return all children of the trees on intervals of positions, as of `trees`.
+    """Return all children of the trees on intervals of positions; see `trees`.
 
     Examples
     --------
@@ -81,7 +83,7 @@ def post_order(size: int, intervals: list[tuple[int, int]]) -> Children:
 
 @lru_cache(maxsize=16)
 def dual_trees(size: int) -> DualTrees:
-    """Return both trees on two or more positions, in the best of the three rounds to begin in."""
+    """Return both trees on two or more positions, with the best of the three possible phases."""
     roots, children = trees(size)
     color = dict.fromkeys(roots, 0)
     edges = []
@@ -101,13 +103,13 @@ def _scheduled(
     edges: list[tuple[int, int]],
     phase: int,
 ) -> DualTrees:
-    """Return both trees if edges of color c are used in the rounds c - phase, modulo 3.
+    """Return both trees if edges of color c are used in rounds c - phase, modulo 3.
 
-    Each edge, from a child to its parent, is used as soon as what it carries is there.
+    Each edge, from a child to its parent, is used as soon as its data are available.
     """
 
     def after(number: int, color: int) -> int:
-        """Return the first round after another one in which edges of a color are used."""
+        """Return the first round after round `number` in which edges of a color are used."""
         return number + 1 + (color - phase - number - 1) % 3
 
     up, ready = dict[int, int](), dict[int, int]()
@@ -127,6 +129,9 @@ def _scheduled(
 
 
 def filling_rounds(size: int) -> float:
-    """Return about how many rounds more than blocks there are, in rounds of a block: three."""
+    """Return the approximate number of extra rounds to fill and drain the pipeline, divided by 3.
+
+    Each block takes three rounds.
+    """
     height = floor_log2((size + 1) // 2)
     return max(0.0, (4 * height + 1) / 3 - 1)

@@ -1,4 +1,4 @@
-"""Numbers of ranks as products of factors, for algorithms that exchange in groups of a radix."""
+"""Factors of the number of ranks, for algorithms that exchange in groups up to a radix."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from collplan.planner.arrays import Ints
 
 
 def factors(number: int, largest: int) -> tuple[int, ...] | None:
-    """Return factors of a number that are at most `largest`, the greatest first; None if none do.
+    """Return factors up to `largest` whose product is `number`, in descending order.
+
+    Return None if there are no such factors.
 
     Examples
     --------
@@ -30,9 +32,9 @@ def factors(number: int, largest: int) -> tuple[int, ...] | None:
 
 @lru_cache(maxsize=64)
 def greatest_product(size: int, largest: int) -> tuple[int, ...]:
-    """Return the factors of the greatest number up to `size` that has none above `largest`.
+    """Return factors of the greatest number up to `size` that has factors up to `largest`.
 
-    Powers of two are such numbers, so that it is more than half of `size`.
+    Powers of two are such numbers, so that the product is more than half of `size`.
 
     Examples
     --------
@@ -46,7 +48,7 @@ def greatest_product(size: int, largest: int) -> tuple[int, ...]:
 
 
 def mixed_factors(number: int, largest: int) -> tuple[int, ...]:
-    """Return factors of a number: first those that are at most `largest`, then greater primes.
+    """Return factors whose product is `number`: factors up to `largest`, then greater primes.
 
     Examples
     --------
@@ -66,20 +68,21 @@ def mixed_factors(number: int, largest: int) -> tuple[int, ...]:
 def in_digit_order(
     ranks: Any, digit: Ints, factor: int, spaces: tuple[Index, int, int, int], **run: Any
 ) -> Iterator[Reduce]:
-    """Combine what came from members of a group of `factor` ranks, outwards from each one's own.
+    """Combine the operands of a group of `factor` ranks in order, beginning with a rank's own one.
 
     Parameters
     ----------
     ranks : ndarray
-        Positions.
+        Positions that combine.
     digit : ndarray of int64
-        The number of each in its group. Groups combine in the order of these.
+        Number of each position in its group, which is also the order of operands.
     factor : int
+        Number of ranks per group.
     spaces : tuple
-        Where their own chunks are, where the result goes, where the chunks of others came, and
-        how many chunks there lie between those of one sender and those of the next.
+        Space of a rank's own chunks, space of the result, space of received chunks, and
+        number of chunks in the latter between those of one sender and those of the next.
     **run
-        The arguments of `at` that name the chunks; those of sender 0 where others' came.
+        Arguments of `at` that name the chunks; for received chunks, those of sender 0.
     """
     value, result, arrived, apart = spaces
     first = run.pop("first")

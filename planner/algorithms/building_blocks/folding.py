@@ -1,6 +1,6 @@
-"""Handier numbers for any number of ranks, and recursive halving and doubling on powers of two.
+"""Folding of any number of ranks to a power of two, and recursive halving and doubling.
 
-Surplus ranks fold into a neighbour first and get the result from it in the end.
+Surplus ranks send their operand to a neighbor first, and receive the result from it in the end.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from collplan.planner.arrays.logarithms import floor_log2
 
 @dataclass(frozen=True)
 class Folding:
-    """A group of any size p seen as one of q survivors, at least half as many.
+    """A group of any size p, reduced to q survivors, of which there are at least p/2.
 
-    The first 2·(p - q) positions pair up; one of each pair sits out. Pairs are
-    neighbours and survivors keep their order, so what survivor u stands for
-    is an interval of ranks between those of u - 1 and u + 1::
+    The first 2·(p - q) positions form pairs of neighbors, and one position of each pair
+    does not take part. Survivors keep their order. Therefore the ranks that survivor u
+    represents form an interval between those of u - 1 and u + 1::
 
-        0+1  2+3  4  5  6        p = 7, q = 4, one more pair: 4+5
-         u0   u1  u2    u3
+        0+1  2+3  4+5  6        p = 7, q = 4
+         u0   u1   u2  u3
 
     Parameters
     ----------
     survivors : ndarray, shape (q,)
         Position of survivor u.
     folded : ndarray, shape (p - q,)
-        Positions that sit out; survivor i of the first p - q stands in for folded i.
+        Positions that do not take part; survivor i represents position ``folded[i]``, too.
     """
 
     survivors: Ints
@@ -43,17 +43,17 @@ class Folding:
         return len(self.survivors)
 
     def numbers(self, group: Group) -> Any:
-        """Return the numbers of the survivors, relative ones if the group asks for these."""
+        """Return the numbers of the survivors; `Relative` if the group has such positions."""
         return np.arange(self.n_survivors) if len(self.folded) else group.positions
 
     def position(self, number: Any) -> Any:
-        """Return the positions of survivors."""
+        """Return the positions of survivors, given by their numbers."""
         return self.survivors[number] if len(self.folded) else number
 
     def partial(self, group: Group, number: Any, level: int) -> Any:
-        """Return the space in which survivors have their partial result before round `level`.
+        """Return the space that holds the partial results of survivors before round `level`.
 
-        It is their input until something was combined into their output.
+        It is the input until an operand has been combined into the output.
         """
         if level > 0 or not len(self.folded):
             return group.output if level > 0 else group.input
@@ -62,7 +62,7 @@ class Folding:
     def exchange(
         self, group: Group, me: Any, level: int, partner: Any, first: Any = 0, n: int | None = None
     ) -> Round:
-        """Combine runs of chunks with those of partners, whole vectors unless `n` says how many.
+        """Return a round in which survivors combine runs of chunks with those of their partners.
 
         Parameters
         ----------
@@ -70,10 +70,11 @@ class Folding:
         me, partner : array
             Numbers of survivors.
         level : int
-            How many exchanges came before.
+            Number of previous exchanges.
         first : array or int
-            The first chunk that each survivor gives its partner.
+            First chunk that each survivor sends to its partner.
         n : int, optional
+            Number of chunks; by default all.
         """
         n = group.n_chunks if n is None else n
         own, other = (at(self.partial(group, one, level), first, n) for one in (me, partner))
@@ -83,22 +84,22 @@ class Folding:
 
     @property
     def hosts(self) -> Ints:
-        """Return the survivors that stand in for a folded neighbour."""
+        """Return the positions of survivors that represent a folded neighbor."""
         return self.survivors[: len(self.folded)]
 
     def fold(self, group: Group) -> Round:
-        """Combine the inputs of folded positions into their hosts' output."""
+        """Return a round that combines the inputs of folded positions into their hosts' output."""
         own, result = group.whole(group.input), group.whole(group.output)
         return Round(Message(self.folded, self.hosts, own, result, combine=own, incoming_left=None))
 
     def unfold(self, group: Group) -> Round:
-        """Send the hosts' output to the positions that sat out."""
+        """Return a round that sends the output of hosts to folded positions."""
         vector = group.whole(group.output)
         return Round(Message(self.hosts, self.folded, vector, vector))
 
 
 def fold(size: int, survivor: int = 0, n_survivors: int | None = None) -> Folding:
-    """Fold `size` positions to a power of two, or to a number from size/2 on that is given.
+    """Fold `size` positions to a power of two, or to `n_survivors`, which is at least size/2.
 
     Position `survivor` is kept.
 
@@ -119,17 +120,17 @@ def fold(size: int, survivor: int = 0, n_survivors: int | None = None) -> Foldin
 
 
 def owned(survivor: Ints, q: int, level: int) -> tuple[Ints, int]:
-    """Return the run of chunks each survivor holds before halving `level`.
+    """Return the run of chunks that each survivor holds before halving `level`.
 
-    Bit k of a survivor's number decides the half it keeps at level k, so
-    operands combine with nearest neighbours first and stay in rank order.
+    Bit k of a survivor's number decides which half it keeps at level k. Therefore
+    operands are combined with nearest neighbors first and stay in rank order.
 
     Returns
     -------
     first : ndarray
-        First chunk, one entry a survivor.
+        First chunk of every survivor.
     n : int
-        How many chunks.
+        Number of chunks, the same for all survivors.
     """
     first = np.zeros_like(survivor)
     for k in range(level):
@@ -138,7 +139,7 @@ def owned(survivor: Ints, q: int, level: int) -> tuple[Ints, int]:
 
 
 def halving_reduce_scatter(group: Group, folding: Folding) -> Rounds:
-    """Halve vectors until every survivor holds one combined chunk in its output."""
+    """Yield rounds that halve vectors until each survivor has one combined chunk in its output."""
     q = folding.n_survivors
     me = np.arange(q)
     for level in range(floor_log2(q)):
@@ -147,14 +148,14 @@ def halving_reduce_scatter(group: Group, folding: Folding) -> Rounds:
 
 
 def doubling_gather(group: Group, folding: Folding, root: int | None = None) -> Rounds:
-    """Undo the halving: exchange ever larger runs until all survivors hold the vector.
+    """Yield rounds that reverse the halving: runs double until all survivors have the vector.
 
-    With a `root`, a survivor's number, only that one gets the vector.
+    With `root`, the number of a survivor, only this survivor receives the vector.
     """
     q = folding.n_survivors
     me = np.arange(q)
     for level in reversed(range(floor_log2(q))):
-        # Of those that differ from the root in bits undone already nobody holds anything.
+        # Survivors that differ from the root in a higher bit have sent their chunks already.
         sending = me if root is None else me[(me ^ root) >> level == 1]
         first, n = owned(sending, q, level + 1)
         ends = folding.survivors[sending], folding.survivors[sending ^ (1 << level)]

@@ -1,4 +1,4 @@
-"""Trees in which each node feeds radix - 1 others per level, for any number of ranks."""
+"""K-nomial trees, in which a node has radix - 1 children per level, for any number of ranks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Edges:
     Parameters
     ----------
     parent, child : ndarray of int64, shape (m,)
-        Relative to the root.
+        Ends of each edge, relative to the root.
     n : ndarray of int64, shape (m,)
-        Nodes of the subtree below each edge, which are numbered from the child on.
+        Number of nodes of the subtree below each edge. Their numbers begin with the child.
     """
 
     parent: Ints
@@ -29,15 +29,15 @@ class Edges:
 
 
 def radix_of(group: Group) -> int:
-    """Return the option `radix`, but the size of the group where it is larger.
+    """Return the option `radix`, limited to the size of the group.
 
-    A larger radix than the group makes the same tree: all are children of the root.
+    Every larger radix gives the same tree, in which all nodes are children of the root.
     """
     return min(option_int(group, "radix", 2), max(2, group.size))
 
 
 def spans(size: int, radix: int) -> list[int]:
-    """Return the distances of the first children of all levels, leaves first.
+    """Return the distance between a node and its first child per level, from the leaves up.
 
     Examples
     --------
@@ -51,10 +51,10 @@ def spans(size: int, radix: int) -> list[int]:
 
 
 def knomial_tree(group: Group, *, is_up: bool) -> Iterator[Edges]:
-    """Yield the edges of all rounds, on the way down from the root or up to it.
+    """Yield the edges of every round, from the root down or up to the root.
 
-    On the way up each node hears from its nearest child first, so that what it has heard is
-    of a run of nodes.
+    On the way up, each node receives from its nearest child first, so that the data that it has
+    received always belong to consecutive nodes.
     """
     size, radix = group.size, radix_of(group)
     levels = spans(size, radix)
@@ -67,5 +67,5 @@ def knomial_tree(group: Group, *, is_up: bool) -> Iterator[Edges]:
 
 
 def has_children(node: Ints, size: int, radix: int) -> Bools:
-    """Return whether nodes have any children."""
+    """Return a mask of the nodes that have children."""
     return np.asarray((node % radix == 0) & (node + 1 < size))

@@ -1,4 +1,4 @@
-"""An in-order tree in which sums of blocks go up while prefixes of other blocks come down.
+"""In-order tree in which sums of blocks are sent up while prefixes of other blocks are sent down.
 
 References
 ----------
@@ -31,19 +31,19 @@ from collplan.planner.arrays.logarithms import floor_log2
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PrefixTree:
-    """Edges of the tree, and the rounds of their first blocks; others follow every third round.
+    """Edges of the tree, and the rounds of their first blocks; later blocks take every third round.
 
-    Sums go up to all nodes but to those after whose subtree nothing is, and prefixes down to all
-    but to those before whose subtree nothing is.
+    Sums are sent up from all nodes except those whose subtree contains the last position. Prefixes
+    are sent down to all nodes except those whose subtree contains position 0.
 
     Parameters
     ----------
     child, parent, up : ndarray of int64, shape (m,)
-        The ends of edges on which sums go up, and when.
+        Ends of the edges that carry sums up, and round of the first block on each.
     below, above, down : ndarray of int64, shape (n,)
-        The ends of edges on which prefixes come down, and when.
+        Ends of the edges that carry prefixes down, and round of the first block on each.
     n_rounds : int
-        Rounds of one block in all.
+        Number of rounds for one block.
     """
 
     child: Ints
@@ -57,15 +57,15 @@ class PrefixTree:
 
 @lru_cache(maxsize=16)
 def prefix_tree(size: int) -> PrefixTree:
-    """Return the tree on two or more positions, in the best of the three rounds to begin in."""
+    """Return the tree on two or more positions, with the best of the three possible phases."""
     return min((_scheduled(size, phase) for phase in range(3)), key=lambda one: one.n_rounds)
 
 
 def _scheduled(size: int, phase: int) -> PrefixTree:
-    """Return the tree where edges of color c are used in the rounds c - phase, modulo 3.
+    """Return the tree if edges of color c are used in rounds c - phase, modulo 3.
 
-    Nodes are positions plus one. The edges of a node differ in color, and each is used as soon
-    as what it carries is there; what comes from the right of a node waits for its left side.
+    Nodes are positions plus one. The edges of a node differ in color. Each edge is used as soon
+    as its data are available. Data from the right child of a node wait for those from the left.
     """
     parents = dict(enumerate(in_order_parents(size), 1))
     children: dict[int, list[int]] = {node: [] for node in parents}
@@ -78,7 +78,7 @@ def _scheduled(size: int, phase: int) -> PrefixTree:
         color |= {child: color[node] + 1 + i for i, child in enumerate(children[node])}
 
     def after(number: int, child: int) -> int:
-        """Return the first round after another one in which the edge above a node is used."""
+        """Return the first round after round `number` in which the edge above `child` is used."""
         return number + 1 + (color[child] - phase - number - 1) % 3
 
     up, ready = dict[int, int](), dict.fromkeys(parents, -1)
@@ -104,16 +104,20 @@ def _scheduled(size: int, phase: int) -> PrefixTree:
 
 
 def filling_rounds(size: int) -> float:
-    """Return about how many rounds more than blocks there are, in rounds of a block: three."""
+    """Return the approximate number of extra rounds to fill and drain the pipeline, divided by 3.
+
+    Each block takes three rounds.
+    """
     return max(0.0, 4 * floor_log2(size) / 3 - 1)
 
 
 class _Places:
-    """The spaces in which nodes keep what they know.
+    """Spaces in which nodes keep sums and prefixes.
 
-    Leaves need nothing but their vector. Inner nodes keep the sum of their left side, that joined
-    with their own vector, and the total of their subtree; what is before the subtree, for their
-    left child; and that joined with the former, for their right child.
+    Leaves need only their own vector. Inner nodes keep the sum of their left subtree (`left`),
+    this sum joined with their own vector (`joined`), and the total of their subtree (`total`).
+    They also keep the prefix before their subtree, for the left child (`before`), and this prefix
+    joined with `joined`, for the right child (`passed`).
     """
 
     def __init__(self, group: Group, *, is_exclusive: bool) -> None:
@@ -125,7 +129,7 @@ class _Places:
         joined: Index = group.packed_scratch()
         passed: Index = group.packed_scratch()
         if not is_exclusive:
-            # Prefixes are the results, and so is what nodes have joined before which nothing is.
+            # Prefixes are results. The joined sum of a node is one if its subtree has position 0.
             joined, passed = np.where(self.is_first, group.output, joined), group.output
         self.joined = np.where(self.is_leaf, group.input, joined)
         self.total = np.where(self.has_right, total, self.joined)
@@ -133,7 +137,7 @@ class _Places:
 
 
 def tree_prefixes_in_blocks(group: Group, *, is_exclusive: bool) -> Rounds:
-    """Leave the prefix of every position in its output, block by block."""
+    """Compute the prefix of every position in its output, block by block."""
     size, n_blocks = group.size, option_int(group, "blocks", 1)
     if not is_exclusive:
         yield Round(Copy(0, group.whole(group.input), group.whole(group.output)))
@@ -152,7 +156,7 @@ def tree_prefixes_in_blocks(group: Group, *, is_exclusive: bool) -> Rounds:
 def _rise(
     group: Group, places: _Places, child: Ints, parent: Ints, block: Ints, is_exclusive: bool
 ) -> Iterator[Message | Reduce | Copy]:
-    """Send totals to parents, which join them with their own vectors."""
+    """Yield messages of totals to parents, which join them with their own vectors."""
     is_left = child < parent
     source, node, left = child[is_left], parent[is_left], block[is_left]
     total = at(places.total[source], left)
@@ -174,7 +178,7 @@ def _rise(
 def _fall(
     group: Group, places: _Places, below: Ints, above: Ints, block: Ints, is_exclusive: bool
 ) -> Iterator[Message | Reduce]:
-    """Send what is before their subtrees to children, which join it with what they have."""
+    """Yield messages of prefixes to children, which join them with their own sums."""
     space = np.where(below < above, places.before, places.passed[above])
     is_leaf = places.is_leaf[below]
     node, known, part = below[is_leaf], space[is_leaf], block[is_leaf]
@@ -194,7 +198,7 @@ def _fall(
 
 
 def _used(first: Ints, number: int, n_blocks: int) -> tuple[Bools, Ints]:
-    """Return which edges are used in a round, and for which blocks, one every third round."""
+    """Return a mask of the edges that are used in a round, and the blocks that these carry."""
     turn = number - first
     used = (turn >= 0) & (turn % 3 == 0) & (turn < 3 * n_blocks)
     return used, turn[used] // 3

@@ -1,4 +1,4 @@
-"""Binomial trees whose large blocks lie near the root, for blocks of unlike sizes."""
+"""Binomial trees with large blocks near the root, for blocks of different sizes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from collplan.planner.arrays import Ints
 
 
 class Merges(NamedTuple):
-    """Runs of ranks that merge in one round: heads of lighter runs send to those of heavier ones.
+    """Pairs of runs of ranks that merge in one round.
+
+    The head of the run with fewer elements sends to the head of the other run.
 
     Parameters
     ----------
     source, dest : ndarray of int64, shape (n_merges,)
-        The two heads.
+        Heads that send and receive.
     first, n : ndarray of int64, shape (n_merges,)
-        The lighter run's first rank, and its length.
+        First rank and length of the run whose head sends.
     """
 
     source: Ints
@@ -28,10 +30,11 @@ class Merges(NamedTuple):
 
 
 def size_tree(counts: Ints, root: int) -> list[Merges]:
-    """Return the merges of a gather, ⌈log₂ p⌉ rounds of them.
+    """Return the merges of a gather for each of its ⌈log₂ p⌉ rounds.
 
-    In round k neighboring runs of 2^k ranks merge. The heavier run's head leads both, the
-    first of two that weigh alike, but the root leads wherever it is.
+    In round k, neighboring runs of 2^k ranks merge. The head of the run with more elements
+    becomes the head of both, or the head of the first run if both have the same number. If one of
+    the heads is the root, it remains the head.
 
     Examples
     --------
@@ -56,15 +59,15 @@ def size_tree(counts: Ints, root: int) -> list[Merges]:
 
 
 def staged_tree(group: Group) -> tuple[list[Merges], Ints, int]:
-    """Return the merges of a group, the heads that pass on blocks of others, and their scratch.
+    """Return the merges of a group, the heads that pass on other blocks, and their scratch space.
 
-    The root is none of these heads: it has all blocks in a buffer of its caller.
+    The root is not among these heads, because its caller's buffer holds all blocks.
     """
     rounds = size_tree(group.counts, group.root)
     return rounds, inner_heads(rounds, group.root), group.packed_scratch()
 
 
 def inner_heads(rounds: list[Merges], root: int) -> Ints:
-    """Return the ranks but the root that others send to."""
+    """Return the ranks except the root that receive from other ranks."""
     heads = np.unique(np.concatenate([np.arange(0), *(merges.dest for merges in rounds)]))
     return np.asarray(heads[heads != root])

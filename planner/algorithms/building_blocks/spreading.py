@@ -1,4 +1,4 @@
-"""Schedules by which every rank's block reaches all ranks once, and the same ones backwards."""
+"""Schedules that send every rank's block to all ranks once, and the same schedules reversed."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 from collplan.planner.memory import require_memory
 
 BYTES_PER_RUN: Final = 64
-"""Peak memory of naming a run of blocks for a position."""
+"""Peak memory in bytes of the description of a run of blocks, per position."""
 Partial = Callable[[Index, Index, int], Chunks]
-"""``partial(block, slot, n)`` names n blocks, partly combined, at the rank `slot` before them."""
+"""``partial(block, slot, n)`` names the partial results of n blocks at the rank `slot` before."""
 
 
 class Hop(NamedTuple):
-    """One round: all ranks send over one distance, blocks of ranks at the same distances.
+    """One round, in which distances to receivers and to owners of blocks are equal on all ranks.
 
     Parameters
     ----------
     skip : int
-        How far after the sender the receiver is.
+        Distance from the sender to the receiver.
     sent : tuple of int, ascending
-        How far after the sender the ranks are whose blocks it sends.
+        Distances from the sender to the ranks whose blocks it sends.
     is_mirrored : bool
-        For odd ranks, all of these are distances before them, so that pairs exchange.
+        Whether these distances count backwards on odd ranks, so that pairs exchange.
     """
 
     skip: int
@@ -45,19 +45,19 @@ class Hop(NamedTuple):
     is_mirrored: bool = False
 
     def received(self, distance: int, size: int) -> int:
-        """Return how far after the receiver a block is; before it, if that is mirrored."""
+        """Return the distance of a sent block from the receiver, backwards if it is mirrored."""
         from_here = self.skip - distance if self.is_mirrored else distance - self.skip
         return from_here % size
 
     def offset(self, me: Any, distance: int, n: int = 1) -> Index:
-        """Return how far after ranks a run of `n` ranks begins that is `distance` away."""
+        """Return the offset of the first of `n` ranks at `distance` and following distances."""
         if not self.is_mirrored:
             return distance
         return np.where(me % 2 == 0, distance, 1 - distance - n)
 
 
 def sparbit_hops(size: int) -> tuple[Hop, ...]:
-    """Return hops over ever shorter distances, every one of which halves the gaps of before.
+    """Return hops over decreasing distances; each halves the gaps between held blocks.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def sparbit_hops(size: int) -> tuple[Hop, ...]:
 
 
 def bruck_hops(size: int, radix: int) -> tuple[Hop, ...]:
-    """Return hops that multiply the run of blocks held by the radix.
+    """Return hops in which the run of held blocks grows by a factor of `radix` per level.
 
     Examples
     --------
@@ -88,9 +88,10 @@ def bruck_hops(size: int, radix: int) -> tuple[Hop, ...]:
 
 
 def pat_hops(size: int, aggregation: int) -> tuple[Hop, ...]:
-    """Return hops along trees that begin far away; up to `aggregation` trees go together.
+    """Return hops along trees that begin with far ranks; up to `aggregation` trees run together.
 
-    That number is rounded down to a power of two, and to half of the power of two above `size`.
+    The number of trees is rounded down to a power of two, and is at most half of the smallest
+    power of two that is at least `size`.
 
     Examples
     --------
@@ -111,7 +112,7 @@ def pat_hops(size: int, aggregation: int) -> tuple[Hop, ...]:
 
 
 def _nearest_subtrees(node: int, span: int) -> Iterator[int]:
-    """Yield the nodes below one in a binomial tree, the smallest subtree first."""
+    """Yield the nodes below a node of a binomial tree, smaller subtrees first."""
     step = 1
     while step < span:
         yield node + step
@@ -120,7 +121,7 @@ def _nearest_subtrees(node: int, span: int) -> Iterator[int]:
 
 
 def runs(distances: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first and number of consecutive distances.
+    """Yield the first distance and the length of every run of consecutive distances.
 
     Examples
     --------
@@ -135,7 +136,7 @@ def runs(distances: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def allgather(group: Group, hops: Sequence[Hop]) -> Rounds:
-    """Spread the inputs of all ranks; the first hop sends nothing but these."""
+    """Yield the rounds of an allgather; the first hop must send only the ranks' own blocks."""
     me = group.positions
     yield Round(Copy(me, at(group.input, me), at(group.output, me)))
     yield from spread(group, hops, group.input)
@@ -165,7 +166,15 @@ def _ends(group: Group, hop: Hop, positions: Any) -> tuple[Any, Any]:
 
 
 def spread(group: Group, hops: Sequence[Hop], first_space: Index | None = None) -> Rounds:
-    """Spread chunk r from the output of rank r; in the first round from another space, if given."""
+    """Yield rounds that send chunk r from the output of rank r to all outputs.
+
+    Parameters
+    ----------
+    group : Group
+    hops : sequence of Hop
+    first_space : int or ndarray, optional
+        Space from which the first round reads instead of the output.
+    """
     positions, size = _positions(group, hops), group.size
     for number, hop in enumerate(hops):
         me, dest = _ends(group, hop, positions)
@@ -178,7 +187,7 @@ def spread(group: Group, hops: Sequence[Hop], first_space: Index | None = None) 
 
 
 def reduce_scatter(group: Group, hops: Sequence[Hop], partial: Partial) -> Rounds:
-    """Leave chunk r, combined, in the output of rank r: the hops backwards, messages turned.
+    """Compute the combination of chunk r in the output of rank r, with hops and messages reversed.
 
     Operands are not combined in rank order.
     """
@@ -204,7 +213,11 @@ def reduce_scatter(group: Group, hops: Sequence[Hop], partial: Partial) -> Round
 
 
 def _alike(hop: Hop, size: int, combined: set[int]) -> Iterator[tuple[bool, bool, int, int]]:
-    """Yield runs of blocks that are combined already where they are sent, and where received."""
+    """Yield the runs of blocks of a hop that are in the same state.
+
+    Each run comes after two flags: whether the sender and the receiver of the reversed message
+    have combined these blocks already.
+    """
     by_state: dict[tuple[bool, bool], list[int]] = {}
     for distance in hop.sent:
         state = hop.received(distance, size) in combined, distance in combined

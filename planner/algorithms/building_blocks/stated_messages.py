@@ -1,4 +1,4 @@
-"""Rounds of a schedule that states every message: what a search writes."""
+"""Rounds of a schedule that lists every message, as the result of a search."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from collplan.planner.algorithms.rounds import (
 from collplan.planner.errors import AlgorithmError
 
 MessageRow = tuple[int, int, tuple[int, ...]]
-"""A message: its sender, its receiver, and the chunks that it carries."""
+"""Sender, receiver, and chunks of a message."""
 Schedule = Sequence[Sequence[MessageRow]]
-"""The messages of every round."""
+"""Messages of every round."""
 Place = tuple[int, int]
-"""A space, and a chunk of it."""
+"""Space, and number of a chunk in it."""
 
 _VECTORS: Final = ("bcast", "reduce", "allreduce")
 _COMBINING: Final = ("reduce", "allreduce", "reduce_scatter_block")
@@ -45,29 +45,31 @@ def stated_rounds(
 ) -> Rounds:
     """Yield the rounds of a schedule.
 
-    Part i of a vector is chunk i, and part i of rank r's block chunk ``i * size + r``. For
-    alltoall, the block of rank a for rank b is chunk ``a * size + b``. Collectives that combine
-    do so where the operands of two partial results differ; a result replaces a partial result.
+    Part i of a vector is chunk i, and part i of the block of rank r is chunk ``i * size + r``. For
+    alltoall, the block of rank a for rank b is chunk ``a * size + b``. In reductions, a received
+    partial result is combined with the partial result of the receiver. A received complete result
+    replaces it.
 
     Parameters
     ----------
     group : Group
     kind : str
-        The collective.
+        Kind of the collective.
     schedule : sequence of sequences of (int, int, tuple of int)
-        Of every round, its messages: sender, receiver and chunks.
+        Messages of every round, each with sender, receiver and chunks.
     n_parts : int
-        Parts of a block or vector: the default of the option `blocks`. Of fewer parts, those
-        that there are not are left out.
+        Number of parts of a block or vector in the schedule. If the option `blocks` is smaller,
+        chunks of the missing parts are left out.
     root : int
-        The root that the schedule is for.
+        Root in the schedule.
     rotates : bool
-        Whether other roots take it with all ranks shifted.
+        Whether the schedule is also used for other roots, with all ranks shifted.
 
     Raises
     ------
     AlgorithmError
-        If the root is another one and the schedule does not rotate, or there are more parts.
+        If the group has another root and the schedule does not rotate, or has more parts than
+        the schedule.
     """
     given = int(group.options.get("blocks", 1))
     if given > n_parts:
@@ -88,7 +90,7 @@ def stated_rounds(
 
 @dataclass(frozen=True)
 class _Shown:
-    """A schedule as a group sees it: for its root, with the parts that it has."""
+    """A schedule adapted to a group: shifted to its root, and without missing parts."""
 
     group: Group
     kind: str
@@ -121,7 +123,7 @@ class _Shown:
 
 
 def _runs(places: Sequence[Place]) -> tuple[Chunks, ...]:
-    """Name places one after another, neighbors as one run."""
+    """Return the runs of given places, with consecutive chunks as one run."""
     runs: list[list[int]] = []
     for space, chunk in places:
         if runs and runs[-1][0] == space and runs[-1][1] + runs[-1][2] == chunk:
@@ -132,12 +134,12 @@ def _runs(places: Sequence[Place]) -> tuple[Chunks, ...]:
 
 
 def _own_blocks(group: Group, rank: int) -> range:
-    """Return the parts of a rank's block."""
+    """Return the chunks of a rank's block."""
     return range(rank, group.n_chunks, group.size)
 
 
 def _copies(ranks: Sequence[int], group: Group) -> list[Step]:
-    """Copy the ranks' own blocks from the input to the output."""
+    """Return copies of the ranks' own blocks from the input to the output."""
     return [
         Copy(
             rank,
@@ -149,7 +151,7 @@ def _copies(ranks: Sequence[int], group: Group) -> list[Step]:
 
 
 def _moving(group: Group, kind: str, shown: _Shown) -> Rounds:
-    """Move chunks from where they start; what is for others lies in scratch on the way."""
+    """Yield rounds that move chunks; chunks that are passed on are kept in scratch."""
     root, size = group.root, group.size
     scratch = group.packed_scratch() if kind in ("gather", "scatter") else group.output
     owners = {"allgather": range(size), "gather": [root], "scatter": [root]}.get(kind, [])
@@ -181,7 +183,7 @@ def _direct(
 
 
 def _alltoall(group: Group, shown: _Shown) -> Rounds:
-    """Move blocks between pairs of ranks; on the way they lie in slots of scratch."""
+    """Yield the rounds of an alltoall; blocks that are passed on are kept in slots of scratch."""
     size = group.size
     counts = np.broadcast_to(group.counts, (size, size))
     rounds = list(shown.rounds())
@@ -210,7 +212,7 @@ def _alltoall(group: Group, shown: _Shown) -> Rounds:
 
 
 def _combining(group: Group, kind: str, shown: _Shown) -> Rounds:
-    """Combine partial results; what cannot be combined where it lies lands in scratch."""
+    """Yield rounds that combine partial results; some chunks are received into scratch first."""
     combining = _Combining(group, kind)
     for messages in shown.rounds():
         combining.begin()
@@ -219,13 +221,13 @@ def _combining(group: Group, kind: str, shown: _Shown) -> Rounds:
 
 
 class _Combining:
-    """Places of partial results, and the operands in them, as messages arrive.
+    """State of a reduction: the places of partial results and the operands that they include.
 
     Parameters
     ----------
     group : Group
     kind : str
-        The collective.
+        Kind of the collective.
     """
 
     def __init__(self, group: Group, kind: str) -> None:
@@ -239,23 +241,23 @@ class _Combining:
         self.begin()
 
     def begin(self) -> None:
-        """Begin a round: its messages read what there is now."""
+        """Begin a round, whose messages read the current state."""
         self.before, self.was_touched = dict(self.operands), set(self.touched)
         self.arrived: set[Place] = set()
         self.landed: Counter[Place] = Counter()
         self.local: list[Step] = []
 
     def _home(self, rank: int, chunk: int) -> Place:
-        """Return where a rank keeps its partial result of a chunk."""
+        """Return the place of a rank's partial result of a chunk."""
         is_own = chunk % self.group.size == rank or not self.has_blocks
         return (self.group.output if is_own else self.partial), chunk
 
     def _value(self, rank: int, chunk: int, touched: set[Place]) -> Place:
-        """Return where a rank has its partial result, or its operand."""
+        """Return the place of a rank's partial result, or of its operand if there is none yet."""
         return self._home(rank, chunk) if (rank, chunk) in touched else (self.group.input, chunk)
 
     def receive(self, source: int, dest: int, chunks: tuple[int, ...]) -> Message:
-        """Return a message; steps that it needs at its receiver are added to `local`."""
+        """Return a message, and add the local steps that it needs at its receiver to `local`."""
         places = [(dest, chunk) for chunk in chunks]
         read = _runs([self._value(source, chunk, self.was_touched) for chunk in chunks])
         combines = [self._combines(source, dest, chunk) for chunk in chunks]
@@ -286,7 +288,10 @@ class _Combining:
         return message
 
     def _combines(self, source: int, dest: int, chunk: int) -> bool:
-        """Return whether what comes is combined; what replaces a partial result must be one."""
+        """Return whether a received chunk is combined, rather than replaces the partial result.
+
+        Only a complete result may replace a partial result.
+        """
         comes, there = self.before[source, chunk], self.operands[dest, chunk]
         if comes & there and comes != (1 << self.group.size) - 1:
             raise AlgorithmError(

@@ -1,10 +1,12 @@
-"""Two trees over the same ranks, each an inner node of one at most, which carry half a vector each.
+"""Two trees over the same ranks that each carry half of a vector.
+
+Every rank is an inner node of at most one of the trees.
 
 References
 ----------
 Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan",
-Parallel Computing 35, 2009. Both trees here are in order; the paper's second one is mirrored or
-shifted.
+Parallel Computing 35, 2009. Both trees here are in-order trees; the second tree of the paper is
+mirrored or shifted.
 """
 
 from __future__ import annotations
@@ -21,14 +23,14 @@ from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.logarithms import ceil_log2
 
 Edge = tuple[int, int]
-"""A tree, 0 or 1, and the child at the lower end."""
+"""Number of the tree, 0 or 1, and child of the edge."""
 
 
 def in_order_parents(size: int) -> list[int]:
-    """Return the parents of nodes 1 to `size` of the in-order tree; the top has parent 0.
+    """Return the parents of nodes 1 to `size` of the in-order tree; its top node has parent 0.
 
-    Its leaves are odd. A node's parent has the next bit instead of its lowest one; parents
-    beyond `size` are left out.
+    The leaves are odd. The number of a parent has, instead of the lowest bit of its child, the
+    next higher bit. Parents beyond `size` are skipped: their children get the next ancestor.
 
     Examples
     --------
@@ -50,10 +52,10 @@ def in_order_parents(size: int) -> list[int]:
 
 
 def two_trees(size: int) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the parents of positions 1 to size - 1 in both trees, whose root is 0.
+    """Return the parents of positions 1 to size - 1 in both trees, which have root 0.
 
-    Leaves of the first are odd, those of the second even: it is a tree on one number more, of
-    which all are less by one, without its first leaf.
+    Leaves of the first tree are odd, and leaves of the second tree are even. The second tree is
+    the in-order tree on one more node, without its first leaf, with all numbers lowered by one.
     """
     first = dict(enumerate(in_order_parents(size - 1), 1))
     second = {
@@ -63,10 +65,10 @@ def two_trees(size: int) -> tuple[dict[int, int], dict[int, int]]:
 
 
 def colors(trees: tuple[dict[int, int], dict[int, int]]) -> dict[Edge, int]:
-    """Return 0 or 1 for every edge, unlike for two edges with one parent or one child.
+    """Return colors 0 or 1 of the edges, which differ for edges with the same parent or child.
 
-    A rank has at most two edges to children and two to parents, so that edges that may not be
-    alike form paths and cycles.
+    A rank has at most two edges to children and two to parents. Therefore edges whose colors must
+    differ form paths and cycles.
     """
     edges = [(tree, child) for tree, parents in enumerate(trees) for child in parents]
     beside: dict[tuple[str, int], list[Edge]] = defaultdict(list)
@@ -93,7 +95,7 @@ class Edges(NamedTuple):
     Parameters
     ----------
     tree, parent, child : ndarray of int64, shape (n_edges,)
-        The tree, 0 or 1, and both ends.
+        Number of the tree, 0 or 1, and both ends of each edge.
     leads_to_leaf : ndarray of bool, shape (n_edges,)
         Whether the child has no children in this tree.
     first : ndarray of int64, shape (2, n_edges)
@@ -107,7 +109,7 @@ class Edges(NamedTuple):
     first: Ints
 
     def is_last_of_parent(self, first: Ints) -> Bools:
-        """Mark, in one of the schedules, the edge of every parent that is used last for a block."""
+        """Return a mask of the last edge that each parent uses for a block in a schedule."""
         parent = csr.joint_key(self.parent, self.tree, 2)
         last = np.full(parent.max(initial=-1) + 1, -1)
         np.maximum.at(last, parent, first)
@@ -118,14 +120,15 @@ class Edges(NamedTuple):
 def edges_of(size: int) -> Edges:
     """Return the edges of both trees on `size` ranks.
 
-    Edges of color 0 are used in even rounds and others in odd ones, or the other way round:
-    these are the two schedules.
+    In the first schedule, edges of color 0 are used in even rounds and edges of color 1 in odd
+    rounds. In the second schedule, parities are exchanged.
     """
     trees = two_trees(size)
     found = colors(trees)
     tree, child = np.array(list(found), dtype=np.int64).reshape(-1, 2).T
     parent = np.array([trees[tree][child] for tree, child in found], dtype=np.int64)
-    # Parents have larger lowest bits than their children; those of the second tree by one more.
+    # The lowest bit of a parent is greater than that of its children, if numbers of the second tree
+    # are raised by one.
     level = (child + tree) & -(child + tree)
     order = np.argsort(-level, kind="stable")
     color = np.array(list(found.values()), dtype=np.int64)[order]
@@ -141,10 +144,10 @@ def edges_of(size: int) -> Edges:
 
 
 class Schedule:
-    """Rounds of a broadcast in which the first tree carries even blocks and the second odd ones.
+    """Rounds of a broadcast: the first tree carries even blocks, the second tree odd blocks.
 
-    It is the shorter of the two schedules of `edges`: in round ``first[i]``, edge i carries its
-    first block.
+    Of the two schedules of `edges_of`, the shorter one is used. Edge i carries its first block in
+    round ``first[i]``.
 
     Parameters
     ----------
@@ -163,14 +166,14 @@ class Schedule:
         self.first, self.n_rounds = edges.first[shorter], int(n_rounds[shorter])
 
     def rounds(self, *, backwards: bool = False) -> Iterator[tuple[Ints, Ints]]:
-        """Yield the edges that are used in each round of a broadcast, and their blocks.
+        """Yield, per round of a broadcast, the edges that are used and the blocks they carry.
 
         Parameters
         ----------
         backwards : bool
-            Whether the last round comes first.
+            Whether rounds are yielded in reverse order.
         """
-        # An edge is used in every other round, from its first one on.
+        # An edge is used in every other round, beginning with its first one.
         key = csr.joint_key(self.edges.tree, self.first % 2, 2)
         by_turn = []
         for tree_and_parity in range(4):
@@ -189,12 +192,12 @@ class Schedule:
 
 
 def filling_rounds(size: int) -> float:
-    """Return about how many rounds more than blocks there are."""
+    """Return the approximate number of rounds in excess of the number of blocks."""
     return 2 * ceil_log2(size)
 
 
 def spread(group: Group) -> Rounds:
-    """Broadcast the output of the root in blocks."""
+    """Broadcast the output of the root, one block after another."""
     schedule = Schedule(group.size, option_int(group, "blocks", 1))
     edges = schedule.edges
     for used, block in schedule.rounds():
@@ -202,10 +205,10 @@ def spread(group: Group) -> Rounds:
 
 
 def combine(group: Group, root: int) -> Rounds:
-    """Reduce to position `root`, in rank order if that is 0: the broadcast backwards.
+    """Reduce to position `root` by the reversed broadcast; in rank order if `root` is 0.
 
-    The first block is complete first. A parent adds its own operand to the first one that
-    arrives, which comes over the edge that is the last one in the broadcast.
+    The first block is complete first. A parent combines its own operand with the first operand
+    that arrives, over the edge that it uses last in the broadcast.
     """
     n_blocks = option_int(group, "blocks", 1)
     schedule = Schedule(group.size, n_blocks)

@@ -71,7 +71,7 @@ def coalesce_requests(
     plan : Plan
         A plan of all ranks, or of all ranks of some nodes.
     staging : {"remap", "pack", "layout"}
-        How to send blocks that are not contiguous in memory:
+        Way to send blocks that are not contiguous in memory:
 
         - ``layout``: the message has several extents, for which MPI uses a derived datatype.
         - ``pack``: a copy gathers the blocks in scratch before the send, and another copy
@@ -82,7 +82,7 @@ def coalesce_requests(
           treated as with ``layout``. The blocks of a message keep their order, so copies still
           move whole blocks.
     when : {"round", "ready"}
-        Which messages of a pair of ranks are joined: those of the same phase and ``round``, or
+        Messages of a pair of ranks that are joined: those of the same phase and ``round``, or
         those that are ``ready`` together, which means that the longest chains of messages that
         they wait for have the same length. ``ready`` requires a plan of all ranks, and sorts the
         rows by this length.

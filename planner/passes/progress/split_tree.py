@@ -333,10 +333,10 @@ def number_transfers(plan: Plan) -> tuple[Ints, Ints, Ints]:
         Transfer of every task; -1 for tasks of a rank that belong to none. Transfers are numbered
         by round, receiving rank and source rank.
     source : ndarray of int64, shape (n_transfers,)
-        Rank that each transfer comes from. If a task reads shared memory of several ranks, it is
+        Source rank of each transfer. If a task reads shared memory of several ranks, it is
         the lowest one.
     receiver : ndarray of int64, shape (n_transfers,)
-        Rank that each transfer goes to.
+        Receiving rank of each transfer.
     """
     n, n_ranks = plan.n_tasks, plan.n_ranks
     sends, recvs = match_messages(plan)

@@ -1,4 +1,4 @@
-"""Limits for the messages that each rank has in flight, as edges that the proof includes."""
+"""Limits for the messages that each rank has in flight, as edges that verification includes."""
 
 from __future__ import annotations
 
@@ -100,7 +100,10 @@ def _order(plan: Plan, node: int | None, order: str | None) -> Ints:
 
 
 def _predecessors(plan: Plan, width: dict[str, int | None], place: Ints) -> Ints:
-    """Return the message that each waits for by limits of its rank, and of its node; else -1."""
+    """Return the message that each task waits for by the limits of its rank and of its node.
+
+    The result has a row for ranks and a row for nodes; -1 means no message.
+    """
     is_send, is_recv = plan.op == Op.SEND, plan.op == Op.RECV
     crosses = is_send & plan.crosses
     stream = csr.joint_key(plan.rank, plan.far_peer, plan.n_ranks * plan.n_copies)

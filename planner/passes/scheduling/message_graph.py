@@ -31,9 +31,9 @@ class MessageGraph:
     node : ndarray of int32, shape (n_tasks,)
         Node of every row: the row itself, or the row of the send for a receive.
     nodes : ndarray of int64, shape (n_nodes,)
-        The numbers of nodes, ascending.
+        Numbers of the nodes, ascending.
     indptr, after : ndarray
-        Successors in CSR by row; rows of receives have none.
+        Successors in CSR form by row; rows of receives have none.
     edge : ndarray of int8
         Kind of every edge: the successor waits for `COMPLETION` or `START` of the node, or only
         `FOLLOWS` it, like messages on one link.

@@ -1,4 +1,4 @@
-"""Priorities of tasks: the order in which they would begin, those on long paths first."""
+"""Priorities of tasks: the order in which they would begin, with long paths first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from collplan.planner.passes.scheduling.message_graph import (
 from collplan.planner.plan.plan import Op, Plan
 
 REMOTE: Final = 64
-"""Duration of a message to another node, in units that `LOCAL` and `STEP` share."""
+"""Duration of a message to another node, in the same unit as `LOCAL` and `STEP`."""
 LOCAL: Final = 4
 """Duration of a message within a node."""
 STEP: Final = 2
@@ -30,9 +30,12 @@ STEP: Final = 2
 SEGMENTS: Final = 4
 """Number of segments on one link that make a path as long as one message."""
 QUANTA: Final = 64
-"""Sizes count in parts of the greatest, rounded up: a last, short segment changes little."""
+"""Number of parts of the greatest size in which sizes are measured, rounded up.
+
+Therefore a last, shorter segment changes little.
+"""
 SLOTS: Final = (2, 3, 1)
-"""Messages to other nodes, messages within the node, and steps that each rank has under way."""
+"""Messages to other nodes, messages within the node, and steps that a rank can have in progress."""
 
 
 @register_pass(
@@ -94,7 +97,7 @@ def prioritize(plan: Plan) -> Plan:
         graph = MessageGraph.of(plan, previous_on_link(plan))
         length = graph.longest_paths(weight, part)
     except AlgorithmError:
-        # In an imported schedule a link's messages may go in another order than the rows.
+        # In an imported schedule, messages on a link may have another order than the rows.
         graph = MessageGraph.of(plan)
         length = graph.longest_paths(weight, part)
     place = begin_order(graph, _servers(plan, weight), -length)
@@ -117,7 +120,7 @@ def serial_order(plan: Plan) -> Ints:
     Returns
     -------
     ndarray of int64, shape (n_tasks,)
-        The place of every task; both ends of a message have the same.
+        Place of every task; both ends of a message have the same place.
 
     Raises
     ------
@@ -145,9 +148,9 @@ def _weights(plan: Plan) -> Ints:
 def _servers(plan: Plan, weight: Ints) -> Servers:
     """Return the servers that begin tasks, and the lanes and memory that tasks occupy.
 
-    A rank has a few messages to other nodes under way, and a few within its
-    own, and takes one step at a time. A message between nodes occupies its
-    lane at both nodes; one within a node the memory of its two ranks.
+    A rank has a few messages to other nodes in progress, and a few within its
+    own node, and executes one step at a time. A message between nodes occupies its
+    lane at both nodes. A message within a node occupies the memory of its two ranks.
     """
     is_message, crosses = plan.op <= Op.RECV, plan.crosses
     peer = np.where(is_message, plan.peer, plan.rank)
@@ -170,20 +173,24 @@ def _servers(plan: Plan, weight: Ints) -> Servers:
 
 
 class Servers(NamedTuple):
-    """Servers and ports that nodes need, and for how long.
+    """Servers and ports that nodes of the graph use, and the durations of this use.
 
     Parameters
     ----------
     server : ndarray of int64, shape (n_tasks,)
-        Who begins every node, the first by key when it has a slot free.
+        Server that begins every node. A server with a free slot begins the node with the
+        lowest key.
     port_out, port_in : ndarray of int64, shape (n_tasks,)
-        What the node then occupies, in the order of the begins: one after the
-        other, or together where both are free; -1 for none.
+        Ports that the node occupies after its begin, -1 for none. Nodes get ports in the order
+        of begins. The second port is occupied from the same time on as the first one, or from
+        the time on when it is free.
     duration : ndarray of int64, shape (n_tasks,)
-        How long it occupies each, at least 1; the slot until it has completed.
+        Duration for which the node occupies each port, at least 1. It occupies a slot of its
+        server until it has completed.
     n_slots : ndarray of int64, shape (n_servers,)
-        Nodes that a server can have begun and not completed.
+        Number of slots: nodes that a server can have in progress.
     n_ports : int
+        Number of ports.
     """
 
     server: Ints
@@ -195,31 +202,31 @@ class Servers(NamedTuple):
 
     @classmethod
     def only_one(cls, n_tasks: int) -> Servers:
-        """Return one server for all: nodes begin one after another."""
+        """Return a single server with one slot, so that nodes begin one after another."""
         zero = np.zeros(n_tasks, dtype=np.int64)
         return cls(zero, zero - 1, zero - 1, zero + 1, np.ones(1, dtype=np.int64), 0)
 
 
 def begin_order(graph: MessageGraph, servers: Servers, key: Ints) -> Ints:
-    """Return the order in which nodes begin where every server takes the first by key.
+    """Return the order in which nodes begin if every server takes the node with the lowest key.
 
     Parameters
     ----------
     graph : MessageGraph
-        Edges that only follow are not waited for.
+        Graph of the tasks. Nodes do not wait for edges that only follow.
     servers : Servers
     key : ndarray of int64, shape (n_tasks,)
-        Of the nodes that wait for a server the least goes first, ties by row.
+        Key of every node. Among nodes with equal keys, the lowest row is taken first.
 
     Returns
     -------
     ndarray of int64, shape (n_tasks,)
-        The place of every node among all; of other rows -1.
+        Place of every node in the order; -1 for rows that are not nodes.
 
     Raises
     ------
     AlgorithmError
-        Where edges form a circle.
+        If edges form a cycle.
     """
     by_key = graph.nodes[np.argsort(key[graph.nodes], kind="stable")]
     place = np.zeros(len(key), dtype=np.int32)
@@ -231,19 +238,19 @@ def begin_order(graph: MessageGraph, servers: Servers, key: Ints) -> Ints:
 
 
 _FIRST, _LENGTH, _N_FREE, _HAS_TURN = range(4)
-"""A server: where its line begins and how long it is, its free slots, and whether its turn comes
-at the present time."""
+"""Columns of a server: begin and length of its queue, number of its free slots, and 1 if an event
+for its turn exists."""
 
 
 @compiled
 def _begin_order(
     indptr: Ints, after: Ints, edge: Ints, by_key: Ints, place: Ints, needs: Servers
 ) -> Any:
-    """Run everything event by event.
+    """Return the place of every node in the order of begins, by a simulation of events.
 
-    Events are ``(time, row)`` for a completion, ``(time, n + server)`` for a
-    server's turn; so at one time completions come first, and all that is ready
-    then competes for the turn.
+    Events are ``(time, row)`` for a completion, and ``(time, n + server)`` for the
+    turn of a server. Therefore completions precede turns at the same time, and all nodes
+    that are ready at this time compete for the turn.
     """
     n, server_of = len(indptr) - 1, needs.server
     waiting = np.zeros(n, np.int32)
@@ -289,7 +296,7 @@ def _begin_order(
 
 @inner
 def _occupy(needs: Servers, free: Ints, node: int, now: int) -> Any:
-    """Let a node occupy its ports from now on, as they become free; return when it completes."""
+    """Let a node occupy its ports as soon as they are free; return the time of its completion."""
     duration, port_out, port_in = needs.duration[node], needs.port_out[node], needs.port_in[node]
     if port_out < 0:
         return np.int64(now + duration)
@@ -301,14 +308,14 @@ def _occupy(needs: Servers, free: Ints, node: int, now: int) -> Any:
 
 @inner
 def _line_up(line: Ints, server: Ints, place: int) -> None:
-    """Let a node wait for its server."""
+    """Add a node to the queue of its server."""
     _push(line, server[_FIRST], server[_LENGTH], place)
     server[_LENGTH] += 1
 
 
 @inner
 def _call(server: Ints, events: Any, now: int, turn: int) -> None:
-    """Give a server its turn if it has a slot free and a node to begin."""
+    """Add an event for the turn of a server, if it has a free slot and a waiting node."""
     if server[_LENGTH] > 0 and server[_N_FREE] > 0 and not server[_HAS_TURN]:
         server[_HAS_TURN] = 1
         heapq.heappush(events, (np.int64(now), np.int64(turn)))
@@ -316,7 +323,7 @@ def _call(server: Ints, events: Any, now: int, turn: int) -> None:
 
 @inner
 def _take_first(line: Ints, server: Ints) -> Any:
-    """Take the first node by key out of a server's line, into a slot."""
+    """Move the node with the lowest key from the queue of a server to a slot."""
     place = _pop(line, server[_FIRST], server[_LENGTH])
     server[_LENGTH] -= 1
     server[_N_FREE] -= 1
@@ -326,7 +333,7 @@ def _take_first(line: Ints, server: Ints) -> Any:
 
 @inner
 def _push(heap: Ints, first: int, length: int, value: int) -> None:
-    """Add a value to the heap of `length` values from `first` on."""
+    """Add a value to the heap of `length` values that begins at index `first`."""
     i = length
     while i > 0 and heap[first + (i - 1) // 2] > value:
         heap[first + i] = heap[first + (i - 1) // 2]
@@ -336,7 +343,7 @@ def _push(heap: Ints, first: int, length: int, value: int) -> None:
 
 @inner
 def _pop(heap: Ints, first: int, length: int) -> Any:
-    """Take the least value out of the heap of `length` values from `first` on."""
+    """Remove and return the least value of the heap of `length` values that begins at `first`."""
     least, value = heap[first], heap[first + length - 1]
     i, child = 0, 1
     while child < length - 1:
