@@ -193,7 +193,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     table = Table(box=box.SIMPLE_HEAD)
     for i, name in enumerate(columns):
         filled = [row[i] for row in cells if row[i]]
-        is_number = bool(filled) and all(cell.lstrip("*")[0].isdigit() for cell in filled)
+        is_number = bool(filled) and all(cell.lstrip("*")[:1].isdigit() for cell in filled)
         longest = max(map(len, filled), default=0)
         table.add_column(
             name,

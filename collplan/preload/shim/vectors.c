@@ -183,6 +183,13 @@ static struct cp_row *native_row(const struct cp_comm *comm, enum cp_kind kind, 
     return cp_row(cp_kind_names[kind], "native", why, comm->size, n_bytes, false, -1, -1);
 }
 
+/* Return the row of a native call for which ranks do not meet. */
+static struct cp_row *unmet_row(const struct cp_vector_call *call, const struct cp_comm *comm,
+                                struct use *use, const char *why) {
+    if (!read_call(call, comm, use)) use->n_bytes = 0;
+    return native_row(comm, call->kind, why, use->n_bytes);
+}
+
 static void note_in_vain(struct cp_backoff *backoff, const char *why) {
     int64_t more = ++backoff->n_in_vain - FREE_MEETINGS;
     backoff->why = why;
@@ -198,7 +205,7 @@ static struct cp_route *find(const struct cp_vector_call *call, struct cp_comm *
     struct cp_signature signature;
     if (backoff->n_left > 0) {
         backoff->n_left--;
-        *row = cp_settings.is_logged ? native_row(comm, call->kind, backoff->why, 0) : NULL;
+        *row = cp_settings.is_logged ? unmet_row(call, comm, use, backoff->why) : NULL;
         return NULL;
     }
     const char *why = meet(call, comm, use, &signature);
@@ -309,14 +316,14 @@ int cp_run_vector(const struct cp_vector_call *call) {
     struct use use = {.n_bytes = 0};
     struct cp_route *route = NULL;
     struct cp_row *row = NULL;
+    use.counts = calloc((size_t)CP_COUNT_WORDS(comm->size), sizeof(int64_t));
+    if (use.counts == NULL) abort(); /* as other ranks would wait for this one */
     if (is_swept) {
-        use.counts = malloc(sizeof(int64_t) * (size_t)CP_COUNT_WORDS(comm->size));
-        if (use.counts == NULL) abort(); /* as other ranks would wait for this one */
         route = find(call, comm, &use, &row);
     } else {
         char why[64];
         snprintf(why, sizeof why, "no sweep of %s", cp_regular_names[call->kind - CP_GATHERV]);
-        row = native_row(comm, call->kind, why, 0);
+        row = unmet_row(call, comm, &use, why);
     }
     int code = route != NULL ? run_plan(route->plan, call, comm, &use) : cp_native_vector(call);
     if (is_logged && row != NULL) cp_count(row, use.n_bytes, cp_now_ns() - begin);

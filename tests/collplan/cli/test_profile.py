@@ -103,6 +103,18 @@ def test_native_programs_are_counted_too(mpi: str, tmp_path: Path) -> None:
     assert all(one["how"].startswith("won at") for one in gaining)
 
 
+@pytest.mark.parametrize("mpi", MPIS)
+def test_native_calls_whose_counts_differ_have_the_bytes_of_rank_0(mpi: str) -> None:
+    status, lines, errors = profile(mpi, "-n", "2", "--json", str(built(mpi, "vectors.c")))
+    assert status == 0, errors
+    assert lines[0] == "passed"
+    rows = {one["collective"]: one for one in json.loads(lines[-1])["rows"]}
+    found = {kind: (one["most_bytes"], one["calls"]) for kind, one in rows.items()}
+    assert found == {
+        "gatherv": (8, 3), "scatterv": (16, 3), "allgatherv": (24, 3), "alltoallv": (32, 3),
+    }  # fmt: skip
+
+
 def test_the_status_is_the_programs(program: str) -> None:
     status, _, errors = profile("mpich", "-n", "2", program, "3")
     assert status == 3, errors

@@ -47,8 +47,8 @@ def methods(kind: str, nodes: int, per_node: int) -> list[dict[str, Any]]:
     return found
 
 
-HOPPING = ("circulant", "pat", "sparbit")
-"""Algorithms whose rounds go over one distance at all ranks, from one node to several others."""
+HOPPING = ("bine", "circulant", "pat", "sparbit", "swing")
+"""Algorithms whose rounds go over one distance, or two, from one node to several others."""
 
 
 def hopping(plan: Plan) -> set[str]:
