@@ -33,7 +33,7 @@ def _refuse_size(value: Any) -> Any:
 
 Count = Annotated[
     int,
-    Field(ge=0, le=MAX_COUNT, description="Elements: MPI's count of the collective."),
+    Field(ge=0, le=MAX_COUNT, description="Number of elements: MPI's count argument."),
     WHOLE,
     BeforeValidator(_refuse_size),
 ]
@@ -236,12 +236,14 @@ class Reducing(Combining, Moving):
 class Rooted(CollectiveModel):
     """Base class of collectives that start from one rank or end at it."""
 
-    root: Annotated[Rank, Field(description="Rank the collective starts from or ends at.")] = 0
+    root: Annotated[
+        Rank, Field(description="Rank from which the data start, or at which they end.")
+    ] = 0
 
 
 class InPlace(CollectiveModel):
     """Base class of collectives that can take their input from the receive buffer."""
 
     in_place: Annotated[
-        Flag, Field(description="MPI_IN_PLACE: the input lies in the receive buffer already.")
+        Flag, Field(description="MPI_IN_PLACE: the input is already in the receive buffer.")
     ] = False

@@ -127,7 +127,9 @@ class Distribution(SpecModel):
 
     distribution: Literal["uniform", "linear", "zipf", "spike", "sparse"]
     total: Annotated[
-        int, Field(ge=0, le=MAX_TOTAL, description="Elements of all blocks together."), WHOLE
+        int,
+        Field(ge=0, le=MAX_TOTAL, description="Number of elements of all blocks together."),
+        WHOLE,
     ]
     seed: Annotated[int, Field(ge=0, le=2**63 - 1), WHOLE] = 0
 

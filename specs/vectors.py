@@ -40,7 +40,7 @@ class Vector(CollectiveModel):
         Type of the elements, by numpy's name.
     """
 
-    counts: Annotated[Counts, Field(description="Elements per rank, or how they are drawn.")]
+    counts: Counts
     datatype: Datatype = "float64"
 
     @property
@@ -115,7 +115,10 @@ class VectorOfBlocks(Vector):
 
     displs: Annotated[
         Table | None,
-        Field(description="Where each block begins; one after another if not given."),
+        Field(
+            description="Displacement of each block in elements. By default, blocks lie one "
+            "after another."
+        ),
     ] = None
 
     def block_layout(self, n_ranks: int) -> tuple[Ints, Ints]:
@@ -199,10 +202,12 @@ class Alltoallv(InPlace, Vector):
     with_one_block: ClassVar = "gather"
     regular: ClassVar = "alltoall"
     send_displs: Annotated[
-        Table | None, Field(description="Where a sender's (row's) blocks begin in its buffer.")
+        Table | None,
+        Field(description="Displacements of the blocks of a sender (row) in its buffer."),
     ] = None
     recv_displs: Annotated[
-        Table | None, Field(description="Where a receiver's (row's) blocks begin in its buffer.")
+        Table | None,
+        Field(description="Displacements of the blocks of a receiver (row) in its buffer."),
     ] = None
     kind: Literal["alltoallv"] = "alltoallv"
 

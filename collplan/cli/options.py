@@ -197,11 +197,11 @@ def as_command(run: Callable[[Any], int | None]) -> Callable[..., int | None]:
         outputs: dict[str, Path] = {}
         inputs: dict[str, Path] = {}
         named = [
-            (name, one)
+            (name, one, number)
             for name, value in given.items()
-            for one in (value if isinstance(value, list) else [value])
+            for number, one in enumerate(value if isinstance(value, list) else [value], 1)
         ]
-        for i, (name, value) in enumerate(named):
+        for name, value, number in named:
             if isinstance(value, str | Path):
                 parameter = declared[name]
                 # In an annotation, typer uses the parameter `default` for the first name.
@@ -211,7 +211,7 @@ def as_command(run: Callable[[Any], int | None]) -> Callable[..., int | None]:
                 if isinstance(parameter, ArgumentInfo):
                     label = str(parameter.metavar)
                 if isinstance(given[name], list):
-                    label += f" ({i + 1})"
+                    label += f" ({number})"
                 (outputs if parameter.writable else inputs)[label] = Path(value)
         _refuse_shared_files(outputs, inputs)
         keep_quiet(bool(given.get("as_json")))

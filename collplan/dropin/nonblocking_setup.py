@@ -20,7 +20,7 @@ from collplan.tune.table import TuningTable
 
 LEAST_TAG_SPACES: Final = 64
 """Smallest number of concurrent collectives whose messages must have different tags."""
-NO_THREADS: Final = "non-blocking: plans need MPI initialised with MPI_THREAD_MULTIPLE"
+NO_THREADS: Final = "non-blocking: plans need MPI initialized with MPI_THREAD_MULTIPLE"
 FEW_TAGS: Final = "non-blocking: this MPI has too few tags to keep collectives apart"
 
 

@@ -69,7 +69,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         },
         "crossovers": [
             pick(one, "before after low_bytes high_bytes")
-            | {"how": "bisected" if one.is_bisected else "neighbouring sizes"}
+            | {"how": "bisected" if one.is_bisected else "neighboring sizes"}
             for one in comparison.crossovers
         ],
         "bounds": {str(size): bound.to_json() for size, bound in comparison.bounds.items()},

@@ -187,7 +187,7 @@ def replaced(pieces: Pieces, rows: Ints, others: Pieces) -> Pieces:
 
 
 def compress(pieces: Pieces) -> Pieces:
-    """Merge neighbouring blocks of a row, then runs of blocks at one stride.
+    """Merge neighboring blocks of a row, then runs of blocks at one stride.
 
     The result does not depend on whether blocks come one by one or as strided pieces.
     """

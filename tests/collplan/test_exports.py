@@ -51,7 +51,7 @@ def test_classic_rules_count_all_blocks_and_hold_for_one_number_of_ranks() -> No
     assert export.notes == []
 
 
-def test_neighbouring_numbers_of_ranks_have_no_rule_between() -> None:
+def test_neighboring_numbers_of_ranks_have_no_rule_between() -> None:
     export = write_classic(table(*(sweep("allgather", CROSSING, (ranks,)) for ranks in (5, 4))))
     lines = [line for line in export.text.splitlines() if line.endswith("# ranks")]
     assert lines == ["0 # ranks", "4 # ranks", "5 # ranks", "6 # ranks"]

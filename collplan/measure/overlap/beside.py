@@ -48,7 +48,7 @@ class Beside:
     def __init__(self, comm: Any, seconds: float, places: ProgressPlaces) -> None:
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             raise BindError(
-                "--computation: plans beside computation need MPI initialised with "
+                "--computation: plans beside computation need MPI initialized with "
                 "MPI_THREAD_MULTIPLE"
             )
         self._seconds, self._places = seconds, places

@@ -165,7 +165,7 @@ def _require_thread(prepared: Prepared) -> None:
     needed = MPI.THREAD_MULTIPLE if sends else MPI.THREAD_FUNNELED
     if level < needed:
         raise _NoThreadError(
-            f"MPI was initialised with MPI_{_LEVELS[level]}, the background needs "
+            f"MPI was initialized with MPI_{_LEVELS[level]}, the background needs "
             f"MPI_{_LEVELS[needed]}"
         )
 

@@ -89,4 +89,5 @@ def test_files_that_cannot_be_written_are_refused(collplan: CommandLine, tmp_pat
     assert "there is no folder" in error
     assert "would be overwritten" in collplan("report", spec, "-o", spec).error()
     other = write(tmp_path / "other.yaml", RING)
-    assert "would be overwritten" in collplan("report", spec, other, "-o", other).error()
+    error = collplan("report", spec, other, "-o", other).error()
+    assert "is what SPEC... (2) names, and would be overwritten" in error

@@ -45,12 +45,12 @@ def stalls() -> None:
 
 
 def few_may_call_mpi() -> None:
-    """Threads that do not call MPI may run, whatever it was initialised for."""
+    """Threads that do not call MPI may run, whatever level it was initialized with."""
     vector, bound = bound_bcast("messages")
     found = (MPI.THREAD_MULTIPLE, "thread", None)
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         level = os.environ["MPI4PY_RC_THREAD_LEVEL"].upper()
-        why = f"MPI was initialised with MPI_THREAD_{level}, the background needs "
+        why = f"MPI was initialized with MPI_THREAD_{level}, the background needs "
         found = (MPI.Query_thread(), "caller", why + "MPI_THREAD_MULTIPLE")
     assert found == (MPI.Query_thread(), bound.progress, bound.why_caller), bound.why_caller
     shared, other = bound_bcast("shared", progress="thread")
