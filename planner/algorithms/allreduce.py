@@ -29,6 +29,7 @@ from collplan.planner.algorithms.building_blocks.folding import (
     fold,
     halving_reduce_scatter,
 )
+from collplan.planner.algorithms.building_blocks.turns import Turns
 from collplan.planner.algorithms.building_blocks.two_trees import (
     combine,
     filling_rounds,
@@ -47,7 +48,6 @@ from collplan.planner.algorithms.rounds import (
     option_flag,
     option_int,
 )
-from collplan.planner.arrays import Bools, Ints
 from collplan.planner.arrays.logarithms import floor_log2
 
 
@@ -168,16 +168,18 @@ def dual_root(group: Group) -> Rounds:
     Träff, "A doubly-pipelined, dual-root reduction-to-all algorithm", 2021.
     """
     n_blocks, trees = option_int(group, "blocks", 1), dual_trees(group.size)
-    is_leaf = np.array([not children for children in trees.children.values()])
+    is_leaf = trees.children[:, 0] < 0
     hears_first = np.zeros(group.size, dtype=bool)
-    hears_first[[children[0] for children in trees.children.values() if children]] = True
+    hears_first[trees.children[~is_leaf, 0]] = True
     roots, out = np.array(trees.roots), group.output
     partial = np.where(is_leaf, group.input, out)
     so_far = np.where(hears_first, group.input, out)
+    rows = group.needed(np.arange(len(trees.child)), trees.child, trees.parent)
+    ups, downs = (Turns(first, 3, n_blocks, rows) for first in (trees.up, trees.down))
+    meetings = Turns(np.full(2, trees.exchange), 3, n_blocks)
     for number in range(trees.n_rounds + 3 * (n_blocks - 1)):
         (up, below), (down, above), (meeting, block) = (
-            _blocks_at(number, first, n_blocks)
-            for first in (trees.up, trees.down, np.full(2, trees.exchange))
+            turns.at(number) for turns in (ups, downs, meetings)
         )
         child, ends, met = trees.child[up], (trees.parent[down], trees.child[down]), roots[meeting]
         sums, value = at(partial[child], below), at(so_far[child], below)
@@ -188,13 +190,6 @@ def dual_root(group: Group) -> Rounds:
             Message(*ends, result, result),
             Message(met, met[::-1], found, at(out, block), own, incoming_left=None),
         )
-
-
-def _blocks_at(number: int, first: Ints, n_blocks: int) -> tuple[Bools, Ints]:
-    """Return which edges are used in a round, and for which blocks, one every third round."""
-    turn = number - first
-    used = (turn >= 0) & (turn % 3 == 0) & (turn < 3 * n_blocks)
-    return used, turn[used] // 3
 
 
 @algorithm("allreduce", "linear", parts="size", best_for=("shared",), streams=True, per_pair=2.0)

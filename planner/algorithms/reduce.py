@@ -242,8 +242,7 @@ def in_order_binary(group: Group) -> Rounds:
     """
     top, result = group.size - 1, group.whole(group.output)
     is_partial = np.zeros(group.size, dtype=bool)
-    for edges in _levels(post_order(group.size, [(0, top)]), top):
-        parent, child = np.array(edges).T
+    for parent, child in _levels(post_order(group.size, [(0, top)]), top):
         sent, own = (
             group.whole(np.where(is_partial[rank], group.output, group.input))
             for rank in (child, parent)
@@ -254,14 +253,14 @@ def in_order_binary(group: Group) -> Rounds:
         yield Round(Message(top, group.root, result, result))
 
 
-def _levels(children: Children, top: int) -> list[list[tuple[int, int]]]:
+def _levels(children: Children, top: int) -> list[tuple[Ints, Ints]]:
     """Return parents and children of a tree round by round, lowest first, first children first."""
-    rounds, level = [], [top]
-    while level:
-        for number in (1, 0):
-            below = [(node, children[node][number]) for node in level if children[node][number:]]
-            rounds += [below] if below else []
-        level = [child for node in level for child in children[node]]
+    rounds, level = [], np.array([top])
+    while len(level):
+        for below in children[level].T[::-1]:
+            if (below >= 0).any():
+                rounds.append((level[below >= 0], below[below >= 0]))
+        level = children[level][children[level] >= 0]
     return rounds[::-1]
 
 

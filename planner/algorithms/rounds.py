@@ -190,11 +190,11 @@ class Group:
         """Return the positions 0 to size-1, as an array or as `Relative` numbers."""
         return np.arange(self.size) if self.motion is None else Relative.positions(self.motion)
 
-    def needed(self, positions: Any, others: Any) -> Any:
-        """Return the positions whose messages from or to `others` are needed; all if in doubt."""
+    def needed(self, values: Any, one: Any, other: Any) -> Any:
+        """Return the values whose positions `one` or `other` are kept; all if in doubt."""
         if self.kept is None or not self.kept.any():
-            return positions
-        return positions[self.kept[positions] | self.kept[others]]
+            return values
+        return values[self.kept[one] | self.kept[other]]
 
     @property
     def n_chunks(self) -> int:

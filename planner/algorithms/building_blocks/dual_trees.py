@@ -7,6 +7,7 @@ Träff, "A doubly-pipelined, dual-root reduction-to-all algorithm", 2021 (arXiv 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,8 +16,11 @@ import numpy as np
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.logarithms import floor_log2
 
-Children = dict[int, list[int]]
-"""Children of every position, in the order in which it receives from them."""
+Children = Ints
+"""Children of every position, in the order in which it receives from them, shape (size, 2).
+
+The number of a missing child is -1.
+"""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -27,7 +31,7 @@ class DualTrees:
     ----------
     roots : tuple of int
         Roots of the lower and of the upper half of all positions.
-    children : dict
+    children : ndarray of int64, shape (size, 2)
         Children of every position, in the order in which it receives from them.
     child, parent : ndarray of int64, shape (m,)
         Ends of all edges.
@@ -65,19 +69,19 @@ def post_order(size: int, intervals: list[tuple[int, int]]) -> Children:
 
     Examples
     --------
-    >>> post_order(6, [(0, 5)])
-    {0: [], 1: [], 2: [1, 0], 3: [], 4: [3], 5: [4, 2]}
+    >>> post_order(6, [(0, 5)]).tolist()
+    [[-1, -1], [-1, -1], [1, 0], [-1, -1], [3, -1], [4, 2]]
     """
-    children: Children = {node: [] for node in range(size)}
-    waiting = list(intervals)
-    while waiting:
-        low, root = waiting.pop()
+    children = np.full((size, 2), -1)
+    low, root = np.array(intervals).T
+    while len(root):
         end = low + (root - low + 1) // 2
-        halves = [
-            (begin, last) for begin, last in ((end, root - 1), (low, end - 1)) if begin <= last
-        ]
-        children[root] = [last for _, last in halves]
-        waiting += halves
+        begins, lasts = np.array(((end, low), (root - 1, end - 1)))
+        exists = begins <= lasts
+        own = np.where(exists, lasts, -1)
+        # A position with one child has it in the first place.
+        children[root] = np.where(exists[0], own, own[::-1]).T
+        low, root = begins[exists], lasts[exists]
     return children
 
 
@@ -85,47 +89,48 @@ def post_order(size: int, intervals: list[tuple[int, int]]) -> Children:
 def dual_trees(size: int) -> DualTrees:
     """Return both trees on two or more positions, with the best of the three possible phases."""
     roots, children = trees(size)
-    color = dict.fromkeys(roots, 0)
-    edges = []
-    for node in reversed(range(size)):
-        for number, child in enumerate(children[node]):
+    color, levels, level = np.zeros(size, dtype=np.int64), list[Ints](), np.array(roots)
+    while len(level):
+        levels.append(level)
+        for number, child in enumerate(children[level].T):
             # The edges of a position differ in color.
-            color[child] = (color[node] + 1 + number) % 3
-            edges.append((child, node))
-    scheduled = (_scheduled(roots, children, color, edges, phase) for phase in range(3))
+            has = child >= 0
+            color[child[has]] = (color[level[has]] + 1 + number) % 3
+        level = children[level][children[level] >= 0]
+    scheduled = (_scheduled(roots, children, color, levels, phase) for phase in range(3))
     return min(scheduled, key=lambda one: one.n_rounds)
 
 
 def _scheduled(
-    roots: tuple[int, int],
-    children: Children,
-    color: dict[int, int],
-    edges: list[tuple[int, int]],
-    phase: int,
+    roots: tuple[int, int], children: Children, color: Ints, levels: Sequence[Ints], phase: int
 ) -> DualTrees:
     """Return both trees if edges of color c are used in rounds c - phase, modulo 3.
 
-    Each edge, from a child to its parent, is used as soon as its data are available.
+    Each edge, from a child to its parent, is used as soon as its data are available. `color` is
+    that of the edge above every position, and `levels` has the positions of every depth.
     """
 
-    def after(number: int, color: int) -> int:
-        """Return the first round after round `number` in which edges of a color are used."""
+    def after(number: Ints, color: Ints) -> Ints:
+        """Return the first rounds after rounds `number` in which edges of a color are used."""
         return number + 1 + (color - phase - number - 1) % 3
 
-    up, ready = dict[int, int](), dict[int, int]()
-    for node in range(len(children)):
-        ready[node] = -1
-        for child in children[node]:
-            up[child] = ready[node] = after(max(ready[node], ready[child]), color[child])
-    exchange = after(max(ready[root] for root in roots), 0)
-    down = dict.fromkeys(roots, exchange)
-    for child, node in edges:
-        down[child] = after(down[node], color[child])
-    ends = np.array(edges, dtype=np.int64).reshape(-1, 2).T
-    times = np.array([(up[one], down[one]) for one, _ in edges], dtype=np.int64).reshape(-1, 2).T
-    n_rounds = 1 + max(down.values())
-    passing = ends[0], ends[1], times[0], times[1]
-    return DualTrees(roots, children, *passing, exchange, n_rounds)
+    up, down, ready = np.full((3, len(children)), -1)
+    for level in reversed(levels):
+        for below in children[level].T:
+            node, child = level[below >= 0], below[below >= 0]
+            ready[node] = up[child] = after(np.maximum(ready[node], ready[child]), color[child])
+    top = levels[0]
+    down[top] = after(ready[top].max(keepdims=True), color[top])
+    for level in levels:
+        for below in children[level].T:
+            node, child = level[below >= 0], below[below >= 0]
+            down[child] = after(down[node], color[child])
+    parent, place = np.nonzero(children[::-1] >= 0)
+    parent = len(children) - 1 - parent
+    child = children[parent, place]
+    n_rounds = 1 + int(down.max())
+    passing = child, parent, up[child], down[child]
+    return DualTrees(roots, children, *passing, int(down[roots[0]]), n_rounds)
 
 
 def filling_rounds(size: int) -> float:

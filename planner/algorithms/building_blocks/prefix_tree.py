@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from collplan.planner.algorithms.building_blocks.turns import Turns
 from collplan.planner.algorithms.building_blocks.two_trees import in_order_parents
 from collplan.planner.algorithms.rounds import (
     Copy,
@@ -25,7 +26,7 @@ from collplan.planner.algorithms.rounds import (
     at,
     option_int,
 )
-from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays import Ints
 from collplan.planner.arrays.logarithms import floor_log2
 
 
@@ -67,7 +68,7 @@ def _scheduled(size: int, phase: int) -> PrefixTree:
     Nodes are positions plus one. The edges of a node differ in color. Each edge is used as soon
     as its data are available. Data from the right child of a node wait for those from the left.
     """
-    parents = dict(enumerate(in_order_parents(size), 1))
+    parents = dict(enumerate(in_order_parents(size).tolist(), 1))
     children: dict[int, list[int]] = {node: [] for node in parents}
     for node, top in parents.items():
         if top:
@@ -144,9 +145,15 @@ def tree_prefixes_in_blocks(group: Group, *, is_exclusive: bool) -> Rounds:
     if size == 1:
         return
     tree, places = prefix_tree(size), _Places(group, is_exclusive=is_exclusive)
+    ups, downs = (
+        Turns(first, 3, n_blocks, group.needed(np.arange(len(first)), *ends))
+        for first, *ends in (
+            (tree.up, tree.child, tree.parent),
+            (tree.down, tree.below, tree.above),
+        )
+    )
     for number in range(tree.n_rounds + 3 * (n_blocks - 1)):
-        up, rising = _used(tree.up, number, n_blocks)
-        down, falling = _used(tree.down, number, n_blocks)
+        (up, rising), (down, falling) = ups.at(number), downs.at(number)
         yield Round(
             *_rise(group, places, tree.child[up], tree.parent[up], rising, is_exclusive),
             *_fall(group, places, tree.below[down], tree.above[down], falling, is_exclusive),
@@ -195,10 +202,3 @@ def _fall(
         node, part = node[passing], part[passing]
         joined, passed = at(places.joined[node], part), at(places.passed[node], part)
         yield Reduce(node, at(places.before, part), joined, passed)
-
-
-def _used(first: Ints, number: int, n_blocks: int) -> tuple[Bools, Ints]:
-    """Return a mask of the edges that are used in a round, and the blocks that these carry."""
-    turn = number - first
-    used = (turn >= 0) & (turn % 3 == 0) & (turn < 3 * n_blocks)
-    return used, turn[used] // 3

@@ -153,7 +153,7 @@ def _positions(group: Group, hops: Sequence[Hop]) -> Any:
     positions = group.positions
     if group.motion is None and any(hop.is_mirrored for hop in hops):
         n_runs = sum(1 for hop in hops for _ in runs(hop.sent))
-        n_needed = len(group.needed(positions, positions))
+        n_needed = len(group.needed(positions, positions, positions))
         require_memory(n_runs * min(2 * n_needed, group.size) * BYTES_PER_RUN)
     return positions
 
@@ -161,7 +161,7 @@ def _positions(group: Group, hops: Sequence[Hop]) -> Any:
 def _ends(group: Group, hop: Hop, positions: Any) -> tuple[Any, Any]:
     """Return the positions whose messages are needed, and those to which the hop leads."""
     others = (positions + hop.offset(positions, hop.skip)) % group.size
-    me = group.needed(positions, others)
+    me = group.needed(positions, positions, others)
     return me, (me + hop.offset(me, hop.skip)) % group.size
 
 

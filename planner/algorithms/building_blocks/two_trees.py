@@ -11,82 +11,83 @@ mirrored or shifted.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
+from collplan.planner.algorithms.building_blocks.turns import Turns
 from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at, option_int
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.logarithms import ceil_log2
 
-Edge = tuple[int, int]
-"""Number of the tree, 0 or 1, and child of the edge."""
 
+def in_order_parents(size: int) -> Ints:
+    """Return the parents of nodes 1 to `size` of the in-order tree; the top has parent 0.
 
-def in_order_parents(size: int) -> list[int]:
-    """Return the parents of nodes 1 to `size` of the in-order tree; its top node has parent 0.
-
-    The leaves are odd. The number of a parent has, instead of the lowest bit of its child, the
-    next higher bit. Parents beyond `size` are skipped: their children get the next ancestor.
+    Its leaves are odd. The parent of a node has the next higher bit set instead of its lowest
+    one. Parents beyond `size` are skipped.
 
     Examples
     --------
-    >>> in_order_parents(6)
+    >>> in_order_parents(6).tolist()
     [2, 4, 2, 0, 6, 4]
     """
-    parents = []
-    for node in range(1, size + 1):
-        while True:
-            low = node & -node
-            node = (node ^ low) | low << 1
-            if node <= size:
-                parents.append(node)
-                break
-            if low > size:
-                parents.append(0)
-                break
+    parents = np.arange(1, size + 1)
+    climbing = np.arange(size)
+    while len(climbing):
+        node = parents[climbing]
+        low = node & -node
+        node = (node ^ low) | low << 1
+        parents[climbing] = np.where(low > size, 0, node)
+        climbing = climbing[(node > size) & (low <= size)]
     return parents
 
 
-def two_trees(size: int) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the parents of positions 1 to size - 1 in both trees, which have root 0.
+def two_trees(size: int) -> Ints:
+    """Return the parents of positions 1 to size - 1 in both trees, shape (2, size - 1).
 
-    Leaves of the first tree are odd, and leaves of the second tree are even. The second tree is
-    the in-order tree on one more node, without its first leaf, with all numbers lowered by one.
+    The root of both trees is 0. Leaves of the first tree are odd, and those of the second even:
+    the second tree has one number more, all numbers reduced by one, and not its first leaf.
     """
-    first = dict(enumerate(in_order_parents(size - 1), 1))
-    second = {
-        node: max(0, parent - 1) for node, parent in enumerate(in_order_parents(size)) if node
-    }
-    return first, second
+    first, second = in_order_parents(size - 1), in_order_parents(size)
+    return np.stack((first, np.maximum(0, second[1:] - 1)))
 
 
-def colors(trees: tuple[dict[int, int], dict[int, int]]) -> dict[Edge, int]:
-    """Return colors 0 or 1 of the edges, which differ for edges with the same parent or child.
+def colors(parents: Ints) -> Ints:
+    """Return 0 or 1 for every edge, which differs for two edges of one parent or one child.
 
-    A rank has at most two edges to children and two to parents. Therefore edges whose colors must
-    differ form paths and cycles.
+    A rank has at most two edges to children and two to parents. Therefore the edges that must
+    differ form paths and cycles, whose first edges have color 0.
+
+    Parameters
+    ----------
+    parents : ndarray of int64, shape (2, size - 1)
+        The other end of every edge: parents of all positions except 0, in both trees.
+
+    Returns
+    -------
+    ndarray of int64, shape (2, size - 1)
     """
-    edges = [(tree, child) for tree, parents in enumerate(trees) for child in parents]
-    beside: dict[tuple[str, int], list[Edge]] = defaultdict(list)
-    for tree, child in edges:
-        beside["parent", trees[tree][child]].append((tree, child))
-        beside["child", child].append((tree, child))
-    found: dict[Edge, int] = {}
-    for edge in edges:
-        waiting = [(edge, 0)]
-        while waiting:
-            one, color = waiting.pop()
-            if one in found:
-                continue
-            found[one] = color
-            tree, child = one
-            near = beside["parent", trees[tree][child]] + beside["child", child]
-            waiting += [(other, 1 - color) for other in near if other != one]
-    return found
+    n_edges, half = parents.size, parents.shape[1]
+    number, order = np.arange(n_edges), np.argsort(parents, axis=None, kind="stable")
+    has_sibling = np.diff(parents.ravel()[order]) == 0
+    sibling = number.copy()
+    sibling[order[:-1][has_sibling]] = order[1:][has_sibling]
+    sibling[order[1:][has_sibling]] = order[:-1][has_sibling]
+    # The sibling's child has another edge, which has the color of this one again.
+    end = np.where(sibling == number, number, (sibling + half) % max(1, n_edges))
+    least = number.copy()
+    for _ in range(ceil_log2(n_edges) + 1):
+        least = np.minimum(least, least[end])
+        end = end[end]
+    # Edges of one color lead to the end of their path, or around their cycle.
+    name = np.where(sibling[end] == end, end, least)
+    first = np.full(n_edges, n_edges)
+    np.minimum.at(first, name, number)
+    lead = first[name].reshape(parents.shape)
+    return (lead > lead[::-1]).astype(np.int64)
 
 
 class Edges(NamedTuple):
@@ -123,16 +124,14 @@ def edges_of(size: int) -> Edges:
     In the first schedule, edges of color 0 are used in even rounds and edges of color 1 in odd
     rounds. In the second schedule, parities are exchanged.
     """
-    trees = two_trees(size)
-    found = colors(trees)
-    tree, child = np.array(list(found), dtype=np.int64).reshape(-1, 2).T
-    parent = np.array([trees[tree][child] for tree, child in found], dtype=np.int64)
-    # The lowest bit of a parent is greater than that of its children, if numbers of the second tree
-    # are raised by one.
+    parents = two_trees(size)
+    tree, place = np.divmod(np.arange(parents.size), max(1, size - 1))
+    child = place + 1
+    # Parents have larger lowest bits than their children; those of the second tree by one more.
     level = (child + tree) & -(child + tree)
     order = np.argsort(-level, kind="stable")
-    color = np.array(list(found.values()), dtype=np.int64)[order]
-    tree, parent, child, level = (column[order] for column in (tree, parent, child, level))
+    columns = tree, parents.ravel(), child, level, colors(parents).ravel()
+    tree, parent, child, level, color = (column[order] for column in columns)
     flip = np.array([[0], [1]])
     begins = np.full((2, 2, size), -1)
     for low in np.unique(level)[::-1]:
@@ -165,29 +164,23 @@ class Schedule:
         shorter = int(np.argmin(n_rounds))
         self.first, self.n_rounds = edges.first[shorter], int(n_rounds[shorter])
 
-    def rounds(self, *, backwards: bool = False) -> Iterator[tuple[Ints, Ints]]:
-        """Yield, per round of a broadcast, the edges that are used and the blocks they carry.
+    def rounds(self, rows: Ints, *, backwards: bool = False) -> Iterator[tuple[Ints, Ints]]:
+        """Yield the edges that are used in each round of a broadcast, and their blocks.
 
         Parameters
         ----------
+        rows : ndarray of int64
+            Edges to take into account.
         backwards : bool
-            Whether rounds are yielded in reverse order.
+            Whether the last round comes first.
         """
-        # An edge is used in every other round, beginning with its first one.
-        key = csr.joint_key(self.edges.tree, self.first % 2, 2)
-        by_turn = []
-        for tree_and_parity in range(4):
-            rows = np.flatnonzero(key == tree_and_parity)
-            rows = rows[np.argsort(self.first[rows], kind="stable")]
-            by_turn.append((rows, self.first[rows]))
+        by_tree = [
+            Turns(self.first, 2, n_own, rows[self.edges.tree[rows] == tree])
+            for tree, n_own in enumerate(self._n_own)
+        ]
         numbers = range(self.n_rounds)
         for number in reversed(numbers) if backwards else numbers:
-            used = []
-            for tree, n_own in enumerate(self._n_own):
-                rows, first = by_turn[2 * tree + number % 2]
-                low, high = np.searchsorted(first, (number - 2 * n_own, number), side="right")
-                used.append(rows[low:high])
-            chosen = np.sort(np.concatenate(used))
+            chosen = np.sort(np.concatenate([turns.at(number)[0] for turns in by_tree]))
             yield chosen, number - self.first[chosen] + self.edges.tree[chosen]
 
 
@@ -200,7 +193,8 @@ def spread(group: Group) -> Rounds:
     """Broadcast the output of the root, one block after another."""
     schedule = Schedule(group.size, option_int(group, "blocks", 1))
     edges = schedule.edges
-    for used, block in schedule.rounds():
+    ends = group.from_root(edges.parent), group.from_root(edges.child)
+    for used, block in schedule.rounds(group.needed(np.arange(len(edges.child)), *ends)):
         yield Round(group.down(edges.parent[used], edges.child[used], at(group.output, block)))
 
 
@@ -216,7 +210,8 @@ def combine(group: Group, root: int) -> Rounds:
     sent = np.where(edges.leads_to_leaf, group.input, group.output)
     own = np.where(edges.is_last_of_parent(schedule.first), group.input, group.output)
     dest, source = ((end + root) % group.size for end in (edges.parent, edges.child))
-    for used, mirrored in schedule.rounds(backwards=True):
+    rows = group.needed(np.arange(len(dest)), source, dest)
+    for used, mirrored in schedule.rounds(rows, backwards=True):
         block = n_blocks - 1 - mirrored
         yield Round(
             Message(

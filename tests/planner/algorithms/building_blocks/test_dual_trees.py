@@ -12,13 +12,21 @@ from oracle import AFFINE, check_result, make_spec
 from schedules import Sent, counted, schedule
 
 
+def trees_of(p: int) -> tuple[tuple[int, int], dict[int, list[int]]]:
+    """Return the roots, and a list of the children of every position."""
+    roots, children = trees(p)
+    return roots, {
+        node: [one for one in row if one >= 0] for node, row in enumerate(children.tolist())
+    }
+
+
 def played(p: int, n: int, phase: int) -> list[list[Sent]]:
     """Return the messages of a game in which an edge carries, in its turns, what has arrived.
 
     In round t, edges of color t + phase modulo 3 have their turn. Positions hear from their
     children in order; the roots exchange results.
     """
-    roots, children = trees(p)
+    roots, children = trees_of(p)
     color = dict.fromkeys(roots, 0)
     for node in reversed(range(p)):
         color |= {c: (color[node] + 1 + i) % 3 for i, c in enumerate(children[node])}
@@ -63,7 +71,7 @@ def test_edges_carry_blocks_as_soon_as_they_may(n: int, p: int) -> None:
 
 @pytest.mark.parametrize("p", range(2, 130))
 def test_trees_are_binary_halves_in_post_order(p: int) -> None:
-    roots, children = trees(p)
+    roots, children = trees_of(p)
     assert roots == ((p + 1) // 2 - 1, p - 1)
     assert sorted([*roots, *(one for some in children.values() for one in some)]) == list(range(p))
     for node, some in children.items():

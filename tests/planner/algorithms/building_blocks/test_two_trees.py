@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from collplan.planner import compile_plan
-from collplan.planner.algorithms.building_blocks.two_trees import in_order_parents, two_trees
+from collplan.planner.algorithms.building_blocks.two_trees import (
+    colors,
+    in_order_parents,
+    two_trees,
+)
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 from collplan.planner.metrics import measure
 from collplan.planner.verify import verify
@@ -36,7 +41,7 @@ def children(size: int) -> Iterator[tuple[int, int]]:
 
 @pytest.mark.parametrize("size", range(1, 130))
 def test_in_order_trees_have_the_children_of_the_rule(size: int) -> None:
-    parents = in_order_parents(size)
+    parents = in_order_parents(size).tolist()
     edges = sorted((parent, child) for child, parent in enumerate(parents, 1) if parent)
     assert edges == sorted(children(size))
     assert parents[(1 << floor_log2(size)) - 1] == 0
@@ -44,11 +49,13 @@ def test_in_order_trees_have_the_children_of_the_rule(size: int) -> None:
 
 @pytest.mark.parametrize("p", range(2, 130))
 def test_no_rank_is_inner_in_both_trees_and_subtrees_are_intervals(p: int) -> None:
-    inner = [set(parents.values()) - {0} for parents in two_trees(p)]
+    trees = two_trees(p)
+    inner = [set(parents.tolist()) - {0} for parents in trees]
     assert not inner[0] & inner[1]
-    for parents in two_trees(p):
+    for row in trees.tolist():
+        parents = dict(enumerate(row, 1))
         assert set(parents) == set(range(1, p))
-        assert list(parents.values()).count(0) == 1
+        assert row.count(0) == 1
         subtree = {node: {node} for node in range(p)}
         # Parents have the larger lowest bits, so that children of few come first.
         for node in sorted(parents, key=lambda node: -depth(parents, node)):
@@ -60,6 +67,19 @@ def depth(parents: dict[int, int], node: int) -> int:
     return 1 + depth(parents, parents[node]) if node else 0
 
 
+@pytest.mark.parametrize("p", [*range(1, 130), 1000, 4095, 4096])
+def test_edges_of_one_rank_differ_in_color_as_far_as_there_are_two(p: int) -> None:
+    trees = two_trees(p)
+    found = colors(trees)
+    assert found.shape == trees.shape
+    assert (found[0] + found[1] == 1).all()
+    n_edges, n_ones = (
+        np.bincount(trees.ravel(), weights, minlength=p) for weights in (None, found.ravel())
+    )
+    assert set(n_edges.tolist()) <= {0, 1, 2}
+    assert (n_ones[n_edges == 2] == 1).all()
+
+
 @pytest.mark.parametrize("p", range(2, 65))
 @pytest.mark.parametrize("n", [1, 2, 3, 8])
 def test_edges_carry_a_block_of_their_tree_in_every_other_round(n: int, p: int) -> None:
@@ -69,7 +89,7 @@ def test_edges_carry_a_block_of_their_tree_in_every_other_round(n: int, p: int) 
     for number, sent in enumerate(rounds):
         for source, dest, block in sent:
             tree, turn = block % 2, block // 2
-            assert source == trees[tree][dest]
+            assert source == trees[tree, dest - 1]
             begin = first.setdefault((tree, dest), number - 2 * turn)
             assert number == begin + 2 * turn
             assert begin > first.get((tree, source), -1)
