@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import traceback
 from collections.abc import Callable
 from ctypes import c_int, c_ulong, c_void_p
 from functools import cache
@@ -110,7 +111,10 @@ class Flight(SharedRecord):
             entry("run_board")(self.address, codes.COMPLETE_FLIGHT, 0)
 
     def end(self) -> None:
-        """Call `finish` and complete the request, unless this has been done."""
+        """Call `finish` and complete the request, unless this has been done.
+
+        If `finish` raises an exception, the request completes with an error.
+        """
         with self._finishing:
             if not self.words[_OVER] or self.is_done:
                 return
@@ -119,6 +123,10 @@ class Flight(SharedRecord):
                     self.finish()
                 except MPI.Exception as error:
                     self.fail(error.Get_error_code())
+                except Exception:
+                    # A request can only report a code of MPI. Without it, the wait would not end.
+                    traceback.print_exc()
+                    self.fail(MPI.ERR_OTHER)
                 self.finish = None
             entry("run_board")(self.address, codes.COMPLETE_FLIGHT, 0)
 

@@ -1,8 +1,10 @@
-"""Flights that are started again while the thread still looks at the previous start."""
+"""Flights: ends that raise, and starts while the thread still looks at the previous one."""
 
 from __future__ import annotations
 
+import io
 import threading
+from contextlib import redirect_stderr
 from typing import Any
 
 import pytest
@@ -43,3 +45,18 @@ def test_a_flight_that_starts_again_is_not_ended_by_a_late_thread(comm: Any) -> 
     flight.abandon(MPI.ERR_OTHER)
     with pytest.raises(MPI.Exception):
         requests[1].Wait()
+
+
+@pytest.mark.ranks(1)
+def test_an_end_that_raises_completes_the_request_with_an_error(comm: Any) -> None:
+    def finish() -> None:
+        raise ValueError("no such place")
+
+    flight = Flight(0)
+    request = MPI.Request.fromhandle(flight.prepare(board().address, finish))
+    flight.set(is_over=1)
+    with redirect_stderr(io.StringIO()) as printed:
+        flight.end()
+    assert "ValueError: no such place" in printed.getvalue()
+    with pytest.raises(MPI.Exception):
+        request.Wait()
