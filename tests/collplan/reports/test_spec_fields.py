@@ -38,7 +38,10 @@ def test_fields_that_must_be_given_have_no_default() -> None:
     fields = {field.name: field for field in definitions()["Bcast"].fields}
     assert fields["count"].default == ""
     assert fields["root"] == Field(
-        "root", "whole number from 0 to 65535", "0", "Rank the collective starts from or ends at."
+        "root",
+        "whole number from 0 to 65535",
+        "0",
+        "Rank from which the data start, or at which they end.",
     )
 
 
