@@ -18,6 +18,8 @@ ENCLOSING: Final = CLOSE**0.45
 they are rounded."""
 STEPS: Final = 6
 """Smallest number of steps between two sizes for which sizes are rounded to whole steps."""
+LEAST: Final = 5
+"""Smallest number of steps to which a size is rounded: a size below it may change too much."""
 MIDDLE_EVERY: Final = 3
 """Interval of rounds in which the middle is simulated, so that the two sizes certainly converge."""
 
@@ -187,17 +189,18 @@ class _Bracket:
         if high <= CLOSE * low or high - low < 2:
             return []
         self.n_rounds += 1
-        step = _step(high - low, spec)
         before, after = self.low_gap or 0.0, self.high_gap or 0.0
         if before > 0 > after and self.n_rounds % MIDDLE_EVERY:
             crossing = low + before / (before - after) * (high - low)
+            step = _step(crossing, high - low, spec)
             below = round(crossing / ENCLOSING / step) * step
             above = min(round(crossing * ENCLOSING / step), floor(CLOSE * below / step)) * step
             inside = [size * itemsize for size in (below, above) if low < size < high]
             if inside:
                 return inside
-        middle = round((isqrt(low * high) if low else high // 2) / step) * step
-        return [max(low + 1, min(high - 1, middle)) * itemsize]
+        middle = isqrt(low * high) if low else high // 2
+        step = _step(middle, high - low, spec)
+        return [max(low + 1, min(high - 1, round(middle / step) * step)) * itemsize]
 
     def narrow(self, size: int, before_s: float | None, after_s: float | None) -> bool:
         """Move the end at which the same candidate wins, and return whether both have times."""
@@ -214,16 +217,18 @@ class _Bracket:
         return True
 
 
-def _step(width: int, spec: PlanSpec) -> int:
-    """Return the step in elements between the sizes to simulate, in a range of `width` elements.
+def _step(size: float, width: int, spec: PlanSpec) -> int:
+    """Return the step to which a size between two others is rounded; all are in elements.
 
-    Ranks share whole steps evenly, if the range is wide enough. Plans of such sizes are often the
-    same but for the size of elements; see `scaling.shrink`.
+    Ranks share whole steps evenly, if the size and the range, of `width` elements, have enough of
+    them. Plans of such sizes are often the same but for the size of elements; see
+    `scaling.shrink`.
     """
     machine, itemsize = spec.machine, spec.collective.itemsize
     ranks = machine.n_ranks, max(machine.node_to_n_ranks)
     steps = {n * each for n in ranks for each in (1, aligned_elements(itemsize))}
-    return max((one for one in steps if STEPS * one <= width), default=1)
+    fitting = (one for one in steps if STEPS * one <= width and LEAST * one <= size)
+    return max(fitting, default=1)
 
 
 def _gap(before_s: float | None, after_s: float | None) -> float | None:

@@ -95,3 +95,37 @@ def test_two_simulated_sizes_suffice_also_if_they_are_whole_shares(crossing: int
     assert one.low_bytes <= crossing <= one.high_bytes <= CLOSE * one.low_bytes
     assert len(asked) == 4
     assert all(count % 32 == 0 for count in asked)
+
+
+@pytest.mark.parametrize(("nodes", "per_node"), [(3, 5), (36, 32), (64, 48), (8192, 8)])
+@pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
+def test_few_rounds_suffice_in_any_range(nodes: int, per_node: int, power: float) -> None:
+    """Whole shares of all ranks may be larger than the size at which the best one changes."""
+    machine = {"nodes": nodes, "ranks_per_node": per_node}
+    spec = spec_of("allreduce", machine, 1)
+    specs = {"a": spec, "b": spec.replace(algorithms={"name": "ring"})}
+    rounds: list[int] = []
+
+    def time_of(name: str, size: int) -> float:
+        grown = (size / crossing) ** power
+        return grown if name == "a" else 0.9 + 0.1 * grown**0.5
+
+    def simulate_curves(pairs: Sequence[PlanSpec]) -> list[float]:
+        rounds.append(len(pairs))
+        sizes = [one.collective.count * 4 for one in pairs]
+        names = [
+            "a" if one == specs["a"].with_count(one.collective.count) else "b" for one in pairs
+        ]
+        return [time_of(*one) for one in zip(names, sizes, strict=True)]
+
+    for low, high in ((1024, 1 << 22), (64, 1 << 30), (1 << 20, 1 << 22), (1000, 1400)):
+        for share in (0.02, 0.3, 0.7, 0.98):
+            crossing = int(low * (high / low) ** share)
+            rounds.clear()
+            times = {(name, size): time_of(name, size) for name in specs for size in (low, high)}
+            (one,) = find_crossovers(
+                [low, high], {low: "a", high: "b"}, specs, simulate_curves, times
+            )
+            assert low <= one.low_bytes <= crossing <= one.high_bytes <= high
+            assert one.high_bytes <= CLOSE * one.low_bytes
+            assert len(rounds) <= 14, (low, high, crossing)
