@@ -24,13 +24,15 @@ from collplan.select.estimate import forget_drafts
 from collplan.select.jobs import Jobs, Progress
 from collplan.select.library_defaults import estimate_defaults, price_defaults
 from collplan.select.sweep import executor_on
-from collplan.select.waves import simulate_all, simulate_in_time
+from collplan.select.waves import price_in_time, simulate_all, simulate_in_time
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
 from collplan.specs.request import Method
 
 SECONDS: Final = 60.0
 """Default limit of the processor time of each worker, in seconds."""
+LEAST_CROSSING_S: Final = 10.0
+"""Least processor time to refine crossovers in seconds, whatever the limit."""
 
 
 def compare(
@@ -61,8 +63,8 @@ def compare(
         Number of tasks above which a plan is left out, even without pruning.
     seconds : float, optional
         Approximate limit of the processor time of each worker, in seconds; None for no
-        limit. Estimates may always take 10 s, and simulations 40 % of the limit. Candidates
-        that remain are left out.
+        limit. Estimates and the refinement of crossovers may always take 10 s each, and
+        simulations 40 % of the limit. Candidates that remain are left out.
     on_progress : callable, optional
         Function called when a job is done.
     others : mapping of str to Method, optional
@@ -135,13 +137,14 @@ def _simulate_winners_nearby(
 
 
 def _crossovers(comparison: Comparison, jobs: Jobs) -> list[Crossover]:
-    """Return the crossovers between neighboring sizes."""
+    """Return the crossovers between neighboring sizes, refined as far as the time allows."""
     too_large = {(one.candidate, one.bytes) for one in comparison.pruned if one.by in LEFT_OUT}
+    end_s = jobs.used_s + max(jobs.left_s, LEAST_CROSSING_S)
     return find_crossovers(
         comparison.sizes,
         comparison.best,
         {name: comparison.specs[name] for name in set(comparison.best.values())},
-        lambda some: [one.makespan_s for one in jobs.price("crossovers", some)],
+        lambda some: price_in_time(some, "crossovers", end_s - jobs.used_s, jobs),
         comparison.makespans,
         too_large,
     )

@@ -9,11 +9,13 @@ from math import inf
 from statistics import median
 from typing import Final
 
+from collplan.planner.errors import AlgorithmError
+from collplan.select.auto import resolve
 from collplan.select.compared import TOLERANCE, Comparison, leave_out
 from collplan.select.entries import Entry
-from collplan.select.estimate import FEW_RANKS
+from collplan.select.estimate import FEW_RANKS, estimate
 from collplan.select.jobs import Jobs
-from collplan.specs import Transport
+from collplan.specs import PlanSpec, Transport
 
 SAFETY: Final = 4.0
 """Error factor that is assumed of closed forms: a candidate is pruned if its closed form is more
@@ -101,6 +103,30 @@ def simulate_in_time(wave: Sequence[Entry], jobs: Jobs, comparison: Comparison) 
     kept, late = _in_time(wave, jobs.left_s)
     _simulate(kept, jobs, comparison)
     return late
+
+
+def price_in_time(
+    specs: Sequence[PlanSpec], what: str, left_s: float, jobs: Jobs
+) -> list[float | None]:
+    """Return makespans of specs in seconds, in order.
+
+    Specs without plan, and those for which `left_s` seconds do not suffice, have None.
+    """
+    kept = []
+    for i, spec in enumerate(specs):
+        left_s -= 0.0 if left_s == inf else TASK_S * _effort_of(spec)
+        if left_s > 0:
+            kept.append(i)
+    found = dict(zip(kept, jobs.price(what, [specs[i] for i in kept]), strict=True))
+    return [found[i].makespan_s if i in found else None for i in range(len(specs))]
+
+
+def _effort_of(spec: PlanSpec) -> int:
+    """Return the effort of a spec's plan; 0 if there is none."""
+    try:
+        return estimate(resolve(spec))[0].effort
+    except AlgorithmError:
+        return 0
 
 
 def _in_time(wave: Sequence[Entry], left_s: float) -> tuple[list[Entry], list[Entry]]:

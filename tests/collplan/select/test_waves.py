@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import cycle
+from math import inf
 
 import pytest
 
 import collplan.select.entries as entries_module
 import collplan.select.sweep as sweep
+from collplan.executors.cost import simulate
+from collplan.select.auto import resolve
 from collplan.select.comparison import compare
-from collplan.select.sweep import Price
+from collplan.select.estimate import estimate
+from collplan.select.jobs import Jobs
+from collplan.select.sweep import Price, compile_priced
+from collplan.select.waves import TASK_S, price_in_time
 from collplan.specs import PlanSpec, parse_spec
 from comparing import MACHINES, compare_sizes, spec_of
 from oracle import REGULAR, VECTORS
@@ -93,3 +99,12 @@ def test_plans_that_memory_does_not_hold_may_still_win(monkeypatch: pytest.Monke
     assert best not in found.refused
     assert found.leading[size] != best
     assert [one.candidate for one in found.pruned if one.by == "memory"] == [best]
+
+
+def test_specs_are_priced_as_far_as_the_time_suffices() -> None:
+    jobs, spec = Jobs(None, None, None), spec_of("bcast", MACHINES["lanes"], 4096)
+    (makespan_s,) = price_in_time([spec], "crossovers", inf, jobs)
+    assert makespan_s == simulate(compile_priced(spec)).makespan_s
+    takes_s = TASK_S * estimate(resolve(spec))[0].effort
+    assert price_in_time([spec, spec], "crossovers", 1.5 * takes_s, jobs) == [makespan_s, None]
+    assert price_in_time([spec, spec], "crossovers", 0.0, jobs) == [None, None]
