@@ -19,12 +19,12 @@ they are rounded."""
 STEPS: Final = 6
 """Smallest number of steps between two sizes for which sizes are rounded to whole steps."""
 LEAST: Final = 5
-"""Smallest number of steps to which a size is rounded: a size below it may change too much."""
+"""Smallest number of steps that a size has if it is rounded, so that it changes by 10 % at most."""
 MIDDLE_EVERY: Final = 3
 """Interval of rounds in which the middle is simulated, so that the two sizes certainly converge."""
 
 Simulate = Callable[[Sequence[PlanSpec]], Sequence[float | None]]
-"""Function that returns the makespan of every spec in seconds, or None for a spec without plan."""
+"""Function that returns the makespan of every spec in seconds, or None if it was not simulated."""
 
 
 @dataclass(frozen=True, slots=True)

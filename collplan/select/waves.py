@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, compress
 from math import inf
 from statistics import median
 from typing import Final
@@ -100,25 +100,21 @@ def _simulate_waves(
 
 def simulate_in_time(wave: Sequence[Entry], jobs: Jobs, comparison: Comparison) -> list[Entry]:
     """Simulate the candidates for which the remaining time suffices, and return the others."""
-    kept, late = _in_time(wave, jobs.left_s)
-    _simulate(kept, jobs, comparison)
-    return late
+    fits = _in_time([entry.estimate.effort for entry in wave], jobs.left_s)
+    _simulate([*compress(wave, fits)], jobs, comparison)
+    return [entry for entry, is_kept in zip(wave, fits, strict=True) if not is_kept]
 
 
 def price_in_time(
     specs: Sequence[PlanSpec], what: str, left_s: float, jobs: Jobs
 ) -> list[float | None]:
-    """Return makespans of specs in seconds, in order.
+    """Return the makespans of specs in seconds, in order.
 
-    Specs without plan, and those for which `left_s` seconds do not suffice, have None.
+    It is None for a spec without plan, or if the remaining `left_s` seconds do not suffice.
     """
-    kept = []
-    for i, spec in enumerate(specs):
-        left_s -= 0.0 if left_s == inf else TASK_S * _effort_of(spec)
-        if left_s > 0:
-            kept.append(i)
-    found = dict(zip(kept, jobs.price(what, [specs[i] for i in kept]), strict=True))
-    return [found[i].makespan_s if i in found else None for i in range(len(specs))]
+    fits = _in_time([0 if left_s == inf else _effort_of(spec) for spec in specs], left_s)
+    found = iter(jobs.price(what, [*compress(specs, fits)]))
+    return [next(found).makespan_s if is_kept else None for is_kept in fits]
 
 
 def _effort_of(spec: PlanSpec) -> int:
@@ -129,18 +125,13 @@ def _effort_of(spec: PlanSpec) -> int:
         return 0
 
 
-def _in_time(wave: Sequence[Entry], left_s: float) -> tuple[list[Entry], list[Entry]]:
-    """Return the candidates for which the remaining time suffices, and the others."""
-    kept: list[Entry] = []
-    late: list[Entry] = []
-    for entry in wave:
-        takes_s = TASK_S * entry.estimate.effort
-        if takes_s < left_s:
-            kept.append(entry)
-            left_s -= takes_s
-        else:
-            late.append(entry)
-    return kept, late
+def _in_time(efforts: Sequence[int], left_s: float) -> list[bool]:
+    """Return, per plan, whether the remaining time suffices for it and for those before it."""
+    fits = []
+    for effort in efforts:
+        fits.append(TASK_S * effort < left_s)
+        left_s -= TASK_S * effort * fits[-1]
+    return fits
 
 
 def _is_large(entry: Entry) -> bool:

@@ -86,7 +86,8 @@ class ComponentSymmetry:
         is_whole = np.isin(n_nodes, (0, motion.n_blocks)).reshape(-1, motion.step).all(axis=1)
         leaves = np.bincount(number, node > 0) == 0
         if (is_whole | leaves).all():
-            # Every motion maps a group with the same ranks of all nodes onto itself.
+            # Every motion maps a group with the same ranks of all nodes onto itself, and one with
+            # ranks of a single node onto another group.
             by = [
                 int(np.argmax(own == image))
                 for own in map(groups.__getitem__, np.flatnonzero(is_first)[is_whole].tolist())

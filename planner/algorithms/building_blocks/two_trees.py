@@ -76,13 +76,16 @@ def colors(parents: Ints) -> Ints:
     sibling = number.copy()
     sibling[order[:-1][has_sibling]] = order[1:][has_sibling]
     sibling[order[1:][has_sibling]] = order[:-1][has_sibling]
-    # The sibling's child has another edge, which has the color of this one again.
+    # An edge and its sibling differ in color, and so do both edges of the sibling's child. The
+    # second one of these therefore has the color of the first edge.
     end = np.where(sibling == number, number, (sibling + half) % max(1, n_edges))
     least = number.copy()
     for _ in range(ceil_log2(n_edges) + 1):
         least = np.minimum(least, least[end])
         end = end[end]
-    # Edges of one color lead to the end of their path, or around their cycle.
+    # Repeated steps lead to the end of a path, or around a cycle. The end, or the first edge of
+    # the cycle, is the name of all edges of one color. A path or cycle has two names; the one
+    # with its first edge stands for color 0.
     name = np.where(sibling[end] == end, end, least)
     first = np.full(n_edges, n_edges)
     np.minimum.at(first, name, number)
