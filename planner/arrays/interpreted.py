@@ -1,7 +1,7 @@
 """Kernels as Python functions, for calls that take less time than it takes to get machine code.
 
 The import of numba takes some tenths of a second, loading a cached kernel some hundredths, and
-compiling one about a millisecond per byte of its bytecode. Small plans are therefore created,
+compiling one about half a millisecond per byte of its bytecode. Small plans are therefore created,
 verified and simulated in Python, which is some hundred times slower but starts at once. The
 functions work on copies of the arrays of a call, with 64-bit numbers as in numba. If a number does
 not fit in 64 bits, the copies are discarded, and machine code is used.
@@ -22,10 +22,13 @@ IMPORT_S: Final = 0.4
 """Approximate time to import numba and to prepare it for its first kernel, in seconds."""
 LOAD_S: Final = 0.03
 """Approximate time to load cached machine code, in seconds."""
-COMPILE_S: Final = 1e-3
+COMPILE_S: Final = 5e-4
 """Approximate time to compile one byte of bytecode, in seconds."""
-ELEMENT_S: Final = 2e-6
-"""Approximate time to interpret a call, per element of its arrays, in seconds."""
+INTERPRET_S: Final = 4e-10
+"""Approximate time to interpret a call, per element of its arrays and byte of bytecode, in seconds.
+
+The more code a kernel has, the more of it runs for each element.
+"""
 SHARE: Final = 0.5
 """Share of the time to get machine code that a process may spend on interpretation."""
 _MACHINE_CODE: Final = "collplan.planner.arrays.machine_code"
@@ -42,6 +45,11 @@ class Interpreted:
     ----------
     function : function
         Function that the kernel compiles.
+
+    Attributes
+    ----------
+    element_s : float
+        Approximate time to interpret a call, per element of its arrays, in seconds.
     """
 
     all_s: ClassVar = 0.0
@@ -50,13 +58,14 @@ class Interpreted:
     def __init__(self, function: Any) -> None:
         twins: dict[FunctionType, FunctionType] = {}
         self._function = _twin(function, twins)
-        self._compile_s = COMPILE_S * sum(len(one.__code__.co_code) for one in twins)
+        n_bytes = sum(len(one.__code__.co_code) for one in twins)
+        self._compile_s, self.element_s = COMPILE_S * n_bytes, INTERPRET_S * n_bytes
         self._own_s = 0.0
         self._get_s: float | None = None
 
     def has_time_for(self, arguments: tuple[Any, ...], kernel: Any) -> bool:
         """Return whether this call and the earlier ones fit in a share of the time for numba."""
-        about_s = ELEMENT_S * _n_elements(arguments)
+        about_s = self.element_s * _n_elements(arguments)
         if _MACHINE_CODE not in sys.modules:
             return Interpreted.all_s + about_s < SHARE * IMPORT_S
         self._get_s = self._get_s or (LOAD_S if kernel.has_code else self._compile_s)

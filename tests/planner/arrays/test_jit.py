@@ -26,8 +26,8 @@ def added(values):
 assert added(np.arange(3)).tolist() == [1, 2, 3]
 print("numba" in sys.modules)
 if sys.argv[1] == "large":
-    n_elements = int(interpreted.IMPORT_S / interpreted.ELEMENT_S)
-    assert added(np.arange(n_elements))[-1] == n_elements
+    added._interpreted.element_s = interpreted.IMPORT_S / 10
+    assert added(np.arange(10))[-1] == 10
 else:
     interpreted.Interpreted.all_s = interpreted.IMPORT_S
     assert added(np.arange(3)).tolist() == [1, 2, 3]
@@ -77,8 +77,21 @@ def test_a_large_call_is_compiled() -> None:
         return values[0]
 
     kernel = kernel_of(first_of)
-    assert kernel(np.arange(int(1 / interpreted.ELEMENT_S))) == 0
+    kernel._interpreted.element_s = kernel._interpreted._compile_s / 10
+    assert kernel(np.arange(10)) == 0
     assert is_compiled(kernel)
+
+
+def test_a_kernel_with_more_code_takes_longer_per_element() -> None:
+    def called(values: Any) -> Any:
+        return half(values[0]) + half(values[1])
+
+    def longer(values: Any) -> Any:
+        return half(values[0]) + half(values[1]) + values[2] * values[3] + values[4]
+
+    short, long = kernel_of(called)._interpreted, kernel_of(longer)._interpreted
+    assert 0 < short.element_s < long.element_s < 1e-6
+    assert kernel_of(half.py_func)._interpreted.element_s < short.element_s
 
 
 def test_a_kernel_is_compiled_when_that_would_have_paid(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,9 +118,11 @@ def test_machine_code_that_is_kept_is_loaded_sooner(
             values[i] = -values[i]
         return values
 
-    values = np.arange(int(interpreted.LOAD_S / interpreted.ELEMENT_S))
+    values = np.arange(10)
     first, second = kernel_of(negated), kernel_of(negated)
-    monkeypatch.setattr(interpreted, "COMPILE_S", 1.0)
+    for kernel in (first, second):
+        kernel._interpreted.element_s = interpreted.LOAD_S / 10
+        kernel._interpreted._compile_s = 60.0
     assert first(values)[1] == -1
     assert not is_compiled(first)
     assert not first.has_code
