@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from fnmatch import fnmatchcase
 from itertools import chain, pairwise
+from math import inf
 from typing import Any, Final
 
 from collplan.planner.collective.bounds import lower_bounds
@@ -31,8 +32,8 @@ from collplan.specs.request import Method
 
 SECONDS: Final = 60.0
 """Default limit of the processor time of each worker, in seconds."""
-LEAST_CROSSING_S: Final = 10.0
-"""Least processor time to refine crossovers in seconds, whatever the limit."""
+CROSSING_S: Final = 10.0
+"""Processor time of each worker to refine crossovers in seconds, if there is a limit."""
 
 
 def compare(
@@ -63,8 +64,8 @@ def compare(
         Number of tasks above which a plan is left out, even without pruning.
     seconds : float, optional
         Approximate limit of the processor time of each worker, in seconds; None for no
-        limit. Estimates and the refinement of crossovers may always take 10 s each, and
-        simulations 40 % of the limit. Candidates that remain are left out.
+        limit. Estimates and the refinement of crossovers may take 10 s each, and simulations 40 %
+        of the limit, whatever it is. Candidates that remain are left out.
     on_progress : callable, optional
         Function called when a job is done.
     others : mapping of str to Method, optional
@@ -139,7 +140,7 @@ def _simulate_winners_nearby(
 def _crossovers(comparison: Comparison, jobs: Jobs) -> list[Crossover]:
     """Return the crossovers between neighboring sizes, refined as far as the time allows."""
     too_large = {(one.candidate, one.bytes) for one in comparison.pruned if one.by in LEFT_OUT}
-    end_s = jobs.used_s + max(jobs.left_s, LEAST_CROSSING_S)
+    end_s = inf if jobs.left_s == inf else jobs.used_s + CROSSING_S
     return find_crossovers(
         comparison.sizes,
         comparison.best,

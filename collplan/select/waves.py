@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, compress
-from math import inf
+from math import inf, log2
 from statistics import median
 from typing import Final
 
@@ -32,6 +32,11 @@ Factors of small plans are low, because their simulation costs little.
 """
 STEADY: Final = 0.87
 """Factor as in `CAUTION`, for a closed form that is corrected by the candidate's ratio nearby."""
+TREND: Final = 0.97
+"""Factor as in `CAUTION`, for the closed form of a large plan that is corrected by the trend of the
+ratios at two longer segment sizes of the same form."""
+MOST_OCTAVES: Final = 2
+"""Number of times that a segment is halved, over which such a trend goes on."""
 COARSE: Final = 3
 """Interval of the sizes that are simulated first on large machines."""
 NEARBY: Final = 8
@@ -152,13 +157,19 @@ def _comes_later(entry: Entry, comparison: Comparison) -> bool:
 def _first(queue: Sequence[Entry], n: int) -> list[Entry]:
     """Return the candidates of the first `n` plans, and all candidates with the same plans.
 
-    The plans have different forms: of each form, only the best segment size so far is taken.
+    The plans have different forms. Of each form, only the best segment size so far is taken; if its
+    plan is large, the longest one, as the trend from longer to shorter segments may make large
+    plans unnecessary.
     """
-    plans: dict[str, str] = {}
+    of_form: dict[str, Entry] = {}
     for entry in queue:
-        if len(set(plans.values())) < n:
-            plans.setdefault(entry.form.name, entry.estimate.identity)
-    chosen = set(plans.values())
+        best = of_form.setdefault(entry.form.name, entry)
+        if _is_large(best) and entry.estimate.effort < best.estimate.effort:
+            of_form[entry.form.name] = entry
+    chosen: set[str] = set()
+    for entry in of_form.values():
+        if len(chosen) < n:
+            chosen.add(entry.estimate.identity)
     return [entry for entry in queue if entry.estimate.identity in chosen]
 
 
@@ -172,10 +183,13 @@ class _Ratios:
         Ratio of each candidate on a large machine, by name; see `_own_ratios`.
     of_class : dict of Class to list of float
         Ratios of the simulated candidates of each class.
+    of_cuts : dict of str to dict of int to float
+        Ratios of the simulated candidates in segments, by form and segment size in bytes.
     """
 
     own: dict[str, float]
     of_class: dict[Class, list[float]]
+    of_cuts: dict[str, dict[int, float]]
 
     @classmethod
     def at(
@@ -183,11 +197,14 @@ class _Ratios:
     ) -> _Ratios:
         """Return the ratios at a size."""
         of_class: dict[Class, list[float]] = {}
+        of_cuts: dict[str, dict[int, float]] = {}
         for entry in by_size[size]:
             if (entry.name, size) in times and entry.estimate.price_s:
                 ratio = times[entry.name, size] / entry.estimate.price_s
                 of_class.setdefault(_class_of(entry), []).append(ratio)
-        return cls(_own_ratios(size, by_size, times), of_class)
+                if entry.segment is not None:
+                    of_cuts.setdefault(entry.form.name, {})[entry.segment] = ratio
+        return cls(_own_ratios(size, by_size, times), of_class, of_cuts)
 
     def alike(self, entry: Entry) -> list[float]:
         """Return the ratios of the most similar candidates.
@@ -216,11 +233,27 @@ class _Ratios:
             return 0.0 if network.contention == "fluid" else 1 / SAFETY
         certainty = next(part for most, part in CAUTION if entry.estimate.effort <= most)
         least = certainty * min(self.alike(entry), default=0.0)
-        return max(least, 1 / SAFETY, STEADY * self.own.get(entry.name, 0.0))
+        trend = TREND * (self._trend(entry) or 0.0) if _is_large(entry) else 0.0
+        return max(least, 1 / SAFETY, STEADY * self.own.get(entry.name, 0.0), trend)
 
     def likely(self, entry: Entry) -> float:
         """Return the expected ratio of makespan to closed form."""
-        return self.own.get(entry.name) or median(self.alike(entry) or [1.0])
+        found = self.own.get(entry.name) or self._trend(entry)
+        return found or median(self.alike(entry) or [1.0])
+
+    def _trend(self, entry: Entry) -> float | None:
+        """Return the ratio that follows from those of longer segments of the same form.
+
+        Where shorter segments have smaller ratios, the next shorter ones go on in the same way.
+        """
+        if entry.segment is None:
+            return None
+        known = self.of_cuts.get(entry.form.name, {})
+        near, far, *_ = *sorted(size for size in known if size > entry.segment), 0, 0
+        if far == 0 or known[near] >= known[far]:
+            return None
+        octaves = min(MOST_OCTAVES, log2(near / entry.segment))
+        return known[near] * float((known[near] / known[far]) ** (octaves / log2(far / near)))
 
 
 def _class_of(entry: Entry) -> Class:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from itertools import cycle
 from math import inf
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,7 @@ from collplan.select.comparison import compare
 from collplan.select.estimate import estimate
 from collplan.select.jobs import Jobs
 from collplan.select.sweep import Price, compile_priced
-from collplan.select.waves import TASK_S, price_in_time
+from collplan.select.waves import MAX_TASKS, TASK_S, _first, _Ratios, price_in_time
 from collplan.specs import PlanSpec, parse_spec
 from comparing import MACHINES, compare_sizes, spec_of
 from oracle import REGULAR, VECTORS
@@ -108,3 +110,37 @@ def test_specs_are_priced_as_far_as_the_time_suffices() -> None:
     takes_s = TASK_S * estimate(resolve(spec))[0].effort
     assert price_in_time([spec, spec], "crossovers", 1.5 * takes_s, jobs) == [makespan_s, None]
     assert price_in_time([spec, spec], "crossovers", 0.0, jobs) == [None, None]
+
+
+def entry_in_segments(segment: int | None, effort: int = MAX_TASKS + 1) -> Any:
+    form = SimpleNamespace(name="pipelined")
+    estimate = SimpleNamespace(effort=effort, identity=str(segment))
+    return SimpleNamespace(form=form, segment=segment, estimate=estimate)
+
+
+@pytest.mark.parametrize(
+    ("known", "segment", "expected"),
+    [
+        ({1 << 16: 0.9, 1 << 17: 1.0}, 1 << 15, 0.81),
+        ({1 << 16: 0.9, 1 << 17: 1.0, 1 << 18: 9.0}, 1 << 14, 0.729),
+        ({1 << 16: 0.9, 1 << 17: 1.0}, 1 << 12, 0.729),  # the trend goes on for two octaves
+        ({1 << 16: 0.81, 1 << 18: 1.0}, 1 << 15, 0.729),
+        ({1 << 16: 1.0, 1 << 17: 0.9}, 1 << 15, None),
+        ({1 << 16: 0.9, 1 << 17: 1.0}, 1 << 16, None),
+        ({1 << 16: 0.9, 1 << 17: 1.0}, None, None),
+        ({}, 1 << 15, None),
+    ],
+)
+def test_ratios_of_longer_segments_go_on(
+    known: dict[int, float], segment: int | None, expected: float | None
+) -> None:
+    trend = _Ratios({}, {}, {"pipelined": known})._trend(entry_in_segments(segment))
+    assert trend == (expected if expected is None else pytest.approx(expected))
+
+
+def test_of_large_plans_the_longest_segments_come_first() -> None:
+    efforts = {1 << 12: 9, 1 << 13: 5, 1 << 14: 7}
+    large = [entry_in_segments(size, n * MAX_TASKS) for size, n in efforts.items()]
+    assert [one.segment for one in _first(large, 1)] == [1 << 13]
+    small = [entry_in_segments(size, n) for size, n in efforts.items()]
+    assert [one.segment for one in _first(small, 1)] == [1 << 12]
