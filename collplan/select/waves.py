@@ -157,14 +157,14 @@ def _comes_later(entry: Entry, comparison: Comparison) -> bool:
 def _first(queue: Sequence[Entry], n: int) -> list[Entry]:
     """Return the candidates of the first `n` plans, and all candidates with the same plans.
 
-    The plans have different forms. Of each form, only the best segment size so far is taken; if its
-    plan is large, the longest one, as the trend from longer to shorter segments may make large
-    plans unnecessary.
+    The plans have different forms. Of each form, only the best segment size so far is taken. If
+    its plan is large, the smallest plan of the form is taken instead, which has the longest segments.
+    The trend from longer to shorter segments may then show that the larger plans cannot win.
     """
     of_form: dict[str, Entry] = {}
     for entry in queue:
-        best = of_form.setdefault(entry.form.name, entry)
-        if _is_large(best) and entry.estimate.effort < best.estimate.effort:
+        taken = of_form.setdefault(entry.form.name, entry)
+        if _is_large(taken) and entry.estimate.effort < taken.estimate.effort:
             of_form[entry.form.name] = entry
     chosen: set[str] = set()
     for entry in of_form.values():
