@@ -35,8 +35,6 @@ STEADY: Final = 0.87
 TREND: Final = 0.97
 """Factor as in `CAUTION`, for the closed form of a large plan that is corrected by the trend of the
 ratios at two longer segment sizes of the same form."""
-MOST_OCTAVES: Final = 2
-"""Number of times that a segment is halved, over which such a trend goes on."""
 COARSE: Final = 3
 """Interval of the sizes that are simulated first on large machines."""
 NEARBY: Final = 8
@@ -158,8 +156,9 @@ def _first(queue: Sequence[Entry], n: int) -> list[Entry]:
     """Return the candidates of the first `n` plans, and all candidates with the same plans.
 
     The plans have different forms. Of each form, only the best segment size so far is taken. If
-    its plan is large, the smallest plan of the form is taken instead, which has the longest segments.
-    The trend from longer to shorter segments may then show that the larger plans cannot win.
+    its plan is large, the smallest plan of the form is taken instead, which has the longest
+    segments. The trend from longer to shorter segments may then show that the larger plans cannot
+    win.
     """
     of_form: dict[str, Entry] = {}
     for entry in queue:
@@ -244,7 +243,9 @@ class _Ratios:
     def _trend(self, entry: Entry) -> float | None:
         """Return the ratio that follows from those of longer segments of the same form.
 
-        Where shorter segments have smaller ratios, the next shorter ones go on in the same way.
+        Where it fell from one segment size to a shorter one, it is assumed to fall by the same
+        factor once more when segments are halved, and not for still shorter segments, because
+        each of them gains less.
         """
         if entry.segment is None:
             return None
@@ -252,8 +253,7 @@ class _Ratios:
         near, far, *_ = *sorted(size for size in known if size > entry.segment), 0, 0
         if far == 0 or known[near] >= known[far]:
             return None
-        octaves = min(MOST_OCTAVES, log2(near / entry.segment))
-        return known[near] * float((known[near] / known[far]) ** (octaves / log2(far / near)))
+        return known[near] * float((known[near] / known[far]) ** (1 / log2(far / near)))
 
 
 def _class_of(entry: Entry) -> Class:
