@@ -81,11 +81,12 @@ class Jobs:
     def price(self, what: str, specs: Sequence[PlanSpec]) -> list[Price]:
         """Price specs of one collective on one machine; return the prices in their order.
 
-        Specs of the same method are priced together. The longest should come first.
+        Specs of the same method are priced together, as they may share a plan, unless they have
+        passes (see `scaling.shrink`). The longest should come first.
         """
-        together: dict[Method, list[int]] = {}
+        together: dict[Method | int, list[int]] = {}
         for i, spec in enumerate(specs):
-            together.setdefault(spec.method, []).append(i)
+            together.setdefault(i if spec.passes else spec.method, []).append(i)
         groups = [[specs[i] for i in some] for some in together.values()]
         found = self.run(what, price_all, groups, len(groups))
         place = {

@@ -10,6 +10,8 @@ import pytest
 
 import collplan.select.jobs as jobs_module
 from collplan.select.jobs import Jobs
+from collplan.select.sweep import price
+from collplan.specs import PassChoice, parse_spec
 
 
 def work(seconds: float) -> float:
@@ -58,3 +60,18 @@ def test_estimates_leave_time_for_simulations() -> None:
 def test_plans_may_take_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs_module, "free_bytes", lambda: 1200)
     assert Jobs(None, None, None).most_effort() == 1
+
+
+@pytest.mark.parametrize(("passes", "n_jobs"), [((), 1), ((PassChoice(name="prioritize"),), 2)])
+def test_specs_that_may_share_a_plan_are_one_job(
+    passes: tuple[PassChoice, ...], n_jobs: int
+) -> None:
+    told: list[int] = []
+    jobs = Jobs(None, lambda _what, _n_done, n: told.append(n), seconds=None)
+    spec = parse_spec(
+        {"machine": {"nodes": 2}, "collective": {"kind": "bcast", "count": 4}}
+    ).replace(passes=passes)
+    specs = [spec, spec.with_count(8)]
+    found = [one.makespan_s for one in jobs.price("simulating", specs)]
+    assert told == [n_jobs] * n_jobs
+    assert found == [price(one).makespan_s for one in specs]
