@@ -32,9 +32,6 @@ Factors of small plans are low, because their simulation costs little.
 """
 STEADY: Final = 0.87
 """Factor as in `CAUTION`, for a closed form that is corrected by the candidate's ratio nearby."""
-TREND: Final = 0.97
-"""Factor as in `CAUTION`, for the closed form of a large plan that is corrected by the trend of the
-ratios at two longer segment sizes of the same form."""
 COARSE: Final = 3
 """Interval of the sizes that are simulated first on large machines."""
 NEARBY: Final = 8
@@ -232,8 +229,10 @@ class _Ratios:
             return 0.0 if network.contention == "fluid" else 1 / SAFETY
         certainty = next(part for most, part in CAUTION if entry.estimate.effort <= most)
         least = certainty * min(self.alike(entry), default=0.0)
-        trend = TREND * (self._trend(entry) or 0.0) if _is_large(entry) else 0.0
-        return max(least, 1 / SAFETY, STEADY * self.own.get(entry.name, 0.0), trend)
+        trend = self._trend(entry)
+        if trend is not None and _is_large(entry):
+            least = trend / (1 - TOLERANCE)
+        return max(least, 1 / SAFETY, STEADY * self.own.get(entry.name, 0.0))
 
     def likely(self, entry: Entry) -> float:
         """Return the expected ratio of makespan to closed form."""
