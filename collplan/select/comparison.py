@@ -140,7 +140,7 @@ def _simulate_winners_nearby(
 def _crossovers(comparison: Comparison, jobs: Jobs) -> list[Crossover]:
     """Return the crossovers between neighboring sizes, refined as far as the time allows."""
     too_large = {(one.candidate, one.bytes) for one in comparison.pruned if one.by in LEFT_OUT}
-    end_s = inf if jobs.left_s == inf else jobs.used_s + CROSSING_S
+    end_s = inf if jobs.left_s == inf else jobs.used_s + CROSSING_S * jobs.n_workers
     return find_crossovers(
         comparison.sizes,
         comparison.best,

@@ -113,9 +113,13 @@ def test_specs_are_priced_as_far_as_the_time_suffices() -> None:
 
 
 def entry_in_segments(segment: int | None, effort: int = MAX_TASKS + 1) -> Any:
-    form = SimpleNamespace(name="pipelined")
-    estimate = SimpleNamespace(effort=effort, identity=str(segment))
-    return SimpleNamespace(form=form, segment=segment, estimate=estimate)
+    method = SimpleNamespace(decomposition=SimpleNamespace(name="full_lane"), transport="messages")
+    form = SimpleNamespace(name="pipelined", method=method)
+    estimate = SimpleNamespace(effort=effort, identity=str(segment), segment=segment)
+    machine = SimpleNamespace(network=SimpleNamespace(topology=None))
+    base = SimpleNamespace(machine=machine)
+    name = f"pipelined {segment}"
+    return SimpleNamespace(name=name, form=form, segment=segment, estimate=estimate, base=base)
 
 
 @pytest.mark.parametrize(
@@ -136,6 +140,13 @@ def test_ratios_of_longer_segments_go_on(
 ) -> None:
     trend = _Ratios({}, {}, {"pipelined": known})._trend(entry_in_segments(segment))
     assert trend == (expected if expected is None else pytest.approx(expected))
+
+
+@pytest.mark.parametrize(("effort", "expected"), [(MAX_TASKS + 1, 0.81 / 0.97), (MAX_TASKS, 0.95)])
+def test_large_plans_are_judged_by_the_trend_of_their_form(effort: int, expected: float) -> None:
+    of_class: Any = {("full_lane", "messages", 1 << 17): [0.95]}
+    ratios = _Ratios({}, of_class, {"pipelined": {1 << 16: 0.9, 1 << 17: 1.0}})
+    assert ratios.least(entry_in_segments(1 << 15, effort)) == pytest.approx(expected)
 
 
 def test_of_large_plans_the_longest_segments_come_first() -> None:
