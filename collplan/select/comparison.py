@@ -64,8 +64,8 @@ def compare(
         Number of tasks above which a plan is left out, even without pruning.
     seconds : float, optional
         Approximate limit of the processor time of each worker, in seconds; None for no
-        limit. Estimates and the refinement of crossovers may take 10 s each, and simulations 40 %
-        of the limit, whatever it is. Candidates that remain are left out.
+        limit. Estimates may take 60 % of it, or 10 s if that is more; simulations may always take
+        40 %. Candidates that remain are left out. Crossovers are then refined for up to 10 s.
     on_progress : callable, optional
         Function called when a job is done.
     others : mapping of str to Method, optional
@@ -140,7 +140,7 @@ def _simulate_winners_nearby(
 def _crossovers(comparison: Comparison, jobs: Jobs) -> list[Crossover]:
     """Return the crossovers between neighboring sizes, refined as far as the time allows."""
     too_large = {(one.candidate, one.bytes) for one in comparison.pruned if one.by in LEFT_OUT}
-    end_s = inf if jobs.left_s == inf else jobs.used_s + CROSSING_S * jobs.n_workers
+    end_s = inf if jobs.seconds is None else jobs.used_s + CROSSING_S * jobs.n_workers
     return find_crossovers(
         comparison.sizes,
         comparison.best,

@@ -220,6 +220,10 @@ class _Ratios:
     def least(self, entry: Entry) -> float:
         """Return a factor to the closed form below which the makespan is not expected.
 
+        It follows from the least ratio of similar candidates. If the plan is large and its form has
+        a trend, it follows from the trend, and is as much higher as leaves out plans that would be
+        at most 3 % better (`TOLERANCE`).
+
         Over a topology, candidates share links to different degrees, which closed forms do not
         consider. Therefore the ratios of other candidates are not used. The factor is 0 if
         contention is fluid.
@@ -240,17 +244,20 @@ class _Ratios:
         return found or median(self.alike(entry) or [1.0])
 
     def _trend(self, entry: Entry) -> float | None:
-        """Return the ratio that follows from those of longer segments of the same form.
+        """Return the ratio to expect from those of longer segments of the same form.
 
-        Where it fell from one segment size to a shorter one, it is assumed to fall by the same
-        factor once more when segments are halved, and not for still shorter segments, because
-        each of them gains less.
+        If the ratio fell from one simulated segment size to the next shorter one, it is expected to
+        fall once more by the same factor per halving, whether segments are then half as long or
+        even shorter: each further halving gains less. The result is None if there is no such trend.
         """
         if entry.segment is None:
             return None
         known = self.of_cuts.get(entry.form.name, {})
-        near, far, *_ = *sorted(size for size in known if size > entry.segment), 0, 0
-        if far == 0 or known[near] >= known[far]:
+        longer = sorted(size for size in known if size > entry.segment)
+        if len(longer) < 2:
+            return None
+        near, far = longer[:2]
+        if known[near] >= known[far]:
             return None
         return known[near] * float((known[near] / known[far]) ** (1 / log2(far / near)))
 

@@ -147,9 +147,10 @@ def test_a_program_that_computes_little_gets_split_trees(comm: Any, kind: str) -
     drop_in = collplan.Comm(comm, table=table, cores=cores, **options)
     sums = {"reduce": comm.rank == 0, "allreduce": True, "bcast": False}
     whys: list[str] = []
+    noted: list[float] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Observation, "note", note_at_most(1e-5))
-        for turn in range(OBSERVED + 200):
+        patch.setattr(Observation, "note", note_at_most(1e-5, noted))
+        for turn in range(OBSERVED + 8):
             sent, received = np.full(COUNT, 1.0 + turn), np.zeros(COUNT)
             if kind == "bcast":
                 received[:] = sent if comm.rank == 0 else 0.0
@@ -164,14 +165,19 @@ def test_a_program_that_computes_little_gets_split_trees(comm: Any, kind: str) -
             if comm.allreduce(is_split, MPI.LAND):
                 break
     assert is_split, whys
+    assert 0 < min(noted) < 0.01, noted
     drop_in.let_go()
 
 
-def note_at_most(longest_s: float) -> Callable[[Observation, float], None]:
-    """Return `Observation.note`, but for ranks that were interrupted between start and wait."""
+def note_at_most(longest_s: float, noted: list[float]) -> Callable[[Observation, float], None]:
+    """Return `Observation.note` for ranks that may be interrupted between start and wait.
+
+    The times are also added to `noted`, without the limit.
+    """
     note = Observation.note
 
-    def noted(observation: Observation, seconds: float) -> None:
+    def limited(observation: Observation, seconds: float) -> None:
+        noted.append(seconds)
         note(observation, min(seconds, longest_s))
 
-    return noted
+    return limited
