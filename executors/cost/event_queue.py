@@ -20,6 +20,9 @@ N_RUNS: Final = 6
 _ARITY: Final = 4
 """Number of children per node of the heap, which therefore has fewer levels than a binary heap."""
 _LONGEST_RUN: Final = 1 << 16
+_EVENT_BITS: Final = 32
+_FIRST_EVENT: Final = 1 << 31
+"""Number that makes all ids of events, which are 32-bit integers, positive."""
 
 
 def make_event_queue(n_waiting: int, n_events: int) -> tuple[Records, Records]:
@@ -63,8 +66,7 @@ def push(runs: Records, entries: Records, time: float, stamp: int, event: int) -
             continue
         entry = entries[i * run.capacity + ((run.first + run.length) & (run.capacity - 1))]
         entry.time = time
-        entry.stamp = stamp
-        entry.event = event
+        entry.key = _key(stamp, event)
         run.tail_time = time
         run.tail_stamp = stamp
         run.length += 1
@@ -93,7 +95,7 @@ def pop(runs: Records, entries: Records, place: int) -> int:
         return int(_sift_down(runs, entries))
     run = runs[place]
     begin = place * run.capacity
-    event = entries[begin + run.first].event
+    event = _event(entries[begin + run.first].key)
     run.first = (run.first + 1) & (run.capacity - 1)
     run.length -= 1
     if run.length == 0:
@@ -101,21 +103,32 @@ def pop(runs: Records, entries: Records, place: int) -> int:
     else:
         head = entries[begin + run.first]
         run.head_time = head.time
-        run.head_stamp = head.stamp
-    return int(event)
+        run.head_stamp = head.key >> _EVENT_BITS
+    return event
+
+
+@inlined
+def _key(stamp: int, event: int) -> int:
+    """Return the key of an entry, which orders by stamp and then by event."""
+    return int((np.int64(stamp) << _EVENT_BITS) + (event + _FIRST_EVENT))
+
+
+@inlined
+def _event(key: int) -> int:
+    """Return the event of a key."""
+    return int((key & ((1 << _EVENT_BITS) - 1)) - _FIRST_EVENT)
 
 
 @inner
-def _precedes(time: float, stamp: int, other: Any) -> bool:
-    return bool(time < other.time or (time == other.time and stamp < other.stamp))
+def _precedes(time: float, key: int, other: Any) -> bool:
+    return bool(time < other.time or (time == other.time and key < other.key))
 
 
 @inner
-def _put(entries: Records, i: int, time: float, stamp: int, event: int) -> None:
+def _put(entries: Records, i: int, time: float, key: int) -> None:
     entry = entries[i]
     entry.time = time
-    entry.stamp = stamp
-    entry.event = event
+    entry.key = key
 
 
 @inner
@@ -123,9 +136,9 @@ def _sift_up(runs: Records, entries: Records, time: float, stamp: int, event: in
     heap = runs[-1]
     begin = (len(runs) - 1) * heap.capacity
     heap.length += 1
-    _rise(entries, begin, heap.length - 1, time, stamp, event)
+    _rise(entries, begin, heap.length - 1, time, _key(stamp, event))
     heap.head_time = entries[begin].time
-    heap.head_stamp = entries[begin].stamp
+    heap.head_stamp = entries[begin].key >> _EVENT_BITS
 
 
 @inner
@@ -137,11 +150,11 @@ def _sift_down(runs: Records, entries: Records) -> int:
     """
     heap = runs[-1]
     begin = (len(runs) - 1) * heap.capacity
-    first_event = entries[begin].event
+    first_event = _event(entries[begin].key)
     heap.length -= 1
     n = heap.length
     last = entries[begin + n]
-    time, stamp, event = last.time, last.stamp, last.event
+    time, key = last.time, last.key
     # Infinite times after the last entry give every node the same number of children.
     for child in range(n, n + _ARITY):
         entries[begin + child].time = np.inf
@@ -152,29 +165,29 @@ def _sift_down(runs: Records, entries: Records) -> int:
         other = child + 2 + _is_less(entries, child + 3, child + 2)
         place = one + (other - one) * _is_less(entries, other, one)
         least = entries[place]
-        _put(entries, begin + i, least.time, least.stamp, least.event)
+        _put(entries, begin + i, least.time, least.key)
         i = place - begin
-    _rise(entries, begin, i, time, stamp, event)
+    _rise(entries, begin, i, time, key)
     heap.head_time = entries[begin].time if n else np.inf
-    heap.head_stamp = entries[begin].stamp
-    return int(first_event)
+    heap.head_stamp = entries[begin].key >> _EVENT_BITS
+    return first_event
 
 
 @inlined
 def _is_less(entries: Records, one: int, other: int) -> int:
     """Return 1 if an entry precedes another one, else 0."""
     a, b = entries[one], entries[other]
-    return int((a.time < b.time) | ((a.time == b.time) & (a.stamp < b.stamp)))
+    return int((a.time < b.time) | ((a.time == b.time) & (a.key < b.key)))
 
 
 @inner
-def _rise(entries: Records, begin: int, i: int, time: float, stamp: int, event: int) -> None:
+def _rise(entries: Records, begin: int, i: int, time: float, key: int) -> None:
     """Put an entry at index `i` of the heap, or further up if it precedes its parents."""
     while i > 0:
         above = (i - 1) // _ARITY
         parent = entries[begin + above]
-        if not _precedes(time, stamp, parent):
+        if not _precedes(time, key, parent):
             break
-        _put(entries, begin + i, parent.time, parent.stamp, parent.event)
+        _put(entries, begin + i, parent.time, parent.key)
         i = above
-    _put(entries, begin + i, time, stamp, event)
+    _put(entries, begin + i, time, key)

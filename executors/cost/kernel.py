@@ -17,6 +17,7 @@ from collplan.executors.cost.occupancy import (
     charge_local,
     charge_send,
 )
+from collplan.executors.cost.parameters import NETWORK
 from collplan.executors.cost.prefetching import N_RECENT, prefetch
 from collplan.executors.cost.queues import advance, enqueue, free_at, last_holder, leave_line
 from collplan.executors.cost.tables import Simulation, inlined, inner
@@ -24,7 +25,8 @@ from collplan.planner.arrays import Ints
 from collplan.planner.arrays.jit import compile_with
 
 _SEND, _RECV = 0, 1
-_STAMP, _DONE = 0, 1
+_DONE, _SENT, _STAMP, _EARLIER = 0, 1, 2, 3
+"""Counters: tasks that are done, sends that began, the largest stamp, and that before now."""
 HAS_ON_START, ARRIVED, QUEUED, ASKING = 1, 2, 16, 32
 """Bits of a task's state: a successor waits for its start; its message has arrived; there is an
 event for its posting; its request to send has left."""
@@ -47,10 +49,13 @@ def run(sim: Simulation, initial: Ints, flows: Any) -> int:
     -----
     Event ids are ``0 <= id < n_queues`` for a queue's first task, ``n_queues + row`` for a
     task that becomes ready (or a receive that is posted) later, ``n_queues + n_tasks + clock``
-    for the line of a lane, and ``-1 - row`` for the arrival of the message of send `row`.
+    for the line of a lane, and ``-1 - row`` for the arrival of the message of send `row`. From
+    ``n_queues + n_tasks + n_clocks`` on, send `row` learns that its receive has matched.
     """
     tasks, clocks, queues = sim.tasks, sim.clocks, sim.queues
     n_queues, n_tasks = len(queues), len(tasks)
+    n_others = n_queues + n_tasks + len(clocks)
+    instant = 0.0
     for row in initial:
         _make_ready(sim, row)
     while True:
@@ -58,19 +63,27 @@ def run(sim: Simulation, initial: Ints, flows: Any) -> int:
         if flows is not None:
             flow = next_flow(sim.runs, flows, place)
             if flow >= 0:
+                sim.counters[_EARLIER] = sim.counters[_STAMP]
                 _end_flow(sim, flows, flow)
                 continue
         if place < 0:
             return int(sim.counters[_DONE])
         now = sim.runs[place].head_time
         stamp = sim.runs[place].head_stamp
+        if now > instant:
+            instant = now
+            sim.counters[_EARLIER] = sim.counters[_STAMP]
         event = pop(sim.runs, sim.entries, place)
+        if event >= n_others:
+            _end_send(sim, event - n_others, now)
+            _release(sim, event - n_others, False, True)
+            continue
         if event >= n_queues + n_tasks:
             event = leave_line(sim, event - n_queues - n_tasks, now, stamp)
             if event < 0:
                 continue
         elif event >= n_queues:
-            _begin_later(sim, event - n_queues, now, flows)
+            _begin_later(sim, event - n_queues, (now, stamp), flows)
             continue
         row = -1 - event
         if event >= 0:
@@ -86,15 +99,14 @@ def run(sim: Simulation, initial: Ints, flows: Any) -> int:
 
 
 @inlined
-def _begin_later(sim: Simulation, row: int, now: float, flows: Any) -> None:
+def _begin_later(sim: Simulation, row: int, event: tuple[float, int], flows: Any) -> None:
     """Queue a task whose predecessors ended after its core became free, or post a receive."""
     task = sim.tasks[row]
     if task.op != _RECV:
-        sim.counters[_STAMP] += 1
-        task.stamp = sim.counters[_STAMP]
-        enqueue(sim, task.queue, row, now)
+        task.stamp = _next_stamp(sim, task.queue)
+        enqueue(sim, task.queue, row, event[0])
     elif task.state & ARRIVED:
-        _match(sim, row, now, True, flows)
+        _match(sim, row, event, True, flows)
     else:
         _release(sim, row, True, False)
 
@@ -120,7 +132,7 @@ def _arrive(
         return
     posted = tasks[recv].start
     if posted < now or (posted == now and tasks[recv].stamp < stamp):
-        _match(sim, recv, now, False, flows)
+        _match(sim, recv, event, False, flows)
     elif not tasks[recv].state & QUEUED:
         tasks[recv].state |= QUEUED
         push(sim.runs, sim.entries, posted, tasks[recv].stamp, len(queues) + recv)
@@ -142,16 +154,14 @@ def _execute(sim: Simulation, row: int, now: float, flows: Any) -> None:
         if task.state & IS_CONTINUED:
             # The next piece of the message follows after pieces of other pairs of ranks.
             rest = tasks[row + 1]
-            sim.counters[_STAMP] += 1
-            rest.stamp = sim.counters[_STAMP]
+            rest.stamp = _next_stamp(sim, queue)
             rest.pending, rest.start, rest.cause = 0, now, row
             rest.following = following
             if following < 0:
                 sim.queues[queue].last = row + 1
             following = row + 1
         advance(sim, queue, following, now)
-        sim.counters[_STAMP] += 1
-        task.stamp = sim.counters[_STAMP]
+        task.stamp = _next_stamp(sim, queue)
         _prefetch_ahead(sim, row)
         push(sim.runs, sim.entries, arrives, task.stamp, -1 - row)
         ends = not _is_rendezvous(sim, row)
@@ -172,7 +182,8 @@ def _prefetch_ahead(sim: Simulation, row: int) -> None:
     tasks, queues = sim.tasks, sim.queues
     prefetch(tasks, tasks[row].partner)
     prefetch(queues, tasks[row].far_queue)
-    turn = tasks[row].stamp % N_RECENT
+    sim.counters[_SENT] += 1
+    turn = sim.counters[_SENT] % N_RECENT
     earlier = tasks[sim.recent[turn]]
     sim.recent[turn] = row
     recv = tasks[earlier.partner]
@@ -189,12 +200,17 @@ def _is_rendezvous(sim: Simulation, row: int) -> bool:
 
 
 @inlined
-def _match(sim: Simulation, row: int, now: float, starts: bool, flows: Any) -> None:
+def _match(
+    sim: Simulation, row: int, event: tuple[float, int], starts: bool, flows: Any
+) -> None:
     """Complete receive `row`, and its send if the send waited for the match.
 
-    If the message still flows, the end of the flow completes the receive.
+    If the message still flows, the end of the flow completes the receive. If stamps are counted
+    per node, a send of another node is completed by an event of its own, after all events with
+    the time and stamp of this one.
     """
-    tasks, clocks, queues = sim.tasks, sim.clocks, sim.queues
+    tasks, queues = sim.tasks, sim.queues
+    now, stamp = event
     recv = tasks[row]
     recv.end = max(recv.end, now)
     ends = True
@@ -202,22 +218,32 @@ def _match(sim: Simulation, row: int, now: float, starts: bool, flows: Any) -> N
         ends = has_come(sim, flows, recv.partner)
     sim.counters[_DONE] += ends
     send = tasks[recv.partner]
-    sender = queues[send.queue]
     waits = _is_rendezvous(sim, recv.partner)
+    if waits and sim.is_by_node and send.link >= NETWORK:
+        event_id = len(queues) + len(tasks) + len(sim.clocks) + recv.partner
+        push(sim.runs, sim.entries, now, stamp + 1, event_id)
+        waits = False
     if waits:
-        sim.counters[_DONE] += 1
-        send.end = now
-        for clock in (sender.core, sender.lane):
-            if clocks[clock].time < now:
-                clocks[clock].time = now
-                clocks[clock].holder = -2 - recv.partner
-    sends_first = sender.rank <= queues[recv.queue].rank
+        _end_send(sim, recv.partner, now)
+    sends_first = queues[send.queue].rank <= queues[recv.queue].rank
     # The loop has a single call, because numba copies an inlined function's code to every call.
     for turn in range(2):
         of_send = (turn == 0) == sends_first
         if waits or not of_send:
             ending = recv.partner if of_send else row
             _release(sim, ending, starts and not of_send, ends or of_send)
+
+
+@inlined
+def _end_send(sim: Simulation, row: int, now: float) -> None:
+    """Complete a send that waited for its match, whose core and lane are free from now on."""
+    clocks, send = sim.clocks, sim.tasks[row]
+    sim.counters[_DONE] += 1
+    send.end = now
+    for clock in (sim.queues[send.queue].core, sim.queues[send.queue].lane):
+        if clocks[clock].time < now:
+            clocks[clock].time = now
+            clocks[clock].holder = -2 - row
 
 
 @inlined
@@ -265,12 +291,25 @@ def _release(sim: Simulation, row: int, starts: bool, ends: bool) -> None:
 
 
 @inlined
+def _next_stamp(sim: Simulation, queue: int) -> int:
+    """Return the next stamp of the node of a queue, or of all nodes.
+
+    It exceeds all stamps of earlier times on any node. Stamps are even; the odd number after a
+    stamp is the place of what the event with this stamp causes on other nodes.
+    """
+    node = sim.queues[queue].node if sim.is_by_node else 0
+    stamp = max(sim.stamps[node], sim.counters[_EARLIER]) + 2
+    sim.stamps[node] = stamp
+    sim.counters[_STAMP] = max(sim.counters[_STAMP], stamp)
+    return int(stamp)
+
+
+@inlined
 def _make_ready(sim: Simulation, row: int) -> None:
     """Stamp a task whose predecessors are done, and queue it, or post it if it is a receive."""
     tasks, clocks, queues = sim.tasks, sim.clocks, sim.queues
-    sim.counters[_STAMP] += 1
     task = tasks[row]
-    task.stamp = sim.counters[_STAMP]
+    task.stamp = _next_stamp(sim, task.queue)
     if task.op == _RECV:
         core = clocks[queues[task.queue].awaits]
         if task.start < core.time:

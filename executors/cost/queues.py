@@ -123,9 +123,9 @@ def _line_up(clocks: Records, queues: Records, queue: int) -> None:
     lane = clocks[queues[queue].lane]
     stamp = queues[queue].stamp
     before, after = -1, lane.first
-    if after >= 0 and queues[lane.last].stamp < stamp:
+    if after >= 0 and queues[lane.last].stamp <= stamp:
         before, after = lane.last, -1
-    while after >= 0 and queues[after].stamp < stamp:
+    while after >= 0 and queues[after].stamp <= stamp:
         before, after = after, queues[after].next
     queues[queue].next = after
     queues[queue].previous = before

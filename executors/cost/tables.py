@@ -85,8 +85,8 @@ QUEUE: Final = np.dtype(
     align=True,
 )
 """Tasks of a rank that wait for one core and one direction of a lane."""
-ENTRY: Final = np.dtype([("time", "f8"), ("stamp", "i4"), ("event", "i4")])
-"""An event of the event queue."""
+ENTRY: Final = np.dtype([("time", "f8"), ("key", "i8")])
+"""An event of the event queue; the key consists of its stamp and its id."""
 RUN: Final = np.dtype(
     [
         ("head_time", "f8"),
@@ -133,8 +133,12 @@ class Simulation(NamedTuple):
         Resources, and tasks that wait for them.
     runs, entries : ndarray of RUN and ENTRY
         Event queue, see `make_event_queue`.
-    counters : ndarray of int64, shape (2,)
-        Number of stamps given, and number of tasks done.
+    counters : ndarray of int64, shape (4,)
+        Counters of the event loop.
+    stamps : ndarray of int32, shape (n_nodes,)
+        Last stamp of each node; if they are not counted by node, the first entry is that of all.
+    is_by_node : bool
+        Whether stamps are counted by node.
     recent : ndarray of int32, shape (N_RECENT,)
         Ring buffer of the last sends.
     layout : Clocks
@@ -155,6 +159,8 @@ class Simulation(NamedTuple):
     runs: Records
     entries: Records
     counters: Ints
+    stamps: Ints
+    is_by_node: bool
     recent: Ints
     layout: Clocks
     links: Records
