@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from collplan.planner.arrays import Ints
+from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
@@ -160,10 +160,13 @@ def _servers(plan: Plan, weight: Ints) -> Servers:
     n_lane_ports = 2 * plan.n_nodes * n_lanes
     port_out, port_in = 2 * (here * n_lanes + lane), 2 * (there * n_lanes + lane) + 1
     memory_out, memory_in = n_lane_ports + 2 * plan.rank, n_lane_ports + 2 * peer + 1
+    # Servers of ranks with the same index on their nodes are neighbors, so that all nodes take turns.
+    index = csr.occurrence(plan.rank_node)
+    turn = csr.inverse(np.argsort(index, kind="stable"))
     largest = max(1, int(plan.elements.max(initial=0)))
     size = np.maximum(1, -(-plan.elements * QUANTA // largest))
     return Servers(
-        server=np.where(crosses, 0, np.where(is_message, 1, 2)) * plan.n_ranks + plan.rank,
+        server=np.where(crosses, 0, np.where(is_message, 1, 2)) * plan.n_ranks + turn[plan.rank],
         port_out=np.where(crosses, port_out, np.where(is_message, memory_out, -1)),
         port_in=np.where(crosses, port_in, np.where(is_message, memory_in, -1)),
         duration=weight * size,
@@ -248,13 +251,15 @@ def _begin_order(
 ) -> Any:
     """Return the place of every node in the order of begins, by a simulation of events.
 
-    Events are ``(time, row)`` for a completion, and ``(time, n + server)`` for the
-    turn of a server. Therefore completions precede turns at the same time, and all nodes
-    that are ready at this time compete for the turn.
+    Events are ``(time, row)`` for a completion, and ``(time, n + k * n_servers + server)`` for
+    the turn of a server. Therefore completions precede turns at the same time, and all nodes
+    that are ready at this time compete for the turn. The number k is 0 for turns that follow
+    completions, and one more than that of the turn that caused it for any other turn.
     """
     n, server_of = len(indptr) - 1, needs.server
     waiting = np.zeros(n, np.int32)
-    servers = np.zeros((len(needs.n_slots) + 1, 4), np.int64)
+    n_servers = len(needs.n_slots)
+    servers = np.zeros((n_servers + 1, 4), np.int64)
     servers[:-1, _N_FREE] = needs.n_slots
     for node in by_key:
         servers[server_of[node] + 1, _FIRST] += 1
@@ -272,25 +277,26 @@ def _begin_order(
     n_begun = 0
     while events:
         now, node = heapq.heappop(events)
+        # The turns that this event causes.
+        turns = n
         if node < n:
             awaited = COMPLETION
             servers[server_of[node], _N_FREE] += 1
-            _call(servers[server_of[node]], events, now, n + server_of[node])
         else:
             awaited = START
-            turn, server = node, servers[node - n]
-            node = by_key[_take_first(line, server)]
+            turns = node + n_servers - (node - n) % n_servers
+            node = by_key[_take_first(line, servers[(node - n) % n_servers])]
             begun[node] = n_begun
             n_begun += 1
-            _call(server, events, now, turn)
             heapq.heappush(events, (_occupy(needs, free, node, now), np.int64(node)))
+        _call(servers[server_of[node]], events, now, turns + server_of[node])
         for j in range(indptr[node], indptr[node + 1]):
             other = after[j]
             if edge[j] == awaited:
                 waiting[other] -= 1
                 if waiting[other] == 0:
                     _line_up(line, servers[server_of[other]], place[other])
-                    _call(servers[server_of[other]], events, now, n + server_of[other])
+                    _call(servers[server_of[other]], events, now, turns + server_of[other])
     return begun
 
 
