@@ -26,7 +26,8 @@ from collplan.planner.arrays.jit import compile_with
 
 _SEND, _RECV = 0, 1
 _DONE, _SENT, _STAMP, _EARLIER = 0, 1, 2, 3
-"""Counters: tasks that are done, sends that began, the largest stamp, and that before now."""
+"""Counters: tasks that are done, sends that began, the largest stamp, and the largest stamp of
+earlier times."""
 HAS_ON_START, ARRIVED, QUEUED, ASKING = 1, 2, 16, 32
 """Bits of a task's state: a successor waits for its start; its message has arrived; there is an
 event for its posting; its request to send has left."""
@@ -200,9 +201,7 @@ def _is_rendezvous(sim: Simulation, row: int) -> bool:
 
 
 @inlined
-def _match(
-    sim: Simulation, row: int, event: tuple[float, int], starts: bool, flows: Any
-) -> None:
+def _match(sim: Simulation, row: int, event: tuple[float, int], starts: bool, flows: Any) -> None:
     """Complete receive `row`, and its send if the send waited for the match.
 
     If the message still flows, the end of the flow completes the receive. If stamps are counted

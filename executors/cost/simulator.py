@@ -1,8 +1,7 @@
 """Simulation of a plan without a machine, on cores, lanes and links.
 
-The simulation of a folded plan covers only its first node. Its times may differ from those of the
-plan of all ranks if messages from several nodes reach a lane at the same time. With all ranks,
-these messages are served in the order of their ranks, which differs from node to node.
+The simulation of a folded plan covers only its first node. The other nodes take the same times,
+because the order of simultaneous tasks does not depend on the numbers of nodes.
 """
 
 from __future__ import annotations
@@ -200,7 +199,10 @@ def simulate(plan: Plan, network: Network | None = None, allocated: bool = False
     of LogGOPSim [1]_. An operation waits while its resources are busy. Operations that wait or
     that become ready at the same time are served in the order in which they became ready. If
     they became ready together, sends come first, then receives, then other operations; each
-    kind is ordered by priority and then by row.
+    kind is ordered by priority and then by row. Each node numbers the tasks that become ready and
+    the messages that leave at the same time, and messages of several nodes are ordered by these
+    numbers. For a plan without a spec, such as a GOAL schedule, one count numbers the tasks of
+    all nodes.
 
     The model extends LogGPS as follows. Messages between nodes use the lane in their `lane`
     column at both ends. Messages inside a node use the ports of the two ranks. Copies, reductions

@@ -51,7 +51,9 @@ def prioritize(plan: Plan) -> Plan:
     The order is written to the `priority` column; both ends of a message have the same place. It
     is the result of list scheduling: a lane carries one message at a time at either end, and a
     rank has a few messages in flight, as with `limit_requests`. Of the ready tasks, a rank begins
-    the one with the longest path to the end, or of equal ones the first row. Messages between two
+    the one with the longest path to the end, or of equal ones the first row. Ranks that begin tasks
+    at the same time take turns: first those with index 0 on their nodes, and so on. So nodes
+    that do the same get the same order, as in a folded plan. Messages between two
     ranks of different nodes also form a path in the order of rows, because they share a link.
     Therefore parallel messages advance evenly, segment by segment, and a ring computes first what
     it needs first.
@@ -160,7 +162,7 @@ def _servers(plan: Plan, weight: Ints) -> Servers:
     n_lane_ports = 2 * plan.n_nodes * n_lanes
     port_out, port_in = 2 * (here * n_lanes + lane), 2 * (there * n_lanes + lane) + 1
     memory_out, memory_in = n_lane_ports + 2 * plan.rank, n_lane_ports + 2 * peer + 1
-    # Servers of ranks with the same index on their nodes are neighbors, so that all nodes take turns.
+    # Servers are numbered by the index of the rank on its node, so that all nodes take turns.
     index = csr.occurrence(plan.rank_node)
     turn = csr.inverse(np.argsort(index, kind="stable"))
     largest = max(1, int(plan.elements.max(initial=0)))

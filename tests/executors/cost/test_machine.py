@@ -6,10 +6,11 @@ import pytest
 
 from collplan.executors.cost import simulate, simulate_each
 from collplan.executors.cost.critical_path import critical_rows
+from collplan.planner.compiler import compile_plan
 from collplan.planner.errors import DeadlockError
 from collplan.planner.formats.goal import parse_goal
 from collplan.planner.plan.plan import Op
-from collplan.specs import Link
+from collplan.specs import Link, Network, PlanSpec
 from cost_schedules import LATE_RECEIVE, TWO_TO_TWO, network, on_machine
 
 # L=100 o=10 g=20 G=1 between nodes: 101 bytes hold a core 10, a lane 120; the message arrives
@@ -131,6 +132,29 @@ def test_priority_goes_before_position() -> None:
     assert simulate(first_b, network(BETWEEN)).start_ns.tolist() == [3, 0]
     far_apart = plan.replace(priority=[2**30, -(2**30)])
     assert simulate(far_apart, network(BETWEEN)).start_ns.tolist() == [3, 0]
+
+
+@pytest.mark.parametrize("machine", [(4, 4, 2), (5, 3, 2), (8, 4, 2)], ids=str)
+@pytest.mark.parametrize("eager_limit_bytes", [0, 1 << 20])
+def test_nodes_that_do_the_same_take_the_same_time(
+    machine: tuple[int, int, int], eager_limit_bytes: int
+) -> None:
+    """Messages of several nodes reach a lane at the same time, in an order that all nodes share.
+
+    If one count numbers the tasks of all nodes, the order depends on the numbers of nodes.
+    """
+    nodes, per_node, lanes = machine
+    plan = compile_plan(PlanSpec.model_validate({
+        "machine": {"nodes": nodes, "ranks_per_node": per_node, "lanes": lanes},
+        "collective": {"kind": "alltoall", "count": 1000}, "algorithms": "linear",
+    }))  # fmt: skip
+    costs = Network(eager_limit_bytes=eager_limit_bytes)
+    last = [
+        [timeline.end_ns[plan.node == node].max() for node in range(nodes)]
+        for timeline in (simulate(plan, costs), simulate(plan.replace(spec=None), costs))
+    ]
+    assert len(set(last[0])) == 1
+    assert len(set(last[1])) > 1
 
 
 def test_rendezvous_ends_with_the_receive() -> None:
