@@ -96,7 +96,7 @@ def pop(runs: Records, entries: Records, place: int) -> int:
         return int(_sift_down(runs, entries))
     run = runs[place]
     begin = place * run.capacity
-    event = _event(entries[begin + run.first].key)
+    event: int = _event(entries[begin + run.first].key)
     run.first = (run.first + 1) & (run.capacity - 1)
     run.length -= 1
     if run.length == 0:
@@ -151,7 +151,7 @@ def _sift_down(runs: Records, entries: Records) -> int:
     """
     heap = runs[-1]
     begin = (len(runs) - 1) * heap.capacity
-    first_event = _event(entries[begin].key)
+    first_event: int = _event(entries[begin].key)
     heap.length -= 1
     n = heap.length
     last = entries[begin + n]

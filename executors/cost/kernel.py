@@ -43,15 +43,14 @@ def run(sim: Simulation, initial: Ints, flows: Any) -> int:
     initial : ndarray of int32
         Tasks without predecessors.
     flows : Flows or None
-        Messages that share the links of a topology; for None, numba does not compile the code
-        for them.
+        Messages that share the links of a topology; for None, their code is not compiled.
 
     Notes
     -----
     Event ids are ``0 <= id < n_queues`` for a queue's first task, ``n_queues + row`` for a
     task that becomes ready (or a receive that is posted) later, ``n_queues + n_tasks + clock``
-    for the line of a lane, and ``-1 - row`` for the arrival of the message of send `row`. From
-    ``n_queues + n_tasks + n_clocks`` on, send `row` learns that its receive has matched.
+    for the line of a lane, ``n_queues + n_tasks + n_clocks + row`` for the match of send `row`,
+    and ``-1 - row`` for the arrival of its message.
     """
     tasks, clocks, queues = sim.tasks, sim.clocks, sim.queues
     n_queues, n_tasks = len(queues), len(tasks)
@@ -64,7 +63,6 @@ def run(sim: Simulation, initial: Ints, flows: Any) -> int:
         if flows is not None:
             flow = next_flow(sim.runs, flows, place)
             if flow >= 0:
-                sim.counters[_EARLIER] = sim.counters[_STAMP]
                 _end_flow(sim, flows, flow)
                 continue
         if place < 0:
@@ -76,8 +74,7 @@ def run(sim: Simulation, initial: Ints, flows: Any) -> int:
             sim.counters[_EARLIER] = sim.counters[_STAMP]
         event = pop(sim.runs, sim.entries, place)
         if event >= n_others:
-            _end_send(sim, event - n_others, now)
-            _release(sim, event - n_others, False, True)
+            _complete_send(sim, event - n_others, now)
             continue
         if event >= n_queues + n_tasks:
             event = leave_line(sim, event - n_queues - n_tasks, now, stamp)
@@ -246,9 +243,17 @@ def _end_send(sim: Simulation, row: int, now: float) -> None:
 
 
 @inlined
+def _complete_send(sim: Simulation, row: int, now: float) -> None:
+    """Complete send `row`, whose receive on another node has matched, and notify its successors."""
+    _end_send(sim, row, now)
+    _release(sim, row, False, True)
+
+
+@inlined
 def _end_flow(sim: Simulation, flows: Any, flow: int) -> None:
     """Complete the send of a flow that ended, if the send waits, and its receive, if it matched."""
     row = flows.states[flow].last
+    sim.counters[_EARLIER] = sim.counters[_STAMP]
     for of_send in (True, False):
         ending = row if of_send else sim.tasks[row].partner
         if of_send and flows.states[flow].held < 0:

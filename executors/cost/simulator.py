@@ -196,13 +196,11 @@ def simulate(plan: Plan, network: Network | None = None, allocated: bool = False
     Notes
     -----
     With one rank per node, one lane and no copies, the model is LogGPS with the ordering rules
-    of LogGOPSim [1]_. An operation waits while its resources are busy. Operations that wait or
-    that become ready at the same time are served in the order in which they became ready. If
-    they became ready together, sends come first, then receives, then other operations; each
-    kind is ordered by priority and then by row. Each node numbers the tasks that become ready and
-    the messages that leave at the same time, and messages of several nodes are ordered by these
-    numbers. For a plan without a spec, such as a GOAL schedule, one count numbers the tasks of
-    all nodes.
+    of LogGOPSim [1]_. Operations that wait for busy resources, or that become ready at the same
+    time, are served in the order in which they became ready. If they became ready together,
+    sends come first, then receives, then other operations; each kind is ordered by priority and
+    then by row. Each node numbers what becomes ready or leaves at the same time, and messages of
+    several nodes are ordered by these numbers. A plan without a spec has one count of all nodes.
 
     The model extends LogGPS as follows. Messages between nodes use the lane in their `lane`
     column at both ends. Messages inside a node use the ports of the two ranks. Copies, reductions
@@ -214,8 +212,7 @@ def simulate(plan: Plan, network: Network | None = None, allocated: bool = False
     of a core belonged to another rank, the core first switches for `Network.switch_s`; tasks
     without a duration need no switch.
 
-    The simulation uses 64 bytes of memory per task and 4 bytes per dependency, and reserves
-    memory for a heap, of which irregular plans use some pages.
+    The simulation uses 64 bytes of memory per task, 4 bytes per dependency, and a heap.
 
     References
     ----------

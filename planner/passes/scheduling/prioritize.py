@@ -278,16 +278,15 @@ def _begin_order(
     begun = np.full(n, -1, np.int64)
     n_begun = 0
     while events:
-        now, node = heapq.heappop(events)
-        # The turns that this event causes.
-        turns = n
-        if node < n:
-            awaited = COMPLETION
+        now, event = heapq.heappop(events)
+        # `turns` is the first event of the turns that this event causes.
+        if event < n:
+            awaited, turns, node = COMPLETION, np.int64(n), event
             servers[server_of[node], _N_FREE] += 1
         else:
-            awaited = START
-            turns = node + n_servers - (node - n) % n_servers
-            node = by_key[_take_first(line, servers[(node - n) % n_servers])]
+            turn = (event - n) % n_servers
+            awaited, turns = START, event - turn + n_servers
+            node = by_key[_take_first(line, servers[turn])]
             begun[node] = n_begun
             n_begun += 1
             heapq.heappush(events, (_occupy(needs, free, node, now), np.int64(node)))
