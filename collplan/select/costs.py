@@ -322,7 +322,14 @@ def _classes(*columns: Ints | Floats | Bools) -> tuple[Ints, Ints]:
     key = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
         if len(column) and (column != column[0]).any():
-            values, number = np.unique(column, return_inverse=True)
-            key = key * len(values) + number
-    _, first, number = np.unique(key, return_index=True, return_inverse=True)
+            # The bits of a float serve as well, and integers are numbered without a sort.
+            is_float = column.dtype == np.float64
+            values = column.view(np.int64) if is_float else column.astype(np.int64)
+            numbering = csr.Numbering.of(values)
+            key = csr.joint_key(key, numbering.number(values), len(numbering.values))
+    numbering = csr.Numbering.of(key)
+    number = numbering.number(key)
+    first = np.empty(len(numbering.values), dtype=np.int64)
+    # Of equal indices, the last entry is kept.
+    first[number[::-1]] = np.arange(len(key))[::-1]
     return first, number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
 
@@ -174,7 +175,7 @@ def price_defaults(
         if (entry.name, size) in into.makespans
     }
     waiting: dict[tuple[int, str], list[Default]] = {}
-    first: list[PlanSpec] = []
+    first: list[Entry] = []
     for entry in entries:
         size = entry.size
         title = entry.form.name.rpartition(" at ")[0]
@@ -185,9 +186,13 @@ def price_defaults(
             found.estimate_s = entry.estimate.price_s
         else:
             if plan not in waiting:
-                first.append(entry.spec)
+                first.append(entry)
             waiting.setdefault(plan, []).append(found)
-    prices = jobs.price("defaults of libraries", first)
-    for some, priced in zip(waiting.values(), prices, strict=True):
-        for found in some:
+    efforts = Counter[Method]()
+    for entry in first:
+        efforts[entry.spec.method] += entry.estimate.effort
+    first.sort(key=lambda entry: -efforts[entry.spec.method])
+    prices = jobs.price("defaults of libraries", [entry.spec for entry in first])
+    for entry, priced in zip(first, prices, strict=True):
+        for found in waiting[entry.size, entry.estimate.identity]:
             found.makespan_s, found.refusal = priced.makespan_s, priced.refusal
