@@ -322,7 +322,7 @@ def _classes(*columns: Ints | Floats | Bools) -> tuple[Ints, Ints]:
     key = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
         if len(column) and (column != column[0]).any():
-            # The bits of a float serve as well, and integers are numbered without a sort.
+            # Floats are numbered by their bits, because most integers need no sort.
             is_float = column.dtype == np.float64
             values = column.view(np.int64) if is_float else column.astype(np.int64)
             numbering = csr.Numbering.of(values)

@@ -78,20 +78,22 @@ class Jobs:
         self.used_s = min(self.used_s, each_s * self.n_workers)
         return found
 
-    def price(self, what: str, specs: Sequence[PlanSpec]) -> list[Price]:
+    def price(self, what: str, specs: Sequence[PlanSpec], efforts: Sequence[int]) -> list[Price]:
         """Price specs of one collective on one machine; return the prices in their order.
 
         Specs of the same method are priced together, as they may share a plan, unless they have
-        passes (see `scaling.shrink`). The longest should come first.
+        passes (see `scaling.shrink`). The groups with the greatest efforts come first, so that
+        none of them runs alone at the end.
         """
         together: dict[Method | int, list[int]] = {}
         for i, spec in enumerate(specs):
             together.setdefault(i if spec.passes else spec.method, []).append(i)
-        groups = [[specs[i] for i in some] for some in together.values()]
+        parts = sorted(together.values(), key=lambda some: -sum(efforts[i] for i in some))
+        groups = [[specs[i] for i in some] for some in parts]
         found = self.run(what, price_all, groups, len(groups))
         place = {
             i: price
-            for some, prices in zip(together.values(), found, strict=True)
+            for some, prices in zip(parts, found, strict=True)
             for i, price in zip(some, prices, strict=True)
         }
         return [place[i] for i in range(len(specs))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
 
@@ -188,11 +187,8 @@ def price_defaults(
             if plan not in waiting:
                 first.append(entry)
             waiting.setdefault(plan, []).append(found)
-    efforts = Counter[Method]()
-    for entry in first:
-        efforts[entry.spec.method] += entry.estimate.effort
-    first.sort(key=lambda entry: -efforts[entry.spec.method])
-    prices = jobs.price("defaults of libraries", [entry.spec for entry in first])
-    for entry, priced in zip(first, prices, strict=True):
-        for found in waiting[entry.size, entry.estimate.identity]:
+    efforts = [entry.estimate.effort for entry in first]
+    prices = jobs.price("defaults of libraries", [entry.spec for entry in first], efforts)
+    for some, priced in zip(waiting.values(), prices, strict=True):
+        for found in some:
             found.makespan_s, found.refusal = priced.makespan_s, priced.refusal

@@ -112,8 +112,9 @@ def price_in_time(
 
     It is None for a spec without plan, or if the remaining `left_s` seconds do not suffice.
     """
-    fits = _in_time([0 if left_s == inf else _effort_of(spec) for spec in specs], left_s)
-    found = iter(jobs.price(what, [*compress(specs, fits)]))
+    efforts = [0 if left_s == inf else _effort_of(spec) for spec in specs]
+    fits = _in_time(efforts, left_s)
+    found = iter(jobs.price(what, [*compress(specs, fits)], [*compress(efforts, fits)]))
     return [next(found).makespan_s if is_kept else None for is_kept in fits]
 
 
@@ -316,10 +317,10 @@ def _simulate(wave: Sequence[Entry], jobs: Jobs, comparison: Comparison) -> None
     by_plan: dict[tuple[int, str], list[Entry]] = {}
     for entry in wave:
         by_plan.setdefault((entry.size, entry.estimate.identity), []).append(entry)
-    # The longest jobs come first, so that none of them runs alone at the end.
-    groups = sorted(by_plan.values(), key=lambda group: -group[0].estimate.effort)
-    prices = jobs.price("simulating", [group[0].spec for group in groups])
-    for group, found in zip(groups, prices, strict=True):
+    first = [group[0] for group in by_plan.values()]
+    efforts = [entry.estimate.effort for entry in first]
+    prices = jobs.price("simulating", [entry.spec for entry in first], efforts)
+    for group, found in zip(by_plan.values(), prices, strict=True):
         for entry in group:
             if found.lacks_memory:
                 leave_out(comparison, entry, "memory")

@@ -74,7 +74,7 @@ def run(sim: Simulation, initial: Ints, flows: Any) -> int:
             sim.counters[_EARLIER] = sim.counters[_STAMP]
         event = pop(sim.runs, sim.entries, place)
         if event >= n_others:
-            _complete_send(sim, event - n_others, now)
+            _learn_of_match(sim, event - n_others, now)
             continue
         if event >= n_queues + n_tasks:
             event = leave_line(sim, event - n_queues - n_tasks, now, stamp)
@@ -243,8 +243,8 @@ def _end_send(sim: Simulation, row: int, now: float) -> None:
 
 
 @inlined
-def _complete_send(sim: Simulation, row: int, now: float) -> None:
-    """Complete send `row`, whose receive on another node has matched, and notify its successors."""
+def _learn_of_match(sim: Simulation, row: int, now: float) -> None:
+    """Complete send `row`, whose node learns now that the receive on another node has matched."""
     _end_send(sim, row, now)
     _release(sim, row, False, True)
 

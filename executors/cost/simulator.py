@@ -1,7 +1,7 @@
 """Simulation of a plan without a machine, on cores, lanes and links.
 
 The simulation of a folded plan covers only its first node. The other nodes take the same times,
-because the order of simultaneous tasks does not depend on the numbers of nodes.
+because the order of simultaneous tasks is the same on nodes that do the same.
 """
 
 from __future__ import annotations

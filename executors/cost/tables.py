@@ -136,9 +136,9 @@ class Simulation(NamedTuple):
     counters : ndarray of int64, shape (4,)
         Counters of the event loop.
     stamps : ndarray of int32, shape (n_nodes,)
-        Last stamp of each node; if one count is for all nodes, the first entry is the last one.
+        Last stamp of each node. If all nodes share one count, only the first entry is used.
     is_by_node : bool
-        Whether each node counts its own stamps, so that nodes that do the same get the same.
+        Whether each node counts its own stamps, so that nodes that do the same get equal stamps.
     recent : ndarray of int32, shape (N_RECENT,)
         Ring buffer of the last sends.
     layout : Clocks

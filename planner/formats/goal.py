@@ -31,8 +31,8 @@ def write_goal(plan: Plan, target: str | Path | TextIO, network: Network | None 
     nanoseconds, as in the simulator. The rank's own core is ``cpu 0``, and other cores
     are numbered from 1. GOAL serves statements by position, so the statements of a rank
     are written in the order of priorities. With one rank per node and one lane, the
-    schedule has the same makespan as the plan, unless messages of several ranks wait
-    since the same time; these have another order in GOAL. With several ranks per node,
+    schedule has the same makespan as the plan, unless messages of several ranks begin to
+    wait at the same time; these have another order in GOAL. With several ranks per node,
     the machine of GOAL differs, as it has a network adapter for every rank.
 
     Parameters

@@ -52,7 +52,7 @@ def prioritize(plan: Plan) -> Plan:
     is the result of list scheduling: a lane carries one message at a time at either end, and a
     rank has a few messages in flight, as with `limit_requests`. Of the ready tasks, a rank begins
     the one with the longest path to the end, or of equal ones the first row. Ranks that begin tasks
-    at the same time take turns: first those with index 0 on their nodes, and so on. So nodes
+    at the same time take turns: the first rank of every node, then the second, and so on. So nodes
     that do the same get the same order, as in a folded plan. Messages between two
     ranks of different nodes also form a path in the order of rows, because they share a link.
     Therefore parallel messages advance evenly, segment by segment, and a ring computes first what
@@ -255,8 +255,9 @@ def _begin_order(
 
     Events are ``(time, row)`` for a completion, and ``(time, n + k * n_servers + server)`` for
     the turn of a server. Therefore completions precede turns at the same time, and all nodes
-    that are ready at this time compete for the turn. The number k is 0 for turns that follow
-    completions, and one more than that of the turn that caused it for any other turn.
+    that are ready at this time compete for the turn. The number k is 0 for a
+    turn that a completion causes. A turn that another turn causes has the k of that turn plus 1,
+    so that servers of all nodes have one turn before any of them has the next one.
     """
     n, server_of = len(indptr) - 1, needs.server
     waiting = np.zeros(n, np.int32)

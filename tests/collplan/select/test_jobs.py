@@ -11,7 +11,7 @@ import pytest
 import collplan.select.jobs as jobs_module
 from collplan.select.jobs import Jobs
 from collplan.select.sweep import price
-from collplan.specs import PassChoice, parse_spec
+from collplan.specs import AlgorithmChoice, PassChoice, PlanSpec, parse_spec
 
 
 def work(seconds: float) -> float:
@@ -72,6 +72,27 @@ def test_specs_that_may_share_a_plan_are_one_job(
         {"machine": {"nodes": 2}, "collective": {"kind": "bcast", "count": 4}}
     ).replace(passes=passes)
     specs = [spec, spec.with_count(8)]
-    found = [one.makespan_s for one in jobs.price("simulating", specs)]
+    found = [one.makespan_s for one in jobs.price("simulating", specs, [1, 2])]
     assert told == [n_jobs] * n_jobs
     assert found == [price(one).makespan_s for one in specs]
+
+
+def test_the_longest_group_comes_first_and_prices_keep_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[list[int]] = []
+
+    def price_noted(specs: list[PlanSpec]) -> tuple[int, ...]:
+        begun.append([spec.collective.count for spec in specs])
+        return tuple(begun[-1])
+
+    monkeypatch.setattr(jobs_module, "price_all", price_noted)
+    chain = parse_spec(
+        {"machine": {"nodes": 2}, "collective": {"kind": "bcast", "count": 1},
+         "algorithms": "chain"}
+    )  # fmt: skip
+    binomial = chain.replace(algorithms=AlgorithmChoice(name="binomial"))
+    specs = [chain.with_count(1), binomial.with_count(2), chain.with_count(3)]
+    found = Jobs(None, None, None).price("simulating", specs, [3, 4, 2])
+    assert begun == [[1, 3], [2]]
+    assert list(found) == [1, 2, 3]
