@@ -1,4 +1,5 @@
 # make demo: set up, then compile, prove, draw, price and run an example.
+# make check: the tests that start no MPI, browser, Slurm or compiler, in two minutes.
 # make docs: build the documentation site, or fail where a link or anchor is broken.
 # make test: set up for MPICH, Open MPI and Intel MPI, then all tests.  make lint: style and types.
 # Needs python3 (3.11 or newer, with venv) and make; MPI and graphviz come as wheels.
@@ -16,7 +17,7 @@ COLLPLAN := .venv/bin/collplan
 EXAMPLE := examples/allreduce.yaml
 DEMO := build/demo
 
-.PHONY: demo test lint docs clean check-python
+.PHONY: demo check test lint docs clean check-python
 .DELETE_ON_ERROR:
 
 demo: $(MPICH)
@@ -33,6 +34,9 @@ demo: $(MPICH)
 test:
 	@$(MAKE) --no-print-directory -j4 $(MPICH) $(OPENMPI) $(INTEL) $(DEBIAN) $(BROWSER)
 	.venv/bin/python -m pytest -n 2 --dist worksteal
+
+check: $(MPICH)
+	.venv/bin/python -m pytest -n 2 --dist worksteal -m "not system"
 
 docs: $(MPICH)
 	@PYTHONPATH=. .venv/bin/python docs/site/build.py

@@ -8,7 +8,7 @@ import os
 import resource
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from mpi_launching import MPIS
 from mpi_pool import Place, Pools
+from tiers import MARK, needing_nothing
 
 # A first example compiles kernels, and the machine may be busy: no clock decides on a test.
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -102,6 +103,19 @@ def dask_client() -> Iterator[Any]:
         Client(cluster) as client,
     ):
         yield client
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark functions that run on ranks: they need an MPI."""
+    if item.get_closest_marker("ranks") is not None:
+        item.add_marker(MARK)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let only tests with the mark start programs of the system."""
+    with needing_nothing(item):
+        return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)
