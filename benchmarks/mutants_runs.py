@@ -43,8 +43,8 @@ MEMORY_KIB: Final = 8 << 20
 HANG_S: Final = 360.0
 """Time after its last test should have begun in which a session must end, in seconds."""
 OF_C: Final = ("tests/collplan/test_preload.py", "tests/collplan/cli/test_exec.py")
-N_FILES: Final = 5
-"""Files of tests of which cases run if no test of the first tier detects a mutant."""
+N_EARLY, N_LATER = 10, 5
+"""Files of tests that run on a mutant, for each stage; to collect all takes half a minute."""
 KERNEL: Final = re.compile(r"\b(compiled|compile_with|compile_at_once|inner|inlined|intrinsic)\b")
 LEFT_OUT: Final = (".git", "build", ".venv*", ".*_cache", ".hypothesis", "*.egg-info")
 
@@ -237,56 +237,75 @@ class Tests:
             return {name for (name,) in rows}
 
     def early(self, mutant: Mutant, seconds: float) -> list[str]:
-        """Return tests of the first tier for a mutant: those that execute its statement.
+        """Return tests of the first tier for a mutant, which usually take at most some seconds.
+
+        They are from the files nearest to the module. A case of each test function comes before
+        second cases, and short tests before long ones.
+        """
+        found = self._reaching(mutant) & set(self.seconds)
+        files = {name.partition("::")[0] for name in found}
+        near = [file for file in self._near(mutant) if file in files]
+        kept = [*near, *sorted(files - set(near))][:N_EARLY]
+        cases: Counter[str] = Counter()
+        ranked = []
+        for name in sorted(found, key=lambda name: self.seconds[name]):
+            if name.partition("::")[0] in kept:
+                function = name.partition("[")[0]
+                ranked.append((cases[function], self.seconds[name], name))
+                cases[function] += 1
+        chosen = []
+        for _, needed_s, name in sorted(ranked):
+            if needed_s <= seconds:
+                chosen.append(name)
+                seconds -= needed_s
+        return chosen
+
+    def _reaching(self, mutant: Mutant) -> set[str]:
+        """Return tests that execute a mutant.
 
         Kernels may run as machine code, which leaves no trace, and constants of modules and
         classes are executed by imports. For kernels, the functions that call them count, for
         constants, all lines of the module and of those that import it.
-
-        A case of each test function comes before second cases, and short tests before long ones.
         """
         if mutant.file.endswith(".c"):
-            return []
+            return set()
         found = self.executing(mutant.file, range(mutant.lines[0], mutant.lines[1] + 1))
-        around = _functions(self._sources[mutant.file], mutant.lines[0])
+        around = self._functions(mutant)
         if not around:
             for file in [mutant.file, *self._importers(mutant.file)]:
                 found |= self.executing(file, range(1, 10_000))
         elif _is_kernel(around[0]):
             for file, lines in self._callers(mutant.file, around[0].name, set()):
                 found |= self.executing(file, lines)
-        cases: Counter[str] = Counter()
-        ranked = []
-        for name in sorted(found & set(self.seconds), key=lambda name: self.seconds[name]):
-            function = name.partition("[")[0]
-            ranked.append((cases[function], self.seconds[name], name))
-            cases[function] += 1
-        chosen, left_s = [], seconds
-        for _, needed_s, name in sorted(ranked):
-            if needed_s <= left_s:
-                chosen.append(name)
-                left_s -= needed_s
-        return chosen
+        return found
+
+    def _functions(self, mutant: Mutant) -> list[ast.FunctionDef]:
+        """Return the functions around a mutant, the outermost first."""
+        return [
+            node
+            for node in ast.walk(ast.parse(self._sources[mutant.file]))
+            if isinstance(node, ast.FunctionDef)
+            and node.lineno <= mutant.lines[0] <= (node.end_lineno or 0)
+        ]
 
     def later_files(self, mutant: Mutant) -> list[str]:
+        """Return files of tests of all tiers that may detect a mutant."""
+        return list(OF_C) if mutant.file.endswith(".c") else self._near(mutant)[:N_LATER]
+
+    def _near(self, mutant: Mutant) -> list[str]:
         """Return files of tests: that of the module, then those that import it, nearest first."""
-        if mutant.file.endswith(".c"):
-            return list(OF_C)
         own = own_test(Path(mutant.file))
         name = str(own.relative_to(ROOT)) if own else f"tests/{ELSEWHERE.get(mutant.file, '')}"
         place = Path(mutant.file).with_suffix("").parts
         far = nx.single_source_shortest_path_length(self._imports.reverse(copy=False), place)
         tests = [one for one in far if one[0] == "tests" and one[-1].startswith("test_")]
         nearest = [f"{'/'.join(one)}.py" for one in sorted(tests, key=lambda one: (far[one], one))]
-        files = dict.fromkeys([name, *nearest])
-        return [file for file in files if file.endswith(".py")][:N_FILES]
+        return [file for file in dict.fromkeys([name, *nearest]) if file.endswith(".py")]
 
     def folders(self, mutant: Mutant) -> set[str]:
         """Return the folders whose compiled code may contain what a mutant changes."""
         files = [mutant.file]
-        if mutant.file.endswith(".py") and not _functions(
-            self._sources[mutant.file], mutant.lines[0]
-        ):
+        if mutant.file.endswith(".py") and not self._functions(mutant):
             files += self._importers(mutant.file)
         return {str(Path(file).parent) for file in files}
 
@@ -307,15 +326,6 @@ class Tests:
                     yield other, range(function.body[0].lineno, (function.end_lineno or 0) + 1)
                     if _is_kernel(function):
                         yield from self._callers(other, function.name, seen)
-
-
-def _functions(source: bytes, line: int) -> list[ast.FunctionDef]:
-    """Return the functions around a line, the outermost first."""
-    return [
-        node
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or 0)
-    ]
 
 
 def _is_kernel(function: ast.FunctionDef) -> bool:

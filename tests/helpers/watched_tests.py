@@ -37,7 +37,7 @@ class Watcher:
     def __init__(self, options: dict[str, Any]) -> None:
         self._options = options
         self._folder = Path(options["folder"])
-        self._end_s = time.monotonic() + options.get("seconds", float("inf"))
+        self._end_s = float("inf")
         self._notes = (self._folder / f"tests-{os.getpid()}.jsonl").open("a", buffering=1)
         self._coverage: Any = None
         if options.get("coverage"):
@@ -54,7 +54,7 @@ class Watcher:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Take the tests that are wanted; of others, one case of each function before the rest."""
+        """Take the tests that are wanted, in order; of others, one case of each function first."""
         wanted = {name: number for number, name in enumerate(self._options.get("first", ()))}
         without = set(self._options.get("without", ()))
         last = set(self._options.get("last", ()))
@@ -68,6 +68,7 @@ class Watcher:
         if wanted:
             kept = [one for one in kept if one.nodeid in wanted]
         items[:] = sorted(kept, key=keys.__getitem__) if wanted or last else kept
+        self._end_s = time.monotonic() + self._options.get("seconds", float("inf"))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
