@@ -1,10 +1,14 @@
-"""Run `collplan emulate` with the MPI of an environment, where this machine allows it."""
+"""Run `collplan emulate` with the MPI of an environment, where this machine allows it.
+
+`make test` runs this file as a script to install the programs that build clusters.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
+import sys
 import time
 from functools import cache
 from pathlib import Path
@@ -12,8 +16,13 @@ from typing import Any
 
 import pytest
 
+import debian_mpi
+from collplan.emulate.cluster import EmulationError
+from collplan.emulate.running import find_tools
 from folders import PROGRAMS
 from mpi_launching import mpi_python, run
+
+PACKAGES = ("iproute2", "util-linux")
 
 
 @cache
@@ -86,3 +95,18 @@ def processes_in(namespaces: set[str]) -> set[str]:
             except OSError:
                 continue  # It has ended, or is not ours.
     return found
+
+
+def set_up() -> str | None:
+    """Install the programs that build clusters if one is missing; return why that failed."""
+    try:
+        find_tools()
+    except EmulationError:
+        return debian_mpi.install(PACKAGES)
+    return None
+
+
+if __name__ == "__main__":
+    reason = set_up()
+    if reason is not None:
+        sys.stderr.write(f"tests of emulated clusters are skipped: {reason}\n")
