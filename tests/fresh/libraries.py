@@ -21,6 +21,7 @@ EXCUSED: Final = {
     "*/mpi4py/MPI.*.so": "mpi4py has loaded an MPI before it imports the backend that fits",
     "*/numba/np/ufunc/tbbpool.*.so": "numba uses its own threads where there is no TBB",
     ".venv-intel/lib/lib*": "Intel's mpiexec names the folder of Intel's libraries",
+    ".venv-intel/bin/*": "Intel's own benchmarks, which nothing here runs",
     ".venv-intel/lib/mpi/libmpi_ze_hooks.so": "Intel MPI loads it only for Intel's GPUs",
 }
 """Patterns of files that may lack libraries, and why everything works all the same."""
@@ -43,7 +44,7 @@ def missing_libraries(binary: Path) -> list[str]:
     """Return the names of the libraries that the dynamic loader does not find for a binary."""
     done = subprocess.run(["ldd", str(binary)], capture_output=True, text=True, check=False)
     lines = (done.stdout + done.stderr).splitlines()
-    return [line.split()[0] for line in lines if line.endswith("not found")]
+    return sorted({line.split()[0] for line in lines if line.endswith("not found")})
 
 
 def main(folder: Path) -> int:
