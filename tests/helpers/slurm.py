@@ -141,9 +141,7 @@ def _nodes(names: Sequence[str], environment: Mapping[str, str], folder: Path) -
                 yield
                 return
     reason = re.search(r"slurmd-\w+: error: (.*)", (folder / "log").read_text()[logged:])
-    raise RefusedError(
-        f"slurmd does not start here: {reason[1] if reason else 'it says no reason'}"
-    )
+    raise RefusedError(f"slurmd does not start here: {reason[1] if reason else 'no reason given'}")
 
 
 def _has_ended(daemons: Sequence[subprocess.Popen[bytes]]) -> bool:
