@@ -30,7 +30,7 @@ from oracle import AFFINE
 
 Chosen = dict[str, Any]
 """A case: the chosen value of each dimension."""
-SIZES = (1, 2, 3, 4, 6, 7, 8)
+SIZES = (1, 2, 3, 4, 6, 8)
 GATHERED_SIZES = (1, 2, 3, 4, 5)
 COUNTS: dict[str, Callable[[int], int]] = {
     "0": lambda p: 0,
