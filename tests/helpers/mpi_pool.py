@@ -30,7 +30,10 @@ SIZES = (4, 9, 17)
 START_S = 120.0
 GRACE_S = 5.0
 """Seconds that the other ranks get to answer after one has failed."""
-STACKS_S = 1.0
+STACKS_S = 5.0
+"""Seconds that ranks without an answer get to write their stacks."""
+STACK = b"most recent call first"
+"""Words at the beginning of each thread's stack."""
 RANK = HELPERS / "mpi_pool_rank.py"
 
 
@@ -96,7 +99,7 @@ class Pool:
         answers = self._collect(ranks, timeout_s)
         if len(answers) == n_ranks and not any(answers.values()):
             return
-        self._dump_stacks([rank for rank in range(n_ranks) if rank not in answers])
+        self._dump_stacks([rank for rank in range(n_ranks) if rank not in answers], begin)
         self.kill()
         told = [f"rank {rank}:\n{text}" for rank, text in sorted(answers.items()) if text]
         silent = [str(rank) for rank in range(n_ranks) if rank not in answers]
@@ -122,13 +125,14 @@ class Pool:
                     end = min(end, time.monotonic() + GRACE_S)
         return answers
 
-    def _dump_stacks(self, ranks: list[int]) -> None:
-        """Let ranks that do not answer write their stacks into the log."""
+    def _dump_stacks(self, ranks: list[int], begin: int) -> None:
+        """Let ranks that do not answer write their stacks into the log, behind its beginning."""
         for rank in ranks:
             with suppress(ProcessLookupError):
                 os.kill(self._pids[rank], signal.SIGUSR1)
-        if ranks:
-            time.sleep(STACKS_S)
+        end = time.monotonic() + STACKS_S
+        while self._log.read_bytes()[begin:].count(STACK) < len(ranks) and time.monotonic() < end:
+            time.sleep(0.05)
 
     def kill(self) -> None:
         """End the launcher and all ranks at once."""
