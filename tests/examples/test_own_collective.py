@@ -98,6 +98,7 @@ def test_what_it_computes_is_what_its_reference_says() -> None:
     assert "there is a 'rotate' already; give yours another name" in done.stdout
 
 
+@pytest.mark.system
 def test_it_runs_beside_the_call_of_mpi_it_names(spec: Path) -> None:
     mpi_python("mpich")
     done = collplan("run", spec, "--repetitions", "2", "--json")
@@ -107,6 +108,7 @@ def test_it_runs_beside_the_call_of_mpi_it_names(spec: Path) -> None:
     assert report["native_median_s"] > 0
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
 def test_ranks_bind_it(mpi: str, tmp_path: Path) -> None:
     python = mpi_python(mpi)

@@ -11,8 +11,8 @@ from covering import Case, pairs
 
 _REDUCING: Final = ("allreduce", "scan", "exscan", "reduce_scatter_block", "reduce")
 _ROOTED: Final = ("reduce", "bcast", "gather", "scatter", "gatherv", "scatterv")
-_VECTORS: Final = ("gatherv", "scatterv", "allgatherv", "alltoallv", "reduce_scatter")
-KINDS: Final = (*_REDUCING, "bcast", "gather", "scatter", "allgather", "alltoall", *_VECTORS)
+VECTORS: Final = ("gatherv", "scatterv", "allgatherv", "alltoallv", "reduce_scatter")
+KINDS: Final = (*_REDUCING, "bcast", "gather", "scatter", "allgather", "alltoall", *VECTORS)
 """Collectives of the cases; the program calls a barrier besides."""
 _TYPES: Final = {
     **dict.fromkeys(("int", "int8", "uint16", "int64", "unsigned", "longlong"), "i"),
@@ -80,5 +80,5 @@ def _is_possible(case: Case) -> bool:
     return (
         not (case.get("in_place") and kind == "bcast")
         and not (case.get("is_last") and kind not in _ROOTED)
-        and not (case.get("is_apart") and kind not in _VECTORS)
+        and not (case.get("is_apart") and kind not in VECTORS)
     )
