@@ -345,6 +345,7 @@ def assert_followed(found: list[dict[str, list[int]]]) -> None:
     assert {n_bytes for rank in found for n_bytes in rank["less"]} == {1024}
 
 
+@pytest.mark.system
 def test_mpich_follows_an_exported_table(collplan: CommandLine) -> None:
     mpi_python("mpich")  # whose library has MPICH's own rules
     path, output = collplan.folder / "table.json", collplan.folder / "mpich.json"
@@ -354,6 +355,7 @@ def test_mpich_follows_an_exported_table(collplan: CommandLine) -> None:
     assert_followed(run_with("mpich", **variables))
 
 
+@pytest.mark.system
 def test_open_mpi_follows_an_exported_table(tmp_path: Path) -> None:
     export = write_classic(every_algorithm(OPEN_MPI), assume_commuting=True)
     path = tmp_path / "rules"

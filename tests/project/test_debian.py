@@ -14,7 +14,7 @@ from mpi_launching import DEBIAN, mpi_python, mpiexec_of, run
 STARTS = {"collplan": "4", "mpiexec": "2"}
 """Ways to start ranks; collplan itself sets what more ranks than cores need."""
 
-pytestmark = pytest.mark.parametrize("mpi", DEBIAN)
+pytestmark = [pytest.mark.system, pytest.mark.parametrize("mpi", DEBIAN)]
 
 
 @pytest.fixture
