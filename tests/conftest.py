@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -30,6 +31,8 @@ os.environ.pop("PYTHONUNBUFFERED", None)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Nor start threads for linear algebra that no test does.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
+# Collection makes millions of objects and no garbage: to look for some takes half of its time.
+gc.disable()
 
 collect_ignore = ["helpers"]
 """Modules and programs that tests use contain no tests."""
@@ -103,6 +106,12 @@ def dask_client() -> Iterator[Any]:
         Client(cluster) as client,
     ):
         yield client
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again, but never look through what collection made."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
