@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from attacking import Target
 from mpi_launching import MPIS
 from mpi_pool import Place, Pools
 from tiers import MARK, needing_nothing
@@ -93,6 +94,14 @@ def comm(request: pytest.FixtureRequest, pools: Pools) -> Place:
     """Return where a case runs: its ranks get a communicator under this name."""
     mpi, n_ranks = request.param
     return Place(pools.of(mpi), n_ranks)
+
+
+@pytest.fixture(scope="session")
+def target() -> Iterator[Target]:
+    """Return the command, ready to be run in processes with limits of time and memory."""
+    target = Target()
+    yield target
+    target.close()
 
 
 @pytest.fixture(scope="module")
