@@ -10,12 +10,14 @@ import resource
 import signal
 from collections import Counter
 from collections.abc import Generator, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from attacking import Target
+from browser import browsing
 from mpi_launching import MPIS
 from mpi_pool import Place, Pools
 from tiers import MARK, needing_nothing
@@ -96,6 +98,26 @@ def comm(request: pytest.FixtureRequest, pools: Pools) -> Place:
     return Place(pools.of(mpi), n_ranks)
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Return a headless browser; functions that use it get the mark `system`.
+
+    Its event loop runs in this thread, where others need theirs: it does not outlive a module.
+    """
+    with browsing() as found:
+        yield found
+
+
+@pytest.fixture
+def priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let comparisons that a test makes of the same specs share what is the same in them."""
+    from collplan.select import entries, sweep
+
+    monkeypatch.setattr(sweep, "usable_processors", lambda: 1)
+    for module, name in ((entries, "estimate"), (sweep, "price")):
+        monkeypatch.setattr(module, name, cache(getattr(module, name)))
+
+
 @pytest.fixture(scope="session")
 def target() -> Iterator[Target]:
     """Return the command, ready to be run in processes with limits of time and memory."""
@@ -124,8 +146,9 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark functions that run on ranks: they need an MPI."""
-    if item.get_closest_marker("ranks") is not None:
+    """Mark functions that run on ranks or in a browser."""
+    is_in_browser = "browser" in getattr(item, "fixturenames", ())
+    if is_in_browser or item.get_closest_marker("ranks") is not None:
         item.add_marker(MARK)
 
 

@@ -22,6 +22,7 @@ from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.compiler import compile_folded
 from collplan.planner.draw import draw
+from collplan.select import sweep
 from collplan.specs import load_spec, parse_spec
 from folders import ROOT
 from mpi_launching import mpi_python, mpiexec_of, run
@@ -138,6 +139,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("examples", "tests", "docs", "benchmarks"):
         (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sweep, "usable_processors", lambda: 1)
     return tmp_path
 
 

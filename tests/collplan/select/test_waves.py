@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import cycle
 from math import inf
 from types import SimpleNamespace
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import collplan.select.entries as entries_module
 import collplan.select.sweep as sweep
 from collplan.executors.cost import simulate
 from collplan.select.auto import resolve
@@ -24,13 +22,6 @@ from comparing import MACHINES, compare_sizes, spec_of
 from oracle import REGULAR, VECTORS
 
 OTHERS = [name for name in MACHINES if name != "lanes"]
-
-
-@pytest.fixture
-def priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let comparisons that a test makes of the same specs share what is the same in them."""
-    for module, name in ((entries_module, "estimate"), (sweep, "price")):
-        monkeypatch.setattr(module, name, cache(getattr(module, name)))
 
 
 @pytest.mark.usefixtures("priced_once")
