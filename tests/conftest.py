@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -9,11 +10,14 @@ import resource
 import signal
 from collections import Counter
 from collections.abc import Generator, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from attacking import Target
+from browser import browsing
 from mpi_launching import MPIS
 from mpi_pool import Place, Pools
 from tiers import MARK, needing_nothing
@@ -33,6 +37,8 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 if not os.path.exists("/sys/devices/system/cpu"):
     # In such a container, hwloc and UCX warn in every process of an MPI, and tests compare errors.
     os.environ |= {"HWLOC_HIDE_ERRORS": "2", "UCX_LOG_LEVEL": "fatal"}
+# Collection makes millions of objects and no garbage: to look for some takes half of its time.
+gc.disable()
 
 collect_ignore = ["helpers"]
 """Modules and programs that tests use contain no tests."""
@@ -97,6 +103,34 @@ def comm(request: pytest.FixtureRequest, pools: Pools) -> Place:
 
 
 @pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Return a headless browser; functions that use it get the mark `system`.
+
+    Its event loop runs in this thread, where others need theirs: it does not outlive a module.
+    """
+    with browsing() as found:
+        yield found
+
+
+@pytest.fixture
+def priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let comparisons that a test makes of the same specs share what is the same in them."""
+    from collplan.select import entries, sweep
+
+    monkeypatch.setattr(sweep, "usable_processors", lambda: 1)
+    for module, name in ((entries, "estimate"), (sweep, "price")):
+        monkeypatch.setattr(module, name, cache(getattr(module, name)))
+
+
+@pytest.fixture(scope="session")
+def target() -> Iterator[Target]:
+    """Return the command, ready to be run in processes with limits of time and memory."""
+    target = Target()
+    yield target
+    target.close()
+
+
+@pytest.fixture(scope="module")
 def dask_client() -> Iterator[Any]:
     """Return a client of a local cluster of dask: two processes of one thread each."""
     from distributed import Client, LocalCluster
@@ -109,9 +143,16 @@ def dask_client() -> Iterator[Any]:
         yield client
 
 
+def pytest_collection_finish() -> None:
+    """Collect garbage again, but never look through what collection made."""
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark functions that run on ranks: they need an MPI."""
-    if item.get_closest_marker("ranks") is not None:
+    """Mark functions that run on ranks or in a browser."""
+    is_in_browser = "browser" in getattr(item, "fixturenames", ())
+    if is_in_browser or item.get_closest_marker("ranks") is not None:
         item.add_marker(MARK)
 
 

@@ -22,9 +22,9 @@ from typing import Any, Final
 
 from folders import EXAMPLES
 
-SECONDS: Final = 10
+SECONDS: Final = 60
 """Limit of processor time in seconds; that of wall time is longer, as machines are shared."""
-WALL_SECONDS: Final = 60
+WALL_SECONDS: Final = 600
 BYTES: Final = 2 << 30
 """Above what the process has before it runs."""
 
@@ -42,11 +42,14 @@ class Attack:
     arguments : sequence of str
     machine : str or None
         The machine at hand, as the environment tells it.
+    n_bytes : int
+        The most memory that the command may take.
     """
 
     files: Mapping[str, bytes]
     arguments: Sequence[str]
     machine: str | None = None
+    n_bytes: int = BYTES
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,7 @@ class Target:
                 "folder": folder,
                 "arguments": list(attack.arguments),
                 "machine": attack.machine,
+                "n_bytes": attack.n_bytes,
             }
             stdin.write(json.dumps(request).encode() + b"\n")
             stdin.flush()
@@ -149,7 +153,9 @@ def _warm_up() -> None:
         os.dup2(process[0], 1)
 
 
-def _run_forked(folder: str, arguments: list[str], machine: str | None) -> dict[str, Any]:
+def _run_forked(
+    folder: str, arguments: list[str], machine: str | None, n_bytes: int
+) -> dict[str, Any]:
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = os.fork()
         if process == 0:
@@ -159,7 +165,7 @@ def _run_forked(folder: str, arguments: list[str], machine: str | None) -> dict[
             os.dup2(err.fileno(), 2)
             if machine is not None:
                 os.environ["COLLPLAN_MACHINE"] = machine
-            _limit()
+            _limit(n_bytes)
             os._exit(_run(arguments))
         _, status = os.waitpid(process, 0)
         texts = []
@@ -169,10 +175,10 @@ def _run_forked(folder: str, arguments: list[str], machine: str | None) -> dict[
     return {"status": os.waitstatus_to_exitcode(status), "out": texts[0], "err": texts[1]}
 
 
-def _limit() -> None:
+def _limit(n_bytes: int) -> None:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     for limited, limit in (
-        (resource.RLIMIT_AS, pages * resource.getpagesize() + BYTES),
+        (resource.RLIMIT_AS, pages * resource.getpagesize() + n_bytes),
         (resource.RLIMIT_CPU, SECONDS),
         (resource.RLIMIT_FSIZE, BYTES),
         (resource.RLIMIT_CORE, 0),

@@ -14,6 +14,7 @@ import pytest
 import debian_mpi
 
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
+PATIENCE_MS: Final = 300_000
 SCREENSHOTS: Final = Path("build/screenshots")
 
 
@@ -34,6 +35,13 @@ def browsing() -> Iterator[Any]:
         browser = engine.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+def new_page(browser: Any, **options: Any) -> Any:
+    """Open a page that waits as long as a busy machine needs."""
+    page = browser.new_page(**options)
+    page.set_default_timeout(PATIENCE_MS)
+    return page
 
 
 def set_up() -> str | None:

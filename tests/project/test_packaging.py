@@ -60,12 +60,14 @@ def files_of_the_package() -> set[str]:
     return found
 
 
+@pytest.mark.system
 def test_the_wheel_has_every_file_of_the_package_and_no_other(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert names == files_of_the_package()
     assert len(names) > 400
 
 
+@pytest.mark.system
 def test_the_wheel_suits_every_platform_and_states_what_it_is(wheel: Path) -> None:
     assert wheel.name == f"collplan-{collplan.__version__}-py3-none-any.whl"
     archive = zipfile.ZipFile(wheel)
@@ -80,12 +82,14 @@ def test_the_wheel_suits_every_platform_and_states_what_it_is(wheel: Path) -> No
     assert set(data.get_all("Provides-Extra", [])) == set(extras["optional-dependencies"])
 
 
+@pytest.mark.system
 def test_all_that_the_wheel_needs_comes_as_wheels(wheel: Path, tmp_path: Path) -> None:
     options = ("--ignore-installed", "--only-binary", ":all:", "--dry-run", "-q")
     run(*PIP, "install", *options, "--report", tmp_path / "report.json", wheel)
     assert '"numba"' in (tmp_path / "report.json").read_text()
 
 
+@pytest.mark.system
 def test_the_wheel_works_where_there_is_no_compiler(wheel: Path, tmp_path: Path) -> None:
     """Installed beside the packages of this environment, as the one above finds them."""
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 import collplan
-from browser import SCREENSHOTS, browsing
+from browser import SCREENSHOTS, new_page
 from collplan.cli.group import COMMANDS
 from collplan.planner.passes.registry import pass_registry
 from collplan.reports.spec_fields import definitions
@@ -34,10 +34,10 @@ def modules() -> Iterator[Any]:
     """The program that builds the site; its folder is on the path for its own imports."""
     sys.path.insert(0, str(SITE))
     import api
-    import links
+    import build
     import pages
 
-    yield {"api": api, "links": links, "pages": pages}
+    yield {"api": api, "build": build, "pages": pages}
     sys.path.remove(str(SITE))
 
 
@@ -72,23 +72,42 @@ def build(folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "broken",
     [
-        {"[a page](nowhere.md)": "nowhere.md", "[a heading](plan.md#nowhere)": "plan.md#nowhere"},
+        {"[a page](nowhere.md)": "nowhere.md", "[a heading](other.md#nowhere)": "other.md#nowhere"},
         {
             '<a href="nowhere.html">raw HTML</a>': "nowhere.html leads to no file",
-            '<a href="plan.html#nowhere">raw HTML</a>': "plan.html#nowhere leads to no anchor",
+            '<a href="other.html#nowhere">raw HTML</a>': "other.html#nowhere leads to no anchor",
             '<img src="https://example.org/x.png">': "x.png is loaded from another host",
         },
+        {},
     ],
-    ids=["Markdown", "HTML"],
+    ids=["Markdown", "HTML", "none"],
 )
-def test_broken_links_fail(broken: dict[str, str], tmp_path: Path) -> None:
-    folder = copied(tmp_path)
-    page = folder / "docs" / "specs.md"
-    page.write_text("\n\n".join([page.read_text(), *broken, ""]))
-    done = build(folder)
-    assert done.returncode != 0
-    said = re.sub(r"\x1b\[[\d;]*m", "", done.stdout + done.stderr)
+def test_broken_links_fail(
+    broken: dict[str, str],
+    tmp_path: Path,
+    modules: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """On a site of two pages, which the program builds as it builds the whole one."""
+
+    def write_two(folder: Path) -> None:
+        folder.mkdir(parents=True)
+        (folder / "index.md").write_text("\n\n".join(["# A page", "[b](other.md)", *broken, ""]))
+        (folder / "other.md").write_text("# Another page")
+        for name in ("stylesheets/style.css", "javascripts/iframe-worker.js"):
+            (folder / name).parent.mkdir()
+            (folder / name).touch()
+
+    build = modules["build"]
+    monkeypatch.setattr(build, "write_pages", write_two)
+    monkeypatch.setattr(build, "completed", lambda nav, folder: ["index.md", "other.md"])
+    monkeypatch.setenv("NO_COLOR", "1")
+    status = build.build(tmp_path / "site")
+    said = re.sub(r"\x1b\[[\d;]*m", "", "".join(capfd.readouterr()))
+    assert (status != 0) == bool(broken), said
     assert all(complaint in said for complaint in broken.values()), said
+    assert ("built the site" in said) == (not broken)
 
 
 def test_every_public_name_has_an_entry(html: Path, modules: Any) -> None:
@@ -215,52 +234,50 @@ def address(html: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_everybody_can_read_it(scheme: str, html: Path) -> None:
+def test_everybody_can_read_it(scheme: str, html: Path, browser: Any) -> None:
     """Names and contrasts, as axe-core checks them, in light and dark mode."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     pages = ("index", "tutorials/first-plan", "reference/python/collplan", "reference/spec-fields")
-    with browsing() as browser:
-        page = browser.new_page(color_scheme=scheme, viewport={"width": 1400, "height": 900})
-        for name in pages:
-            page.goto(f"{html.as_uri()}/{name}.html")
-            page.wait_for_load_state("networkidle")
-            found = axe.run(page).response["violations"]
-            serious = [one for one in found if one["impact"] in ("serious", "critical")]
-            assert not serious, (
-                f"{name}: {[(one['id'], one['nodes'][0]['html']) for one in serious]}"
-            )
-        assert page.evaluate("document.body.dataset.mdColorScheme") == (
-            "slate" if scheme == "dark" else "default"
-        )
+    page = new_page(browser, color_scheme=scheme, viewport={"width": 1400, "height": 900})
+    for name in pages:
+        page.goto(f"{html.as_uri()}/{name}.html")
+        page.wait_for_load_state("networkidle")
+        found = axe.run(page).response["violations"]
+        serious = [one for one in found if one["impact"] in ("serious", "critical")]
+        assert not serious, f"{name}: {[(one['id'], one['nodes'][0]['html']) for one in serious]}"
+    assert page.evaluate("document.body.dataset.mdColorScheme") == (
+        "slate" if scheme == "dark" else "default"
+    )
+    page.close()
 
 
 @pytest.mark.parametrize("way", ["folder", "server"])
 def test_the_search_works_and_nothing_is_loaded_from_away(
-    way: str, html: Path, address: str
+    way: str, html: Path, address: str, browser: Any
 ) -> None:
     base = f"{html.as_uri()}/" if way == "folder" else address
-    with browsing() as browser:
-        page = browser.new_page(viewport={"width": 1400, "height": 900})
-        requests: list[str] = []
-        errors: list[str] = []
-        page.on("request", lambda request: requests.append(request.url))
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on(
-            "console",
-            lambda message: errors.append(message.text) if message.type == "error" else None,
-        )
-        for name in ("architecture", "reference/python/collplan", "tutorials/first-plan", "index"):
-            page.goto(f"{base}{name}.html")
-            page.wait_for_load_state("networkidle")
-        (ROOT / SCREENSHOTS).mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=str(ROOT / SCREENSHOTS / f"site-{way}.png"))
-        page.keyboard.press("Control+k")
-        page.keyboard.type("rabenseifner")
-        page.get_by_text(re.compile(r"\d+ results")).wait_for()
-        page.screenshot(path=str(ROOT / SCREENSHOTS / f"site-{way}-search.png"))
-        page.set_viewport_size({"width": 400, "height": 800})
-        page.goto(f"{base}reference/commands/tune.html")
-        page.screenshot(path=str(ROOT / SCREENSHOTS / f"site-{way}-narrow.png"))
-        away = [url for url in requests if not url.startswith((base, "data:", "blob:"))]
-        assert not away
-        assert not errors
+    page = new_page(browser, viewport={"width": 1400, "height": 900})
+    requests: list[str] = []
+    errors: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on(
+        "console",
+        lambda message: errors.append(message.text) if message.type == "error" else None,
+    )
+    for name in ("architecture", "reference/python/collplan", "tutorials/first-plan", "index"):
+        page.goto(f"{base}{name}.html")
+        page.wait_for_load_state("networkidle")
+    (ROOT / SCREENSHOTS).mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=str(ROOT / SCREENSHOTS / f"site-{way}.png"))
+    page.keyboard.press("Control+k")
+    page.keyboard.type("rabenseifner")
+    page.get_by_text(re.compile(r"\d+ results")).wait_for()
+    page.screenshot(path=str(ROOT / SCREENSHOTS / f"site-{way}-search.png"))
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.goto(f"{base}reference/commands/tune.html")
+    page.screenshot(path=str(ROOT / SCREENSHOTS / f"site-{way}-narrow.png"))
+    away = [url for url in requests if not url.startswith((base, "data:", "blob:"))]
+    assert not away
+    assert not errors
+    page.close()

@@ -33,7 +33,7 @@ def test_scalars_have_the_dtype_of_their_name() -> None:
 
 def test_errors_and_names_of_datatypes_need_no_pydantic() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", LIGHT], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", LIGHT], capture_output=True, text=True, check=False, timeout=300
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
 

@@ -325,7 +325,7 @@ def test_missing_mpi_is_one_line(collplan: CommandLine, tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(hidden), str(ROOT)])},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 2, done
     assert done.stdout == ""

@@ -33,7 +33,7 @@ def example(folder: Path, name: str) -> Path:
     ("name", "size"),
     [("ndv4_ap2ll.xml", "32KiB"), ("ndv5_ag-16m.xml", "4KiB"), ("ndv4_a2a2ll.xml", "1KiB")],
 )
-def test_algorithms_of_others_are_proved_priced_drawn_and_run(
+def test_algorithms_of_others_are_proved_priced_and_drawn(
     collplan: CommandLine, name: str, size: str
 ) -> None:
     plan = collplan.folder / "x.plan"
@@ -46,6 +46,17 @@ def test_algorithms_of_others_are_proved_priced_drawn_and_run(
     assert collplan("cost", plan, "--json").json()["makespan_s"] > 0
     assert collplan("draw", plan, "-o", collplan.folder / "x.svg").status == 0
     assert "8 ranks" in collplan("show", plan).out
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("name", "size"), [("ndv4_ap2ll.xml", "32KiB"), ("ndv4_a2a2ll.xml", "1KiB")]
+)
+def test_algorithms_of_others_run(collplan: CommandLine, name: str, size: str) -> None:
+    """An allreduce and an alltoall."""
+    plan = collplan.folder / "x.plan"
+    made = collplan("convert", example(collplan.folder, name), "-o", plan, "--size", size)
+    assert made.status == 0, made
     command = ["-m", "collplan", "run", str(plan), "--repetitions", "2"]
     done = run([str(mpi_python("mpich")), *command])
     assert done.returncode == 0, done.stderr

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import collplan
-from browser import SCREENSHOTS, browsing
+from browser import SCREENSHOTS, new_page
 from collplan.executors.cost.traces.layers import simulated_layer, tracks_of
 from collplan.planner.compiler import compile_plan
 from collplan.reports.html.answer import answer
@@ -43,6 +43,7 @@ SPEC = {
     "collective": {"kind": "allreduce", "count": 65536, "datatype": "int32"},
     "algorithms": "ring",
 }
+LOOKS = ((1400, "light"), (1400, "dark"), (400, "light"))
 RUN = {
     "ranks": 8, "bytes": 262144, "library": "MPICH <4>", "median_s": 1e-3, "native_median_s": 2e-3,
     "predicted_s": 1e-3, "measured_s": 2e-3, "prediction_error": -0.5,
@@ -257,16 +258,10 @@ def test_names_are_explained() -> None:
     assert "MPICH" in explain("native", spec)
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with browsing() as found:
-        yield found
-
-
 @contextmanager
 def opened(browser: Any, path: Path) -> Iterator[Any]:
     """Open a page; fail where it says anything on the console, or asks for anything."""
-    page = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme="light")
+    page = new_page(browser, viewport={"width": 1400, "height": 900}, color_scheme="light")
     problems: list[str] = []
     page.on("console", lambda said: problems.append(said.text))
     page.on("pageerror", lambda error: problems.append(str(error)))
@@ -406,7 +401,7 @@ def test_a_tuned_table_shows_winners_and_times(browser: Any, tune_page: Path) ->
 @pytest.mark.parametrize("name", ["report", "run_page", "tune_page"])
 def test_pages_are_printed_whole(browser: Any, name: str, request: pytest.FixtureRequest) -> None:
     """Controls are hidden, charts are there, details are open, and nothing is cut off."""
-    page = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme="light")
+    page = new_page(browser, viewport={"width": 1400, "height": 900}, color_scheme="light")
     path: Path = request.getfixturevalue(name)
     page.goto(path.as_uri())
     page.wait_for_selector("body[data-ready]")
@@ -447,13 +442,19 @@ def test_pages_are_printed_whole(browser: Any, name: str, request: pytest.Fixtur
     page.close()
 
 
-@pytest.mark.parametrize("name", ["report", "run_page", "tune_page"])
-@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (1400, "dark"), (400, "light")])
+@pytest.mark.parametrize(
+    ("name", "width", "scheme"),
+    [
+        *(("report", width, scheme) for width, scheme in LOOKS),
+        *(("run_page", width, scheme) for width, scheme in LOOKS[1:]),
+        ("tune_page", 400, "light"),
+    ],
+)
 def test_pages_are_accessible(
     browser: Any, name: str, width: int, scheme: str, request: pytest.FixtureRequest
 ) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = new_page(browser, viewport={"width": width, "height": 900}, color_scheme=scheme)
     path: Path = request.getfixturevalue(name)
     page.goto(path.as_uri())
     page.wait_for_selector("body[data-ready]")

@@ -96,7 +96,7 @@ def test_a_process_without_standard_output_ends_in_one_line() -> None:
         ["sh", "-c", '"$@" >&-', "sh", *own_command("--version")],
         stderr=subprocess.PIPE,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     line = "standard output: cannot be written: Bad file descriptor; redirect it elsewhere"
     assert (done.returncode, done.stderr) == (1, f"collplan: error: {line}\n")

@@ -107,7 +107,7 @@ def test_a_plot_is_the_same_in_every_process(suffix: str, tmp_path: Path) -> Non
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
     first, second = (file.read_bytes() for file in files)

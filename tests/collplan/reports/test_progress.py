@@ -56,6 +56,7 @@ def test_spinner_on_a_terminal_and_not_beside_json(spec: Path) -> None:
     assert on_a_terminal("verify", spec, "--json") == ""
 
 
+@pytest.mark.system
 def test_a_run_shows_its_repetitions(spec: Path) -> None:
     mpi_python("mpich")
     assert "running" in on_a_terminal("run", spec, "-n", 2, "--repetitions", 3000)

@@ -26,6 +26,7 @@ def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     return CommandLine(tmp_path, capsys)
 
 
+@pytest.mark.usefixtures("priced_once")
 def test_plans_that_are_too_large_are_left_out_and_said(collplan: CommandLine) -> None:
     spec = collplan.write_spec(machine={"nodes": 8}, algorithms="auto")
     document = collplan("compare", spec, "--max-tasks", 100, "--json").json()
@@ -35,6 +36,7 @@ def test_plans_that_are_too_large_are_left_out_and_said(collplan: CommandLine) -
     assert "--max-tasks sets the limit" in collplan("compare", spec, "--max-tasks", 100).out
 
 
+@pytest.mark.usefixtures("priced_once")
 def test_no_winner_is_named_over_candidates_that_may_be_better(collplan: CommandLine) -> None:
     """The best plans have more tasks than are allowed, and cannot be ruled out."""
     spec = collplan.write_spec(
@@ -156,6 +158,7 @@ def test_a_plan_without_memory_is_told_from_an_impossible_one(
     assert sweep.price(spec).lacks_memory
 
 
+@pytest.mark.usefixtures("priced_once")
 @pytest.mark.parametrize(
     ("named", "own"),
     [

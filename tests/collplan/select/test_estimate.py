@@ -11,7 +11,7 @@ from collplan.planner import compile_plan
 from collplan.planner.errors import AlgorithmError
 from collplan.select import estimate as estimates
 from collplan.select import structures as structures_module
-from collplan.select.candidates import all_forms
+from collplan.select.candidates import Form, all_forms
 from collplan.select.estimate import estimate, with_even_count
 from collplan.select.structures import Structures
 from collplan.specs import PlanSpec
@@ -43,6 +43,12 @@ def spec_of(kind: str, network: dict[str, Any], count: int) -> PlanSpec:
     )
 
 
+def some_forms(spec: PlanSpec, first: int) -> list[Form]:
+    """Return those of `FORMS`, and every second of the others, beginning at the first or second."""
+    forms = all_forms(spec)
+    return [form for i, form in enumerate(forms) if i % 2 == first or form.name in FORMS]
+
+
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("kind", ["allreduce", "reduce", "allgather"])
 def test_no_plan_is_faster_than_its_bound(kind: str, network: str) -> None:
@@ -66,7 +72,7 @@ def test_a_few_nodes_stand_for_a_large_machine(
     machine = {"nodes": 6, "ranks_per_node": 4, "lanes": 2}
     collective = {"kind": kind, "count": 5_000, "datatype": "int32"}
     spec = PlanSpec.model_validate({"machine": machine, "collective": collective})
-    for form in all_forms(spec):
+    for form in some_forms(spec, 0 if transport == "messages" else 1):
         if form.is_native and transport == "shared":
             continue
         chosen = form.of(spec).replace(transport=transport)
@@ -128,13 +134,17 @@ def test_of_a_plan_that_is_too_large_tasks_are_counted_only() -> None:
 
 @pytest.mark.parametrize("kind", ["allreduce", "reduce", "allgather", "alltoall"])
 def test_messages_of_one_count_serve_others(kind: str) -> None:
-    """Prices differ a little, as parts differ by an element; bounds stay bounds."""
+    """Prices differ a little, as parts differ by an element; bounds stay bounds.
+
+    Each form has one transport, and those of `FORMS` have both.
+    """
     n_shared = 0
-    for form in all_forms(spec_of(kind, {}, 1)):
+    for i, form in enumerate(some_forms(spec_of(kind, {}, 1), len(kind) % 2)):
         structures = Structures()
         segments = (4_096,) if form.has_segments else ()
+        transports = ("messages", "shared")
         for count in (50_000, 3_001, 260, 5, 0):
-            for transport in ("messages", "shared"):
+            for transport in transports if form.name in FORMS else (transports[i % 2],):
                 chosen = form.of(spec_of(kind, {}, count)).replace(transport=transport)
                 known = set(structures.kept)
                 try:
@@ -149,7 +159,7 @@ def test_messages_of_one_count_serve_others(kind: str) -> None:
                     if transport == "messages" and form.name in FORMS:
                         plan = compile_plan(form.of(chosen, one.segment), is_proved=False)
                         assert one.bound_s <= simulate(plan).makespan_s, form.name
-    assert n_shared > 50
+    assert n_shared > 20
 
 
 @pytest.mark.parametrize(
@@ -189,7 +199,7 @@ def test_whether_a_plan_folds_is_known_from_other_even_counts(
     collective = {"kind": "allreduce", "count": 1}
     first = PlanSpec.model_validate({"machine": machine, "collective": collective})
     efforts, n_answers = set(), 0
-    for form in all_forms(first):
+    for form in some_forms(first, 0):
         structures = Structures()
         for count in (4_800, 2_400, 480, 101, 24):
             spec = form.of(first.with_count(count))

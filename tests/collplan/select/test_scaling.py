@@ -10,6 +10,7 @@ from collplan.planner.compiler import compile_plan
 from collplan.planner.plan.plan import COLUMNS, Plan
 from collplan.select.scaling import shrink, stretch
 from collplan.specs import PlanSpec
+from covering import pairs
 
 MACHINES = (
     {"nodes": 1, "ranks_per_node": 6},
@@ -52,10 +53,21 @@ def assert_stretched(small: Plan, plan: Plan, factor: int) -> None:
     np.testing.assert_array_equal(small.deps.task, plan.deps.task)
 
 
-@pytest.mark.parametrize("transport", ["messages", "shared"])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("decomposition", DECOMPOSITIONS, ids=lambda one: one["name"])
-@pytest.mark.parametrize("machine", MACHINES, ids=["one", "numa", "even", "uneven"])
+CASES = pairs(
+    {
+        "machine": MACHINES,
+        "decomposition": DECOMPOSITIONS,
+        "kind": KINDS,
+        "transport": ("messages", "shared"),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("machine", "decomposition", "kind", "transport"),
+    [tuple(case.values()) for case in CASES],
+    ids=lambda one: one if isinstance(one, str) else "-".join(map(str, one.values())),
+)
 def test_shrunk_plan_is_the_same_but_for_the_size_of_elements(
     machine: object, decomposition: object, kind: str, transport: str
 ) -> None:

@@ -145,6 +145,7 @@ def test_no_more_items_are_taken_than_there_is_room_for() -> None:
     assert max(ahead) <= 2
 
 
+@pytest.mark.system
 def test_ranks_give_what_one_gives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     python = mpi_python("mpich")
     collplan = CommandLine(tmp_path, capsys)

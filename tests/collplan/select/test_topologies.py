@@ -33,6 +33,7 @@ def test_auto_takes_the_best_of_what_it_simulates(count: int) -> None:
     assert makespan(resolve(wanted)) == min(times)
 
 
+@pytest.mark.usefixtures("priced_once")
 @pytest.mark.parametrize("contention", ["hybrid", "fluid"])
 def test_comparisons_prune_no_winner(contention: str) -> None:
     wanted = spec(65536, topology=TREE, contention=contention)
