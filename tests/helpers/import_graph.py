@@ -114,14 +114,14 @@ def import_graph() -> nx.DiGraph:
 
 def graph_with_tests() -> nx.DiGraph:
     """Return the graph of all files with tests, their helpers, and the programs that they name."""
-    graph = import_graph()
+    graph = import_graph().copy()
     files = {place(path): path for layer in LAYERS for path in sources(layer)}
     helpers = {path.stem: place(path) for path in HELPERS.glob("*.py")}
     programs = {path.name: place(path) for path in PROGRAMS.glob("*.py")}
     for path in sorted((ROOT / "tests").rglob("*.py")):
         text = path.read_text()
         others = {one for name, one in programs.items() if f'"{name}' in text}
-        for module, names in imported_names(path):
+        for module, names in contents(path).imports:
             others.add(helpers.get(module) or ())
             others |= {_find(files, module, name) or () for name in names or ("",)}
         graph.add_edges_from((place(path), other) for other in others - {(), place(path)})
