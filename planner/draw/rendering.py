@@ -80,7 +80,7 @@ def _pdf(svg: bytes) -> bytes:
     from svglib.svglib import svg2rlg
 
     drawing = svg2rlg(BytesIO(svg))
-    if drawing is None:
+    if drawing is None or not drawing.width:
         raise _failure("pdf", "svglib", "the SVG of the picture cannot be read")
     page = BytesIO()
     canvas = Canvas(page, pagesize=(drawing.width, drawing.height), invariant=1)
