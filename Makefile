@@ -4,7 +4,7 @@
 # make test: set up for MPICH, Open MPI and Intel MPI, then all tests.  make lint: style and types.
 # Needs python3 (3.11 or newer, with venv) and make; MPI and graphviz come as wheels.
 # Where root runs it and apt-get is there, make test also installs Debian's mpich and openmpi-bin,
-# and Slurm, which tests run in a temporary folder.
+# Slurm, which tests run in a temporary folder, iproute2 for emulated clusters, and Chromium.
 
 PYTHON ?= python3
 PIP_FLAGS ?= -qq --disable-pip-version-check
@@ -73,11 +73,12 @@ $(INTEL): pyproject.toml | check-python
 	@.venv-intel/bin/python -m pip install $(PIP_FLAGS) -e '.[impi,test]'
 	@touch $@
 
-$(DEBIAN): $(MPICH) tests/helpers/debian_mpi.py tests/helpers/slurm.py
+$(DEBIAN): $(MPICH) tests/helpers/debian_mpi.py tests/helpers/slurm.py tests/helpers/emulating.py
 	@echo "setting up .venv-debian for Debian's own MPICH and Open MPI, where apt-get can install them"
 	@.venv/bin/python tests/helpers/debian_mpi.py
 	@echo "installing Debian's Slurm for tests, where apt-get can"
 	@.venv/bin/python tests/helpers/slurm.py
+	@.venv/bin/python tests/helpers/emulating.py
 	@touch $@
 
 # After the MPIs: two apt-get at a time would wait for each other.

@@ -13,6 +13,7 @@ from collplan.specs.errors import show_value
 from collplan.specs.host_list import expand_hosts
 from collplan.specs.numbers import Flag, Natural, Positive, read_whole
 from collplan.specs.topology import MAX_HOSTS, TopologyModel
+from collplan.specs.topology_conf import first_hosts
 
 _FORMS = (
     "give a list of hosts, {random: SEED, of: HOSTS}, or {nodelist: NAMES, topology_conf: FILE}"
@@ -52,7 +53,10 @@ class Placement(ShortModel):
     switches : tuple of str
         Names of the hosts of each switch of level 1, in Slurm's short form, in the order of
         the switches in the topology. In a file, ``topology_conf: FILE`` reads them from
-        Slurm's ``topology.conf``, whose path is relative to the spec.
+        Slurm's ``topology.conf``, whose path is relative to the spec, and `upper_switches` too.
+    upper_switches : tuple of tuple of int
+        Number of switches below each switch, per level from level 2 up, in the order of the
+        switches. Hosts of switches below one switch are then in one group of the topology.
 
     Examples
     --------
@@ -70,6 +74,7 @@ class Placement(ShortModel):
     shuffled: Flag = False
     nodelist: str | None = None
     switches: tuple[str, ...] | None = None
+    upper_switches: tuple[tuple[Positive, ...], ...] = ()
 
     @classmethod
     def complete(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -130,15 +135,16 @@ class Placement(ShortModel):
                 )
             return {name: i for i, name in enumerate(topology.host_names)}
         places: dict[str, int] = {}
-        room = topology.hosts_per_switch
+        sizes = topology.hosts_per_switch
+        starts = first_hosts(len(self.switches), self.upper_switches, sizes) if sizes else None
         for i, text in enumerate(self.switches):
             names = _expanded(text, f"switches[{i}]")
-            if room is not None and len(names) > room:
+            if sizes and len(names) > sizes[0]:
                 raise ValueError(
-                    f"switch {i} has {len(names)} hosts, switches of the topology have {room}; "
+                    f"switch {i} has {len(names)} hosts, switches of the topology have {sizes[0]}; "
                     f"make them agree"
                 )
-            first = len(places) if room is None else i * room
+            first = len(places) if starts is None else starts[i]
             places.update((name, first + j) for j, name in enumerate(names))
             if first + len(names) > topology.n_hosts:
                 raise ValueError(

@@ -46,6 +46,7 @@ class Reduce(InPlace, Rooted, Reducing):
     """The root receives the combination of the `count` elements of all ranks."""
 
     receiver: ClassVar = "root"
+    staged: ClassVar = "output"
     kind: Literal["reduce"] = "reduce"
 
 

@@ -1,14 +1,14 @@
-"""Read graphs of hosts and switches, and Slurm's ``topology.conf``, from files."""
+"""Read graphs of hosts and switches from files, and open the files that a machine names."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from collplan.specs.documents import Limits, read_document, require_regular
 from collplan.specs.errors import SpecError, show_value
+from collplan.specs.topology_conf import read_switches
 
 _LIMITS: Final = Limits(2**26, 10**7)
 _FORMS: Final = "give a .graphml file, or a .json file with nodes and links, or with routes"
@@ -43,7 +43,7 @@ def open_topology(spec: Path, machine: Any) -> Any:
     if isinstance(placement, Mapping) and "topology_conf" in placement:
         fields = {key: value for key, value in placement.items() if key != "topology_conf"}
         name = _name(placement["topology_conf"], f"{spec}: placement.topology_conf")
-        opened["placement"] = {**fields, "switches": read_switches(spec.parent / name)}
+        opened["placement"] = {**fields, **read_switches(spec.parent / name)}
     return opened
 
 
@@ -171,33 +171,3 @@ def _of_platform(document: Mapping[str, Any], path: str) -> dict[str, Any]:
         raise SpecError(f"{path}: links is no list of links; {_FORMS}")
     fields = [{"both": False, **_costs(link, path)} for link in links]
     return {"hosts": document.get("hosts"), "links": fields, "routes": document["routes"]}
-
-
-_ENTRY: Final = re.compile(r"(\w+)\s*=\s*(\S+)")
-
-
-def read_switches(path: Path) -> list[str]:
-    """Return the hosts of every switch of level 1 in a ``topology.conf``, in file order.
-
-    Raises
-    ------
-    SpecError
-        If the file cannot be read, or no line has ``SwitchName`` and ``Nodes``.
-    """
-    require_regular(path, "topology.conf")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        raise SpecError(f"{path}: cannot be read; give Slurm's topology.conf") from None
-    # A backslash continues a line.
-    lines = (line.partition("#")[0] for line in text.replace("\\\n", " ").splitlines())
-    switches = []
-    for line in lines:
-        entries = {key.lower(): value for key, value in _ENTRY.findall(line)}
-        if "switchname" in entries and "nodes" in entries:
-            switches.append(entries["nodes"])
-    if not switches:
-        raise SpecError(
-            f"{path}: has no line with SwitchName and Nodes; give Slurm's topology.conf"
-        )
-    return switches

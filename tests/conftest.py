@@ -34,6 +34,9 @@ os.environ.pop("PYTHONUNBUFFERED", None)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Nor start threads for linear algebra that no test does.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
+if not os.path.exists("/sys/devices/system/cpu"):
+    # In such a container, hwloc and UCX warn in every process of an MPI, and tests compare errors.
+    os.environ |= {"HWLOC_HIDE_ERRORS": "2", "UCX_LOG_LEVEL": "fatal"}
 # Collection makes millions of objects and no garbage: to look for some takes half of its time.
 gc.disable()
 
@@ -78,7 +81,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give functions with the mark `ranks` a test for each MPI and number of ranks."""
     mark = metafunc.definition.get_closest_marker("ranks")
     if mark is not None:
-        places = [(mpi, n_ranks) for mpi in MPIS for n_ranks in mark.args]
+        mpis = mark.kwargs.get("mpis", MPIS)
+        places = [(mpi, n_ranks) for mpi in mpis for n_ranks in mark.args]
         names = [f"{n_ranks}-{mpi}" for mpi, n_ranks in places]
         metafunc.parametrize("comm", places, indirect=True, ids=names)
 
@@ -95,7 +99,7 @@ def pools() -> Iterator[Pools]:
 def comm(request: pytest.FixtureRequest, pools: Pools) -> Place:
     """Return where a case runs: its ranks get a communicator under this name."""
     mpi, n_ranks = request.param
-    return Place(pools.of(mpi), n_ranks)
+    return Place(pools.of(mpi, n_ranks), n_ranks)
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,7 @@ class ExportOptions(Options):
         None,
         "goal: LogGOPSim's and ATLAHS's schedules; msccl: MSCCL's XML; programs: the program of "
         "each rank as JSON. For tables: "
-        "ompi, ompi-json: Open MPI's dynamic rules, classic (5.0.7 on) and JSON (6); "
+        "ompi, ompi-json: Open MPI's dynamic rules, classic (4, 5) and JSON (6); "
         "mpich: MPICH's selection; ucc: UCC's tune string.",
         "--to",
         default=...,

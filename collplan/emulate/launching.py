@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -23,6 +24,10 @@ NODE: Final = "COLLPLAN_NODE"
 """Environment variable with the number of the rank's node."""
 LANE: Final = "COLLPLAN_LANE"
 """Environment variable with the lane on which the rank receives; not set if lanes are striped."""
+
+_NUMBER: Final = re.compile(r"MPICH (\d+)\.(\d+)\.(\d+)")
+_FIRST_WITH_RANKMAP: Final = (5, 0, 2)
+"""First MPICH whose mpiexec honors -rankmap; 4.2.3, 4.3.2, 5.0.0 and 5.0.1 ignore it."""
 
 _RANK: Final = """\
 #!/bin/sh
@@ -82,6 +87,8 @@ def prepare_launch(
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "OMPI_MCA_pml": "ob1",
             "OMPI_MCA_btl": f"self,{local},tcp",
+            # The other component asks the kernel for routes, and finds none between some lanes.
+            "OMPI_MCA_reachable": "weighted",
         }
         options = _openmpi_options(launcher)
     else:
@@ -105,7 +112,8 @@ def _mpich_options(launcher: Launcher, machine: Machine) -> list[str]:
     if ranks == sorted(ranks):
         return options
     version = short_version(launcher.library.version)
-    if version.startswith(("MPICH 3.", "MPICH 4.0")):
+    number = _NUMBER.match(version)
+    if number is not None and tuple(map(int, number.groups())) < _FIRST_WITH_RANKMAP:
         raise EmulationError(
             f"order: the mpiexec of {version} fills one node after the other; say --order block, "
             "or use the mpich of pip install mpich"

@@ -27,6 +27,8 @@ from collplan.specs.named_option import AlgorithmChoice
 from collplan.tune.sweep import Sweep
 from collplan.tune.table import TuningTable
 
+_LATER: Final = "-intra"
+"""End of the names of collectives in selections of MPICH later than 5.0."""
 Tree = dict[str, Any]
 
 _INT_MAX: Final = 2**31 - 1
@@ -125,8 +127,16 @@ def built_in_selection(library: Path) -> Tree:
             tree = json.loads(text)
         except (ValueError, RecursionError):
             continue
-        if b"algorithm=MPIR_Bcast" in text and _is_tree(tree) and "collective=scan" in tree:
+        if b"algorithm=MPIR_Bcast" not in text or not _is_tree(tree):
+            continue
+        if "collective=scan" in tree:
             return tree
+        if any(key.endswith(_LATER) for key in tree):
+            raise CollplanError(
+                f"{library}: holds a selection of an MPICH later than 5.0, with collectives such "
+                f"as 'bcast{_LATER}', which cannot be written; export for MPICH 4 or 5.0 with the "
+                f"coll_selection.json of its sources"
+            )
     raise CollplanError(
         f"{library}: holds no selection of collectives, such as MPICH 4 and later have; "
         f"give --defaults the file src/mpi/coll/coll_selection.json of MPICH's sources"

@@ -1,4 +1,4 @@
-"""Dynamic rules of Open MPI's coll/tuned, as classic files (5.0.7 and later) or JSON (6)."""
+"""Dynamic rules of Open MPI's coll/tuned, as classic files (4 and 5) or JSON (6)."""
 
 from __future__ import annotations
 
@@ -47,9 +47,11 @@ always use radix 2.
 
 
 def write_classic(table: TuningTable, assume_commuting: bool = False) -> Export:
-    """Write a table as a file of rules, version 2, for Open MPI 5.0.7 and later.
+    """Write a table as a file of rules for Open MPI 4 and 5.
 
-    Open MPI decides by itself for numbers of ranks that the table does not contain.
+    Open MPI decides by itself for numbers of ranks that the table does not contain. The file has
+    no version number, because Open MPI before 5.0.7 ignores files that begin with one, without a
+    message. Version 2 only adds a parameter that no rule here has.
 
     Parameters
     ----------
@@ -63,7 +65,7 @@ def write_classic(table: TuningTable, assume_commuting: bool = False) -> Export:
     by_kind: dict[str, dict[int, Selection]] = {}
     for selection in selections:
         by_kind.setdefault(selection.sweep.collective, {})[selection.sweep.ranks] = selection
-    lines = ["rule-file-version-2", f"{len(by_kind)} # collectives"]
+    lines = [f"{len(by_kind)} # collectives"]
     n_rules = 0
     for kind in sorted(by_kind, key=IDS.__getitem__):
         blocks: dict[int, list[str]] = {0: ["0 0 0 0"]}

@@ -9,16 +9,19 @@ from os.path import normpath, relpath
 from pathlib import Path
 from typing import Any, Final
 
-import pygraphviz
+import graphviz
 from api import ROOT, passes_page, python_pages
 from commands import command_pages
 from fields import fields_page
+
+from collplan.planner.draw.rendering import render
 
 DOCS: Final = ROOT / "docs"
 LOOSE: Final = ("CHANGELOG.md", "CONTRIBUTING.md")
 """Pages that lie in the root of the repository, and on the site beside those of docs/."""
 SCRIPTS: Final = Path(__file__).with_name("vendor")
 STYLE: Final = Path(__file__).with_name("style.css")
+FONT: Final = "Helvetica"
 EXAMPLES: Final = "reference/examples.md"
 _FENCE: Final = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK: Final = re.compile(r"(?P<text>!?\[[^\]]*\])\((?P<target>[^)\s]+)\)")
@@ -106,22 +109,26 @@ def relinked(match: re.Match[str], page: Path, own: Path) -> str:
 
 def picture(diagram: str) -> str:
     """Return a Mermaid flow chart of nodes, subgraphs and arrows as SVG."""
-    graph: Any = pygraphviz.AGraph(directed=True, bgcolor="white", fontname="sans-serif")
-    graph.node_attr.update(shape="box", fontname="sans-serif", height="0.3")
-    graph.edge_attr.update(color="gray50")
-    group, members = None, []
+    graph = graphviz.Digraph(
+        graph_attr={"bgcolor": "white", "fontname": FONT},
+        node_attr={"shape": "box", "fontname": FONT, "height": "0.3"},
+        edge_attr={"color": "gray50"},
+    )
+    inside = graph
     for line in map(str.strip, diagram.splitlines()[1:]):
         if line.startswith("subgraph "):
-            group, members = line.split()[1], []
+            group = line.split()[1]
+            inside = graphviz.Digraph(f"cluster_{group}")
+            inside.attr(label=group, color="gray80")
         elif line == "end":
-            graph.add_subgraph(members, name=f"cluster_{group}", label=group, color="gray80")
+            graph.subgraph(inside)
+            inside = graph
         elif "-->" in line:
-            graph.add_edge(*map(str.strip, line.split("-->")))
+            inside.edge(*map(str.strip, line.split("-->")))
         elif line:
             name, _, label = line.rstrip("]").partition("[")
-            graph.add_node(name, label=label)
-            members.append(name)
-    return str(graph.draw(format="svg", prog="dot").decode())
+            inside.node(name, label=label)
+    return render(graph.source, "svg").decode()
 
 
 def examples_page() -> str:

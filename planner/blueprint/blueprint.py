@@ -83,8 +83,7 @@ class Task:
 
     `ranks` are in the order of positions, which is the order of operands. In a task of a `LOCAL`
     kind, every rank processes its own row of `given`. In a gather or reduce, positions other than
-    the root may use their output as scratch, and in a scatter their input. `spare` is such an
-    output for a reduce_scatter that is simplified to a reduce.
+    the root may use their output as scratch, and in a scatter their input.
     """
 
     kind: str
@@ -95,7 +94,6 @@ class Task:
     output: Home
     given: Regions
     received: Regions | None = None
-    spare: Home | None = None
 
     @property
     def size(self) -> int:
@@ -282,11 +280,13 @@ def _staged(task: Task, new_scratch: Callable[[], Home]) -> tuple[list[Task], Ta
     return [], replace(task, output=stage), [copies]
 
 
-def simplified(task: Task) -> Task:
+def simplified(task: Task, new_scratch: Callable[[], Home]) -> Task:
     """Return the simplest collective with the effect of `task`.
 
     For example, an allgather in which only one block has elements is a bcast. Decompositions
-    therefore need no special cases for one leader per node.
+    therefore need no special cases for one leader per node. A reduce_scatter in which only one
+    block has elements is a reduce, which may use outputs in callers' buffers as scratch. There it
+    gets scratch from `new_scratch` instead.
     """
     least = task.traits.with_one_block
     if least is None or task.size < 2:
@@ -298,9 +298,11 @@ def simplified(task: Task) -> Task:
         return task
     root, given = int(holders[0]), task.given.take(holders)
     if task.traits.sends_blocks:
+        is_kept = task.output.buffer == Buffer.SCRATCH
+        is_kept[task.ranks[root]] = True
         output = task.output
-        if task.spare is not None:
-            output = output.where(np.arange(len(output.base)) == task.ranks[root], task.spare)
+        if not is_kept[task.ranks].all():
+            output = output.where(is_kept, new_scratch())
         return replace(task, kind=least, root=root, output=output, given=given)
     if task.input.differs(task.output)[task.ranks[root]]:
         return task

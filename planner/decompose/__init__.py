@@ -79,9 +79,8 @@ def draft(
         return Blueprint((), sketch.n_scratch, chosen, binding, spec, exchange, only_ranks)
     root = spec.collective.root or 0
     task = Task(
-        kind, "", everyone, root, binding.input, binding.output, binding.given, binding.received,
-        spare=scratch,
-    )  # fmt: skip
+        kind, "", everyone, root, binding.input, binding.output, binding.given, binding.received
+    )
     if chosen.name != "flat" and kind not in guideline.FORMS:
         what = "has no parts" if spec.collective.has_data else "moves nothing"
         raise AlgorithmError(f"decomposition: {kind} {what} to split by {chosen}; use flat")
@@ -145,7 +144,7 @@ class _Expansion:
 
     def expand(self, path: Path, task: Task, chosen: Decomposition | None) -> Bools:
         """State `task` by its decomposition; return the ranks with the result in their output."""
-        task = simplified(task)
+        task = simplified(task, lambda: self.sketch.scratch((*path, -1), task.ranks))
         is_empty = task.size < 2 or not task.given.totals.any()
         if chosen is None or chosen.name == "flat" or is_empty:
             return self.sketch.add(path, task)

@@ -86,7 +86,6 @@ class Parts:
         *,
         rows: Iterable[int] | None = None,
         root: int = 0,
-        spare: Home | None = None,
     ) -> Home:
         """State a collective inside rows, by default all; return the locations of its results.
 
@@ -95,7 +94,7 @@ class Parts:
         done = np.zeros(self.sketch.n_ranks, dtype=np.bool_)
         rows = range(self.n_rows) if rows is None else rows
         for row in self.split_rows(rows)[0]:
-            ends = input, output, given(row), None, spare
+            ends = input, output, given(row)
             done |= self.inside(phase, kind, self.grid.rows[row], root, *ends)
         self.repeat(done, rows)
         return output.where(done, input)
@@ -141,8 +140,6 @@ class Parts:
         input: Home,
         output: Home,
         given: Given,
-        *,
-        spare: Home | None = None,
     ) -> Home:
         """State a collective along every column; return the locations of its results.
 
@@ -151,7 +148,7 @@ class Parts:
         done = np.zeros(self.sketch.n_ranks, dtype=np.bool_)
         stated, others = self.split_columns()
         for column in stated:
-            ends = input, output, given(column), None, spare
+            ends = input, output, given(column)
             done |= self.along(phase, kind, self.grid.column(column), self.grid.root_row, *ends)
         self._repeat(done, stated, others, self._ranks_of_columns)
         return output.where(done, input)
@@ -370,8 +367,8 @@ def reduce_scatter_block(parts: Parts) -> None:
     stage, handed = (sketch.scratch((*parts.path, -1, i), task.ranks) for i in range(2))
     middle = task.output.where(parts.leads_itself(), handed)
     target = stage if parts.n_rows > 1 else middle
-    here = parts.in_rows(0, kind, task.input, target, parts.blocks_led, spare=handed)
-    here = parts.in_columns(1, kind, here, middle, parts.blocks_by_row, spare=handed)
+    here = parts.in_rows(0, kind, task.input, target, parts.blocks_led)
+    here = parts.in_columns(1, kind, here, middle, parts.blocks_by_row)
     settle(parts, 3, np.arange(task.size), parts.from_leaders(2, here))
 
 

@@ -1,33 +1,39 @@
-"""Rendering of dot source by graphviz's `dot`, or by the libraries in pygraphviz."""
+"""Rendering of dot source by graphviz, without programs or libraries of the system.
+
+The renderer is the system's `dot` if there is one, or else the port of graphviz in the wheel of
+graphviz-pure, which is one program that needs no libraries and contains its fonts.
+"""
 
 from __future__ import annotations
 
-import importlib.util
-import re
 import shutil
 import subprocess
-import sys
+from importlib import metadata
+from io import BytesIO
+from pathlib import Path
 from typing import Final
 
-import graphviz
-
 from collplan.specs.errors import CollplanError
+
+WHEEL: Final = "graphviz-pure"
+"""Package that contains a renderer, and name of its program."""
 
 
 class DrawError(CollplanError):
     """A picture that cannot be drawn, because of its file, its view, or the renderer."""
 
 
-_BUNDLED: Final = """
-import sys
-import pygraphviz
-
-graph = pygraphviz.AGraph(string=sys.stdin.buffer.read().decode())
-# An AGraph warns of slow layouts above 1,000 nodes unless it has one: the positions given.
-graph.has_layout = True
-sys.stdout.buffer.write(graph.draw(format=sys.argv[1]))
-"""
-"""Program that renders dot text from standard input with the graphviz in pygraphviz's wheel."""
+def find_renderer() -> Path | None:
+    """Return the program that draws: `dot`, or that of `WHEEL`; None if neither is installed."""
+    if (dot := shutil.which("dot")) is not None:
+        return Path(dot)
+    try:
+        files = metadata.files(WHEEL) or ()
+    except metadata.PackageNotFoundError:
+        return None
+    # The program may lie in another environment, whose packages this one uses.
+    programs = (Path(str(file.locate())) for file in files if file.name == WHEEL)
+    return next(filter(Path.exists, programs), None)
 
 
 def render(source: str, picture_format: str) -> bytes:
@@ -36,47 +42,55 @@ def render(source: str, picture_format: str) -> bytes:
     Parameters
     ----------
     source : str
-        Dot text in which all positions are given.
+        Dot text. Its attribute ``layout`` selects the engine; the default is ``dot``.
     picture_format : str
         Format of the picture: "svg", "png" or "pdf".
 
     Raises
     ------
     DrawError
-        If there is neither `dot` nor pygraphviz, or if graphviz fails.
+        If there is no renderer, or if it fails.
     """
-    if shutil.which("dot") is not None:
-        content = _render_by_dot(source, picture_format)
-    elif importlib.util.find_spec("pygraphviz") is not None:
-        content = _render_bundled(source, picture_format)
-    else:
+    renderer = find_renderer()
+    if renderer is None:
         raise DrawError(
-            f"{picture_format}: neither graphviz's dot nor pygraphviz is here; install one "
-            f"('apt install graphviz' or 'pip install pygraphviz'), or draw into a .dot file"
+            f"{picture_format}: neither graphviz's dot nor {WHEEL} is here; install one "
+            f"('apt install graphviz' or 'pip install {WHEEL}'), or draw into a .dot file"
         )
-    # The creation date of a PDF is the only part that differs between runs.
-    return re.sub(rb"/CreationDate \(D:\d{14}", b"/CreationDate (D:19800101000000", content)
+    if picture_format == "pdf":
+        return _pdf(_run(renderer, source, "svg"))
+    return _run(renderer, source, picture_format)
 
 
-def _render_by_dot(source: str, picture_format: str) -> bytes:
+def _run(renderer: Path, source: str, picture_format: str) -> bytes:
+    command = [str(renderer), f"-T{picture_format}"]
     try:
-        return bytes(graphviz.Source(source, engine="dot").pipe(format=picture_format, quiet=True))
-    except (graphviz.ExecutableNotFound, subprocess.CalledProcessError) as error:
-        said = getattr(error, "stderr", None) or str(error)
-        raise DrawError(_failure("dot", picture_format, said)) from error
+        done = subprocess.run(command, input=source.encode(), capture_output=True, check=False)
+    except OSError as error:
+        raise _failure(picture_format, renderer.name, str(error)) from error
+    if done.returncode != 0 or not done.stdout:
+        raise _failure(picture_format, renderer.name, done.stderr.decode(errors="replace"))
+    return done.stdout
 
 
-def _render_bundled(source: str, picture_format: str) -> bytes:
-    # It runs in a separate process, like dot: fontconfig writes to standard error, and a crash in
-    # C must not end the calling process.
-    command = [sys.executable, "-P", "-c", _BUNDLED, picture_format]
-    result = subprocess.run(command, input=source.encode(), capture_output=True, check=False)
-    if result.returncode != 0 or not result.stdout:
-        raise DrawError(_failure("pygraphviz", picture_format, result.stderr))
-    return result.stdout
+def _pdf(svg: bytes) -> bytes:
+    """Return a page with an SVG picture, in bytes that do not depend on the date."""
+    from reportlab.graphics import renderPDF
+    from reportlab.pdfgen.canvas import Canvas
+    from svglib.svglib import svg2rlg
+
+    drawing = svg2rlg(BytesIO(svg))
+    if drawing is None:
+        raise _failure("pdf", "svglib", "the SVG of the picture cannot be read")
+    page = BytesIO()
+    canvas = Canvas(page, pagesize=(drawing.width, drawing.height), invariant=1)
+    renderPDF.draw(drawing, canvas, 0, 0)
+    canvas.save()
+    return page.getvalue()
 
 
-def _failure(renderer: str, picture_format: str, said: str | bytes) -> str:
-    text = said.decode(errors="replace") if isinstance(said, bytes) else said
-    reason = " ".join((text.strip().splitlines() or ["no output"])[-1].split())
-    return f"{picture_format}: {renderer} failed ({reason}); draw into a .dot file instead"
+def _failure(picture_format: str, renderer: str, said: str) -> DrawError:
+    reason = " ".join((said.strip().splitlines() or ["no output"])[-1].split())
+    return DrawError(
+        f"{picture_format}: {renderer} failed ({reason}); draw into a .dot file instead"
+    )

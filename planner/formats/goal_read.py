@@ -3,7 +3,9 @@
 A schedule becomes a plan with bytes as elements and one rank per node. ``cpu`` is a
 core, ``nic`` is a lane, and ``calc`` is a COMPUTE task. Receives write disjoint parts
 of the ``recv`` buffer, and sends read from the beginning of the ``send`` buffer, so
-that tasks never conflict.
+that tasks never conflict. A receive that is larger than its message, as MPI allows,
+has the size of the message. If a tag does not fit into the column of tags, all tags
+are numbered anew, from 0 on and in ascending order.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ _N: Final = r"(\d{1,40})"
 """Pattern of a number; the limit prevents numbers of thousands of digits, which Python refuses."""
 _STATEMENT: Final = re.compile(
     r"\s*(?:"
-    r"([a-zA-Z]\w*)[ \t]*:[ \t]*(?:"
-    rf"(?:send[ \t]+{_N}b[ \t]+to|recv[ \t]+{_N}b[ \t]+from)[ \t]+(-?\d{{1,40}})"
+    r"(?:([a-zA-Z]\w*)[ \t]*:[ \t]*)?(?:"
+    rf"(?:send[ \t]+{_N}[ \t]*b[ \t]+to|recv[ \t]+{_N}[ \t]*b[ \t]+from)[ \t]+(-?\d{{1,40}})"
     rf"(?:[ \t]+tag[ \t]+(-?\d{{1,40}}))?(?:[ \t]+cpu[ \t]+{_N})?(?:[ \t]+nic[ \t]+{_N})?(?![\w-])"
     rf"|calc[ \t]+{_N}(?:[ \t]+cpu[ \t]+{_N})?(?![\w-]))"
     r"|([a-zA-Z]\w*)[ \t]+(i?)requires[ \t]+([a-zA-Z]\w*)"
@@ -44,7 +46,8 @@ _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?(\*/|\Z)", re.DOTALL)
 """Pattern of a comment; a comment that is not closed extends to the end of the text."""
 _MAX_RANKS: Final = 2**16
 _MAX_UNITS: Final = 2**12
-_MAX_TAG: Final = 2**31 - 1
+_MAX_TAG: Final = 2**32 - 1  # as in LogGOPSim, whose tags are unsigned
+_MAX_PLAN_TAG: Final = 2**31 - 1
 _MAX_BYTES: Final = 2**48
 _MAX_RECEIVED: Final = 2**62  # offsets of receives, which lie one after another, fit 63 bits
 _MAX_NS: Final = 2**53  # above, whole nanoseconds are not exact in the simulator's doubles
@@ -75,7 +78,7 @@ def read_goal(path: str | Path) -> Plan:
         If the file is not a valid schedule. The message has file and line, problem, and remedy.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise GoalError(f"{path}: cannot be read ({error.strerror}); check the path") from None
     except UnicodeDecodeError:
@@ -122,8 +125,8 @@ def _blank(name: str, comment: re.Match[str]) -> str:
 
 _STATEMENTS: Final = (
     "statements are 'L: send Nb to RANK', 'L: recv Nb from RANK' (then tag T, cpu C, nic N in this "
-    "order), 'L: calc NS' (then cpu C), 'L requires M', 'L irequires M', with numbers of at most "
-    "40 digits"
+    "order), 'L: calc NS' (then cpu C), all with or without a label 'L:', 'L requires M', "
+    "'L irequires M', with numbers of at most 40 digits"
 )
 _Task = tuple[int, int, int, int, int, int]
 """Op, amount (in bytes or ns), peer, tag, cpu and nic of a task."""
@@ -187,10 +190,11 @@ class _Reader:
 
     def _add_task(self, statement: re.Match[str], labels: dict[str, int]) -> None:
         label, sends, receives, peer, tag, cpu, nic, calc, calc_cpu = statement.group(*range(1, 10))
-        if label in labels:
-            problem = f"label {label} is defined twice in its rank"
-            self._fail(statement.start(), problem, "rename")
-        labels[label] = self.n_tasks
+        if label is not None:
+            if label in labels:
+                problem = f"label {label} is defined twice in its rank"
+                self._fail(statement.start(), problem, "rename")
+            labels[label] = self.n_tasks
         if calc is not None:
             op, amount, to, number, core, lane = Op.COMPUTE, int(calc), NONE, NONE, calc_cpu, NONE
             is_legal = amount <= _MAX_NS
@@ -220,7 +224,8 @@ class _Reader:
             (cpu > most, f"cpu {cpu}", f"give 0 to {most}"),
         )
         problem, way_out = next(words for is_so, *words in wrong if is_so)
-        self._fail(statement.start(), f"{statement[1]}: {problem}", way_out)
+        subject = "" if statement[1] is None else f"{statement[1]}: "
+        self._fail(statement.start(), subject + problem, way_out)
 
     def _add_edge(self, statement: re.Match[str], labels: dict[str, int]) -> None:
         label, on_start, required = statement.group(10, 11, 12)
@@ -256,15 +261,18 @@ class _Reader:
 
     def _plan(self) -> Plan:
         op, amount, peer, tag, cpu, nic = np.array(self.tasks).reshape(-1, 6).T.copy()
+        ranks = np.arange(self.n_ranks, dtype=np.int32)
+        rank = np.repeat(ranks, np.diff(self.rank_end, prepend=0))
         sends, receives = op == Op.SEND, op == Op.RECV
+        if tag.max(initial=0) > _MAX_PLAN_TAG:
+            tag[sends | receives] = np.unique(tag[sends | receives], return_inverse=True)[1]
+        _cut_receives(amount, sends, receives, rank, peer, tag)
         received_bytes = amount[receives].sum(dtype=float)
         if received_bytes > _MAX_RECEIVED:
             raise GoalError(
                 f"{self.name}: all receives together have {received_bytes:.3g} bytes, at most "
                 f"2**62 can be; make messages smaller"
             )
-        ranks = np.arange(self.n_ranks, dtype=np.int32)
-        rank = np.repeat(ranks, np.diff(self.rank_end, prepend=0))
         sizes = np.zeros((self.n_ranks, 3), dtype=np.int64)
         np.maximum.at(sizes[:, Buffer.SEND], rank[sends], amount[sends])
         np.add.at(sizes[:, Buffer.RECV], rank[receives], amount[receives])
@@ -296,6 +304,25 @@ class _Reader:
             rank_core=np.zeros_like(ranks),
             itemsize=1,
         )
+
+
+def _cut_receives(
+    amount: Ints, sends: Bools, receives: Bools, rank: Ints, peer: Ints, tag: Ints
+) -> None:
+    """Give receives that are larger than their messages the size of these, in place.
+
+    Messages match as in a plan: those of the same source, destination and tag in row order. If
+    they do not match, nothing changes, as the plan cannot be simulated anyway.
+    """
+    ends = []
+    for is_end, source, dest in ((sends, rank, peer), (receives, peer, rank)):
+        rows = np.flatnonzero(is_end)
+        keys = np.stack((tag[rows], dest[rows], source[rows]))
+        order = np.lexsort(keys)
+        ends.append((rows[order], keys[:, order]))
+    (sent, sent_keys), (received, received_keys) = ends
+    if np.array_equal(sent_keys, received_keys):
+        amount[received] = np.minimum(amount[received], amount[sent])
 
 
 def _extents(has: Bools, buffer: Buffer, offset: Ints, count: Ints) -> Extents:

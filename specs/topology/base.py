@@ -83,9 +83,9 @@ class TopologyModel(SpecModel, ABC):
         """Return the number of levels of links; each can have its own rate and latency."""
 
     @property
-    def hosts_per_switch(self) -> int | None:
-        """Return the number of hosts per switch; None if it differs between switches."""
-        return None
+    def hosts_per_switch(self) -> tuple[int, ...]:
+        """Return the number of hosts below a switch, per level; none if switches differ."""
+        return ()
 
     @property
     def host_names(self) -> tuple[str, ...] | None:

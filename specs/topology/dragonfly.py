@@ -63,9 +63,9 @@ class Dragonfly(TopologyModel):
         return 3
 
     @property
-    def hosts_per_switch(self) -> int:
-        """Return the number of hosts per switch."""
-        return self.hosts
+    def hosts_per_switch(self) -> tuple[int, ...]:
+        """Return the number of hosts per router and per group."""
+        return self.hosts, self.hosts * self.routers
 
     @property
     def n_inner_links(self) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import accumulate
+from operator import mul
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field
@@ -76,9 +78,9 @@ class FatTree(TopologyModel):
         return len(self.down)
 
     @property
-    def hosts_per_switch(self) -> int:
-        """Return the number of hosts per switch of level 1."""
-        return self.down[0]
+    def hosts_per_switch(self) -> tuple[int, ...]:
+        """Return the number of hosts below a switch, per level below the top, which reaches all."""
+        return tuple(accumulate(self.down[:-1] or self.down, mul))
 
     @cached_property
     def parents(self) -> tuple[int, ...]:

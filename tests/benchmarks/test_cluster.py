@@ -52,6 +52,7 @@ def test_bounds_are_what_must_cross(kind: str, nodes: int, per_node: int, lanes:
     assert bound == pytest.approx(wire_s(kind, nodes, per_node, lanes) - burst_s, rel=1e-9)
 
 
+@pytest.mark.system
 def test_a_small_cluster_is_measured(tmp_path: Path) -> None:
     need_emulation()
     output = tmp_path / "found.json"

@@ -27,6 +27,7 @@ def test_cells_that_do_not_work_have_a_line() -> None:
     assert lines[4:] == ["MPICH wheel, in a job, run: exit 2: no MPI"]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("start", ["own launcher", "plain mpiexec"])
 def test_a_cell_works_only_if_the_command_does(start: str, tmp_path: Path) -> None:
     python = mpi_python("mpich")

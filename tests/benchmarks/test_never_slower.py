@@ -127,6 +127,7 @@ def small_table(**more: Any) -> Any:
     return parse_table({"fingerprint": fingerprint, "sweeps": [sweep | more]})
 
 
+@pytest.mark.system
 def test_ranks_measure_every_point_once(tmp_path: Path) -> None:
     python = mpi_python("mpich")
     table, found = tmp_path / "t.yaml", tmp_path / "found.json"
@@ -215,6 +216,7 @@ def test_the_report_says_whether_all_is_as_asked(
     assert "1 of 2 points failed" in capsys.readouterr().out
 
 
+@pytest.mark.system
 def test_a_program_that_fails_ends_the_benchmark(tmp_path: Path) -> None:
     mpi_python("mpich")
     with pytest.raises(CollplanError, match=r"no_such_program\.py: exit \d+"):

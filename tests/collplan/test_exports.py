@@ -44,10 +44,11 @@ CROSSING = {100: {"ring": 9, "bruck": 4}, 10_000: {"ring": 50, "bruck": 70}}
 def test_classic_rules_count_all_blocks_and_hold_for_one_number_of_ranks() -> None:
     export = write_classic(table(sweep("allgather", CROSSING)))
     lines = [line.partition(" #")[0] for line in export.text.splitlines()]
-    assert lines[:4] == ["rule-file-version-2", "1", "0", "3"]
-    assert lines[4:7] == ["0", "1", "0 0 0 0"]  # fewer ranks: Open MPI's own choice
-    assert lines[7:11] == ["4", "2", "0 2 2 0", "4004 4 0 0"]  # Bruck's radix is 2
-    assert lines[11:] == ["5", "1", "0 0 0 0"]
+    # A version before the number of collectives would let old releases ignore the file.
+    assert lines[:3] == ["1", "0", "3"]
+    assert lines[3:6] == ["0", "1", "0 0 0 0"]  # fewer ranks: Open MPI's own choice
+    assert lines[6:10] == ["4", "2", "0 2 2 0", "4004 4 0 0"]  # Bruck's radix is 2
+    assert lines[10:] == ["5", "1", "0 0 0 0"]
     assert export.notes == []
 
 
@@ -345,6 +346,7 @@ def assert_followed(found: list[dict[str, list[int]]]) -> None:
     assert {n_bytes for rank in found for n_bytes in rank["less"]} == {1024}
 
 
+@pytest.mark.system
 def test_mpich_follows_an_exported_table(collplan: CommandLine) -> None:
     mpi_python("mpich")  # whose library has MPICH's own rules
     path, output = collplan.folder / "table.json", collplan.folder / "mpich.json"
@@ -354,6 +356,7 @@ def test_mpich_follows_an_exported_table(collplan: CommandLine) -> None:
     assert_followed(run_with("mpich", **variables))
 
 
+@pytest.mark.system
 def test_open_mpi_follows_an_exported_table(tmp_path: Path) -> None:
     export = write_classic(every_algorithm(OPEN_MPI), assume_commuting=True)
     path = tmp_path / "rules"
@@ -396,6 +399,14 @@ def test_selections_of_another_form_are_refused(changed: dict[str, Any], tmp_pat
     assert built_in_selection(path) == SMALL_SELECTION
     path.write_text(json.dumps(SMALL_SELECTION | changed | {"algorithm=MPIR_Bcast": {}}))
     with pytest.raises(CollplanError, match="holds no selection of collectives"):
+        built_in_selection(path)
+
+
+def test_a_selection_of_a_later_mpich_is_said_to_be_one(tmp_path: Path) -> None:
+    path = tmp_path / "selection.json"
+    leaf = {"algorithm=MPIR_Bcast_intra_binomial": {}}
+    path.write_text(json.dumps({"collective=bcast-intra": leaf, "collective=scan-intra": leaf}))
+    with pytest.raises(CollplanError, match=r"of an MPICH later than 5.0, .* 'bcast-intra'"):
         built_in_selection(path)
 
 

@@ -56,6 +56,7 @@ def test_processes_that_compare_import_it_too(spec: Path) -> None:
     assert set(json.loads(done.stdout)["best"].values()) == {"double_ring"}, done.stdout
 
 
+@pytest.mark.system
 def test_ranks_that_are_started_import_it_too(tmp_path: Path) -> None:
     mpi_python("mpich")
     table = tmp_path / "table.json"

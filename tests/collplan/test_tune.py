@@ -473,6 +473,7 @@ def test_mistakes_are_one_line(
     assert collplan("tune", *arguments).error().startswith(message)
 
 
+@pytest.mark.system
 def test_trials_on_ranks() -> None:
     assert_passes(mpirun(3, "tuning.py"))
 
@@ -484,6 +485,7 @@ def tune(mpi: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 QUICK = ["--least", 6, "--most", 6, "--at-most", 2]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
 def test_the_command_tunes_sub_communicators(tmp_path: Path, mpi: str) -> None:
     output = tmp_path / "t.json"
@@ -516,6 +518,7 @@ def test_the_command_tunes_sub_communicators(tmp_path: Path, mpi: str) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["t.json"]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
 def test_the_command_tunes_beside_computation_and_programs_follow(tmp_path: Path, mpi: str) -> None:
     output, program = tmp_path / "t.json", tmp_path / "starts.py"
@@ -549,6 +552,7 @@ def test_the_command_tunes_beside_computation_and_programs_follow(tmp_path: Path
     assert "no sweep of reduce" in done.stderr
 
 
+@pytest.mark.system
 def test_the_command_adds_to_a_table_and_measures_nothing_again(tmp_path: Path) -> None:
     output, picture, page = (tmp_path / name for name in ("t.yaml", "t.svg", "t.html"))
     asked = ["-n", 2, "-o", output, "--sizes", "64B", *QUICK]
@@ -571,6 +575,7 @@ def test_the_command_adds_to_a_table_and_measures_nothing_again(tmp_path: Path) 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t.html", "t.svg", "t.yaml"]
 
 
+@pytest.mark.system
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     """Every kill leaves what was measured; in the end the table is complete and valid."""
     script = str(BENCHMARKS / "tune_kills.py")

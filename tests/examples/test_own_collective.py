@@ -33,6 +33,14 @@ try:
 except Exception as error:
     print(error)
 """
+ONE_BY_ONE = """
+import json, sys
+from collplan.cli.main import main
+
+main(["--import", sys.argv[1], "algorithms"])
+print([main(words) for words in json.loads(sys.argv[2])])
+"""
+"""Commands after an --import, whose file stays imported."""
 BOUND = """
 import numpy as np
 from mpi4py import MPI
@@ -70,19 +78,20 @@ def test_it_is_written_in_a_page() -> None:
 
 def test_every_command_plans_proves_draws_and_prices_it(spec: Path, tmp_path: Path) -> None:
     plan, picture = tmp_path / "own.plan", tmp_path / "own.svg"
-    for words in (
+    split = tmp_path / "split.yaml"
+    split.write_text(spec.read_text() + "decomposition: hierarchical\n")
+    commands = [
         ["compile", spec, "-o", plan],
         ["verify", plan],
         ["draw", spec, "-o", picture],
         ["cost", spec],
         ["compare", spec],
-    ):
-        done = collplan(*words)
-        assert done.returncode == 0, done.stderr
+        ["verify", split],
+    ]
+    words = json.dumps([[*map(str, command)] for command in commands])
+    done = run([sys.executable, "-c", ONE_BY_ONE, str(OWN), words])
+    assert done.stdout.splitlines()[-1] == "[0, 0, 0, 0, 0, 2]", done.stdout + done.stderr
     assert "<svg" in picture.read_text()
-    spec.write_text(spec.read_text() + "decomposition: hierarchical\n")
-    done = collplan("verify", spec)
-    assert done.returncode == 2
     assert "rotate has no parts to split by hierarchical; use flat" in done.stderr
 
 
@@ -98,6 +107,7 @@ def test_what_it_computes_is_what_its_reference_says() -> None:
     assert "there is a 'rotate' already; give yours another name" in done.stdout
 
 
+@pytest.mark.system
 def test_it_runs_beside_the_call_of_mpi_it_names(spec: Path) -> None:
     mpi_python("mpich")
     done = collplan("run", spec, "--repetitions", "2", "--json")
@@ -107,6 +117,7 @@ def test_it_runs_beside_the_call_of_mpi_it_names(spec: Path) -> None:
     assert report["native_median_s"] > 0
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
 def test_ranks_bind_it(mpi: str, tmp_path: Path) -> None:
     python = mpi_python(mpi)

@@ -2,48 +2,60 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from folders import HELPERS
-from mpi_launching import MPIS, assert_passes, mpirun
 from oracle import REGULAR, VECTORS
 
 conformance = pytest.importorskip("conformance", reason="mpi4py is not installed")
 irregular_conformance = pytest.importorskip("irregular_conformance", reason="needs mpi4py")
+native_conformance = pytest.importorskip("native_conformance", reason="needs mpi4py")
+Cases = list[dict[str, Any]]
 
 
-@pytest.mark.ranks(1, 2, 3, 4)
-@pytest.mark.parametrize("kind", REGULAR)
-def test_all_algorithms(comm, kind: str) -> None:
-    assert conformance.run_all(comm, kind) > 0
+def of_ranks(cases: Cases, request: pytest.FixtureRequest) -> Cases:
+    """Return the cases of the test's MPI and number of ranks."""
+    place = request.node.callspec.params["comm"]
+    return [one for one in cases if (one["mpi"], one["ranks"]) == place]
 
 
-@pytest.mark.ranks(1, 2, 3, 4)
-@pytest.mark.parametrize("kind", VECTORS.values())
-def test_counts_that_differ_per_rank(comm, kind: str) -> None:
-    """Algorithms, decompositions, distributions, roots, in place and gaps take turns."""
-    assert irregular_conformance.run_all(comm, kind) > 0
+@pytest.fixture
+def regular(request: pytest.FixtureRequest) -> Cases:
+    return of_ranks([one for kind in REGULAR for one in conformance.cases(kind)], request)
 
 
-@pytest.mark.ranks(1, 2, 3, 4)
-def test_reduces_gathered_at_the_roots_node(comm) -> None:
-    """All roots, on nodes of every split in two, in order and in any order, in place or not."""
-    assert conformance.run_gathered(comm) > 0
+@pytest.fixture
+def irregular(request: pytest.FixtureRequest) -> Cases:
+    vectors = VECTORS.values()
+    return of_ranks([one for kind in vectors for one in irregular_conformance.cases(kind)], request)
 
 
-@pytest.mark.ranks(1, 2, 3, 4)
-@pytest.mark.parametrize("kind", REGULAR)
-def test_native_components(comm, kind: str) -> None:
-    assert conformance.run_native(comm, kind) > 0
+@pytest.fixture
+def gathered(request: pytest.FixtureRequest) -> Cases:
+    return of_ranks(conformance.gathered_cases(), request)
 
 
-@pytest.mark.parametrize("mpi", MPIS)
-def test_more_ranks_than_a_pool_has(mpi: str) -> None:
-    """Of the collectives only a part: the ranks share two cores.
+@pytest.fixture
+def native(request: pytest.FixtureRequest) -> Cases:
+    return of_ranks(native_conformance.cases(), request)
 
-    All algorithms run on 7 ranks. One launch has all numbers of ranks, as Python takes longest
-    to start.
-    """
-    n_ranks = ("7", "5", "8") if mpi == "openmpi" else ("7", "6", "17")
-    program = str(HELPERS / "irregular_conformance.py")
-    assert_passes(mpirun(max(map(int, n_ranks)), program, *n_ranks, mpi=mpi, timeout_s=600))
+
+@pytest.mark.ranks(*conformance.SIZES)
+def test_all_algorithms(comm, regular: Cases) -> None:
+    conformance.run_cases(comm, conformance.run, regular)
+
+
+@pytest.mark.ranks(*irregular_conformance.SIZES)
+def test_counts_that_differ_per_rank(comm, irregular: Cases) -> None:
+    conformance.run_cases(comm, irregular_conformance.run, irregular)
+
+
+@pytest.mark.ranks(*conformance.GATHERED_SIZES)
+def test_reduces_gathered_at_the_roots_node(comm, gathered: Cases) -> None:
+    conformance.run_cases(comm, conformance.run_gathered, gathered)
+
+
+@pytest.mark.ranks(*native_conformance.SIZES)
+def test_native_components(comm, native: Cases) -> None:
+    conformance.run_cases(comm, native_conformance.run, native)

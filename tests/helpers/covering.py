@@ -6,6 +6,7 @@ combinations are impossible, and covertable 3.2 takes no Python function that sa
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations, product
 from typing import Any
@@ -34,6 +35,7 @@ def pairs(
     list of dict
         The cases, each with a value per dimension. The same arguments give the same cases.
     """
+    rng = random.Random(0)
     given = {name: list(values) for name, values in dimensions.items() if len(values)}
     names, sizes = list(given), [len(values) for values in given.values()]
     choices = [[(i, a) for a in range(n)] for i, n in enumerate(sizes)]
@@ -55,10 +57,8 @@ def pairs(
             sum(tuple(sorted(((i, a), other))) in missing for other in chosen)
             for a in range(sizes[i])
         ]
-        # Of equal gains, values take turns.
-        start = len(cases) % sizes[i]
-        turns = [*range(start, sizes[i]), *range(start)]
-        for a in sorted(turns, key=lambda a: -gains[a]):
+        # Of equal gains chance decides: values that took turns would make dimensions go in step.
+        for a in sorted(rng.sample(range(sizes[i]), sizes[i]), key=lambda a: -gains[a]):
             whole = completed([*chosen, (i, a)], others)
             if whole is not None:
                 return whole

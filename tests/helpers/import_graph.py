@@ -12,7 +12,7 @@ from pathlib import Path
 
 import networkx as nx
 
-from folders import ROOT
+from folders import HELPERS, PROGRAMS, ROOT
 
 LAYERS = ("specs", "planner", "executors", "collplan")
 
@@ -109,6 +109,22 @@ def import_graph() -> nx.DiGraph:
                 other = _find(files, module, name)
                 if other not in (None, one):
                     graph.add_edge(one, other)
+    return graph
+
+
+def graph_with_tests() -> nx.DiGraph:
+    """Return the graph of all files with tests, their helpers, and the programs that they name."""
+    graph = import_graph().copy()
+    files = {place(path): path for layer in LAYERS for path in sources(layer)}
+    helpers = {path.stem: place(path) for path in HELPERS.glob("*.py")}
+    programs = {path.name: place(path) for path in PROGRAMS.glob("*.py")}
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        text = path.read_text()
+        others = {one for name, one in programs.items() if f'"{name}' in text}
+        for module, names in contents(path).imports:
+            others.add(helpers.get(module) or ())
+            others |= {_find(files, module, name) or () for name in names or ("",)}
+        graph.add_edges_from((place(path), other) for other in others - {(), place(path)})
     return graph
 
 

@@ -2,7 +2,8 @@
 
 A case is a function ``test_x(comm, ...)`` with the mark ``ranks(1, 2, 3)``. Each rank has a
 connection to this process, and sleeps on it while it has no case. A pool in which a case fails,
-hangs or ends a rank is killed, and the next case starts another.
+hangs or ends a rank is killed, and the next case starts another. A case with more ranks than the
+pool has replaces it by a larger one, on which later cases run, too.
 """
 
 from __future__ import annotations
@@ -24,11 +25,15 @@ from typing import Any
 from folders import HELPERS
 from mpi_launching import HANG_S, NOT_LAUNCHED, mpi_environment, mpi_python, mpiexec_of
 
-SIZE = 4
+SIZES = (4, 9, 17)
+"""Numbers of ranks that a pool may have."""
 START_S = 120.0
 GRACE_S = 5.0
 """Seconds that the other ranks get to answer after one has failed."""
-STACKS_S = 1.0
+STACKS_S = 5.0
+"""Seconds that ranks without an answer get to write their stacks."""
+STACK = b"most recent call first"
+"""Words at the beginning of each thread's stack."""
 RANK = HELPERS / "mpi_pool_rank.py"
 
 
@@ -39,14 +44,15 @@ class CaseError(AssertionError):
 class Pool:
     """Ranks of one MPI that run case after case."""
 
-    def __init__(self, mpi: str) -> None:
+    def __init__(self, mpi: str, size: int) -> None:
+        self.size = size
         python = mpi_python(mpi)
         self._folder = tempfile.TemporaryDirectory(prefix="collplan-pool-")
         path = f"{self._folder.name}/socket"
         self._log = Path(self._folder.name) / "log"
-        with Listener(path, "AF_UNIX", backlog=SIZE) as listener, self._log.open("wb") as log:
+        with Listener(path, "AF_UNIX", backlog=size) as listener, self._log.open("wb") as log:
             self._job = subprocess.Popen(
-                [str(mpiexec_of(python)), "-n", str(SIZE), str(python), str(RANK), path],
+                [str(mpiexec_of(python)), "-n", str(size), str(python), str(RANK), path],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -59,7 +65,7 @@ class Pool:
         socket: Any = listener._listener._socket  # type: ignore[attr-defined]
         socket.settimeout(START_S)
         try:
-            arrived = [listener.accept() for _ in range(SIZE)]
+            arrived = [listener.accept() for _ in range(self.size)]
         except OSError:
             self.kill()
             raise CaseError(f"the pool does not start\n{self._log.read_text()}") from None
@@ -93,7 +99,7 @@ class Pool:
         answers = self._collect(ranks, timeout_s)
         if len(answers) == n_ranks and not any(answers.values()):
             return
-        self._dump_stacks([rank for rank in range(n_ranks) if rank not in answers])
+        self._dump_stacks([rank for rank in range(n_ranks) if rank not in answers], begin)
         self.kill()
         told = [f"rank {rank}:\n{text}" for rank, text in sorted(answers.items()) if text]
         silent = [str(rank) for rank in range(n_ranks) if rank not in answers]
@@ -119,13 +125,14 @@ class Pool:
                     end = min(end, time.monotonic() + GRACE_S)
         return answers
 
-    def _dump_stacks(self, ranks: list[int]) -> None:
-        """Let ranks that do not answer write their stacks into the log."""
+    def _dump_stacks(self, ranks: list[int], begin: int) -> None:
+        """Let ranks that do not answer write their stacks into the log, behind its beginning."""
         for rank in ranks:
             with suppress(ProcessLookupError):
                 os.kill(self._pids[rank], signal.SIGUSR1)
-        if ranks:
-            time.sleep(STACKS_S)
+        end = time.monotonic() + STACKS_S
+        while self._log.read_bytes()[begin:].count(STACK) < len(ranks) and time.monotonic() < end:
+            time.sleep(0.05)
 
     def kill(self) -> None:
         """End the launcher and all ranks at once."""
@@ -162,24 +169,25 @@ class Pools:
     def __init__(self) -> None:
         self._pools: dict[str, Pool] = {}
 
-    def of(self, mpi: str) -> Pool:
-        """Return the pool of an MPI, a new one if the last was killed."""
+    def of(self, mpi: str, n_ranks: int = 1) -> Pool:
+        """Return the pool of an MPI, a new one if the last was killed or has too few ranks."""
         pool = self._pools.get(mpi)
-        if pool is not None and not pool.is_alive:
+        if pool is not None and not (pool.is_alive and pool.size >= n_ranks):
             self._pools.pop(mpi).close()
             pool = None
         if pool is None:
-            pool = self._pools[mpi] = self._start(mpi)
+            size = next(size for size in SIZES if size >= n_ranks)
+            pool = self._pools[mpi] = self._start(mpi, size)
         return pool
 
     @staticmethod
-    def _start(mpi: str) -> Pool:
+    def _start(mpi: str, size: int) -> Pool:
         try:
-            return Pool(mpi)
+            return Pool(mpi, size)
         except CaseError as error:
             if NOT_LAUNCHED not in str(error):
                 raise
-            return Pool(mpi)
+            return Pool(mpi, size)
 
     def close(self) -> None:
         """End all pools."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -45,4 +46,5 @@ def aborts(comm: MPI.Intracomm) -> None:
 
 
 def leaves_a_thread(comm: MPI.Intracomm) -> None:
+    vars(sys.modules["__main__"])["THREADS_S"] = 0.1
     threading.Thread(target=time.sleep, args=(1000,), name="forgotten", daemon=True).start()

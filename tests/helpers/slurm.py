@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import secrets
 import shutil
 import signal
@@ -63,8 +64,16 @@ _NODE: Final = (
     "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} Boards=1 "
     "SocketsPerBoard=2 CoresPerSocket=2 ThreadsPerCore=1 RealMemory=2000 State=UNKNOWN\n"
 )
+PRETENDING: Final = {"OMPI_MCA_reachable": "weighted"}
+"""Variables of ranks: the kernel has no routes between nodes, since all have the same address."""
+_CGROUPS: Final = ("CgroupPlugin=disabled\n", "")
+"""Texts of cgroup.conf: nothing here needs control groups, but an old slurmd insists on them."""
 _OWN_NAMESPACES: Final = 'hostname "$1" && mount -t tmpfs tmpfs /dev/shm && shift && exec "$@"'
 """Shell commands of a process that has its own namespaces of host names and mounts."""
+
+
+class RefusedError(RuntimeError):
+    """A slurmd that ended at once, as where it needs what the machine does not have."""
 
 
 def why_no_slurm() -> str | None:
@@ -83,6 +92,8 @@ def slurm(n_nodes: int = 3) -> Iterator[dict[str, str]]:
 
     Raises
     ------
+    RefusedError
+        If slurmd does not start on this machine.
     RuntimeError
         If it does not come up.
     """
@@ -92,6 +103,7 @@ def slurm(n_nodes: int = 3) -> Iterator[dict[str, str]]:
         folder.chmod(0o755)
         environment = {
             **os.environ,
+            **PRETENDING,
             "SLURM_CONF": str(folder / "slurm.conf"),
             "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin",
         }
@@ -100,16 +112,40 @@ def slurm(n_nodes: int = 3) -> Iterator[dict[str, str]]:
         running.enter_context(_daemon(_munged(folder), environment, folder))
         _wait_for(lambda: (folder / "munge" / "socket").exists(), "munged", folder)
         running.enter_context(_daemon(["slurmctld", "-D", "-c"], environment, folder))
-        for node in names:
-            command = _apart(node, ["slurmd", "-D", "-N", node])
-            running.enter_context(_daemon(command, environment, folder))
-        _wait_for(lambda: _n_idle(environment) == n_nodes, "slurmctld and slurmd", folder)
+        running.enter_context(_nodes(names, environment, folder))
         try:
             yield environment
         finally:
             ask(["scancel", "--quiet", "--user", str(os.geteuid())], environment)
             with suppress(RuntimeError):
                 _wait_for(lambda: _n_idle(environment) == n_nodes, "the nodes", folder)
+
+
+@contextmanager
+def _nodes(names: Sequence[str], environment: Mapping[str, str], folder: Path) -> Iterator[None]:
+    """Run a slurmd for every node, until all of them are idle."""
+    commands = [_apart(node, ["slurmd", "-D", "-N", node]) for node in names]
+    for text in _CGROUPS:
+        (folder / "cgroup.conf").write_text(text)
+        logged = len((folder / "log").read_text())
+        with ExitStack() as running:
+            nodes = [
+                running.enter_context(_daemon(command, environment, folder)) for command in commands
+            ]
+            _wait_for(
+                lambda nodes=nodes: _n_idle(environment) == len(nodes) or _has_ended(nodes),
+                "slurmctld and slurmd",
+                folder,
+            )
+            if not _has_ended(nodes):
+                yield
+                return
+    reason = re.search(r"slurmd-\w+: error: (.*)", (folder / "log").read_text()[logged:])
+    raise RefusedError(f"slurmd does not start here: {reason[1] if reason else 'no reason given'}")
+
+
+def _has_ended(daemons: Sequence[subprocess.Popen[bytes]]) -> bool:
+    return any(daemon.poll() is not None for daemon in daemons)
 
 
 def ask(command: Sequence[str], environment: Mapping[str, str]) -> str:

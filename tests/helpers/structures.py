@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+from functools import cache
+from itertools import product
+
 from collplan.planner.algorithms import registry
 from collplan.specs.collective import COLLECTIVES
 from oracle import AFFINE, make_spec
@@ -10,31 +14,49 @@ from oracle import AFFINE, make_spec
 def structures(kind: str, n_ranks: int):
     """Yield (root, count, in place, commutative): all that shapes a plan."""
     model = COLLECTIVES[kind]
-    counts = sorted({0, 1, n_ranks - 1, n_ranks, 3 * n_ranks + 1})
     for root in range(n_ranks) if model.is_rooted else (0,):
-        for count in counts if kind != "barrier" else (0,):
+        for count in _counts(kind, n_ranks):
             for in_place in (False, True) if "in_place" in model.model_fields else (False,):
                 for commutative in (True, False) if model.has_op else (True,):
                     yield root, count, in_place, commutative
 
 
-def thinned(kind: str, n_ranks: int, seed: int, n_roots: int = 6, n_skipped: int = 1):
-    """Yield structures: every root, count and kind of call, if not every triple of them.
+PLACES = 4
+"""Roots of which one is taken: the first rank, the last one, and two between."""
 
-    From case to case `seed` picks others; of many roots the first, the last and some between.
+
+@cache
+def shuffled(kind: str) -> list[tuple[int, int, bool, bool]]:
+    """Return all (root's place, count's number, in place, commutative) of a kind, mixed."""
+    model = COLLECTIVES[kind]
+    every = list(
+        product(
+            range(PLACES if model.is_rooted else 1),
+            range(5 if kind != "barrier" else 1),
+            (False, True) if "in_place" in model.model_fields else (False,),
+            (True, False) if model.has_op else (True,),
+        )
+    )
+    random.Random(kind).shuffle(every)
+    return every
+
+
+def dealt(kind: str, n_ranks: int, turn: int, n: int = 1):
+    """Yield `n` structures, or all if there are fewer; successive turns take the next ones.
+
+    So tests of many machines together take every combination of a root, a count and a kind of
+    call, though each takes only few of them.
     """
-    axes = list(zip(*structures(kind, n_ranks), strict=True))
-    roots = sorted(set(axes[0]))
-    if len(roots) > n_roots:
-        inner = [1 + (seed + i * n_ranks // n_roots) % (n_ranks - 2) for i in range(n_roots - 2)]
-        roots = [0, *sorted(set(inner)), n_ranks - 1]
-    counts, calls = sorted(set(axes[1])), sorted(set(zip(axes[2], axes[3], strict=True)))
-    step = len(counts) if len(roots) > 1 else min(n_skipped, len(counts))
-    for i, root in enumerate(roots):
-        for j, count in enumerate(counts):
-            for k, call in enumerate(calls):
-                if (i + j + 2 * k + seed) % step == 0:
-                    yield root, count, *call
+    every, counts = shuffled(kind), _counts(kind, n_ranks)
+    for i in range(turn * n, turn * n + min(n, len(every))):
+        place, number, in_place, commutative = every[i % len(every)]
+        inner = (i + place * n_ranks // PLACES) % n_ranks
+        root = (0, n_ranks - 1, inner, inner)[place]
+        yield root, counts[number % len(counts)], in_place, commutative
+
+
+def _counts(kind: str, n_ranks: int) -> list[int]:
+    return sorted({0, 1, n_ranks - 1, n_ranks, 3 * n_ranks + 1}) if kind != "barrier" else [0]
 
 
 def flavours(kind: str, commutative: bool):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import groupby, product
 from typing import Any
 from zlib import crc32
 
@@ -19,6 +20,7 @@ from collplan.planner.verify import verify
 from collplan.specs import CollplanError, Decomposition, Machine, parse_spec
 from collplan.specs.collective import COLLECTIVES
 from folders import ROOT
+from looping import naming
 from oracle import (
     AFFINE,
     REGULAR,
@@ -30,7 +32,7 @@ from oracle import (
     with_counts,
 )
 from rank_programs import assert_equal
-from structures import flavours, thinned
+from structures import dealt, flavours
 
 KINDS = [kind for kind in REGULAR if kind != "barrier"]
 SCANS = ("scan", "exscan")
@@ -75,6 +77,12 @@ LANES_OF_RATES = {
     "rates 3,1": {"nodes": 2, "ranks_per_node": 4, "lanes": [30, 10]},
     "domains": {"nodes": 2, "ranks_per_node": 6, "numa_domains": 3, "lanes": [30, 10]},
     "rates 3,1,2": {"nodes": 3, "ranks_per_node": [4, 2, 7], "lanes": [30, 10, 20]},
+}
+EVERYWHERE = {
+    **MACHINES,
+    **ON_NETWORKS,
+    **LANES_OF_RATES,
+    **{f"2x{size}": {"nodes": 2, "ranks_per_node": size} for size in (4, 6)},
 }
 NESTED = [
     {"name": "full_lane", "node": {"name": "full_lane", "by": "numa"}},
@@ -149,18 +157,10 @@ TRANSPOSED = list(in_form("transpose", through_leaders()))
 GATHERED = list(in_form("gather", [*through_leaders(), *balanced()]))
 
 
-def meshes():
-    for size in (6, 8, 12):
-        for n_dimensions in (2, 3):
-            for shape in factorizations(size, n_dimensions):
-                yield size, shape
-
-
-def named(machine, decomposition):
-    return pytest.param(
-        (MACHINES | LANES_OF_RATES | ON_NETWORKS)[machine], decomposition,
-        id=f"{machine}-{Decomposition.model_validate(decomposition)}",
-    )  # fmt: skip
+def meshes(size):
+    """Yield the extents of every mesh of two dimensions, and of three without extents of 1."""
+    yield from factorizations(size, 2)
+    yield from (shape for shape in factorizations(size, 3) if shape.count(1) < 2)
 
 
 def is_refused(machine, decomposition, kind, commutative):
@@ -172,38 +172,48 @@ def is_refused(machine, decomposition, kind, commutative):
     return kind in SCANS or (combines and not commutative)
 
 
-def check_structures(kind, machine, decomposition, n_roots=6, n_skipped=2, flavoured=False):
-    seed = crc32(f"{machine}{decomposition}{kind}".encode())
-    p = Machine.model_validate(machine).n_ranks
-    for root, count, in_place, commutative in thinned(kind, p, seed, n_roots, n_skipped):
-        plan = None
-        for flavour in flavours(kind, commutative):
-            spec = make_spec(
-                kind, "auto", 0, machine, decomposition=decomposition,
-                root=root, count=count, in_place=in_place, **flavour,
-            )  # fmt: skip
-            if plan is None:
-                if count and is_refused(machine, decomposition, kind, commutative):
-                    with pytest.raises(AlgorithmError, match=rf"decomposition: .* {kind} .*; use"):
-                        compile_spec(spec)
-                    break
-                plan = compile_spec(spec)
-                verify(plan)
-            check_result(plan, spec)
-            if not flavoured:
-                break
+def check_structures(cases, kinds, n=1):
+    """Prove and run cases of (machine, decomposition) for all kinds, with `n` structures each."""
+    for turn, (machine, decomposition) in enumerate(cases):
+        fields = EVERYWHERE[machine]
+        p = Machine.model_validate(fields).n_ranks
+        for number, kind in enumerate(kinds):
+            for structure in dealt(kind, p, turn + number, n):
+                with naming(machine, decomposition, kind, structure):
+                    check_structure(fields, decomposition, kind, *structure, turn)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("machine", "decomposition"), [named(*case) for case in through_leaders()])
-def test_through_leaders(machine, decomposition, kind):
-    check_structures(kind, machine, decomposition, n_roots=5, n_skipped=3)
+def check_structure(machine, decomposition, kind, root, count, in_place, commutative, turn):
+    """Prove and run one case, with one of the types in turn."""
+    flavour = list(flavours(kind, commutative))
+    spec = make_spec(
+        kind, "auto", 0, machine, decomposition=decomposition, root=root, count=count,
+        in_place=in_place, **flavour[turn % len(flavour)],
+    )  # fmt: skip
+    if count and is_refused(machine, decomposition, kind, commutative):
+        with pytest.raises(AlgorithmError, match=rf"decomposition: .* {kind} .*; use"):
+            compile_spec(spec)
+        return
+    plan = compile_spec(spec)
+    verify(plan)
+    check_result(plan)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("machine", "decomposition"), [named(*case) for case in by_network()])
-def test_by_levels_of_a_network(machine, decomposition, kind):
-    check_structures(kind, machine, decomposition, n_roots=3)
+def by_machine(cases):
+    """Parametrize a test with the cases of each machine."""
+    cases = sorted(cases, key=lambda case: case[0])
+    grouped = [(name, list(some)) for name, some in groupby(cases, lambda case: case[0])]
+    return pytest.mark.parametrize("cases", [pytest.param(some, id=name) for name, some in grouped])
+
+
+@by_machine(through_leaders())
+def test_through_leaders(cases):
+    check_structures(cases, KINDS)
+
+
+@by_machine(by_network())
+def test_by_levels_of_a_network(cases):
+    check_structures(cases, KINDS)
 
 
 def test_by_a_level_every_place_talks_to_others_through_its_leaders():
@@ -234,7 +244,7 @@ def test_by_a_level_every_place_talks_to_others_through_its_leaders():
     ],
 )  # fmt: skip
 def test_a_level_that_is_not_there_is_refused(machine, decomposition, complaint):
-    fields = (MACHINES | ON_NETWORKS)[machine]
+    fields = EVERYWHERE[machine]
     collective = {"kind": "bcast", "count": 8}
     fields = {"machine": fields, "collective": collective, "decomposition": decomposition}
     with pytest.raises(CollplanError) as caught:
@@ -251,59 +261,63 @@ def test_a_rack_is_the_hosts_of_a_switch():
     assert rack == switch
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("machine", "decomposition"), [named(*case) for case in balanced()])
-def test_balanced_shares(machine, decomposition, kind):
-    if kind == "alltoall" and "lane" in decomposition:
+@by_machine(balanced())
+def test_balanced_shares(cases):
+    split = [case for case in cases if "lane" in case[1]]
+    for machine, decomposition in split:
+        fields = EVERYWHERE[machine]
         with pytest.raises(AlgorithmError, match="shares: balanced cuts the blocks of an alltoall"):
-            check_structures(kind, machine, decomposition)
-        return
-    check_structures(kind, machine, decomposition, n_roots=4, n_skipped=3)
+            compile_spec(make_spec("alltoall", "auto", 0, fields, decomposition=decomposition,
+                                   count=5))  # fmt: skip
+    check_structures(split, [kind for kind in KINDS if kind != "alltoall"])
+    check_structures([case for case in cases if case not in split], KINDS)
 
 
-@pytest.mark.parametrize("kind", SCANS)
 @pytest.mark.parametrize("machine", ["5,5,2", "any order"])
-def test_balanced_scans_by_transposing(machine, kind):
+def test_balanced_scans_by_transposing(machine):
     form = {"name": "full_lane", "form": "transpose", "shares": "balanced"}
-    check_structures(kind, MACHINES[machine], form)
+    check_structures([(machine, form)], SCANS, n=10)
 
 
-@pytest.mark.parametrize("kind", SCANS)
-@pytest.mark.parametrize(("machine", "decomposition"), [named(*case) for case in TRANSPOSED])
-def test_scans_by_transposing(machine, decomposition, kind):
-    check_structures(kind, machine, decomposition)
+@by_machine(TRANSPOSED)
+def test_scans_by_transposing(cases):
+    check_structures(cases, SCANS, n=2)
 
 
-@pytest.mark.parametrize(("machine", "decomposition"), [named(*case) for case in GATHERED])
-def test_reduces_by_gathering(machine, decomposition):
-    check_structures("reduce", machine, decomposition, n_roots=4)
+@by_machine(GATHERED)
+def test_reduces_by_gathering(cases):
+    check_structures(cases, ["reduce"], n=3)
 
 
 @pytest.mark.parametrize("size", range(1, 10))
 def test_reduces_by_gathering_on_few_ranks(size):
-    """All roots, on nodes as even as can be, the longer ones first and last."""
+    """All roots of few ranks, on nodes as even as can be, the longer ones first and last."""
     for n_nodes in range(1, size + 1):
         per_node = [size // n_nodes + (i < size % n_nodes) for i in range(n_nodes)]
         machine = {"nodes": n_nodes, "ranks_per_node": per_node[:: (-1) ** n_nodes], "lanes": 2}
         forms: list[dict[str, Any]] = [{"name": "hierarchical"}, {"name": "full_lane"}]
         if per_node[0] > 2:
             forms.append({"name": "multi_leader", "leaders": 2})
-        for form in forms:
-            check_structures("reduce", machine, form | {"form": "gather"}, n_roots=size)
+        for number, form in enumerate(forms):
+            for root in range(size) if size < 6 else {0, n_nodes - 1, size // 2, size - 1}:
+                turn = root + number + n_nodes
+                _, count, in_place, commutative = next(dealt("reduce", size, turn))
+                with naming(per_node, form, root, count, in_place, commutative):
+                    check_structure(machine, form | {"form": "gather"}, "reduce", root, count,
+                                    in_place, commutative, turn)  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("size", "shape"), list(meshes()))
-def test_over_meshes(size, shape, kind):
-    machine = {"nodes": 2, "ranks_per_node": size // 2}
-    mesh = {"name": "mesh", "shape": list(shape)}
-    check_structures(kind, machine, mesh, n_roots=2 if len(shape) > 2 else 3, n_skipped=3)
+@pytest.mark.parametrize("size", [6, 8, 12])
+def test_over_meshes(size):
+    shapes = [{"name": "mesh", "shape": list(shape)} for shape in meshes(size)]
+    check_structures([(f"2x{size // 2}", mesh) for mesh in shapes], KINDS)
 
 
-@pytest.mark.parametrize(("kind", "form"), [(k, f) for k in KINDS for f in FORMS[k]])
 @pytest.mark.parametrize("machine", ["2x3", "1,3,2", "cyclic", "one node", "one rank"])
-def test_guidelines(kind, form, machine):
-    check_structures(kind, MACHINES[machine], {"name": "guideline", "form": form}, flavoured=True)
+def test_guidelines(machine):
+    for kind in KINDS:
+        forms = [{"name": "guideline", "form": form} for form in FORMS[kind]]
+        check_structures([(machine, form) for form in forms], [kind], n=4)
 
 
 SELECTION = [
@@ -324,19 +338,19 @@ REDUCES = [
     ("1,3,2", {"name": "full_lane", "form": "gather", "shares": "balanced"}),
     ("numa", {"name": "hierarchical", "form": "gather"}),
 ]
+CHOSEN = [
+    *((machine, decomposition, KINDS) for machine, decomposition in SELECTION),
+    *((machine, decomposition, ["reduce"]) for machine, decomposition in REDUCES),
+]
 SELECTED = pytest.mark.parametrize(
-    ("machine", "decomposition", "kind"),
-    [
-        *((*case, kind) for case in SELECTION for kind in KINDS),
-        *((*case, "reduce") for case in REDUCES),
-    ],
-    ids=str,
+    ("machine", "decomposition", "kinds"),
+    [pytest.param(*case, id=f"{case[0]}-{case[1]}-{len(case[2])} kinds") for case in CHOSEN],
 )
 
 
 def selected(kind, machine, decomposition, **fields):
     """Return a spec with the last rank but one as root, in place where that is possible."""
-    fields_of_machine = (MACHINES | ON_NETWORKS)[machine]
+    fields_of_machine = EVERYWHERE[machine]
     n_ranks = Machine.model_validate(fields_of_machine).n_ranks
     combines = COLLECTIVES[kind].has_op and kind not in SCANS
     defaults = {"root": n_ranks - 2, "count": 2 * n_ranks + 3, "in_place": True}
@@ -347,10 +361,12 @@ def selected(kind, machine, decomposition, **fields):
 
 
 @SELECTED
-def test_any_legal_order_gives_the_result(machine, decomposition, kind):
-    plan = compile_spec(selected(kind, machine, decomposition))
-    for seed in range(6):
-        check_result(plan, order=random.Random(seed), seed=seed)
+def test_any_legal_order_gives_the_result(machine, decomposition, kinds):
+    for kind in kinds:
+        plan = compile_spec(selected(kind, machine, decomposition))
+        for seed in range(3):
+            with naming(kind, seed):
+                check_result(plan, order=random.Random(seed), seed=seed)
 
 
 PASSES = (
@@ -361,22 +377,26 @@ PASSES = (
 
 
 @SELECTED
-def test_passes_keep_what_is_computed(machine, decomposition, kind):
-    plan = compile_spec(selected(kind, machine, decomposition))
-    rewritten = compile_spec(selected(kind, machine, decomposition, passes=PASSES))
-    verify(rewritten)
-    assert rewritten.n_tasks > plan.n_tasks
-    assert rewritten.elements.sum() == plan.elements.sum()
-    check_result(rewritten)
-    check_result(rewritten, order=random.Random(kind))
+def test_passes_keep_what_is_computed(machine, decomposition, kinds):
+    for kind in kinds:
+        with naming(kind):
+            plan = compile_spec(selected(kind, machine, decomposition))
+            rewritten = compile_spec(selected(kind, machine, decomposition, passes=PASSES))
+            verify(rewritten)
+            assert rewritten.n_tasks > plan.n_tasks
+            assert rewritten.elements.sum() == plan.elements.sum()
+            check_result(rewritten, order=random.Random(kind))
 
 
 @SELECTED
-def test_one_ranks_program_is_the_plans_restriction(machine, decomposition, kind):
-    spec = selected(kind, machine, decomposition, passes=PASSES[:1])
-    plan = compile_spec(spec)
-    for rank in range(plan.n_ranks):
-        assert_equal(restrict(plan, rank), compile_spec(spec, rank=rank))
+def test_one_ranks_program_is_the_plans_restriction(machine, decomposition, kinds):
+    """Every fourth rank of each kind, so that all ranks have their turn."""
+    for turn, kind in enumerate(kinds):
+        spec = selected(kind, machine, decomposition, passes=PASSES[:1])
+        plan = compile_spec(spec)
+        for rank in range(turn % 4, plan.n_ranks, 4):
+            with naming(kind, rank):
+                assert_equal(restrict(plan, rank), compile_spec(spec, rank=rank))
 
 
 @pytest.mark.parametrize("name", ["hierarchical", "full_lane"])
@@ -396,18 +416,19 @@ def test_gathered_reduces_in_any_order_keep_to_their_plan(machine, name):
         assert_equal(restrict(plan, rank), compile_spec(spec.replace(passes=()), rank=rank))
 
 
-@pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize(("machine", "decomposition"), SELECTION, ids=str)
-def test_blocks_of_any_size(machine, decomposition, kind):
-    rng = random.Random(f"{machine}{kind}")
-    for turn in range(3):
-        in_place = turn < 2
-        spec = selected(kind, machine, decomposition, count=1, in_place=in_place)
-        counts = random_counts(rng, kind, spec.machine.n_ranks, in_place)
-        fields = gaps(rng, kind, counts, in_place) if turn else {}
-        plan = compile_spec(with_counts(spec, counts, **fields))
-        verify(plan)
-        check_result(plan)
+def test_blocks_of_any_size(machine, decomposition):
+    for kind in BLOCKS:
+        rng = random.Random(f"{machine}{kind}")
+        for turn in range(3):
+            in_place = turn < 2
+            spec = selected(kind, machine, decomposition, count=1, in_place=in_place)
+            counts = random_counts(rng, kind, spec.machine.n_ranks, in_place)
+            fields = gaps(rng, kind, counts, in_place) if turn else {}
+            with naming(kind, counts):
+                plan = compile_spec(with_counts(spec, counts, **fields))
+                verify(plan)
+                check_result(plan)
 
 
 ELSEWHERE: list[tuple[str, Any]] = [
@@ -419,10 +440,17 @@ ELSEWHERE: list[tuple[str, Any]] = [
 DISTRIBUTIONS = ("uniform", "linear", "zipf", "spike", "sparse")
 
 
-@pytest.mark.parametrize("kind", BLOCKS)
-@pytest.mark.parametrize(("machine", "decomposition"), [named(*case) for case in ELSEWHERE])
-def test_blocks_of_any_distribution(machine, decomposition, kind):
-    """One distribution, root, way and layout for each, in turns."""
+@by_machine(ELSEWHERE)
+def test_blocks_of_any_distribution(cases):
+    """Three kinds for each in turns, with one distribution, root, way and layout."""
+    for number, (machine, decomposition) in enumerate(cases):
+        for turn in range(3 * number, 3 * number + 3):
+            kind = BLOCKS[turn % len(BLOCKS)]
+            with naming(machine, decomposition, kind):
+                check_distribution(EVERYWHERE[machine], decomposition, kind)
+
+
+def check_distribution(machine, decomposition, kind):
     turn = crc32(f"{machine}{decomposition}{kind}".encode())
     rng = random.Random(turn)
     n_ranks, in_place = Machine.model_validate(machine).n_ranks, turn % 2 == 1
@@ -497,25 +525,24 @@ REDUCTIONS = ("reduce", "allreduce", "reduce_scatter_block")
 
 
 @pytest.mark.parametrize("name", ["hierarchical", "full_lane", "guideline", "mesh", "auto"])
-@pytest.mark.parametrize("kind", [*REDUCTIONS, "scan", "exscan", "bcast", "allgather", "alltoall"])
-def test_what_the_first_page_says_of_rank_orders(kind: str, name: str) -> None:
+def test_what_the_first_page_says_of_rank_orders(name: str) -> None:
     """Any number of ranks per node and any order, but for operands in order without runs."""
     page = " ".join((ROOT / "docs" / "index.md").read_text().split())
     assert "any number of ranks per node and any rank order, with one exception:" in page
-    decomposition: Any = name
-    for machine in ORDERS:
+    kinds = (*REDUCTIONS, *SCANS, "bcast", "allgather", "alltoall")
+    for machine, kind in product(ORDERS, kinds):
         n_ranks = 8 if machine["nodes"] == 2 else 6
-        if name == "mesh":
-            decomposition = {"name": "mesh", "shape": [2, n_ranks // 2]}
+        decomposition = {"name": name, "shape": [2, n_ranks // 2]} if name == "mesh" else name
         for op in ("sum", AFFINE) if kind in REDUCTIONS else ("sum",):
-            in_order = kind in ("scan", "exscan") or op == AFFINE
+            in_order = kind in SCANS or op == AFFINE
             has_no_runs = machine.get("rank_order") == "cyclic"
             spec = make_spec(
                 kind, "auto", n_ranks, machine, count=12, op=op, datatype="uint64",
                 decomposition=decomposition,
             )  # fmt: skip
-            if in_order and has_no_runs and name in ("hierarchical", "full_lane"):
-                with pytest.raises(AlgorithmError, match="combines runs of consecutive ranks"):
-                    compile_spec(spec)
-            else:
-                verify(compile_spec(spec))
+            with naming(machine, kind, op):
+                if in_order and has_no_runs and name in ("hierarchical", "full_lane"):
+                    with pytest.raises(AlgorithmError, match="combines runs of consecutive ranks"):
+                        compile_spec(spec)
+                else:
+                    verify(compile_spec(spec))

@@ -21,7 +21,6 @@ ELSEWHERE = {
     "specs/explaining.py": "specs/test_loading.py",
     "specs/regular.py": "specs/test_collective.py",
     "specs/vectors.py": "specs/test_counts.py",
-    "planner/blueprint/blueprint.py": "planner/test_decompose.py",
     "planner/blueprint/exchange.py": "planner/lowering/test_exchange.py",
     "planner/blueprint/locations.py": "planner/test_decompose.py",
     "planner/collective/reference.py": "specs/test_elements.py",

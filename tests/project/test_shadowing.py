@@ -38,6 +38,7 @@ def collplan_in(folder: Path, *arguments: str, **env: str) -> subprocess.Complet
     )  # fmt: skip
 
 
+@pytest.mark.system
 def test_no_file_where_the_user_stands_is_executed_by_run_and_doctor(folder: Path) -> None:
     done = collplan_in(folder, "run", "spec.yaml", "-n", "2", "--repetitions", "1")
     assert done.returncode == 0, done.stderr
@@ -47,6 +48,7 @@ def test_no_file_where_the_user_stands_is_executed_by_run_and_doctor(folder: Pat
     assert "executed" not in done.stdout + done.stderr
 
 
+@pytest.mark.system
 def test_no_file_where_the_user_stands_is_executed_by_tune_and_exec(folder: Path) -> None:
     little = ["--sizes", "64", "--at-most", "1", "--least", "6", "--most", "6", "--seconds", "0.1"]
     done = collplan_in(folder, "tune", "spec.yaml", "-n", "2", "-o", "table.yaml", *little)
@@ -58,6 +60,7 @@ def test_no_file_where_the_user_stands_is_executed_by_tune_and_exec(folder: Path
     assert done.stdout.startswith("unchanged collplan")
 
 
+@pytest.mark.system
 def test_folders_of_our_names_on_pythonpath_are_the_users(tmp_path: Path) -> None:
     for name in ("specs", "planner", "executors"):
         (tmp_path / f"{name}.py").write_text(TRAP)

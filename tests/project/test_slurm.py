@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ import pytest
 import slurm
 from collplan.specs.loading import load_machine
 from folders import PROGRAMS
-from mpi_launching import ALL, mpi_environment, mpi_python, run
+from mpi_launching import ALL, do_without, mpi_environment, mpi_python, mpiexec_of, run
 
 PMI = {
     "mpich": "pmi2",
@@ -34,8 +34,12 @@ def cluster() -> Iterator[dict[str, str]]:
     reason = slurm.why_no_slurm()
     if reason is not None:
         pytest.skip(f"there is no Slurm: {reason}")
-    with slurm.slurm(3) as environment:
-        yield {name: environment[name] for name in ("SLURM_CONF", "PATH")}
+    with ExitStack() as running:
+        try:
+            environment = running.enter_context(slurm.slurm(3))
+        except slurm.RefusedError as error:
+            do_without(str(error))
+        yield {name: environment[name] for name in ("SLURM_CONF", "PATH", *slurm.PRETENDING)}
 
 
 @pytest.fixture
@@ -68,6 +72,7 @@ def run_in_slurm(mpi: str, command: list[str], **env: str) -> subprocess.Complet
     return run(command, **env)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", ALL)
 def test_the_doctor_starts_ranks_by_srun(mpi: str, cluster: dict[str, str]) -> None:
     done = run_in_slurm(mpi, [*ALLOCATE, *collplan(mpi, "doctor", "--json")], **cluster)
@@ -79,6 +84,7 @@ def test_the_doctor_starts_ranks_by_srun(mpi: str, cluster: dict[str, str]) -> N
     assert findings["batch system"]["found"] == "a job of Slurm: 2 nodes, 4 tasks"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", ALL)
 def test_under_srun_it_just_runs(mpi: str, cluster: dict[str, str], spec: Path) -> None:
     line = ["srun", f"--mpi={PMI[mpi]}", "-N", "2", "--ntasks-per-node=2"]
@@ -98,25 +104,41 @@ def ranks_are_started_by(mpi: str, cluster: dict[str, str], table: Path, *option
     done = run_in_slurm(mpi, [*ALLOCATE, *words], **cluster)
     assert done.returncode == 0, done.stderr
     fingerprint = json.loads(table.read_text())["fingerprint"]
-    # Open MPI 5's mpiexec, told that ranks may share cores, puts them all on the first node.
-    assert fingerprint["nodes"] == 2 or (mpi, options[1:]) == ("openmpi", ("mpiexec",))
+    assert fingerprint["nodes"] == (n_nodes_of_mpiexec(mpi, cluster) if options else 2)
     return str(fingerprint["mpiexec"])
 
 
-@pytest.mark.parametrize("mpi", ALL)
+def n_nodes_of_mpiexec(mpi: str, cluster: dict[str, str]) -> int:
+    """Return on how many nodes the MPI's own mpiexec starts four ranks.
+
+    Open MPI 5 puts them all on the first node if it is told that ranks may share cores.
+    """
+    python = mpi_python(mpi)
+    line = [str(mpiexec_of(python)), "-n", "4", str(python), "-m", "mpi4py.bench", "helloworld"]
+    done = run([*ALLOCATE, *line], **cluster)
+    assert done.returncode == 0, done.stderr
+    hosts = re.findall(r"process \d of 4 on (\w+)", done.stdout)
+    assert len(hosts) == 4
+    return len(set(hosts))
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("mpi", ["debian-openmpi", "intel"])
 def test_in_a_job_srun_starts_the_ranks(mpi: str, cluster: dict[str, str], tmp_path: Path) -> None:
     assert ranks_are_started_by(mpi, cluster, tmp_path / "table.json") == "slurm"
 
 
-@pytest.mark.parametrize("mpi", ["mpich", "openmpi", "debian-openmpi"])
+@pytest.mark.system
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
 def test_in_a_job_their_own_mpiexec_starts_ranks(
     mpi: str, cluster: dict[str, str], tmp_path: Path
 ) -> None:
     table = tmp_path / "table.json"
     by = ranks_are_started_by(mpi, cluster, table, "--launcher", "mpiexec")
-    assert by == ("openmpi" if "openmpi" in mpi else "mpich")
+    assert by == mpi
 
 
+@pytest.mark.system
 def test_without_an_interface_one_task_says_it(cluster: dict[str, str], spec: Path) -> None:
     done = run(["srun", "--mpi=none", "-n", "4", *collplan("mpich", "run", spec)], **cluster)
     lines = [line for line in done.stderr.splitlines() if line.startswith("collplan")]
@@ -125,6 +147,7 @@ def test_without_an_interface_one_task_says_it(cluster: dict[str, str], spec: Pa
     assert "srun started 4 tasks, and each is alone in its MPI world" in lines[0]
 
 
+@pytest.mark.system
 def test_a_batch_script_calibrates_tunes_and_executes(
     cluster: dict[str, str], tmp_path: Path
 ) -> None:
@@ -151,6 +174,7 @@ def test_a_batch_script_calibrates_tunes_and_executes(
     assert json.loads((tmp_path / "table.json").read_text())["fingerprint"]["nodes"] == 2
 
 
+@pytest.mark.system
 def test_machines_of_uneven_jobs(cluster: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "machine.yaml"
     line = ["salloc", "--quiet", "-N", "3", "-n", "7", *collplan("mpich", "machine", "-o", path)]
@@ -166,6 +190,7 @@ def test_machines_of_uneven_jobs(cluster: dict[str, str], tmp_path: Path) -> Non
     assert load_machine(str(seen)).rank_to_node == machine.rank_to_node
 
 
+@pytest.mark.system
 def test_machines_of_ranks_in_another_order(cluster: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "machine.yaml"
     line = ["srun", "--mpi=pmi2", "-N", "2", "--ntasks-per-node=2", "--distribution=cyclic"]
@@ -175,6 +200,7 @@ def test_machines_of_ranks_in_another_order(cluster: dict[str, str], tmp_path: P
     assert load_machine(str(path)).rank_to_node == (0, 1, 0, 1)
 
 
+@pytest.mark.system
 def test_programs_read_what_the_command_reads(cluster: dict[str, str], tmp_path: Path) -> None:
     program = tmp_path / "reads.py"
     program.write_text(
@@ -195,6 +221,7 @@ def test_programs_read_what_the_command_reads(cluster: dict[str, str], tmp_path:
     assert done.stdout.strip() == r"'two\nlines\n' 2"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_rank_is_left_behind(end: signal.Signals, cluster: dict[str, str]) -> None:
     """However the command ends, the ranks' connections close: the kernel says they are gone."""

@@ -10,9 +10,8 @@ import networkx
 import pytest
 
 from collplan.specs import SpecError, load_spec
-from collplan.specs.loading import load_machine
 from collplan.specs.topology import Graph
-from collplan.specs.topology_files import read_graph, read_switches
+from collplan.specs.topology_files import read_graph
 
 SPEC = """
 machine:
@@ -111,29 +110,3 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         loaded(tmp_path, "none.json")
     with pytest.raises(SpecError, match=r"topology.file: 7 is not a file"):
         loaded(tmp_path, "7")
-
-
-CONF = """
-# A cluster
-SwitchName=leaf0 Nodes=node[001-004] LinkSpeed=100
-switchname = leaf1 \\
-  nodes = node[005-006],fat1
-SwitchName=spine Switches=leaf[0-1]
-"""
-
-
-def test_topology_conf(tmp_path: Path) -> None:
-    (tmp_path / "topology.conf").write_text(CONF)
-    assert read_switches(tmp_path / "topology.conf") == ["node[001-004]", "node[005-006],fat1"]
-    machine = tmp_path / "machine.yaml"
-    machine.write_text("""
-nodes: 3
-network: {topology: {kind: fat_tree, down: [4, 2]}}
-placement: {nodelist: "node[003,005],fat1", topology_conf: topology.conf}
-""")
-    assert load_machine(str(machine)).node_to_host == (2, 4, 6)
-    (tmp_path / "spec.yaml").write_text("machine: machine.yaml\ncollective: {kind: barrier}")
-    assert load_spec(tmp_path / "spec.yaml").machine.node_to_host == (2, 4, 6)
-    (tmp_path / "topology.conf").write_text("SwitchName=spine Switches=leaf[0-1]")
-    with pytest.raises(SpecError, match="has no line with SwitchName and Nodes"):
-        load_machine(str(machine))

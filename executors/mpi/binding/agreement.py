@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Final
 
 import numpy as np
@@ -127,8 +128,7 @@ def agree(plan: Plan, comm: MPI.Intracomm, claim: Claim) -> Agreement:
 
 def _number(value: int | str | None) -> int | None:
     if isinstance(value, str):
-        # Seven bytes suffice, as there are few possible values, which differ most at their ends.
-        value = int.from_bytes(value.encode()[-7:].rjust(7), "little")
+        value = int.from_bytes(blake2b(value.encode(), digest_size=7).digest(), "little")
     return None if value is None else value & _NOTHING
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import json
 import platform
 import shutil
@@ -21,7 +20,6 @@ from collplan.executors.mpi.launch.jobs import run_job
 from collplan.executors.mpi.launch.launcher import (
     Launcher,
     Library,
-    ask,
     clean_environment,
     find_launcher,
     is_compatible,
@@ -35,6 +33,7 @@ from collplan.executors.mpi.launch.launcher import (
 from collplan.executors.mpi.launch.select import select_launcher
 from collplan.executors.mpi.launch.srun import Srun, find_srun, offered_types
 from collplan.executors.mpi.loop.object_files import code_folder, is_kept
+from collplan.planner.draw.rendering import WHEEL, DrawError, find_renderer, render
 from collplan.planner.memory import free_machine_bytes
 
 if sys.platform != "win32":
@@ -326,16 +325,14 @@ def _batch_system() -> Finding:
 
 
 def _graphviz() -> Finding:
-    dot = shutil.which("dot")
-    if dot is not None:
-        return Finding("graphviz", True, dot)
-    if importlib.util.find_spec("pygraphviz") is None:
-        advice = "apt install graphviz, or pip install pygraphviz"
-        return Finding("graphviz", False, "neither dot nor pygraphviz", advice)
-    draws = "import pygraphviz as g; a = g.AGraph(); a.add_edge(1, 2); a.layout('dot')"
-    program = f"{draws}; assert a.draw(format='svg')"
-    result = ask([sys.executable, "-P", "-c", program], timeout_s=60)
-    if result.returncode == 0:
-        return Finding("graphviz", True, "no dot on PATH; pygraphviz's bundled libraries draw")
-    reason = (result.stderr.strip().splitlines() or [f"exit {result.returncode}"])[-1]
-    return Finding("graphviz", False, f"pygraphviz cannot draw: {reason}", "apt install graphviz")
+    renderer = find_renderer()
+    if renderer is None:
+        advice = f"apt install graphviz, or pip install {WHEEL}"
+        return Finding("graphviz", False, f"neither dot nor {WHEEL}", advice)
+    try:
+        render("digraph { a }", "svg")
+    except DrawError as error:
+        advice = f"pip install --force-reinstall {WHEEL}"
+        return Finding("graphviz", False, str(error), advice)
+    is_dot = renderer.name != WHEEL
+    return Finding("graphviz", True, str(renderer) if is_dot else f"{WHEEL}, as there is no dot")

@@ -26,6 +26,7 @@ def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     return CommandLine(tmp_path, capsys)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("mpi", "n_ranks"), [("mpich", 4), ("openmpi", 3)])
 def test_benchmarks_on_ranks(mpi: str, n_ranks: int) -> None:
     assert_passes(mpirun(n_ranks, "benching.py", mpi=mpi))
@@ -44,6 +45,7 @@ def document_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.system
 def test_lane_pattern_reports_rows_and_plots(collplan: CommandLine) -> None:
     spec, picture = collplan.write_spec(**NODES), collplan.folder / "lanes.svg"
     done = bench(
@@ -74,6 +76,7 @@ def test_lane_pattern_reports_rows_and_plots(collplan: CommandLine) -> None:
     assert all(f">{word}<" in text for word in ("1 lane", "2 lanes", "64 KiB"))
 
 
+@pytest.mark.system
 def test_multi_collective_on_uneven_nodes_says_who_is_idle(collplan: CommandLine) -> None:
     spec = collplan.write_spec(**UNEVEN)
     arguments = ["multi-collective", "--collective", "allreduce", "--nodes-from", spec]
@@ -86,6 +89,7 @@ def test_multi_collective_on_uneven_nodes_says_who_is_idle(collplan: CommandLine
     assert "2 lanes" not in done.stdout
 
 
+@pytest.mark.system
 def test_guideline_names_candidates_and_findings(collplan: CommandLine) -> None:
     collective = {"kind": "allgather", "count": 3, "datatype": "int32"}
     spec = collplan.write_spec(**NODES, collective=collective)
@@ -112,6 +116,7 @@ def test_guideline_names_candidates_and_findings(collplan: CommandLine) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.system
 def test_guideline_table_shows_refusals(collplan: CommandLine) -> None:
     """A candidate that cannot serve is a line of the table, not the end of it."""
     kinds = {"machine": {"ranks_per_node": 3}, "collective": {"kind": "allgather", "count": 3}}
@@ -126,6 +131,7 @@ def test_guideline_table_shows_refusals(collplan: CommandLine) -> None:
     assert "2 repetitions in turns" in done.stdout
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("mpi", "kind"), [("mpich", "bcast"), ("openmpi", "exscan")])
 def test_guideline_on_one_rank(mpi: str, kind: str, collplan: CommandLine) -> None:
     """Nothing has to move: every candidate is right, and takes some time."""
@@ -141,6 +147,7 @@ def test_guideline_on_one_rank(mpi: str, kind: str, collplan: CommandLine) -> No
     assert all(row["min_s"] > 0 and row["factor"] > 0 for row in document["rows"])
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
 def test_guideline_on_an_emulated_cluster(mpi: str, collplan: CommandLine) -> None:
     need_emulation()
@@ -156,6 +163,7 @@ def test_guideline_on_an_emulated_cluster(mpi: str, collplan: CommandLine) -> No
     assert ">0 B<" in (collplan.folder / "bcast.svg").read_text()
 
 
+@pytest.mark.system
 def test_lanes_of_an_emulated_cluster() -> None:
     """MPI says which ranks share a node."""
     need_emulation()
@@ -171,6 +179,7 @@ def on_two_nodes(mpi: str, *arguments: str) -> list[str]:
     return [*emulate(mpi), *cluster, "--", "python", "-m", "collplan", "bench", *arguments]
 
 
+@pytest.mark.system
 def test_what_was_measured_is_printed_before_a_plot_fails(collplan: CommandLine) -> None:
     spec = collplan.write_spec(machine={"ranks_per_node": 2})
     done = bench("mpich", "guideline", spec, "--repetitions", 2, "--plot", "/proc/plot.svg")
@@ -180,6 +189,7 @@ def test_what_was_measured_is_printed_before_a_plot_fails(collplan: CommandLine)
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.system
 def test_sizes_beyond_memory_end_all_ranks(collplan: CommandLine) -> None:
     spec = collplan.write_spec(machine={"nodes": 2})
     done = bench("mpich", "lane-pattern", "--nodes-from", spec, "--sizes", "1024TiB")
@@ -189,6 +199,7 @@ def test_sizes_beyond_memory_end_all_ranks(collplan: CommandLine) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.system
 def test_a_rank_complains_for_all(collplan: CommandLine) -> None:
     """Under mpiexec every rank sees the mistake; one says it, and all end."""
     command = [str(mpiexec_of(mpi_python("mpich"))), "-n", "3", str(mpi_python("mpich"))]
@@ -206,6 +217,7 @@ def test_a_rank_complains_for_all(collplan: CommandLine) -> None:
     assert done.stderr.count("needs 4 ranks, the MPI world has 3; start it with -n 4") == 1
 
 
+@pytest.mark.system
 def test_a_wrong_result_is_exit_status_1(collplan: CommandLine, tmp_path: Path) -> None:
     """With an operation that forgets its left operand, plans are not what native computes."""
     spec = collplan.write_spec(**NODES)

@@ -67,6 +67,7 @@ def test_bad_input(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
 def test_calibrate_starts_from_the_ranks_of_a_machine_file(mpi: str, tmp_path: Path) -> None:
     python = str(mpi_python(mpi))
@@ -91,6 +92,7 @@ def test_calibrate_starts_from_the_ranks_of_a_machine_file(mpi: str, tmp_path: P
     assert fitted.read_text() == before
 
 
+@pytest.mark.system
 def test_calibrate_refuses_the_machine_of_other_ranks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

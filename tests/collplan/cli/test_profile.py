@@ -55,6 +55,7 @@ def row(**given: Any) -> dict[str, Any]:
             "seconds": 1.0, "why": "no sweep of allreduce"} | given  # fmt: skip
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
 def test_calls_are_counted_by_size_and_judged_by_a_table(
     mpi: str, program: str, tmp_path: Path
@@ -86,6 +87,7 @@ def test_calls_are_counted_by_size_and_judged_by_a_table(
     assert "tune it with --computation" in rows["Iallreduce", 32]["how"]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
 def test_native_programs_are_counted_too(mpi: str, tmp_path: Path) -> None:
     table = tmp_path / "table.json"
@@ -103,6 +105,7 @@ def test_native_programs_are_counted_too(mpi: str, tmp_path: Path) -> None:
     assert all(one["how"].startswith("won at") for one in gaining)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
 def test_native_calls_whose_counts_differ_have_the_bytes_of_rank_0(mpi: str) -> None:
     status, lines, errors = profile(mpi, "-n", "2", "--json", str(built(mpi, "vectors.c")))
@@ -115,11 +118,13 @@ def test_native_calls_whose_counts_differ_have_the_bytes_of_rank_0(mpi: str) -> 
     }  # fmt: skip
 
 
+@pytest.mark.system
 def test_the_status_is_the_programs(program: str) -> None:
     status, _, errors = profile("mpich", "-n", "2", program, "3")
     assert status == 3, errors
 
 
+@pytest.mark.system
 def test_the_model_judges_without_a_table(program: str) -> None:
     status, lines, errors = profile("mpich", "-n", "2", program, "0")
     assert status == 0, errors

@@ -30,6 +30,7 @@ def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     return CommandLine(tmp_path, capsys)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
 def test_run_predicts_and_traces(collplan: CommandLine, mpi: str, tmp_path: Path) -> None:
     """Both layers in one valid file: in Perfetto's form by one MPI, in Pajé's by the other."""
@@ -56,6 +57,7 @@ def test_run_predicts_and_traces(collplan: CommandLine, mpi: str, tmp_path: Path
         check_perfetto(trace, plan.n_tasks)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
 def test_a_run_is_recorded_and_shown_as_a_page(
     collplan: CommandLine, mpi: str, tmp_path: Path
@@ -107,6 +109,7 @@ def test_files_that_cannot_be_are_refused_in_one_line(
     assert words in collplan("run", collplan.write_spec(), *options).error()
 
 
+@pytest.mark.system
 def test_ranks_refuse_it_with_one_voice(collplan: CommandLine) -> None:
     python = mpi_python("mpich")
     command = [str(mpiexec_of(python)), "-n", "2", str(python), "-m", "collplan", "run"]
@@ -116,6 +119,7 @@ def test_ranks_refuse_it_with_one_voice(collplan: CommandLine) -> None:
     assert "both.txt ends in .txt" in done.stderr
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("module", "name"), [("compiling_together", "compile_plan"), ("cli.run", "go_to_core")]
 )
@@ -142,6 +146,7 @@ def test_a_rank_without_memory_says_so_in_one_line(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.system
 def test_what_was_measured_is_printed_before_a_trace_fails(collplan: CommandLine) -> None:
     spec = collplan.write_spec(machine={"ranks_per_node": 1})
     options = ["--repetitions", "1", "--predict", "--trace", "/proc/both.json"]

@@ -73,6 +73,7 @@ def test_a_plan_too_large_to_be_proved_first_is_named(
     )
 
 
+@pytest.mark.system
 def test_a_refuted_plan_is_refused_under_mpiexec(collplan: CommandLine) -> None:
     python = mpi_python("mpich")
     path = edited(collplan.compile(), "tag")

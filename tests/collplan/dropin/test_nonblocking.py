@@ -25,6 +25,7 @@ def test_plans_through_shared_memory_serve_when_ranks_have_made_it(
     run_check(comm, "nonblocking_shared.py", check)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
 def test_without_threads_all_is_native_and_says_why(mpi: str) -> None:
     level = {"MPI4PY_RC_THREAD_LEVEL": "serialized"}

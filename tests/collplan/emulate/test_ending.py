@@ -15,7 +15,7 @@ from emulating import emulate, gone, need_emulation, processes_in
 from folders import PROGRAMS
 from mpi_launching import mpi_environment, run
 
-pytestmark = pytest.mark.usefixtures("emulation")
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("emulation")]
 CLUSTER = ("--nodes", "2", "--per-node", "1", "--lanes", "2")
 
 

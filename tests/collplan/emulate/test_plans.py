@@ -9,7 +9,7 @@ import pytest
 from emulating import need_emulation, run_program
 from mpi_launching import MPIS
 
-pytestmark = pytest.mark.usefixtures("emulation")
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("emulation")]
 CLUSTERS = [("2", "3"), ("3", "2")]
 ACKNOWLEDGED = 0.04
 """Largest share of the payload that comes back as acknowledgements."""
@@ -34,8 +34,8 @@ def test_plans_are_right_and_lanes_carry_what_they_say(mpi: str, nodes: str, per
     assert done.returncode == 0, done.stdout + done.stderr
     passed, traffic = done.stdout.strip().splitlines()[-2:]
     assert passed.startswith("passed ")
-    # Ten collectives in six forms; some refuse operations that do not commute.
-    assert int(passed.split()[1]) >= 50
+    # Ten collectives in six forms, half of them here; some refuse operations that do not commute.
+    assert int(passed.split()[1]) >= 25
     for plan in json.loads(traffic):
         carried = 0
         for node in plan["nodes"]:

@@ -207,6 +207,7 @@ def need_users(prefix: list[str]) -> None:
         pytest.skip("unshare cannot make a user namespace here")
 
 
+@pytest.mark.system
 def test_no_namespaces_allowed() -> None:
     need_users(["unshare", "--user", "--map-root-user"])
     forbid = 'echo 0 > /proc/sys/user/max_net_namespaces; exec "$@"'
@@ -214,6 +215,7 @@ def test_no_namespaces_allowed() -> None:
     assert line.startswith("namespaces: No space left on device; raise the limits of sysctl user.")
 
 
+@pytest.mark.system
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give away")
 def test_no_rights() -> None:
     drop = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
@@ -222,6 +224,7 @@ def test_no_rights() -> None:
     assert "Operation not permitted; run as root" in line
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("program", "failing", "module"),
     [("ip", 1, "bridge"), ("ip", 3, "veth"), ("tc", 1, "sch_tbf")],

@@ -137,6 +137,7 @@ def test_failed_candidates_are_kept_with_what_is_measured(tmp_path: Path) -> Non
     assert restarted.failures == ()
 
 
+@pytest.mark.system
 def test_runs_go_on_without_who_failed(tmp_path: Path) -> None:
     """Under mpiexec: one run hangs, another one crashes, the third completes the table."""
     python = mpi_python("mpich")

@@ -12,13 +12,14 @@ from collplan.planner.algorithms.building_blocks.factors import mixed_factors
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.metrics import measure
 from collplan.planner.plan.plan import Op
+from looping import SIZES, looped
 from oracle import make_spec
 from schedules import counted
 
 RADIXES = (2, 3, 4, 7, 100)
 
 
-@pytest.mark.parametrize("p", range(1, 65))
+@looped("p", SIZES)
 @pytest.mark.parametrize("kind", ["allgather", "reduce_scatter_block"])
 def test_runs_grow_by_the_radix(kind: str, p: int) -> None:
     for radix in RADIXES:
@@ -27,7 +28,7 @@ def test_runs_grow_by_the_radix(kind: str, p: int) -> None:
         assert (found.n_rounds, found.bytes_sent_per_rank) == (n_rounds, 3 * (p - 1))
 
 
-@pytest.mark.parametrize("p", range(1, 65))
+@looped("p", SIZES)
 @pytest.mark.parametrize("kind", ["allgather", "reduce_scatter_block"])
 def test_groups_of_every_factor_exchange_all_they_have(kind: str, p: int) -> None:
     for radix in RADIXES:
@@ -46,8 +47,8 @@ def test_radix_2_exchanges_the_runs_of_recursive_doubling() -> None:
         assert np.array_equal(getattr(one, column), getattr(other, column))
 
 
-@pytest.mark.parametrize("per_node", range(1, 7))
-@pytest.mark.parametrize("n_nodes", [1, 2, 3, 4, 6, 9])
+@looped("per_node", range(1, 7))
+@looped("n_nodes", [1, 2, 3, 4, 6, 9])
 def test_nodes_are_reached_in_the_fewest_messages(n_nodes: int, per_node: int) -> None:
     """Of both radixes: as many as a node has ranks, as published, and one more."""
     machine = {"nodes": n_nodes, "ranks_per_node": per_node}

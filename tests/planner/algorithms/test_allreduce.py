@@ -10,11 +10,12 @@ from collplan.planner.algorithms.building_blocks.factors import mixed_factors
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 from collplan.planner.plan.plan import Op
 from collplan.planner.verify import verify
+from looping import SIZES, looped
 from oracle import AFFINE, check_result, make_spec
 from schedules import counted, schedule
 
 
-@pytest.mark.parametrize("p", range(1, 65))
+@looped("p", SIZES)
 def test_blocks_of_an_allreduce_take_as_many_rounds_as_both_halves(p: int) -> None:
     for n in (1, 2, 5) if p <= 20 else (1, 3):
         n_rounds = n - 1 + ceil_log2(p) if p > 1 else 0
@@ -25,7 +26,7 @@ def test_blocks_of_an_allreduce_take_as_many_rounds_as_both_halves(p: int) -> No
 
 
 @pytest.mark.parametrize("kind", ["allreduce", "reduce_scatter_block"])
-@pytest.mark.parametrize("p", [1, 2, 3, 7, 8, 12, 17, 33])
+@looped("p", [1, 2, 3, 7, 8, 12, 17, 33])
 def test_blocks_are_combined_whatever_their_number(kind: str, p: int) -> None:
     for turn, blocks in enumerate((1, 2, 5, 99, "auto")):
         chosen = {"name": "circulant", "blocks": blocks}
@@ -34,7 +35,7 @@ def test_blocks_are_combined_whatever_their_number(kind: str, p: int) -> None:
         check_result(plan)
 
 
-@pytest.mark.parametrize("p", [1, *range(2, 65, 2)])
+@looped("p", [p for p in SIZES if p == 1 or p % 2 == 0])
 def test_swing_takes_the_rounds_of_its_vectors(p: int) -> None:
     found = counted("allreduce", "swing", p, 2 * p)
     assert (found.n_rounds, found.bytes_sent_per_rank) == (2 * ceil_log2(p), 4 * (p - 1))
@@ -56,7 +57,7 @@ def test_swing_reaches_to_either_side_in_turns() -> None:
     assert parts == rounds + rounds[::-1]
 
 
-@pytest.mark.parametrize("p", range(1, 65))
+@looped("p", SIZES)
 def test_a_census_takes_the_fewest_rounds(p: int) -> None:
     log = ceil_log2(p)
     found = counted("allreduce", "census", p, 3)
@@ -66,7 +67,7 @@ def test_a_census_takes_the_fewest_rounds(p: int) -> None:
     assert n_reductions.max() == (log + (p - 1).bit_count() - 1 if p > 1 else 0)
 
 
-@pytest.mark.parametrize("p", [2, 5, 8, 12, 17, 23])
+@looped("p", [2, 5, 8, 12, 17, 23])
 def test_a_census_goes_over_the_widths_of_its_windows(p: int) -> None:
     width, rounds = 0, []
     for digit in f"{p - 1:b}":
@@ -77,7 +78,7 @@ def test_a_census_goes_over_the_widths_of_its_windows(p: int) -> None:
     assert [sent for sent in schedule("allreduce", "census", p) if sent] == rounds
 
 
-@pytest.mark.parametrize("p", range(1, 65))
+@looped("p", SIZES)
 def test_vectors_are_divided_by_every_factor_and_come_back(p: int) -> None:
     for radix in (2, 3, 4, 7, 100):
         n_rounds = 2 * sum(factor - 1 for factor in mixed_factors(p, radix))

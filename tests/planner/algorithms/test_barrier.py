@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from collplan.planner.arrays.logarithms import ceil_log2
+from looping import SIZES, looped
 from schedules import counted
 
 
-@pytest.mark.parametrize("p", range(1, 65))
+@looped("p", SIZES)
 def test_signals_through_rank_0_are_the_fewest(p: int) -> None:
     for name, n_rounds in {"linear": 2 * (p - 1), "binomial": 2 * ceil_log2(p)}.items():
         found = counted("barrier", name, p, None)

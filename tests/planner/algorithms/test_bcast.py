@@ -9,6 +9,7 @@ from collplan.planner import compile_plan
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 from collplan.planner.plan.plan import Op
 from collplan.planner.verify import verify
+from looping import SIZES, looped
 from oracle import AFFINE, check_result, make_spec
 from schedules import counted, schedule
 
@@ -20,7 +21,7 @@ def test_a_scatter_and_doubling_take_as_many_rounds(p: int) -> None:
         assert (found.n_rounds, found.bytes_sent_per_rank) == (2 * floor_log2(p), 6 * (p - 1))
 
 
-@pytest.mark.parametrize("p", range(1, 65))
+@looped("p", SIZES)
 def test_several_chains_are_shorter(p: int) -> None:
     for fanout in (1, 2, 5, 64):
         f = max(1, min(fanout, p - 1))
@@ -32,7 +33,7 @@ def test_several_chains_are_shorter(p: int) -> None:
             assert found.bytes_sent_per_rank == 3 * (p > 1) * (f if kind == "bcast" else 1)
 
 
-@pytest.mark.parametrize("p", range(1, 65))
+@looped("p", SIZES)
 def test_a_tree_in_post_order_ends_at_the_last_rank(p: int) -> None:
     for root in {0, p - 1}:
         found = counted("reduce", "in_order_binary", p, 3, root)
@@ -52,7 +53,7 @@ def test_chains_combine_in_rank_order(fanout: int) -> None:
             check_result(plan)
 
 
-@pytest.mark.parametrize("p", range(1, 65))
+@looped("p", SIZES)
 def test_holders_double_from_the_nearest_rank_on(p: int) -> None:
     log = ceil_log2(p)
     found = counted("bcast", "near_binomial", p, 3, p // 3)
@@ -65,7 +66,7 @@ def test_holders_double_from_the_nearest_rank_on(p: int) -> None:
     assert held == p
 
 
-@pytest.mark.parametrize("p", range(1, 65))
+@looped("p", SIZES)
 def test_halves_go_down_either_side_and_over(p: int) -> None:
     found = counted("bcast", "split_binary", p, 2, p // 3)
     assert found.n_rounds <= 2 * floor_log2(p) + 1
@@ -79,7 +80,7 @@ def test_halves_go_down_either_side_and_over(p: int) -> None:
 
 
 @pytest.mark.parametrize("dealt", [False, True])
-@pytest.mark.parametrize("p", range(1, 65))
+@looped("p", SIZES)
 def test_a_binary_tree_combines_along_the_edges_of_its_broadcast(p: int, dealt: bool) -> None:
     edges, chosen = [], {"name": "binary", "dealt": dealt}
     for kind in ("bcast", "reduce"):

@@ -30,11 +30,12 @@ from collplan.planner.algorithms.building_blocks.spreading import (
     sparbit_hops,
 )
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
+from looping import looped
 
 SIZES = range(1, 41)
 
 
-@pytest.mark.parametrize("size", SIZES)
+@looped("size", SIZES)
 def test_foldings_keep_a_power_of_two_and_the_order(size: int) -> None:
     for survivor in range(size):
         folding = fold(size, survivor)
@@ -70,7 +71,7 @@ def test_greater_factors_are_primes(largest: int) -> None:
             assert all(factor % divisor for divisor in range(2, factor))
 
 
-@pytest.mark.parametrize("size", [*SIZES, 64, 100, 1000])
+@looped("size", [*SIZES, 64, 100, 1000])
 def test_bine_trees_reach_all_over_short_distances(size: int) -> None:
     held, distance, binomial = {0}, 0, 0
     for level, edges in enumerate(bine_tree(size)):
@@ -93,12 +94,12 @@ def test_bine_trees_reach_all_over_short_distances(size: int) -> None:
         assert distance == {64: 135, 1000: 3471}[size]
 
 
-@pytest.mark.parametrize("size", [2, 4, 6, 8, 12, 14, 34, 40, 64, 500, 1152])
+@looped("size", [2, 4, 6, 8, 12, 14, 34, 40, 64, 500, 1152])
 def test_butterflies_bring_every_block_once(size: int) -> None:
     assert_every_block_comes_once(butterfly(size), size)
 
 
-@pytest.mark.parametrize("size", [*SIZES, 64, 100, 1000])
+@looped("size", [*SIZES, 64, 100, 1000])
 def test_hops_of_trees_bring_every_block_once(size: int) -> None:
     assert_every_block_comes_once(sparbit_hops(size), size)
     for radix in (2, 3, 7, 2000):
@@ -120,7 +121,7 @@ def assert_every_block_comes_once(hops: Sequence[Hop], size: int) -> None:
     assert len(held) == size
 
 
-@pytest.mark.parametrize("size", [2, 4, 6, 8, 12, 16, 34, 40])
+@looped("size", [2, 4, 6, 8, 12, 16, 34, 40])
 def test_ways_lead_to_all_ranks_in_the_fewest_steps(size: int) -> None:
     found = ways(size)
     for distance, way in enumerate(found):
@@ -130,7 +131,7 @@ def test_ways_lead_to_all_ranks_in_the_fewest_steps(size: int) -> None:
     assert size & (size - 1) or sum(map(len, found)) == size // 2 * ceil_log2(size)
 
 
-@pytest.mark.parametrize("q", [1, 2, 4, 8, 16])
+@looped("q", [1, 2, 4, 8, 16])
 def test_survivors_own_all_chunks_once_at_every_level(q: int) -> None:
     for level in range(floor_log2(q) + 1):
         first, n = owned(np.arange(q), q, level)
@@ -139,7 +140,7 @@ def test_survivors_own_all_chunks_once_at_every_level(q: int) -> None:
         assert sorted(chunks) == sorted(list(range(q)) * n)
 
 
-@pytest.mark.parametrize("size", SIZES)
+@looped("size", SIZES)
 def test_skips_move_every_block_but_the_own_in_the_fewest_rounds(size: int) -> None:
     rounds = skips(size)
     assert len(rounds) == ceil_log2(size)
@@ -150,7 +151,7 @@ def test_skips_move_every_block_but_the_own_in_the_fewest_rounds(size: int) -> N
 LARGE = (129, 131, 133, 146, 193, 255, 256, 257, 290, 300, 511, 513, 599, 600)
 
 
-@pytest.mark.parametrize("size", [*range(2, 120), *LARGE])
+@looped("size", [*range(2, 120), *LARGE])
 def test_schedules_bring_every_block_once_and_before_it_is_sent(size: int) -> None:
     """The conditions of correctness; of 2 to 600 ranks all were checked, of which these stay."""
     q, skip = ceil_log2(size), doubling_skips(size)
@@ -167,8 +168,8 @@ def test_schedules_bring_every_block_once_and_before_it_is_sent(size: int) -> No
         assert np.all(is_old | came), "ranks send blocks that they have"
 
 
-@pytest.mark.parametrize("size", [2, 3, 8, 17, 33, 40])
-@pytest.mark.parametrize("n_blocks", [1, 2, 5, 9])
+@looped("size", [2, 3, 8, 17, 33, 40])
+@looped("n_blocks", [1, 2, 5, 9])
 def test_all_blocks_reach_all_ranks_in_the_fewest_rounds(size: int, n_blocks: int) -> None:
     skip, (_, sent) = doubling_skips(size), block_schedule(size)
     held = np.zeros((size, n_blocks), dtype=bool)
@@ -185,7 +186,7 @@ def test_all_blocks_reach_all_ranks_in_the_fewest_rounds(size: int, n_blocks: in
     assert held.all()
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 13, 40])
+@looped("size", [1, 2, 3, 7, 8, 13, 40])
 def test_trees_by_size_send_the_lighter_run_to_the_heavier(size: int) -> None:
     rng = np.random.default_rng(size)
     for root in {0, size // 2, size - 1}:

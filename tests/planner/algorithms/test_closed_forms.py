@@ -19,6 +19,7 @@ from collplan.planner.algorithms.closed_forms import (
 from collplan.planner.decompose import draft
 from collplan.planner.lowering.traffic import traffic_of
 from collplan.specs import Network, PlanSpec, parse_spec
+from looping import looped
 
 REGRET = 3.5
 """Most that the algorithm with the least closed form takes, in times of the best."""
@@ -32,8 +33,8 @@ def spec_of(kind: str, distribution: str, total: int, algorithm: str = "auto") -
     return parse_spec(document)
 
 
-@pytest.mark.parametrize("total", [256, 1 << 13, 1 << 18])
-@pytest.mark.parametrize("distribution", ["uniform", "spike", "sparse"])
+@looped("total", [256, 1 << 13, 1 << 18])
+@looped("distribution", ["uniform", "spike", "sparse"])
 @pytest.mark.parametrize("kind", ["allgatherv", "reduce_scatter", "alltoallv"])
 def test_the_least_closed_form_is_near_the_best(kind: str, distribution: str, total: int) -> None:
     stated = [one for one in registry.of(spec_of(kind, distribution, total).collective.planned_kind)
@@ -72,7 +73,7 @@ def test_traffic_is_that_of_the_group_with_the_most_bytes() -> None:
     assert traffic.total == 4 * int(np.add.reduceat(lanes[0].given.totals, starts).max())
 
 
-@pytest.mark.parametrize("seed", range(20))
+@looped("seed", range(20))
 def test_blocks_for_owners_take_as_long_as_the_same_blocks_for_each_pair(seed: int) -> None:
     rng, network = np.random.default_rng(seed), Network()
     size = int(rng.integers(1, 12))

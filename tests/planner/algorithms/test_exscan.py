@@ -5,15 +5,15 @@ from __future__ import annotations
 from math import ceil, log2
 
 import numpy as np
-import pytest
 
 from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Op
+from looping import SIZES, looped
 from oracle import make_spec
 from schedules import counted, schedule
 
 
-@pytest.mark.parametrize("p", range(1, 65))
+@looped("p", SIZES)
 def test_123_doubling_takes_the_rounds_of_its_formula(p: int) -> None:
     rounds = ceil(log2(p - 1) + log2(4 / 3) - 1e-9) if p > 2 else p - 1
     found = counted("exscan", "doubling_123", p, 6)
@@ -23,7 +23,7 @@ def test_123_doubling_takes_the_rounds_of_its_formula(p: int) -> None:
     assert n_reductions.max() <= rounds
 
 
-@pytest.mark.parametrize("p", range(2, 41))
+@looped("p", range(2, 41))
 def test_123_doubling_sends_to_distances_1_2_3_6_and_so_on(p: int) -> None:
     distances = [1, *(d for d in (2, 3, 6, 12, 24, 48) if (d == 2 and p > 2) or 3 <= d < p - 1)]
     rounds = [

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from collplan.planner.arrays.logarithms import floor_log2
+from looping import SIZES, looped
 from schedules import counted, schedule
 
 
-@pytest.mark.parametrize("p", range(1, 65))
+@looped("p", SIZES)
 def test_a_butterfly_takes_two_more_rounds_unless_ranks_are_a_power_of_two(p: int) -> None:
     is_folded = p & (p - 1) > 0
     found = counted("reduce_scatter_block", "butterfly", p, 3)

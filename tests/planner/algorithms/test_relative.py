@@ -11,6 +11,7 @@ import pytest
 from collplan.planner.algorithms.relative import NotRelativeError, Relative
 from collplan.planner.arrays.motion import Motion
 from collplan.planner.lowering.collect_relative import UNLIKE
+from looping import looped
 
 MOTIONS = [Motion("shift", 12, 1), Motion("shift", 12, 2), Motion("shift", 12, 4),
            Motion("xor", 16, 1), Motion("xor", 16, 4)]  # fmt: skip
@@ -61,7 +62,7 @@ def at_all(value: Any, motion: Motion) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("number", HELD)
+@looped("number", HELD)
 def test_an_operation_gives_what_it_gives_on_all_positions(
     number: Callable[[Any, int], Any],
 ) -> None:
@@ -77,8 +78,8 @@ def test_an_operation_gives_what_it_gives_on_all_positions(
     assert n_held > 0
 
 
-@pytest.mark.parametrize("motion", MOTIONS, ids=str)
-@pytest.mark.parametrize("number", REFUSED)
+@looped("motion", MOTIONS)
+@looped("number", REFUSED)
 def test_what_depends_on_the_position_is_refused(
     motion: Motion, number: Callable[[Any], Any]
 ) -> None:

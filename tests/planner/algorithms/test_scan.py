@@ -8,12 +8,13 @@ from collplan.planner import compile_plan
 from collplan.planner.algorithms.building_blocks.prefix_tree import prefix_tree
 from collplan.planner.arrays.logarithms import floor_log2
 from collplan.planner.verify import verify
+from looping import SIZES, looped
 from oracle import AFFINE, check_result, make_spec
 from schedules import counted, schedule
 
 
 @pytest.mark.parametrize("kind", ["scan", "exscan"])
-@pytest.mark.parametrize("p", range(1, 65))
+@looped("p", SIZES)
 def test_a_block_more_takes_three_rounds_more(kind: str, p: int) -> None:
     first = prefix_tree(p).n_rounds if p > 1 else 0
     assert first <= 4 * floor_log2(p)
@@ -27,7 +28,7 @@ def test_a_block_more_takes_three_rounds_more(kind: str, p: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["scan", "exscan"])
-@pytest.mark.parametrize("p", [1, 2, 3, 5, 8, 12, 17, 33])
+@looped("p", [1, 2, 3, 5, 8, 12, 17, 33])
 def test_blocks_are_combined_in_rank_order(kind: str, p: int) -> None:
     for turn, blocks in enumerate((1, 2, 5, 99, "auto")):
         chosen = {"name": "in_order_tree", "blocks": blocks}

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.algorithms.rounds import Group, Message
 from collplan.planner.plan.plan import Op
+from looping import looped
 from oracle import make_spec
 
 REFERENCE: list[dict[str, Any]] = json.loads(Path(__file__).with_name("schedules.json").read_text())
@@ -55,7 +55,7 @@ def ends_by_round(one: dict[str, Any]) -> list[list[tuple[int, int]]]:
     return [sent for sent in rounds if sent]
 
 
-@pytest.mark.parametrize("one", REFERENCE, ids=name_of)
+@looped("one", REFERENCE)
 def test_messages_are_those_of_the_reference(one: dict[str, Any]) -> None:
     kind, name, p = one["kind"], one["name"], one["p"]
     fields = {} if kind == "barrier" else {"count": UNIT * one["options"].get("blocks", 1)}
@@ -69,7 +69,7 @@ def test_messages_are_those_of_the_reference(one: dict[str, Any]) -> None:
     assert ours == Counter(tuple(sent[:n]) for sent_now in one["rounds"] for sent in sent_now)
 
 
-@pytest.mark.parametrize("one", [one for one in REFERENCE if not is_shifted(one)], ids=name_of)
+@looped("one", [one for one in REFERENCE if not is_shifted(one)])
 def test_messages_go_in_the_rounds_of_the_reference(one: dict[str, Any]) -> None:
     left = [{(sent[0], sent[1]) for sent in sent_now} for sent_now in one["rounds"]]
     for ours in ends_by_round(one):

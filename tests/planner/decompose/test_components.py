@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 import pytest
 
@@ -16,6 +14,7 @@ from collplan.planner.lowering.select import is_regular
 from collplan.planner.verify import verify
 from collplan.specs import Machine
 from collplan.specs.collective import COLLECTIVES
+from looping import looped, naming
 from oracle import REGULAR, check_result, make_spec
 from structures import flavours
 
@@ -38,17 +37,15 @@ def decompositions(name, kind, n_ranks):
     return [name, *({"name": name, "form": form} for form in second_forms(kind))]
 
 
-def specs(kind, machine, decomposition):
-    """Yield a spec of every kind of call, and whether its operation commutes."""
-    model, n_ranks = COLLECTIVES[kind], Machine.model_validate(machine).n_ranks
+def specs(kind, machine, decomposition, commutative):
+    """Yield a spec of every kind of call."""
+    n_ranks = Machine.model_validate(machine).n_ranks
     long = 2 * n_ranks + 1
     for root, count, in_place in ((0, long, False), (n_ranks - 2, long, True), (1, 3, True)):
-        for commutative in (True, False) if model.has_op else (True,):
-            spec = make_spec(
-                kind, "auto", 0, machine, decomposition=decomposition, root=root,
-                count=count, in_place=in_place, **next(flavours(kind, commutative)),
-            )  # fmt: skip
-            yield spec, commutative
+        yield make_spec(
+            kind, "auto", 0, machine, decomposition=decomposition, root=root,
+            count=count, in_place=in_place, **next(flavours(kind, commutative)),
+        )  # fmt: skip
 
 
 def algorithms_of(spec, commutative):
@@ -67,29 +64,30 @@ def algorithms_of(spec, commutative):
     return serving, others
 
 
-@pytest.mark.parametrize(
-    ("machine", "name", "kind"),
-    # Two of the three machines, in turns.
-    [
-        (machine, *case)
-        for i, case in enumerate(product(DECOMPOSITIONS, KINDS))
-        for j, machine in enumerate(MACHINES)
-        if (i + j) % 3
-    ],
-)
-def test_components_compute_by_any_algorithm(machine, name, kind):
-    n_ranks = Machine.model_validate(MACHINES[machine]).n_ranks
+# One of the three machines, in turns.
+@pytest.mark.parametrize("name", DECOMPOSITIONS)
+@looped("kind", KINDS)
+def test_components_compute_by_any_algorithm(name, kind):
+    turn = DECOMPOSITIONS.index(name) + KINDS.index(kind)
+    machine = list(MACHINES.values())[turn % len(MACHINES)]
+    n_ranks = Machine.model_validate(machine).n_ranks
     for decomposition in decompositions(name, kind, n_ranks):
-        for spec, commutative in specs(kind, MACHINES[machine], decomposition):
-            serving, others = algorithms_of(spec, commutative)
-            n_plans = max(len(names) for names in serving.values())
-            for i in range(n_plans):
-                chosen = {role: names[i % len(names)] for role, names in serving.items()}
-                plan = compile_plan(spec.replace(algorithms=chosen))
-                labels = {phase.algorithm for phase in plan.phases}
-                assert labels >= set(chosen.values())
-                verify(plan)
-                check_result(plan)
-            for role, names in others.items():
-                with pytest.raises(AlgorithmError, match=rf"/{names[0]}: .*; use '"):
-                    compile_plan(spec.replace(algorithms={role: names[0]}))
+        for commutative in (True, False) if COLLECTIVES[kind].has_op else (True,):
+            for number, spec in enumerate(specs(kind, machine, decomposition, commutative)):
+                check_components(spec, commutative, number + turn)
+
+
+def check_components(spec, commutative, turn):
+    """Prove and run every third choice of algorithms, from a turn on, and refuse others."""
+    serving, others = algorithms_of(spec, commutative)
+    for i in range(turn % 3, max(len(names) for names in serving.values()), 3):
+        chosen = {role: names[i % len(names)] for role, names in serving.items()}
+        with naming(spec.decomposition, chosen, commutative):
+            plan = compile_plan(spec.replace(algorithms=chosen))
+            labels = {phase.algorithm for phase in plan.phases}
+            assert labels >= set(chosen.values())
+            verify(plan)
+            check_result(plan)
+    for role, names in others.items():
+        with pytest.raises(AlgorithmError, match=rf"/{names[0]}: .*; use '"):
+            compile_plan(spec.replace(algorithms={role: names[0]}))

@@ -21,6 +21,7 @@ from collplan.planner.arrays.logarithms import ceil_log2
 from collplan.planner.decompose import draft
 from collplan.planner.metrics import measure
 from collplan.specs.collective import COLLECTIVES
+from looping import looped
 from oracle import AFFINE, REGULAR, make_spec
 
 KINDS = [kind for kind in REGULAR if kind != "barrier"]
@@ -69,7 +70,7 @@ def most_rounds(kind, n_nodes, n):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("n_nodes", "n"), SIZES)
+@looped("n_nodes, n", SIZES)
 def test_rounds_are_the_papers(n_nodes, n, kind):
     p = n_nodes * n
     for root in (0, n // 2, p - 1) if COLLECTIVES[kind].is_rooted else (0,):
@@ -130,7 +131,7 @@ def scan_volume(n_nodes, n, c):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("n_nodes", "n"), SIZES)
+@looped("n_nodes, n", SIZES)
 def test_volumes_are_the_papers(n_nodes, n, kind):
     p = n_nodes * n
     for root in (0, n // 2, p - 1) if COLLECTIVES[kind].is_rooted else (0,):
@@ -143,8 +144,8 @@ def test_volumes_are_the_papers(n_nodes, n, kind):
         )
 
 
-@pytest.mark.parametrize("kind", ["scan", "exscan"])
-@pytest.mark.parametrize(("n_nodes", "n"), SIZES)
+@looped("kind", ["scan", "exscan"])
+@looped("n_nodes, n", SIZES)
 def test_transposed_scans_move_less_inside_nodes(n_nodes, n, kind):
     """An alltoall of shares there and one back, instead of two phases and a whole scan."""
     form = {"name": "full_lane", "form": "transpose"}
@@ -166,7 +167,7 @@ def roots_of(n_nodes, n):
     return sorted({0, n // 2, n * (n_nodes // 2), n_nodes * n - 1})
 
 
-@pytest.mark.parametrize(("n_nodes", "n"), [*SIZES, (1, 4), (1, 5)])
+@looped("n_nodes, n", [*SIZES, (1, 4), (1, 5)])
 def test_gathered_reduces_bring_the_root_all_vectors_of_its_node(n_nodes, n):
     """Of each other rank there a whole vector, and a share through its own lane."""
     c = n_nodes * n * 2
@@ -183,7 +184,7 @@ def test_gathered_reduces_bring_the_root_all_vectors_of_its_node(n_nodes, n):
         assert counted.scratch_bytes_per_rank <= n * c
 
 
-@pytest.mark.parametrize(("n_nodes", "n"), SIZES)
+@looped("n_nodes, n", SIZES)
 def test_gathered_reduces_in_order_bring_shares_of_both_sides(n_nodes, n):
     """The paper's (n - 1)(c + c/n), and the root's own share, where all nodes are on one side."""
     c = n_nodes * n * 2

@@ -11,6 +11,7 @@ import pytest
 
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
+from collplan.planner.errors import SizeMismatchError
 from collplan.planner.formats.goal import GoalError, parse_goal, read_goal, write_goal
 from collplan.planner.plan.format_check import check_format
 from collplan.planner.plan.plan import Buffer, Op, Plan
@@ -53,6 +54,30 @@ def test_reads_every_statement() -> None:
     assert plan.deps.kind.tolist() == [INTENT, INTENT | ON_START, INTENT]
 
 
+def test_reads_what_other_tools_write(tmp_path: Path) -> None:
+    """No labels, spaces before units, a byte-order mark, tags of 32 bits, and larger receives."""
+    path = tmp_path / "other.goal"
+    path.write_text(
+        "\ufeffnum_ranks 2\n"
+        "rank 0 {\ncalc 1000\nsend 64 b to 1 tag 3000000001\nsend 8\tb to 1 tag 7\n"
+        "}\n"
+        "rank 1 {\nrecv 128b from 0 tag 3000000001\nrecv 8 b from 0 tag 7\n}\n",
+        encoding="utf-8",
+    )
+    plan = read_goal(path)
+    check_format(plan)
+    assert plan.op.tolist() == [Op.COMPUTE, Op.SEND, Op.SEND, Op.RECV, Op.RECV]
+    assert plan.tag.tolist() == [-1, 1, 0, 1, 0]
+    assert plan.elements.tolist() == [0, 64, 8, 64, 8]
+    assert simulate(plan, Network()).makespan_s > 0
+
+
+def test_a_receive_smaller_than_its_message_stays_an_error() -> None:
+    text = "num_ranks 2\nrank 0 {\nsend 8b to 1\n}\nrank 1 {\nrecv 4b from 0\n}"
+    with pytest.raises(SizeMismatchError, match=r"sends 8 elements, .* expects 4"):
+        simulate(parse_goal(text), Network())
+
+
 def test_receives_do_not_overlap() -> None:
     text = "a: recv 5b from 0\nb: recv 7b from 0\nc: send 7b to 0\nd: send 5b to 0"
     plan = parse_goal(f"num_ranks 2\nrank 0 {{ }}\nrank 1 {{\n{text}\n}}")
@@ -75,7 +100,8 @@ def test_receives_do_not_overlap() -> None:
         ("num_ranks 2\nrank 0 {\na: recv 1b from -1\n}", 3, "a: any rank (-1)"),
         ("num_ranks 2\nrank 0 {\na: recv 1b from 1 tag -1\n}", 3, "a: any tag (-1)"),
         ("num_ranks 2\nrank 0 {\na: send 1b to 2\n}", 3, "a: rank 2 of 2"),
-        ("num_ranks 2\nrank 0 {\na: send 1b to 1 tag 2147483648\n}", 3, "a: tag 2147483648"),
+        ("num_ranks 2\nrank 0 {\na: send 1b to 1 tag 4294967296\n}", 3, "a: tag 4294967296"),
+        ("num_ranks 2\nrank 0 {\nsend 1b to 1 tag 4294967296\n}", 3, "tag 4294967296"),
         (f"num_ranks 2\nrank 0 {{\na: send {10**30}b to 1\n}}", 3, "a: message too large"),
         (f"num_ranks 1\nrank 0 {{\na: calc {10**30}\n}}", 3, "a: 1000000"),
         ("num_ranks 1\nrank 0 {\na: calc 1 cpu 5000\n}", 3, "a: cpu 5000"),

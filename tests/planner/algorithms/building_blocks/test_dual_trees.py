@@ -8,6 +8,7 @@ from collplan.planner import compile_plan
 from collplan.planner.algorithms.building_blocks.dual_trees import dual_trees, trees
 from collplan.planner.arrays.logarithms import floor_log2
 from collplan.planner.verify import verify
+from looping import SIZES, looped
 from oracle import AFFINE, check_result, make_spec
 from schedules import Sent, counted, schedule
 
@@ -61,7 +62,7 @@ def played(p: int, n: int, phase: int) -> list[list[Sent]]:
     return rounds
 
 
-@pytest.mark.parametrize("p", range(2, 65))
+@looped("p", SIZES[1:])
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_edges_carry_blocks_as_soon_as_they_may(n: int, p: int) -> None:
     best = min((played(p, n, phase) for phase in range(3)), key=len)
@@ -69,7 +70,7 @@ def test_edges_carry_blocks_as_soon_as_they_may(n: int, p: int) -> None:
     assert len(best) == dual_trees(p).n_rounds + 3 * (n - 1)
 
 
-@pytest.mark.parametrize("p", range(2, 130))
+@looped("p", range(2, 130))
 def test_trees_are_binary_halves_in_post_order(p: int) -> None:
     roots, children = trees_of(p)
     assert roots == ((p + 1) // 2 - 1, p - 1)
@@ -84,7 +85,7 @@ def test_trees_are_binary_halves_in_post_order(p: int) -> None:
     assert dual_trees(p).n_rounds == published.get(p, dual_trees(p).n_rounds)
 
 
-@pytest.mark.parametrize("p", range(1, 65))
+@looped("p", SIZES)
 def test_rounds_and_bytes_are_those_of_the_formulas(p: int) -> None:
     for n in (1, 2, 3, 8):
         found = counted("allreduce", "dual_root", p, 24, blocks=n)
@@ -97,7 +98,7 @@ def test_rounds_and_bytes_are_those_of_the_formulas(p: int) -> None:
         assert n_rounds - 1 <= found.n_rounds <= n_rounds
 
 
-@pytest.mark.parametrize("p", [1, 2, 3, 4, 7, 8, 12, 17])
+@looped("p", [1, 2, 3, 4, 7, 8, 12, 17])
 def test_any_number_of_blocks_computes_the_same(p: int) -> None:
     for turn, blocks in enumerate((1, 2, 5, 8, 99)):
         for flavour in ({"datatype": "int32"}, {"datatype": "uint64", "op": AFFINE}):

@@ -8,13 +8,14 @@ from collplan.planner import compile_plan
 from collplan.planner.algorithms.building_blocks.knomial_tree import spans
 from collplan.planner.metrics import measure
 from collplan.planner.verify import verify
+from looping import SIZES, looped
 from oracle import AFFINE, check_result, make_spec, with_counts
 from schedules import counted, schedule
 
 KINDS = ("bcast", "reduce", "gather", "scatter")
 
 
-@pytest.mark.parametrize("p", range(1, 65))
+@looped("p", SIZES)
 def test_rounds_and_bytes_are_those_of_the_formulas(p: int) -> None:
     for radix in (2, 3, 4, 7, 70):
         widths = spans(p, min(radix, max(p, 2)))
@@ -31,7 +32,7 @@ def test_rounds_and_bytes_are_those_of_the_formulas(p: int) -> None:
             assert (found.n_rounds, found.bytes_sent_per_rank) == (rounds, 5 * sent[kind]), kind
 
 
-@pytest.mark.parametrize("p", range(1, 41))
+@looped("p", range(1, 41))
 @pytest.mark.parametrize("radix", [2, 3, 4, 9])
 def test_all_kinds_have_the_edges_of_the_published_tree(radix: int, p: int) -> None:
     down, span = [], 1
@@ -54,7 +55,7 @@ def test_all_kinds_have_the_edges_of_the_published_tree(radix: int, p: int) -> N
 
 
 @pytest.mark.parametrize("kind", ["reduce", "gather", "scatter"])
-@pytest.mark.parametrize("radix", [2, 3, 5, 40])
+@looped("radix", [2, 3, 5, 40])
 def test_every_radix_computes_the_same(kind: str, radix: int) -> None:
     for p in (1, 2, 9, 10, 27):
         for root in sorted({0, p // 2, p - 1}):

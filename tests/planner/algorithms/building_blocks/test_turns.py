@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from collplan.planner.algorithms.building_blocks.turns import Turns
+from looping import looped
 
 
-@pytest.mark.parametrize("period", [1, 2, 3])
-@pytest.mark.parametrize("n_blocks", [0, 1, 4])
+@looped("period", [1, 2, 3])
+@looped("n_blocks", [0, 1, 4])
 def test_edges_carry_all_blocks_one_every_few_rounds(period: int, n_blocks: int) -> None:
     first = np.random.default_rng(period).integers(0, 9, 20)
     for rows in (None, np.array([], dtype=np.int64), np.array([3, 1, 7, 12])):

@@ -17,6 +17,7 @@ from collplan.planner.algorithms.building_blocks.two_trees import (
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 from collplan.planner.metrics import measure
 from collplan.planner.verify import verify
+from looping import SIZES, looped
 from oracle import AFFINE, check_result, make_spec
 from schedules import counted, schedule
 
@@ -39,7 +40,7 @@ def children(size: int) -> Iterator[tuple[int, int]]:
             yield node, node + half
 
 
-@pytest.mark.parametrize("size", range(1, 130))
+@looped("size", range(1, 130))
 def test_in_order_trees_have_the_children_of_the_rule(size: int) -> None:
     parents = in_order_parents(size).tolist()
     edges = sorted((parent, child) for child, parent in enumerate(parents, 1) if parent)
@@ -47,7 +48,7 @@ def test_in_order_trees_have_the_children_of_the_rule(size: int) -> None:
     assert parents[(1 << floor_log2(size)) - 1] == 0
 
 
-@pytest.mark.parametrize("p", range(2, 130))
+@looped("p", range(2, 130))
 def test_no_rank_is_inner_in_both_trees_and_subtrees_are_intervals(p: int) -> None:
     trees = two_trees(p)
     inner = [set(parents.tolist()) - {0} for parents in trees]
@@ -67,7 +68,7 @@ def depth(parents: dict[int, int], node: int) -> int:
     return 1 + depth(parents, parents[node]) if node else 0
 
 
-@pytest.mark.parametrize("p", [*range(1, 130), 1000, 4095, 4096])
+@looped("p", [*range(1, 130), 1000, 4095, 4096])
 def test_edges_of_one_rank_differ_in_color_as_far_as_there_are_two(p: int) -> None:
     trees = two_trees(p)
     found = colors(trees)
@@ -80,7 +81,7 @@ def test_edges_of_one_rank_differ_in_color_as_far_as_there_are_two(p: int) -> No
     assert (n_ones[n_edges == 2] == 1).all()
 
 
-@pytest.mark.parametrize("p", range(2, 65))
+@looped("p", SIZES[1:])
 @pytest.mark.parametrize("n", [1, 2, 3, 8])
 def test_edges_carry_a_block_of_their_tree_in_every_other_round(n: int, p: int) -> None:
     trees = two_trees(p)
@@ -102,7 +103,7 @@ def test_edges_carry_a_block_of_their_tree_in_every_other_round(n: int, p: int) 
     assert schedule("allreduce", "two_tree", p, blocks=n) == turned + rounds
 
 
-@pytest.mark.parametrize("p", range(1, 65))
+@looped("p", SIZES)
 def test_rounds_and_bytes_are_those_of_the_formulas(p: int) -> None:
     for n in (1, 2, 3, 8):
         n_rounds = len(schedule("bcast", "two_tree", p, blocks=n))
@@ -122,7 +123,7 @@ def test_rounds_and_bytes_are_those_of_the_formulas(p: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("p", [1, 2, 3, 7, 8, 12, 17])
+@looped("p", [1, 2, 3, 7, 8, 12, 17])
 def test_any_number_of_blocks_computes_the_same(kind: str, p: int) -> None:
     for turn, blocks in enumerate((1, 2, 5, 8, 99)):
         root = 0 if kind == "allreduce" else 3 * turn % p

@@ -1,0 +1,332 @@
+"""Runs of tests on mutants: in copies of the tree, the tests that execute what was changed.
+
+A copy has temporary, home and cache folders of its own and a limit of memory. Whatever processes a
+run leaves are killed. Python's and numba's compiled code of the changed folder is set aside during
+a run, as neither notices all changes: Python compares times of whole seconds, numba only the file
+of a kernel, not those of its constants.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import networkx as nx
+from mutants_sources import LAYERS, Mutant, source_files
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests" / name) for name in ("helpers", "project")]
+
+from test_mirror import ELSEWHERE, own_test  # noqa: E402
+
+from ending_jobs import marked_processes  # noqa: E402
+from import_graph import graph_with_tests  # noqa: E402
+
+MEMORY_KIB: Final = 8 << 20
+HANG_S: Final = 360.0
+"""Time after its last test should have begun in which a session must end, in seconds."""
+OF_C: Final = ("tests/collplan/test_preload.py", "tests/collplan/cli/test_exec.py")
+N_EARLY, N_LATER = 10, 5
+"""Files of tests that run on a mutant, for each stage; to collect all takes half a minute."""
+KERNEL: Final = re.compile(r"\b(compiled|compile_with|compile_at_once|inner|inlined|intrinsic)\b")
+LEFT_OUT: Final = (".git", "build", ".venv*", ".*_cache", ".hypothesis", "*.egg-info")
+
+
+@dataclass
+class Run:
+    """End of a session of pytest: what its tests noted, in order."""
+
+    failed: list[str]
+    begun: list[str]
+    seconds: dict[str, float]
+    is_late: bool
+    is_whole: bool
+
+    @property
+    def killer(self) -> str | None:
+        """Return the test that failed, or that neither failed nor ended."""
+        if self.failed:
+            return self.failed[0]
+        if self.is_whole and not self.is_late:
+            return None
+        open_ones = [name for name in self.begun if name not in self.seconds]
+        return open_ones[0] if open_ones else "the session"
+
+
+class Copy:
+    """A copy of the tree in which one mutant at a time is tested."""
+
+    def __init__(self, place: Path) -> None:
+        self._place, self.tree = place, place / "tree"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_closed = False
+        shutil.copytree(ROOT, self.tree, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        for environment in ROOT.glob(".venv*"):
+            (self.tree / environment.name).symlink_to(environment.resolve())
+        own = self.tree / ".venv" / "bin" / "python"
+        self._python = own if own.exists() else Path(sys.executable)
+        folders = {name: place / name for name in ("tmp", "home", "cache")}
+        for folder in folders.values():
+            folder.mkdir()
+        self._environment = {
+            **os.environ,
+            "TMPDIR": str(folders["tmp"]),
+            "HOME": str(folders["home"]),
+            "XDG_CACHE_HOME": str(folders["cache"]),
+            "PYTHONPATH": f"{self.tree}{os.pathsep}{self.tree / 'tests' / 'helpers'}",
+        }
+
+    @contextmanager
+    def changed(self, mutant: Mutant, folders: Iterable[str]) -> Iterator[None]:
+        """Apply a mutant during the block, and set the compiled code of folders aside."""
+        path = self.tree / mutant.file
+        source, times = path.read_bytes(), path.stat()
+        aside = self._place / "aside"
+        moved = {self.tree / folder / "__pycache__": aside / folder for folder in folders}
+        moved = {cache: kept for cache, kept in moved.items() if cache.exists()}
+        for cache, kept in moved.items():
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            cache.rename(kept)
+        path.write_bytes(mutant.apply(source))
+        try:
+            yield
+        finally:
+            path.write_bytes(source)
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+            for cache, kept in moved.items():
+                shutil.rmtree(cache, ignore_errors=True)
+                kept.rename(cache)
+
+    def run(self, arguments: Iterable[str], limit_s: float, **options: Any) -> Run:
+        """Run pytest with options of the plugin `watched_tests`; kill it after a time."""
+        if self._is_closed:
+            raise RuntimeError("the copy is closed")
+        notes = Path(options.setdefault("folder", tempfile.mkdtemp(dir=self._place)))
+        (notes / "options.json").write_text(json.dumps(options))
+        limits = f'ulimit -c 0 -v {MEMORY_KIB}; exec "$@"'
+        command = ["bash", "-c", limits, "bash", str(self._python), "-m", "pytest", "-q"]
+        command += ["-p", "watched_tests", "-p", "no:cacheprovider", "--hypothesis-seed=1"]
+        with (notes / "log").open("w") as log:
+            self._process = process = subprocess.Popen(
+                [*command, *arguments],
+                cwd=self.tree,
+                env={**self._environment, "WATCHED_TESTS": str(notes / "options.json")},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+            try:
+                status: int | None = process.wait(limit_s)
+            except subprocess.TimeoutExpired:
+                status = None
+            finally:
+                self._end(process)
+        return _read(notes, status)
+
+    def close(self) -> None:
+        """End the session that runs, and allow no others."""
+        self._is_closed = True
+        if self._process is not None and self._process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill a session and all processes that it has started."""
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for _ in range(20):
+            left = marked_processes(str(self._place / "tmp"))
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if not left:
+                break
+            time.sleep(0.1)
+
+
+def _read(notes: Path, status: int | None) -> Run:
+    lines = [
+        json.loads(line)
+        for path in notes.glob("tests-*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    stops = any("stops" in line for line in lines)
+    return Run(
+        [line["fails"] for line in lines if "fails" in line],
+        [line["begins"] for line in lines if "begins" in line],
+        {line["ends"]: line["seconds"] for line in lines if "ends" in line},
+        status is None,
+        status in (0, 5) or (status == 2 and stops),
+    )
+
+
+class Tests:
+    """Tests of the first tier, and which lines they execute; other tests by their imports.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of maps; one is made for each state of the sources and tests.
+    arguments : str
+        Arguments of pytest that select the first tier.
+    """
+
+    def __init__(self, folder: Path, arguments: str, copy: Copy, n_jobs: int) -> None:
+        # The tree may be edited while the copies are tested.
+        self._sources = {file: (copy.tree / file).read_bytes() for file in source_files(copy.tree)}
+        digest = hashlib.sha256(arguments.encode() + b"".join(self._sources.values()))
+        for path in sorted(copy.tree.glob("tests/**/*.py")):
+            digest.update(path.read_bytes())
+        self._folder = folder / f"map-{digest.hexdigest()[:12]}"
+        if not (self._folder / "tests.json").exists():
+            self._watch(arguments, copy, n_jobs)
+        found = json.loads((self._folder / "tests.json").read_text())
+        self.seconds: dict[str, float] = found["seconds"]
+        self.failed: list[str] = found["failed"]
+        self._imports = graph_with_tests()
+
+    def _watch(self, arguments: str, copy: Copy, n_jobs: int) -> None:
+        from coverage import Coverage
+
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(parents=True)
+        where = {"folder": str(self._folder), "coverage": True}
+        parallel = ["-n", str(n_jobs), "--dist", "worksteal"] if n_jobs > 1 else []
+        run = copy.run([*parallel, *shlex.split(arguments)], 7200.0, **where)
+        if not run.seconds:
+            raise SystemExit(f"no test of the first tier ran; see {self._folder / 'log'}")
+        combined = Coverage(str(self._folder / "coverage"), config_file=False)
+        combined.set_option("run:relative_files", True)
+        combined.combine([str(path) for path in self._folder.glob("coverage.*")])
+        combined.save()
+        seconds = {name: s for name, s in run.seconds.items() if name not in run.failed}
+        found = {"failed": run.failed, "seconds": seconds}
+        (self._folder / "tests.json").write_text(json.dumps(found))
+
+    def executing(self, file: str, lines: Iterable[int]) -> set[str]:
+        """Return the tests that execute any of some lines; an empty name stands for imports."""
+        from coverage.numbits import nums_to_numbits, register_sqlite_functions
+
+        question = (
+            "SELECT context.context FROM line_bits JOIN file ON file.id = file_id "
+            "JOIN context ON context.id = context_id "
+            "WHERE file.path = ? AND numbits_any_intersection(?, numbits)"
+        )
+        with closing(sqlite3.connect(self._folder / "coverage")) as connection:
+            register_sqlite_functions(connection)
+            rows = connection.execute(question, (file, nums_to_numbits(lines)))
+            return {name for (name,) in rows}
+
+    def early(self, mutant: Mutant, seconds: float) -> list[str]:
+        """Return tests of the first tier for a mutant, which usually take at most some seconds.
+
+        They are from the files nearest to the module. A case of each test function comes before
+        second cases, and short tests before long ones.
+        """
+        found = self._reaching(mutant) & set(self.seconds)
+        files = {name.partition("::")[0] for name in found}
+        near = [file for file in self._near(mutant) if file in files]
+        kept = [*near, *sorted(files - set(near))][:N_EARLY]
+        cases: Counter[str] = Counter()
+        ranked = []
+        for name in sorted(found, key=lambda name: self.seconds[name]):
+            if name.partition("::")[0] in kept:
+                function = name.partition("[")[0]
+                ranked.append((cases[function], self.seconds[name], name))
+                cases[function] += 1
+        chosen = []
+        for _, needed_s, name in sorted(ranked):
+            if needed_s <= seconds:
+                chosen.append(name)
+                seconds -= needed_s
+        return chosen
+
+    def _reaching(self, mutant: Mutant) -> set[str]:
+        """Return tests that execute a mutant.
+
+        Kernels may run as machine code, which leaves no trace, and constants of modules and
+        classes are executed by imports. For kernels, the functions that call them count, for
+        constants, all lines of the module and of those that import it.
+        """
+        if mutant.file.endswith(".c"):
+            return set()
+        found = self.executing(mutant.file, range(mutant.lines[0], mutant.lines[1] + 1))
+        around = self._functions(mutant)
+        if not around:
+            for file in [mutant.file, *self._importers(mutant.file)]:
+                found |= self.executing(file, range(1, 10_000))
+        elif _is_kernel(around[0]):
+            for file, lines in self._callers(mutant.file, around[0].name, set()):
+                found |= self.executing(file, lines)
+        return found
+
+    def _functions(self, mutant: Mutant) -> list[ast.FunctionDef]:
+        """Return the functions around a mutant, the outermost first."""
+        return [
+            node
+            for node in ast.walk(ast.parse(self._sources[mutant.file]))
+            if isinstance(node, ast.FunctionDef)
+            and node.lineno <= mutant.lines[0] <= (node.end_lineno or 0)
+        ]
+
+    def later_files(self, mutant: Mutant) -> list[str]:
+        """Return files of tests of all tiers that may detect a mutant."""
+        return list(OF_C) if mutant.file.endswith(".c") else self._near(mutant)[:N_LATER]
+
+    def _near(self, mutant: Mutant) -> list[str]:
+        """Return files of tests: that of the module, then those that import it, nearest first."""
+        own = own_test(Path(mutant.file))
+        name = str(own.relative_to(ROOT)) if own else f"tests/{ELSEWHERE.get(mutant.file, '')}"
+        place = Path(mutant.file).with_suffix("").parts
+        far = nx.single_source_shortest_path_length(self._imports.reverse(copy=False), place)
+        tests = [one for one in far if one[0] == "tests" and one[-1].startswith("test_")]
+        nearest = [f"{'/'.join(one)}.py" for one in sorted(tests, key=lambda one: (far[one], one))]
+        return [file for file in dict.fromkeys([name, *nearest]) if file.endswith(".py")]
+
+    def folders(self, mutant: Mutant) -> set[str]:
+        """Return the folders whose compiled code may contain what a mutant changes."""
+        files = [mutant.file]
+        if mutant.file.endswith(".py") and not self._functions(mutant):
+            files += self._importers(mutant.file)
+        return {str(Path(file).parent) for file in files}
+
+    def _importers(self, file: str) -> list[str]:
+        place = Path(file).with_suffix("").parts
+        found = self._imports.predecessors(place) if place in self._imports else ()
+        return sorted(f"{'/'.join(one)}.py" for one in found if one[0] in LAYERS)
+
+    def _callers(self, file: str, name: str, seen: set[Any]) -> Iterator[tuple[str, range]]:
+        """Generate the lines of functions that call a kernel, directly or through kernels."""
+        for other in [file, *self._importers(file)]:
+            for function in ast.walk(ast.parse(self._sources[other])):
+                if not isinstance(function, ast.FunctionDef) or (other, function.name) in seen:
+                    continue
+                names = {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(function)}
+                if name in names:
+                    seen.add((other, function.name))
+                    yield other, range(function.body[0].lineno, (function.end_lineno or 0) + 1)
+                    if _is_kernel(function):
+                        yield from self._callers(other, function.name, seen)
+
+
+def _is_kernel(function: ast.FunctionDef) -> bool:
+    return any(KERNEL.search(ast.unparse(one)) for one in function.decorator_list)

@@ -1,0 +1,27 @@
+"""Agreement of ranks on what they bind."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from collplan.executors.mpi.binding.bound_plan import bind
+from collplan.executors.mpi.errors import BindError
+from mpi_plans import InPython, refuses, ring_allreduce_max
+
+
+@pytest.mark.ranks(2, 3)
+@pytest.mark.parametrize("names", [("AbsoluteMaximum", "SignedMaximum"), ("max", "max of all")])
+def test_operations_whose_names_share_an_end_or_a_beginning_differ(
+    comm: MPI.Intracomm, names: tuple[str, str]
+) -> None:
+    operation = InPython("max")
+    operation.name = names[comm.rank > 0]
+    send, recv = np.zeros((2, 5), dtype=np.int32)
+    plan = ring_allreduce_max(comm.size, 5)
+    odd = int(comm.size == 2)  # of two ranks, the first one counts as the usual one
+    words = f"rank {odd} reduces by {names[odd]}, "
+    refuses(BindError, words, partial(bind, plan, comm, send, recv, operation=operation))

@@ -1,0 +1,84 @@
+"""Cases of `native_programs/conformance.c`: few in which every two choices occur together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from covering import Case, pairs
+
+_REDUCING: Final = ("allreduce", "scan", "exscan", "reduce_scatter_block", "reduce")
+_ROOTED: Final = ("reduce", "bcast", "gather", "scatter", "gatherv", "scatterv")
+VECTORS: Final = ("gatherv", "scatterv", "allgatherv", "alltoallv", "reduce_scatter")
+KINDS: Final = (*_REDUCING, "bcast", "gather", "scatter", "allgather", "alltoall", *VECTORS)
+"""Collectives of the cases; the program calls a barrier besides."""
+_TYPES: Final = {
+    **dict.fromkeys(("int", "int8", "uint16", "int64", "unsigned", "longlong"), "i"),
+    **dict.fromkeys(("double", "float"), "f"),
+    **dict.fromkeys(("complex64", "complex128"), "c"),
+    "bool": "b",
+    **dict.fromkeys(("double_int", "float_int", "2int", "short_int", "long_int"), "p"),
+    **dict.fromkeys(("byte", "char", "row", "column"), "-"),
+}
+"""Types, and which operations they have."""
+_OPS: Final = {
+    **dict.fromkeys(("sum", "prod"), "ifc"),
+    **dict.fromkeys(("min", "max"), "if"),
+    **dict.fromkeys(("land", "lor", "lxor"), "ib"),
+    **dict.fromkeys(("band", "bor", "bxor"), "i"),
+    **dict.fromkeys(("minloc", "maxloc"), "p"),
+    "own": "i",
+    "-": "ifcbp-",
+}
+_DIMENSIONS: Final[Mapping[str, tuple[Any, ...]]] = {
+    "comm": ("world", "half", "dup"),
+    "kind": KINDS,
+    "type": tuple(_TYPES),
+    "op": tuple(_OPS),
+    "count": (1, 5, 67),
+    "in_place": (0, 1),
+    "is_last": (0, 1),
+    "is_apart": (0, 1),
+}
+
+
+def write_cases(path: Path, seed: str) -> int:
+    """Write the cases, a line each, and return how many there are.
+
+    Another seed combines the same pairs in other cases.
+    """
+    random = Random(seed)
+    mixed = {name: random.sample(values, len(values)) for name, values in _DIMENSIONS.items()}
+    cases = pairs(mixed, _is_possible)
+    # Calls that move nothing are native: they are no place for pairs of other choices.
+    empty = {"comm": "world", "type": "int", "count": 0, "in_place": 0, "is_last": 0, "is_apart": 0}
+    cases += [{**empty, "kind": kind, "op": "sum" if _reduces(kind) else "-"} for kind in KINDS]
+    order = _DIMENSIONS["comm"].index
+    cases.sort(key=lambda case: (order(case["comm"]), case["kind"], case["count"]))
+    path.write_text("".join(" ".join(str(case[k]) for k in _DIMENSIONS) + "\n" for case in cases))
+    return len(cases)
+
+
+def _reduces(kind: str) -> bool:
+    return kind in (*_REDUCING, "reduce_scatter")
+
+
+def _is_possible(case: Case) -> bool:
+    kind, name, op = case.get("kind"), case.get("type"), case.get("op")
+    if name is not None and op is not None and _TYPES[name] not in _OPS[op]:
+        return False
+    if op == "own" and name not in (None, "int"):
+        return False
+    if kind is None:
+        return True
+    if op is not None and _reduces(kind) == (op == "-"):
+        return False
+    if name is not None and _reduces(kind) and _TYPES[name] == "-":
+        return False
+    return (
+        not (case.get("in_place") and kind == "bcast")
+        and not (case.get("is_last") and kind not in _ROOTED)
+        and not (case.get("is_apart") and kind not in VECTORS)
+    )
