@@ -36,7 +36,7 @@ METHODS: dict[str, Chosen] = {
     "hierarchical": {"decomposition": "hierarchical"},
     "a leader": {"decomposition": {"name": "multi_leader", "leaders": 1}},
 }
-"""What specs say beside algorithms."""
+"""Fields of specs beside algorithms."""
 
 
 def is_possible(kind: str, chosen: Chosen) -> bool:

@@ -46,7 +46,7 @@ METHODS: dict[str, Callable[[int, int], Chosen]] = {
         "algorithms": {"node": "native"},
     },
 }
-"""What specs say of native components, by the number of ranks and of those per node."""
+"""Fields of specs for native components, by the number of ranks and of those per node."""
 
 
 def per_node_of(p: int) -> int:
