@@ -51,10 +51,9 @@ def test_a_case_that_fails_is_one_failure(
     hangs = case == "hangs"
     monkeypatch.setattr(mpi_pool, "GRACE_S", 0.5)
     monkeypatch.setattr(mpi_pool, "STACKS_S", 60.0 if hangs else 0.1)
+    pool, timeout_s = pairs_of_ranks.of(mpi), 1.0 if hangs else 300.0
     with pytest.raises(CaseError, match=said):
-        arguments: dict[str, object] = {}
-        timeout_s = 1.0 if hangs else 300.0
-        pairs_of_ranks.of(mpi).run("pool_cases", case, 2, arguments, timeout_s=timeout_s)
+        pool.run("pool_cases", case, 2, {}, timeout_s=timeout_s)
     pairs_of_ranks.of(mpi).run("pool_cases", "sums", 2, {"count": 5})
 
 
