@@ -1,112 +1,31 @@
-"""Plans that share memory on real ranks: results, start after start, and what is refused.
+"""Plans that share memory on real ranks: start after start, and what is refused.
 
 The plan says which ranks are on one node; here all are. `run` runs a function on ranks of a pool;
-``mpiexec -n 6 python sharing.py collectives 13 0`` every 13th collective on more ranks than it has.
+``mpiexec -n 3 python sharing.py`` is for ranks that have no memory in common.
 """
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator
 from itertools import product
 from unittest.mock import patch
 
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.program import program as programs
-from collplan.measure.run import Case
 from collplan.planner import compile_plan
-from collplan.planner.collective.reference import expected, make_inputs
-from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.plan import Plan
-from collplan.specs import PlanSpec
-from collplan.specs.collective import COLLECTIVES
 from collplan.specs.errors import CollplanError
 from mpi_plans import reduction, refuses
-from oracle import REGULAR, make_spec
+from oracle import make_spec
 
 comm: MPI.Intracomm = MPI.COMM_WORLD
 """The ranks that share memory; `run` sets it."""
 rank, p = comm.rank, comm.size
 WAYS = ("compiled", "python")
 """Kinds of reductions: machine code, or a callback in Python."""
-
-
-def machines() -> Iterator[tuple[dict[str, object], str]]:
-    """Yield machines of as many ranks as there are, and decompositions on them."""
-    yield {"ranks_per_node": p}, "flat"
-    two = [p // 2, p - p // 2]
-    yield {"nodes": 2, "ranks_per_node": two}, "flat"
-    if p % 2 == 0:
-        for name in ("hierarchical", "full_lane"):
-            yield {"nodes": 2, "ranks_per_node": p // 2, "lanes": 2}, name
-
-
-def specs() -> Iterator[PlanSpec]:
-    """Yield every collective on every machine, roots and places in turns."""
-    turn = 0
-    for (machine, decomposition), kind in product(machines(), REGULAR):
-        if kind == "barrier" and decomposition != "flat":
-            continue
-        fields = COLLECTIVES[kind].model_fields
-        places = (False, True) if "in_place" in fields else (False,)
-        for count, in_place in product((0, 1, 2 * p + 3) if "count" in fields else (0,), places):
-            turn += 1
-            algorithm = "linear" if turn % 3 == 0 and decomposition == "flat" else "auto"
-            segments = [{"name": "segment", "max_bytes": 16}] if turn % 4 == 0 else []
-            spec = make_spec(
-                kind, algorithm, p, machine, count=count, root=turn % p, in_place=in_place,
-                datatype="int32", decomposition=decomposition, passes=segments,
-            )  # fmt: skip
-            yield spec.replace(transport="shared")
-
-
-def start_in_other_buffers(bound: BoundPlan, case: Case) -> None:
-    """Make a start in buffers of the plan's own, at their mirrors where it has any."""
-    sendbuf, recvbuf = bound.allocate()
-    sendbuf[:], recvbuf[:] = case.sendbuf, case.recvbuf[: len(recvbuf)]
-    bound()
-    case.recvbuf[: len(recvbuf)] = recvbuf
-
-
-def all_collectives(every: int, first: int) -> int:
-    """Compare collectives with numpy, by both kinds of reductions; return how many plans ran.
-
-    Only every n-th collective is run, from the first on.
-    """
-    n_plans = 0
-    for turn, spec in enumerate(specs()):
-        if turn % every != first:
-            continue
-        try:
-            plan = compile_plan(spec, rank=rank if turn % 2 else None)
-        except AlgorithmError:
-            # Some algorithms are not for all numbers of ranks.
-            plan = compile_plan(spec.replace(algorithms={"name": "auto"}))
-        has_data = spec.collective.kind != "barrier"
-        case = Case(plan, spec.collective, comm, seed=turn) if has_data else None
-        truth = expected(spec.collective, make_inputs(spec.collective, p, turn))[rank]
-        buffers = () if case is None else (case.sendbuf, case.recvbuf)
-        op = spec.collective.op
-        operation = None if op is None else reduction(WAYS[turn // 2 % 2], op.name)
-        with bind(plan, comm, *buffers, operation=operation) as bound:
-            for own in (False, True, True, False):
-                if case is None:
-                    bound()
-                    continue
-                case.fill()
-                if own:
-                    start_in_other_buffers(bound, case)
-                else:
-                    bound.rebind(case.sendbuf, case.recvbuf)
-                    bound()
-                wrong = case.own_wrong(truth)
-                assert len(wrong) == 0, f"{rank} {own} {spec}: {case.recvbuf}, expected {truth}"
-        n_plans += 1
-    return n_plans
 
 
 def allreduce(n: int, algorithm: str = "linear", **fields: object) -> Plan:
@@ -271,9 +190,6 @@ def run(ranks: MPI.Intracomm, name: str, *arguments: object) -> object:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "collectives":
-        all_collectives(*map(int, sys.argv[2:4]))
-    else:
-        apart()
+    apart()
     if rank == 0:
         print("passed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -35,20 +36,34 @@ print(" ".join(name for name in ("numba", "llvmlite") if name in sys.modules))
 READ = "from collplan.executors.mpi.loop.entries import entry; entry('read_word'); "
 
 
-@pytest.mark.parametrize("compiler", ["cc", "none"])
-def test_what_is_kept_is_loaded_without_numba(
-    tmp_path, monkeypatch: pytest.MonkeyPatch, compiler: str
-) -> None:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("CC", shutil.which(compiler) or "/none")
-    command = [sys.executable, "-c", LOAD]
-    runs = [subprocess.run(command, capture_output=True, text=True) for _ in range(2)]
-    # Without a C compiler there are no shared libraries, and LLVM loads the object files.
-    loaded = "" if shutil.which(compiler) else "llvmlite"
-    expected = [("numba llvmlite\n", ""), (f"{loaded}\n", "")]
-    assert [(run.stdout, run.stderr) for run in runs] == expected
+def loads(program: str, env: dict[str, str]) -> list[tuple[str, str]]:
+    """Run a program twice; return what it prints, and its errors."""
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", program], env=os.environ | env, capture_output=True, text=True
+        )
+        for _ in range(2)
+    ]
+    return [(run.stdout, run.stderr) for run in runs]
 
 
+@pytest.mark.system
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_what_is_kept_is_loaded_without_numba(tmp_path: Path) -> None:
+    compiled = loads(LOAD, {"NUMBA_CACHE_DIR": str(tmp_path), "CC": str(shutil.which("cc"))})
+    assert compiled == [("numba llvmlite\n", ""), ("\n", "")]
+
+
+def test_without_a_c_compiler_llvm_loads_what_is_kept(tmp_path: Path) -> None:
+    """There are no shared libraries then, but object files."""
+    names = '" ".join(name for name in ("numba", "llvmlite") if name in sys.modules)'
+    found = loads(
+        f"{READ}import sys; print({names})", {"NUMBA_CACHE_DIR": str(tmp_path), "CC": "/none"}
+    )
+    assert found == [("numba llvmlite\n", ""), ("llvmlite\n", "")]
+
+
+@pytest.mark.system
 def test_a_library_that_cannot_be_loaded_is_replaced_by_llvm(
     tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,6 +80,7 @@ def test_processes_that_need_an_entry_at_once_compile_it_once(
     tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("CC", "/none")
     command = [sys.executable, "-c", f"{READ}import sys; print('numba' in sys.modules)"]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert sorted(one.communicate()[0] for one in running) == ["False\n", "False\n", "True\n"]
@@ -72,6 +88,7 @@ def test_processes_that_need_an_entry_at_once_compile_it_once(
 
 def test_names_of_files_tell_what_is_kept(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("CC", "/none")
     assert not is_kept("read_word")
     subprocess.run([sys.executable, "-c", READ], check=True)
     assert is_kept("read_word")
