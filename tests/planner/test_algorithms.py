@@ -39,7 +39,7 @@ def test_computes_its_collective_or_refuses(kind, algorithm):
     """On every number of ranks; every second structure is also run, with one of the types."""
     n_proved, number = 0, registry.of(kind).index(algorithm)
     for n_ranks in RANKS:
-        cases = dealt(kind, n_ranks, n_ranks + number, 6 if n_ranks <= SOME else 3)
+        cases = dealt(kind, n_ranks, n_ranks + number, 4 if n_ranks <= SOME else 2)
         for turn, (root, count, in_place, commutative) in enumerate(cases):
             types = list(flavours(kind, commutative))
             spec = make_spec(

@@ -26,18 +26,28 @@ def double(x):
 
 
 FIRST = """
+import importlib.abc
 import sys
 import time
 from collplan.planner.arrays import interpreted
 from collplan.planner.arrays.compile_time import Stopwatch
 from collplan.planner.plan.hazards import derive_hazards
 
+
+class SlowFinder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "numba":
+            time.sleep(1)
+
+
+sys.meta_path.insert(0, SlowFinder())
 interpreted.SHARE = 0
 begin = time.perf_counter()
 watch = Stopwatch()
 assert "numba" not in sys.modules
 derive_hazards.dispatcher
-print("numba" in sys.modules and watch.work_s < (time.perf_counter() - begin) / 2)
+work_s = watch.work_s
+print("numba" in sys.modules and work_s <= time.perf_counter() - begin - 1)
 """
 
 
@@ -106,8 +116,10 @@ def test_commands_report_the_work_without_compiling(
     first = line("verify", spec)
     assert first.err == "collplan: compiling kernels, once; later runs find them compiled\n"
     assert first.out.endswith(" s to compile kernels, once)\n")
+    begin = time.perf_counter()
     found = line("verify", spec, "--json").json()
-    assert found["verify_s"] < 1 <= found["kernels_s"]
+    assert found["verify_s"] <= time.perf_counter() - begin - 1
+    assert found["kernels_s"] >= 1
     for command, own in (("compile", "compile_s"), ("cost", "simulate_s")):
         line(command, spec)
         document = line(command, spec, "--json").json()  # all is compiled

@@ -29,7 +29,7 @@ def run(how: str) -> str:
     """Return what a process says of plans that it makes, proves and prices so."""
     script = HELPERS / "interpreting.py"
     done = subprocess.run(
-        [sys.executable, script, how, "60"], capture_output=True, text=True, timeout=900
+        [sys.executable, script, how, "40"], capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -38,7 +38,7 @@ def run(how: str) -> str:
 def test_plans_and_timelines_are_the_same_in_python() -> None:
     """Columns, their types, and times to the last bit, of examples and random plans."""
     *plans, refused, called = run("python").splitlines()
-    assert len(plans) > 70
+    assert len(plans) > 50
     assert plans == run("compiled").splitlines()[:-2]
     assert refused == "refused:"
     assert "hazards.derive_hazards" not in called

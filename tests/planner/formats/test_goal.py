@@ -18,6 +18,7 @@ from collplan.planner.plan.plan import Buffer, Op, Plan
 from collplan.planner.plan.ragged import INTENT, ON_START, Dependencies
 from collplan.specs import Network, PlanSpec
 from handmade import PlanBook
+from looping import looped
 
 EVERYTHING = """
 // a schedule with every statement
@@ -86,8 +87,8 @@ def test_receives_do_not_overlap() -> None:
     assert plan.buffer_sizes.tolist() == [[0, 0, 0], [7, 12, 0]]
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "problem"),
+@looped(
+    "text, line, problem",
     [
         ("num_ranks 1\nrank 0 {\na: calc 1\nb requires a\n}", 4, "label b is not defined in rank"),
         ("num_ranks 1\nrank 0 {\na: calc 1\na requires b\n}", 4, "label b is not defined in rank"),
@@ -240,9 +241,9 @@ def test_an_old_file_is_replaced_whole(tmp_path: Path) -> None:
         write_goal(exchange(), tmp_path / "absent" / "plan.goal")
 
 
-@pytest.mark.parametrize("n_ranks", [2, 7, 8])
-@pytest.mark.parametrize(
-    ("kind", "algorithm"),
+@looped("n_ranks", [2, 7, 8])
+@looped(
+    "kind, algorithm",
     [
         ("allreduce", "ring"),
         ("allreduce", "rabenseifner"),

@@ -20,6 +20,7 @@ from collplan.planner.verify import verify
 from collplan.specs import parse_spec
 from collplan.specs.errors import CollplanError
 from handmade import PlanBook, binomial_bcast, ring_allreduce
+from looping import looped
 
 
 def columns(plan):
@@ -307,7 +308,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@looped("case", REFUSED)
 def test_refused_with_the_reason(case, members, tmp_path):
     change, problem = REFUSED[case]
     path = seal(tmp_path / "x.plan", change(members))

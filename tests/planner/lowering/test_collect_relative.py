@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from collplan.planner.algorithms import registry
 from collplan.planner.algorithms.registry import KINDS, Algorithm
@@ -11,6 +10,7 @@ from collplan.planner.algorithms.rounds import Group
 from collplan.planner.lowering.collect import Collected, collect
 from collplan.planner.lowering.collect_relative import motions, place_steps, relative_steps
 from collplan.specs.collective import traits_of
+from looping import looped
 
 SIZES = (2, 3, 4, 5, 6, 7, 8, 12, 16)
 RELATIVE = {
@@ -52,7 +52,7 @@ def assert_same(one: Collected, other: Collected) -> None:
             assert runs.array().tolist() == others.runs[name].array().tolist(), name
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: f"{a.kind}/{a.name}")
+@looped("algorithm", ALGORITHMS)
 def test_the_rows_are_those_of_the_rounds_of_all_positions(algorithm: Algorithm) -> None:
     found = 0
     for size in SIZES:
@@ -72,7 +72,7 @@ def test_the_rows_are_those_of_the_rounds_of_all_positions(algorithm: Algorithm)
     assert bool(found) == (f"{algorithm.kind}/{algorithm.name}" in RELATIVE)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: f"{a.kind}/{a.name}")
+@looped("algorithm", ALGORITHMS)
 def test_settled_steps_are_the_same(algorithm: Algorithm) -> None:
     """Runs of chunks come by step, those of one step together."""
     for size in (1, 4, 8):

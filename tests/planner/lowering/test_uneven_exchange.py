@@ -13,6 +13,7 @@ from collplan.planner.plan.plan import Op
 from collplan.planner.plan.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.specs import PlanSpec
+from looping import looped
 from oracle import check_result, gaps, random_counts
 from rank_programs import assert_equal
 
@@ -50,8 +51,8 @@ def spec_of(machine, form, counts, passes=(), **fields):
     )
 
 
-@pytest.mark.parametrize("passes", PASSES, ids=["plain", "remap", "layout", "turns"])
-@pytest.mark.parametrize("form", FORMS)
+@looped("passes", PASSES)
+@looped("form", FORMS)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_every_form_moves_blocks_of_any_size(machine, form, passes):
     rng = random.Random(f"{machine}{form}{passes}")

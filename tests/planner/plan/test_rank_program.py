@@ -15,6 +15,7 @@ from collplan.planner.plan.ragged import ON_START
 from collplan.planner.plan.rank_program import restrict
 from collplan.planner.plan.tags import MAX_TAGS
 from handmade import PlanBook
+from looping import looped, naming
 from oracle import make_spec
 from rank_programs import assert_equal
 
@@ -22,20 +23,22 @@ MACHINE = {"nodes": 3, "ranks_per_node": [1, 3, 2], "lanes": 2}
 
 
 @pytest.mark.parametrize("kind", registry.kinds())
-@pytest.mark.parametrize("passes", [(), ({"name": "segment", "max_bytes": 16},)])
-def test_a_restriction_is_what_compiling_for_the_rank_gives(kind, passes):
+def test_a_restriction_is_what_compiling_for_the_rank_gives(kind):
+    """Ranks, segments and calls in place in turns."""
+    segment = {"name": "segment", "max_bytes": 16}
     for n_ranks, machine in ((6, MACHINE), (4, None)):
-        for algorithm in registry.legal(kind, n_ranks, commutative=True):
-            for in_place in (False, True):
+        for turn, algorithm in enumerate(registry.legal(kind, n_ranks, commutative=True)):
+            for i, passes in enumerate(((), (segment,))):
                 spec = make_spec(
-                    kind, algorithm.name, n_ranks, machine,
-                    count=5, root=n_ranks - 2, in_place=in_place, passes=passes,
+                    kind, algorithm.name, n_ranks, machine, count=5, root=n_ranks - 2,
+                    in_place=(turn // 2 + i) % 2 == 1, passes=passes,
                 )  # fmt: skip
                 plan = compile_plan(spec)
-                for rank in range(n_ranks):
-                    own = restrict(plan, rank)
-                    check_format(own)
-                    assert_equal(own, compile_plan(spec, rank=rank))
+                for rank in range((turn + i) % 2, n_ranks, 2):
+                    with naming(algorithm.name, n_ranks, passes, rank):
+                        own = restrict(plan, rank)
+                        check_format(own)
+                        assert_equal(own, compile_plan(spec, rank=rank))
 
 
 @pytest.mark.parametrize("decomposition", ["full_lane", "hierarchical"])
@@ -66,9 +69,9 @@ def test_columns_that_are_left_out_change_nothing(shape, count):
             assert_equal(restrict(plan, rank), compile_plan(spec, rank=rank))
 
 
-@pytest.mark.parametrize("root", [0, 3, 5, 10])
-@pytest.mark.parametrize("order", ["block", "cyclic"])
-@pytest.mark.parametrize("leaders", [1, 2, 3, 4])
+@looped("root", [0, 5, 10])
+@looped("order", ["block", "cyclic"])
+@looped("leaders", [1, 2, 3, 4])
 def test_leaders_of_even_nodes_are_restricted_alike(leaders, order, root):
     machine = {"nodes": 3, "ranks_per_node": 4, "lanes": 2, "rank_order": order}
     for kind in registry.kinds():
@@ -77,7 +80,7 @@ def test_leaders_of_even_nodes_are_restricted_alike(leaders, order, root):
         spec = make_spec(kind, "auto", 12, machine, count=5, root=root)
         spec = spec.replace(decomposition={"name": "multi_leader", "leaders": leaders})
         plan = compile_plan(spec)
-        for rank in range(root % 2, 12, 2):  # the roots together take all ranks
+        for rank in range(root % 4, 12, 4):
             assert_equal(restrict(plan, rank), compile_plan(spec, rank=rank))
 
 
