@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import permutations
+from itertools import permutations, product
 from math import comb, prod
 from pathlib import Path
 from typing import Any
@@ -88,9 +88,8 @@ def test_counts_are_scaled_to_each_size_and_named() -> None:
         list(replace(job, ranks=(2,)).goals([0, 0, 0]))
 
 
-@pytest.mark.parametrize("n_ranks", [1, 2, 7, 8, 12, 30, 36])
-def test_meshes_are_all_factorizations_each_once(n_ranks: int) -> None:
-    for dimensions in (2, 3):
+def test_meshes_are_all_factorizations_each_once() -> None:
+    for n_ranks, dimensions in product((1, 2, 7, 8, 12, 30, 36), (2, 3)):
         extents = range(2, n_ranks + 1)
         brute = {
             shape
@@ -99,8 +98,8 @@ def test_meshes_are_all_factorizations_each_once(n_ranks: int) -> None:
             if prod(shape) == n_ranks
         }
         shapes = list(mesh_shapes(n_ranks, dimensions))
-        assert set(shapes) == brute
-        assert len(shapes) == len(brute)
+        assert set(shapes) == brute, n_ranks
+        assert len(shapes) == len(brute), n_ranks
 
 
 def _multisets(extents: range, n: int) -> list[tuple[int, ...]]:
@@ -181,7 +180,7 @@ def test_equal_plans_are_measured_once_and_segments_where_they_gain() -> None:
     assert all(predicted[name] < predicted[name.rpartition(" ")[0]] for name in cut)
 
 
-@pytest.mark.parametrize("kind", ["bcast", "reduce", "allreduce", "scan", "alltoall"])
+@pytest.mark.parametrize("kind", ["bcast", "allreduce", "scan", "alltoall"])
 def test_beside_computation_progress_is_placed_and_trees_are_split(kind: str) -> None:
     spec = spec_of(kind, 8192, nodes=2, ranks_per_node=4)
     kept = select(spec, 1.2, at_most=9, beside_cores=5).kept
@@ -238,15 +237,14 @@ def test_predictions_do_not_depend_on_where_they_are_made() -> None:
     assert select(spec, 1.5, backwards) == select(spec, 1.5)
 
 
-@pytest.mark.parametrize("n", range(1, 60))
-def test_the_medians_interval_leaves_out_as_many_as_its_risk_allows(n: int) -> None:
-    time = time_of([float(i) for i in range(n)])
-    k = int(time.low_s)
-    assert (time.high_s, time.median_s, time.n) == (n - 1 - k, (n - 1) / 2, n)
-    risk = sum(comb(n, i) for i in range(k + 1)) / 2**n
-    if k:
-        assert risk <= 0.025
-    assert sum(comb(n, i) for i in range(k + 2)) / 2**n > 0.025 or n < 3
+def test_the_medians_interval_leaves_out_as_many_as_its_risk_allows() -> None:
+    for n in range(1, 60):
+        time = time_of([float(i) for i in range(n)])
+        k = int(time.low_s)
+        assert (time.high_s, time.median_s, time.n) == (n - 1 - k, (n - 1) / 2, n)
+        risk = sum(comb(n, i) for i in range(k + 1)) / 2**n
+        assert risk <= 0.025 or not k, n
+        assert sum(comb(n, i) for i in range(k + 2)) / 2**n > 0.025 or n < 3, n
 
 
 def test_the_medians_interval_holds_it_as_often_as_it_says() -> None:
@@ -519,8 +517,8 @@ def test_the_command_tunes_sub_communicators(tmp_path: Path, mpi: str) -> None:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("mpi", MPIS)
-def test_the_command_tunes_beside_computation_and_programs_follow(tmp_path: Path, mpi: str) -> None:
+def test_the_command_tunes_beside_computation_and_programs_follow(tmp_path: Path) -> None:
+    mpi = "openmpi"
     output, program = tmp_path / "t.json", tmp_path / "starts.py"
     usable = sorted(os.sched_getaffinity(0))
     first, last = usable[0], usable[-1]

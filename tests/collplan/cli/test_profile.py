@@ -171,6 +171,10 @@ def test_what_cannot_be_profiled_is_refused_in_one_line(
     assert "-n: is missing" in collplan("profile", program).error()
     assert "no such file; give a program" in collplan("profile", "-n", "2", "no.py").error()
     assert "no such file" in collplan("profile", "-n", "2", "--table", "no", program).error()
+
+
+@pytest.mark.system
+def test_ranks_that_run_already_are_refused(program: str) -> None:
     python = mpi_python("mpich")
     inner = [str(python), "-m", "collplan", "profile", program]
     done = run([str(mpiexec_of(python)), "-n", "2", *inner])

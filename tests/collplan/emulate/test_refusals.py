@@ -124,12 +124,14 @@ def test_no_command(collplan: CommandLine) -> None:
     assert collplan("emulate", *CLUSTER).error().startswith("Missing argument 'CMD...'")
 
 
+@pytest.mark.system
 def test_no_such_program(collplan: CommandLine) -> None:
     mpi_python("mpich")
     line = collplan("emulate", *CLUSTER, "--", "./nothing-of-this-name").error()
     assert line == "CMD: './nothing-of-this-name' is not a program; give one on PATH, or its path"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("mpi", "words"),
     [
@@ -182,6 +184,7 @@ def test_missing_programs(
     )
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("folder", ["/dev/shm", "/proc/self", "/sys/class"])
 def test_folders_that_nodes_hide(
     collplan: CommandLine, monkeypatch: pytest.MonkeyPatch, folder: str
