@@ -163,6 +163,7 @@ def benchmark(folder: Path, *options: str) -> Benchmark:
     return Benchmark(parse_options(["--folder", str(folder), *options]), Place(None))
 
 
+@pytest.mark.system
 def test_only_what_is_missing_is_tuned(tmp_path: Path, recorder: list[list[str]]) -> None:
     asked = benchmark(tmp_path, "--collectives", "bcast,gather", "--sizes", "64B,4KiB")
     asked.tune()

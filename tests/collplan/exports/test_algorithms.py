@@ -21,7 +21,7 @@ from export_tables import sweep, table
 from library_algorithms import Algorithm
 from oracle import make_spec
 
-RANKS = (2, 3, 4, 5, 7, 8, 12, 16)
+RANKS = (2, 3, 5, 8, 12, 16)
 KNOMIAL_RANKS = (*range(2, 14), 16, 25, 27, 28, 40)
 VECTORS = {"bcast", "reduce", "allreduce", "scan", "exscan"}
 NOT_IN_UCC = {"barrier", "scan", "exscan", "gather", "scatter"}
