@@ -70,7 +70,7 @@ def look(
     return document
 
 
-def gone(namespaces: set[str], within_s: float = 15) -> bool:
+def gone(namespaces: set[str], within_s: float = 120) -> bool:
     """Return whether no process is left in these namespaces, after a moment to end."""
     deadline = time.monotonic() + within_s
     while processes_in(namespaces):

@@ -227,7 +227,7 @@ def test_no_rank_is_left_behind(end: signal.Signals, cluster: dict[str, str]) ->
     """However the command ends, the ranks' connections close: the kernel says they are gone."""
     environment = {**mpi_environment(), **cluster}
     with socket.create_server(("127.0.0.1", 0)) as server, job_of(2, environment) as job:
-        server.settimeout(60)
+        server.settimeout(120)
         port = str(server.getsockname()[1])
         program = [str(PROGRAMS / "relaunching.py"), "waiting.py", "60", port]
         inside = {"SLURM_JOB_ID": job, "COLLPLAN_LAUNCHER": "srun"}
@@ -237,10 +237,10 @@ def test_no_rank_is_left_behind(end: signal.Signals, cluster: dict[str, str]) ->
         )  # fmt: skip
         ranks = [server.accept()[0] for _ in range(2)]
         for rank in ranks:
-            rank.settimeout(30)
+            rank.settimeout(120)
             assert rank.recv(2) == b"up"
         command.send_signal(end)
-        command.wait(40)
+        command.wait(120)
         for rank in ranks:
             with suppress(ConnectionResetError):
                 assert rank.recv(1) == b""
@@ -252,7 +252,7 @@ def test_no_rank_is_left_behind(end: signal.Signals, cluster: dict[str, str]) ->
 def job_of(n_tasks: int, environment: dict[str, str]) -> Iterator[str]:
     """Allocate nodes, and return the job's number."""
     line = ["salloc", "--no-shell", "-N", "2", "-n", str(n_tasks)]
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120)
     job = re.findall(r"Granted job allocation (\d+)", done.stderr)[0]
     try:
         yield job

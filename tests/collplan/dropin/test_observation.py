@@ -18,7 +18,7 @@ def test_ranks_agree_on_the_longest_of_their_usual_computations(comm: Any) -> No
         for seconds in (0.1 + comm.rank, 9.0, 0.01):
             seen.note(seconds)
     assert not seen.count(own)
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while not seen.count(own):
         assert time.monotonic() < end
     assert seen.agreed_s == 2.1

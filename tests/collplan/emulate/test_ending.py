@@ -72,7 +72,7 @@ def test_nothing_is_left_of_a_run(
         assert len(processes_in(namespaces)) >= 6  # Ranks, nodes, launchers.
         end(job)
         # Every process of the sandbox holds standard output: its end is their end.
-        job.communicate(timeout=60)
+        job.communicate(timeout=120)
     assert job.returncode == status
     assert gone(namespaces)
     assert machine_wide() == before
@@ -86,14 +86,14 @@ def test_nothing_is_left_of_a_set_up(tmp_path: Path) -> None:
     slow_ip.chmod(0o755)
     with start("mpich", "true", PATH=f"{tmp_path}:/usr/bin:/bin") as job:
         found: list[str] = []
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not found and time.monotonic() < deadline:
             found = [pid for pid in children_of_all(job.pid) if command_of(pid) == "sleep"]
             time.sleep(0.05)
         assert found
         namespaces = {str((Path("/proc") / found[0] / "ns" / "net").readlink())}
         job.kill()
-        job.communicate(timeout=60)
+        job.communicate(timeout=120)
     assert gone(namespaces)
 
 
@@ -133,10 +133,15 @@ def test_what_the_command_leaves_running_ends_with_it() -> None:
 
 def test_timeout_is_one_line_and_leaves_nothing() -> None:
     program = (str(PROGRAMS / "lingering.py"),)
-    done = run([*emulate("mpich"), *CLUSTER, "--timeout", "2", "--", "python", *program])
+    # A busy machine may not even start the program within the first of these times.
+    for timeout_s in ("2", "20", "120"):
+        line = [*emulate("mpich"), *CLUSTER, "--timeout", timeout_s, "--", "python", *program]
+        done = run(line)
+        if done.stdout:
+            break
     assert done.returncode == 2
     line = done.stderr.strip().splitlines()[-1]
     assert line.startswith("collplan: error: the command on the emulated cluster did not end")
-    assert "within 2 s" in line
+    assert f"within {timeout_s} s" in line
     (found,) = done.stdout.splitlines()[:1]
     assert gone({name for rank in json.loads(found) for name in rank})
