@@ -222,6 +222,7 @@ def test_a_wrong_machine_at_hand_is_refused(
     assert error.startswith("COLLPLAN_MACHINE: is no machine: lanes: 0 is too small")
 
 
+@pytest.mark.system
 def test_a_node_is_measured(tmp_path: Path) -> None:
     machine, raw = tmp_path / "machine.yaml", tmp_path / "raw.json"
     command = [str(mpi_python("mpich")), "-m", "collplan", "calibrate", "--quick", "-n", "2"]
@@ -235,6 +236,7 @@ def test_a_node_is_measured(tmp_path: Path) -> None:
     assert machine.read_text() == text
 
 
+@pytest.mark.system
 def test_an_emulated_cluster_is_measured(tmp_path: Path) -> None:
     need_emulation()
     machine = tmp_path / "machine.yaml"

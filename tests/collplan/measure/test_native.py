@@ -45,7 +45,7 @@ def truth_of(comm: MPI.Intracomm, spec: PlanSpec, sign: int, seed: int) -> np.nd
     return np.array(best, numpy_dtype(spec.collective.datatype))
 
 
-@pytest.mark.ranks(3, 4)
+@pytest.mark.ranks(4)
 def test_reductions(comm: MPI.Intracomm) -> None:
     rank, p = comm.rank, comm.size
     for seed, (kind, datatype, name) in enumerate(product(REDUCING, PAIRS, SIGNS)):
@@ -77,7 +77,7 @@ def require(case: Case, truth: np.ndarray | None, name: str) -> None:
     assert len(wrong) == 0, f"{name}: rank {rank} got {case.recvbuf}, expected {truth}"
 
 
-@pytest.mark.ranks(3, 4)
+@pytest.mark.ranks(3)
 def test_runs(comm: MPI.Intracomm) -> None:
     """`collplan run` checks and times pairs: moved and reduced."""
     p = comm.size
@@ -92,7 +92,7 @@ def test_runs(comm: MPI.Intracomm) -> None:
         assert report.correct is True, (kind, op, report.first_wrong)
 
 
-@pytest.mark.ranks(3, 4)
+@pytest.mark.ranks(3)
 def test_wrong_result(comm: MPI.Intracomm) -> None:
     """A plan that broadcasts from rank 0 is found wrong, and the report shows both pairs."""
     p = comm.size
@@ -106,7 +106,7 @@ def test_wrong_result(comm: MPI.Intracomm) -> None:
     assert found.got.endswith(f", {untouched})"), found.got
 
 
-@pytest.mark.ranks(3, 4)
+@pytest.mark.ranks(3)
 def test_wrong_buffers(comm: MPI.Intracomm) -> None:
     """Buffers packed without padding, or of another type of the size, are refused."""
     p = comm.size

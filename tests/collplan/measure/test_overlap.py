@@ -99,6 +99,7 @@ def states_in(trace: Path, labels: list[str]) -> set[str]:
     return {event["name"] for event in slices}
 
 
+@pytest.mark.system
 def test_under_mpiexec_the_ranks_that_are_there_are_measured() -> None:
     """Without a computation asked for, the blocking collective on them is scaled to all cores."""
     python = mpi_python("mpich")
@@ -116,6 +117,7 @@ def test_under_mpiexec_the_ranks_that_are_there_are_measured() -> None:
     assert "computation on all cores: " in done.stdout
 
 
+@pytest.mark.system
 def test_overlap_on_ranks() -> None:
     assert_passes(mpirun(2, "overlapping.py", timeout_s=120))
 

@@ -14,7 +14,7 @@ from collplan.executors.mpi.errors import BindError
 from collplan.planner.plan.plan import Buffer, Op, Stage
 from collplan.planner.plan.ragged import ON_START
 from collplan.specs.errors import CollplanError
-from mpi_launching import MPIS, assert_passes, mpirun
+from mpi_launching import assert_passes, mpirun
 from mpi_plans import PlanWriter, reduction, refuses, ring_allreduce_max
 
 WAYS = ("compiled", "python")
@@ -126,19 +126,19 @@ def test_stages(comm: MPI.Intracomm) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.ranks(1, 2, 3)
-def test_thousand_starts(comm: MPI.Intracomm, way: str) -> None:
-    """A thousand starts with changing inputs, leaving no objects behind."""
+def test_many_starts(comm: MPI.Intracomm, way: str) -> None:
+    """Hundreds of starts with changing inputs, leaving no objects behind."""
     rank, p = comm.rank, comm.size
     highest = reduction(way, "max")
     send, recv = np.zeros(5, dtype=np.int32), np.zeros(5, dtype=np.int32)
     with bind(ring_allreduce_max(p, 5), comm, send, recv, operation=highest) as bound:
         before = 0
-        for i in range(1000):
+        for i in range(300):
             send[:] = np.arange(5) + (rank * 7 + i) % (2 * p + 1)
             bound()
             top = max((r * 7 + i) % (2 * p + 1) for r in range(p))
             assert np.array_equal(recv, np.arange(5) + top), (i, recv)
-            if i == 100:
+            if i == 50:
                 gc.collect()
                 before = len(gc.get_objects())
         gc.collect()
@@ -146,18 +146,22 @@ def test_thousand_starts(comm: MPI.Intracomm, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.ranks(1, 2, 3)
+@pytest.mark.ranks(1, 2)
 def test_many_binds(comm: MPI.Intracomm, way: str) -> None:
-    """More binds than MPICH has communicators at a time: free returns what bind took."""
+    """More binds than MPICH has communicators left: free returns what bind took."""
     p = comm.size
     highest = reduction(way, "max")
     send, recv = np.zeros(5, dtype=np.int32), np.zeros(5, dtype=np.int32)
     plan = ring_allreduce_max(p, 5)
     is_mpich = "MPICH" in MPI.Get_library_version()
-    for _ in range(2500 if is_mpich and p == 2 and way == "compiled" else 50):
+    # It has 2048 at a time.
+    others = [comm.Dup() for _ in range(1950 if is_mpich else 0)]
+    for _ in range(120 if is_mpich else 50):
         bound = bind(plan, comm, send, recv, operation=highest)
         bound.free()
         bound.free()
+    for other in others:
+        other.Free()
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -384,7 +388,7 @@ def test_all_sizes_of_elements(comm: MPI.Intracomm) -> None:
         assert recv[3] == left[3], (dtype, recv)
 
 
-@pytest.mark.parametrize("mpi", MPIS)
-@pytest.mark.parametrize("n_ranks", [1, 3])
+@pytest.mark.system
+@pytest.mark.parametrize(("n_ranks", "mpi"), [(1, "openmpi"), (3, "mpich"), (3, "openmpi")])
 def test_plans_that_never_complete(n_ranks: int, mpi: str) -> None:
     assert_passes(mpirun(n_ranks, "engine_failing.py", mpi=mpi))

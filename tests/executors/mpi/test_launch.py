@@ -51,6 +51,7 @@ def one_line(text: str) -> str:
     return lines[0]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
 def test_relaunch_uses_the_mpiexec_of_its_environment(mpi: str) -> None:
     python = mpi_python(mpi)
@@ -63,6 +64,7 @@ def test_relaunch_uses_the_mpiexec_of_its_environment(mpi: str) -> None:
     assert "a world of 2" in result.stdout
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
 def test_exit_code_and_error_of_ranks_pass_through(mpi: str) -> None:
     command = [str(mpi_python(mpi)), str(PROGRAMS / "relaunching.py"), "worlds.py", "0", "3"]
@@ -71,6 +73,7 @@ def test_exit_code_and_error_of_ranks_pass_through(mpi: str) -> None:
     assert "the spec needs 3 ranks, the MPI world has 2; start it with -n 3" in result.stderr
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
 def test_foreign_mpiexec_is_named_once(mpi: str) -> None:
     """Two processes under the other MPI's mpiexec: neither aborts nor runs alone."""
@@ -85,6 +88,7 @@ def test_foreign_mpiexec_is_named_once(mpi: str) -> None:
     assert line.endswith(f"use {mpiexec_of(python)}")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
 def test_silent_world_of_one_is_detected(mpi: str) -> None:
     """A launcher that leaves no trace: only what relaunch says tells the ranks."""
@@ -95,11 +99,13 @@ def test_silent_world_of_one_is_detected(mpi: str) -> None:
     assert "has 1 rank where 4 were started: /opt/x/mpiexec is not of the MPI" in line
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
 def test_one_rank_without_mpiexec_is_a_world(mpi: str) -> None:
     assert_passes(run_command([str(mpi_python(mpi)), str(PROGRAMS / "worlds.py"), "1"]))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
 def test_wrong_number_of_ranks(mpi: str) -> None:
     result = mpirun_program(2, "worlds.py", "8", mpi=mpi)
@@ -110,34 +116,68 @@ def test_wrong_number_of_ranks(mpi: str) -> None:
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 
 
-@pytest.mark.parametrize(("end", "mpi"), [("timeout", "mpich"), *product(ENDS, MPIS)])
-def test_no_rank_is_left_behind(end: str | signal.Signals, mpi: str) -> None:
-    """However it ends, the ranks' connections close: the kernel says they are gone."""
-    python = mpi_python(mpi)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(30)
-        timeout_s = "6" if end == "timeout" else "60"
-        port = str(server.getsockname()[1])
-        command = [str(python), str(PROGRAMS / "relaunching.py"), "waiting.py", timeout_s, port]
-        job = subprocess.Popen(
-            command, env=mpi_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, start_new_session=True,
-        )  # fmt: skip
-        ranks = [server.accept()[0] for _ in range(2)]
-        for rank in ranks:
-            rank.settimeout(30)
+def start_waiting(python: Path, limit_s: int, port: int) -> subprocess.Popen[str]:
+    """Start two ranks that wait, with a time limit."""
+    command = [str(python), str(PROGRAMS / "relaunching.py"), "waiting.py", str(limit_s), str(port)]
+    return subprocess.Popen(
+        command, env=mpi_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def accept_ranks(server: socket.socket, job: subprocess.Popen[str]) -> list[socket.socket]:
+    """Return the connections of the ranks that have said that they are up before the job ends."""
+    server.settimeout(0.2)
+    ranks: list[socket.socket] = []
+    while len(ranks) < 2 and job.poll() is None:
+        with suppress(TimeoutError, ConnectionResetError):
+            rank = server.accept()[0]
+            rank.settimeout(300)
             # A rank that is killed as soon as it is connected would not have said it.
-            assert rank.recv(2) == b"up"
-        if isinstance(end, signal.Signals):
-            job.send_signal(end)
-        _, errors = job.communicate(timeout=40)
-        for rank in ranks:
-            with suppress(ConnectionResetError):
-                assert rank.recv(1) == b""
-            rank.close()
+            if rank.recv(2) == b"up":
+                ranks.append(rank)
+    return ranks
+
+
+def require_gone(ranks: list[socket.socket]) -> None:
+    """Wait for the kernel to say that the ranks are gone."""
+    for rank in ranks:
+        with suppress(ConnectionResetError):
+            assert rank.recv(1) == b""
+        rank.close()
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(("end", "mpi"), [*product(ENDS, MPIS)])
+def test_no_rank_is_left_behind(end: signal.Signals, mpi: str) -> None:
+    """However it ends, the ranks' connections close: the kernel says they are gone."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        job = start_waiting(mpi_python(mpi), 600, server.getsockname()[1])
+        ranks = accept_ranks(server, job)
+        assert len(ranks) == 2
+        job.send_signal(end)
+        _, errors = job.communicate(timeout=300)
+        require_gone(ranks)
     # Nobody can handle SIGKILL: there the kernel tells the ranks.
-    assert job.returncode == {"timeout": 2, signal.SIGKILL: -signal.SIGKILL}.get(end, 130)
-    assert ("did not end within 6 s and was stopped" in errors) == (end == "timeout")
+    assert job.returncode == (-signal.SIGKILL if end == signal.SIGKILL else 130)
+    assert "was stopped" not in errors
+
+
+@pytest.mark.system
+def test_no_rank_is_left_behind_by_a_time_limit() -> None:
+    """Where the ranks are not even up by then, they get more time."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        for limit_s in (3, 30, 300):
+            job = start_waiting(mpi_python("mpich"), limit_s, server.getsockname()[1])
+            ranks = accept_ranks(server, job)
+            _, errors = job.communicate(timeout=600)
+            require_gone(ranks)
+            assert job.returncode == 2
+            assert f"did not end within {limit_s} s and was stopped" in errors
+            if len(ranks) == 2:
+                break
+        else:
+            raise AssertionError("the ranks never came up")
 
 
 def test_no_mpi4py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,6 +288,7 @@ def slurm_task(
 PMI2 = {"PMI_RANK": "0", "PMI_SIZE": "4"}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("mpi", "pmi"), [("mpich", {}), ("mpich", PMI2), ("openmpi", PMI2)])
 def test_tasks_of_srun_that_find_no_others_stop_with_one_line(
     mpi: str, pmi: dict[str, str], tmp_path: Path
@@ -260,6 +301,7 @@ def test_tasks_of_srun_that_find_no_others_stop_with_one_line(
     assert line.endswith("--mpi=pmi2 for MPICH and --mpi=pmix for Open MPI")
 
 
+@pytest.mark.system
 def test_the_first_task_of_srun_speaks_for_all(tmp_path: Path) -> None:
     result = slurm_task(1, tmp_path / "spec.yaml")
     assert (result.returncode, result.stdout, result.stderr) == (2, "", "")
@@ -297,11 +339,11 @@ def test_a_rank_whose_neighbors_never_initialize_mpi_ends_with_one_line() -> Non
         "import time; from collplan.executors.mpi.world import limit_start\n"
         "with limit_start({0}): time.sleep({1})\n"
     )
-    done = run_command([sys.executable, "-c", waits.format(0.2, 60)], timeout_s=30)
+    done = run_command([sys.executable, "-c", waits.format(0.2, 600)])
     assert done.returncode == -signal.SIGKILL
     assert done.stderr == (
         "collplan: error: MPI_Init has not returned after 0.2 s; start the same command in all "
         "processes of this mpiexec or srun\n"
     )
-    done = run_command([sys.executable, "-c", waits.format(30, 0)], timeout_s=20)
+    done = run_command([sys.executable, "-c", waits.format(600, 0)])
     assert (done.returncode, done.stderr) == (0, "")

@@ -171,7 +171,7 @@ def test_halves_round_to_nearest_even() -> None:
             assert same(out, a + b, 0).all()
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 @given(st.data(), st.sampled_from([Op.COPY, Op.REDUCE]), st.sampled_from(["i1", "i2", "i4", "i8"]))
 def test_any_extents(data: st.DataObject, op: Op, dtype: str) -> None:
     """As element lists have it, by machine code and by Python, twice in a row."""

@@ -5,10 +5,19 @@ from __future__ import annotations
 import re
 import subprocess
 
+import numpy as np
 import pytest
+from mpi4py import MPI
 
+from collplan.executors.mpi.binding.bound_plan import bind
+from collplan.planner import compile_plan
+from collplan.specs.errors import CollplanError
 from folders import BENCHMARKS, PROGRAMS
 from mpi_launching import MPIS, assert_passes, mpi_python, mpiexec_of, mpirun, run
+from mpi_plans import reduction
+from oracle import make_spec
+
+pytestmark = pytest.mark.system
 
 AWAITED = r"rank 0: (recv from 1 tag \d+ \(task #\d+, phase allreduce/ring\) has not arrived)"
 
@@ -62,14 +71,17 @@ def test_a_rank_that_others_wait_for_to_allocate() -> None:
     assert "to allocate buffers; rank 1 has not completed start 1" in result.stderr, result.stderr
 
 
-def test_a_rank_with_another_plan() -> None:
-    result = mpirun(3, "missing.py", "binds_another_plan", "python", "5")
-    assert result.returncode == 0, result.stderr
-    lines = sorted(result.stdout.splitlines())
-    assert [line[:7] for line in lines] == ["rank 0:", "rank 1:", "rank 2:"]
-    for line in lines:
-        assert re.search(r"rank 2 binds a plan of digest \w{16}, ranks 0 and 1 one of", line)
-        assert "(collective.count is 65, theirs 64); compile the same spec" in line
+@pytest.mark.ranks(3)
+def test_a_rank_with_another_plan(comm: MPI.Intracomm) -> None:
+    count = 64 + (comm.rank == 2)
+    spec = make_spec("allreduce", "ring", 3, count=count, datatype="int32")
+    plan = compile_plan(spec, rank=comm.rank)
+    buffers = np.ones(count, np.int32), np.zeros(count, np.int32)
+    with pytest.raises(CollplanError) as refused:
+        bind(plan, comm, *buffers, operation=reduction("python", "sum"))
+    line = str(refused.value)
+    assert re.search(r"rank 2 binds a plan of digest \w{16}, ranks 0 and 1 one of", line)
+    assert "(collective.count is 65, theirs 64); compile the same spec" in line
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ import numpy as np
 
 import collplan
 from collplan.executors.mpi.world import join_world
-from collplan.specs.errors import CollplanError
 from mpi_plans import reduction
 
 comm = join_world()
@@ -83,15 +82,6 @@ def never_completes_before_an_allocation() -> None:
     bound.allocate()
 
 
-def binds_another_plan() -> None:
-    try:
-        bind(65 if is_culprit else 64)
-    except CollplanError as error:
-        # In one write: print's line end would come after other ranks' lines.
-        sys.stdout.write(f"rank {comm.rank}: {error}\n")
-        sys.stdout.flush()
-
-
 def is_killed() -> None:
     bound = bind()
     bound()
@@ -139,7 +129,6 @@ comm.Barrier()
     "never_binds": never_binds,
     "never_frees": never_frees,
     "never_completes": never_completes_before_an_allocation,
-    "binds_another_plan": binds_another_plan,
     "is_killed": is_killed,
     "is_killed_among_native_calls": is_killed_among_native_calls,
     "is_interrupted": is_interrupted,

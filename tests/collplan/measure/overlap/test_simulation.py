@@ -64,7 +64,7 @@ def times(plan: Plan, transport: str, compute: float) -> tuple[float, float]:
 def test_trees_in_shared_memory_take_what_the_model_says(kind: str, radix: int) -> None:
     """Exactly with levels in sequence, and never longer without; radix 0 is `binomial`."""
     base = radix or 2
-    for n_ranks, levels, n_comm in cases(kind, 3, base):
+    for n_ranks, levels, n_comm in cases(kind, 5, base):
         split = split_tree(tree(kind, n_ranks, N_FREE, "shared", radix), levels, n_comm)
         for compute in (1.25, float(n_ranks)):
             case = (n_ranks, levels, n_comm, compute)
@@ -93,7 +93,7 @@ def test_trees_of_messages_take_what_the_model_says(kind: str, radix: int) -> No
     Out of sequence they may take longer: ports and cores serve what comes first.
     """
     base = radix or 2
-    for n_ranks, levels, n_comm in cases(kind, 4, base):
+    for n_ranks, levels, n_comm in cases(kind, 7, base):
         split = split_tree(tree(kind, n_ranks, N_FREE, "messages", radix), levels, n_comm)
         compute = 1.0 + n_ranks / 4
         found = times(in_sequence(split), "messages", compute)
@@ -107,7 +107,7 @@ def test_prefixes_take_what_the_model_says(kind: str) -> None:
 
     In the last level of an exscan ranks send and receive, and a core may do one after the other.
     """
-    for n_ranks, levels, n_comm in cases(kind, 4):
+    for n_ranks, levels, n_comm in cases(kind, 7):
         split = split_tree(tree(kind, n_ranks, N_FREE, "messages"), levels, n_comm)
         compute = 1.0 + n_ranks / 4
         found = times(in_sequence(split), "messages", compute)

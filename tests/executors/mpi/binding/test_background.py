@@ -11,6 +11,8 @@ import pytest
 
 from mpi_launching import MPIS, assert_passes, mpi_python, mpirun, run
 
+pytestmark = pytest.mark.system
+
 
 @pytest.mark.parametrize(("n_ranks", "mpi", "n_starts"), [(2, "openmpi", 23), (3, "mpich", 5)])
 def test_background(n_ranks: int, mpi: str, n_starts: int) -> None:

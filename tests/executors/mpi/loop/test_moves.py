@@ -28,7 +28,7 @@ def run(plan: Plan, buffers: list[np.ndarray]) -> None:
         assert entry("run_loop")(memory.address, codes.RUN) == codes.DONE
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(st.data(), st.sampled_from([Op.COPY, Op.REDUCE]))
 def test_any_extents(data: st.DataObject, op: Op) -> None:
     """Twice in a row, with reads and writes in the same buffers or not."""
