@@ -15,6 +15,7 @@ from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 from collplan.planner.metrics import measure
 from collplan.planner.plan.plan import Op
 from collplan.specs.collective import COLLECTIVES
+from looping import SIZES, looped
 from oracle import make_spec, with_counts
 
 C = 48 * 5
@@ -30,7 +31,7 @@ def metrics_of(spec):
     return measure(compile_plan(spec))
 
 
-@pytest.mark.parametrize("p", [2, 3, 4, 6, 8, 12, 16])
+@looped("p", [2, 3, 4, 6, 8, 12, 16])
 def test_rounds_and_bytes_are_as_documented(p):
     log, is_power = ceil_log2(p), p & (p - 1) == 0
     formulas = {
@@ -79,7 +80,7 @@ def test_rounds_and_bytes_are_as_documented(p):
         assert sent is None or counted.bytes_sent_per_rank == sent, (kind, algorithm)
 
 
-@pytest.mark.parametrize("p", [*range(1, 20), 31, 32, 33, 48, 64])
+@looped("p", [*range(1, 18), 31, 32, 33, 48])
 def test_blocks_on_circulant_graphs_take_the_fewest_rounds(p):
     log = ceil_log2(p)
     for n in (1, 3, 8):
@@ -95,8 +96,8 @@ def test_blocks_on_circulant_graphs_take_the_fewest_rounds(p):
         assert (found.n_rounds, found.bytes_sent_per_rank) == (n_rounds, (p - 1) * 24)
 
 
-@pytest.mark.parametrize("p", [*range(1, 20), 31, 32, 33, 64])
-@pytest.mark.parametrize("kind", ["gather", "scatter"])
+@looped("p", [*range(1, 18), 31, 32, 33])
+@looped("kind", ["gather", "scatter"])
 def test_trees_by_size_take_the_fewest_rounds(kind, p):
     """Lighter runs move, so that equal blocks make the binomial tree of rank 0."""
     found = metrics(kind, "size_tree", p)
@@ -115,7 +116,7 @@ def test_trees_by_size_take_the_fewest_rounds(kind, p):
             assert found.bytes_sent_per_rank == counts.sum() - counts[root]
 
 
-@pytest.mark.parametrize("p", [*range(1, 18), 27, 32, 64])
+@looped("p", [*range(1, 18), 27, 32, 64])
 def test_bruck_moves_a_block_once_per_digit(p):
     rng = np.random.default_rng(p)
     for radix in (2, 3, 8, 64):
@@ -139,7 +140,7 @@ def test_bruck_moves_a_block_once_per_digit(p):
         assert metrics_of(padded).bytes_sent_per_rank == counts.max() * times.sum()
 
 
-@pytest.mark.parametrize("p", range(1, 65))
+@looped("p", SIZES)
 def test_vectors_are_exchanged_once_per_other_rank_of_a_factor(p):
     for radix in (2, 4, 7, 64):
         chosen = {"name": "recursive_multiplying", "radix": radix}
@@ -151,7 +152,7 @@ def test_vectors_are_exchanged_once_per_other_rank_of_a_factor(p):
             assert counted.bytes_sent_per_rank == (n_rounds + is_folded) * count
 
 
-@pytest.mark.parametrize("p", range(1, 65))
+@looped("p", SIZES)
 def test_signals_take_a_round_per_digit_of_the_radix(p):
     for radix in (2, 3, 8, 64):
         n_rounds = sum(min(radix - 1, -(-p // radix**k) - 1) for k in range(6) if radix**k < p)
@@ -159,7 +160,7 @@ def test_signals_take_a_round_per_digit_of_the_radix(p):
         assert (counted.n_rounds, counted.bytes_sent_per_rank) == (n_rounds, 0)
 
 
-@pytest.mark.parametrize("p", range(1, 65))
+@looped("p", SIZES)
 def test_blocks_that_spread_by_hops_take_as_many_rounds_as_their_trees(p):
     log = ceil_log2(p)
     half = max(1, (1 << log) // 2)
@@ -170,14 +171,13 @@ def test_blocks_that_spread_by_hops_take_as_many_rounds_as_their_trees(p):
         wanted["pat", asked] = rounds
     for key, n_rounds in wanted.items():
         chosen = key if key == "sparbit" else {"name": key[0], "aggregation": key[1]}
-        for kind in ("allgather", "reduce_scatter_block"):
-            for count in (1, 5):
-                found = metrics(kind, chosen, p, count=count)
-                assert found.n_rounds == n_rounds, (kind, key)
-                assert found.bytes_sent_per_rank == (p - 1) * count
+        for kind, count in (("allgather", 5), ("reduce_scatter_block", 1)):
+            found = metrics(kind, chosen, p, count=count)
+            assert found.n_rounds == n_rounds, (kind, key)
+            assert found.bytes_sent_per_rank == (p - 1) * count
 
 
-@pytest.mark.parametrize("p", range(1, 65))
+@looped("p", SIZES)
 def test_bine_trees_and_butterflies_take_the_fewest_rounds(p):
     log = ceil_log2(p)
     for count in (p, 5 * p):

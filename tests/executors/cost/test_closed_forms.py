@@ -16,6 +16,7 @@ from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
 from collplan.specs import Network, PlanSpec
 from cost_schedules import network
+from looping import looped
 
 LOGGP = "L=2500,o=1500,g=1000,G=6,O=0,S=1000000000"
 GAP_BOUND = "L=100,o=10,g=2000,G=0.5,O=0,S=1000000000"
@@ -77,18 +78,18 @@ ANY: dict[tuple[str, str], Form] = {
 }
 
 
-@pytest.mark.parametrize("text", PARAMETERS)
-@pytest.mark.parametrize("n_ranks", [2, 4, 8, 32])
+@looped("text", PARAMETERS)
+@looped("n_ranks", [2, 4, 16])
 @pytest.mark.parametrize("named", POWERS, ids="/".join)
 def test_on_powers_of_two(named: tuple[str, str], n_ranks: int, text: str) -> None:
     costs = network(text)
-    for count in (1, 64, 1000):
+    for count in (1, 1000):
         expected = POWERS[named](costs, n_ranks, count)
         assert Fraction(makespan_ns(*named, n_ranks, count, costs)) == Fraction(expected)
 
 
-@pytest.mark.parametrize("text", PARAMETERS)
-@pytest.mark.parametrize("n_ranks", [2, 3, 7, 16])
+@looped("text", PARAMETERS)
+@looped("n_ranks", [2, 3, 7, 16])
 @pytest.mark.parametrize("named", ANY, ids="/".join)
 def test_on_any_number_of_ranks(named: tuple[str, str], n_ranks: int, text: str) -> None:
     costs = network(text)
@@ -97,8 +98,8 @@ def test_on_any_number_of_ranks(named: tuple[str, str], n_ranks: int, text: str)
         assert Fraction(makespan_ns(*named, n_ranks, count, costs)) == Fraction(expected)
 
 
-@pytest.mark.parametrize("algorithm", ["pairwise", "linear"])
-@pytest.mark.parametrize("n_ranks", [2, 5, 8])
+@looped("algorithm", ["pairwise", "linear"])
+@looped("n_ranks", [2, 5, 8])
 def test_an_alltoall_of_independent_messages_is_bound_by_the_gap(
     algorithm: str, n_ranks: int
 ) -> None:
