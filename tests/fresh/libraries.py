@@ -21,8 +21,9 @@ from typing import Final
 EXCUSED: Final = (
     # mpi4py has loaded an MPI by its path before it imports the backend that fits.
     ("*/mpi4py/MPI.*.so", r"libmpi\.so.*"),
-    # numba has threads of its own where there is no TBB.
+    # numba's parallel loops, which nothing here has, find other threads where these are missing.
     ("*/numba/np/ufunc/tbbpool.*.so", r"libtbb\.so.*"),
+    ("*/numba/np/ufunc/omppool.*.so", r"libgomp.*\.so.*"),
     # UCX and libfabric load the modules of adapters only where the adapters' libraries are.
     ("*/ucx/libuct_*", r"lib(ibverbs|rdmacm|mlx5|efa)\.so.*"),
     ("*/libfabric/*-fi.so", r"lib(ibverbs|rdmacm|efa|psm2)\.so.*"),
