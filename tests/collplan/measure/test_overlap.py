@@ -44,6 +44,7 @@ def methods_of(document: dict[str, Any], n_ranks: int) -> list[str]:
     return [row["method"] for row in document["rows"] if row["ranks"] == n_ranks]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
 def test_overlap_is_measured_for_every_number_of_ranks(mpi: str, tmp_path: Path) -> None:
     """Its own launches: one a number of ranks, and one more where the library can make progress."""
