@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -24,6 +26,10 @@ _PROGRAMS: Final = re.compile(
 """Names, or beginnings of names, of programs that only tests with the mark may start."""
 _STARTS: Final = ("subprocess.Popen", "os.posix_spawn", "os.exec")
 """Audit events whose first two arguments are the program and the words of its command line."""
+LINKED: Final = "function.o"
+"""Compiled code that becomes a library if there is a C compiler, which collplan can do without."""
+FAKES: Final = (tempfile.gettempdir(), "/nowhere")
+"""Beginnings of folders where programs are scripts that a test has written, or missing."""
 _running: list[str] = []
 """The test without the mark that runs, if one does."""
 
@@ -43,11 +49,16 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
     if not _running or event not in _STARTS:
         return
     program, words = arguments[:2]
+    words = [words] if isinstance(words, str | bytes) else list(words)
+    if LINKED in words:
+        return
     # A program may be started by another, as by `env` or by an interpreter.
-    words = [words] if isinstance(words, str | bytes) else list(words)[:3]
-    for word in filter(None, (program, *words)):
+    for word in filter(None, (program, *words[:3])):
         name = os.path.basename(os.fsdecode(word))
-        if _PROGRAMS.match(name):
+        if not _PROGRAMS.match(name):
+            continue
+        path = shutil.which(os.fsdecode(word)) or os.fsdecode(word)
+        if not path.startswith(FAKES):
             raise AssertionError(
                 f"{_running[0]} starts {name}: mark it with @pytest.mark.{MARK}, or do without"
             )

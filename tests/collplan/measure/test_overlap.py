@@ -44,6 +44,7 @@ def methods_of(document: dict[str, Any], n_ranks: int) -> list[str]:
     return [row["method"] for row in document["rows"] if row["ranks"] == n_ranks]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
 def test_overlap_is_measured_for_every_number_of_ranks(mpi: str, tmp_path: Path) -> None:
     """Its own launches: one a number of ranks, and one more where the library can make progress."""
@@ -173,7 +174,7 @@ def test_a_knomial_tree_has_its_own_best_levels(collplan: CommandLine) -> None:
     assert (document["algorithm"], document["radix"]) == ("knomial", 3)
     best = {entry["ranks"]: entry["method"] for entry in document["best"]}
     assert best == {n: f"S={best_levels(n, 10, shape_of('reduce', 3))}" for n in range(2, 10)}
-    lines = collplan("bench", "overlap", "--simulate", *arguments).out
+    lines = collplan("bench", "overlap", "--simulate", "--ranks", 9, *arguments).out
     assert "on 10 cores, knomial with radix 3, simulated" in lines
     sweep = plan_sweep("gather", 4096, Machine(cores=10), [9], radix=3)
     assert sweep.blocking_ratio(9) == (2 * 9 - 1) / (9 - 1)
