@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import fields, replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -38,6 +39,7 @@ from collplan.specs.errors import CollplanError, SpecError
 from collplan.specs.loading import parse_spec
 from handmade import PlanBook
 from judging import judge
+from looping import looped, naming
 from mutations import CORRUPTIONS, corrupt
 from oracle import REGULAR, check_result, make_spec
 from rank_programs import assert_equal
@@ -83,21 +85,32 @@ def check(spec, seed=0):
 @pytest.mark.parametrize("kind", registry.kinds())
 @pytest.mark.parametrize("machine", ["one node", "1,3,2"])
 def test_flat(kind, machine):
+    """Three of the calls of each algorithm, in turns."""
     n_ranks = Machine.model_validate(MACHINES[machine]).n_ranks
-    for algorithm in registry.legal(kind, n_ranks, commutative=True):
-        for seed, call in enumerate(calls(kind, machine)):
-            if kind != "barrier" or seed == 0:
-                check(shared(kind, algorithm.name, machine, **call), seed)
+    every = list(calls(kind, machine))
+    for number, algorithm in enumerate(registry.legal(kind, n_ranks, commutative=True)):
+        for i in range(3 if kind != "barrier" else 1):
+            seed = (3 * number + i) % len(every)
+            with naming(algorithm.name, every[seed]):
+                check(shared(kind, algorithm.name, machine, **every[seed]), seed)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("decomposition", ["hierarchical", "full_lane"])
-@pytest.mark.parametrize("machine", ["2x3", "3x4", "any order"])
-def test_decomposed(machine, decomposition, kind):
-    for seed, call in enumerate(calls(kind, machine)):
+def test_decomposed(kind):
+    """Four of the calls for each machine and decomposition, in turns."""
+    turn = 0
+    for machine, decomposition in product(
+        ("2x3", "3x4", "any order"), ("hierarchical", "full_lane")
+    ):
         if machine == "any order" and kind in ("scan", "exscan"):
             continue
-        check(shared(kind, "auto", machine, decomposition=decomposition, **call), seed)
+        every = list(calls(kind, machine))
+        for _ in range(4):
+            seed, turn = turn % len(every), turn + 1
+            with naming(machine, decomposition, every[seed]):
+                check(
+                    shared(kind, "auto", machine, decomposition=decomposition, **every[seed]), seed
+                )
 
 
 def assert_same_tasks(one: Plan, other: Plan) -> None:
@@ -144,11 +157,10 @@ SEGMENT = {"name": "segment", "max_bytes": 16}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("transport", "passes"),
+@looped(
+    "transport, passes",
     [("shared", [SEGMENT]), ("messages", [SEGMENT, {"name": "share"}]),
      ("shared", [SEGMENT, {"name": "prioritize"}, {"name": "limit_requests", "remote": 1}])],
-    ids=["then segments", "segments first", "limits"],
 )  # fmt: skip
 def test_with_other_passes(kind, transport, passes):
     spec = shared(kind, "auto", "2x3", transport, decomposition="full_lane", count=13, root=4,

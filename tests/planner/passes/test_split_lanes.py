@@ -8,6 +8,7 @@ import pytest
 from collplan.planner import compile_plan
 from collplan.planner.metrics import measure
 from collplan.planner.plan.plan import COLUMNS
+from looping import looped
 from oracle import REGULAR, make_spec
 
 KINDS = [kind for kind in REGULAR if kind != "barrier"]
@@ -31,8 +32,8 @@ def assert_same_plan(one, other):
     assert measure(one.replace(spec=None)) == measure(other.replace(spec=None))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("leaders", [1, 2, 3, 4])
+@looped("kind", KINDS)
+@looped("leaders", [1, 2, 3, 4])
 def test_lanes_are_split_one_by_one(kind, leaders):
     """From one leader, which is hierarchical, to all ranks, which is full-lane."""
     by_pass = compiled_with(kind, "hierarchical", [{"name": "split_lanes", "leaders": leaders}])
