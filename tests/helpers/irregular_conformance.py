@@ -22,8 +22,6 @@ from mpi_launching import MPIS
 from oracle import AFFINE, gaps
 
 SIZES = (1, 2, 3, 4, 5, 8, 9)
-MANY = 17
-"""A number of ranks on which some of the cases run, too."""
 DISTRIBUTIONS = ("uniform", "linear", "zipf", "spike", "sparse")
 FLAVOURS = (
     {"datatype": "int32", "op": "sum"},
