@@ -24,6 +24,8 @@ EXCUSED: Final = (
     # numba's parallel loops, which nothing here has, find other threads where these are missing.
     ("*/numba/np/ufunc/tbbpool.*.so", r"libtbb\.so.*"),
     ("*/numba/np/ufunc/omppool.*.so", r"libgomp.*\.so.*"),
+    # tests/helpers/browser.py installs it with the browser that playwright starts.
+    ("*/playwright/driver/node", r"libatomic\.so.*"),
     # UCX and libfabric load the modules of adapters only where the adapters' libraries are.
     ("*/ucx/libuct_*", r"lib(ibverbs|rdmacm|mlx5|efa)\.so.*"),
     ("*/libfabric/*-fi.so", r"lib(ibverbs|rdmacm|efa|psm2)\.so.*"),

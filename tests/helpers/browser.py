@@ -15,6 +15,8 @@ import debian_mpi
 
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE_MS: Final = 300_000
+PACKAGES: Final = ("chromium", "libatomic1")
+"""Debian's packages; playwright's own node needs a library that only the last one has."""
 SCREENSHOTS: Final = Path("build/screenshots")
 
 
@@ -46,7 +48,7 @@ def new_page(browser: Any, **options: Any) -> Any:
 
 def set_up() -> str | None:
     """Install Debian's Chromium if there is none; return why that failed, if it did."""
-    return None if chromium() else debian_mpi.install(("chromium",))
+    return None if chromium() else debian_mpi.install(PACKAGES)
 
 
 if __name__ == "__main__":

@@ -165,7 +165,7 @@ def test_no_rank_is_left_behind(end: signal.Signals, mpi: str) -> None:
 
 @pytest.mark.system
 def test_no_rank_is_left_behind_by_a_time_limit() -> None:
-    """Where the ranks are not even up by then, they get more time."""
+    """Give the ranks more time if they have not started by then."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         for limit_s in (3, 30, 300):
             job = start_waiting(mpi_python("mpich"), limit_s, server.getsockname()[1])

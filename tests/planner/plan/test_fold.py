@@ -199,7 +199,7 @@ def test_a_folded_plan_takes_the_same_time_on_any_network(kind: str) -> None:
                     other.lane_busy_ns, np.tile(one.lane_busy_ns, (folded.n_copies, 1, 1))
                 )
             n_folded[which] += 1
-    assert min(n_folded.values()) >= 4
+    assert min(n_folded.values()) >= 2
 
 
 @pytest.mark.parametrize("per_node", [1, 3])

@@ -42,7 +42,7 @@ def diagnose(python: Path, **env: str) -> dict[str, dict[str, object]]:
 def test_healthy_with_a_foreign_mpiexec_first_on_path(mpi: str, name: str) -> None:
     python = mpi_python(mpi)
     foreign = mpiexec_of(mpi_python(*(other for other in MPIS if other != mpi)))
-    findings = diagnose(python, PATH=f"{foreign.parent}:/usr/bin:/bin")
+    findings = diagnose(python, PATH=str(foreign.parent))
     assert all(finding["ok"] for key, finding in findings.items() if key != "mpiexec on PATH")
     stranger = findings["mpiexec on PATH"]
     assert str(foreign.parent) in str(stranger["found"])
