@@ -55,6 +55,7 @@ SRUN = """case "$1" in
 esac"""
 
 
+@pytest.mark.system
 def test_mpiexec_is_the_one_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     for choice in ("mpiexec", "auto", ""):
         monkeypatch.setenv(select.LAUNCHER, choice)
@@ -118,6 +119,7 @@ def test_srun_that_offers_nothing(
         select.select_launcher()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
