@@ -59,7 +59,7 @@ def collplan(mpi: str, *words: object) -> list[str]:
 
 
 ALLOCATE = ["salloc", "--quiet", "-N", "2", "-n", "4"]
-ENDS_S = 100.0
+ENDS_S = 60.0
 
 
 def run_in_slurm(mpi: str, command: list[str], **env: str) -> subprocess.CompletedProcess[str]:
