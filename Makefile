@@ -1,5 +1,5 @@
 # make demo: set up, then compile, prove, draw, price and run an example.
-# make check: the tests that start no MPI, browser, Slurm or compiler, in two minutes.
+# make check: the tests that start no MPI, browser, Slurm or compiler; about five minutes on two cores.
 # make docs: build the documentation site, or fail where a link or anchor is broken.
 # make test: set up for MPICH, Open MPI and Intel MPI, then all tests.  make lint: style and types.
 # Needs python3 (3.11 or newer, with venv) and make; MPI and graphviz come as wheels.
