@@ -23,7 +23,8 @@ def read_switches(path: Path) -> dict[str, Any]:
 
     Switches are in the order of the file, but those below one switch follow each other. A single
     switch above all others is left out, as it separates no hosts. Switches of the same level that
-    have the same switches below them, as the roots of a fat tree, count as one.
+    have the same switches below them, as the roots of a fat tree, count as one. A switch that is
+    below no other one is a group by itself.
 
     Parameters
     ----------
@@ -47,9 +48,12 @@ def read_switches(path: Path) -> dict[str, Any]:
     levels = _levels(path, hosts, children)
     order = levels[-1] if levels else []
     upper: list[tuple[int, ...]] = []
-    for _ in levels[1:]:
-        upper.insert(0, tuple(len(children[name]) for name in order))
-        order = [below for name in order for below in children[name]]
+    for level in levels[-2::-1]:
+        # Of switches that count as one, only the first is in its level.
+        kept = set(level)
+        below = [[one for one in children[name] if one in kept] for name in order]
+        upper.insert(0, tuple(map(len, below)))
+        order = [one for some in below for one in some]
     if upper and len(upper[-1]) == 1:
         upper.pop()
     return {"switches": [hosts[name] for name in order], "upper_switches": upper}
@@ -86,6 +90,8 @@ def _read(path: Path) -> tuple[dict[str, str], Children]:
 def _levels(path: Path, hosts: Mapping[str, str], children: Children) -> list[list[str]]:
     """Return the names of the switches per level, from level 1 up, each in the order of the file.
 
+    Switches with none above them get one in `children`, if there are further levels.
+
     Raises
     ------
     SpecError
@@ -109,6 +115,11 @@ def _levels(path: Path, hosts: Mapping[str, str], children: Children) -> list[li
                 raise _error(path, name, problem, "put a switch on each level between them")
         found.append(list(_distinct(path, ready)))
         level |= dict.fromkeys(ready, len(found) - 1)
+        linked = {other for below in children.values() for other in below}
+        for other in (one for one in found[-2] if one not in linked):
+            # It gets a switch above it that the file does not have.
+            children[f"above {other}"] = (other,)
+            found[-1].append(f"above {other}")
         left = {name: below for name, below in left.items() if name not in ready}
     return found
 

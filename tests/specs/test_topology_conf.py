@@ -80,9 +80,25 @@ def test_roots_above_all_switches_count_as_one(tmp_path: Path) -> None:
     roots = "SwitchName=r0 Switches=agg[0-1]\nSwitchName=r1 Switches=agg[0-1]\n"
     text = THREE_LEVELS.replace("SwitchName=top Switches=agg[0-1]\n", roots)
     assert read(tmp_path, text) == read(tmp_path, THREE_LEVELS)
+    above = text + "SwitchName=core Switches=r[0-1]\n"
+    assert read(tmp_path, above) == read(tmp_path, THREE_LEVELS) | {
+        "upper_switches": [(2, 1), (2,)]
+    }
     several = "SwitchName=a Nodes=n1\nSwitchName=b Nodes=n2\nSwitchName=c Switches=b\n"
     several += "SwitchName=d Switches=a\n"
     assert read(tmp_path, several) == {"switches": ["n2", "n1"], "upper_switches": [(1, 1)]}
+
+
+def test_a_switch_below_no_other_is_a_group_by_itself(tmp_path: Path) -> None:
+    text = THREE_LEVELS + "SwitchName=alone Nodes=n[08-09]\n"
+    assert read(tmp_path, text) == {
+        "switches": ["n[00-01]", "n[04-05]", "n02", "n[08-09]"],
+        "upper_switches": [(2, 1, 1), (2, 1)],
+    }
+    machine = machine_of(tmp_path, "{kind: fat_tree, down: [2, 2, 2, 2]}", 2, "n02,n08")
+    assert load_machine(str(machine)).node_to_host == (4, 8)
+    two = "SwitchName=a Nodes=n1\nSwitchName=b Nodes=n2\nSwitchName=c Switches=a\n"
+    assert read(tmp_path, two) == {"switches": ["n1", "n2"], "upper_switches": [(1, 1)]}
 
 
 @pytest.mark.parametrize(
