@@ -357,12 +357,13 @@ def test_mpich_follows_an_exported_table(collplan: CommandLine) -> None:
 
 
 @pytest.mark.system
-def test_open_mpi_follows_an_exported_table(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mpi", ["openmpi", "debian-openmpi"])
+def test_open_mpi_follows_an_exported_table(mpi: str, tmp_path: Path) -> None:
     export = write_classic(every_algorithm(OPEN_MPI), assume_commuting=True)
     path = tmp_path / "rules"
     path.write_text(export.text)
     options = export.use.format(path=path).split()[1:]
-    assert_followed(run_with("openmpi", *options))
+    assert_followed(run_with(mpi, *options))
 
 
 def test_open_mpi_has_the_algorithms_by_these_numbers() -> None:
