@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+
 from links import problems
 from pages import ROOT, completed, write_pages
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import graphviz
+
 from api import ROOT, passes_page, python_pages
+from collplan.planner.draw.rendering import render
 from commands import command_pages
 from fields import fields_page
-
-from collplan.planner.draw.rendering import render
 
 DOCS: Final = ROOT / "docs"
 LOOSE: Final = ("CHANGELOG.md", "CONTRIBUTING.md")
