@@ -7,7 +7,7 @@ tests as they are now, and ``--survivors`` limits this to those that no test had
 
 Mutants are drawn at random, from packages by their numbers of lines. The first tier of tests runs
 once under coverage. Then tests of this tier that execute the changed statement run on a mutant. If
-they all pass, tests of the changed module and of the modules that import it run. Each of the two
+they all pass, tests of all tiers of the changed module and of its importers run. Each of the two
 stages has a limit of ``--seconds``, so a test that was not run may detect a mutant that survives. A
 session that takes ten times as long as usual and a minute more is a failure of its last test. A
 failure counts only if the test passes on the unchanged sources.
@@ -40,7 +40,7 @@ from mutants_sources import Mutant, mutants_of, sample
 
 FOLDER: Final = ROOT / "build" / "mutants"
 EQUIVALENT: Final = Path(__file__).with_name("mutants_equivalent.yaml")
-TIERS: Final = ("check=-m 'not system'", "test=")
+TIERS: Final = ("check=--brief", "test=")
 FIELDS: Final = ("file", "function", "original", "mutated", "ordinal")
 SLACK_S: Final = 60.0
 Found = dict[str, Any]
@@ -77,7 +77,7 @@ class Judge:
 
     def __init__(self, tests: Tests, tiers: dict[str, str], seconds: tuple[float, float]) -> None:
         self._tests, self._tiers, self._seconds = tests, list(tiers), seconds
-        self._last = shlex.split(tiers[self._tiers[-1]])
+        self._arguments = [shlex.split(arguments) for arguments in tiers.values()]
         self._passes = dict.fromkeys(tests.seconds, True) | dict.fromkeys(tests.failed, False)
         self._first = set(tests.seconds) | {name.partition("::")[0] for name in tests.seconds}
         self._lock = threading.Lock()
@@ -91,13 +91,14 @@ class Judge:
         n_run = 0
 
         def first(limit_s: float) -> Run:
-            return copy.run(files, limit_s, first=early)
+            return copy.run([*self._arguments[0], *files], limit_s, first=early)
 
         def rest(limit_s: float) -> Run:
             unfit = {name for name, passes in self._passes.items() if not passes}
             later = [file for file in self._tests.later_files(mutant) if file not in unfit]
-            where = {"without": [*early, *unfit], "last": list(self._tests.seconds)}
-            return copy.run([*self._last, *later], limit_s, seconds=self._seconds[1], **where)
+            where = {"without": list(unfit), "last": list(self._tests.seconds)}
+            arguments = [*self._arguments[-1], *later]
+            return copy.run(arguments, limit_s, seconds=self._seconds[1], **where)
 
         stages = [(first, 10 * usual_s + SLACK_S)] * bool(early)
         stages += [(rest, self._seconds[1] + HANG_S)] * (self._seconds[1] > 0)
@@ -151,7 +152,7 @@ class Judge:
         if test not in self._passes:
             file, _, is_test = test.partition("::")
             which = {"first": [test]} if is_test else {"seconds": 0}
-            run = copy.run([*self._last, file], HANG_S, **which)
+            run = copy.run([*self._arguments[-1], file], HANG_S, **which)
             with self._lock:
                 self._passes[test] = run.killer is None
         return self._passes[test]

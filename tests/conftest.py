@@ -20,7 +20,7 @@ from attacking import Target
 from browser import browsing
 from mpi_launching import MPIS
 from mpi_pool import Place, Pools
-from tiers import MARK, needing_nothing
+from tiers import BRIEF, MARK, be_brief, in_brief, needing_nothing
 
 # A first example compiles kernels, and the machine may be busy: no clock decides on a test.
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -75,6 +75,26 @@ def memory_limit() -> Iterator[None]:
     limits = resource.getrlimit(resource.RLIMIT_AS)
     yield
     resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of `make check`."""
+    parser.addoption(BRIEF, action="store_true", help="run what `make check` runs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Shorten loops in a brief run."""
+    if config.getoption(BRIEF):
+        be_brief()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what a brief run does not need."""
+    if config.getoption(BRIEF):
+        kept = in_brief(items)
+        left_out = set(items).difference(kept)
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = kept
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

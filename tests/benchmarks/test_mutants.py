@@ -220,6 +220,7 @@ def tiny(tmp_path: Path) -> Path:
     return project
 
 
+@pytest.mark.long
 def test_a_tiny_project(tiny: Path) -> None:
     """One mutant is detected by the first tier, one only by the second, and one by none."""
     results, report = run_tiny(tiny, "--results", str(tiny / "first.jsonl"))

@@ -61,6 +61,7 @@ def test_an_imported_file_gives_its_algorithm_to_every_command(spec: Path, tmp_p
     assert "double_ring" in tried
 
 
+@pytest.mark.long
 def test_processes_that_compare_import_it_too(spec: Path) -> None:
     spec.write_text(spec.read_text().replace("ranks_per_node: 4", "ranks_per_node: 400"))
     words = ["compare", spec, "--candidates", "double_ring", "--sizes", "8B,800B,80KiB", "--json"]

@@ -128,6 +128,7 @@ def test_fewer_rounds_than_published_are_impossible(synthesis: Synthesis) -> Non
     assert "the fewest of all schedules of 6 parts (2 rounds are not enough" in found["rounds"]
 
 
+@pytest.mark.long
 def test_an_allreduce_on_two_lanes_has_the_fewest_bytes_in_five_rounds(
     synthesis: Synthesis,
 ) -> None:
@@ -351,6 +352,7 @@ def test_an_output_that_is_no_python_file_is_refused(collplan: CommandLine) -> N
     assert "is not a Python file; give one that ends in .py" in outcome.error()
 
 
+@pytest.mark.long
 def test_a_search_that_ends_without_a_schedule_says_so(collplan: CommandLine) -> None:
     spec = collplan.write_spec(machine={"ranks_per_node": 11}, algorithms="auto")
     words = ["--chunks", 11, "--time-limit", 1, "--within", 1]

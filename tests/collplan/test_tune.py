@@ -143,6 +143,7 @@ def test_designs_of_alltoall_through_leaders_are_tried_across_nodes_only() -> No
     assert not {"ohio_v2", "ohio_v3", "khorassani", "chochia", "traeff_rougier"} & names
 
 
+@pytest.mark.long
 def test_the_model_keeps_all_within_a_factor_and_counts_the_others() -> None:
     spec = spec_of("bcast", 8192, **SMALL)
     everything = list_entries(spec, one_by_one)
@@ -163,6 +164,7 @@ def test_the_model_keeps_all_within_a_factor_and_counts_the_others() -> None:
     ]
 
 
+@pytest.mark.long
 def test_equal_plans_are_measured_once_and_segments_where_they_gain() -> None:
     spec = spec_of("allreduce", 8192, **SMALL)
     entries, selection = list_entries(spec, one_by_one), select(spec, 2.0)

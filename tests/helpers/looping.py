@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
+from tiers import some
+
 Test = Callable[..., None]
 
 SIZES = (*range(1, 18), 23, 24, 31, 32, 33, 48, 63, 64)
@@ -41,7 +43,7 @@ def looped(names: str, cases: Iterable[Any]) -> Callable[[Test], Test]:
     def decorate(test: Test) -> Test:
         @wraps(test)
         def loop(**others: Any) -> None:
-            for case in values:
+            for case in some(values):
                 given = dict(zip(arguments, case, strict=True))
                 with naming(given):
                     test(**others, **given)

@@ -1,24 +1,36 @@
-"""The two tiers of tests: those that need a system around them, and those that need nothing.
+"""The two tiers of tests: `make test` runs all, `make check` is brief.
 
-A test that starts MPI, a browser, Slurm, pip, a compiler or a namespace has the mark `system`,
-and `make check` leaves it out. While a test without the mark runs, this process refuses to start
-such a program, so that no test is in the wrong tier.
+A brief run leaves out the tests with these marks:
+
+- `system`: tests that start MPI, a browser, Slurm, pip, a compiler or a namespace. While a test
+  without the mark runs, this process refuses to start such a program.
+- `long`: tests that take seconds.
+
+Of tests and loops with many cases, it runs an eighth of the cases.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pytest
 
+T = TypeVar("T")
+BRIEF: Final = "--brief"
 MARK: Final = "system"
+LONG: Final = "long"
+SHARE: Final = 8
+"""A brief run takes one of this many cases."""
+AT_LEAST: Final = 2
+"""Cases of each test that a brief run takes, if there are so many."""
 _PROGRAMS: Final = re.compile(
     r"(mpi(exec|run|cc|f90)|hydra|prte|srun|sbatch|salloc|slurm|munge|chrom|apt-get|gfortran|gcc)"
     r"|(cc|ip|tc|unshare|nsenter)$"
@@ -32,6 +44,31 @@ FAKES: Final = (tempfile.gettempdir(), "/nowhere")
 """Beginnings of folders where programs are scripts that a test has written, or missing."""
 _running: list[str] = []
 """The test without the mark that runs, if one does."""
+_is_brief = False
+
+
+def be_brief() -> None:
+    """Let `some` leave cases out from now on."""
+    global _is_brief
+    _is_brief = True
+
+
+def some(cases: Sequence[T]) -> Sequence[T]:
+    """Return all cases or, in a brief run, an eighth of them; the same ones in each run."""
+    n = max(AT_LEAST, -(-len(cases) // SHARE))
+    if not _is_brief or n >= len(cases):
+        return cases
+    return [cases[i] for i in sorted(random.Random(0).sample(range(len(cases)), n))]
+
+
+def in_brief(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests of a brief run."""
+    functions: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if not any(item.get_closest_marker(mark) for mark in (MARK, LONG)):
+            functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = {case for cases in functions.values() for case in some(cases)}
+    return [item for item in items if item in kept]
 
 
 @contextmanager

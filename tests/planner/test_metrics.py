@@ -161,6 +161,7 @@ def test_signals_take_a_round_per_digit_of_the_radix(p):
 
 
 @looped("p", SIZES)
+@pytest.mark.long
 def test_blocks_that_spread_by_hops_take_as_many_rounds_as_their_trees(p):
     log = ceil_log2(p)
     half = max(1, (1 << log) // 2)

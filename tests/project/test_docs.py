@@ -320,6 +320,7 @@ def test_images_of_folded_plans_are_current(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", MODELLED)
+@pytest.mark.long
 def test_plots_show_what_is_plotted_today(name: str, tmp_path: Path) -> None:
     path, fresh = DOCS / "images" / f"{name}.svg", tmp_path / "fresh.svg"
     assert main([*MODELLED[name], str(fresh)]) == 0

@@ -51,6 +51,7 @@ def shown(notebook: Any) -> list[Any]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.long
 def test_notebooks_give_what_they_are_stored_with(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

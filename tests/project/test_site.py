@@ -110,6 +110,7 @@ def test_broken_links_fail(
     assert ("built the site" in said) == (not broken)
 
 
+@pytest.mark.long
 def test_every_public_name_has_an_entry(html: Path, modules: Any) -> None:
     folder = html / "reference" / "python"
     api = modules["api"]

@@ -29,6 +29,7 @@ def test_all_topics_are_listed(collplan: CommandLine) -> None:
     assert "limit_requests" in collplan("help").out
 
 
+@pytest.mark.long
 def test_every_topic_has_its_text(collplan: CommandLine) -> None:
     for topic in collplan("help", "--json").json()["topics"]:
         outcome = collplan("help", *topic.split())
@@ -89,6 +90,7 @@ def complete(shell: str, words: str, **variables: str) -> list[str]:
     return [line for line in done.stdout.splitlines() if line]
 
 
+@pytest.mark.long
 def test_bash_completes_commands_and_options() -> None:
     assert complete("bash", "collplan co") == ["compile", "cost", "compare", "convert"]
     assert set(complete("bash", "collplan ")) == set(COMMANDS)

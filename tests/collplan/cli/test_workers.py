@@ -27,6 +27,7 @@ def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     return CommandLine(tmp_path, capsys)
 
 
+@pytest.mark.long
 def test_compare_gives_what_it_gives_here(collplan: CommandLine, dask_client: Any) -> None:
     """By the scheduler's address, and by its file."""
     spec = collplan.write_spec(machine={"nodes": 2, "ranks_per_node": 4})

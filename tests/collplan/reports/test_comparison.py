@@ -17,6 +17,7 @@ def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     return CommandLine(tmp_path, capsys)
 
 
+@pytest.mark.long
 def test_a_table_shows_a_dozen_and_all_shows_all(collplan: CommandLine) -> None:
     spec = collplan.write_spec(machine={"nodes": 2, "ranks_per_node": 4})
     few, every = collplan("compare", spec).out, collplan("compare", spec, "--all").out
@@ -27,6 +28,7 @@ def test_a_table_shows_a_dozen_and_all_shows_all(collplan: CommandLine) -> None:
     assert few.count("(the spec's)") == every.count("(the spec's)") == 1
 
 
+@pytest.mark.long
 def test_a_table_shows_what_libraries_run_and_remarks(collplan: CommandLine) -> None:
     spec = collplan.write_spec(
         machine={"nodes": 2, "ranks_per_node": 4},
@@ -69,6 +71,7 @@ def test_losers_are_named_with_what_limits_them(collplan: CommandLine) -> None:
         assert "limited by" in line or "of its critical path is" in line
 
 
+@pytest.mark.long
 def test_plots_show_winners_families_and_the_bound(collplan: CommandLine) -> None:
     spec = collplan.write_spec(machine={"nodes": 2, "ranks_per_node": 4})
     plot, pixels = (collplan.folder / f"times.{suffix}" for suffix in ("svg", "png"))

@@ -117,6 +117,7 @@ def data_of(path: Path) -> dict[str, Any]:
     return dict(json.loads(gzip.decompress(base64.b64decode(found[1]))))
 
 
+@pytest.mark.long
 def test_the_file_has_all_and_loads_nothing(report: Path) -> None:
     text = report.read_text()
     assert report.stat().st_size < 5_000_000
@@ -214,6 +215,7 @@ def test_a_reference_that_was_not_simulated_is_named() -> None:
     assert any("about 250 ms by its closed form" in line for line in answer(found, size, {}))
 
 
+@pytest.mark.long
 def test_what_auto_chooses_is_shown_at_every_size(tmp_path: Path) -> None:
     spec = PlanSpec.model_validate({**SPEC, "algorithms": "auto", "decomposition": "auto"})
     specs = [spec.with_count(count) for count in (16, 65536)]

@@ -52,6 +52,7 @@ def test_two_plans_share_an_axis(tmp_path: Path) -> None:
     assert len(ticks) == len(set(ticks)) >= 3
 
 
+@pytest.mark.long
 def test_the_nodes_of_the_critical_path_are_drawn_of_a_large_machine(tmp_path: Path) -> None:
     machine = {"nodes": 14, "ranks_per_node": 8}
     plan = compile_plan(make_spec("allgather", "ring", 0, machine, count=10))

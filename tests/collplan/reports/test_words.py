@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from collplan.reports.words import explain, winners
 from collplan.select.compared import Comparison, Pruned
 from collplan.select.comparison import compare
@@ -23,6 +25,7 @@ def compared(counts: tuple[int, ...]) -> Comparison:
     return compare([spec(count) for count in counts], patterns=patterns)
 
 
+@pytest.mark.long
 def test_each_run_of_sizes_is_a_sentence() -> None:
     comparison = compared((16, 64, 1 << 20, 1 << 21))
     lines = list(winners(comparison))

@@ -74,6 +74,7 @@ def test_forms_of_alltoall_are_those_of_all_nodes(
     assert found == all_forms(spec)
 
 
+@pytest.mark.long
 def test_shared_memory_is_tried_wherever_ranks_share_a_node() -> None:
     spec = spec_of("allreduce", MACHINES["lanes"], 60_000)
     comparison = compare([spec])

@@ -37,6 +37,7 @@ def test_plans_that_are_too_large_are_left_out_and_said(collplan: CommandLine) -
 
 
 @pytest.mark.usefixtures("priced_once")
+@pytest.mark.long
 def test_no_winner_is_named_over_candidates_that_may_be_better(collplan: CommandLine) -> None:
     """The best plans have more tasks than are allowed, and cannot be ruled out."""
     spec = collplan.write_spec(
@@ -67,6 +68,7 @@ def test_no_winner_is_named_over_candidates_that_may_be_better(collplan: Command
     assert "crossover" not in text
 
 
+@pytest.mark.long
 def test_neighboring_winners_are_simulated_at_both_sizes() -> None:
     """Also those that bounds or closed forms exclude there; these are no longer left out."""
     comparison = compare_sizes("allreduce", MACHINES["lanes"], (4, 4_096, 1 << 20))

@@ -133,6 +133,7 @@ def test_of_a_plan_that_is_too_large_tasks_are_counted_only() -> None:
 
 
 @pytest.mark.parametrize("kind", ["allreduce", "reduce", "allgather", "alltoall"])
+@pytest.mark.long
 def test_messages_of_one_count_serve_others(kind: str) -> None:
     """Prices differ a little, as parts differ by an element; bounds stay bounds.
 
@@ -184,6 +185,7 @@ def test_ranks_of_a_large_machine_share_a_vector_evenly(
             assert with_even_count(spec) == spec.with_count(expected)
 
 
+@pytest.mark.long
 def test_whether_a_plan_folds_is_known_from_other_even_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -78,6 +78,7 @@ def test_components_run_what_the_library_runs_for_them() -> None:
     assert method.transport.shared_roles == ("node",)
 
 
+@pytest.mark.long
 def test_comparisons_price_what_every_library_runs() -> None:
     specs = [spec_of("bcast", count) for count in (100, 10_000)]
     comparison = compare(specs)

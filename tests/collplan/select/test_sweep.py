@@ -161,6 +161,7 @@ def test_ranks_give_what_one_gives(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "'frob' fits none" in wrong.stderr
 
 
+@pytest.mark.long
 def test_workers_of_dask_give_what_one_gives(dask_client: Any) -> None:
     """A dask_client itself, or its executor."""
     check_same_as_serial(dask_client)

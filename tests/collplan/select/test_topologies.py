@@ -35,6 +35,7 @@ def test_auto_takes_the_best_of_what_it_simulates(count: int) -> None:
 
 @pytest.mark.usefixtures("priced_once")
 @pytest.mark.parametrize("contention", ["hybrid", "fluid"])
+@pytest.mark.long
 def test_comparisons_prune_no_winner(contention: str) -> None:
     wanted = spec(65536, topology=TREE, contention=contention)
     everything = compare([wanted], prune=False)

@@ -30,6 +30,7 @@ OTHERS = [name for name in MACHINES if name != "lanes"]
     [("lanes", kind) for kind in ("bcast", "allreduce", "alltoall")]
     + list(zip(cycle(OTHERS), REGULAR, strict=False)),
 )
+@pytest.mark.long
 def test_pruning_never_removes_the_winner(kind: str, machine: str) -> None:
     """One kind of each structure on a machine with lanes, and all on the others in turns."""
     counts = (0,) if kind == "barrier" else (3, 2_000) if machine == "lanes" else (2_000,)
@@ -56,6 +57,7 @@ def test_pruning_never_removes_the_winner(kind: str, machine: str) -> None:
     ("kind", "distribution"),
     list(zip(VECTORS.values(), ("spike", "linear", "zipf", "spike", "sparse"), strict=True)),
 )
+@pytest.mark.long
 def test_pruning_never_removes_the_winner_of_unlike_blocks(kind: str, distribution: str) -> None:
     counts = {"distribution": distribution, "total": 20_000, "seed": 4}
     machine = {"preset": "hydra", "nodes": 3, "ranks_per_node": [2, 4, 3], "numa_domains": 1}

@@ -100,6 +100,7 @@ def test_importing_numba_is_no_work(tmp_path: Path) -> None:
     assert done.stdout == "True\n", done.stderr
 
 
+@pytest.mark.long
 def test_commands_report_the_work_without_compiling(
     line: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

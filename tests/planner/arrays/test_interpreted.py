@@ -35,6 +35,7 @@ def run(how: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_plans_and_timelines_are_the_same_in_python() -> None:
     """Columns, their types, and times to the last bit, of examples and random plans."""
     *plans, refused, called = run("python").splitlines()

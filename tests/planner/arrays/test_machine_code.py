@@ -44,6 +44,7 @@ def test_other_code_keeps_its_own_cache(tmp_path):
     assert chosen.parent == tmp_path / "chosen"
 
 
+@pytest.mark.long
 def test_processes_that_need_a_kernel_at_once_compile_it_once(tmp_path):
     write_kernels(tmp_path, 3)
     command = [sys.executable, "-c", USE, str(tmp_path)]

@@ -67,6 +67,7 @@ def algorithms_of(spec, commutative):
 # One of the three machines, in turns.
 @pytest.mark.parametrize("name", DECOMPOSITIONS)
 @looped("kind", KINDS)
+@pytest.mark.long
 def test_components_compute_by_any_algorithm(name, kind):
     turn = DECOMPOSITIONS.index(name) + KINDS.index(kind)
     machine = list(MACHINES.values())[turn % len(MACHINES)]

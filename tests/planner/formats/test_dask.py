@@ -65,6 +65,7 @@ def test_every_algorithm_computes_what_local_does(kind):
         assert n > 0
 
 
+@pytest.mark.long
 def test_every_algorithm_on_a_cluster(dask_client):
     """Two processes compute a plan of each algorithm, all at once."""
     found = []

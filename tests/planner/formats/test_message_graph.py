@@ -237,6 +237,7 @@ def test_graphs_may_have_more_values_than_specs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[],", "[[]],"])
+@pytest.mark.long
 def test_reading_takes_no_more_memory_than_estimated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:

@@ -57,6 +57,7 @@ def test_the_archive_has_all_examples() -> None:
 
 
 @looped("name", CORRECT)
+@pytest.mark.long
 def test_examples_are_proved_and_compute_their_collective(name: str, tmp_path: Path) -> None:
     plan = read(tmp_path, examples()[name])
     verify(plan)
@@ -128,6 +129,7 @@ CORRUPTIONS = (
 
 
 @looped("name", CORRECT[::2])
+@pytest.mark.long
 def test_corrupted_copies_are_caught_with_their_kind(name: str, tmp_path: Path) -> None:
     text, n_caught = examples()[name].decode(), 0
     for corrupt, kinds in CORRUPTIONS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from collplan.planner.algorithms import registry
 from collplan.planner.algorithms.registry import KINDS, Algorithm
@@ -53,6 +54,7 @@ def assert_same(one: Collected, other: Collected) -> None:
 
 
 @looped("algorithm", ALGORITHMS)
+@pytest.mark.long
 def test_the_rows_are_those_of_the_rounds_of_all_positions(algorithm: Algorithm) -> None:
     found = 0
     for size in SIZES:

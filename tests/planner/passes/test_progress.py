@@ -171,6 +171,7 @@ def test_leaf_levels_run_inside_start_or_wait_and_the_rest_between(kind, name):
 
 
 @pytest.mark.parametrize("kind", ["scan", "exscan"])
+@pytest.mark.long
 def test_split_prefixes_are_proved_on_any_number_of_ranks_with_all_levels(kind):
     for n_ranks in range(1, 18):
         height = max(int(shape.height(n_ranks)) for shape in shapes_of(kind))

@@ -72,6 +72,7 @@ def test_columns_that_are_left_out_change_nothing(shape, count):
 @looped("root", [0, 5, 10])
 @looped("order", ["block", "cyclic"])
 @looped("leaders", [1, 2, 3, 4])
+@pytest.mark.long
 def test_leaders_of_even_nodes_are_restricted_alike(leaders, order, root):
     machine = {"nodes": 3, "ranks_per_node": 4, "lanes": 2, "rank_order": order}
     for kind in registry.kinds():

@@ -155,6 +155,7 @@ def test_a_plan_that_waits_for_others_does_not_unfold() -> None:
         unfold(plan.replace(deps=Dependencies(deps.indptr, task, deps.kind)))
 
 
+@pytest.mark.long
 def test_memory_for_all_ranks_is_estimated_before_it_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

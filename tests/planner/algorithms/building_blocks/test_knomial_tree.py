@@ -16,6 +16,7 @@ KINDS = ("bcast", "reduce", "gather", "scatter")
 
 
 @looped("p", SIZES)
+@pytest.mark.long
 def test_rounds_and_bytes_are_those_of_the_formulas(p: int) -> None:
     for radix in (2, 3, 4, 7, 70):
         widths = spans(p, min(radix, max(p, 2)))

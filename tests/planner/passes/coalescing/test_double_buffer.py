@@ -158,6 +158,7 @@ def compiled(document, *passes, rank=None):
     return compile_plan(parse_spec({**document, "passes": list(passes)}), rank=rank)
 
 
+@pytest.mark.long
 def test_no_plan_deadlocks_with_slots(monkeypatch):
     """Ranks that send what they received, while they receive, must not wait for each other.
 

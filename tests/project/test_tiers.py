@@ -1,0 +1,71 @@
+"""What `make check` runs: tests that need no system and take little time, and some of many cases."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from folders import ROOT
+
+FILE = """
+import subprocess
+import pytest
+from looping import looped
+
+run = []
+
+@pytest.mark.parametrize("case", range(40))
+def test_of_many(case):
+    pass
+
+@pytest.mark.parametrize("case", [1, 2])
+def test_of_two(case):
+    pass
+
+@looped("case", range(40))
+def test_in_a_loop(case):
+    run.append(case)
+
+def test_after_the_loop():
+    assert len(run) == 40 // {share}
+    assert run == sorted(run)
+
+@pytest.mark.system
+def test_with_a_system():
+    pass
+
+@pytest.mark.long
+def test_that_takes_long():
+    pass
+
+def test_without_a_mark():
+    with pytest.raises(AssertionError, match="test_without_a_mark starts mpiexec: mark it with"):
+        subprocess.run(["mpiexec", "--version"])
+"""
+
+
+def outcome(folder: Path, share: int, *options: str) -> str:
+    """Return the last line of pytest on the file."""
+    path = folder / "test_file.py"
+    path.write_text(FILE.format(share=share))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-c", os.devnull]
+    where = os.pathsep.join(str(ROOT / "tests" / name) for name in (".", "helpers"))
+    done = subprocess.run(
+        [*command, *options, str(path)],
+        env={**os.environ, "PYTHONPATH": where, "PYTEST_ADDOPTS": "-p no:cacheprovider"},
+        cwd=folder, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done.stdout.splitlines()[-1].partition(" in ")[0]
+
+
+def test_a_brief_run_takes_an_eighth_of_many_cases_and_leaves_out_what_is_marked(
+    tmp_path: Path,
+) -> None:
+    # 40 / 8 cases, 2 of 2, and three functions
+    assert outcome(tmp_path, 8, "--brief").startswith("10 passed, 37 deselected")
+
+
+def test_all_run_otherwise(tmp_path: Path) -> None:
+    assert outcome(tmp_path, 1).startswith("47 passed")
