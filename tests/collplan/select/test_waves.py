@@ -19,7 +19,7 @@ from collplan.select.sweep import Price, compile_priced
 from collplan.select.waves import MAX_TASKS, TASK_S, _first, _Ratios, price_in_time
 from collplan.specs import PlanSpec, parse_spec
 from comparing import MACHINES, compare_sizes, spec_of
-from oracle import REGULAR, VECTORS
+from oracle import REGULAR
 
 OTHERS = [name for name in MACHINES if name != "lanes"]
 
@@ -28,12 +28,12 @@ OTHERS = [name for name in MACHINES if name != "lanes"]
 @pytest.mark.parametrize(
     ("machine", "kind"),
     [("lanes", kind) for kind in ("bcast", "allreduce", "alltoall")]
-    + list(zip(cycle(OTHERS), REGULAR, strict=False)),
+    + list(zip(cycle(OTHERS), REGULAR[::2], strict=False)),
 )
 @pytest.mark.long
 def test_pruning_never_removes_the_winner(kind: str, machine: str) -> None:
-    """One kind of each structure on a machine with lanes, and all on the others in turns."""
-    counts = (0,) if kind == "barrier" else (3, 2_000) if machine == "lanes" else (2_000,)
+    """One kind of each structure on a machine with lanes, and half on the others in turns."""
+    counts = (0,) if kind == "barrier" else (3, 2_000) if kind == "bcast" else (2_000,)
     pruned = compare_sizes(kind, MACHINES[machine], counts)
     whole = compare_sizes(kind, MACHINES[machine], counts, prune=False)
     assert not whole.pruned
@@ -55,7 +55,7 @@ def test_pruning_never_removes_the_winner(kind: str, machine: str) -> None:
 @pytest.mark.usefixtures("priced_once")
 @pytest.mark.parametrize(
     ("kind", "distribution"),
-    list(zip(VECTORS.values(), ("spike", "linear", "zipf", "spike", "sparse"), strict=True)),
+    [("gatherv", "spike"), ("allgatherv", "linear"), ("alltoallv", "zipf")],
 )
 @pytest.mark.long
 def test_pruning_never_removes_the_winner_of_unlike_blocks(kind: str, distribution: str) -> None:

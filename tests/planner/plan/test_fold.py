@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,7 @@ def programs_of(plan: Plan, node: int) -> Plan:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: "x".join(map(str, m)))
+@pytest.mark.parametrize(("machine", "kind"), list(product(MACHINES, KINDS))[::2], ids=str)
 def test_a_folded_plan_is_the_plan_of_every_node(kind: str, machine: tuple[int, int, int]) -> None:
     counts = Counter[str]()
     for spec in specs(kind, *machine):

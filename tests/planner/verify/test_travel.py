@@ -82,16 +82,16 @@ def test_a_plan_on_thousands_of_nodes_is_proved_and_its_corruptions_are_found() 
 def test_a_corrupted_plan_is_judged_as_the_plan_of_all_ranks(kind: str, algorithm: str) -> None:
     verdicts = Counter[str]()
     rng = random.Random(f"{kind} {algorithm}")
-    for machine in MACHINES:
+    for turn, machine in enumerate(MACHINES):
         plan = folded(kind, algorithm, *machine)
         if plan is None:
             continue
         assert verdict(plan) == verdict(unfold(plan)) == "proved"
-        for name in CORRUPTIONS:
+        for name in sorted(CORRUPTIONS)[turn % 2 :: 2]:
             changed = corrupt(plan, name, rng)
             if changed is not None:
                 found = verdict(changed)
                 assert found == verdict(unfold(changed)), (machine, name)
                 verdicts[found] += 1
-    assert verdicts.total() > 60
+    assert verdicts.total() > 30
     assert len(verdicts) > 4
