@@ -1,4 +1,4 @@
-"""What `make check` runs: tests that take little time and need no system, and some of many cases."""
+"""What `make check` runs: short tests that need no system, and some of many cases."""
 
 from __future__ import annotations
 
