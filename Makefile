@@ -33,7 +33,7 @@ demo: $(MPICH)
 
 test:
 	@$(MAKE) --no-print-directory -j4 $(MPICH) $(OPENMPI) $(INTEL) $(DEBIAN) $(BROWSER)
-	.venv/bin/python -m pytest -n 2 --dist worksteal
+	.venv/bin/python -m pytest -n 3 --dist worksteal  # the tests wait a fifth of the time
 
 check: $(MPICH)
 	.venv/bin/python -m pytest -n 2 --dist worksteal --brief
