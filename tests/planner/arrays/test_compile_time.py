@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numba.core.config
 import pytest
 
 from collplan.cli.inputs import announce_compiling
@@ -58,6 +59,8 @@ def line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
 
 def kernel_in(folder: Path) -> Any:
     """Return a kernel of a new file, whose machine code is kept beside it."""
+    # Numba reads its variables, which other tests set, again when it compiles.
+    numba.core.config.reload_config()
     path = folder / "kernel.py"
     if not path.exists():  # a file that is written again has another time
         path.write_text(KERNEL)
