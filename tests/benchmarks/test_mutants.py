@@ -16,6 +16,7 @@ from folders import BENCHMARKS, HELPERS, ROOT
 
 sys.path.insert(0, str(BENCHMARKS))
 
+from mutants_runs import OF_C
 from mutants_sources import Mutant, mutants_of, sample, source_files
 
 LAYERS = ("specs", "planner", "executors", "collplan")
@@ -69,6 +70,15 @@ def test_two(): assert two(2) == 4
 TEST_WHOLE = """
 from collplan.planner.small import three
 def test_three(): assert three(5) == 2
+"""
+IN_C = """
+int four(int n) {
+    return n + 4;
+}
+"""
+TEST_C = """
+from pathlib import Path
+def test_four(): assert "n + 4" in Path("collplan/preload/shim/small.c").read_text()
 """
 
 
@@ -200,9 +210,10 @@ def run_tiny(project: Path, *arguments: str) -> tuple[list[dict[str, object]], s
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
-    """Return a project with one small module, and the script."""
+    """Return a project with a small module in Python and one in C, and the script."""
     project = tmp_path / "tiny"
-    for folder in (*LAYERS, "benchmarks", "tests/helpers", "tests/project", "tests/planner"):
+    tests = [f"tests/{name}" for name in ("helpers", "project", "planner", "collplan/cli")]
+    for folder in (*LAYERS, "collplan/preload/shim", "benchmarks", *tests):
         (project / folder).mkdir(parents=True)
     for layer in LAYERS:
         (project / layer / "__init__.py").touch()
@@ -217,22 +228,26 @@ def tiny(tmp_path: Path) -> Path:
     (project / "planner" / "small.py").write_text(TINY)
     (project / "tests" / "planner" / "test_small.py").write_text(TEST_SMALL)
     (project / "tests" / "planner" / "test_whole.py").write_text(TEST_WHOLE)
+    (project / "collplan" / "preload" / "shim" / "small.c").write_text(IN_C)
+    for file in OF_C:
+        (project / file).write_text(TEST_C)
     return project
 
 
 @pytest.mark.long
 def test_a_tiny_project(tiny: Path) -> None:
-    """One mutant is detected by the first tier, one only by the second, and one by none."""
+    """One mutant is detected by the first tier, two only by the second, and one by none."""
     results, report = run_tiny(tiny, "--results", str(tiny / "first.jsonl"))
     found = {str(one["function"]): one for one in results}
     assert {name: one["tier"] for name, one in found.items()} == {
         "one": "check",
         "two": None,
         "three": "test",
+        "four": "test",
     }
     assert found["one"]["killer"] == "tests/planner/test_small.py::test_one"
     assert found["three"]["killer"] == "tests/planner/test_whole.py::test_three"
-    assert "| all | 3 | 1 | 1 | 0 | 1 | 67% |" in report
+    assert "| all | 4 | 1 | 2 | 0 | 1 | 75% |" in report
     assert "survived: planner/small.py:5 arithmetic: n * n -> n + n" in report
     # Another test detects the survivor, although it has moved to another line.
     (tiny / "planner" / "small.py").write_text(f'"""A docstring."""\n{TINY}')
