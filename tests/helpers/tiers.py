@@ -28,9 +28,9 @@ BRIEF: Final = "--brief"
 MARK: Final = "system"
 LONG: Final = "long"
 SHARE: Final = 8
-"""A brief run takes one of this many cases."""
-AT_LEAST: Final = 2
-"""Cases of each test that a brief run takes, if there are so many."""
+"""Number of cases of which a brief run takes one."""
+MIN_CASES: Final = 2
+"""Smallest number of cases of a test that a brief run takes, or all if the test has fewer."""
 _PROGRAMS: Final = re.compile(
     r"(mpi(exec|run|cc|f90)|hydra|prte|srun|sbatch|salloc|slurm|munge|chrom|apt-get|gfortran|gcc)"
     r"|(cc|ip|tc|unshare|nsenter)$"
@@ -55,7 +55,7 @@ def be_brief() -> None:
 
 def some(cases: Sequence[T]) -> Sequence[T]:
     """Return all cases or, in a brief run, an eighth of them; the same ones in each run."""
-    n = max(AT_LEAST, -(-len(cases) // SHARE))
+    n = max(MIN_CASES, -(-len(cases) // SHARE))
     if not _is_brief or n >= len(cases):
         return cases
     return [cases[i] for i in sorted(random.Random(0).sample(range(len(cases)), n))]

@@ -1,4 +1,4 @@
-"""What `make check` runs: short tests that need no system, and some of many cases."""
+"""The tests of `make check`: short ones that need no system, and some of many cases."""
 
 from __future__ import annotations
 
