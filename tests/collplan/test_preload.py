@@ -82,8 +82,9 @@ def test_fortran_programs_have_mpis_own_results(mpi: str, source: str, tmp_path:
     native = run(launched)
     done = run(exec_line(mpi, table_of(tmp_path), 3, program), COLLPLAN_LOG="1")
     assert native.returncode == done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout == native.stdout
-    assert "0 wrong" in done.stdout
+    assert re.fullmatch(r"checksum +[\d.]+\n\d+ cases, 0 wrong\n", native.stdout)
+    # Open MPI 5 may put the end of what it has read of a long standard error before other output.
+    assert done.stdout.endswith(native.stdout)
     planned = re.search(r"(\d+) collectives by plans", done.stderr)
     assert planned is not None
     assert int(planned[1]) >= 30
