@@ -379,6 +379,12 @@ def test_a_run_is_shown_beside_its_prediction(
         assert "some <processor>" in tab.inner_text("header")
 
 
+def test_a_tuned_table_says_where_it_was_measured(tune_page: Path) -> None:
+    assert FINGERPRINT.nodes == 1
+    where = f"Measured on 1 node of {FINGERPRINT.cores_per_node} cores, {FINGERPRINT.cpu}."
+    assert where in tune_page.read_text()
+
+
 def test_a_tuned_table_shows_winners_and_times(browser: Any, tune_page: Path) -> None:
     with opened(browser, tune_page) as tab:
         answer = tab.inner_text("#answer")
