@@ -99,7 +99,9 @@ class Copy:
         path = self.tree / mutant.file
         source, times = path.read_bytes(), path.stat()
         aside = self._place / "aside"
-        moved = {self.tree / folder / "__pycache__": aside / folder for folder in folders}
+        # A folder and one that is in it may both be set aside.
+        names = {folder: folder.replace("/", ".") for folder in folders}
+        moved = {self.tree / one / "__pycache__": aside / name for one, name in names.items()}
         moved = {cache: kept for cache, kept in moved.items() if cache.exists()}
         for cache, kept in moved.items():
             kept.parent.mkdir(parents=True, exist_ok=True)
