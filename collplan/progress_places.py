@@ -15,7 +15,7 @@ from collplan.executors.mpi.host.processes import affinity
 from collplan.executors.mpi.together import together
 from collplan.planner.passes.progress.cores import CorePlacement, Policy
 from collplan.specs import Machine, PlanSpec
-from collplan.specs.errors import CollplanError
+from collplan.specs.errors import CollplanError, show_value
 from collplan.specs.machine import place_ranks
 
 DEFAULT_POLICY: Final = "odd_even"
@@ -132,7 +132,9 @@ def places_on(
     """
     for i, processor in enumerate(cores):
         if isinstance(processor, bool) or not isinstance(processor, int | np.integer):
-            raise CollplanError(f"cores[{i}] is {processor!r}; use the number of a processor")
+            raise CollplanError(
+                f"cores[{i}] is {show_value(processor)}; use the number of a processor"
+            )
     names = list(dict.fromkeys(nodes))
     room, order = place_ranks(tuple(names.index(node) for node in nodes))
     if max(room) > len(cores):

@@ -12,6 +12,7 @@ from collplan.executors.mpi.together import together
 from collplan.measure.lanes import node_of_ranks
 from collplan.rank_counts import Ints, RankCounts, counts_of_all
 from collplan.specs import COLLECTIVES, CollplanError, PlanSpec, SpecError, parse_spec
+from collplan.specs.errors import show_value
 from collplan.specs.machine import place_ranks
 from collplan.specs.tables import places_of, read_table
 
@@ -82,7 +83,7 @@ class RankView:
         model = COLLECTIVES.get(self.kind)
         if model is None or not model.regular:
             kinds = ", ".join(kind for kind, one in COLLECTIVES.items() if one.regular)
-            raise SpecError(f"kind: {self.kind!r} has no counts per rank; valid: {kinds}")
+            raise SpecError(f"kind: {show_value(self.kind)} has no counts per rank; valid: {kinds}")
         names = "counts", "received", "displs", "received_displs"
         found = {name: _numbers(name, getattr(self, name), n_ranks) for name in names}
         return RankView(**{**vars(self), **found})

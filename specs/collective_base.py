@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from collplan.specs.base import SpecModel
 from collplan.specs.elements import Datatype, Operation
-from collplan.specs.errors import SpecError
+from collplan.specs.errors import SpecError, show_value
 from collplan.specs.numbers import MAX_COUNT, WHOLE, Flag, Rank, is_size
 from collplan.specs.predefined import NO_DATATYPE, check_operation, numpy_dtype
 
@@ -25,7 +25,7 @@ SUM: Final = Operation(name="sum")
 def _refuse_size(value: Any) -> Any:
     if isinstance(value, str) and is_size(value):
         raise ValueError(
-            f"{value!r} is a size in bytes, count is a number of elements; "
+            f"{show_value(value)} is a size in bytes, count is a number of elements; "
             f"divide by the bytes of an element"
         )
     return value
@@ -187,7 +187,9 @@ def register_collective(model: type[Model]) -> type[Model]:
     """
     fields, kind = model.model_fields, model.model_fields["kind"].default
     if kind in COLLECTIVES:
-        raise SpecError(f"collective.kind: there is a {kind!r} already; give yours another name")
+        raise SpecError(
+            f"collective.kind: there is a {show_value(kind)} already; give yours another name"
+        )
     for name in _ABSENT.keys() - fields.keys():
         if not hasattr(model, name):
             setattr(model, name, _ABSENT[name])

@@ -6,13 +6,15 @@ import json
 import os
 import re
 import stat
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from collplan.specs.errors import SpecError, show_value
+from collplan.specs.errors import CollplanError, SpecError, cut, naming, printable, show_value
 
 if TYPE_CHECKING:
     from yaml.events import ScalarEvent
@@ -36,6 +38,8 @@ MAX_DEPTH: Final = 32
 MAX_DIGITS: Final = 40
 """Most digits of an integer; no field takes numbers of more than 19 digits."""
 
+_LONGEST_PATH: Final = 400
+"""Most characters of a path in messages that no file has."""
 _TAG: Final = "tag:yaml.org,2002:"
 _CONSTANTS: Final = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), (f"{_TAG}null", None)),
@@ -75,42 +79,100 @@ def read_document(path: Path, what: str, limits: Limits = LIMITS) -> Any:
     SpecError
         If the file cannot be read, is not a regular file, or is too large.
     """
-    require_regular(path, what)
     is_json = path.suffix == ".json"
-    max_bytes = limits.n_bytes if is_json else MAX_BYTES
-    try:
-        with path.open("rb") as file:
-            # Python allocates as many bytes as it is asked to read.
-            size = os.fstat(file.fileno()).st_size
-            content = file.read(min(max_bytes, max(size, MAX_BYTES)) + 1)
-    except OSError as error:
-        raise SpecError(f"{path}: cannot be read: {error.strerror}; give a {what} file") from None
-    if len(content) > max_bytes:
-        raise SpecError(
-            f"{path}: is larger than {max_bytes // 2**20} MiB; a {what} is much smaller, "
-            f"give another file"
-        )
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError:
-        raise SpecError(f"{path}: is not text; give a {what} in YAML or JSON") from None
+    most = limits.n_bytes if is_json else MAX_BYTES
+    text = read_text(path, what, f"give a {what} in YAML or JSON", most=most)
     return parse_json(text, str(path), limits.n_nodes) if is_json else parse_yaml(text, str(path))
 
 
-def require_regular(path: Path, what: str) -> None:
-    """Raise `SpecError` unless `path` is a regular file; opening a FIFO would wait for a writer."""
+def require_regular(path: Path, what: str, error: type[CollplanError] = SpecError) -> None:
+    """Raise `error` unless `path` is a regular file; opening a FIFO would wait for a writer."""
+    name = cut(printable(str(path)), _LONGEST_PATH)
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
-        raise SpecError(f"{path}: no such file; give the path of a {what}") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise SpecError(f"{path}: cannot be read: {reason}; give a {what} file") from None
+        raise error(f"{name}: no such file; give the path of a {what}") from None
+    except (OSError, ValueError) as failure:
+        reason = getattr(failure, "strerror", None) or str(failure)
+        raise error(f"{name}: cannot be read: {reason}; give a {what} file") from None
     if stat.S_ISDIR(mode):
-        raise SpecError(f"{path}: is a directory, and cannot be read; give a {what} file")
+        raise error(f"{name}: is a directory, and cannot be read; give a {what} file")
     if not stat.S_ISREG(mode):
         kind = "FIFO" if stat.S_ISFIFO(mode) else "device or socket"
-        raise SpecError(f"{path}: is a {kind}, which is not read; give a regular {what} file")
+        raise error(f"{name}: is a {kind}, which is not read; give a regular {what} file")
+
+
+@contextmanager
+def foreign_reader(
+    path: Path,
+    what: str,
+    way_out: str,
+    error: type[CollplanError] = SpecError,
+    before: str = "",
+) -> Iterator[None]:
+    """Turn every exception of another library's reader into one line that names the file.
+
+    Warnings of that library are not shown. Errors of collplan are raised as they are.
+
+    Parameters
+    ----------
+    path : Path
+        File that the block reads; it must be a regular file.
+    what, way_out : str
+        Words of the message: what the file should be, and what to do instead.
+    error : type of CollplanError
+        Error to raise.
+    before : str
+        Text that is put before the message, as the field that names the file.
+    """
+    with naming(before):
+        require_regular(path, what, error)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                yield
+        except CollplanError:
+            raise
+        except Exception as failure:
+            problem = f"is no {what} that can be read ({_reason(failure)})"
+            if isinstance(failure, OSError) and failure.strerror:
+                problem = f"cannot be read: {failure.strerror}"
+            raise error(f"{path}: {problem}; {way_out}") from None
+
+
+def _reason(failure: Exception) -> str:
+    """Return the first line of an exception of another library, or its kind if it has no text."""
+    if isinstance(failure, MemoryError):
+        return "it does not fit into memory"
+    text = str(failure).partition("\n")[0]
+    if "set_int_max_str_digits" in text:
+        return "it has a number of thousands of digits"
+    return show_value(text.strip() or type(failure).__name__, plain=True)
+
+
+def read_text(
+    path: Path, what: str, way_out: str, error: type[CollplanError] = SpecError, *, most: int
+) -> str:
+    """Return the text of a regular file in UTF-8 of at most `most` bytes.
+
+    Raises
+    ------
+    CollplanError
+        Of the type `error`, if the file is missing, larger, or not text.
+    """
+    with foreign_reader(path, what, way_out, error):
+        with path.open("rb") as file:
+            # Python allocates as many bytes as it is asked to read.
+            size = os.fstat(file.fileno()).st_size
+            content = file.read(min(most, max(size, MAX_BYTES)) + 1)
+        if len(content) > most:
+            raise error(
+                f"{path}: is larger than {most >> 20} MiB; a {what} is much smaller, {way_out}"
+            )
+        try:
+            return content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise error(f"{path}: is not text; {way_out}") from None
 
 
 def parse_json(text: str, source: str, max_nodes: int = MAX_NODES) -> Any:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, WithJsonSchema
 
 from collplan.specs.base import ShortModel, described
+from collplan.specs.errors import show_value
 from collplan.specs.numbers import Flag
 from collplan.specs.predefined import BUILTIN, DATATYPES, check_datatype
 
@@ -60,7 +61,7 @@ class Operation(ShortModel):
         name = given.get("name")
         if isinstance(name, str) and name not in BUILTIN and "commutative" not in given:
             raise ValueError(
-                f"{name!r} is not a predefined operation ({', '.join(BUILTIN)}); "
+                f"{show_value(name)} is not a predefined operation ({', '.join(BUILTIN)}); "
                 f"for your own, say {{name: {name}, commutative: true or false}}"
             )
         return given

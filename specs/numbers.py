@@ -118,7 +118,9 @@ def parse_bytes(value: object) -> int:
         )
     size = Fraction(match[1]) * _FACTORS[(match[2] or "b").lower()]
     if size.denominator != 1:
-        raise ValueError(f"{value!r} is {float(size)} bytes; give a whole number of bytes")
+        raise ValueError(
+            f"{show_value(value)} is {float(size)} bytes; give a whole number of bytes"
+        )
     return _limited(int(size), value)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from collplan.specs.base import ShortModel
-from collplan.specs.errors import show_value
+from collplan.specs.errors import first_repeated, show_value
 from collplan.specs.host_list import expand_hosts
 from collplan.specs.numbers import Flag, Natural, Positive, read_whole
 from collplan.specs.topology import MAX_HOSTS, TopologyModel
@@ -108,8 +108,7 @@ class Placement(ShortModel):
             )
         found = tuple(_place(host, places, topology.n_hosts, way) for host in named)
         if len(set(found)) < n_nodes:
-            twice = next(host for i, host in enumerate(found) if host in found[:i])
-            name = named[found.index(twice)]
+            name = named[first_repeated(found)]
             raise ValueError(
                 f"{way} names host {show_value(name, plain=True)} twice; give each node its own"
             )

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from collplan.specs.documents import foreign_reader
 from collplan.specs.errors import SpecError, show_value
 from collplan.specs.numbers import MAX_CELLS, MAX_TOTAL
 
@@ -25,19 +26,15 @@ def read_numbers(path: Path, field: str) -> Ints:
     SpecError
         If the file cannot be read, is truncated, or does not contain whole numbers.
     """
-    try:
+    way_out = "save an array of integers with numpy.save"
+    with foreign_reader(path, "table of counts", way_out, before=f"{field}: "):
         # A memory map reads only the header, so that a wrong shape is refused before memory is
         # allocated.
         found = np.load(path, mmap_mode="r", allow_pickle=False)
+    try:
         return read_table(found)
-    except FileNotFoundError:
-        raise SpecError(f"{field}: there is no file {path}; give a .npy file or a list") from None
-    except (OSError, ValueError, EOFError, SyntaxError) as error:
-        why = str(error).partition("\n")[0]
-        raise SpecError(
-            f"{field}: {path} holds no table of counts ({why}); save an array of integers with "
-            "numpy.save"
-        ) from None
+    except ValueError as error:
+        raise SpecError(f"{field}: {path} holds no table of counts ({error}); {way_out}") from None
 
 
 def read_table(numbers: Any) -> Ints:
@@ -63,7 +60,8 @@ def read_table(numbers: Any) -> Ints:
     is_whole = is_float and np.isfinite(array).all() and (array == np.rint(array)).all()
     if array.dtype.kind not in "iu" and not is_whole:
         raise ValueError(f"the table holds {array.dtype}, not whole numbers; give those")
-    wrong = np.argwhere((array < 0) | (array > MAX_TOTAL))
+    # float16 has no such number, so it is given a type.
+    wrong = np.argwhere((array < 0) | (array > np.int64(MAX_TOTAL)))
     if len(wrong):
         value, where = array[tuple(wrong[0])], _where(wrong[0].tolist())
         what = "is negative; give 0" if value < 0 else f"is too large; give {MAX_TOTAL} or less"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from collplan.specs.documents import require_regular
+from collplan.specs.documents import MAX_BYTES, read_text
 from collplan.specs.errors import SpecError, show_value
 from collplan.specs.host_list import expand_hosts
 
@@ -61,11 +61,7 @@ def read_switches(path: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> tuple[dict[str, str], Children]:
     """Return the hosts of each switch of level 1, and the switches below each switch."""
-    require_regular(path, "topology.conf")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        raise SpecError(f"{path}: cannot be read; {_WAY_OUT}") from None
+    text = read_text(path, "topology.conf", _WAY_OUT, most=MAX_BYTES)
     hosts: dict[str, str] = {}
     children: Children = {}
     # A backslash continues a line.

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from collplan.specs.documents import Limits, read_document, require_regular
+from collplan.specs.documents import Limits, foreign_reader, read_document
 from collplan.specs.errors import SpecError, show_value
+from collplan.specs.numbers import MAX_NS, MAX_RATE
 from collplan.specs.topology_conf import read_switches
+
+if TYPE_CHECKING:
+    import networkx
 
 _LIMITS: Final = Limits(2**26, 10**7)
 _FORMS: Final = "give a .graphml file, or a .json file with nodes and links, or with routes"
 _RATE_BITS: Final = 8
+_MAX_BYTES_PER_S: Final = MAX_RATE // _RATE_BITS
+_MAX_LATENCY_S: Final = MAX_NS // 10**9
 
 
 def open_topology(spec: Path, machine: Any) -> Any:
@@ -95,34 +101,48 @@ Edges = list[tuple[str, str, dict[str, Any]]]
 
 
 def _read_graphml(path: Path) -> tuple[Nodes, Edges, bool]:
-    import networkx
-
-    require_regular(path, "graph")
-    try:
-        graph = networkx.read_graphml(path)
-    except Exception as error:  # wrong XML, wrong types in it, or a file error
-        kind = type(error).__name__
-        raise SpecError(f"{path}: is no GraphML that can be read ({kind}); {_FORMS}") from None
+    graph = read_graphml(path, _FORMS)
     nodes = {str(name): dict(values) for name, values in graph.nodes(data=True)}
     edges = [(str(one), str(other), dict(values)) for one, other, values in graph.edges(data=True)]
     return nodes, edges, graph.is_directed()
 
 
+def read_graphml(path: Path, way_out: str) -> networkx.Graph[Any]:
+    """Return the graph in a GraphML file.
+
+    Raises
+    ------
+    SpecError
+        If the file cannot be read, or has no nodes.
+    """
+    import networkx
+
+    with foreign_reader(path, "GraphML", way_out):
+        graph = networkx.read_graphml(path)
+    if not graph:
+        raise SpecError(f"{path}: has no nodes; {way_out}")
+    return graph
+
+
 def _of_nodes(nodes: Nodes, edges: Edges, is_directed: bool, path: str) -> dict[str, Any]:
     """Return the fields of a graph that is given by nodes and edges with attributes."""
+    near: dict[str, dict[str, None]] = {name: {} for name in nodes}
+    for one, other, _ in edges:
+        near.setdefault(one, {})[other] = None
+        near.setdefault(other, {})[one] = None
     hosts = [name for name, values in nodes.items() if values.get("kind") == "host"]
-    if not hosts:
-        near: dict[str, set[str]] = {name: set() for name in nodes}
-        for one, other, _ in edges:
-            near.setdefault(one, set()).add(other)
-            near.setdefault(other, set()).add(one)
-        hosts = [name for name in nodes if len(near[name]) == 1] or list(nodes)
+    hosts = hosts or [name for name in nodes if len(near[name]) == 1] or list(nodes)
     links = [
         {"source": one, "target": other, "both": not is_directed, **_costs(values, path)}
         for one, other, values in edges
     ]
     fields: dict[str, Any] = {"hosts": hosts, "links": links}
-    groups = [_group_of(host, nodes, edges) for host in hosts]
+    # The group of a host is its own, or else that of the first switch to which it is linked.
+    first = [nodes.get(next(iter(near[host]), host), {}) for host in hosts]
+    groups = [
+        nodes[host].get("group", switch.get("group"))
+        for host, switch in zip(hosts, first, strict=True)
+    ]
     known = [group for group in groups if group is not None]
     if len(known) == len(hosts):
         numbers = {group: i for i, group in enumerate(dict.fromkeys(map(str, known)))}
@@ -130,33 +150,26 @@ def _of_nodes(nodes: Nodes, edges: Edges, is_directed: bool, path: str) -> dict[
     return fields
 
 
-def _group_of(host: str, nodes: Nodes, edges: Edges) -> Any:
-    """Return the group of a host, or else the group of the switch to which it is linked."""
-    if "group" in nodes[host]:
-        return nodes[host]["group"]
-    for one, other, _ in edges:
-        if host in (one, other):
-            return nodes.get(other if host == one else one, {}).get("group")
-    return None
-
-
 def _costs(values: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Return bandwidth, latency and name of a link, read from its attributes."""
     costs: dict[str, Any] = {}
     if "bandwidth_B_per_s" in values:
         given = values["bandwidth_B_per_s"]
-        if type(given) not in (int, float) or not 0 < given <= 2**57:
+        if type(given) not in (int, float) or not 0 < given <= _MAX_BYTES_PER_S:
             raise SpecError(
                 f"{path}: bandwidth_B_per_s {show_value(given)} is not a bandwidth; "
-                f"give more than 0"
+                f"give more than 0 and at most {_MAX_BYTES_PER_S}"
             )
         costs["bandwidth"] = max(1, round(given * _RATE_BITS))
     elif "bandwidth" in values:
         costs["bandwidth"] = values["bandwidth"]
     if "latency_s" in values:
         given = values["latency_s"]
-        if type(given) not in (int, float) or not 0 <= given <= 1e3:
-            raise SpecError(f"{path}: latency_s {show_value(given)} is not a latency; give seconds")
+        if type(given) not in (int, float) or not 0 <= given <= _MAX_LATENCY_S:
+            raise SpecError(
+                f"{path}: latency_s {show_value(given)} is not a latency; "
+                f"give 0 to {_MAX_LATENCY_S} seconds"
+            )
         costs["latency_ns"] = round(given * 1e9, 6)
     elif "latency_ns" in values:
         costs["latency_ns"] = values["latency_ns"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from collplan.cli.options import Json, Options, argument, option
 from collplan.reports.output import print_json, print_line, print_table
-from collplan.specs.errors import CollplanError
+from collplan.specs.errors import CollplanError, show_value
 
 if TYPE_CHECKING:
     from collplan.planner.algorithms import Algorithm
@@ -46,7 +46,7 @@ def command(options: AlgorithmsOptions) -> None:
         kind = COLLECTIVES[kind].regular or kind
     if kind is not None and kind not in kinds:
         valid = dict.fromkeys([*kinds, *COLLECTIVES])
-        raise CollplanError(f"{kind!r} is not a collective; valid: {', '.join(valid)}")
+        raise CollplanError(f"{show_value(kind)} is not a collective; valid: {', '.join(valid)}")
     rows = [
         _describe(algorithm)
         for each in (kinds if kind is None else (kind,))
@@ -81,7 +81,7 @@ def _list_library(name: str, kind: str | None, *, as_json: bool) -> None:
     kinds = dict.fromkeys(row.collective for row in library.rows)
     if kind is not None and kind not in kinds:
         raise CollplanError(
-            f"{library.title} has no algorithms of {kind!r}; valid: {', '.join(kinds)}"
+            f"{library.title} has no algorithms of {show_value(kind)}; valid: {', '.join(kinds)}"
         )
     rows = [row for row in library.rows if kind in (None, row.collective)]
     if as_json:

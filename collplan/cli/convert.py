@@ -10,7 +10,6 @@ from collplan.cli.options import Json, Options, argument, option, output_file, p
 from collplan.planner.errors import PlanError
 from collplan.reports.output import print_result
 from collplan.reports.progress import spinner
-from collplan.specs.documents import require_regular
 from collplan.specs.errors import CollplanError
 from collplan.specs.loading import load_machine, machine_at_hand
 from collplan.specs.numbers import MAX_COUNT
@@ -52,7 +51,6 @@ def command(options: ConvertOptions) -> int:
 
     announce_compiling()
     source = options.source
-    require_regular(source, "schedule")
     try:
         with spinner(f"reading {source}"):
             schedule = read_schedule(source)

@@ -7,6 +7,7 @@ import sys
 from collplan.cli.options import Options, argument, flag, option
 from collplan.emulate.cluster import Cluster, EmulationError, parse_rates, parse_topology
 from collplan.reports.progress import PROGRESS, shows_progress
+from collplan.specs.errors import show_value
 
 
 class EmulateOptions(Options):
@@ -80,5 +81,5 @@ def _numbers(option: str, text: str) -> tuple[int, ...]:
     except ValueError:
         example = "block, cyclic, or nodes as 0,1,1,0" if option == "order" else "4, or 5,5,2"
         raise EmulationError(
-            f"--{option}: {text!r} is not a list of numbers; give {example}"
+            f"--{option}: {show_value(text)} is not a list of numbers; give {example}"
         ) from None

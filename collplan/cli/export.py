@@ -20,7 +20,7 @@ from collplan.cli.options import (
 )
 from collplan.planner.formats.output_files import write_text
 from collplan.reports.output import print_result
-from collplan.specs.errors import CollplanError, printable
+from collplan.specs.errors import CollplanError, printable, show_value
 from collplan.tune.table import load_table
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _write_msccl(options: ExportOptions, found: dict[str, Any]) -> tuple[str, ..
         sizes = [parse_size("--between", word) for word in split_list(options.between)]
         if len(sizes) != 2 or sizes[0] > sizes[1]:
             raise CollplanError(
-                f"--between: {options.between!r} is not two sizes; give them as 1MiB,4MiB"
+                f"--between: {show_value(options.between)} is not two sizes; give them as 1MiB,4MiB"
             )
         between = sizes[0], sizes[1]
     plan = open_plan(options.source)

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from collplan.cli.options import as_command, parse_size
-from collplan.specs.errors import CollplanError, suggest
+from collplan.specs.errors import CollplanError, show_value, suggest
 
 COMMANDS: Final = {
     "compile": "Compile a spec into a plan file; report its metrics beside lower bounds.",
@@ -52,7 +52,7 @@ class LazyGroup(TyperGroup):
         """Return a command, which is built from its module."""
         if cmd_name not in COMMANDS:
             hint = suggest(cmd_name, COMMANDS)
-            ctx.fail(f"{cmd_name!r} is not a command; {hint}valid: {', '.join(COMMANDS)}")
+            ctx.fail(f"{show_value(cmd_name)} is not a command; {hint}valid: {', '.join(COMMANDS)}")
         module = import_module(f"collplan.cli.{cmd_name}")
         if hasattr(module, "app"):  # a group of commands, such as ``bench``
             return typer.main.get_command(module.app)

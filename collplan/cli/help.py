@@ -12,7 +12,7 @@ import typer
 
 from collplan.cli.options import Json, Options, argument
 from collplan.reports.output import print_json, print_line, print_table
-from collplan.specs.errors import CollplanError, suggest
+from collplan.specs.errors import CollplanError, show_value, suggest
 
 SPEC: Final = "spec"
 """Topic of spec files, which also precedes the names of their types in topics."""
@@ -55,7 +55,7 @@ def command(options: HelpOptions) -> None:
         topics = [*COMMANDS, SPEC, *pass_registry]
         hint = suggest(words[0], topics)
         raise CollplanError(
-            f"{' '.join(words)!r} is not a topic; {hint}'collplan help' lists all topics"
+            f"{show_value(' '.join(words))} is not a topic; {hint}'collplan help' lists all topics"
         )
 
 
@@ -75,7 +75,7 @@ def _help_of(context: Any, words: list[str]) -> str:
     names = list(getattr(found, "commands", {}))
     if words[1] not in names:
         valid = f"valid: {', '.join(names)}" if names else "it has no commands of its own"
-        raise CollplanError(f"{inner.command_path} has no command {words[1]!r}; {valid}")
+        raise CollplanError(f"{inner.command_path} has no command {show_value(words[1])}; {valid}")
     return _help_of(inner, words[1:])
 
 
@@ -107,7 +107,9 @@ def _explain_fields(words: list[str], *, as_json: bool) -> None:
     name, one = known.get(" ".join(words or [SPEC]).lower(), ("", None))
     if one is None:
         valid = ", ".join(name for name, _ in known.values())
-        raise CollplanError(f"{' '.join(words)!r} is not a type of fields in specs; valid: {valid}")
+        raise CollplanError(
+            f"{show_value(' '.join(words))} is not a type of fields in specs; valid: {valid}"
+        )
     if as_json:
         fields = [asdict(field) for field in one.fields]
         print_json({"type": name, "about": one.about, "short": one.short, "fields": fields})

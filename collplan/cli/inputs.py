@@ -76,7 +76,6 @@ def _read_schedule(path: Path) -> Plan:
             return _read_plan(path)
         from collplan.planner.formats.goal import read_goal
 
-        require_regular(path, _KINDS)
         return read_goal(path)
 
 

@@ -19,7 +19,7 @@ from collplan.cli.ranks import one_voice
 from collplan.planner.formats.output_files import is_standard_output
 from collplan.reports.plots import check_plot_path
 from collplan.reports.progress import keep_quiet
-from collplan.specs.errors import CollplanError
+from collplan.specs.errors import CollplanError, show_value
 
 if TYPE_CHECKING:
     from collplan.specs import PlanSpec
@@ -287,7 +287,8 @@ def parse_processors(text: str | None) -> tuple[int, ...] | None:
     numbers = None if text is None else parse_numbers(text)
     if numbers is None and text is not None:
         raise CollplanError(
-            f"--cores: {text!r} is not a list of processors; name one for each core of a node, as "
+            f"--cores: {show_value(text)} is not a list of processors; "
+            f"name one for each core of a node, as "
             "in 0,1,1"
         )
     return numbers

@@ -9,7 +9,7 @@ from collplan.cli.options import Json, Options, flag, option, parse_size, plot_f
 from collplan.reports.output import print_line, print_result
 from collplan.reports.progress import spinner
 from collplan.specs import Machine
-from collplan.specs.errors import CollplanError
+from collplan.specs.errors import CollplanError, show_value
 from collplan.specs.loading import load_machine
 
 CORES: Final = 64
@@ -111,7 +111,8 @@ def _parse_transport(text: str | None, *, is_used: bool) -> str | None:
 
     if text not in (None, *TRANSPORTS):
         raise CollplanError(
-            f"--transport: {text!r} is not a transport; use one of {', '.join(TRANSPORTS)}"
+            f"--transport: {show_value(text)} is not a transport; "
+            f"use one of {', '.join(TRANSPORTS)}"
         )
     if text is not None and not is_used:
         raise CollplanError(

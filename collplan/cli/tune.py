@@ -39,7 +39,7 @@ from collplan.reports.output import Document, print_json, print_result, require_
 from collplan.reports.progress import progress_bar, shows_progress
 from collplan.specs import Collective, Machine, PlanSpec
 from collplan.specs.collective import COLLECTIVES, validate_collective
-from collplan.specs.errors import CollplanError
+from collplan.specs.errors import CollplanError, show_value
 from collplan.specs.explaining import explaining
 from collplan.specs.loading import load_machine, machine_at_hand
 from collplan.specs.numbers import MAX_COUNT
@@ -225,7 +225,8 @@ class TuneOptions(Options):
         for name in dict.fromkeys(names):
             if name not in COLLECTIVES:
                 raise CollplanError(
-                    f"--collectives: {name!r} is not a collective; valid: {', '.join(COLLECTIVES)}"
+                    f"--collectives: {show_value(name)} is not a collective; "
+                    f"valid: {', '.join(COLLECTIVES)}"
                 )
             yield self._collective(name, own)
 
@@ -252,7 +253,8 @@ class TuneOptions(Options):
         numbers = parse_numbers(self.ranks)
         if numbers is None or 0 in numbers:
             raise CollplanError(
-                f"--ranks: {self.ranks!r} is not a list of numbers of ranks; give it as 4,8, or all"
+                f"--ranks: {show_value(self.ranks)} is not a list of numbers of ranks; "
+                "give it as 4,8, or all"
             )
         return tuple(sorted({*numbers}))
 
@@ -372,5 +374,5 @@ def _parse_percent(text: str) -> float:
     except ValueError:
         part = 0.0
     if not 0 < part < 1:
-        raise CollplanError(f"--tight: {text!r} is not a percentage; give it as 5%")
+        raise CollplanError(f"--tight: {show_value(text)} is not a percentage; give it as 5%")
     return part

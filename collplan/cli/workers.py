@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from collplan.own_algorithms import FILES, import_own
 from collplan.specs.documents import read_document
-from collplan.specs.errors import CollplanError
+from collplan.specs.errors import CollplanError, show_value
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -91,7 +91,7 @@ def _dask_workers(scheduler: str) -> Iterator[Executor | None]:
     except (OSError, ValueError, TypeError, RuntimeError) as error:
         said = " ".join(str(error).split()) or type(error).__name__
         raise CollplanError(
-            f"--dask: no scheduler of dask.distributed at {address!r} ({said}); "
+            f"--dask: no scheduler of dask.distributed at {show_value(address)} ({said}); "
             f"start one as with 'dask scheduler', and give its address or file"
         ) from None
     with client:

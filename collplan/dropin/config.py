@@ -213,8 +213,9 @@ def check_choices(table: TuningTable) -> None:
                 valid = names if kind else sorted({*names})
                 if name not in (*ANYWHERE, *valid):
                     raise SpecError(
-                        f"sweeps: {sweep.collective}: choice {label!r} names the algorithm "
-                        f"{name!r}, which does not exist; valid: {', '.join(valid)}"
+                        f"sweeps: {sweep.collective}: choice {show_value(label)} names the "
+                        f"algorithm {show_value(name)}, which does not exist; "
+                        f"valid: {', '.join(valid)}"
                     )
 
 

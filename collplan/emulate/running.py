@@ -18,6 +18,7 @@ from collplan.emulate.machine import emulated_machine
 from collplan.emulate.sandbox import BOOT
 from collplan.executors.mpi.launch.jobs import run_job
 from collplan.executors.mpi.launch.launcher import Launcher, clean_environment, find_launcher
+from collplan.specs.errors import show_value
 from collplan.specs.loading import MACHINE
 from collplan.specs.machine import Machine
 
@@ -107,8 +108,7 @@ def run_emulated(
     tools, launcher, directory = find_tools(), _launcher_of(mpi), _directory()
     command, needed, files = prepare_launch(launcher, machine, program, striped=cluster.striped)
     variables = _environment(launcher, machine) | needed | dict(environment or {})
-    if shutil.which(program[0], path=variables["PATH"]) is None:
-        raise EmulationError(f"CMD: {program[0]!r} is not a program; give one on PATH, or its path")
+    _require_program(program[0], variables["PATH"])
     request = {
         "nodes": cluster.nodes,
         "lane_rates": cluster.lane_rates,
@@ -119,6 +119,13 @@ def run_emulated(
         "directory": directory,
     }
     return _run_sandboxed(request, command, variables, timeout_s, capture=capture)
+
+
+def _require_program(name: str, path: str) -> None:
+    if shutil.which(name, path=path) is None:
+        raise EmulationError(
+            f"CMD: {show_value(name)} is not a program; give one on PATH, or its path"
+        )
 
 
 def _run_sandboxed(
@@ -157,7 +164,9 @@ def _launcher_of(mpi: str | None) -> Launcher:
     launcher = find_launcher()
     family = launcher.library.family
     if mpi is not None and mpi not in FAMILIES:
-        raise EmulationError(f"mpi: {mpi!r} cannot be emulated on; valid: {', '.join(FAMILIES)}")
+        raise EmulationError(
+            f"mpi: {show_value(mpi)} cannot be emulated on; valid: {', '.join(FAMILIES)}"
+        )
     if mpi is not None and mpi != family:
         raise EmulationError(
             f"mpi: {mpi} is asked for, {sys.executable} has {launcher.library.version}; "

@@ -22,6 +22,7 @@ from collplan.exports.selection import (
     total_bytes,
 )
 from collplan.libraries.counterparts import algorithms_of
+from collplan.specs.documents import foreign_reader
 from collplan.specs.errors import CollplanError
 from collplan.specs.named_option import AlgorithmChoice
 from collplan.tune.sweep import Sweep
@@ -117,10 +118,8 @@ def built_in_selection(library: Path) -> Tree:
     CollplanError
         If the file cannot be read or contains no selection.
     """
-    try:
+    with foreign_reader(library, "library or selection of MPICH", "check --defaults"):
         content = library.read_bytes()
-    except OSError as error:
-        raise CollplanError(f"{library}: cannot be read: {error.strerror}") from None
     texts = [content] if library.suffix == ".json" else re.findall(rb"\{\"coll[ -~]+\}", content)
     for text in texts:
         try:

@@ -15,7 +15,7 @@ from collplan.planner.formats.output_files import write_text
 from collplan.planner.plan.plan import Op
 from collplan.specs import PlanSpec
 from collplan.specs.documents import Limits, read_document
-from collplan.specs.errors import CollplanError
+from collplan.specs.errors import CollplanError, naming
 from collplan.specs.loading import parse_spec
 
 if TYPE_CHECKING:
@@ -154,10 +154,9 @@ def _simulated(path: Path, spec: PlanSpec, document: Any) -> Timeline:
     """Check the spec of a recording, and return the simulation of its plan."""
     from collplan.planner.compiler import compile_plan
 
-    try:
+    before = f"--measured: {path}: spec: "
+    with naming(before):
         own = parse_spec(document)
-    except CollplanError as error:
-        raise CollplanError(f"--measured: {path}: spec: {error}") from None
     for what in ("machine", "collective"):
         theirs, ours = getattr(own, what), getattr(spec, what)
         if what == "collective" and ours.has_data and ours.kind == theirs.kind:
@@ -166,7 +165,8 @@ def _simulated(path: Path, spec: PlanSpec, document: Any) -> Timeline:
             raise CollplanError(
                 f"--measured: {path}: {what} differs from the spec's; run the spec itself"
             )
-    return simulate(compile_plan(own))
+    with naming(before):
+        return simulate(compile_plan(own))
 
 
 def _times(path: Path, name: str, values: Any, n_tasks: int) -> Floats:
@@ -184,26 +184,28 @@ def _times(path: Path, name: str, values: Any, n_tasks: int) -> Floats:
 
 
 def _is_recording(found: Any) -> bool:
+    def has(one: dict[str, Any], *names: str) -> bool:
+        return all(is_number(one.get(name)) for name in names)
+
     def is_number(value: Any) -> bool:
-        is_real = isinstance(value, int | float) and not isinstance(value, bool)
-        return is_real and 0 <= value < float("inf")
+        return type(value) in (int, float) and 0 <= value < float("inf")
 
-    def is_error(value: Any) -> bool:
-        return value is None or (is_number(abs(value)) if isinstance(value, int | float) else False)
+    def has_error(one: dict[str, Any], name: str) -> bool:
+        # A key that is absent is not null.
+        value = one.get(name, "absent")
+        return value is None or (type(value) in (int, float) and is_number(abs(value)))
 
-    if not isinstance(found, dict) or not all(is_number(found.get(key)) for key in _NUMBERS):
-        return False
-    phases = found.get("phases")
     return (
-        isinstance(found.get("library"), str)
-        and is_error(found.get("prediction_error"))
-        and isinstance(phases, list)
+        isinstance(found, dict)
+        and has(found, *_NUMBERS)
+        and isinstance(found.get("library"), str)
+        and has_error(found, "prediction_error")
+        and isinstance(found.get("phases"), list)
         and all(
             isinstance(one, dict)
             and isinstance(one.get("name"), str)
-            and is_number(one.get("measured_s"))
-            and is_number(one.get("simulated_s"))
-            and is_error(one.get("error"))
-            for one in phases
+            and has(one, "measured_s", "simulated_s")
+            and has_error(one, "error")
+            for one in found["phases"]
         )
     )

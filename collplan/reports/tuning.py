@@ -11,7 +11,8 @@ import numpy as np
 from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
 from collplan.reports.plots import COLOURS, finish, furnish_sizes, new_figure
 from collplan.select.sweep import run_jobs
-from collplan.tune.sweep import NATIVE_LABEL, Point, Sweep
+from collplan.specs.errors import CollplanError
+from collplan.tune.sweep import NATIVE_LABEL, Point, Sweep, Time
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -39,9 +40,25 @@ class Speedup(NamedTuple):
     high: float
 
 
+def native_of(point: Point) -> Time:
+    """Return the time of the native call at a point.
+
+    Raises
+    ------
+    CollplanError
+        If the point has none, as only tables that `collplan tune` did not write.
+    """
+    if NATIVE_LABEL not in point.times:
+        raise CollplanError(
+            f"table: has no time of {NATIVE_LABEL} at {point.bytes} bytes, and speed-ups are "
+            f"relative to it; tune again with --restart"
+        )
+    return point.times[NATIVE_LABEL]
+
+
 def speedup_of(point: Point) -> Speedup:
     """Return the speed-up of a point's winner over native."""
-    own, native = point.times[point.winner], point.times[NATIVE_LABEL]
+    own, native = point.times[point.winner], native_of(point)
     if point.winner == NATIVE_LABEL or not own.low_s:
         return Speedup(1.0, 1.0, 1.0)
     return Speedup(
@@ -112,7 +129,7 @@ def _row(sweep: Sweep, point: Point) -> dict[str, Any]:
         "bytes": point.bytes,
         "winner": point.winner,
         "median_s": point.times[point.winner].median_s,
-        "native_median_s": point.times[NATIVE_LABEL].median_s,
+        "native_median_s": native_of(point).median_s,
         "speedup": speedup.factor,
         "speedup_interval": (speedup.low, speedup.high),
         "measured": len(point.times),
@@ -166,7 +183,7 @@ def _cells(sweep: Sweep, point: Point) -> list[str]:
         format_bytes(point.bytes),
         point.winner,
         format_seconds(point.times[point.winner].median_s),
-        format_seconds(point.times[NATIVE_LABEL].median_s),
+        format_seconds(native_of(point).median_s),
         f"{speedup.factor:.2f} ({speedup.low:.2f} to {speedup.high:.2f})" if won else "",
         str(len(point.times)),
         str(point.skipped),

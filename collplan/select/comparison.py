@@ -27,7 +27,7 @@ from collplan.select.library_defaults import estimate_defaults, price_defaults
 from collplan.select.sweep import executor_on
 from collplan.select.waves import price_in_time, simulate_all, simulate_in_time
 from collplan.specs import PlanSpec
-from collplan.specs.errors import CollplanError
+from collplan.specs.errors import CollplanError, show_value
 from collplan.specs.request import Method
 
 SECONDS: Final = 60.0
@@ -215,7 +215,7 @@ def _require_all_used(patterns: Sequence[str], forms: Sequence[Form]) -> None:
     for pattern in patterns:
         if not any(_fits(pattern, form, size) for form in forms for size in _segments(form)):
             names = ", ".join(form.name for form in forms)
-            raise CollplanError(f"--candidates: {pattern!r} fits none; there are {names}")
+            raise CollplanError(f"--candidates: {show_value(pattern)} fits none; there are {names}")
 
 
 def _segments(form: Form) -> tuple[int | None, ...]:

@@ -6,8 +6,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from collplan.specs.documents import parse_yaml, read_document, require_regular
+from collplan.specs.documents import parse_yaml, read_document
 from collplan.specs.errors import CollplanError, SpecError, show_value, suggest
+from collplan.specs.topology_files import read_graphml
 from collplan.synthesize.graph import Pair
 
 MAX_WIDTH: Final = 64
@@ -112,20 +113,12 @@ def _some(widths: dict[Pair, int], source: str) -> dict[Pair, int]:
 
 
 def _from_graphml(path: Path) -> dict[Pair, int]:
-    from xml.etree.ElementTree import ParseError
-
-    import networkx as nx
-
-    require_regular(path, _WHAT)
-    try:
-        graph = nx.read_graphml(path)
-    except (ParseError, nx.NetworkXException, ValueError, KeyError, TypeError, OSError) as error:
-        raise SpecError(f"{path}: is not GraphML ({error}); give another {_WHAT}") from None
+    graph = read_graphml(path, f"give another {_WHAT}")
     rank = {vertex: number for number, vertex in enumerate(graph)}
     widths: dict[Pair, int] = {}
     for a, b, about in graph.edges(data=True):
         width = next((about[name] for name in _WIDTHS if name in about), 1)
-        whole = int(width) if isinstance(width, int | float) and width == int(width) else width
+        whole = int(width) if isinstance(width, float) and width.is_integer() else width
         ends = _checked([rank[a], rank[b], whole], str(path))
         for pair in (ends[:2],) if graph.is_directed() else (ends[:2], ends[1::-1]):
             _add(widths, pair, ends[2], str(path))

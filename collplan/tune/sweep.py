@@ -15,7 +15,7 @@ from collplan.specs.base import SpecModel
 from collplan.specs.collective import COLLECTIVES, Collective
 from collplan.specs.counts import Distribution
 from collplan.specs.elements import Datatype, Operation
-from collplan.specs.errors import SpecError
+from collplan.specs.errors import SpecError, show_value
 from collplan.specs.explaining import explaining
 from collplan.specs.machine import Machine, RankOrder, place_ranks
 from collplan.specs.numbers import (
@@ -214,7 +214,7 @@ class Point(SpecModel):
     def _check(self) -> None:
         if self.winner not in self.times:
             raise ValueError(
-                f"winner {self.winner!r} has no time at {self.bytes} bytes; "
+                f"winner {show_value(self.winner)} has no time at {self.bytes} bytes; "
                 f"measured are {', '.join(self.times)}"
             )
 
@@ -302,7 +302,8 @@ class Sweep(SpecModel):
         model = COLLECTIVES.get(self.collective)
         if model is None:
             raise ValueError(
-                f"{self.collective!r} is not a collective; valid: {', '.join(COLLECTIVES)}"
+                f"{show_value(self.collective)} is not a collective; "
+                f"valid: {', '.join(COLLECTIVES)}"
             )
         if (self.op_commutes is None) == model.has_op:
             need = "has an operation" if model.has_op else "has no operation"
@@ -339,7 +340,7 @@ class Sweep(SpecModel):
             for label in point.times:
                 if label not in self.choices:
                     raise ValueError(
-                        f"{label!r} at {point.bytes} bytes is not among the choices; "
+                        f"{show_value(label)} at {point.bytes} bytes is not among the choices; "
                         f"there are {', '.join(self.choices)}"
                     )
         if self.complete and not self.points:

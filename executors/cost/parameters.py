@@ -9,6 +9,7 @@ import numpy as np
 
 from collplan.executors.cost.tables import Records
 from collplan.specs import Link, Network, Nic, SpecError
+from collplan.specs.errors import show_value
 from collplan.specs.network import LINKS
 
 NETWORK, CONTINUATION = 3, 4
@@ -137,8 +138,8 @@ class Loggps:
             letter, equals, number = (part.strip() for part in item.partition("="))
             if letter not in Loggps.letters or not equals:
                 raise SpecError(
-                    f"loggps: {item.strip()!r} is not a parameter; give L, o, g, G, O and S, "
-                    f"like {_EXAMPLE}"
+                    f"loggps: {show_value(item.strip())} is not a parameter; "
+                    f"give L, o, g, G, O and S, like {_EXAMPLE}"
                 )
             if letter in values:
                 raise SpecError(f"loggps: {letter} is given twice; give it once, like {_EXAMPLE}")

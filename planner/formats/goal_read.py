@@ -23,6 +23,7 @@ from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.errors import PlanFormatError
 from collplan.planner.plan.plan import NO_PATTERN, NONE, Buffer, Op, Plan
 from collplan.planner.plan.ragged import INTENT, ON_START, Dependencies, Extents
+from collplan.specs.documents import read_text
 
 _N: Final = r"(\d{1,40})"
 """Pattern of a number; the limit prevents numbers of thousands of digits, which Python refuses."""
@@ -44,6 +45,7 @@ _HEADER: Final = re.compile(rf"\s*num_ranks[ \t]+{_N}(?!\S)", re.ASCII)
 _LONG_WORD: Final = re.compile(r"\S{60,}")
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?(\*/|\Z)", re.DOTALL)
 """Pattern of a comment; a comment that is not closed extends to the end of the text."""
+_MOST_BYTES: Final = 2**40
 _MAX_RANKS: Final = 2**16
 _MAX_UNITS: Final = 2**12
 _MAX_TAG: Final = 2**32 - 1  # as in LogGOPSim, whose tags are unsigned
@@ -77,12 +79,8 @@ def read_goal(path: str | Path) -> Plan:
     GoalError
         If the file is not a valid schedule. The message has file and line, problem, and remedy.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise GoalError(f"{path}: cannot be read ({error.strerror}); check the path") from None
-    except UnicodeDecodeError:
-        raise GoalError(f"{path}: is not text; give a schedule in GOAL's text form") from None
+    way_out = "give a schedule in GOAL's text form"
+    text = read_text(Path(path), "GOAL schedule", way_out, GoalError, most=_MOST_BYTES)
     return parse_goal(text, str(path))
 
 

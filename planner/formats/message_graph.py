@@ -18,7 +18,7 @@ import numpy as np
 from collplan.planner.arrays import Bools, Floats, Ints, csr
 from collplan.planner.memory import require_memory
 from collplan.specs.documents import Limits, read_document, require_regular
-from collplan.specs.errors import CollplanError, show_value
+from collplan.specs.errors import CollplanError, first_repeated, show_value
 
 MESSAGES: Final = "messages"
 """Key with a list as value, which only message graphs have, and specs do not."""
@@ -374,7 +374,7 @@ def _check_routes(rows: Sequence[Sequence[Any]], n_links: int, where: str) -> No
                     problem = f"{show_value(link)} is not a link"
                     _fail(here, problem, f"give 0 to {n_links - 1}")
             if len(set(route)) < len(route):
-                twice = next(link for i, link in enumerate(route) if link in route[:i])
+                twice = route[first_repeated(route)]
                 _fail(here, f"has link {twice} twice", "give every link once")
 
 

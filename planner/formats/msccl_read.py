@@ -10,6 +10,8 @@ from xml.parsers import expat
 
 from collplan.planner.errors import PlanFormatError
 from collplan.planner.formats.msccl_schedule import FUSED, RECEIVES, SENDS, Block, Schedule, Step
+from collplan.specs.documents import foreign_reader
+from collplan.specs.errors import show_value
 
 MAX_BYTES: Final = 1 << 26
 """Size of the largest file that is read, in bytes."""
@@ -19,7 +21,6 @@ MAX_CHUNKS: Final = 1 << 24
 _PARENTS: Final = {"algo": None, "gpu": "algo", "tb": "gpu", "step": "tb"}
 _TYPES: Final = ("nop", "cpy", "re", *sorted(SENDS | RECEIVES))
 _NUMBER: Final = re.compile(r"-?\d{1,18}", re.ASCII)
-_MOST_SHOWN: Final = 40
 
 
 class MscclError(PlanFormatError):
@@ -47,11 +48,9 @@ def read_schedule(path: str | Path) -> Schedule:
         If the file is not a valid schedule. The message has file and line, problem, and remedy.
     """
     place = Path(path)
-    try:
+    with foreign_reader(place, "schedule", "give one of MSCCL", MscclError):
         size = place.stat().st_size
         content = b"" if size > MAX_BYTES else place.read_bytes()
-    except OSError as error:
-        raise MscclError(f"{path}: cannot be read ({error.strerror}); check the path") from None
     if size > MAX_BYTES:
         raise MscclError(f"{path}: has {size} bytes, at most {MAX_BYTES} are read; give a smaller")
     return parse_schedule(content, str(path))
@@ -107,7 +106,7 @@ class _Reader:
         if tag not in _PARENTS or _PARENTS[tag] != parent:
             inside = "the file" if parent is None else f"'{parent}'"
             self._fail(
-                f"element {_short(tag)!r} in {inside}", "elements are algo, gpu, tb and step"
+                f"element {show_value(tag)} in {inside}", "elements are algo, gpu, tb and step"
             )
         self.open.append(tag)
         getattr(self, f"_add_{tag}")(attributes)
@@ -160,7 +159,7 @@ class _Reader:
         block = schedule.blocks[-1]
         kind = self._word(attributes, "type")
         if kind not in _TYPES:
-            self._fail(f"step type {_short(kind)!r}", f"types are {', '.join(_TYPES)}")
+            self._fail(f"step type {show_value(kind)}", f"types are {', '.join(_TYPES)}")
         number = self._number(attributes, "s", 0, MAX_STEPS)
         if number != len(block.steps):
             self._fail(f"step {number} where {len(block.steps)} is due", "number steps in order")
@@ -195,7 +194,7 @@ class _Reader:
             buffer = self._word(attributes, f"{name}buf") if is_used else "i"
             offset = self._number(attributes, f"{name}off", 0, MAX_CHUNKS) if is_used else 0
             if buffer not in ("i", "o", "s"):
-                self._fail(f"{name}buf is {_short(buffer)!r}", "buffers are i, o and s")
+                self._fail(f"{name}buf is {show_value(buffer)}", "buffers are i, o and s")
             room = self._known().chunks[self.gpu][buffer]
             if is_used and offset + count > room:
                 self._fail(
@@ -230,13 +229,9 @@ class _Reader:
         text = self._word(attributes, name)
         value = int(text) if _NUMBER.fullmatch(text) else None
         if value is None or not low <= value <= high:
-            self._fail(f"{name} is {_short(text)!r}", f"give a number from {low} to {high}")
+            self._fail(f"{name} is {show_value(text)}", f"give a number from {low} to {high}")
         return value
 
     def _fail(self, problem: str, way_out: str, line: int | None = None) -> NoReturn:
         place = self.parser.CurrentLineNumber if line is None else line
         raise MscclError(f"{self.name}:{place}: {problem}; {way_out}")
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "..."

@@ -29,7 +29,8 @@ from collplan.planner.plan.format_check import check_format
 from collplan.planner.plan.origin import Origin
 from collplan.planner.plan.phases import Call, Phase, Trees
 from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Plan
-from collplan.specs.errors import CollplanError, SpecError
+from collplan.specs.documents import foreign_reader
+from collplan.specs.errors import SpecError, show_value
 from collplan.specs.predefined import NO_DATATYPE, check_datatype, check_operation
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def _narrow(array: Ints) -> Ints:
 
 def _npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
     """Return a version 1.0 .npy header; numpy's header differs between its releases."""
-    text = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape!r}, }}"
+    text = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}"
     preamble = len(np.lib.format.MAGIC_PREFIX) + 4
     text += " " * (-(preamble + len(text) + 1) % 64) + "\n"
     return np.lib.format.magic(1, 0) + len(text).to_bytes(2, "little") + text.encode("latin1")
@@ -205,36 +206,19 @@ def load(path: str | Path) -> Plan:
     ``plan.spec``, which raises the same errors. The execution of a plan does not access it.
     """
     path = Path(path)
-    try:
-        with zipfile.ZipFile(path) as archive:
+    way_out = "compile the spec again"
+    with foreign_reader(path, "plan file", way_out, PlanFileError), path.open("rb") as file:
+        start = file.read(2)
+        if start != b"PK":
+            begin = f"it begins with {start!r}, not with b'PK'" if start else "it is empty"
+            _refuse(path, f"not a plan file: {begin}", way_out)
+        with zipfile.ZipFile(file) as archive:
             return _Reader(path, archive).plan()
-    except CollplanError:
-        raise
-    except OSError as error:
-        if isinstance(error, FileNotFoundError):
-            _refuse(path, "no such file", "write one with 'collplan compile SPEC -o PLAN'", error)
-        _refuse(path, f"cannot be read: {error.strerror or error}", "check the path", error)
-    except MemoryError as error:
-        _refuse(path, "does not fit this machine's memory", "compile one rank's program", error)
-    # Errors of zipfile for damaged archives: bad structure, unknown compression, encryption,
-    # invalid offsets, and names that cannot be decoded.
-    except (zipfile.BadZipFile, RuntimeError, ValueError, EOFError, OverflowError) as error:
-        _refuse(path, _damage(path, error), "compile the spec again", error)
 
 
 def _refuse(path: Path, problem: str, way_out: str, cause: Exception | None = None) -> NoReturn:
     line = " ".join(f"{path}: {problem}; {way_out}".split())
     raise PlanFileError(line) from cause
-
-
-def _damage(path: Path, error: Exception) -> str:
-    with path.open("rb") as file:
-        start = file.read(2)
-    if not start:
-        return "the file is empty"
-    if start != b"PK":
-        return f"not a plan file: it begins with {start!r}, not with b'PK'"
-    return f"the file is cut short or damaged ({error})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,15 +245,15 @@ class FileSpec(Origin):
         """Return the spec; raise an error if it is invalid or contradicts the plan's columns."""
         from collplan.planner.verify.spec_check import check_buffers, check_spec
 
-        try:
-            check_spec(plan, self._spec)
-            check_buffers(plan, self._spec)
-        except PlanFormatError as error:
-            raise PlanFormatError(f"{self.path}: {error}") from error
-        # As in `load`, absurd numbers or nesting can cause these errors.
-        except (RuntimeError, ValueError, OverflowError, MemoryError) as error:
-            _refuse(self.path, f"{META}: spec: {error}", "compile the spec again", error)
-        return self._spec
+        # Absurd numbers or nesting can cause any error.
+        with foreign_reader(self.path, "plan file", "compile the spec again", PlanFileError):
+            spec = self._spec
+            try:
+                check_spec(plan, spec)
+                check_buffers(plan, spec)
+            except PlanFormatError as error:
+                raise PlanFormatError(f"{self.path}: {error}") from error
+        return spec
 
     @cached_property
     def _spec(self) -> PlanSpec:
@@ -330,26 +314,29 @@ class _Reader:
         size = self.path.stat().st_size
         for entry in entries:
             if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
-                self.refuse(f"member {entry.filename!r} is compressed, must be stored")
+                self.refuse(f"member {show_value(entry.filename)} is compressed, must be stored")
             if entry.file_size > size:
                 self.refuse(
-                    f"member {entry.filename!r} claims {entry.file_size} bytes, "
+                    f"member {show_value(entry.filename)} claims {entry.file_size} bytes, "
                     f"the whole file has {size}"
                 )
 
     def read_meta(self) -> None:
         meta = json.loads(self.archive.read(META))
         if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-            self.refuse(f"not a plan file: {META} does not say format {FORMAT!r}")
+            self.refuse(f"not a plan file: {META} does not say format '{FORMAT}'")
         if meta.get("version") != VERSION:
             self.refuse(
-                f"plan file of version {meta.get('version')!r}, this collplan reads {VERSION}",
+                f"plan file of version {show_value(meta.get('version'))}, "
+                f"this collplan reads {VERSION}",
                 "install the collplan that wrote it, or compile the spec again",
             )
         expected = {META, *(f"{name}.npy" for name in _MEMBERS)}
         names = self.archive.namelist()
         for name in sorted(expected.symmetric_difference(names)):
-            self.refuse(f"member {name!r} is {'missing' if name in expected else 'not known'}")
+            self.refuse(
+                f"member {show_value(name)} is {'missing' if name in expected else 'not known'}"
+            )
         if len(names) != len(expected):
             self.refuse(f"{len(names)} members, must be {len(expected)}")
         rows = meta.get("rows")
@@ -363,13 +350,15 @@ class _Reader:
         for key in ("phases", "constant"):
             entries = meta.get(key)
             if not isinstance(entries, list) or not all(isinstance(e, str) for e in entries):
-                self.refuse(f"{META}: {key} must be a list of names, not {entries!r:.40}")
+                self.refuse(f"{META}: {key} must be a list of names, not {show_value(entries)}")
         meta.setdefault("only_rank", None)
         self.meta, self.rows = meta, rows
 
     def check_int(self, name: str, value: object, low: int, high: int) -> None:
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            self.refuse(f"{META}: {name} is {value!r:.40}, must be a number from {low} to {high}")
+            self.refuse(
+                f"{META}: {name} is {show_value(value)}, must be a number from {low} to {high}"
+            )
 
     def read_column(self, name: str, member: _Member) -> Ints:
         constant = name in self.meta["constant"]
@@ -384,9 +373,10 @@ class _Reader:
             if content.startswith(header) and dtype.itemsize <= largest.itemsize:
                 break
         else:
+            said = content[10:80].decode("ascii", "replace").strip()
             self.refuse(
                 f"column {name} must hold integers of at most {largest.itemsize} bytes in shape "
-                f"{shape}, its header says {content[10:80].decode('ascii', 'replace').strip()!r}"
+                f"{shape}, its header says {show_value(said)}"
             )
         n_bytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
         if len(content) != len(header) + n_bytes:

@@ -133,10 +133,9 @@ class ShortestRoutes:
         """
         group = np.full(len(self.graph.vertices), -1)
         group[: self.graph.n_hosts] = self.host_group
-        for host in range(self.graph.n_hosts):
-            switch = self._switch_vertex[host]
-            if switch >= self.graph.n_hosts:
-                group[switch] = group[host]
+        switch = self._switch_vertex
+        has_switch = switch >= self.graph.n_hosts
+        group[switch[has_switch]] = group[: self.graph.n_hosts][has_switch]
         one, other = group[self._ends].T
         # Switches without hosts belong to no group.
         return np.where((one == other) & (one >= 0), 2, GLOBAL)

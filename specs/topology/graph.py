@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from collplan.specs.base import ShortModel
-from collplan.specs.errors import show_value
+from collplan.specs.errors import first_repeated, show_value
 from collplan.specs.numbers import Flag, Nanoseconds, Natural, Rate
 from collplan.specs.topology.base import MAX_HOSTS, TopologyModel, read_list
 
@@ -105,7 +105,7 @@ class Graph(TopologyModel):
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()
         if len(set(self.hosts)) < len(self.hosts):
-            twice = next(name for i, name in enumerate(self.hosts) if name in self.hosts[:i])
+            twice = self.hosts[first_repeated(self.hosts)]
             yield f"hosts lists {show_value(twice)} twice; give every host once"
         if self.groups is not None and len(self.groups) != self.n_hosts:
             yield (

@@ -388,6 +388,12 @@ def test_links_are_read_from_yaml_json_and_graphml(tmp_path: Path) -> None:
         assert read_links(str(tmp_path / name)) == expected, name
 
 
+WIDTH = """<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+<key id="w" for="edge" attr.name="width" attr.type="double"/><graph edgedefault="undirected">
+<node id="a"/><node id="b"/><edge source="a" target="b"><data key="w">WIDTH</data></edge></graph>
+</graphml>"""
+
+
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [
@@ -399,7 +405,10 @@ def test_links_are_read_from_yaml_json_and_graphml(tmp_path: Path) -> None:
         ("a.yaml", "both_ways: [[0, 1], [1, 0]]", "the link from 1 to 0 is there twice"),
         ("a.yaml", "both_ways: []", "has no links; give at least one"),
         ("a.yaml", "both_ways: [[0, 1], [2, 3]]", "has no way from rank 0 to rank 2; add"),
-        ("a.graphml", "<graphml", "is not GraphML ("),
+        ("a.graphml", "<graphml", "is no GraphML that can be read ("),
+        ("a.graphml", WIDTH.replace("WIDTH", "NaN"), "[0, 1, nan] is not a link; write"),
+        ("a.graphml", WIDTH.replace("WIDTH", "INF"), "[0, 1, inf] is not a link; write"),
+        ("a.graphml", WIDTH.replace("WIDTH", "1.5"), "[0, 1, 1.5] is not a link; write"),
         ("b.yaml", None, "no such file; give the path of a file of links"),
     ],
 )

@@ -221,6 +221,24 @@ def damage(draw: Draw, content: bytes) -> bytes:
     return content[:begin] + bytes(reversed(content[begin:end])) + content[end:]
 
 
+def change_words(draw: Draw, text: str, words: Sequence[str], separator: str = " ") -> bytes:
+    """Change, leave out, insert and repeat words of a text in a few places."""
+    parts = text.split(separator)
+    for _ in range(draw(how_many)):
+        i = draw(st.integers(0, max(0, len(parts) - 1)))
+        what = draw(st.integers(0, 3))
+        if what == 0:
+            parts[i : i + 1] = [draw(st.sampled_from(words))]
+        elif what == 1:
+            parts.insert(i, draw(st.sampled_from(words)))
+        elif what == 2:
+            del parts[i : i + 1]
+        else:
+            parts[i:i] = parts[i : i + draw(st.integers(1, 20))]
+    content = separator.join(parts).encode("utf-8", "surrogatepass")
+    return damage(draw, content) if draw(st.integers(0, 9)) == 0 else content
+
+
 def documents(
     good: Sequence[Any],
     known: Mapping[str, Sequence[Any]],

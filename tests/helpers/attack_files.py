@@ -20,6 +20,7 @@ from attack_documents import (
     JSON_TEXTS,
     Draw,
     change,
+    change_words,
     damage,
     documents,
     how_many,
@@ -259,23 +260,8 @@ _WORDS: Final = (
 
 @st.composite
 def attacks_by_goal(draw: Draw) -> Attack:
-    """GOAL schedules with words changed, left out, inserted and exchanged."""
-    text = draw(st.sampled_from(GOALS))
-    words = text.split(" ")
-    for _ in range(draw(how_many)):
-        i = draw(st.integers(0, max(0, len(words) - 1)))
-        what = draw(st.integers(0, 3))
-        if what == 0:
-            words[i : i + 1] = [draw(st.sampled_from(_WORDS))]
-        elif what == 1:
-            words.insert(i, draw(st.sampled_from(_WORDS)))
-        elif what == 2:
-            del words[i : i + 1]
-        else:
-            words[i:i] = words[i : i + draw(st.integers(1, 20))]
-    content = " ".join(words).encode()
-    if draw(st.integers(0, 9)) == 0:
-        content = damage(draw, content)
+    """GOAL schedules with words changed, left out, inserted and repeated."""
+    content = change_words(draw, draw(st.sampled_from(GOALS)), _WORDS)
     commands = (["cost"], ["show"], ["verify"], ["draw", "-o", "out.dot"])
     command, *options = draw(st.sampled_from(commands))
     return Attack({"x.goal": content}, [command, "x.goal", *options])

@@ -54,12 +54,13 @@ class Attack:
 
 @dataclass(frozen=True)
 class Damage:
-    """Exit status, output, time and memory of a run."""
+    """Exit status and output of a run, the files that it wrote, and its processor time in s."""
 
     status: int
     out: str
     err: str
     files: tuple[str, ...]
+    seconds: float = 0.0
 
     def describe_disorder(self) -> str | None:
         """Say what no input may cause; None where all is in order."""
@@ -167,12 +168,14 @@ def _run_forked(
                 os.environ["COLLPLAN_MACHINE"] = machine
             _limit(n_bytes)
             os._exit(_run(arguments))
-        _, status = os.waitpid(process, 0)
+        _, status, used = os.wait4(process, 0)
         texts = []
         for file in (out, err):
             file.seek(0)
             texts.append(file.read(1 << 20).decode("utf-8", "replace"))
-    return {"status": os.waitstatus_to_exitcode(status), "out": texts[0], "err": texts[1]}
+    seconds = used.ru_utime + used.ru_stime
+    exited = os.waitstatus_to_exitcode(status)
+    return {"status": exited, "out": texts[0], "err": texts[1], "seconds": seconds}
 
 
 def _limit(n_bytes: int) -> None:

@@ -1,37 +1,29 @@
 """Random input of all kinds: no reader ends in a traceback, hangs or takes too much memory.
 
-Each property runs on `EXAMPLES`; to look for longer, as before a release::
-
-    COLLPLAN_ATTACK_SECONDS=600 pytest tests/project/test_attacks.py -k goal
+Each format has `EXAMPLES` files, which are always the same. To look for longer, as before a
+release, run ``benchmarks/random_files.py``.
 """
 
 from __future__ import annotations
 
-import os
 import signal
-import time
+import sys
 from typing import Final
 
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import note
 
-import attack_files
 from attacking import SECONDS as LIMIT_S
 from attacking import Attack, Damage, Target
+from folders import BENCHMARKS
 
-SECONDS: Final = float(os.environ.get("COLLPLAN_ATTACK_SECONDS", "0"))
-EXAMPLES: Final = 25
-"""Attacks of each kind; after them, others follow until the time is over."""
+sys.path.insert(0, str(BENCHMARKS))
 
-ATTACKS: Final = {
-    "specs": attack_files.attacks_by_specs(),
-    "machines": attack_files.attacks_by_machines(),
-    "goal": attack_files.attacks_by_goal(),
-    "plans": attack_files.attacks_by_plans(),
-    "tables": attack_files.attacks_by_tables(),
-    "measurements": attack_files.attacks_by_measurements(),
-}
+from random_files import FORMATS, attack_often, disorder_of
 
+EXAMPLES: Final = 12
+"""Attacks of each format, about ten seconds in all."""
+SEED: Final = 1
 
 ALLTOALL: Final = b"""
 machine: {nodes: 4096, ranks_per_node: 16}
@@ -66,22 +58,14 @@ def require_order(target: Target, attack: Attack) -> None:
     assert disorder is None, disorder
 
 
-@pytest.mark.parametrize("kind", ATTACKS)
-def test_no_input_does_harm(kind: str, target: Target) -> None:
-    end = time.monotonic() + SECONDS
+@pytest.mark.parametrize("name", FORMATS)
+def test_no_input_does_harm(name: str, target: Target) -> None:
+    attack_often(name, EXAMPLES, SEED, lambda attack: require_order(target, attack), shrinks=True)
 
-    @settings(
-        max_examples=EXAMPLES,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(attack=ATTACKS[kind])
-    def attack_at_random(attack: Attack) -> None:
-        require_order(target, attack)
 
-    attack_at_random()
-    while time.monotonic() < end:
-        attack_at_random()
+def test_the_fuzzer_sees_what_is_slow() -> None:
+    assert disorder_of(Damage(0, "", "", (), seconds=5.1)) == "took 5.1 s"
+    assert disorder_of(Damage(0, "", "", (), seconds=4.9)) is None
 
 
 @pytest.mark.parametrize("name", FOUND)

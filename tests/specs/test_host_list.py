@@ -22,8 +22,20 @@ def test_lists_of_hosts(text: str, hosts: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["n[1", "n[3-1]", "n1,,n2", "n[0-9999999]", "n[0-99999]m[0-99999]"]
-)
+    "text",
+    [
+        "n[1", "n]1", "n[3-1]", "n1,,n2", "", ",", "n[]", "n[1-2,]", "n[-1]", "n[[1]]",
+        "n[0-9999999]", "n[0-99999]m[0-99999]", f"n[{'9' * 5000}]", "n" * 300,
+    ],
+)  # fmt: skip
 def test_what_is_none(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no|more than"):
+    with pytest.raises(ValueError, match=r"is no|more than|longer than") as refused:
         expand_hosts(text)
+    assert len(str(refused.value)) < 120
+
+
+def test_long_lists_are_read_once_and_counted_before_they_are_expanded() -> None:
+    names = tuple(f"n{i}" for i in range(200_000))
+    assert expand_hosts(",".join(names)) == names
+    with pytest.raises(ValueError, match="more than 1048576 hosts"):
+        expand_hosts("n[" + ",".join(["0-1000000"] * 1000) + "]")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 import yaml
@@ -70,12 +72,12 @@ def test_bad_files_are_refused_in_a_line(tmp_path):
         assert text.startswith(f"{spec}: collective.counts: ")
         return text
 
-    assert "there is no file" in refusal()
+    assert "no such file" in refusal()
     np.save(file, np.arange(300))
     whole = file.read_bytes()
     for end in (0, 5, 20, len(whole) - 9):
         file.write_bytes(whole[:end])
-        assert "holds no table of counts" in refusal(), end
+        assert "is no table of counts that can be read" in refusal(), end
     for array, words in (
         (np.array([1, "a", None], object), "Object arrays|object"),
         (np.array([1.5, 2, 3]), "float64, not whole numbers"),
@@ -86,5 +88,16 @@ def test_bad_files_are_refused_in_a_line(tmp_path):
     ):
         np.save(file, array, allow_pickle=True)
         assert any(word in refusal() for word in words.split("|")), words
-    file.write_bytes(whole.replace(b"(300,)", b"(3e9,)"))
-    refusal()
+    for shape in (b"(3e9,)", b"(True,)", b"(99999999999999999999999,)", b"(300,"):
+        file.write_bytes(whole.replace(b"(300,)", shape))
+        assert "is no table of counts that can be read" in refusal(), shape
+    file.unlink()
+    os.mkfifo(file)
+    assert "is a FIFO, which is not read" in refusal()
+
+
+def test_numpy_warns_nobody(tmp_path, recwarn):
+    for kind in (np.float16, np.longdouble):
+        np.save(tmp_path / "counts.npy", np.array([4, 0, 2], kind))
+        assert load_spec(write(tmp_path, counts="counts.npy")).collective.counts == Table([4, 0, 2])
+    assert not recwarn.list

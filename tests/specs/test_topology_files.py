@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def test_a_platform_has_routes(tmp_path: Path) -> None:
         ({"hosts": 1, "links": 5, "routes": []}, "links is no list of links"),
         (
             {"nodes": [], "links": [{"source": 1, "target": 2, "bandwidth_B_per_s": -1}]},
-            "bandwidth_B_per_s -1 is not a bandwidth; give more than 0",
+            "bandwidth_B_per_s -1 is not a bandwidth; give more than 0 and at most ",
         ),
         (
             {"nodes": [], "links": [{"source": 1, "target": 2, "latency_s": -1}]},
@@ -110,3 +111,21 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         loaded(tmp_path, "none.json")
     with pytest.raises(SpecError, match=r"topology.file: 7 is not a file"):
         loaded(tmp_path, "7")
+    networkx.write_graphml(networkx.Graph(), tmp_path / "empty.graphml")
+    with pytest.raises(SpecError, match="has no nodes"):
+        read_graph(tmp_path / "empty.graphml")
+    (tmp_path / "net.graphml").unlink()
+    os.mkfifo(tmp_path / "net.graphml")
+    with pytest.raises(SpecError, match="is a FIFO"):
+        read_graph(tmp_path / "net.graphml")
+
+
+def test_graphs_of_many_hosts_are_read_link_by_link(tmp_path: Path) -> None:
+    n = 100_000
+    nodes = [{"id": f"h{i}", "kind": "host", "group": i % 7} for i in range(n)]
+    links = [{"source": f"h{i}", "target": f"s{i % 9}"} for i in range(n)]
+    document = {"nodes": [*nodes, *({"id": f"s{i}"} for i in range(9))], "links": links}
+    (tmp_path / "net.json").write_text(json.dumps(document))
+    graph = read_graph(tmp_path / "net.json")
+    assert len(graph["hosts"]) == n
+    assert graph["groups"][:9] == [0, 1, 2, 3, 4, 5, 6, 0, 1]

@@ -13,7 +13,7 @@ from collplan.cli.ranks import Advance, Benchmark, count_repetitions, run_benchm
 from collplan.reports.measured import plot_rows, print_statistics
 from collplan.reports.output import Document, pick, print_line, print_result
 from collplan.specs import PlanSpec
-from collplan.specs.errors import CollplanError
+from collplan.specs.errors import CollplanError, show_value
 from collplan.tune.sweep import counts_in_words
 
 STANDARD: Final = (
@@ -61,7 +61,9 @@ def _prepare(options: GuidelineOptions) -> Benchmark:
     for text in options.candidate or ():
         name, other = _read_candidate(text, spec)
         if name in STANDARD or name in named:
-            raise CollplanError(f"--candidate: there is a {name!r} already; give it another name")
+            raise CollplanError(
+                f"--candidate: there is a {show_value(name)} already; give it another name"
+            )
         named[name] = other
 
     def measure(comm: Any, advance: Advance) -> Document:
@@ -101,7 +103,9 @@ def _prepare(options: GuidelineOptions) -> Benchmark:
 def _read_candidate(text: str, spec: PlanSpec) -> tuple[str, PlanSpec]:
     name, separator, path = text.partition("=")
     if not (name and separator and path):
-        raise CollplanError(f"--candidate: {text!r} is not a NAME=SPEC; give it as mine=mine.yaml")
+        raise CollplanError(
+            f"--candidate: {show_value(text)} is not a NAME=SPEC; give it as mine=mine.yaml"
+        )
     other = open_spec(Path(path))
     is_same = other.collective.with_count(0) == spec.collective.with_count(0)
     if not is_same or counts_in_words(other.collective) != counts_in_words(spec.collective):

@@ -13,7 +13,7 @@ from collplan.cli.ranks import Advance, Benchmark, count_repetitions, run_benchm
 from collplan.reports.measured import plot_rows, print_statistics
 from collplan.reports.output import Document, print_line, print_result
 from collplan.specs.collective import COLLECTIVES
-from collplan.specs.errors import CollplanError, suggest
+from collplan.specs.errors import CollplanError, show_value, suggest
 
 SIZES: Final = "4KiB,64KiB,1MiB"
 """Default sizes."""
@@ -161,7 +161,7 @@ def _check_collective(kind: str) -> None:
             f"--collective: the blocks of lanes are equal, those of {kind} are not; give "
             f"{COLLECTIVES[kind].regular}"
         )
-    problem = f"{kind!r} is not a collective; {suggest(kind, kinds)}"
+    problem = f"{show_value(kind)} is not a collective; {suggest(kind, kinds)}"
     if kind in COLLECTIVES:
         problem = f"a {kind} moves nothing over the lanes; "
     raise CollplanError(f"--collective: {problem}valid: {', '.join(kinds)}")

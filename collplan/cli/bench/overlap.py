@@ -31,7 +31,7 @@ from collplan.reports.output import Document, print_result
 from collplan.reports.overlap import plot_sweep, print_sweep, sweep_document
 from collplan.reports.progress import shows_progress, spinner
 from collplan.specs import Machine
-from collplan.specs.errors import CollplanError
+from collplan.specs.errors import CollplanError, show_value
 from collplan.specs.explaining import explaining
 from collplan.specs.loading import load_machine
 from collplan.specs.named_option import TRANSPORTS
@@ -102,7 +102,8 @@ class OverlapOptions(BenchmarkOptions):
 
         if self.transport not in (None, *TRANSPORTS):
             raise CollplanError(
-                f"--transport: {self.transport!r} is not a transport; use {' or '.join(TRANSPORTS)}"
+                f"--transport: {show_value(self.transport)} is not a transport; "
+                f"use {' or '.join(TRANSPORTS)}"
             )
         size = parse_size("--bytes", self.n_bytes)
         ranks = _split_numbers("--ranks", self.ranks)
@@ -241,5 +242,7 @@ def _split_numbers(option: str, text: str | None) -> list[int] | None:
         return None
     for part in split_list(text):
         if parse_numbers(part) is None:
-            raise CollplanError(f"{option}: {part!r} is not a whole number; give them as 1,2,3")
+            raise CollplanError(
+                f"{option}: {show_value(part)} is not a whole number; give them as 1,2,3"
+            )
     return [int(part) for part in split_list(text)]

@@ -10,8 +10,8 @@ from typing import Annotated, Final, Literal, get_args
 from pydantic import Field, ValidationError
 
 from collplan.specs.base import SpecModel
-from collplan.specs.documents import parse_json, require_regular
-from collplan.specs.errors import CollplanError, SpecError
+from collplan.specs.documents import MAX_BYTES, parse_json, read_text
+from collplan.specs.errors import CollplanError, SpecError, show_value
 from collplan.specs.numbers import (
     MAX_RANKS,
     Bytes,
@@ -28,6 +28,7 @@ from collplan.specs.numbers import (
 
 FORMAT: Final = "collplan-measurements"
 VERSION: Final = 1
+_WAY_OUT: Final = "give a file that --measurements has written"
 
 LinkClass = Literal["numa", "node", "network"]
 LINKS: Final[tuple[LinkClass, ...]] = get_args(LinkClass)
@@ -291,26 +292,17 @@ def load_measurements(path: Path) -> Measurements:
     CollplanError
         If the file cannot be read, or does not hold measurements of this version.
     """
-    if path.exists():
-        require_regular(path, "measurements")
+    text = read_text(path, "file of measurements", _WAY_OUT, most=MAX_BYTES)
     try:
-        document = parse_json(path.read_text(encoding="utf-8"), str(path))
-    except OSError as error:
-        raise CollplanError(
-            f"{path}: cannot be read: {error.strerror}; give a file of measurements"
-        ) from None
-    except (UnicodeDecodeError, SpecError):
-        raise CollplanError(
-            f"{path}: is not JSON; give a file that --measurements has written"
-        ) from None
+        document = parse_json(text, str(path))
+    except SpecError:
+        raise CollplanError(f"{path}: is not JSON; {_WAY_OUT}") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise CollplanError(
-            f"{path}: holds no measurements; give a file that --measurements has written"
-        )
+        raise CollplanError(f"{path}: holds no measurements; {_WAY_OUT}")
     if document.get("version") != VERSION:
         raise CollplanError(
-            f"{path}: version is {document.get('version')!r}, this collplan reads {VERSION}; "
-            f"measure again"
+            f"{path}: version is {show_value(document.get('version'))}, "
+            f"this collplan reads {VERSION}; measure again"
         )
     try:
         return Measurements.model_validate(document)

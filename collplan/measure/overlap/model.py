@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from collplan.planner.passes.progress import tree_model
 from collplan.planner.passes.progress.tree_model import TreeShape
-from collplan.specs.errors import CollplanError
+from collplan.specs.errors import CollplanError, show_value
 from collplan.specs.numbers import MAX_RANKS
 
 Times = npt.NDArray[np.float64]
@@ -189,7 +189,7 @@ def n_trees_of(collective: str) -> int:
     """
     if collective not in N_TREES:
         raise CollplanError(
-            f"collective: there is no model of the overlap of {collective!r}; "
+            f"collective: there is no model of the overlap of {show_value(collective)}; "
             f"use {', '.join(N_TREES)}"
         )
     return N_TREES[collective]

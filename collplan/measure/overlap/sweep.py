@@ -15,7 +15,7 @@ from collplan.planner.passes.progress.tree_model import (
     tree_height,
 )
 from collplan.specs import Machine, PlanSpec
-from collplan.specs.errors import CollplanError, suggest
+from collplan.specs.errors import CollplanError, show_value, suggest
 from collplan.specs.explaining import explaining
 
 TREES: Final = {
@@ -296,10 +296,8 @@ def plan_sweep(
     """
     kinds = TREES | CHAINS
     if kind not in kinds:
-        hint = suggest(kind, kinds)
-        raise CollplanError(
-            f"--collective: {kind!r} is neither tree nor chain; {hint}valid: {', '.join(kinds)}"
-        )
+        way_out = f"{suggest(kind, kinds)}valid: {', '.join(kinds)}"
+        raise CollplanError(f"--collective: {show_value(kind)} is no tree or chain; {way_out}")
     if n_bytes <= 0 or n_bytes % ITEMSIZE:
         raise CollplanError(
             f"--bytes: {n_bytes} bytes are not 1 or more of the {ITEMSIZE} bytes of {DATATYPE}; "
@@ -357,7 +355,9 @@ def _policies(
     chosen = tuple(dict.fromkeys(POLICIES if policies is None else policies))
     for policy in chosen:
         if policy not in POLICIES:
-            raise CollplanError(f"--policy: there is no {policy!r}; valid: {', '.join(POLICIES)}")
+            raise CollplanError(
+                f"--policy: there is no {show_value(policy)}; valid: {', '.join(POLICIES)}"
+            )
     return chosen
 
 

@@ -16,7 +16,7 @@ from collplan.reports.html.assembly import (
     write_page,
 )
 from collplan.reports.output import format_bytes, format_seconds
-from collplan.reports.tuning import gain_of, measured_sweeps, speedup_of
+from collplan.reports.tuning import gain_of, measured_sweeps, native_of, speedup_of
 from collplan.specs.documents import write_yaml
 from collplan.tune.sweep import NATIVE_LABEL, Sweep
 
@@ -95,7 +95,7 @@ def _winners(sweeps: Sequence[Sweep]) -> Iterator[str]:
         rows = []
         for sweep in (one for one in sweeps if one.placement == placement):
             for point in sweep.points:
-                best, native = point.times[point.winner], point.times[NATIVE_LABEL]
+                best, native = point.times[point.winner], native_of(point)
                 gain = speedup_of(point)
                 rows.append((
                     sweep.name, format_bytes(point.bytes), point.winner,

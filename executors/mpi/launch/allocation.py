@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from collplan.executors.mpi.errors import LaunchError
+from collplan.specs.errors import show_value
 from collplan.specs.host_list import MOST_NODES, expand_hosts
 
 _REPEATED: Final = re.compile(r"(\d+)(?:\(x(\d+)\))?")
@@ -96,7 +97,7 @@ def expand_counts(text: str) -> tuple[int, ...]:
         match = _REPEATED.fullmatch(part.strip())
         times = int(match[2] or 1) if match else 0
         if match is None or times + len(counts) > MOST_NODES:
-            raise ValueError(f"{part!r} is no number of tasks")
+            raise ValueError(f"{show_value(part)} is no number of tasks")
         counts += [int(match[1])] * times
     return tuple(counts)
 
@@ -105,7 +106,9 @@ def _read_slurm(name: str, environ: Mapping[str, str]) -> Allocation:
     try:
         nodes = expand_hosts(environ[name])
     except ValueError as error:
-        raise _unreadable(name, f"{environ[name]!r} is not a list of nodes ({error})") from None
+        raise _unreadable(
+            name, f"{show_value(environ[name])} is not a list of nodes ({error})"
+        ) from None
 
     def counts(variable: str) -> tuple[int, ...] | None:
         text = environ.get(variable)
@@ -114,7 +117,9 @@ def _read_slurm(name: str, environ: Mapping[str, str]) -> Allocation:
         try:
             found = expand_counts(text)
         except ValueError as error:
-            raise _unreadable(variable, f"{text!r} is not a list of numbers ({error})") from None
+            raise _unreadable(
+                variable, f"{show_value(text)} is not a list of numbers ({error})"
+            ) from None
         # A step inside a job has its own numbers, which may be for fewer nodes.
         return found if len(found) == len(nodes) else None
 
@@ -136,7 +141,9 @@ def _read_lsf(name: str, environ: Mapping[str, str]) -> Allocation:
     words = environ[name].split()
     hosts, numbers = words[::2], words[1::2]
     if len(hosts) != len(numbers) or not all(map(str.isdecimal, numbers)):
-        raise _unreadable(name, f"{environ[name]!r} is not a list of hosts with their slots")
+        raise _unreadable(
+            name, f"{show_value(environ[name])} is not a list of hosts with their slots"
+        )
     slots = [int(number) for number in numbers]
     return _of_slots("LSF", hosts, slots, name)
 

@@ -82,7 +82,7 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "counts in no file": (
         {"collective": {"kind": "gatherv", "counts": "absent.npy"}},
-        ("collective.counts: there is no file", "absent.npy"),
+        ("collective.counts: ", "absent.npy: no such file; give the path of a table of counts"),
     ),
     "root out of range": (
         {"collective": {"kind": "bcast", "count": 1, "root": 4}},
@@ -160,7 +160,7 @@ def test_files_of_counts_that_are_none(collplan: CommandLine) -> None:
     assert "collective.counts: " in collplan("compile", path, "--json").error()
     np.save(counts, np.array([1, "a", None, 4], dtype=object))
     line = collplan("compile", path, "--json").error()
-    assert "holds no table of counts" in line
+    assert "is no table of counts that can be read (" in line
     assert "save an array of integers with numpy.save" in line
 
 

@@ -91,3 +91,25 @@ def test_files_that_cannot_be_written_are_refused(collplan: CommandLine, tmp_pat
     other = write(tmp_path / "other.yaml", RING)
     error = collplan("report", spec, other, "-o", other).error()
     assert "is what SPEC... (2) names, and would be overwritten" in error
+
+
+@pytest.mark.parametrize("absent", ["prediction_error", "phases", "error", "library"])
+def test_an_absent_key_of_a_recording_is_not_null(
+    absent: str, collplan: CommandLine, tmp_path: Path
+) -> None:
+    found = {key: value for key, value in RECORDING.items() if key != absent}
+    if absent == "error":
+        found["phases"] = [{"name": "ring", "measured_s": 2e-3, "simulated_s": 1e-3}]
+    spec, run = write(tmp_path / "ring.yaml", RING), write(tmp_path / "run.json", found)
+    line = collplan("report", spec, "-o", tmp_path / "page.html", "--measured", run).error()
+    assert "is not what 'collplan run --predict' writes" in line
+
+
+def test_mistakes_in_the_spec_of_a_recording_name_its_file(
+    collplan: CommandLine, tmp_path: Path
+) -> None:
+    spec = write(tmp_path / "ring.yaml", RING)
+    tasks = {"spec": RING | {"decomposition": "auto"}, "start_ns": [], "end_ns": []}
+    run = write(tmp_path / "run.json", RECORDING | tasks)
+    line = collplan("report", spec, "-o", tmp_path / "page.html", "--measured", run).error()
+    assert f"--measured: {run}: spec: " in line

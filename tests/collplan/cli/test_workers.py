@@ -77,7 +77,7 @@ def test_mistakes(collplan: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Non
         ("{}", f"--dask: {broken} is no file that 'dask scheduler"),
         ('{"address": 3}', f"--dask: {broken} is no file that 'dask scheduler"),
         ("[" * 100_000, f"{broken}: nested too deeply; use at most 32 levels"),
-        ("\ufeff", f"{broken}: line 1: Unexpected UTF-8 BOM"),
+        ("\ufeff", f"{broken}: line 1: Expecting value"),
         (" " * (1 << 25) + "{}", f"{broken}: is larger than 32 MiB; a file of a scheduler is"),
     ):
         broken.write_text(text)

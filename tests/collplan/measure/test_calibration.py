@@ -207,7 +207,7 @@ def test_measurements_are_read_within_bounds(text: str, tmp_path: Path) -> None:
         (["-o", "nowhere/machine.yaml", "-n", 2], "-o: there is no folder nowhere"),
         (["-o", "machine.yaml"], "-n: is missing outside mpiexec"),
         (["-o", "machine.yaml", "-n", 1], "-n: one rank has nobody to send to"),
-        (["-o", "machine.yaml", "--fit", "none.json"], "none.json: cannot be read"),
+        (["-o", "machine.yaml", "--fit", "none.json"], "none.json: no such file"),
         (["-o", "machine.yaml", "--fit", "README.md", "-n", 2], "-n: says what to measure"),
         (["-o", "machine.yaml", "--fit", "README.md"], "README.md: is not JSON"),
         (["-o", "machine.yaml", "-n", 2, "--plot", "fit.eps"], "--plot: fit.eps ends with .eps"),

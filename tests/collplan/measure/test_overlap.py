@@ -293,7 +293,7 @@ def test_computation_of_no_time_does_nothing() -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ("--collective alltoall", "'alltoall' is neither tree nor chain; valid: bcast, reduce"),
+        ("--collective alltoall", "'alltoall' is no tree or chain; valid: bcast, reduce"),
         ("--collective redcue", "did you mean 'reduce'?"),
         ("--ranks 4", "--ranks: 4 ranks on 4 cores leave none for communication; use 1 to 3"),
         ("--ranks 0", "--ranks: 0 ranks on 4 cores"),

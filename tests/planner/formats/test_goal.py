@@ -150,7 +150,7 @@ def test_receives_beyond_the_range_of_offsets_are_refused() -> None:
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(GoalError, match=r"absent\.goal: cannot be read \(No such file"):
+    with pytest.raises(GoalError, match=r"absent\.goal: no such file; give the path"):
         read_goal(tmp_path / "absent.goal")
     binary = tmp_path / "binary.goal"
     binary.write_bytes(b"\xff\xfe\x00")

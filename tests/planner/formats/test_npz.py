@@ -156,7 +156,7 @@ def test_saving_nowhere_is_refused(plan, place, tmp_path):
 
 
 def test_missing_file(tmp_path):
-    with pytest.raises(PlanFileError, match=r"x\.plan: no such file; write one with"):
+    with pytest.raises(PlanFileError, match=r"x\.plan: no such file; give the path of a plan file"):
         load(tmp_path / "x.plan")
 
 
@@ -168,9 +168,9 @@ def test_a_folder_is_no_file(tmp_path):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"", "the file is empty"),
+        (b"", "not a plan file: it is empty"),
         (b"kind: bcast\n", r"not a plan file: it begins with b'ki'"),
-        (b"PK\x03\x04 and then nothing", "cut short or damaged"),
+        (b"PK\x03\x04 and then nothing", "is no plan file that can be read"),
     ],
 )
 def test_what_is_no_zip(content, problem, tmp_path):
@@ -184,8 +184,8 @@ REFUSED = {
     "no metadata": (lambda m: {"op.npy": m["op.npy"]}, "has no member plan.json"),
     "other format": (lambda m: change_meta(m, format="npz"), "does not say format 'collplan'"),
     "not an object": (lambda m: m | {"plan.json": b"[1]"}, "does not say format"),
-    "not JSON": (lambda m: m | {"plan.json": b"{"}, "cut short or damaged"),
-    "deep JSON": (lambda m: m | {"plan.json": b"[" * 100_000}, "cut short or damaged"),
+    "not JSON": (lambda m: m | {"plan.json": b"{"}, "is no plan file that can be read"),
+    "deep JSON": (lambda m: m | {"plan.json": b"[" * 100_000}, "is no plan file that can be read"),
     "other version": (lambda m: change_meta(m, version=1), "version 1, this collplan reads 2"),
     "missing column": (
         lambda m: {name: content for name, content in m.items() if name != "tag.npy"},
