@@ -360,6 +360,9 @@ def _build(program: Program, ranks: int | Sequence[int] | None, *, has_hazards: 
     blueprint = program.blueprint
     binding = blueprint.binding
     tables = program.tables([ranks] if isinstance(ranks, int) else ranks)
+    # A message is a send and a receive, which each may be a part of the ranks' programs.
+    n_tasks = (2 if ranks is None else 1) * len(tables.messages.phase) + len(tables.steps.rank)
+    require_memory(n_tasks * BYTES_PER_TASK)
     longest = max(int(binding.send_sizes.max()), int(binding.recv_sizes.max()))
     if longest > SCRATCH_STRIDE and tables.scratch_sizes.any():
         raise AlgorithmError(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
 
 from collplan.planner.errors import MemoryLimitError
@@ -16,12 +17,13 @@ TOO_LARGE: Final = "the plan does not fit into memory; use fewer ranks or a smal
 """Text of the error if an allocation has failed."""
 LARGE_BYTES: Final = 1 << 28
 """Estimates up to this are accepted without asking the system."""
-_MEMINFO: Final = "/proc/meminfo"
-_CGROUPS: Final = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-)
-"""Files with the limit and the use of a container, of both versions."""
+_PROC: Final = Path("/proc")
+_GROUP_FILES: Final = {
+    "cgroup2": ("memory.max", "memory.current", "inactive_file"),
+    "cgroup": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
+"""Files with the limit and the use of a control group, and the entry of its file ``memory.stat``
+with the bytes of cached files, which are freed when memory is needed; by type of file system."""
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _GIBIBYTE: Final = 1 << 30
@@ -115,7 +117,7 @@ def keep_freed_memory() -> None:
 
 def _mapped_bytes() -> int:
     """Return the size of this process' address space."""
-    return int(_read("/proc/self/statm").split()[0]) * resource.getpagesize()
+    return int(_read(_PROC / "self" / "statm").split()[0]) * resource.getpagesize()
 
 
 def free_machine_bytes() -> int:
@@ -123,19 +125,47 @@ def free_machine_bytes() -> int:
 
     It is `sys.maxsize` if the system does not say.
     """
-    found = [sys.maxsize]
-    for line in _read(_MEMINFO).splitlines():
+    found = [sys.maxsize, *_free_in_groups()]
+    for line in _read(_PROC / "meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             found.append(int(line.split()[1]) << 10)
-    for limit, use in _CGROUPS:
-        words = _read(limit).strip(), _read(use).strip()
-        if all(word.isdecimal() for word in words):
-            found.append(int(words[0]) - int(words[1]))
     return max(0, min(found))
 
 
-def _read(path: str) -> str:
+def _free_in_groups() -> Iterator[int]:
+    """Generate the free bytes of the process' control group and of all above it, if limited.
+
+    The limit of a batch job or of a service is that of the process' own group. In a container,
+    the groups above its root are not seen.
+    """
+    groups = {}
+    for line in _read(_PROC / "self" / "cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers or "memory" in controllers.split(","):
+            groups["cgroup" if controllers else "cgroup2"] = PurePath(path)
+    for line in _read(_PROC / "self" / "mountinfo").splitlines():
+        # The number of optional fields varies; a dash ends them.
+        fields, (kind, _, options) = (part.split() for part in line.split(" - ", 1))
+        if kind not in groups or (kind == "cgroup" and "memory" not in options.split(",")):
+            continue
+        group, root, top = groups[kind], PurePath(fields[3]), Path(fields[4])
+        own = top / group.relative_to(root) if group.is_relative_to(root) else top
+        for folder in (own, *own.parents):
+            if folder.is_relative_to(top):
+                yield from _free_in(folder, kind)
+
+
+def _free_in(folder: Path, kind: str) -> Iterator[int]:
+    """Generate the free bytes of a control group, unless it has no limit."""
+    limit_file, use_file, cached_entry = _GROUP_FILES[kind]
+    limit, use = (_read(folder / name).strip() for name in (limit_file, use_file))
+    if limit.isdecimal() and use.isdecimal():
+        entries = dict(line.split() for line in _read(folder / "memory.stat").splitlines())
+        yield int(limit) - int(use) + int(entries.get(cached_entry, 0))
+
+
+def _read(path: Path) -> str:
     try:
-        return Path(path).read_text()
+        return path.read_text()
     except OSError:
         return ""

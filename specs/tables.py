@@ -14,6 +14,9 @@ from collplan.specs.numbers import MAX_CELLS, MAX_TOTAL
 
 Ints = npt.NDArray[np.integer[Any]]
 
+_AT_ONCE: Final = 1 << 15
+"""Number of weights that are divided together."""
+_LOW: Final = np.uint64(2**32 - 1)
 SPARSE: Final = 0.1
 """Share of the blocks of a sparse distribution that are not empty."""
 
@@ -116,19 +119,50 @@ def draw_weights(distribution: str, shape: tuple[int, ...], seed: int) -> Ints:
 def apportion(total: int, weights: Ints) -> Ints:
     """Split a total in proportion to weights, rounded by the method of largest remainders.
 
-    If all weights are 0, they count as equal.
+    If all weights are 0, they count as equal. The total and the sum of weights are below 2**62.
     """
-    # Products of 56 and 40 bits need more than 64.
-    parts = weights.ravel().astype(object)
-    if not weights.any():
-        parts += 1
+    parts = weights.ravel() if weights.any() else np.ones(weights.size, dtype=np.int64)
     whole = int(parts.sum())
-    shares = (parts * total // whole).astype(np.int64)
+    shares, remainders = np.empty(parts.size, dtype=np.int64), np.empty(parts.size)
+    for begin in range(0, parts.size, _AT_ONCE):
+        some = slice(begin, begin + _AT_ONCE)
+        shares[some], remainders[some] = _divided(parts[some], total, whole)
     left = total - int(shares.sum())
     if left:
-        remainders = (parts * total % whole).astype(np.float64)
-        shares[np.argsort(-remainders, kind="stable")[:left]] += 1
+        least = np.partition(remainders, -left)[-left]
+        greater = remainders > least
+        equal = np.flatnonzero(remainders == least)[: left - int(greater.sum())]
+        shares[greater] += 1
+        shares[equal] += 1
     return shares.reshape(weights.shape)
+
+
+def _divided(parts: Ints, total: int, whole: int) -> tuple[Ints, Ints]:
+    """Return quotients and remainders of ``parts * total / whole``, whose products need 128 bits.
+
+    Quotients of floating-point numbers are corrected until the remainders are in range.
+    """
+    found = (parts * (total / whole)).astype(np.int64)
+    while True:
+        (high, low), (other_high, other_low) = _product(parts, total), _product(found, whole)
+        rest = low - other_low
+        above = (high - other_high - (low < other_low)).view(np.int64)
+        if not above.any() and (rest < whole).all():
+            return found, rest.astype(np.int64)
+        missing = np.floor((above * 2.0**64 + rest) / whole).astype(np.int64)
+        is_less = (missing == 0) & (above < 0)
+        is_more = (missing == 0) & (above == 0) & (rest >= whole)
+        found += missing - is_less + is_more
+
+
+def _product(numbers: Ints, factor: int) -> tuple[Any, Any]:
+    """Return the high and the low 64 bits of products of numbers that are not negative."""
+    low, high = (numbers.astype(np.uint64) >> np.uint64(shift) for shift in (0, 32))
+    low, (one, other) = low & _LOW, (np.uint64(factor & int(_LOW)), np.uint64(factor >> 32))
+    middle = high * one + (low * one >> np.uint64(32))
+    last = low * other + (middle & _LOW)
+    whole_high = high * other + (middle >> np.uint64(32)) + (last >> np.uint64(32))
+    return whole_high, numbers.astype(np.uint64) * np.uint64(factor)
 
 
 def places_of(counts: Ints, displs: Ints | None = None) -> Ints:

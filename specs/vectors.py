@@ -226,6 +226,8 @@ class Alltoallv(InPlace, Vector):
         return int(ends_of(received[:, rank], counts[:, rank]))
 
     def _misplaced(self, n_ranks: int) -> Iterator[str]:
+        if self.recv_displs is None and not self.in_place:
+            return  # Counts are drawn only when they are needed, as they take much memory.
         counts = self.table(n_ranks)
         if self.recv_displs is not None:
             yield from _overlaps("recv_displs", self.recv_displs.array, counts.T)

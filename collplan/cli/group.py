@@ -39,6 +39,22 @@ COMMANDS: Final = {
     "help": "Explain a command, a pass, or the fields of specs.",
 }
 """Commands with their lines of help; each command is in the module of the same name."""
+PLANNING: Final = frozenset(
+    [
+        "compile",
+        "verify",
+        "draw",
+        "show",
+        "cost",
+        "compare",
+        "synthesize",
+        "report",
+        "overlap",
+        "export",
+        "convert",
+    ]
+)
+"""Commands that start no ranks and no programs of users, which a limit of memory might stop."""
 
 
 class LazyGroup(TyperGroup):
@@ -87,6 +103,7 @@ def _show_version(wanted: bool) -> None:
 
 
 def _root(
+    ctx: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
@@ -117,10 +134,17 @@ def _root(
 
     if max_memory is not None:
         _limit_memory(parse_size("--max-memory", max_memory))
+    elif ctx.obj == OWN_PROCESS and ctx.invoked_subcommand in PLANNING:
+        # Otherwise the kernel ends a process that takes more, without a word.
+        from collplan.planner.memory import free_bytes
+
+        _limit_memory(max(LEAST_MEMORY, free_bytes()))
     ask_for(imports or [])
     import_own()
 
 
+OWN_PROCESS: Final = "the process of the command"
+"""Object of the context if the process does nothing but run the command."""
 LEAST_MEMORY: Final = 1 << 29
 """Least limit of memory in bytes: address space that numpy, numba and small plans need."""
 

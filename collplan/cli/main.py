@@ -10,7 +10,7 @@ from typing import Final, TextIO
 
 import typer
 
-from collplan.cli.group import group
+from collplan.cli.group import OWN_PROCESS, group
 from collplan.cli.ranks import BAD_INPUT, remember_arguments
 from collplan.planner.memory import keep_freed_memory
 from collplan.reports.output import OutputError, flush, forget_warnings, prepare_streams
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     forget_warnings()
     prepare_streams()
     try:
-        status = _run(arguments or ["--help"])
+        status = _run(arguments or ["--help"], None if argv is not None else OWN_PROCESS)
         flush()
     except BrokenPipeError:
         _abandon(sys.stdout)
@@ -87,9 +87,9 @@ def _abandon(stream: TextIO) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str], process: str | None) -> int:
     try:
-        with group().make_context("collplan", arguments) as context:
+        with group().make_context("collplan", arguments, obj=process) as context:
             status = group().invoke(context)
         return status if isinstance(status, int) else 0
     except typer.Exit as stop:

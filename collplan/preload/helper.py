@@ -51,7 +51,6 @@ KINDS: Final = (
 _HEAD: Final = struct.Struct("<qq")
 _HELLO: Final = struct.Struct("<7q")
 _COMM: Final = struct.Struct("<qq")
-_LOOK_S: Final = 0.2
 _PATIENCE_S: Final = 120.0
 """Time limit for the first rank to connect, in seconds."""
 
@@ -279,6 +278,8 @@ class _Connected:
         self.sockets: dict[socket.socket, int] = {}
         """Process descriptor of the rank by socket; -1 if there is no descriptor."""
         self._has_begun = False
+        # It wakes the thread that watches the ranks.
+        self._changed = os.eventfd(0)
 
     def accept(self, listener: socket.socket) -> None:
         """Accept the next connection, if it comes from a process of the same user."""
@@ -288,15 +289,14 @@ class _Connected:
         if user != os.geteuid():
             one.close()
             return
-        descriptor = -1
-        with suppress(OSError):
-            descriptor = os.pidfd_open(pid)
-        self.sockets[one] = descriptor
+        self.sockets[one] = _descriptor_of(pid)
         self._has_begun = True
+        os.eventfd_write(self._changed, 1)
 
     def drop(self, one: socket.socket) -> None:
         """Remove a rank that has ended; end this process if it was the last one."""
         descriptor = self.sockets.pop(one)
+        os.eventfd_write(self._changed, 1)
         one.close()
         if descriptor >= 0:
             os.close(descriptor)
@@ -307,29 +307,48 @@ class _Connected:
         """End this process when all ranks have ended, also while the helper answers a request.
 
         If no rank has connected yet, the process ends when `parent` has ended, or after
-        `_PATIENCE_S` seconds.
+        `_PATIENCE_S` seconds. The thread sleeps until a process ends or connects.
 
         Parameters
         ----------
         parent : int
             Id of the process that started the helper.
         """
-        begin = time.monotonic()
+        starter, begin = _descriptor_of(parent), time.monotonic()
+        ended: set[socket.socket] = set()
         while True:
-            time.sleep(_LOOK_S)
-            is_late = time.monotonic() - begin > _PATIENCE_S or not Path(f"/proc/{parent}").exists()
-            if not self._has_begun and is_late:
-                os._exit(0)
-            poll = select.poll()
-            everybody = list(self.sockets.items())
-            for one, descriptor in everybody:
-                # A process forked by the rank may keep the socket open after the rank has ended.
-                poll.register(descriptor if descriptor >= 0 else one, select.POLLHUP)
-                if descriptor >= 0:
-                    poll.modify(descriptor, select.POLLIN)
             with suppress(OSError, ValueError):  # the main thread may have closed descriptors
-                if everybody and len(poll.poll(0)) == len(everybody):
+                ranks = {
+                    one.fileno() if descriptor < 0 else descriptor: one
+                    for one, descriptor in list(self.sockets.items())
+                }
+                left_s = begin + _PATIENCE_S - time.monotonic()
+                is_late = not self._has_begun and left_s <= 0
+                if is_late or (ranks and ended.issuperset(ranks.values())):
                     os._exit(0)
+                poll = select.poll()
+                poll.register(self._changed, select.POLLIN)
+                if not self._has_begun and starter >= 0:
+                    poll.register(starter, select.POLLIN)
+                for number, one in ranks.items():
+                    if one not in ended:
+                        # A process that the rank has forked may keep the socket open after its end.
+                        has_descriptor = self.sockets.get(one, -1) >= 0
+                        poll.register(number, select.POLLIN if has_descriptor else select.POLLHUP)
+                found = poll.poll(None if self._has_begun else 1000 * left_s)
+                ready = {number for number, _ in found}
+                if starter in ready and not self._has_begun:
+                    os._exit(0)
+                if self._changed in ready:
+                    os.eventfd_read(self._changed)
+                ended.update(one for number, one in ranks.items() if number in ready)
+
+
+def _descriptor_of(pid: int) -> int:
+    """Return a descriptor that is ready when a process ends; -1 if there is none."""
+    with suppress(OSError):
+        return os.pidfd_open(pid)
+    return -1
 
 
 def _receive(one: socket.socket, n_bytes: int) -> bytes:

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -45,32 +45,35 @@ def claimed(output: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
         If another run still holds the lock, or the lock file cannot be written.
     """
     path = output.with_name(f".{output.name}.lock")
-    try:
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
-    except OSError as error:
-        raise CollplanError(
-            f"{output}: cannot be written: {error.strerror}; give another path"
-        ) from None
-    try:
-        _lock(descriptor, output, patience_s)
-        yield
-        path.unlink(missing_ok=True)
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, output: Path, patience_s: float) -> None:
     deadline = time.monotonic() + patience_s
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
+    with ExitStack() as held:
+        while not _hold(path, output, held):
             if time.monotonic() > deadline:
                 raise CollplanError(
                     f"{output}: another run is tuning it; wait for that, or give another --output"
-                ) from None
+                )
             time.sleep(_LOCK_POLL_S)
+        yield
+        path.unlink(missing_ok=True)
+
+
+def _hold(path: Path, output: Path, held: ExitStack) -> bool:
+    """Open and lock a file, to be closed by `held`; return whether this process now holds it."""
+    with ExitStack() as opened:
+        try:
+            file = opened.enter_context(path.open("a"))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The process that held it may have removed it, and others then lock another file.
+            is_there = os.path.samestat(os.fstat(file.fileno()), path.stat())
+        except (BlockingIOError, FileNotFoundError):
+            return False
+        except OSError as error:
+            raise CollplanError(
+                f"{output}: cannot be written: {error.strerror}; give another path"
+            ) from None
+        if is_there:
+            held.push(opened.pop_all())
+        return is_there
 
 
 def name_starter() -> str:

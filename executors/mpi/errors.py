@@ -20,7 +20,7 @@ class LaunchError(CollplanError):
     """An MPI that is missing, was started in a wrong way, or failed to start as requested."""
 
 
-def one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
     """Return the message of an error in one line, with its type unless it is a `CollplanError`.
 
     Examples
@@ -37,6 +37,12 @@ def one_line(error: Exception) -> str:
 def still_running(verb: str) -> BindError:
     """Return the error of a bound plan that cannot be `verb` now."""
     return BindError(f"the bound plan is still running: it cannot be {verb}; wait for it first")
+
+
+def failed_before(failure: BaseException, verb: str) -> BindError:
+    """Return the error of a bound plan that cannot be `verb`, as it has failed."""
+    text = one_line(failure)
+    return BindError(f"the bound plan failed before ({text}): it cannot be {verb}; bind it again")
 
 
 class StallError(CollplanError):

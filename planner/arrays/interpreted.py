@@ -63,9 +63,21 @@ class Interpreted:
         self._own_s = 0.0
         self._get_s: float | None = None
 
-    def has_time_for(self, arguments: tuple[Any, ...], kernel: Any) -> bool:
-        """Return whether this call and the earlier ones fit in a share of the time for numba."""
-        about_s = self.element_s * _n_elements(arguments)
+    def has_time_for(
+        self, arguments: tuple[Any, ...], kernel: Any, n_steps: int | None = None
+    ) -> bool:
+        """Return whether this call and the earlier ones fit in a share of the time for numba.
+
+        Parameters
+        ----------
+        arguments : tuple
+            Arguments of the call.
+        kernel : Kernel
+        n_steps : int, optional
+            Number of steps of the call; by default, that of the elements of its arrays.
+        """
+        n_steps = _n_elements(arguments) if n_steps is None else n_steps
+        about_s = self.element_s * n_steps
         if _MACHINE_CODE not in sys.modules:
             return Interpreted.all_s + about_s < SHARE * IMPORT_S
         self._get_s = self._get_s or (LOAD_S if kernel.has_code else self._compile_s)

@@ -30,14 +30,21 @@ class Kernel:
         Options of numba's ``njit``.
     is_inner : bool
         Whether only other kernels call the function. It is then compiled as a part of these.
+    work : callable, optional
+        Number of steps of a call, from its arguments; by default, it is the number of elements of
+        their arrays.
     """
 
     def __init__(
-        self, function: Callable[..., Any], options: dict[str, Any], is_inner: bool
+        self,
+        function: Callable[..., Any],
+        options: dict[str, Any],
+        is_inner: bool,
+        work: Callable[..., int] | None = None,
     ) -> None:
         update_wrapper(self, function)
         self.py_func = function
-        self._options, self.is_inner = options, is_inner
+        self._options, self.is_inner, self._work = options, is_inner, work
         self._compiled: Callable[..., Any] | None = None
 
     def __call__(self, *arguments: Any) -> Any:
@@ -47,7 +54,8 @@ class Kernel:
                 raise TypeError(
                     f"only kernels can call {self.py_func.__name__}, which is part of them"
                 )
-            if self._interpreted.has_time_for(arguments, self):
+            n_steps = None if self._work is None else self._work(*arguments)
+            if self._interpreted.has_time_for(arguments, self, n_steps):
                 try:
                     return self._interpreted(*arguments)
                 except ArithmeticError:
@@ -84,10 +92,10 @@ class Kernel:
 
 
 def compile_with(
-    *, is_inner: bool = False, **options: Any
+    *, is_inner: bool = False, work: Callable[..., int] | None = None, **options: Any
 ) -> Callable[[Callable[..., Any]], Kernel]:
     """Return a decorator that makes a kernel with these options; see `Kernel`."""
-    return lambda function: Kernel(function, options, is_inner)
+    return lambda function: Kernel(function, options, is_inner, work)
 
 
 compiled = compile_with()

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from collplan.planner.arrays import Ints, csr
-from collplan.planner.arrays.jit import compiled, inner
+from collplan.planner.arrays.jit import compile_with, inner
 from collplan.planner.plan.address_space import buffer_owner
 from collplan.planner.plan.pieces import Pieces, is_constant
 from collplan.planner.plan.plan import Buffer, Plan
@@ -216,7 +216,13 @@ def _batches(owner: Ints, reads: Pieces, writes: Pieces, rank_node: Ints) -> lis
     return list(np.split(order, ends))
 
 
-@compiled
+def _n_visits(reads: Accesses, writes: Accesses, n_atoms: int) -> int:
+    """Return the number of steps of `derive_hazards`: an access visits all of its atoms."""
+    n_visits = sum(int((side.high - side.low).sum()) for side in (reads, writes))
+    return n_visits + n_atoms + 2 * len(reads.indptr)
+
+
+@compile_with(work=_n_visits)
 def derive_hazards(reads: Accesses, writes: Accesses, n_atoms: int) -> Any:
     """Find, in row order, the accesses that must precede each task.
 

@@ -10,7 +10,8 @@ import tracemalloc
 import pytest
 
 from collplan.cli.main import main
-from collplan.planner import compile_plan
+from collplan.executors.mpi.launch import jobs
+from collplan.planner import compile_plan, memory
 from collplan.planner.errors import AlgorithmError, MemoryLimitError
 from collplan.planner.memory import free_bytes, raise_for_memory
 from collplan.specs import PlanSpec
@@ -57,6 +58,56 @@ print(free_bytes())
     done = subprocess.run([sys.executable, "-c", limited], capture_output=True, text=True)
     assert 0 < int(done.stdout) < 4 << 30, done.stderr
     assert 0 < free_bytes() < 2**50
+
+
+V1 = "7:cpu:/x\n6:memory:{}\n"
+V2 = "0::{}\n"
+MOUNTS = {
+    V1: "35 31 0:32 {} {} rw,relatime shared:9 - cgroup cgroup rw,memory\n",
+    V2: "41 31 0:38 {} {} rw - cgroup2 cgroup2 rw,nsdelegate\n",
+}
+FILES = {
+    V1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    V2: ("memory.max", "memory.current", "inactive_file"),
+}
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+@pytest.mark.parametrize(
+    ("own", "root", "limits", "free"),
+    [
+        ("/", "/", {"": 5120}, 4096),  # a container
+        ("/slurm/job_7/step_0", "/", {"": None, "slurm/job_7": 3072}, 2048),
+        ("/slurm/job_7/step_0", "/", {"slurm": 9000, "slurm/job_7/step_0": 4096}, 3072),
+        ("/user.slice/a.scope", "/", {"user.slice/a.scope": None, "user.slice": 2048}, 1024),
+        ("/docker/17/job", "/docker/17", {"job": 3072}, 2048),
+        ("/elsewhere", "/docker/17", {"": 3072}, 2048),
+        ("/alone", "/", {}, 8192),
+    ],
+)
+def test_the_own_control_group_and_all_above_it_set_the_limit(
+    version, own, root, limits, free, tmp_path, monkeypatch
+):
+    top, proc = tmp_path / "cgroup", tmp_path / "proc" / "self"
+    proc.mkdir(parents=True)
+    (proc.parent / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    8 kB\n")
+    (proc / "cgroup").write_text(version.format(own))
+    other = "36 31 0:33 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+    (proc / "mountinfo").write_text(other + MOUNTS[version].format(root, top))
+    limit_file, use_file, cached = FILES[version]
+    for folder, limit in limits.items():
+        (top / folder).mkdir(parents=True, exist_ok=True)
+        (top / folder / limit_file).write_text("max\n" if limit is None else f"{limit}\n")
+        (top / folder / use_file).write_text("1536\n")
+        (top / folder / "memory.stat").write_text(f"anon 5\n{cached} 512\n")
+    monkeypatch.setattr(memory, "_PROC", proc.parent)
+    assert memory.free_machine_bytes() == free
+
+
+def test_without_the_system_s_word_memory_has_no_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "_PROC", tmp_path)
+    assert memory.free_machine_bytes() == sys.maxsize
+    jobs.check_room(1, 10**18)
 
 
 LARGE_SPEC = """

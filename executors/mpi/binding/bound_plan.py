@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal, Self
@@ -18,7 +19,7 @@ from collplan.executors.mpi.engine.loop_memory import LoopMemory, Recorder
 from collplan.executors.mpi.engine.node_memory import NodeMemory
 from collplan.executors.mpi.engine.progress_thread import Background
 from collplan.executors.mpi.engine.reduction import load_by_turns
-from collplan.executors.mpi.errors import BindError, still_running
+from collplan.executors.mpi.errors import BindError, failed_before, still_running
 from collplan.executors.mpi.host.cores import Peers, ranks_per_core
 from collplan.executors.mpi.program.calls import Calls
 from collplan.executors.mpi.program.elements import Applies, elements_of
@@ -28,6 +29,8 @@ from collplan.planner.plan.plan import Plan
 
 Array = npt.NDArray[Any]
 ProgressBy = Literal["thread", "caller"]
+_kept: list[object] = []
+"""Memory that stays until the process ends."""
 
 
 def bind(
@@ -102,6 +105,7 @@ class _NoEngine:
     """
 
     is_running = False
+    failure = None
     epoch = 0
 
     def __init__(self, reason: str) -> None:
@@ -123,6 +127,10 @@ class _NoEngine:
     def move(self, sent_at: int, received_at: int) -> bool:
         """Return False: there is nothing to move."""
         return False
+
+    def end_thread(self) -> bool:
+        """Return True: there is no thread."""
+        return True
 
     def free(self) -> None:
         """Return: there is nothing to free."""
@@ -152,7 +160,7 @@ class BoundPlan:
         self._comm = _duplicate(comm, agreed.limit_s)
         self._node: NodeMemory | None = None
         self._calls: Calls | None = None
-        self._ends_together = False
+        self._ends_together, self._has_background = False, agreed.has_background
         self._engine: Engine | _NoEngine = _NoEngine(
             "the bound plan has no buffers; call allocate() or rebind()"
         )
@@ -294,17 +302,32 @@ class BoundPlan:
         return sendbuf, recvbuf
 
     def free(self) -> None:
-        """Free requests, datatypes and the communicator; collective. It may be called twice."""
+        """Free requests, datatypes and the communicator; collective. It may be called twice.
+
+        A plan that has failed can be freed, too. If a progress thread is still at work after some
+        seconds, nothing is freed, and a warning says so.
+        """
         if self._comm == MPI.COMM_NULL:
             return
-        self._require_idle("freed")
+        if self._engine.is_running:
+            raise still_running("freed")
         call = RollCall(self._comm, self._timeout_s, "free the plan")
         call.before_blocking()
         self._free(call)
         self._engine = _NoEngine("the bound plan was freed: it cannot be started; bind it again")
 
     def _free(self, call: RollCall) -> None:
-        """Free all resources; collective."""
+        """Free all resources, unless a thread still uses them on a rank; collective."""
+        has_ended = self._engine.end_thread()
+        if self._engine.failure is not None or not has_ended:
+            # MPI or the thread may still use this memory.
+            _kept.append((self._engine, self._node, self._calls))
+        if self._has_background and not all(call.gather(has_ended)):
+            self._comm = MPI.Intracomm()
+            if not has_ended:
+                text = "a progress thread did not end in time; the plan's memory is not freed"
+                warnings.warn(text, RuntimeWarning, stacklevel=3)
+            return
         self._engine.free()
         if self._calls is not None:
             self._calls.free()
@@ -334,6 +357,8 @@ class BoundPlan:
     def _require_idle(self, verb: str) -> None:
         if self._comm == MPI.COMM_NULL:
             raise BindError(f"the bound plan was freed: it cannot be {verb}; bind it again")
+        if self._engine.failure is not None:
+            raise failed_before(self._engine.failure, verb)
         if self._engine.is_running:
             raise still_running(verb)
 

@@ -17,6 +17,7 @@ from collplan.executors.mpi.binding.buffers import Buffers
 from collplan.executors.mpi.engine.loop_memory import Recorder
 from collplan.executors.mpi.engine.reduction import Reduction, name_of
 from collplan.executors.mpi.errors import BindError
+from collplan.executors.mpi.program.calls import check_counts
 from collplan.executors.mpi.program.elements import Applies, combines
 from collplan.executors.mpi.program.program import Program, rank_program, shares_memory
 from collplan.executors.mpi.stall.watchdog import largest_tag
@@ -199,7 +200,8 @@ class Prepared:
     PlanFormatError
         If the plan is malformed.
     UnsupportedPlanError
-        If this rank's program waits for tasks of other ranks without shared memory.
+        If this rank's program waits for tasks of other ranks without shared memory, or calls MPI
+        with a larger count than MPI takes.
     """
 
     def __init__(self, plan: Plan, comm: MPI.Intracomm, given: Given, wish: Wish) -> None:
@@ -224,6 +226,7 @@ class Prepared:
             self.dtype = self.arrays[0].dtype
         self.program = rank_program(plan, comm.rank)
         _check_tags(self.program, comm)
+        check_counts(self.program)
         self.operation = _resolve_operation(plan, self.program, wish.operation)
         self.reduction = Reduction.of(self.program, self.dtype, self.operation)
         wish.check(plan, comm.rank)

@@ -20,7 +20,7 @@ from collplan.executors.mpi.engine.loop_memory import TURN_NS, LoopMemory, Recor
 from collplan.executors.mpi.engine.node_memory import NodeMemory
 from collplan.executors.mpi.engine.progress_thread import Background, ProgressThread
 from collplan.executors.mpi.engine.reduction import Reduction
-from collplan.executors.mpi.errors import still_running
+from collplan.executors.mpi.errors import failed_before, still_running
 from collplan.executors.mpi.host.cores import crowding
 from collplan.executors.mpi.host.waiting import sleep_between_polls
 from collplan.executors.mpi.loop import codes
@@ -139,6 +139,8 @@ class Engine:
         self._memory.use(buffers)
         self._buffers = list(buffers)
         self._moves_freely = not self._messages.any_spans
+        self.failure: BaseException | None = None
+        """First error of a start, after which there are no further ones."""
         self._thread: ProgressThread | None = None
         if background is not None:
             longest_s = sleep_between_polls(background.crowd)
@@ -157,8 +159,8 @@ class Engine:
 
     @property
     def is_running(self) -> bool:
-        """Return whether a start is still incomplete."""
-        return bool(self._words[_LEFT])
+        """Return whether a start is still incomplete, and has not failed."""
+        return bool(self._words[_LEFT]) and self.failure is None
 
     @property
     def n_left(self) -> int:
@@ -217,6 +219,8 @@ class Engine:
 
     def advance(self) -> bool:
         """Advance like `test`, in the wait for another plan."""
+        if self.failure is not None:
+            raise self.failure
         found = self._run_loop(self._address, codes.TEST)
         if found > codes.PENDING:
             self._raise(found)
@@ -226,6 +230,8 @@ class Engine:
         """Advance until the start is complete."""
         if not self._words[_LEFT]:
             return
+        if self.failure is not None:
+            raise self.failure
         self._words[_TURN] = self._turn_ns()
         found = self._run_loop(self._address, codes.WAIT)
         if found != codes.DONE:
@@ -256,10 +262,12 @@ class Engine:
         self._bases[0], self._bases[1] = sent_at, received_at
         return True
 
+    def end_thread(self) -> bool:
+        """End the thread, if there is one; return whether it has ended."""
+        return self._thread is None or self._thread.stop()
+
     def free(self) -> None:
-        """End the thread, if there is one, and free datatypes."""
-        if self._thread is not None:
-            self._thread.stop()
+        """Free datatypes. The thread must have ended."""
         self._messages.free()
 
     def _go_on(self, found: int, what: int) -> None:
@@ -293,19 +301,27 @@ class Engine:
         return BACKGROUND_TURN_NS if are_at_work else SHORT_TURN_NS
 
     def _raise(self, found: int) -> NoReturn:
-        """Raise the error of the loop."""
+        """Raise the error of the loop, which is the last of this engine unless it was busy."""
         if found == codes.BUSY:
+            if self.failure is not None:
+                raise failed_before(self.failure, "started")
             raise still_running("started")
         note_end(self)
+        self.failure = self._error_of(found)
+        # The start remains incomplete, so that the loop refuses the next one.
+        self._words[_LEFT] = max(1, self._words[_LEFT])
+        raise self.failure
+
+    def _error_of(self, found: int) -> BaseException:
         if found == codes.DEADLOCK:
-            raise DeadlockError(
+            return DeadlockError(
                 f"{self._words[_LEFT]} tasks of this rank wait for each other or for a later "
                 "wait; collplan.verify(plan) names them"
             )
         if found == codes.RAISED:
             assert self._reduction.callback is not None
-            raise self._reduction.callback.take_error()
-        raise MPI.Exception(self._error_code(found))
+            return self._reduction.callback.take_error()
+        return MPI.Exception(self._error_code(found))
 
     def _error_code(self, found: int) -> int:
         code = self._memory.get("code")

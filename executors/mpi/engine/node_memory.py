@@ -281,8 +281,7 @@ def _free_all_at_end() -> None:
 
 def _free_all() -> None:
     if not MPI.Is_finalized():
-        stop_all()
-        while _windows:
+        while stop_all() and _windows:
             _free(_windows.pop(0))
 
 

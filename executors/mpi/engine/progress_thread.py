@@ -81,20 +81,21 @@ class ProgressThread:
         thread = threading.Thread(target=_run, args=(serve,), name=name, daemon=True)
         thread.start()
         assert thread.native_id is not None, "it has begun"
-        self.native_id = thread.native_id
+        self._thread, self.native_id = thread, thread.native_id
         # Called at the end of Python at the latest, before memory is freed and MPI ends.
         self._stop: Any = weakref.finalize(owner, _stop, thread, serve, stopping, wake)
         _all.add(self)
 
-    def stop(self) -> None:
-        """End the thread. Repeated calls have no effect."""
+    def stop(self) -> bool:
+        """End the thread; return whether it has ended within `LONGEST_JOIN_S`, now or before."""
         self._stop()
+        return not self._thread.is_alive()
 
 
-def stop_all() -> None:
-    """End all threads, before memory that they may access is freed."""
-    for thread in list(_all):
-        thread.stop()
+def stop_all() -> bool:
+    """End all threads, before memory that they may access is freed; return whether they have."""
+    have_ended = [thread.stop() for thread in list(_all)]
+    return all(have_ended)
 
 
 def semaphore(value: int = 0) -> npt.NDArray[np.uint8]:

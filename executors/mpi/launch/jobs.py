@@ -22,7 +22,7 @@ from collplan.executors.mpi.host.processes import all_processes, die_with, stat_
 from collplan.executors.mpi.launch.launcher import current_job, ranks_on_fullest
 from collplan.executors.mpi.launch.select import select_launcher
 from collplan.executors.mpi.launch.srun import Srun
-from collplan.executors.mpi.launch.standard_input import INPUT, can_be_opened_again
+from collplan.executors.mpi.launch.standard_input import INPUT, can_be_opened_again, offer_input
 from collplan.executors.mpi.loop.entries import entry
 from collplan.executors.mpi.loop.object_files import is_kept
 from collplan.planner.arrays.compile_time import announce_with
@@ -327,7 +327,7 @@ def relaunch(
             stdin = None  # srun forwards it unchanged
         elif reads_input and can_be_opened_again(0):
             # Open MPI 5 does not forward the end of the input. MPICH fails if ranks read it late.
-            environment[INPUT] = str(os.getpid())
+            environment[INPUT] = offer_input()
         elif reads_input:
             stdin = None
     command = launcher.command(n_ranks, program)

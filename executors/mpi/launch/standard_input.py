@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -11,16 +12,25 @@ from typing import Final
 from collplan.executors.mpi.launch.launcher import launcher_rank
 
 INPUT: Final = "COLLPLAN_INPUT"
-"""Environment variable with the id of the process whose standard input rank 0 reads."""
+"""Environment variable with the process whose standard input rank 0 reads; see `offer_input`."""
+
+
+def offer_input() -> str:
+    """Return the host and the id of this process, whose standard input rank 0 is to read."""
+    return f"{platform.node()} {os.getpid()}"
 
 
 def take_input() -> None:
-    """Give rank 0 the standard input of the process that started the ranks; give others none."""
-    starter = os.environ.pop(INPUT, None)
-    if starter is None:
+    """Give rank 0 the standard input of the process that started the ranks; give others none.
+
+    On another host than that of the process, rank 0 has none either.
+    """
+    offered = os.environ.pop(INPUT, None)
+    if offered is None:
         return
+    host, _, starter = offered.rpartition(" ")
     with suppress(OSError):
-        is_first = launcher_rank() == 0
+        is_first = launcher_rank() == 0 and host == platform.node()
         # MPICH's launcher keeps the input of other ranks open, so they would not see its end.
         source = os.open(f"/proc/{starter}/fd/0" if is_first else os.devnull, os.O_RDONLY)
         if stat.S_ISREG(os.fstat(source).st_mode):

@@ -77,10 +77,10 @@ class Calls:
     table : ndarray of CALL, shape (n_calls,)
         Functions and arguments of the calls, for the compiled loop.
 
-    Raises
-    ------
-    UnsupportedPlanError
-        If a call has more elements than an MPI function with int counts takes.
+    Notes
+    -----
+    `check_counts` must have accepted the program on all ranks, as an error of one rank here would
+    let the others wait for it.
     """
 
     def __init__(
@@ -131,12 +131,6 @@ class Calls:
 
     def _fill(self, row: Array, own: _Own, program: Program, task: int) -> None:
         """Fill in the function and the arguments of a call in its row of the table."""
-        most = max(own.n_read, own.n_written)
-        if most > LARGEST_COUNT:
-            raise UnsupportedPlanError(
-                f"task #{program.row[task]} calls MPI with {most} elements, more than the "
-                f"{LARGEST_COUNT} that a call takes; use another algorithm than native"
-            )
         name, arguments = self._arguments(own, program.itemsize)
         row["function"] = address_of(f"MPI_{name}", MPI.__file__)
         row["sent_at"] = row["received_at"] = NONE
@@ -194,6 +188,23 @@ class Calls:
         displs = (np.cumsum(blocks) - counts).astype(np.intc)
         self._kept += [counts, displs]
         return counts.ctypes.data, displs.ctypes.data
+
+
+def check_counts(program: Program) -> None:
+    """Check the counts of all calls of a program; not collective.
+
+    Raises
+    ------
+    UnsupportedPlanError
+        If a call has more elements than an MPI function with int counts takes.
+    """
+    for task in np.flatnonzero(program.op == Op.CALL).tolist():
+        most = max(_n_elements(side, task) for side in (program.reads, program.writes))
+        if most > LARGEST_COUNT:
+            raise UnsupportedPlanError(
+                f"task #{program.row[task]} calls MPI with {most} elements, more than the "
+                f"{LARGEST_COUNT} that a call takes; use another algorithm than native"
+            )
 
 
 def _n_elements(side: Extents, task: int) -> int:

@@ -9,9 +9,20 @@ import pytest
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.prepared import Wish, prepare
-from collplan.executors.mpi.errors import BindError
+from collplan.executors.mpi.errors import BindError, UnsupportedPlanError
+from collplan.executors.mpi.program import calls
 from collplan.planner import compile_plan
 from oracle import make_spec
+
+
+def test_counts_of_calls_are_checked_before_ranks_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the root has a count that is too large; the others would wait for it."""
+    monkeypatch.setattr(calls, "LARGEST_COUNT", 7)
+    plan = compile_plan(make_spec("allgather", "native", 1, count=8, datatype="int32"))
+    claim, prepared = prepare(plan, MPI.COMM_SELF, (None, None), Wish("caller"))
+    assert prepared is None
+    assert isinstance(claim.error, UnsupportedPlanError)
+    assert "calls MPI with 8 elements, more than the 7 that a call takes" in str(claim.error)
 
 
 @pytest.mark.parametrize(

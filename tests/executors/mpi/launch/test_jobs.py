@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.launch import jobs
 from collplan.executors.mpi.launch.launcher import n_cores
-from collplan.planner import memory
 from command_line import CommandLine
 
 CROWD = 8 * n_cores() + 1
@@ -99,21 +97,3 @@ def test_a_soft_limit_of_open_files_is_raised_for_the_ranks(
     jobs.check_room(2)
     jobs.allow_files(2)
     assert limits == [(40, 500)]
-
-
-def test_free_memory_is_what_the_container_may_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limit, use = tmp_path / "max", tmp_path / "current"
-    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    8 kB\n")
-    limit.write_text("max\n")
-    use.write_text("1024\n")
-    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(memory, "_CGROUPS", ((limit, use),))
-    assert memory.free_machine_bytes() == 8192
-    limit.write_text("5120\n")
-    assert memory.free_machine_bytes() == 4096
-    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "none")
-    monkeypatch.setattr(memory, "_CGROUPS", ())
-    assert memory.free_machine_bytes() == sys.maxsize
-    jobs.check_room(1, 10**18)
