@@ -35,6 +35,7 @@ from collplan.preload.settings import FORCE, NATIVE, TABLE
 from collplan.preload.teams import MASK_AT, N_FACTS, Planner, Team
 from collplan.rank_counts import RankCounts
 from collplan.specs import COLLECTIVES, CollplanError
+from collplan.specs.errors import show_value
 from collplan.specs.loading import machine_at_hand
 from collplan.tune.fingerprint import fingerprint_of
 from collplan.tune.table import TuningTable, load_table
@@ -51,6 +52,8 @@ KINDS: Final = (
 _HEAD: Final = struct.Struct("<qq")
 _HELLO: Final = struct.Struct("<7q")
 _COMM: Final = struct.Struct("<qq")
+_MOST_CALLS: Final = 10**9
+_MOST_DIGITS: Final = 10
 _PATIENCE_S: Final = 120.0
 """Time limit for the first rank to connect, in seconds."""
 
@@ -80,6 +83,20 @@ class Hello:
     handle_bytes: int
     status_bytes: int
     tag_ub: int
+
+
+def native_calls() -> int:
+    """Return the number of native calls before a plan is made.
+
+    Raises
+    ------
+    CollplanError
+        If the environment variable `NATIVE` is not such a number.
+    """
+    text = os.environ.get(NATIVE, str(NATIVE_CALLS))
+    if not (text.isdecimal() and len(text) <= _MOST_DIGITS and int(text) <= _MOST_CALLS):
+        raise CollplanError(f"{NATIVE}: {show_value(text)} is no number; give 0 to {_MOST_CALLS}")
+    return int(text)
 
 
 class Helper:
@@ -137,8 +154,7 @@ class Helper:
         bits = sum(is_swept << number for number, is_swept in enumerate(swept))
         text = json.dumps(table.model_dump(mode="json"))
         digest = int.from_bytes(blake2b(text.encode(), digest_size=7).digest(), "little")
-        native_calls = int(os.environ.get(NATIVE, NATIVE_CALLS))
-        head = struct.pack("<4qQ", native_calls, MAX_PLANS, is_logged(), digest, bits)
+        head = struct.pack("<4qQ", native_calls(), MAX_PLANS, is_logged(), digest, bits)
         return head + bytes(self._facts(hello.pid).data)
 
     def _read_table(self, library: str, n_nodes: int) -> TuningTable:
@@ -182,7 +198,7 @@ class Helper:
         decision, digest = self._planner.decide(team, call)
         times = (-1.0 if one is None else one for one in (decision.native_s, decision.chosen_s))
         head = struct.pack("<qqdd", not decision.choice.native, digest, *times)
-        later = why_later(decision, int(os.environ.get(NATIVE, NATIVE_CALLS)))
+        later = why_later(decision, native_calls())
         return head + f"{decision.label}\0{decision.why}\0{later}\0".encode()
 
     def _plan(self, message: bytes) -> bytes:

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -63,17 +63,18 @@ def _hold(path: Path, output: Path, held: ExitStack) -> bool:
         try:
             file = opened.enter_context(path.open("a"))
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The process that held it may have removed it, and others then lock another file.
-            is_there = os.path.samestat(os.fstat(file.fileno()), path.stat())
-        except (BlockingIOError, FileNotFoundError):
+        except BlockingIOError:
             return False
         except OSError as error:
             raise CollplanError(
                 f"{output}: cannot be written: {error.strerror}; give another path"
             ) from None
-        if is_there:
-            held.push(opened.pop_all())
-        return is_there
+        # The process that held it may have removed it, and others then lock another file.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                held.push(opened.pop_all())
+                return True
+    return False
 
 
 def name_starter() -> str:

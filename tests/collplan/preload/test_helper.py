@@ -8,11 +8,13 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from collplan.preload import helper
+from collplan.specs.errors import CollplanError
 
 SLEEPER = [sys.executable, "-c", "input()"]
 
@@ -48,10 +50,8 @@ def polls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def watching(connected: helper._Connected, parent: int) -> threading.Thread:
     def watch() -> None:
-        try:
+        with suppress(Ended):
             connected.watch(parent)
-        except Ended:
-            pass
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
@@ -73,6 +73,18 @@ def test_it_ends_with_the_last_rank_and_wakes_only_for_events(polls: list[Any]) 
     assert not thread.is_alive()
     assert set(polls) == {None}
     assert len(polls) <= 3
+    for pair in ends:
+        for one in pair:
+            one.close()
+
+
+@pytest.mark.parametrize("text", ["abc", "-1", "9" * 20, ""])
+def test_a_number_of_native_calls_that_is_none_names_its_variable(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLLPLAN_NATIVE_CALLS", text)
+    with pytest.raises(CollplanError, match="COLLPLAN_NATIVE_CALLS: .* give 0 to 1000000000"):
+        helper.native_calls()
 
 
 def test_before_the_first_rank_it_ends_with_its_parent(polls: list[Any]) -> None:

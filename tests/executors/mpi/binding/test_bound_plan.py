@@ -72,7 +72,7 @@ def test_a_failed_plan_says_its_first_error_and_can_be_freed(
             call()
         assert again.value is first.value
     for call in (bound, bound.start, partial(bound.rebind, *arrays)):
-        with pytest.raises(BindError, match="failed before .*; bind it again"):
+        with pytest.raises(BindError, match=r"failed before .*; bind it again"):
             call()
     bound.free()
     with pytest.raises(BindError, match="was freed"):

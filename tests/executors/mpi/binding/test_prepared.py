@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,11 @@ from oracle import make_spec
 def test_counts_of_calls_are_checked_before_ranks_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the root has a count that is too large; the others would wait for it."""
     monkeypatch.setattr(calls, "LARGEST_COUNT", 7)
-    plan = compile_plan(make_spec("allgather", "native", 1, count=8, datatype="int32"))
-    claim, prepared = prepare(plan, MPI.COMM_SELF, (None, None), Wish("caller"))
+    plan = compile_plan(make_spec("allgather", "native", 2, count=4, datatype="int32"))
+    comm: Any = SimpleNamespace(
+        rank=0, size=2, Is_inter=lambda: False, Get_attr=MPI.COMM_SELF.Get_attr
+    )
+    claim, prepared = prepare(plan, comm, (None, None), Wish("caller"))
     assert prepared is None
     assert isinstance(claim.error, UnsupportedPlanError)
     assert "calls MPI with 8 elements, more than the 7 that a call takes" in str(claim.error)

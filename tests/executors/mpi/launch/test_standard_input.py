@@ -22,15 +22,17 @@ def test_a_rank_on_another_host_reads_no_process_of_the_same_number(
     reader, writer = os.pipe()
     os.write(writer, b"words")
     os.close(writer)
-    monkeypatch.setattr(standard_input, "launcher_rank", lambda: rank)
-    monkeypatch.setattr(os, "dup2", lambda source, _: read.append(os.read(source, 9)))
     there = os.open
 
     def opened(path: str, flags: int) -> int:
-        return reader if path.endswith("/fd/0") else there(path, flags)
+        return os.dup(reader) if path.endswith("/fd/0") else there(path, flags)
 
-    monkeypatch.setattr(os, "open", opened)
-    monkeypatch.setenv(INPUT, offer_input().replace(platform.node(), host))
-    take_input()
+    with monkeypatch.context() as patches:
+        patches.setattr(standard_input, "launcher_rank", lambda: rank)
+        patches.setattr(os, "dup2", lambda source, _: read.append(os.read(source, 9)))
+        patches.setattr(os, "open", opened)
+        patches.setenv(INPUT, offer_input().replace(platform.node(), host))
+        take_input()
+        assert INPUT not in os.environ
+    os.close(reader)
     assert read == [expected]
-    assert INPUT not in os.environ
