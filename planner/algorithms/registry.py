@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from collplan.planner.algorithms.checking import checked
 from collplan.planner.algorithms.closed_forms import Traffic, circulant_filling_rounds
 from collplan.planner.algorithms.rounds import Copy, Group, Reduce, Round, Rounds
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.phases import NATIVE
+from collplan.specs.errors import show_value
 
 Parts = Literal["whole", "halves", "size", "power_of_two", "blocks"]
 Use = Literal["short", "long", "shared", "uneven"]
@@ -40,6 +43,9 @@ KINDS: Final = (
     "scatter",
 )
 """Collectives in the order in which their algorithms are listed."""
+_OURS: Final = "collplan."
+"""Beginning of the names of modules with built-in algorithms."""
+_NAME: Final = re.compile(r"[\w.+-]{1,80}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +137,14 @@ class Algorithm:
         """Generate the rounds on a group; a reduction on a single rank copies its operand."""
         if group.size == 1 and self.kind in REDUCTIONS:
             return _copy(group)
+        if self.is_own and group.motion is None:
+            return checked(f"{self.kind}/{self.name}", self.rounds, group)
         return self.rounds(group)
+
+    @property
+    def is_own(self) -> bool:
+        """Return whether it is a user's, so that its rounds are checked."""
+        return not self.rounds.__module__.startswith(_OURS)
 
     @property
     def is_native(self) -> bool:
@@ -206,8 +219,14 @@ class Registry:
         Raises
         ------
         AlgorithmError
-            If the collective already has an algorithm of this name.
+            If the collective already has an algorithm of this name, or if it is no name.
         """
+        for what, name in (("a collective", algorithm.kind), ("an algorithm", algorithm.name)):
+            if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+                raise AlgorithmError(
+                    f"algorithms: {show_value(name)} is no name of {what}; use letters, digits, "
+                    f"and _ . + -"
+                )
         names = self._algorithms.setdefault(algorithm.kind, {})
         if algorithm.name in names:
             raise AlgorithmError(

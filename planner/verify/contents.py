@@ -91,7 +91,7 @@ OperandOrderError, PostconditionError
     symbols = run_symbols(edges, moves, starts[0], before, rules)
     wrong = symbols.first_wrong(starts[1], after)
     if wrong is not None:
-        _raise_wrong(plan, space, after, symbols, *wrong)
+        _raise_wrong(plan, space, after, symbols, moves, *wrong)
 
 
 def check_operations(plan: Plan) -> None:
@@ -186,7 +186,13 @@ def _carry_cuts(edges: Ints, moves: Moves, places: _Atoms) -> Any:
 
 
 def _raise_wrong(
-    plan: Plan, space: AddressSpace, after: Contents, symbols: Symbols, row: int, atom: int
+    plan: Plan,
+    space: AddressSpace,
+    after: Contents,
+    symbols: Symbols,
+    moves: Moves,
+    row: int,
+    atom: int,
 ) -> None:
     """Raise for the first element of an atom, which lies in row `row` of the expected contents."""
     rank, first, last = (int(column[row]) for column in (after.rank, after.first, after.last))
@@ -196,6 +202,7 @@ def _raise_wrong(
     if last > first + 1:
         wanted = f"elements {logical} of ranks {first} to {last - 1}, combined"
     text = f"rank {rank} recv[{element}] holds {symbols.describe(atom)}, not {wanted}"
+    text += _last_writer(plan, moves, int(symbols.edges[atom]))
     term, task = int(symbols.term[atom]), int(symbols.culprit[atom])
     if term < 0:
         raise _FAILURES[term][1](f"{text}; see {plan.task(task)}" if task >= 0 else text)
@@ -203,6 +210,17 @@ def _raise_wrong(
     if symbols.index[atom] == logical and held < promised:
         raise MissingContributionError(f"{text}: rank {min(promised - held)} is missing")
     raise PostconditionError(text)
+
+
+def _last_writer(plan: Plan, moves: Moves, address: int) -> str:
+    """Return words for the task that wrote an element last, and for its round."""
+    writes = np.flatnonzero((moves.dest <= address) & (address < moves.dest + moves.length))
+    if not len(writes):
+        return ", as nothing writes it"
+    task = int(moves.task[writes[-1]])
+    phase = plan.phases[plan.phase[task]].name if plan.phases else ""
+    of = f" of {phase}" if phase else ""
+    return f"; {plan.task(task)} wrote it last, in round {plan.round[task] + 1}{of}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -83,7 +83,7 @@ def test_a_number_of_native_calls_that_is_none_names_its_variable(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLLPLAN_NATIVE_CALLS", text)
-    with pytest.raises(CollplanError, match="COLLPLAN_NATIVE_CALLS: .* give 0 to 1000000000"):
+    with pytest.raises(CollplanError, match=r"COLLPLAN_NATIVE_CALLS: .* give 0 to 1000000000"):
         helper.native_calls()
 
 
