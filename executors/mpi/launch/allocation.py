@@ -1,6 +1,7 @@
 """Nodes that a batch system has allocated to this job, according to environment variables.
 
-Slurm, PBS (OpenPBS and Torque), LSF and Grid Engine are supported. Their servers are not contacted.
+Slurm, PBS (OpenPBS and Torque), LSF, Grid Engine and Cobalt are supported. Their servers are not
+contacted. Jobs whose nodes variables do not name, as those of Flux, are refused.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Allocation:
     Parameters
     ----------
     scheduler : str
-        "Slurm", "PBS", "LSF" or "Grid Engine".
+        "Slurm", "PBS", "LSF", "Grid Engine" or "Cobalt".
     nodes : tuple of str
         Names of the nodes, each once.
     tasks : tuple of int or None
@@ -64,7 +65,8 @@ def find_allocation(environ: Mapping[str, str] = os.environ) -> Allocation | Non
     Raises
     ------
     LaunchError
-        If a variable is set and malformed, or the file that it names cannot be read.
+        If a variable is set and malformed, if the file that it names cannot be read, or if the
+        job has several nodes that no variable names.
 
     Examples
     --------
@@ -73,9 +75,18 @@ def find_allocation(environ: Mapping[str, str] = os.environ) -> Allocation | Non
     >>> found.nodes, found.tasks
     (('n1', 'n2'), (4, 4))
     """
+    n_parts = environ.get("SLURM_HET_SIZE", "1")
+    # A step, in contrast to the job, has one list of nodes.
+    if n_parts != "1" and "SLURM_STEP_NODELIST" not in environ:
+        problem = f"the job has {n_parts} components, and ranks are started in one only"
+        raise _unreadable("SLURM_HET_SIZE", f"{problem}; submit a job of one component")
     for name, read in _READERS.items():
         if environ.get(name):
             return read(name, environ)
+    for name, (scheduler, size) in _NAMELESS.items():
+        if environ.get(name) and environ.get(size) != "1":
+            problem = f"this is a job of {scheduler}, which names its nodes in no variable"
+            raise _unreadable(name, problem)
     return None
 
 
@@ -145,7 +156,24 @@ def _read_lsf(name: str, environ: Mapping[str, str]) -> Allocation:
             name, f"{show_value(environ[name])} is not a list of hosts with their slots"
         )
     slots = [int(number) for number in numbers]
+    if "CSM_ALLOCATION_ID" in environ and slots[:1] == [1] and len(slots) > 1:
+        # The first host only launches: IBM's Cluster System Manager starts ranks on the others.
+        del hosts[0], slots[0]
     return _of_slots("LSF", hosts, slots, name)
+
+
+def _read_lsf_hosts(name: str, environ: Mapping[str, str]) -> Allocation:
+    """Return the allocation of a list with a host per slot, which LSF gives to small jobs only."""
+    hosts = environ[name].split()
+    return _of_slots("LSF", hosts, [1] * len(hosts), name)
+
+
+def _read_cobalt(name: str, environ: Mapping[str, str]) -> Allocation:
+    """Return the allocation of a file with one line per node."""
+    hosts = tuple(dict.fromkeys(line.split()[0] for line in _lines(name, environ)))
+    if not hosts:
+        raise _unreadable(name, "it names no host")
+    return Allocation("Cobalt", hosts, None, None, "block", name)
 
 
 def _read_grid_engine(name: str, environ: Mapping[str, str]) -> Allocation:
@@ -192,5 +220,14 @@ _READERS: Final = {
     "SLURM_NODELIST": _read_slurm,
     "PBS_NODEFILE": _read_pbs,
     "LSB_MCPU_HOSTS": _read_lsf,
+    "LSB_HOSTS": _read_lsf_hosts,
     "PE_HOSTFILE": _read_grid_engine,
+    "COBALT_NODEFILE": _read_cobalt,
 }
+_NAMELESS: Final = {
+    "COBALT_JOBID": ("Cobalt", "COBALT_JOBSIZE"),
+    "FLUX_URI": ("Flux", "FLUX_JOB_NNODES"),
+    "FLUX_JOB_ID": ("Flux", "FLUX_JOB_NNODES"),
+    "LSB_JOBID": ("LSF", "LSB_MAX_NUM_PROCESSORS"),
+}
+"""Batch systems whose nodes are unknown, with the number of nodes, by variables of their jobs."""

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collplan.planner import compile_plan, verify
+from collplan.planner import compile_plan
 from collplan.planner.algorithms.registry import algorithm as register
 from collplan.planner.algorithms.registry import registry
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
 from collplan.planner.errors import AlgorithmError, PlanError
+from collplan.planner.verify import verify
 from collplan.specs import parse_spec
 
 
@@ -54,8 +55,8 @@ def numbers(_group: Group) -> Any:
 
 
 WRONG: dict[str, tuple[Callable[[Group], Any], str]] = {
-    "beyond": (ring(dest=lambda me: me + 1), "round 2: step 1, a Message: dest is 4; positions are 0 to 3"),
-    "below": (ring(source=lambda me: me - 1), "round 2: step 1, a Message: source is -1; positions"),
+    "beyond": (ring(dest=lambda me: me + 1), "round 2: step 1, a Message: dest is 4; positions"),
+    "below": (ring(source=lambda me: me - 1), "a Message: source is -1; positions are 0 to 3"),
     "space": (ring(space=2), "round 2: step 1, a Message: read: space is 2; spaces are 0 to 1"),
     "chunks": (ring(n=9), "round 2: step 1, a Message: read: n is 9, the space has 4 chunks; give"),
     "floats": (ring(source=lambda me: me / 1), "source is array([0., 1., 2., 3.]); give a whole"),

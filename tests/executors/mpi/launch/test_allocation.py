@@ -60,6 +60,60 @@ def test_lsf() -> None:
         find_allocation({"LSB_MCPU_HOSTS": "a 2 b"})
 
 
+def test_the_node_that_launches_an_lsf_job_has_no_ranks() -> None:
+    hosts = {"LSB_MCPU_HOSTS": "batch1 1 a 40 b 40"}
+    job = find_allocation(hosts | {"CSM_ALLOCATION_ID": "7"})
+    assert job is not None
+    assert (job.nodes, job.tasks, job.order[:1]) == (("a", "b"), (40, 40), (0,))
+    job = find_allocation(hosts)
+    assert job is not None
+    assert job.tasks == (1, 40, 40)
+    job = find_allocation({"LSB_MCPU_HOSTS": "a 1", "CSM_ALLOCATION_ID": "7"})
+    assert job is not None
+    assert job.tasks == (1,)
+
+
+def test_hosts_of_a_small_lsf_job() -> None:
+    job = find_allocation({"LSB_HOSTS": "a a b", "LSB_JOBID": "9"})
+    assert job is not None
+    assert (job.scheduler, job.nodes, job.tasks, job.cpus) == ("LSF", ("a", "b"), (2, 1), (2, 1))
+
+
+def test_cobalt(tmp_path: Path) -> None:
+    (tmp_path / "nodes").write_text("nid001\nnid002\n")
+    job = find_allocation({"COBALT_NODEFILE": str(tmp_path / "nodes"), "COBALT_JOBID": "5"})
+    assert job is not None
+    assert (job.scheduler, job.nodes) == ("Cobalt", ("nid001", "nid002"))
+    assert (job.tasks, job.n_cpus, job.order) == (None, None, "block")
+
+
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        ({"COBALT_JOBID": "5", "COBALT_JOBSIZE": "2"}, "COBALT_JOBID: this is a job of Cobalt"),
+        ({"FLUX_URI": "local:///x"}, "FLUX_URI: this is a job of Flux, which names its nodes in"),
+        ({"LSB_JOBID": "5"}, "LSB_JOBID: this is a job of LSF"),
+        (
+            {"SLURM_HET_SIZE": "2", "SLURM_JOB_NODELIST": "n1"},
+            "the job has 2 components, and ranks",
+        ),
+    ],
+)
+def test_jobs_of_unknown_nodes_are_no_single_node(environ: dict[str, str], words: str) -> None:
+    with pytest.raises(LaunchError, match=words) as refused:
+        find_allocation(environ)
+    assert str(refused.value).endswith("; unset it to work without the batch system's nodes")
+
+
+def test_jobs_of_one_node_need_no_names() -> None:
+    assert find_allocation({"FLUX_URI": "local:///x", "FLUX_JOB_NNODES": "1"}) is None
+    assert find_allocation({"LSB_JOBID": "5", "LSB_MAX_NUM_PROCESSORS": "1"}) is None
+    job = find_allocation({"SLURM_HET_SIZE": "1", "SLURM_JOB_NODELIST": "n1"})
+    assert job is not None
+    step = {"SLURM_HET_SIZE": "2", "SLURM_JOB_NODELIST": "n1", "SLURM_STEP_NODELIST": "n1"}
+    assert find_allocation(step) is not None
+
+
 def test_grid_engine(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("a 2 all.q@a UNDEFINED\nb 1 all.q@b UNDEFINED\n")
     job = find_allocation({"PE_HOSTFILE": str(tmp_path / "hosts")})
