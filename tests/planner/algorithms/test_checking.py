@@ -110,11 +110,10 @@ def test_a_right_one_is_proved(own: Callable[[Any], Any]) -> None:
 
 def test_a_counter_example_names_the_last_writer_and_its_round(own: Callable[[Any], Any]) -> None:
     def wrong(group: Group) -> Rounds:
-        me = np.arange(group.size)
-        yield Round(Copy(me, at(group.input, me), at(group.output, me)))
+        yield from ring()(group)
         yield Round(Message(0, 1, at(group.output, 0), at(group.output, 2)))
 
-    with pytest.raises(PlanError, match=r"#\d+ rank 1: .* wrote it last, in round 2 of allgather"):
+    with pytest.raises(PlanError, match=r"#\d+ rank 1: .* wrote it last, in round 5 of allgather"):
         verify(own(wrong))
     with pytest.raises(PlanError, match=r"not element 0 of rank 1, as nothing writes it"):
         verify(own(ring(dest=lambda me: me)))
