@@ -45,9 +45,10 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         ``{before, after, low_bytes, high_bytes, how}``; `bounds`, lower bounds by bytes, as
         in the output of ``compile``; `pruned`, a list of ``{candidate, bytes, by, price_s,
         bound_s, n_tasks}``; `refused`, reasons by candidate; `own`, the spec's own candidate;
-        `gains`, ratios of the native time to the leading time by bytes; `candidates`, fields
-        of a spec for each candidate; `libraries`, the defaults of each library, as a list of
-        ``{bytes, runs, method, makespan_s, estimate_s, gain, remark, refusal}``.
+        `gains`, ratios of the time of the `baseline`, a library's blocking call, to the leading
+        time by bytes; `candidates`, fields of a spec for each candidate; `libraries`, the defaults
+        of each library, as a list of ``{bytes, runs, method, makespan_s, estimate_s, gain, remark,
+        refusal}``.
     """
     fields = {"decomposition", "algorithms", "transport", "passes"}
     return {
@@ -78,6 +79,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         ],
         "refused": comparison.refused,
         "own": comparison.own,
+        "baseline": comparison.baseline,
         "gains": {str(size): gain for size, gain in comparison.gains.items()},
         "libraries": {
             name: _default_rows(comparison, name, by_size)
@@ -318,7 +320,9 @@ def _gain_line(comparison: Comparison) -> list[str]:
     gains = comparison.gains.values()
     if not gains:
         return []
-    return [f"native is what MPICH chooses by default; the best is {_range(gains)} times as fast"]
+    beside, what = comparison.baseline, f"{comparison.call} is MPI's own non-blocking call"
+    over = "it" if beside == comparison.call else f"the blocking call of {beside}"
+    return [f"{what}, as MPICH makes it; the best is {_range(gains)} times as fast as {over}"]
 
 
 def plot_comparison(path: Path, spec: PlanSpec, comparison: Comparison) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final
 
-from collplan.planner.plan.phases import NATIVE
 from collplan.reports.output import format_bytes, format_seconds
+from collplan.select.candidates import call_of
 from collplan.select.compared import Comparison
 from collplan.specs import PlanSpec
 from collplan.specs.request import AUTO, MESSAGES
@@ -43,8 +43,8 @@ DECOMPOSITIONS: Final = {
 
 def explain(name: str, spec: PlanSpec) -> str:
     """Return a description of a candidate in words."""
-    if name == NATIVE:
-        return "what MPICH chooses by default, as the model of the MPI library's own collective"
+    if name == call_of(spec.collective.planned_kind):
+        return "MPI's own non-blocking call, as MPICH makes it by default"
     words = [DECOMPOSITIONS.get(spec.decomposition.name, spec.decomposition.name)]
     if spec.algorithms != AUTO:
         words.append(f"algorithms: {spec.algorithms}")
@@ -144,8 +144,9 @@ def _distances(comparison: Comparison, name: str, size: int) -> Iterator[str]:
     if others:
         second = min(others, key=lambda other: others[other])
         yield _ahead(others[second] / time, second)
-        if NATIVE in others and second != NATIVE:
-            yield _ahead(others[NATIVE] / time, NATIVE)
+        beside, theirs = comparison.baseline, comparison.baseline_s.get(size)
+        if theirs is not None and beside not in (second, name):
+            yield _ahead(theirs / time, beside)
     bound = comparison.bounds[size].time_s
     if bound > 0:
         yield f"{time / bound:.3g} times the bound"

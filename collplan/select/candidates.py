@@ -204,6 +204,17 @@ def _likely_algorithms(
         yield chosen, AlgorithmsByRole.model_validate(quick)
 
 
+def call_of(kind: str) -> str:
+    """Return the name of MPI's non-blocking call, which plans with native components make.
+
+    Examples
+    --------
+    >>> call_of("allreduce")
+    'MPI_Iallreduce'
+    """
+    return f"MPI_I{kind}"
+
+
 def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
     """Return all forms of a spec's collective on its machine, simple ones first.
 
@@ -219,7 +230,7 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
         for one in registry.tried(kind, "flat")
     ]
     if kind in CALLED:
-        forms.append(Form(NATIVE, Method(algorithms=NATIVELY)))
+        forms.append(Form(call_of(kind), Method(algorithms=NATIVELY)))
     if kind not in guideline.FORMS or spec.machine.n_ranks == 1:
         return (*forms, *mapped_forms(spec, forms))
     machine = spec.machine

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from collplan.planner.collective.bounds import Bounds
-from collplan.planner.plan.phases import NATIVE
 from collplan.planner.plan.views import view
+from collplan.select.candidates import call_of
 from collplan.select.crossovers import Crossover
 from collplan.select.entries import Entry
 from collplan.specs import Method, PlanSpec
@@ -127,6 +128,8 @@ class Comparison:
         Lower bounds for any plan, by bytes.
     defaults : dict of str to dict of int to Default
         Default algorithms of MPI libraries, by library with its version, and bytes.
+    installed : str or None
+        The library that is installed with this Python, if it is one of these.
     """
 
     sizes: list[int]
@@ -143,6 +146,7 @@ class Comparison:
     crossovers: list[Crossover] = field(default_factory=list)
     bounds: dict[int, Bounds] = field(default_factory=dict)
     defaults: dict[str, dict[int, Default]] = field(default_factory=dict)
+    installed: str | None = None
 
     def __repr__(self) -> str:
         """Return a short text, because the tables are too long to read."""
@@ -155,22 +159,45 @@ class Comparison:
 
     @property
     def references(self) -> tuple[str, ...]:
-        """Return the candidates to compare with: the spec's own, further ones, and native."""
+        """Return the candidates to compare with: the spec's, further ones, and MPI's own call."""
         own = () if self.own is None else (self.own,)
-        return tuple(dict.fromkeys((*own, *self.others, NATIVE)))
+        return tuple(dict.fromkeys((*own, *self.others, self.call)))
+
+    @property
+    def call(self) -> str:
+        """Return the name of MPI's own call, which is a candidate; empty without candidates."""
+        for spec in self.specs.values():
+            return call_of(spec.collective.planned_kind)
+        return ""
+
+    @property
+    def baseline(self) -> str:
+        """Return what gains are relative to: the blocking call of a library, or `call`.
+
+        The library is the one that is installed, or the first whose default is known.
+        """
+        known = [name for name, by_size in self.defaults.items() if by_size]
+        return self.installed if self.installed in known else next(iter(known), self.call)
+
+    @property
+    def baseline_s(self) -> dict[int, float]:
+        """Return the times of the baseline in seconds, by bytes."""
+        if self.baseline not in self.defaults:
+            return {size: s for (name, size), s in self.makespans.items() if name == self.call}
+        times = {size: one.time_s for size, one in self.defaults[self.baseline].items()}
+        return {size: seconds for size, seconds in times.items() if seconds is not None}
 
     @property
     def gains(self) -> dict[int, float]:
-        """Return the speedup of the leading candidate over native, by bytes."""
-        return {
-            size: self.makespans[NATIVE, size] / self.makespans[name, size]
-            for size, name in self.leading.items()
-            if (NATIVE, size) in self.makespans and self.makespans[name, size] > 0
-        }
+        """Return the speedup of the leading candidate over the baseline, by bytes."""
+        return self._ahead_of(self.baseline_s)
 
     def gains_over(self, library: str) -> dict[int, float]:
         """Return the speedup of the leading candidate over a library's default, by bytes."""
         times = {size: one.time_s for size, one in self.defaults.get(library, {}).items()}
+        return self._ahead_of(times)
+
+    def _ahead_of(self, times: Mapping[int, float | None]) -> dict[int, float]:
         return {
             size: time_s / self.makespans[name, size]
             for size, name in self.leading.items()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution
 from itertools import product
 
 import numpy as np
@@ -112,6 +114,15 @@ def _case_of_component(component: Component, whole: Case, machine: Machine) -> C
     )
 
 
+def installed() -> str | None:
+    """Return the title of the MPI library whose wheel is installed; None if there is none."""
+    for library in DECIDING:
+        with suppress(PackageNotFoundError):
+            if distribution(library).files is not None:
+                return title_of(library)
+    return None
+
+
 def estimate_defaults(specs: Sequence[PlanSpec], jobs: Jobs, into: Comparison) -> list[Entry]:
     """Note the default of every library at every size; return an entry for each with a plan.
 
@@ -124,6 +135,7 @@ def estimate_defaults(specs: Sequence[PlanSpec], jobs: Jobs, into: Comparison) -
         Comparison that receives the defaults, without times.
     """
     questions, by_name = [], {}
+    into.installed = installed()
     for library, spec in product(DECIDING, specs):
         decision = decide(library, case_of(spec))
         if decision is None:

@@ -18,7 +18,7 @@ from collplan.planner.passes.progress.cores import POLICIES, CorePlacement
 from collplan.planner.passes.progress.tree_model import tree_height
 from collplan.planner.plan.phases import NATIVE
 from collplan.select.alltoall_designs import DESIGNS
-from collplan.select.candidates import SEGMENTS, SHARED, Form, all_forms, with_algorithms
+from collplan.select.candidates import SEGMENTS, SHARED, Form, all_forms, call_of, with_algorithms
 from collplan.select.entries import Entry, NotEstimated, Question, estimate_all
 from collplan.select.sweep import price
 from collplan.select.waves import MAX_TASKS, SAFETY, WAVES
@@ -80,7 +80,8 @@ def all_variants(spec: PlanSpec) -> tuple[Form, ...]:
     found = [
         form
         for form in all_forms(spec)
-        if form.method.decomposition.name != "mesh" and form.name != NATIVE
+        if form.method.decomposition.name != "mesh"
+        and form.name != call_of(spec.collective.planned_kind)
     ]
     size = spec.machine.n_ranks
     if spec.collective.planned_kind not in guideline.FORMS or size == 1:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from collplan.planner.plan.phases import NATIVE
 from collplan.select.comparison import compare
 from collplan.specs import COLLECTIVES, Machine, PlanSpec
 from collplan.specs.collective import validate_collective
@@ -174,10 +173,10 @@ def _by_model(row: Mapping[str, Any], machine: Machine) -> tuple[str | None, flo
         return None, None, f"not compared: {error}"
     (at,) = found.sizes
     name = found.leading.get(at)
-    native = found.makespans.get((NATIVE, at))
+    native = found.makespans.get((found.call, at))
     if name is None or native is None or found.makespans[name, at] <= 0:
         return None, None, "not simulated"
     factor = native / found.makespans[name, at]
-    if name == NATIVE or factor < LEAST_FACTOR:
+    if name == found.call or factor < LEAST_FACTOR:
         return None, 1.0, "by the model, native is as fast as any plan"
     return name, factor, "by the model"

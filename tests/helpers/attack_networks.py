@@ -349,4 +349,4 @@ def attacks_by_recordings(draw: Draw) -> Attack:
         "good.yaml": yaml.safe_dump(_RECORDED).encode(),
     }
     report = ["report", "good.yaml", "-o", "out.html", "--measured", "run.json"]
-    return Attack(files, [*report, "--seconds", "0", "--sizes", "16B", "--candidates", "linear"])
+    return Attack(files, [*report, "--seconds", "9", "--sizes", "16B", "--candidates", "linear"])

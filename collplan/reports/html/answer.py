@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from collplan.planner.draw.style import format_count
-from collplan.planner.plan.phases import NATIVE
 from collplan.reports.output import format_bytes, format_seconds
 from collplan.reports.words import KINDS, losers
 from collplan.select.compared import Comparison
@@ -55,12 +54,16 @@ def _references(comparison: Comparison, size: int, name: str, time: float) -> It
             yield f"It is {_role(comparison, other)}."
         elif (other, size) in comparison.makespans and time > 0:
             theirs = comparison.makespans[other, size]
-            who = f"{_role(comparison, other)} ({other})" if other != NATIVE else NATIVE
-            if other == NATIVE:
-                who = f"the MPI library's default ({NATIVE})"
+            who = f"{_role(comparison, other)} ({other})"
             yield f"It is {theirs / time:.2f} times as fast as {who}, {format_seconds(theirs)}."
         else:
             yield _unknown(comparison, size, other)
+    beside, theirs_s = comparison.baseline, comparison.baseline_s.get(size)
+    if beside != comparison.call and theirs_s is not None and time > 0:
+        yield (
+            f"It is {theirs_s / time:.2f} times as fast as the blocking call of {beside}, "
+            f"{format_seconds(theirs_s)}."
+        )
 
 
 def _unknown(comparison: Comparison, size: int, name: str) -> str:
@@ -77,8 +80,8 @@ def _unknown(comparison: Comparison, size: int, name: str) -> str:
 
 
 def _role(comparison: Comparison, name: str) -> str:
-    if name == NATIVE:
-        return "the MPI library's own default"
+    if name == comparison.call:
+        return "MPI's own non-blocking call"
     return "the spec's own choice" if name == comparison.own else "a spec given besides"
 
 

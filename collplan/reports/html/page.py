@@ -185,6 +185,7 @@ def _document(comparison: Comparison, views: Views, size: int) -> Json:
         "labels": {str(one): format_bytes(one) for one in comparison.sizes},
         "leading": {str(one): name for one, name in comparison.leading.items()},
         "references": list(comparison.references),
+        "call": comparison.call,
         "answers": {str(one): _answer(comparison, views, one) for one in comparison.leading},
         "comparison": to_json(comparison),
         "curves": curves,

@@ -40,7 +40,7 @@ function fillPlans(plan, beside) {
   const find = (name) => there.find((one) => one.name === name);
   const leading = data.leading?.[size];
   const first = find(plan) || find(leading) || there[0];
-  const other = find(beside) || find("native") || there.find((one) => one !== first) || first;
+  const other = find(beside) || find(data.call) || there.find((one) => one !== first) || first;
   for (const [id, chosen] of [["plan", first], ["beside", other]]) {
     const options = there.map((one) => {
       const option = make("option", one.name + (one.name === leading ? " (best)" : ""));
@@ -85,7 +85,7 @@ function drawSizes() {
     const text = own.map((row) => `${name}<br>${data.labels[row.bytes]}: ${time(row.makespan_s * 1e9)}`);
     return { name, x: own.map((row) => row.bytes), y: own.map((row) => row.makespan_s), text,
       hovertemplate: "%{text}<extra></extra>", mode: "lines+markers",
-      marker: { size: 9 }, line: { dash: name === "native" ? "dash" : "solid" } };
+      marker: { size: 9 }, line: { dash: name === data.call ? "dash" : "solid" } };
   });
   const bounds = Object.entries(data.comparison.bounds).filter(([, one]) => one.time_s > 0);
   traces.push({ name: "lower bound", x: bounds.map(([one]) => Number(one)), mode: "lines",

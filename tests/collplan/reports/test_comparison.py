@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from command_line import CommandLine
+from collplan.reports.comparison import _gain_line
+from collplan.select.compared import Comparison, Default
+from collplan.specs import PlanSpec
+from command_line import RING, CommandLine
 
 pytestmark = pytest.mark.usefixtures("priced_once")
 
@@ -84,3 +87,24 @@ def test_plots_show_winners_families_and_the_bound(collplan: CommandLine) -> Non
     curves = [w for w in words if w.removesuffix(" (the spec's)") in document["candidates"]]
     assert set(document["best"].values()) <= {w.removesuffix(" (the spec's)") for w in curves}
     assert 3 <= len(curves) <= 7
+
+
+def test_gains_are_over_the_blocking_call_of_the_installed_library() -> None:
+    spec = PlanSpec.model_validate(RING)
+    call = f"MPI_I{spec.collective.kind}"
+    found = Comparison([64], {"ring": spec}, leading={64: "ring"})
+    found.makespans = {("ring", 64): 2e-6, (call, 64): 3e-6}
+    assert (found.call, found.baseline, found.gains) == (call, call, {64: pytest.approx(1.5)})
+    (line,) = _gain_line(found)
+    assert line == (
+        f"{call} is MPI's own non-blocking call, as MPICH makes it; the best is 1.50 times as fast "
+        "as it"
+    )
+    found.defaults = {
+        "MPICH 4.x": {64: Default("smp", "", None, makespan_s=4e-6)},
+        "Open MPI 5.0.x": {64: Default("ring", "", None, estimate_s=8e-6)},
+    }
+    assert (found.baseline, found.gains) == ("MPICH 4.x", {64: pytest.approx(2.0)})
+    found.installed = "Open MPI 5.0.x"
+    assert (found.baseline, found.gains) == ("Open MPI 5.0.x", {64: pytest.approx(4.0)})
+    assert "4.00 times as fast as the blocking call of Open MPI 5.0.x" in _gain_line(found)[0]

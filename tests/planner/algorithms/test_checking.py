@@ -79,6 +79,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Group], Any]], A
     monkeypatch.setitem(registry._algorithms, "allgather", known)
 
     def compiled(rounds: Callable[[Group], Any]) -> Any:
+        known.pop("mine", None)
         register("allgather", "mine")(rounds)
         return compile_plan(
             parse_spec(
