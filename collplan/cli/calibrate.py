@@ -12,7 +12,14 @@ from collplan.cli.options import MeasuringOptions, flag, n_ranks, option, output
 from collplan.cli.ranks import Advance, Benchmark, run_benchmark
 from collplan.measure.calibration.measurements import QUICK, THOROUGH, load_measurements
 from collplan.planner.formats.output_files import write_text
-from collplan.reports.output import Document, print_line, print_result, print_table, require_folder
+from collplan.reports.output import (
+    Document,
+    print_line,
+    print_result,
+    print_table,
+    require_folder,
+    warn,
+)
 from collplan.reports.plots import Series, plot_times
 from collplan.specs.errors import CollplanError
 from collplan.specs.loading import load_machine, machine_at_hand
@@ -166,6 +173,8 @@ def _conclude(measurements: Measurements, options: CalibrateOptions) -> None:
 
     calibration = fit_machine(measurements, options.known())
     write_text(options.output, machine_text(calibration, measurements))
+    for line in calibration.warnings:
+        warn(f"{options.output}: {line}")
     document = {
         "output": options.output,
         "host": measurements.host,

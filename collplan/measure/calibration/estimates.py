@@ -245,11 +245,11 @@ def _each_byte(measurements: Measurements, link: LinkClass, draw: Draw) -> tuple
 
 
 def _by_pair(entries: Sequence[Entry], link: LinkClass) -> list[list[Entry]]:
-    """Return the entries of a link, one list for each pair of ranks."""
-    found: dict[tuple[int, int], list[Entry]] = {}
+    """Return the entries of a link, one list for each pair of ranks and turn."""
+    found: dict[tuple[tuple[int, int], int], list[Entry]] = {}
     for entry in entries:
         if entry.link == link:
-            found.setdefault(entry.pair, []).append(entry)
+            found.setdefault(entry.unit, []).append(entry)
     return list(found.values())
 
 

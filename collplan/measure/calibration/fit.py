@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
@@ -28,6 +28,14 @@ _INTERVAL_PERCENTILES: Final = (2.5, 97.5)
 _DIGITS: Final = 4
 _BYTES: Final = ("eager_limit_bytes", "cache_bytes", "burst_bytes")
 
+_OF_PAIRS: Final = ("ping_pongs", "bursts", "transfers")
+_COMPARED: Final = ("L_ns", "o_ns", "G_ns_per_byte")
+"""Parameters of links by which turns are compared."""
+DISAGREE: Final = 1.5
+"""Ratio of the largest to the smallest estimate of a turn from which a warning is given."""
+
+Unit = tuple[tuple[int, int], int]
+"""Pair of ranks and turn."""
 Draw = Callable[[Sequence[float]], float]
 Number = float | int | bool | None
 Value = Number | str | list[int]
@@ -68,10 +76,13 @@ class Calibration:
         Machine with every parameter that could be measured; the others have defaults.
     parameters : tuple of Parameter
         Parameters that were measured or known, in the order of the machine file.
+    warnings : tuple of str
+        Reasons why the measurements should be repeated.
     """
 
     machine: Machine
     parameters: tuple[Parameter, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def fit_machine(measurements: Measurements, known: Machine | None = None) -> Calibration:
@@ -101,6 +112,7 @@ def fit_machine(measurements: Measurements, known: Machine | None = None) -> Cal
         return median(drawn)
 
     samples = [_estimate(_redrawn(measurements, generator), draw) for _ in range(_RESAMPLES)]
+    turns = [_estimate(one, median) for one in _turns(measurements)]
     place = measurements.place
     lanes = _lanes(place, estimates)
     parameters = _place_parameters(place, lanes, estimates, samples)
@@ -113,16 +125,50 @@ def fit_machine(measurements: Measurements, known: Machine | None = None) -> Cal
         if name == "network.eager_limit_bytes":
             interval = eager_bracket(measurements, _limiting_link(measurements))
         elif not isinstance(value, bool) and value is not None:
-            interval = _interval(samples, name) or (float(value), float(value))
+            # Turns may differ by more than the repetitions of each.
+            ends = _interval(samples, name) or (float(value), float(value))
+            interval = min(ends[0], *_known(turns, name)), max(ends[1], *_known(turns, name))
         parameters.append(Parameter(name, _rounded(name, value), interval, method))
     machine = Machine.model_validate(machine_document(parameters))
-    return Calibration(machine, tuple(parameters))
+    return Calibration(machine, tuple(parameters), tuple(_warnings(estimates, turns)))
+
+
+def _turns(measurements: Measurements) -> list[Measurements]:
+    """Return the measurements of every turn, with those that were made only once."""
+    numbers = sorted({entry.turn for entry in measurements.ping_pongs})
+    return [
+        measurements.model_copy(
+            update={
+                name: tuple(one for one in getattr(measurements, name) if one.turn == number)
+                for name in _OF_PAIRS
+            }
+        )
+        for number in numbers
+    ]
+
+
+def _known(samples: Sequence[Estimates], name: str) -> list[float]:
+    """Return a parameter's values in the samples that have one."""
+    values = [sample[name][0] for sample in samples if name in sample]
+    return [float(value) for value in values if value is not None]
+
+
+def _warnings(estimates: Estimates, turns: Sequence[Estimates]) -> Iterator[str]:
+    """Generate a warning for each link without a latency, or whose turns disagree."""
+    again = "measure again while nothing else runs"
+    for name, (value, _) in estimates.items():
+        last = name.rpartition(".")[2]
+        if last == "L_ns" and value == 0:
+            yield f"{name} is 0, as half a round trip takes no longer than 2 o; {again}"
+        found = _known(turns, name)
+        if last in _COMPARED and len(found) > 1 and max(found) > DISAGREE * min(found):
+            values = ", ".join(f"{one:.4g}" for one in found)
+            yield f"{name} differs between turns: {values}; {again}"
 
 
 def _interval(samples: Sequence[Estimates], name: str) -> tuple[float, float] | None:
     """Return the range that holds 95 % of a parameter's values; None if no sample has one."""
-    values = [sample[name][0] for sample in samples if name in sample]
-    known = [value for value in values if value is not None]
+    known = _known(samples, name)
     if not known:
         return None
     low, high = np.percentile(known, _INTERVAL_PERCENTILES)
@@ -162,18 +208,18 @@ def _estimate(measurements: Measurements, draw: Draw) -> Estimates:
 
 
 def _redrawn(measurements: Measurements, generator: np.random.Generator) -> Measurements:
-    """Return a bootstrap sample: pairs of ranks of each link are drawn with replacement."""
-    chosen: list[tuple[str, tuple[int, int]]] = []
+    """Return a bootstrap sample: pairs and turns of each link are drawn with replacement."""
+    chosen: list[tuple[str, Unit]] = []
     for link in LINKS:
-        pairs = sorted({entry.pair for entry in measurements.ping_pongs if entry.link == link})
-        if pairs:
-            drawn = generator.integers(len(pairs), size=len(pairs))
-            chosen += [(link, pairs[i]) for i in drawn]
+        units = sorted({entry.unit for entry in measurements.ping_pongs if entry.link == link})
+        if units:
+            drawn = generator.integers(len(units), size=len(units))
+            chosen += [(link, units[i]) for i in drawn]
     update = {}
-    for name in ("ping_pongs", "bursts", "transfers"):
-        own: defaultdict[tuple[str, tuple[int, int]], list[Any]] = defaultdict(list)
+    for name in _OF_PAIRS:
+        own: defaultdict[tuple[str, Unit], list[Any]] = defaultdict(list)
         for entry in getattr(measurements, name):
-            own[entry.link, entry.pair].append(entry)
+            own[entry.link, entry.unit].append(entry)
         update[name] = tuple(entry for key in chosen for entry in own[key])
     # Checks are for data from outside. Only some pairs measured sizes around the eager limit.
     return measurements.model_copy(update=update)

@@ -149,13 +149,20 @@ def measure_machine(
     if comm.size < 2:
         raise LaunchError("calibration: one rank has nobody to send to; start 2 or more, as -n 2")
     place = find_place(comm, lanes)
-    times = _time_messages(comm, place, effort, advance)
-    at_once = _lanes_at_once(comm, place, effort, times["ping_pongs"])
+    messages = _MessageTimer(comm, place, effort, advance)
+    messages.take_turn()
+    at_once = _lanes_at_once(comm, place, effort, messages.entries["ping_pongs"])
     advance()
     rounds = _rounds(comm) if place.ranks_per_core > 1 else None
+    # Disturbances last for seconds, so other measurements lie between the turns.
+    while messages.n_turns < effort.turns - 1:
+        messages.take_turn()
+        meet_asleep(comm)
     local = LocalTimer(comm, effort)
     work = [*local.alone(), *local.together(_neighbours(place))]
     advance()
+    while messages.n_turns < effort.turns:
+        messages.take_turn()
     if comm.rank > 0:
         return everywhere(comm, None)
     measured = Measurements(
@@ -166,24 +173,47 @@ def measure_machine(
         lanes_at_once=tuple(at_once),
         local_work=tuple(work),
         rounds=rounds,
-        **times,
+        **messages.entries,
     )
     return everywhere(comm, measured)
 
 
-def _time_messages(
-    comm: MPI.Intracomm, place: Place, effort: Effort, advance: Callable[[], object]
-) -> Entries:
-    """Measure the messages between some pairs of ranks of every class of links; collective."""
-    times: Entries = defaultdict(list)
-    limits: dict[LinkClass, int] = {}
-    for link in LINKS:
-        for pair in choose_pairs(place, link)[: effort.pairs]:
-            found, limits[link] = _time_pair(comm, link, pair, effort, limits.get(link))
-            for name, entries in found.items():
-                times[name] += entries
-            advance()
-    return times
+class _MessageTimer:
+    """Measure the messages between some pairs of ranks of every class of links, turn by turn.
+
+    Parameters
+    ----------
+    comm, place, effort, advance
+        As in `measure_machine`, with the places of the ranks.
+
+    Attributes
+    ----------
+    entries : dict
+        Measurements of all turns so far, the same on all ranks.
+    n_turns : int
+        Number of turns so far.
+    """
+
+    def __init__(
+        self, comm: MPI.Intracomm, place: Place, effort: Effort, advance: Callable[[], object]
+    ) -> None:
+        self._comm, self._place, self._effort, self._advance = comm, place, effort, advance
+        self._limits: dict[LinkClass, int] = {}
+        self.entries: Entries = defaultdict(list)
+        self.n_turns = 0
+
+    def take_turn(self) -> None:
+        """Measure all pairs once; collective."""
+        for link in LINKS:
+            for pair in choose_pairs(self._place, link)[: self._effort.pairs]:
+                limit, turn = self._limits.get(link), self.n_turns
+                found, self._limits[link] = _time_pair(
+                    self._comm, link, pair, turn, self._effort, limit
+                )
+                for name, entries in found.items():
+                    self.entries[name] += entries
+                self._advance()
+        self.n_turns += 1
 
 
 def choose_pairs(place: Place, link: LinkClass) -> list[Pair]:
@@ -218,14 +248,14 @@ def choose_pairs(place: Place, link: LinkClass) -> list[Pair]:
 
 
 def _time_pair(
-    comm: MPI.Intracomm, link: LinkClass, pair: Pair, effort: Effort, limit: int | None
+    comm: MPI.Intracomm, link: LinkClass, pair: Pair, turn: int, effort: Effort, limit: int | None
 ) -> tuple[Entries, int]:
     """Return the times of two ranks and the eager limit between them, the same on all ranks."""
     part = _split(comm, 0 if comm.rank in pair else None)
     measured: tuple[Entries, int] | None = None
     if part != MPI.COMM_NULL:
         share_cores_as(part, comm)
-        timer = PairTimer(part, link, pair, effort)
+        timer = PairTimer(part, link, pair, turn, effort)
         measured = timer.entries, timer.run(limit)
         part.Free()
     meet_asleep(comm)

@@ -55,6 +55,8 @@ class Effort:
         Number of late receives of each size.
     pairs : int
         Number of pairs of ranks to measure for each class of links.
+    turns : int
+        Number of times that each pair is measured, with other measurements between them.
     largest_set : int
         Bytes of the largest working set of copies and reductions.
     """
@@ -65,16 +67,19 @@ class Effort:
     most: int
     tries: int
     pairs: int
+    turns: int
     largest_set: int
 
     @property
     def n_steps(self) -> int:
         """Return the largest number of progress calls during a measurement."""
-        return len(LINKS) * self.pairs + 2
+        return len(LINKS) * self.pairs * self.turns + 2
 
 
-THOROUGH: Final = Effort(0.1, 0.1, least=5, most=40, tries=3, pairs=3, largest_set=1 << 26)
-QUICK: Final = Effort(0.02, 0.01, least=3, most=5, tries=1, pairs=1, largest_set=1 << 22)
+THOROUGH: Final = Effort(
+    0.04, 0.1, least=5, most=40, tries=3, pairs=3, turns=3, largest_set=1 << 26
+)
+QUICK: Final = Effort(0.02, 0.01, least=3, most=5, tries=1, pairs=1, turns=1, largest_set=1 << 22)
 
 
 class Place(SpecModel):
@@ -114,6 +119,12 @@ class Place(SpecModel):
 class _OfPair(SpecModel):
     link: LinkClass
     pair: tuple[Rank, Rank]
+    turn: Natural = 0
+
+    @property
+    def unit(self) -> tuple[tuple[int, int], int]:
+        """Return the pair and the turn, which have all measurements of a link."""
+        return self.pair, self.turn
 
 
 class PingPong(_OfPair):
@@ -247,12 +258,13 @@ class Measurements(SpecModel):
     rounds: Rounds | None = None
 
     def _check(self) -> None:
-        # Pairs are resampled, so each must have all measurements that a link is fitted to.
-        for link, pair in sorted({(entry.link, entry.pair) for entry in self.ping_pongs}):
-            between = f"between ranks {pair[0]} and {pair[1]}"
+        # Pairs and turns are resampled, so each must have all measurements a link is fitted to.
+        for link, unit in sorted({(entry.link, entry.unit) for entry in self.ping_pongs}):
+            (one, other), turn = unit
+            between = f"between ranks {one} and {other}" + (f" in turn {turn}" if turn else "")
             for name in ("ping_pongs", "bursts", "transfers"):
                 entries = getattr(self, name)
-                sizes = [one.bytes for one in entries if (one.link, one.pair) == (link, pair)]
+                sizes = [one.bytes for one in entries if (one.link, one.unit) == (link, unit)]
                 if not sizes:
                     raise ValueError(
                         f"{name}: there is none over {link} {between}, which has ping_pongs"

@@ -141,15 +141,22 @@ class PairTimer:
         Class of the link between them.
     pair : tuple of int
         Ranks to record in the measurements.
+    turn : int
+        Turn to record in the measurements.
     effort : Effort
         Limits of the time to measure.
     """
 
     def __init__(
-        self, comm: MPI.Intracomm, link: LinkClass, pair: tuple[int, int], effort: Effort
+        self,
+        comm: MPI.Intracomm,
+        link: LinkClass,
+        pair: tuple[int, int],
+        turn: int,
+        effort: Effort,
     ) -> None:
         self._comm = comm
-        self._between = {"link": link, "pair": pair}
+        self._between = {"link": link, "pair": pair, "turn": turn}
         self._effort = effort
         self._half_s: dict[int, float] = {}
         self._idle_share = 1.0

@@ -42,6 +42,45 @@ def saved(tmp_path: Path) -> Path:
     return path
 
 
+def in_turns(*latencies_ns: float) -> dict[str, Any]:
+    """Return measurements of turns in which the network has these latencies."""
+    found: dict[str, Any] = {}
+    for turn, latency in enumerate(latencies_ns):
+        document = Machinery().measure()
+        change = 1e-9 * (latency - NETWORK["network.network.L_ns"])
+        for name in ("ping_pongs", "bursts", "transfers"):
+            for entry in document[name]:
+                entry["turn"] = turn
+                if name == "ping_pongs" and entry["link"] == "network":
+                    entry["seconds"] = [one + change for one in entry["seconds"]]
+            document[name] = [*found.get(name, ()), *document[name]]
+        found = document
+    return found
+
+
+def test_intervals_contain_all_turns_and_turns_that_disagree_are_said(
+    saved: Path, tmp_path: Path, collplan: CommandLine
+) -> None:
+    name = "network.network.L_ns"
+    calibration = fit_machine(Measurements.model_validate(in_turns(20_000, 21_000, 22_000)))
+    assert calibration.warnings == ()
+    (found,) = (one for one in calibration.parameters if one.name == name)
+    assert found.interval is not None
+    assert found.interval[0] < 20_400
+    assert found.interval[1] > 21_600
+    saved.write_text(json.dumps(in_turns(20_000, 20_000, 80_000)))
+    outcome = collplan("calibrate", "--fit", saved, "-o", tmp_path / "machine.yaml")
+    (line,) = outcome.err.splitlines()
+    assert f"machine.yaml: {name} differs between turns: " in line
+    assert line.endswith("measure again while nothing else runs")
+
+
+def test_a_latency_of_zero_is_said() -> None:
+    document = in_turns(-1_000)
+    (line,) = fit_machine(Measurements.model_validate(document)).warnings
+    assert line.startswith("network.network.L_ns is 0, as half a round trip takes no longer than")
+
+
 def fitted(document: dict[str, Any]) -> dict[str, Any]:
     calibration = fit_machine(Measurements.model_validate(document))
     return {parameter.name: parameter for parameter in calibration.parameters}
