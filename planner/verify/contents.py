@@ -202,14 +202,16 @@ def _raise_wrong(
     if last > first + 1:
         wanted = f"elements {logical} of ranks {first} to {last - 1}, combined"
     text = f"rank {rank} recv[{element}] holds {symbols.describe(atom)}, not {wanted}"
-    text += _last_writer(plan, moves, int(symbols.edges[atom]))
     term, task = int(symbols.term[atom]), int(symbols.culprit[atom])
+    if term < 0 and task >= 0:
+        raise _FAILURES[term][1](f"{text}; see {plan.task(task)}")
+    writer = _last_writer(plan, moves, int(symbols.edges[atom]))
     if term < 0:
-        raise _FAILURES[term][1](f"{text}; see {plan.task(task)}" if task >= 0 else text)
+        raise _FAILURES[term][1](text + writer)
     held, promised = symbols.ranks(atom), set(range(first, last))
     if symbols.index[atom] == logical and held < promised:
-        raise MissingContributionError(f"{text}: rank {min(promised - held)} is missing")
-    raise PostconditionError(text)
+        raise MissingContributionError(f"{text}: rank {min(promised - held)} is missing{writer}")
+    raise PostconditionError(text + writer)
 
 
 def _last_writer(plan: Plan, moves: Moves, address: int) -> str:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
 from statistics import median
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from mpi4py import MPI
 
@@ -157,7 +157,6 @@ def measure_machine(
     # Disturbances last for seconds, so other measurements lie between the turns.
     while messages.n_turns < effort.turns - 1:
         messages.take_turn()
-        meet_asleep(comm)
     local = LocalTimer(comm, effort)
     work = [*local.alone(), *local.together(_neighbours(place))]
     advance()
@@ -166,9 +165,7 @@ def measure_machine(
     if comm.rank > 0:
         return everywhere(comm, None)
     measured = Measurements(
-        host=f"{platform.node()} ({platform.machine()}, {os.cpu_count()} processors)",
-        mpi=library_name(),
-        date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        **_origin(),
         place=place,
         lanes_at_once=tuple(at_once),
         local_work=tuple(work),
@@ -176,6 +173,15 @@ def measure_machine(
         **messages.entries,
     )
     return everywhere(comm, measured)
+
+
+def _origin() -> dict[str, Any]:
+    """Return where and when the measurements are made, as text."""
+    return {
+        "host": f"{platform.node()} ({platform.machine()}, {os.cpu_count()} processors)",
+        "mpi": library_name(),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    }
 
 
 class _MessageTimer:
