@@ -35,7 +35,7 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 import yaml
-from mutants_runs import HANG_S, ROOT, Copy, Run, Tests
+from mutants_runs import HANG_S, ROOT, SESSION, Copy, Run, Tests
 from mutants_sources import Mutant, mutants_of, sample
 
 FOLDER: Final = ROOT / "build" / "mutants"
@@ -103,14 +103,14 @@ class Judge:
         stages = [(first, 10 * usual_s + SLACK_S)] * bool(early)
         stages += [(rest, self._seconds[1] + HANG_S)] * (self._seconds[1] > 0)
         for stage, limit_s in stages:
-            run = self._until_it_counts(stage, limit_s, mutant, copy)
+            run, killer = self._until_it_counts(stage, limit_s, mutant, copy)
             n_run += len(run.begun)
-            if run.killer is not None:
+            if killer is not None:
                 verdict = "timeout" if run.is_late else "killed"
                 break
         else:
-            run, verdict = Run([], [], {}, False, True), "survived"
-        is_first = run.killer is not None and (stage is first or run.killer in self._first)
+            killer, verdict = None, "survived"
+        is_first = killer is not None and (stage is first or killer in self._first)
         tier = self._tiers[0] if is_first else self._tiers[-1]
         return {
             **dict(zip(FIELDS, mutant.identity, strict=True)),
@@ -118,44 +118,49 @@ class Judge:
             "line": mutant.lines[0],
             "package": mutant.package,
             "verdict": verdict,
-            "tier": tier if run.killer else None,
-            "killer": run.killer,
+            "tier": tier if killer else None,
+            "killer": killer,
             "tests": n_run,
             "seconds": round(time.monotonic() - begin_s, 1),
         }
 
     def _until_it_counts(
         self, stage: Callable[[float], Run], limit_s: float, mutant: Mutant, copy: Copy
-    ) -> Run:
-        """Repeat a stage until its failure does not come from the test or from a busy machine."""
+    ) -> tuple[Run, str | None]:
+        """Repeat a stage until its failure does not come from the test or from a busy machine.
+
+        Return the run, and the test that detected the mutant.
+        """
         folders = self._tests.folders(mutant)
         while True:
             with copy.changed(mutant, folders):
                 run = stage(limit_s)
-            if run.killer is not None and not self._is_fit(run.killer, copy):
+            fit = self._fit(run.killers, copy)
+            if run.killers and not fit:
                 continue
-            if not run.is_late or run.killer is None or "::" not in run.killer:
-                return run
+            killer = fit[0] if fit else None
+            if not run.is_late or killer is None or "::" not in killer:
+                return run, killer
             # The changed kernels were compiled anew, which may have taken this time.
             begin_s = time.monotonic()
             with copy.changed(replace(mutant, mutated=mutant.original), folders):
-                copy.run([run.killer.partition("::")[0]], limit_s, first=[run.killer])
+                copy.run([killer.partition("::")[0]], limit_s, first=[killer])
             alone_s = time.monotonic() - begin_s
             if 5 * alone_s <= limit_s:
-                return run
+                return run, killer
             limit_s = 5 * alone_s
 
-    def _is_fit(self, test: str, copy: Copy) -> bool:
-        """Return whether a test passes, or a file is collected, on the unchanged sources."""
-        if test == "the session":
-            return True
-        if test not in self._passes:
-            file, _, is_test = test.partition("::")
-            which = {"first": [test]} if is_test else {"seconds": 0}
-            run = copy.run([*self._arguments[-1], file], HANG_S, **which)
+    def _fit(self, tests: list[str], copy: Copy) -> list[str]:
+        """Return the tests that pass on the unchanged sources, and the files that are collected."""
+        unknown = [one for one in tests if one != SESSION and one not in self._passes]
+        if unknown:
+            files = sorted({one.partition("::")[0] for one in unknown})
+            named = [one for one in unknown if "::" in one]
+            which = {"first": named} if named else {"seconds": 0}
+            failed = set(copy.run([*self._arguments[-1], *files], HANG_S, **which).killers)
             with self._lock:
-                self._passes[test] = run.killer is None
-        return self._passes[test]
+                self._passes |= {one: one not in failed for one in unknown}
+        return [one for one in tests if one == SESSION or self._passes[one]]
 
 
 def test_all(mutants: list[Mutant], options: argparse.Namespace, equivalent: set[Any]) -> None:

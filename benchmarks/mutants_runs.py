@@ -43,6 +43,10 @@ MEMORY_KIB: Final = 8 << 20
 HANG_S: Final = 360.0
 """Time after its last test should have begun in which a session must end, in seconds."""
 OF_C: Final = ("tests/collplan/test_preload.py", "tests/collplan/cli/test_exec.py")
+SESSION: Final = "the session"
+"""Name of what fails if no test does, but the session ends early."""
+MOST_FAILURES: Final = 5
+"""Number of failures after which a session ends; one of them may come from the test itself."""
 N_EARLY, N_LATER = 10, 5
 """Files of tests that run on a mutant, for each stage; to collect all takes half a minute."""
 KERNEL: Final = re.compile(r"\b(compiled|compile_with|compile_at_once|inner|inlined|intrinsic)\b")
@@ -60,14 +64,12 @@ class Run:
     is_whole: bool
 
     @property
-    def killer(self) -> str | None:
-        """Return the test that failed, or that neither failed nor ended."""
-        if self.failed:
-            return self.failed[0]
-        if self.is_whole and not self.is_late:
-            return None
+    def killers(self) -> list[str]:
+        """Return the tests that failed, or else the one that did not end."""
+        if self.failed or (self.is_whole and not self.is_late):
+            return self.failed
         open_ones = [name for name in self.begun if name not in self.seconds]
-        return open_ones[0] if open_ones else "the session"
+        return open_ones[:1] or [SESSION]
 
 
 class Copy:
@@ -122,9 +124,11 @@ class Copy:
             raise RuntimeError("the copy is closed")
         notes = Path(options.setdefault("folder", tempfile.mkdtemp(dir=self._place)))
         (notes / "options.json").write_text(json.dumps(options))
-        limits = f'ulimit -c 0 -v {MEMORY_KIB}; exec "$@"'
+        # A browser reserves more addresses than there is memory, but does not write to them.
+        limits = f'ulimit -c 0 -d {MEMORY_KIB}; exec "$@"'
         command = ["bash", "-c", limits, "bash", str(self._python), "-m", "pytest", "-q"]
         command += ["-p", "watched_tests", "-p", "no:cacheprovider", "--hypothesis-seed=1"]
+        command += [f"--maxfail={MOST_FAILURES}"] if "coverage" not in options else []
         with (notes / "log").open("w") as log:
             self._process = process = subprocess.Popen(
                 [*command, *arguments],
