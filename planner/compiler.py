@@ -7,7 +7,6 @@ from typing import Final
 
 import numpy as np
 
-from collplan.planner.blueprint.locations import SCRATCH_STRIDE
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError, AsymmetricError
 from collplan.planner.lowering.build import Placement, build
@@ -358,15 +357,8 @@ def _transported(program: Program, ranks: int | Sequence[int] | None, *, is_prov
 def _build(program: Program, ranks: int | Sequence[int] | None, *, has_hazards: bool) -> Plan:
     """Build the plan of all ranks, the programs of several ranks, or the program of one rank."""
     blueprint = program.blueprint
-    binding = blueprint.binding
     tables = program.tables([ranks] if isinstance(ranks, int) else ranks)
     # A message is a send and a receive, which each may be a part of the ranks' programs.
     n_tasks = (2 if ranks is None else 1) * len(tables.messages.phase) + len(tables.steps.rank)
     require_memory(n_tasks * BYTES_PER_TASK)
-    longest = max(int(binding.send_sizes.max()), int(binding.recv_sizes.max()))
-    if longest > SCRATCH_STRIDE and tables.scratch_sizes.any():
-        raise AlgorithmError(
-            f"collective.count: buffers of {longest:,} elements are longer than the scratch space "
-            f"of a plan, {SCRATCH_STRIDE:,} elements; give fewer elements, of a larger datatype"
-        )
-    return build(tables, binding, blueprint.spec, ranks, has_hazards=has_hazards)
+    return build(tables, blueprint.binding, blueprint.spec, ranks, has_hazards=has_hazards)

@@ -7,7 +7,7 @@ from math import gcd, lcm
 import numpy as np
 
 from collplan.planner.arrays import Ints
-from collplan.planner.blueprint.locations import SCRATCH_STRIDE, Home
+from collplan.planner.blueprint.locations import Home, scratch_begin
 from collplan.planner.blueprint.regions import PairTable, Regions
 from collplan.planner.lowering.program import ComponentProgram, Program
 from collplan.planner.lowering.stated import Stated
@@ -124,13 +124,9 @@ def _equal(one: Ints, other: Ints) -> bool:
 
 def _has_scaled_homes(home: Home, larger: Home, factor: int) -> bool:
     # Scratch spaces do not move, but homes may be shifted in them.
-    space = np.where(home.buffer == Buffer.SCRATCH, _nearest(home.base, SCRATCH_STRIDE), 0)
+    space = np.where(home.buffer == Buffer.SCRATCH, scratch_begin(home.base), 0)
     base = space + (home.base - space) * factor
     return _equal(home.buffer, larger.buffer) and _equal(base, larger.base)
-
-
-def _nearest(values: Ints, step: int) -> Ints:
-    return (values + step // 2) // step * step
 
 
 def _has_scaled_regions(given: Regions | None, larger: Regions | None, factor: int) -> bool:

@@ -181,33 +181,33 @@ def linear(group: Group) -> Rounds:
     p - 1 rounds, as a rank sends one at a time; (p - 1)·c per rank, which is
     optimal; p - 1 blocks of scratch and messages in flight per rank.
     """
-    me, size = group.positions, group.size
+    size = group.size
     arrived = group.scratch_slots(size - 1)
     yield Round.of(
         Message(me, dest, at(group.input, dest), at(arrived, (distance - 1) * size + dest))
-        for distance, dest in ((d, (me + d) % size) for d in range(1, size))
+        for me, distance in group.pairs(np.arange(1, size))
+        for dest in ((me + distance) % size,)
     )
     yield Round.of(_combinations(group, arrived))
 
 
 def _combinations(group: Group, arrived: int) -> Iterator[Reduce]:
     """Combine what came over distance 1, 2, ... with what came before it."""
-    me, size = group.positions, group.size
-    for distance in range(1, size):
-        slot = (distance - 1) * size
-        below, above = me[distance:], me[: distance - 1]
-        value = group.input if distance == 1 else group.output
-        result = at(group.output, below)
-        yield Reduce(below, at(arrived, slot + below), at(value, below), result)
-        before = at(arrived, slot - size + above)
-        result = at(arrived, slot + above)
-        yield Reduce(above, result, before, result)
+    size = group.size
+    for ranks, distances in group.pairs(np.arange(1, size)):
+        # What comes over distance r + 1 is the first to come to rank r from above.
+        does = distances != ranks + 1
+        me, distance = ranks[does], distances[does]
+        is_below = distance <= me
+        slot = (distance - 1) * size + me
+        own = np.where(distance == 1, group.input, group.output)
+        right = at(np.where(is_below, own, arrived), np.where(is_below, me, slot - size))
+        write = at(np.where(is_below, group.output, arrived), np.where(is_below, me, slot))
+        yield Reduce(me, at(arrived, slot), right, write)
     # Rank 0 has heard from nobody below it, the last rank from nobody above.
-    slot = (size - 2) * size
-    first, between = me[:1], me[1:-1]
-    for rank, value in ((first, group.input), (between, group.output)):
-        out = at(group.output, rank)
-        yield Reduce(rank, at(value, rank), at(arrived, slot + rank), out)
+    me = np.arange(size - 1)
+    left = at(np.where(me == 0, group.input, group.output), me)
+    yield Reduce(me, left, at(arrived, (size - 2) * size + me), at(group.output, me))
 
 
 @algorithm(
@@ -233,25 +233,26 @@ def pairwise(group: Group) -> Rounds:
     ----------
     Thakur, Rabenseifner, Gropp 2005.
     """
-    me, size = group.positions, group.size
+    size = group.size
     above = group.scratch_slots(1)
     for step in range(1, size):
+        me, _ = next(group.pairs(np.array([step])))
         to = (me + step) % size
         wraps = me > to  # arrives at a lower rank: the half above the owner
-        first_above = wraps & (me == size - 1)
-        below, fresh, more = me[~wraps], me[first_above], me[wraps & ~first_above]
+        below, fresh = ~wraps, wraps & (me == size - 1)
+        more = wraps & ~fresh
         yield Round(
             Message(
-                below,
+                me[below],
                 to[below],
                 at(group.input, to[below]),
                 at(group.output, to[below]),
                 combine=at(group.input if step == 1 else group.output, to[below]),
                 incoming_left=True,
             ),
-            Message(fresh, to[fresh], at(group.input, to[fresh]), at(above, to[fresh])),
+            Message(me[fresh], to[fresh], at(group.input, to[fresh]), at(above, to[fresh])),
             Message(
-                more,
+                me[more],
                 to[more],
                 at(group.input, to[more]),
                 at(above, to[more]),
@@ -259,7 +260,7 @@ def pairwise(group: Group) -> Rounds:
                 incoming_left=True,
             ),
         )
-    joins = me[:-1]
+    joins = np.arange(size - 1)
     left = at(np.where(joins == 0, group.input, group.output), joins)
     yield Round(Reduce(joins, left, at(above, joins), at(group.output, joins)))
 

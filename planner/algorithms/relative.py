@@ -42,9 +42,22 @@ class Relative:
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, motion: Motion, values: Any, offset: Any = 0) -> None:
+        for side in (values, offset):
+            if not isinstance(side, int):
+                _require_one_per_place(side, motion.step)
         self.motion = motion
         self.values = values
         self.offset = offset
+
+    def __copy__(self) -> Relative:
+        return Relative(self.motion, self.values, self.offset)
+
+    def _become(self, other: Any) -> Relative:
+        """Change in place, as arrays do, which other names of the same numbers see."""
+        if not isinstance(other, Relative):
+            raise NotRelativeError
+        self.values, self.offset = other.values, other.offset
+        return self
 
     @classmethod
     def positions(cls, motion: Motion) -> Relative:
@@ -88,6 +101,18 @@ class Relative:
 
     __rxor__ = __xor__
 
+    def __iadd__(self, other: Any) -> Relative:
+        return self._become(self + other)
+
+    def __isub__(self, other: Any) -> Relative:
+        return self._become(self - other)
+
+    def __imod__(self, divisor: Any) -> Relative:
+        return self._become(self % divisor)
+
+    def __ixor__(self, other: Any) -> Relative:
+        return self._become(self ^ other)
+
     def __getitem__(self, position: Any) -> Relative:
         """Return the numbers at the positions `position`."""
         motion = self.motion
@@ -128,6 +153,13 @@ def _fixed(value: Any) -> Any:
     if isinstance(value, Relative):
         raise NotRelativeError
     return value
+
+
+def _require_one_per_place(side: Any, step: int) -> None:
+    """Raise `NotRelativeError` unless an array has an integer for each position of a block."""
+    array = np.asarray(side)
+    if array.dtype.kind not in "iu" or array.shape not in ((), (step,)):
+        raise NotRelativeError
 
 
 def _lowest_bit(number: int) -> int:

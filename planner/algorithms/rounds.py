@@ -18,8 +18,10 @@ builder receives the message into scratch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -34,16 +36,27 @@ from collplan.planner.algorithms.chunks import (
     Unlike,
 )
 from collplan.planner.algorithms.relative import Relative
-from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.motion import Motion
 from collplan.planner.errors import AlgorithmError
 
 Index = int | npt.NDArray[np.integer[Any]]
 
+MOST_PAIRS: Final = 1 << 18
+"""Most pairs of positions that `Group.pairs` yields together, unless one distance has more."""
+
 INPUT = 0
 """The space with what a position contributes."""
 OUTPUT = 1
 """The space with the result of a position. If a position has no result, it is free to use."""
+
+
+def _keep(record: Any, *names: str) -> None:
+    """Replace numbers of a frozen record by copies, as algorithms may change theirs later."""
+    for name in names:
+        value = getattr(record, name)
+        if not isinstance(value, int):
+            object.__setattr__(record, name, copy(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +68,9 @@ class Chunks:
     n: Index
     stride: int
     repeat: Index
+
+    def __post_init__(self) -> None:
+        _keep(self, "space", "first", "n", "repeat")
 
 
 def at(space: Index, first: Index, n: Index = 1, *, stride: int = 0, repeat: Index = 1) -> Chunks:
@@ -90,6 +106,9 @@ class Message:
     incoming_left: bool | None = False
     ordered: bool = False
 
+    def __post_init__(self) -> None:
+        _keep(self, "source", "dest")
+
 
 @dataclass(frozen=True, slots=True)
 class Copy:
@@ -98,6 +117,9 @@ class Copy:
     rank: Index
     read: Where
     write: Where
+
+    def __post_init__(self) -> None:
+        _keep(self, "rank")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +130,9 @@ class Reduce:
     left: Where
     right: Where
     write: Where
+
+    def __post_init__(self) -> None:
+        _keep(self, "rank")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +145,9 @@ class Call:
     rank: Index
     read: Where
     write: Where
+
+    def __post_init__(self) -> None:
+        _keep(self, "rank")
 
 
 Step = Message | Copy | Reduce | Call
@@ -169,7 +197,9 @@ class Group:
         Instead of all positions, show the algorithm those of one block as relative numbers.
     kept : ndarray of bool, shape (size,), optional
         Positions of which messages and steps are needed. An algorithm may leave out all others;
-        see `needed`.
+        see `needed` and `pairs`.
+    by_counts : bool
+        Whether the algorithm may decide by `counts`.
     """
 
     size: int
@@ -180,6 +210,7 @@ class Group:
     pair_counts: Ints | None = None
     motion: Motion | None = None
     kept: Bools | None = None
+    by_counts: bool = True
     scratch: list[Scratch] = field(default_factory=list)
 
     input: int = INPUT
@@ -196,6 +227,35 @@ class Group:
             return values
         return values[self.kept[one] | self.kept[other]]
 
+    def pairs(self, distances: Ints) -> Iterator[tuple[Ints, Ints]]:
+        """Yield positions and distances, of which the position or the one so far after it is kept.
+
+        They ascend by distance and then by position. As there may be p² of them, they are yielded
+        in several parts.
+
+        Parameters
+        ----------
+        distances : ndarray of int64
+            Distances, ascending.
+        """
+        kept, size = self._kept_positions, self.size
+        n_each = max(1, MOST_PAIRS // min(size, 2 * len(kept)))
+        for begin in range(0, len(distances), n_each):
+            far = distances[begin : begin + n_each]
+            if len(kept) == size:
+                yield np.tile(kept, len(far)), np.repeat(far, size)
+                continue
+            place = np.arange(len(far))[:, None] * size
+            ends = np.concatenate((place + kept, place + (kept - far[:, None]) % size), axis=1)
+            index, me = np.divmod(csr.sorted_unique(ends.ravel()), size)
+            yield me, far[index]
+
+    @cached_property
+    def _kept_positions(self) -> Ints:
+        """Return the positions that are kept, or all if in doubt."""
+        is_partial = self.kept is not None and self.kept.any()
+        return np.flatnonzero(self.kept) if is_partial else np.arange(self.size)
+
     @property
     def n_chunks(self) -> int:
         """Return the number of chunks of the collective's layout."""
@@ -208,13 +268,15 @@ class Group:
         Raises
         ------
         AlgorithmError
-            If groups have different ones, because the algorithm is not registered with
-            ``by_counts=True``.
+            If the algorithm is not registered with ``by_counts=True``: its steps are then made
+            once for groups and collectives of different counts.
         """
-        counts = self.chunk_counts if self.pair_counts is None else self.pair_counts
-        if (counts != counts[:1]).any():
-            raise AlgorithmError("an algorithm that decides by counts needs by_counts=True")
-        return np.asarray(counts[0])
+        if not self.by_counts:
+            raise AlgorithmError(
+                "algorithms: group.counts is read by an algorithm that is registered without "
+                "by_counts=True; add it to the arguments of @algorithm"
+            )
+        return np.asarray((self.chunk_counts if self.pair_counts is None else self.pair_counts)[0])
 
     @property
     def others(self) -> Ints:

@@ -23,6 +23,15 @@ SCRATCH_STRIDE = 1 << 34
 unused scratch."""
 
 
+def scratch_begin(base: Ints) -> Ints:
+    """Return the begins of the scratch spaces in which homes with these bases lie.
+
+    The spaces begin at multiples of `SCRATCH_STRIDE`. A home may be shifted by less than half of
+    this distance.
+    """
+    return (base + SCRATCH_STRIDE // 2) // SCRATCH_STRIDE * SCRATCH_STRIDE
+
+
 @dataclass(frozen=True, eq=False)
 class Home:
     """The location of a vector: element x on rank r is at ``base[r] + x`` of ``buffer[r]``.

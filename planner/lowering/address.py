@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 from collplan.planner.algorithms.chunks import Layout
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.intervals import hull, last_at_or_below, union
-from collplan.planner.blueprint.locations import SCRATCH_STRIDE
+from collplan.planner.blueprint.locations import SCRATCH_STRIDE, scratch_begin
+from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan import pieces
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Buffer
@@ -85,7 +87,9 @@ Homes = tuple[Ints, Ints, Ints]
 """Buffer and base of every space (row) on every member, and the members' ranks."""
 
 
-def locate(layouts: list[Layout], homes: Homes, runs: Ints, member_of: Ints) -> Located:
+def locate(
+    layouts: list[Layout], homes: Homes, runs: Sequence[Ints], member_of: Ints
+) -> Located:
     """Return runs of chunks as runs of elements.
 
     Parameters
@@ -94,15 +98,15 @@ def locate(layouts: list[Layout], homes: Homes, runs: Ints, member_of: Ints) -> 
         Layout of every space.
     homes : Homes
         Location of every space on every member.
-    runs : ndarray of int, shape (6, n_runs)
-        Columns of runs, as `Runs.array` returns them.
+    runs : sequence of 6 ndarrays of int, shape (n_runs,)
+        Columns of runs, as `Runs.arrays` returns them.
     member_of : ndarray of int64, shape (n_owners,)
         Member whose memory each owner accesses.
     """
     n_chunks = np.array([max(1, layout.n_chunks) for layout in layouts])
     units = np.array([-1 if layout.unit is None else layout.unit for layout in layouts])
-    written_out = _expand_repeats(runs, units, n_chunks)
-    owner, space, *unwrapped = _unwrap(*written_out, n_chunks)
+    expanded = _expand_repeats(runs, units, n_chunks)
+    owner, space, *unwrapped = _unwrap(*expanded, n_chunks)
     member = member_of[owner]
     used = np.flatnonzero(np.bincount(space))
     if not len(used):
@@ -115,7 +119,21 @@ def locate(layouts: list[Layout], homes: Homes, runs: Ints, member_of: Ints) -> 
     buffers, bases, ranks = homes
     place = space[row], member[row]
     columns[0] = columns[0] + bases[place]
-    return Located(owner[row].astype(np.int64), ranks[place[1]], buffers[place], *columns)
+    located = Located(owner[row].astype(np.int64), ranks[place[1]], buffers[place], *columns)
+    _require_within_spaces(located, scratch_begin(bases)[place])
+    return located
+
+
+def _require_within_spaces(located: Located, begin: Ints) -> None:
+    """Raise `AlgorithmError` if a run in scratch is not within the space that begins at `begin`."""
+    place, low, high = _bounds(located, located.offset)
+    begin = begin[place]
+    if len(place) and ((low < begin) | (high > begin + SCRATCH_STRIDE)).any():
+        raise AlgorithmError(
+            f"collective.count: the plan needs a scratch vector of {int((high - begin).max()):,} "
+            f"elements, and one has at most {SCRATCH_STRIDE:,}; give fewer elements, of a larger "
+            "datatype"
+        )
 
 
 def _in_space(
@@ -152,32 +170,37 @@ def _joined(parts: list[tuple[Ints, ...]]) -> list[Ints]:
     return columns
 
 
-def _expand_repeats(runs: Ints, units: Ints, n_chunks_of: Ints) -> tuple[Ints, Ints, Ints]:
+def _expand_repeats(
+    runs: Sequence[Ints], units: Ints, n_chunks_of: Ints
+) -> tuple[Sequence[Ints], Ints, Ints]:
     """Expand the repeats of runs that cannot be one strided piece of elements.
 
-    Returns the runs of chunks, and the stride (in elements) and repeat of their pieces.
+    Returns the owners, spaces, first chunks and lengths of runs, and the stride (in elements) and
+    repeat of their pieces.
     """
-    _, space, first, n, stride, repeat = runs
+    owner, space, first, n, stride, repeat = runs
     repeat = np.where(n > 0, repeat, 0)
     if (repeat == 1).all():
-        return runs, *pieces.once(len(space))
+        return runs[:4], *pieces.once(len(space))
     begin, n_chunks = first % n_chunks_of[space], n_chunks_of[space]
     last = begin + stride.astype(np.int64) * (repeat - 1)
     is_kept = (repeat > 1) & (units[space] >= 0) & (np.minimum(begin, last) >= 0)
     is_kept &= np.maximum(begin, last) + n <= n_chunks
     index, turn = csr.expand(np.where(is_kept, 1, repeat))
-    runs, repeat, is_kept = runs[:, index], repeat[index], is_kept[index]
-    _, space, first, _, stride, _ = runs
-    first += turn * stride
+    owner, space, n = owner[index], space[index], n[index]
+    stride, repeat, is_kept = stride[index], repeat[index], is_kept[index]
+    expanded = owner, space, first[index] + turn * stride, n
     if not is_kept.any():
-        return runs, *pieces.once(len(index))
+        return expanded, *pieces.once(len(index))
     step = np.where(is_kept, stride.astype(np.int64) * units[space], 0)
-    return runs, step, np.where(is_kept, repeat, 1).astype(np.int64)
+    return expanded, step, np.where(is_kept, repeat, 1).astype(np.int64)
 
 
-def _unwrap(runs: Ints, stride: Ints, repeat: Ints, n_chunks_of: Ints) -> tuple[Ints, ...]:
+def _unwrap(
+    runs: Sequence[Ints], stride: Ints, repeat: Ints, n_chunks_of: Ints
+) -> tuple[Ints, ...]:
     """Cut runs that wrap around the end of their space in two. Runs that wrap do not repeat."""
-    owner, space, first, n = runs[:4]
+    owner, space, first, n = runs
     n_chunks = n_chunks_of[space]
     first = first % n_chunks
     wraps = first + n > n_chunks
@@ -236,8 +259,13 @@ def squeeze_scratch(parts: list[Located], n_ranks: int) -> Ints:
 
 def _scratch_of(part: Located) -> tuple[Ints, Ints, Ints]:
     """Return the runs in scratch, with their begins and ends in the joint scratch of all ranks."""
+    return _bounds(part, csr.joint_key(part.rank, part.offset, _SPAN))
+
+
+def _bounds(part: Located, offset: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return the runs in scratch, with their begins and ends if they have other offsets."""
     place = np.flatnonzero(part.buffer == Buffer.SCRATCH)
-    begin, count = csr.joint_key(part.rank[place], part.offset[place], _SPAN), part.count[place]
+    begin, count = offset[place], part.count[place]
     if pieces.is_constant(part.repeat):
         return place, begin, begin + count
     return place, *hull(begin, count, part.stride[place], part.repeat[place])

@@ -174,6 +174,7 @@ class Batch:
             pair_counts=self.pair_counts,
             motion=motion,
             kept=kept,
+            by_counts=self.part.algorithm.by_counts,
         )
 
     def homes(self, n_scratch: int) -> tuple[Homes, int]:

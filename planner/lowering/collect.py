@@ -27,25 +27,32 @@ class Column:
 
     Parameters
     ----------
-    dtype : dtype
+    dtype : dtype or None
+        Type of the entries; None for integers of 32 bits, or of 64 bits if any needs them.
     sizes : list of int
         Number of entries of every value, the same for all columns of a table.
     """
 
-    def __init__(self, dtype: npt.DTypeLike, sizes: list[int]) -> None:
+    def __init__(self, dtype: npt.DTypeLike | None, sizes: list[int]) -> None:
         self.dtype, self.sizes = dtype, sizes
         self.values: list[Any] = []
 
     def array(self) -> npt.NDArray[Any]:
-        """Return all entries."""
-        return self.fill(np.empty(sum(self.sizes), dtype=self.dtype))
-
-    def fill(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Write all entries into an array, and return it."""
-        if set(map(type, self.values)) <= SINGLE:
+        """Return all entries, in an array that the caller must not change."""
+        n, values = sum(self.sizes), self.values
+        if len(values) == 1 and isinstance(values[0], np.ndarray) and values[0].shape == (n,):
+            return self._typed(values[0])
+        if set(map(type, values)) <= SINGLE:
             # Most columns have one value per step.
-            array[:] = np.repeat(np.array(self.values, dtype=self.dtype), self.sizes)
-            return array
+            return np.repeat(self._typed(np.array(values, dtype=self.dtype)), self.sizes)
+        return self._typed(self._joined(np.empty(n, dtype=self.dtype or np.int64)))
+
+    def _typed(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return entries in the column's type."""
+        return narrow(values) if self.dtype is None else np.asarray(values, dtype=self.dtype)
+
+    def _joined(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Write all entries into an array, and return it."""
         begin = 0
         for values, n in zip(self.values, self.sizes, strict=True):
             if isinstance(values, range):
@@ -77,11 +84,11 @@ class Table:
 
     Parameters
     ----------
-    types : mapping of str to dtype
-        Type of every column by name.
+    types : mapping of str to dtype or None
+        Type of every column by name, as in `Column`.
     """
 
-    def __init__(self, types: Mapping[str, npt.DTypeLike]) -> None:
+    def __init__(self, types: Mapping[str, npt.DTypeLike | None]) -> None:
         self.sizes: list[int] = []
         self.columns = {name: Column(dtype, self.sizes) for name, dtype in types.items()}
 
@@ -104,7 +111,7 @@ class Runs(Table):
     FIELDS = ("owner", "space", "first", "n", "stride", "repeat")
 
     def __init__(self) -> None:
-        super().__init__(dict.fromkeys(self.FIELDS, np.int32))
+        super().__init__(dict.fromkeys(self.FIELDS))
         self.is_sorted = True
         self.n = 0
 
@@ -125,16 +132,17 @@ class Runs(Table):
         self.n += n_kept * len(runs)
         return n_kept * len(runs)
 
-    def array(self) -> Ints:
-        """Return the columns as rows of an array, owners ascending."""
-        array = np.empty((len(self.FIELDS), self.n), dtype=np.int32)
-        for row, column in zip(array, self.columns.values(), strict=True):
-            column.fill(row)
-        return array if self.is_sorted else array[:, np.argsort(array[0], kind="stable")]
+    def arrays(self) -> list[Ints]:
+        """Return all columns, owners ascending."""
+        arrays = [column.array() for column in self.columns.values()]
+        if self.is_sorted:
+            return arrays
+        order = np.argsort(arrays[0], kind="stable")
+        return [array[order] for array in arrays]
 
     def settle(self) -> None:
         """Keep every column as one array, owners ascending."""
-        self.exchange(self.array(), self.n)
+        self.exchange(self.arrays(), self.n)
         self.is_sorted = True
 
 
@@ -270,6 +278,14 @@ def _kept(value: Any, n: int, kept: Ints | None) -> Any:
     size = size_of(value)
     assert size in (1, n), f"{size} entries for {n} steps"
     return value if kept is None or size < n or value.ndim == 0 else value[kept]
+
+
+def narrow(values: Ints) -> Ints:
+    """Return integers in 32 bits, or in 64 bits if some do not fit into 32."""
+    limits = np.iinfo(np.int32)
+    if values.size and (values.min() < limits.min or values.max() > limits.max):
+        return values
+    return values.astype(np.int32, copy=False)
 
 
 def _as_tuple(where: Where) -> tuple[Chunks, ...]:

@@ -7,13 +7,14 @@ algorithm can state its rounds relative to a position, only these messages are c
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Final
 
 import numpy as np
 
 from collplan.planner.algorithms.registry import Algorithm
 from collplan.planner.algorithms.relative import NotRelativeError, Relative
-from collplan.planner.algorithms.rounds import Group, Message, Round, Step
+from collplan.planner.algorithms.rounds import Chunks, Group, Message, Round, Step
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.motion import Motion
 from collplan.planner.lowering.collect import Collected, Runs, Steps, collect, size_of
@@ -21,9 +22,6 @@ from collplan.planner.lowering.recent_steps import Made, RecentSteps
 
 STEPS = (1, 2)
 """Sizes of blocks that are tried: 1 if all positions act alike, 2 if even and odd ones differ."""
-
-UNLIKE = (NotRelativeError, TypeError, AttributeError)
-"""Errors in algorithms whose positions act differently, including errors of array operations."""
 
 _recent: Final = RecentSteps()
 """Steps relative to positions."""
@@ -88,7 +86,9 @@ def relative_steps(algorithm: Algorithm, group: Group) -> Made | None:
 def _made(algorithm: Algorithm, group: Group) -> Made | None:
     try:
         return collect(map(_checked, algorithm.steps(group))), group.scratch
-    except UNLIKE:
+    except Exception:
+        # An algorithm may do with arrays what relative numbers do not imitate. Its own errors occur
+        # again when it runs with the array of all positions.
         return None
 
 
@@ -99,11 +99,24 @@ def _checked(one: Round) -> Round:
 
 def _checked_step(step: Step) -> Step:
     ends = (step.source, step.dest) if isinstance(step, Message) else (step.rank,)
-    for end in ends:
-        # Steps without positions, such as those for absent surplus ranks, are omitted anyway.
-        if size_of(end) and (not isinstance(end, Relative) or end.has_offset):
-            raise NotRelativeError
+    # Steps without positions, such as those for absent surplus ranks, are omitted anyway.
+    if not all(map(size_of, ends)):
+        return step
+    if not all(isinstance(end, Relative) and not end.has_offset for end in ends):
+        raise NotRelativeError
+    n = size_of(ends[0])
+    for field in fields(step):
+        where = getattr(step, field.name)
+        for run in where if isinstance(where, tuple) else (where,):
+            if isinstance(run, Chunks):
+                _check_sizes(run, n)
     return step
+
+
+def _check_sizes(run: Chunks, n: int) -> None:
+    """Raise `NotRelativeError` if a run of chunks has an entry for every position."""
+    if any(size_of(getattr(run, name)) not in (1, n) for name in Runs.FIELDS[1:]):
+        raise NotRelativeError
 
 
 def _place(motion: Motion, blocks: Ints, kept: Ints, steps: Steps, placed: Steps) -> None:

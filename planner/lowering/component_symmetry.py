@@ -333,6 +333,7 @@ def _rounds_are_alike(
         chunk_counts=np.ones((1, n_chunks), dtype=np.int64),
         options=dict(options),
         motion=motion,
+        by_counts=algorithm.by_counts,
     )
     made = relative_steps(algorithm, group)
     return made is not None and all(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
+from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.address import (
     MAX_SCRATCH,
     Located,
@@ -16,7 +17,7 @@ from collplan.planner.lowering.address import (
     squeeze_scratch,
 )
 from collplan.planner.lowering.batches import Batch, batches
-from collplan.planner.lowering.collect import IN_ORDER, Collected, Steps
+from collplan.planner.lowering.collect import IN_ORDER, Collected, Steps, narrow
 from collplan.planner.lowering.stated import Shape, Stated
 from collplan.planner.lowering.tables import LocalTable, MessageTable, Tables
 from collplan.planner.plan.phases import Phase
@@ -108,7 +109,11 @@ class _Lowering:
         n_groups = len(batch.groups)
         homes, n_new = batch.homes(self.n_scratch)
         self.n_scratch += n_new
-        assert self.n_scratch < MAX_SCRATCH, "more scratch spaces than addresses for them"
+        if self.n_scratch >= MAX_SCRATCH:
+            raise AlgorithmError(
+                f"algorithms: the plan needs {self.n_scratch:,} scratch spaces; use algorithms "
+                f"with fewer than {MAX_SCRATCH:,} together"
+            )
         for table, steps in zip((self.messages, self.locals), collected.tables, strict=True):
             if not steps.n:
                 continue
@@ -160,20 +165,22 @@ def _callers(batch: Batch, op: Ints, n_steps: int) -> dict[str, Ints]:
     }
 
 
-def _tiled_runs(steps: Steps, n_groups: int) -> tuple[Ints, list[int]]:
+def _tiled_runs(steps: Steps, n_groups: int) -> tuple[list[Ints], list[int]]:
     """Return the runs of all groups' steps, sorted by kind of runs.
 
     Owners are numbered in the same order. The first owner of each kind is returned, too.
     """
     kinds = steps.runs.values()
     lengths = np.repeat([runs.n for runs in kinds], n_groups)
-    array = np.concatenate([runs.array() for runs in kinds], axis=1)
+    parts = zip(*(runs.arrays() for runs in kinds), strict=True)
+    columns = [np.concatenate(each) for each in parts]
     starts = np.arange(len(kinds) * n_groups + 1) * steps.n
     if n_groups > 1:
         first = csr.running_total([runs.n for runs in kinds])[:-1]
-        array = array[:, csr.ranges(np.repeat(first, n_groups), lengths)]
-    array[0] += np.repeat(starts[:-1], lengths)
-    return array, starts[::n_groups].tolist()
+        rows = csr.ranges(np.repeat(first, n_groups), lengths)
+        columns = [column[rows] for column in columns]
+    columns[0] = narrow(columns[0] + np.repeat(starts[:-1], lengths))
+    return columns, starts[::n_groups].tolist()
 
 
 def _onto_itself(steps: LocalTable) -> Bools:

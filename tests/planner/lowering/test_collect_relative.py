@@ -50,7 +50,8 @@ def assert_same(one: Collected, other: Collected) -> None:
         for name in own.columns:
             assert own.columns[name].array().tolist() == others.columns[name].array().tolist(), name
         for name, runs in own.runs.items():
-            assert runs.array().tolist() == others.runs[name].array().tolist(), name
+            for column, other in zip(runs.arrays(), others.runs[name].arrays(), strict=True):
+                assert column.tolist() == other.tolist(), name
 
 
 @looped("algorithm", ALGORITHMS)
