@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_serializer
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag, model_serializer
 
 from collplan.specs.base import ShortModel, described
 from collplan.specs.errors import show_value
+from collplan.specs.frozen_dict import FrozenDict
 
 MAX_OPTION: Final = 2**62
 """Greatest absolute value of a numeric option, so that results computed with it fit 64 bits."""
@@ -63,7 +64,7 @@ class NamedOption(ShortModel):
     text_is: ClassVar = "name"
 
     name: str
-    options: dict[str, Option] = Field(default_factory=dict)
+    options: Annotated[dict[str, Option], AfterValidator(FrozenDict)] = FrozenDict()
 
     @classmethod
     def complete(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,7 +133,7 @@ class AlgorithmsByRole(ShortModel):
     'ring'
     """
 
-    roles: dict[str, AlgorithmChoice]
+    roles: Annotated[dict[str, AlgorithmChoice], AfterValidator(FrozenDict)]
 
     @classmethod
     def complete(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -204,7 +205,7 @@ class Transport(ShortModel):
     text_is: ClassVar = "name"
 
     name: str = "messages"
-    roles: dict[str, str] = Field(default_factory=dict)
+    roles: Annotated[dict[str, str], AfterValidator(FrozenDict)] = FrozenDict()
 
     @classmethod
     def complete(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -320,8 +320,9 @@ def _draw_calls(sheet: Sheet, plan: Plan, grid: Grid) -> None:
     rows = np.flatnonzero(plan.op == Op.CALL)
     at = {(int(plan.phase[row]), int(plan.tag[row]), int(plan.rank[row])): row for row in rows}
     for number, phase in enumerate(plan.phases):
-        for call in phase.calls:
-            there = [at.get((number, call.tag, rank)) for rank in call.members]
+        for call, tags in zip(phase.calls, phase.call_tags, strict=True):
+            keys = zip(tags, call.members, strict=True)
+            there = [at.get((number, *key)) for key in keys]
             boxes = sorted((grid.boxes[row].x, row) for row in there if row is not None)
             for (_, one), (_, other) in pairwise(boxes):
                 tail, head = grid.boxes[one], grid.boxes[other]

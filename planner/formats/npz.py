@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collplan.specs.request import PlanSpec
 
 FORMAT: Final = "collplan"
-VERSION: Final = 2
+VERSION: Final = 3
 META: Final = "plan.json"
 
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)

@@ -131,7 +131,7 @@ def _action(task: Task) -> str:
         Op.SEND: f" to {task.peer} tag {task.tag}",
         Op.RECV: f" from {task.peer} tag {task.tag}",
         Op.COMPUTE: f" {task.duration_ns} ns",
-        Op.CALL: f" in the group of rank {task.tag}"
+        Op.CALL: f" in the rank's group {task.tag}"
         + (f", root {task.peer}" if task.peer >= 0 else ""),
     }
     return task.op.name.lower() + objects.get(task.op, "")

@@ -29,7 +29,7 @@ from collplan.specs import Machine, PlanSpec
 
 @dataclass(frozen=True)
 class Placement:
-    """Node, NUMA domain, lane and core of every rank, as arrays of shape (n_ranks,)."""
+    """Node, NUMA domain, lane and core of every rank, as read-only arrays of shape (n_ranks,)."""
 
     node: Ints
     numa: Ints
@@ -41,13 +41,15 @@ class Placement:
     @lru_cache(maxsize=4)
     def of(machine: Machine) -> Placement:
         """Return the placement that a machine spec describes."""
-        return Placement(
-            node=np.array(machine.rank_to_node, dtype=np.int32),
-            numa=np.array(machine.rank_to_numa, dtype=np.int32),
-            lane=np.array(machine.rank_to_lane, dtype=np.int16),
-            core=np.array(machine.rank_to_core, dtype=np.int32),
-            n_nodes=machine.nodes,
-        )
+        columns = {
+            "node": np.array(machine.rank_to_node, dtype=np.int32),
+            "numa": np.array(machine.rank_to_numa, dtype=np.int32),
+            "lane": np.array(machine.rank_to_lane, dtype=np.int16),
+            "core": np.array(machine.rank_to_core, dtype=np.int32),
+        }
+        for column in columns.values():
+            column.flags.writeable = False
+        return Placement(**columns, n_nodes=machine.nodes)
 
 
 @dataclass

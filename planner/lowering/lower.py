@@ -132,7 +132,7 @@ class _Lowering:
             rows["round"] = rows["round"] + np.int32(first_round)
             rows["phase"] = np.full(len(shift), phase, dtype=np.int16)
             if steps is collected.locals:
-                rows |= _callers(batch, rows["op"], steps.n)
+                rows |= _callers(batch, rows["op"], members[0])
             table.add(rows, located, starts)
 
     def tables(self, n_ranks: int) -> tuple[MessageTable, LocalTable, Ints]:
@@ -151,17 +151,18 @@ class _Lowering:
         return messages, steps, sizes
 
 
-def _callers(batch: Batch, op: Ints, n_steps: int) -> dict[str, Ints]:
-    """Return the roots of calls, and the first ranks of their groups; -1 for other steps."""
+def _callers(batch: Batch, op: Ints, member: Ints) -> dict[str, Ints]:
+    """Return the roots of calls, and their ranks' numbers of groups; -1 for other steps."""
     is_call = op == Op.CALL
     if not is_call.any():
         return dict.fromkeys(("peer", "tag"), np.full(len(op), NONE, dtype=np.int32))
-    groups = batch.ranks.reshape(-1, batch.size)
+    root = batch.ranks[member // batch.size * batch.size + batch.root]
     is_rooted = is_call & batch.part.component.traits.is_rooted
-    named = {"peer": (is_rooted, groups[:, batch.root]), "tag": (is_call, groups[:, 0])}
+    number = csr.occurrence(batch.part.component.groups.ranks)[batch.members[member]]
+    named = {"peer": (is_rooted, root), "tag": (is_call, number)}
     return {
-        name: np.where(which, np.repeat(ranks, n_steps), NONE).astype(np.int32)
-        for name, (which, ranks) in named.items()
+        name: np.where(which, values, NONE).astype(np.int32)
+        for name, (which, values) in named.items()
     }
 
 

@@ -66,8 +66,8 @@ def calls_of(plan: Plan) -> Iterator[CallRows]:
     n_read, n_written = plan.sizes
     at = {(int(plan.phase[row]), int(plan.rank[row]), int(plan.tag[row])): row for row in rows}
     for number, phase in enumerate(plan.phases):
-        for call in phase.calls:
-            own = np.array([at[number, rank, call.tag] for rank in call.members])
+        for call, tags in zip(phase.calls, phase.call_tags, strict=True):
+            own = np.array([at[number, *key] for key in zip(call.members, tags, strict=True)])
             root = int(plan.peer[own[0]])
             position = NONE if root == NONE else call.members.index(root)
             ranks = np.array(call.members)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -74,11 +75,6 @@ class Call:
 
     members: tuple[int, ...]
 
-    @property
-    def tag(self) -> int:
-        """Return the first rank of the group, which is the tag of its tasks."""
-        return self.members[0]
-
 
 @dataclass(frozen=True, slots=True)
 class Phase:
@@ -99,7 +95,8 @@ class Phase:
     trees : tuple of Trees
         Its trees, one entry per shape.
     calls : tuple of Call
-        The groups that call the MPI library's own collective; no two begin with one rank.
+        The groups that call the MPI library's own collective. A rank may be in several. Those that
+        it is in are numbered from 0 for each rank; see `call_tags`.
     radix : int
         The radix of its trees, 2 if they are binomial; 0 if they are not k-nomial.
     """
@@ -137,6 +134,23 @@ class Phase:
     def is_native(self) -> bool:
         """Return whether ranks call the MPI library's own collective."""
         return self.algorithm == NATIVE
+
+    @property
+    def call_tags(self) -> list[tuple[int, ...]]:
+        """For each call, the tags of its members' tasks: the number of earlier calls of the member.
+
+        Groups without a rank do not change its tags. They are the same in the rank's own program.
+        """
+        n_earlier: Counter[int] = Counter()
+        found = []
+        for call in self.calls:
+            found.append(tuple(n_earlier[rank] for rank in call.members))
+            n_earlier.update(call.members)
+        return found
+
+    def call_of(self, rank: int, tag: int) -> Call:
+        """Return the call that a rank makes by the task with a tag."""
+        return [call for call in self.calls if rank in call.members][tag]
 
     def leads(self, direction: int) -> bool:
         """Return whether the phase has trees that lead to a root (`UP`) or from one (`DOWN`)."""

@@ -128,7 +128,7 @@ class Task:
         elif self.op is Op.RECV:
             words.append(f"from {self.peer} tag {self.tag}")
         elif self.op is Op.CALL:
-            words.append(f"of the group of rank {self.tag}")
+            words.append(f"in the rank's group {self.tag}")
             if self.peer != NONE:
                 words.append(f"root {self.peer}")
         elif self.op is Op.COMPUTE:
@@ -164,14 +164,16 @@ class Columns(Stored):
 class Plan(Columns):
     """An explicit task graph of one collective for all ranks.
 
+    The plan takes over the arrays that it is made of, and makes them read-only.
+
     Parameters
     ----------
     op, rank, peer, tag, node, lane, core, phase, round, stream, priority, stage, duration_ns
         One entry per task, shape ``(n_tasks,)``; types in `COLUMNS`. `peer`,
         `tag`, `stream` and `lane` are -1 where they do not apply. `lane` is the network lane of
         a message between nodes, which is the lane of the destination rank. A call has its root,
-        if any, as `peer`, and the first rank of its group as `tag`. Its phase contains the
-        ranks that take part (see `Phase.calls`). Messages with the same rank, peer, direction
+        if any, as `peer`, and as `tag` the number that its rank has for the group. Its phase
+        contains the ranks that take part (see `Phase.call_tags`). Messages with the same rank, peer, direction
         and `stream` ≥ 0 start in row order, which dependencies enforce.
     reads, writes : Extents
         Memory that each task reads and writes, in elements.
@@ -396,7 +398,14 @@ class Plan(Columns):
         return _front_door().to_dask(self, sendbufs, recvbufs, **options)
 
     def replace(self, **changes: Any) -> Plan:
-        """Return a plan with some columns or the spec replaced. The plan itself does not change."""
+        """Return a plan with some columns or the spec replaced. The plan itself does not change.
+
+        Arrays are copied, unlike those of a new `Plan`.
+        """
+        changes = {
+            name: value.copy() if isinstance(value, np.ndarray) and value.flags.writeable else value
+            for name, value in changes.items()
+        }
         if "spec" in changes:
             spec = changes.pop("spec")
             changes["origin"] = None if spec is None else KnownSpec(spec)
@@ -436,7 +445,16 @@ def _freeze(column: npt.ArrayLike, dtype: np.dtype[Any], constant: bool = True) 
     # The ends of most columns show that they are not constant.
     if may_be_constant and array[0] == array[-1] and (array == array[0]).all():
         array = csr.repeated(array[:1].copy(), len(array))
-    if array.flags.writeable:
-        array = array.view()
-        array.flags.writeable = False
+    if _is_view_of_changeable(array):
+        array = array.copy()
+    array.flags.writeable = False
     return array
+
+
+def _is_view_of_changeable(array: Ints) -> bool:
+    """Return whether an array has its entries in memory that others may change."""
+    while array.base is not None:
+        if not isinstance(array.base, np.ndarray) or array.base.flags.writeable:
+            return True
+        array = array.base
+    return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,6 +17,7 @@ from collplan.planner.plan.calls import (
     write_out,
 )
 from collplan.planner.plan.matching import match_messages
+from collplan.planner.plan.phases import Call
 from collplan.planner.plan.plan import NONE, Op, Plan
 from collplan.planner.verify.order import completion_order
 from collplan.specs.collective import traits_of
@@ -54,34 +54,37 @@ def without_calls(plan: Plan) -> Plan:
 
 def _check_members(plan: Plan) -> None:
     """Raise `CallError` unless each member of a group has one task and all name the same root."""
-    found: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+    found: dict[tuple[int, int, int], int] = {}
     for row in np.flatnonzero(plan.op == Op.CALL).tolist():
         number, rank, tag = int(plan.phase[row]), int(plan.rank[row]), int(plan.tag[row])
-        groups = [call.members for call in plan.phases[number].calls if call.tag == tag]
-        if not groups:
-            raise CallError(f"{plan.task(row)}: phase {number} has no group that rank {tag} leads")
-        if rank not in groups[0]:
-            raise CallError(f"{plan.task(row)}: the group of rank {tag} has no rank {rank}")
-        if rank in found[number, tag]:
-            raise CallError(f"{plan.task(row)}: the rank calls it twice in phase {number}")
-        found[number, tag][rank] = row
+        if (number, rank, tag) in found:
+            raise CallError(
+                f"{plan.task(row)}: the rank calls it twice in phase {number} "
+                f"({plan.phases[number]})"
+            )
+        found[number, rank, tag] = row
+    in_groups = set()
     for number, phase in enumerate(plan.phases):
-        leaders = [call.tag for call in phase.calls]
-        if len(set(leaders)) < len(leaders):
-            raise CallError(f"phase {number} ({phase}): two groups begin with one rank")
-        for call in phase.calls:
-            _check_call(plan, number, call.members, found[number, call.tag])
+        for call, tags in zip(phase.calls, phase.call_tags, strict=True):
+            keys = [(number, *key) for key in zip(call.members, tags, strict=True)]
+            in_groups.update(keys)
+            _check_call(plan, number, call, {key[1]: found[key] for key in keys if key in found})
+    for key, row in found.items():
+        if key not in in_groups:
+            raise CallError(
+                f"{plan.task(row)}: rank {key[1]} has no group {key[2]} in phase {key[0]}"
+            )
 
 
-def _check_call(plan: Plan, number: int, members: tuple[int, ...], rows: dict[int, int]) -> None:
-    phase = plan.phases[number]
+def _check_call(plan: Plan, number: int, call: Call, rows: dict[int, int]) -> None:
+    phase, members = plan.phases[number], call.members
+    name = f"the group of ranks {', '.join(map(str, members[:3]))}{', ...' * (len(members) > 3)}"
     if len(set(members)) < len(members):
-        raise CallError(f"phase {number}: the group of rank {members[0]} names a rank twice")
+        raise CallError(f"phase {number}: {name} has a rank twice")
     missing = [rank for rank in members if rank not in rows]
     if missing:
         raise CallError(
-            f"phase {number} ({phase}): rank {missing[0]} is of the group of rank {members[0]}, "
-            "but does not call it"
+            f"phase {number} ({phase}): rank {missing[0]} is in {name}, but does not call it"
         )
     if phase.kind not in CALLED:
         raise CallError(f"phase {number}: {phase.kind!r} is no collective that MPI could compute")

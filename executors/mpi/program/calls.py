@@ -95,7 +95,7 @@ class Calls:
         keys = [(int(plan.phase[program.row[task]]), int(program.tag[task])) for task in tasks]
         for i in sorted(range(len(tasks)), key=keys.__getitem__):
             number, tag = keys[i]
-            call = next(one for one in plan.phases[number].calls if one.tag == tag)
+            call = plan.phases[number].call_of(int(plan.rank[program.row[tasks[i]]]), tag)
             own = self._meet(plan.phases[number].kind, call, program, int(tasks[i]), comm)
             self._fill(self.table[i : i + 1], own, program, int(tasks[i]))
 

@@ -199,8 +199,8 @@ class Waits:
     def _callers(self, task: int) -> tuple[int, ...]:
         """Return the ranks that take part in a call."""
         row = int(self._program.row[task])
-        calls = self._plan.phases[int(self._plan.phase[row])].calls
-        return next(call.members for call in calls if call.tag == self._program.tag[task])
+        phase = self._plan.phases[int(self._plan.phase[row])]
+        return phase.call_of(int(self._plan.rank[row]), int(self._plan.tag[row])).members
 
     def _gate(self, task: int) -> str:
         sharing = self._program.sharing

@@ -186,7 +186,7 @@ REFUSED = {
     "not an object": (lambda m: m | {"plan.json": b"[1]"}, "does not say format"),
     "not JSON": (lambda m: m | {"plan.json": b"{"}, "is no plan file that can be read"),
     "deep JSON": (lambda m: m | {"plan.json": b"[" * 100_000}, "is no plan file that can be read"),
-    "other version": (lambda m: change_meta(m, version=1), "version 1, this collplan reads 2"),
+    "other version": (lambda m: change_meta(m, version=1), "version 1, this collplan reads 3"),
     "missing column": (
         lambda m: {name: content for name, content in m.items() if name != "tag.npy"},
         r"member 'tag\.npy' is missing",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from collplan.planner.plan.calls import (
     write_out,
 )
 from collplan.planner.plan.plan import Op, Plan
+from collplan.planner.plan.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.specs.collective import COLLECTIVES
 from looping import looped
@@ -112,12 +114,10 @@ def test_a_component_is_a_task_per_rank_and_copies_where_memory_is_scattered() -
     assert members == [[(0, 1, 2), (3, 4, 5)], [(0, 3), (1, 4), (2, 5)], [(0, 1, 2), (3, 4, 5)]]
     # What a lane combines, and what a node gathers, lies where the result belongs.
     assert np.bincount(plan.phase[plan.op == Op.COPY]).tolist() == [0, 6, 6]
-    assert str(plan.task(1)) == "#1 rank 1: call of the group of rank 0 send[0:7] -> recv[3:5]"
+    assert str(plan.task(1)) == "#1 rank 1: call in the rank's group 0 send[0:7] -> recv[3:5]"
 
 
-def test_a_ranks_program_is_that_of_the_whole_plan(tmp_path: Any) -> None:
-    from collplan.planner.plan.rank_program import restrict
-
+def test_a_ranks_program_is_that_of_the_whole_plan(tmp_path: Path) -> None:
     for kind in ("allreduce", "scatter", "alltoall", "bcast"):
         plan = full_lane(kind)
         for rank in range(6):
@@ -125,6 +125,24 @@ def test_a_ranks_program_is_that_of_the_whole_plan(tmp_path: Any) -> None:
             assert_equal(own, restrict(plan, rank))
             save(own, tmp_path / "own.npz")
             assert load(tmp_path / "own.npz").phases == own.phases
+
+
+@looped("per_node", [[1, 2], [3, 1, 2], [2, 1, 1, 3]])
+def test_a_rank_that_leads_several_groups_of_a_phase_calls_each(
+    per_node: list[int], tmp_path: Path
+) -> None:
+    machine = {"nodes": len(per_node), "ranks_per_node": per_node, "lanes": 2}
+    for kind in ("allreduce", "bcast", "allgather", "scan"):
+        plan = compile_plan(
+            make_spec(kind, "native", 0, machine, count=5, decomposition="full_lane")
+        )
+        assert any(1 in tags for phase in plan.phases for tags in phase.call_tags)
+        verify(plan)
+        check_result(plan)
+        save(plan, tmp_path / "plan.npz")
+        assert load(tmp_path / "plan.npz").phases == plan.phases
+        for rank in range(plan.n_ranks):
+            assert_equal(compile_plan(plan.spec, rank=rank), restrict(plan, rank))
 
 
 def test_calls_written_out_move_the_same_rows() -> None:
