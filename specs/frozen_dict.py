@@ -24,8 +24,8 @@ class FrozenDict(dict[Key, Value]):
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError("specs are immutable; make another one with replace()")
 
-    __setitem__ = __delitem__ = __ior__ = _refuse  # type: ignore[assignment]
-    clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (dict(self),)

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import count
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, PlainSerializer, PlainValidator, WithJsonSchema
 
 from collplan.specs.base import ShortModel, described, raise_together
 from collplan.specs.errors import show_value
@@ -16,15 +16,16 @@ from collplan.specs.network import Network
 from collplan.specs.numbers import (
     MAX_LANES,
     MAX_RANKS,
+    RATE_SCHEMA,
     Node,
     NumberOfCores,
     NumberOfDomains,
-    NumberOfLanes,
     NumberOfNodes,
     NumberOfRanks,
-    Rate,
     parse_rate,
     read_whole,
+    write_rate,
+    write_rates,
 )
 from collplan.specs.placement import Placement
 from collplan.specs.presets import load_preset, preset_names
@@ -51,14 +52,19 @@ def _check_ranks_per_node(value: Any) -> Any:
     return value
 
 
+_LANES_SCHEMA: Final[dict[str, Any]] = {
+    "anyOf": [
+        {"type": "integer", "minimum": 1, "maximum": MAX_LANES},
+        {"type": "array", "items": RATE_SCHEMA, "minItems": 1, "maxItems": MAX_LANES},
+    ]
+}
+
+
 def _read_lanes(value: Any) -> Any:
     if isinstance(value, list | tuple):
         if not 1 <= len(value) <= MAX_LANES:
             raise ValueError(f"{len(value)} rates; give one for each of 1 to {MAX_LANES} lanes")
-        rates = tuple(parse_rate(rate) for rate in value)
-        if 0 in rates:
-            raise ValueError("a lane of 0 bit/s carries nothing; leave it out")
-        return rates
+        return tuple(map(parse_rate, value))
     if isinstance(value, str):
         raise ValueError(
             f"{show_value(value)} is not a number of lanes; give one, or a list with every lane's "
@@ -129,8 +135,9 @@ class Machine(ShortModel):
         Number of cores per node; None for the largest number of ranks on a node.
     lanes : int or tuple of int
         Network adapters per node that can be used at the same time: their number, or the rate
-        of each, as ``[100Gbit, 25Gbit]``. The `G_ns_per_byte` of the network is that of the
-        fastest lane; slower lanes take longer per byte in proportion.
+        of each, as ``[100Gbit, 25Gbit]``. The rate of the fastest lane sets the
+        `G_ns_per_byte` of the network, unless the network has one, which must agree with it
+        within a quarter. Slower lanes take longer per byte in proportion.
     rank_order : "block", "cyclic" or tuple of int
         Order in which ranks are placed: ``block`` fills node after node, ``cyclic`` places
         one rank per node in turn, on nodes that have room. A list states the node of every
@@ -158,7 +165,12 @@ class Machine(ShortModel):
     ] = 1
     numa_domains: NumberOfDomains = 1
     cores: NumberOfCores | None = None
-    lanes: Annotated[NumberOfLanes | tuple[Rate, ...], BeforeValidator(_read_lanes)] = 1
+    lanes: Annotated[
+        int | Ints,
+        PlainValidator(_read_lanes),
+        PlainSerializer(write_rates),
+        WithJsonSchema(_LANES_SCHEMA),
+    ] = 1
     rank_order: RankOrder = "block"
     network: Network = Network()
     placement: Annotated[Placement, BeforeValidator(_read_placement)] | None = None
@@ -166,10 +178,10 @@ class Machine(ShortModel):
     @classmethod
     def complete(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the fields, completed by those of the preset if one is named."""
-        if "preset" not in fields:
-            return fields
-        changes = {key: entry for key, entry in fields.items() if key != "preset"}
-        return _merge(load_preset(fields["preset"]), changes)
+        if "preset" in fields:
+            changes = {key: entry for key, entry in fields.items() if key != "preset"}
+            fields = _merge(load_preset(fields["preset"]), changes)
+        return _with_lane_rate(fields)
 
     def _check(self) -> None:
         raise_together(self._problems())
@@ -208,7 +220,21 @@ class Machine(ShortModel):
                     f"{self.nodes} nodes of {number} {name}; all nodes together can have {most}, "
                     f"lower {name} or nodes"
                 )
+        yield from self._rate_problems()
         yield from self._placement_problems()
+
+    def _rate_problems(self) -> Iterator[str]:
+        """Yield a message if the rates of lanes contradict the bandwidth of the network."""
+        if isinstance(self.lanes, int):
+            return
+        of_lane, stated = 8e9 / max(self.lanes), self.network.network.G_ns_per_byte
+        if abs(stated - of_lane) > of_lane / 4:
+            rate = f"{8 / stated:g} Gbit/s" if stated else "no limit"
+            yield (
+                f"lanes contradict the network: the fastest lane is {write_rate(max(self.lanes))}, "
+                f"network.network.G_ns_per_byte is {stated:g}, which is {rate}; change one of "
+                "them, or leave out G_ns_per_byte"
+            )
 
     def _placement_problems(self) -> Iterator[str]:
         """Yield a message if the nodes cannot be placed on hosts of the topology."""
@@ -354,6 +380,25 @@ def place_ranks(rank_to_node: Ints) -> tuple[Ints, Literal["block", "cyclic"] | 
 
 def _fullest(ranks_per_node: int | Ints) -> int:
     return max(ranks_per_node) if isinstance(ranks_per_node, tuple) else ranks_per_node
+
+
+def _with_lane_rate(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return fields with the time per byte of the fastest lane, unless the network has its own."""
+    lanes, network = fields.get("lanes"), fields.get("network", {})
+    try:
+        rates = list(map(parse_rate, lanes)) if isinstance(lanes, list | tuple) else []
+    except ValueError:
+        return fields  # the check of the field says why
+    if not rates:
+        return fields
+    per_byte = {"G_ns_per_byte": 8e9 / max(rates)}
+    if isinstance(network, Network) and "network" not in network.model_fields_set:
+        link = network.network.replace(**per_byte)
+        return {**fields, "network": network.replace(network=link)}
+    given = network.get("network", {}) if isinstance(network, Mapping) else None
+    if isinstance(given, Mapping):
+        return {**fields, "network": {**network, "network": {**per_byte, **given}}}
+    return fields
 
 
 def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

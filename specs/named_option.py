@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag, model_serializer
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_serializer
 
 from collplan.specs.base import ShortModel, described
 from collplan.specs.errors import show_value
@@ -64,7 +64,9 @@ class NamedOption(ShortModel):
     text_is: ClassVar = "name"
 
     name: str
-    options: Annotated[dict[str, Option], AfterValidator(FrozenDict)] = FrozenDict()
+    options: Annotated[dict[str, Option], AfterValidator(FrozenDict)] = Field(
+        default_factory=FrozenDict
+    )
 
     @classmethod
     def complete(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,7 +207,7 @@ class Transport(ShortModel):
     text_is: ClassVar = "name"
 
     name: str = "messages"
-    roles: Annotated[dict[str, str], AfterValidator(FrozenDict)] = FrozenDict()
+    roles: Annotated[dict[str, str], AfterValidator(FrozenDict)] = Field(default_factory=FrozenDict)
 
     @classmethod
     def complete(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ import re
 from fractions import Fraction
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from collplan.specs.errors import show_value
 
@@ -150,65 +150,83 @@ MAX_RATE: Final = 2**60
 """Greatest rate of a lane, in bits per second."""
 
 
-def parse_rate(value: object) -> int:
-    """Turn ``"100Mbit"`` or ``"12.5MB/s"`` into bits per second; a number is a rate already.
+class BitRate(int):
+    """A rate in bits per second that was read with its unit."""
+
+
+def parse_rate(value: object) -> BitRate:
+    """Turn ``"100Mbit"`` or ``"12.5MB/s"`` into bits per second.
 
     Parameters
     ----------
     value : object
-        An integer, in bits per second; or a text of a number, an optional prefix (k, M, G, Ki,
+        A rate that was parsed before; or a text of a number, an optional prefix (k, M, G, Ki,
         Mi, Gi), and ``bit`` or ``B``, optionally followed by ``/s``.
 
     Returns
     -------
-    int
-        Rate in bits per second.
+    BitRate
 
     Raises
     ------
     ValueError
-        If `value` is not a rate, not a whole number of bits per second, or out of range.
+        If `value` is not a rate, has no unit, is not a whole number of bits per second, or is out
+        of range.
 
     Examples
     --------
     >>> parse_rate("100Mbit"), parse_rate("12.5MB/s"), parse_rate("1 Gbit/s")
     (100000000, 100000000, 1000000000)
     """
-    bits = Fraction(value) if isinstance(value, int) and not isinstance(value, bool) else None
-    if isinstance(value, str) and (match := _RATE.fullmatch(value)):
-        bits = Fraction(match[1]) * _PREFIXES[match[2].lower()] * (8 if match[3] == "B" else 1)
-    if bits is None:
+    if isinstance(value, BitRate):
+        return value
+    match = _RATE.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        problem = "has no unit" if is_number else "is not a rate"
         raise ValueError(
-            f"{show_value(value)} is not a rate; give bits or bytes per second, as 100Mbit, 1Gbit "
-            f"or 12.5MB/s"
+            f"{show_value(value)} {problem}; give bits or bytes per second, as 100Mbit, 1Gbit or "
+            "12.5MB/s"
         )
+    bits = Fraction(match[1]) * _PREFIXES[match[2].lower()] * (8 if match[3] == "B" else 1)
     if bits.denominator != 1:
         raise ValueError(
             f"{show_value(value)} is {float(bits):g} bit/s; give a whole number of bits per second"
         )
-    if not 0 <= bits <= MAX_RATE:
+    if not 1 <= bits <= MAX_RATE:
         raise ValueError(f"{show_value(value)} is out of range; give 1 to {MAX_RATE} bit/s")
-    return int(bits)
+    return BitRate(bits)
 
 
+def write_rate(rate: int) -> str:
+    """Return a rate in bits per second as a text that `parse_rate` reads.
+
+    Examples
+    --------
+    >>> write_rate(100 * 10**9), write_rate(1500), write_rate(7)
+    ('100Gbit', '1500bit', '7bit')
+    """
+    prefix = next(p for p in ("G", "M", "k", "") if rate % _PREFIXES[p.lower()] == 0)
+    return f"{rate // _PREFIXES[prefix.lower()]}{prefix}bit"
+
+
+def write_rates(value: Any) -> Any:
+    """Return the text of a rate, or the texts of several; other values do not change."""
+    if isinstance(value, tuple):
+        return [write_rate(rate) for rate in value]
+    return write_rate(value) if isinstance(value, BitRate) else value
+
+
+RATE_SCHEMA: Final[dict[str, Any]] = {
+    "type": "string",
+    "pattern": r"^\s*\d+(\.\d+)?\s*[kKmMgG]?i?(bit|Bit|B)(/s)?\s*$",
+    "description": "Bits or bytes per second, as 100Mbit or 12.5MB/s.",
+}
+"""JSON Schema of a rate."""
 Rate = Annotated[
-    int,
-    Field(ge=1),
-    BeforeValidator(parse_rate),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "minimum": 1, "maximum": MAX_RATE},
-                {
-                    "type": "string",
-                    "pattern": r"^\s*\d+(\.\d+)?\s*[kKmMgG]?i?(bit|Bit|B)(/s)?\s*$",
-                },
-            ],
-            "description": "Bits per second: a number, or a rate such as 100Mbit or 12.5MB/s.",
-        }
-    ),
+    int, PlainValidator(parse_rate), PlainSerializer(write_rate), WithJsonSchema(RATE_SCHEMA)
 ]
-"""Field of bits per second that also accepts ``"100Mbit"`` or ``"12.5MB/s"``."""
+"""Field of bits per second, which is written as ``"100Mbit"`` or ``"12.5MB/s"``."""
 
 
 def _schema(least: int) -> WithJsonSchema:

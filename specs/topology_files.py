@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from collplan.specs.documents import Limits, foreign_reader, read_document
 from collplan.specs.errors import SpecError, show_value
-from collplan.specs.numbers import MAX_NS, MAX_RATE
+from collplan.specs.numbers import MAX_NS, MAX_RATE, write_rate
 from collplan.specs.topology_conf import read_switches
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _costs(values: Mapping[str, Any], path: str) -> dict[str, Any]:
                 f"{path}: bandwidth_B_per_s {show_value(given)} is not a bandwidth; "
                 f"give more than 0 and at most {_MAX_BYTES_PER_S}"
             )
-        costs["bandwidth"] = max(1, round(given * _RATE_BITS))
+        costs["bandwidth"] = write_rate(max(1, round(given * _RATE_BITS)))
     elif "bandwidth" in values:
         costs["bandwidth"] = values["bandwidth"]
     if "latency_s" in values:

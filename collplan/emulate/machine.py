@@ -9,6 +9,7 @@ from collplan.executors.mpi.launch.launcher import n_cores
 from collplan.specs.explaining import explaining
 from collplan.specs.machine import Machine
 from collplan.specs.network import Link, Network
+from collplan.specs.numbers import write_rate
 
 PAYLOAD: Final = 1448 / 1514
 """Part of a lane's rate that is available to MPI: the TCP payload of a full Ethernet frame."""
@@ -74,6 +75,6 @@ def emulated_machine(cluster: Cluster) -> Machine:
     )
     names = ("nodes", "ranks_per_node", "rank_order")
     fields = {name: getattr(cluster, name) for name in names}
-    fields["lanes"] = cluster.lanes if len(set(rates)) == 1 else rates
+    fields["lanes"] = cluster.lanes if len(set(rates)) == 1 else list(map(write_rate, rates))
     with explaining(error=EmulationError):
         return Machine.model_validate({**fields, "network": network})

@@ -16,6 +16,7 @@ from collplan.measure.timing import everywhere
 from collplan.specs.errors import printable
 from collplan.specs.explaining import explaining
 from collplan.specs.machine import Machine, place_ranks
+from collplan.specs.numbers import write_rate
 
 UNKNOWN: Final = "not known here: the default"
 """Comment on a field that keeps its default."""
@@ -185,7 +186,7 @@ def _put_lanes(
     found: MachineFile, nodes: Sequence[NodeTopology], lanes: int | tuple[int, ...] | None
 ) -> None:
     if lanes is not None:
-        value = lanes if isinstance(lanes, int) else [*lanes]
+        value = lanes if isinstance(lanes, int) else list(map(write_rate, lanes))
         found.put("lanes", value, "of the emulated cluster")
         return
     fewest = min(nodes, key=lambda node: len(node.adapters))
@@ -200,8 +201,8 @@ def _put_lanes(
         note += f" on {printable(fewest.host)}; nodes differ, others have more or other ones"
     if fewest.others:
         note += f"; not counted: {_adapters(fewest.others)}"
-    found.put("lanes", rates if differ else len(adapters), note)
     known = [rate for rate in rates if rate is not None]
+    found.put("lanes", list(map(write_rate, known)) if differ else len(adapters), note)
     if len(known) == len(rates):
         gap = 8e9 / max(known)
         note = f"nominal, of {_rate(max(known))}; calibrate measures what MPI gets"

@@ -285,11 +285,15 @@ def _fabric(plan: Plan, network: Network, n_lanes: int) -> Fabric | None:
     if network.topology is None:
         return None
     machine = Machine(nodes=plan.n_nodes) if plan.spec is None else plan.spec.machine
-    if machine.network != network or machine.n_lanes < n_lanes:
-        lanes = machine.lanes if machine.n_lanes >= n_lanes else n_lanes
-        with explaining(Machine, before="machine: "):
-            machine = machine.replace(network=network, lanes=lanes)
-    return fabric_of(machine)
+    if machine.network == network and machine.n_lanes >= n_lanes:
+        return fabric_of(machine)
+    with explaining(Machine, before="machine: "):
+        priced = machine.replace(network=network, lanes=max(machine.n_lanes, n_lanes))
+    fabric = fabric_of(priced)
+    if fabric is None or machine.n_lanes < n_lanes:
+        return fabric
+    # The rates of lanes are those of another network, but lanes differ as they say.
+    return replace(fabric, lane_slowness=machine.lane_slowness)
 
 
 def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatch) -> Timeline:

@@ -253,8 +253,9 @@ class Group:
     @cached_property
     def _kept_positions(self) -> Ints:
         """Return the positions that are kept, or all if in doubt."""
-        is_partial = self.kept is not None and self.kept.any()
-        return np.flatnonzero(self.kept) if is_partial else np.arange(self.size)
+        if self.kept is None or not self.kept.any():
+            return np.arange(self.size)
+        return np.flatnonzero(self.kept)
 
     @property
     def n_chunks(self) -> int:

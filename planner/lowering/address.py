@@ -87,9 +87,7 @@ Homes = tuple[Ints, Ints, Ints]
 """Buffer and base of every space (row) on every member, and the members' ranks."""
 
 
-def locate(
-    layouts: list[Layout], homes: Homes, runs: Sequence[Ints], member_of: Ints
-) -> Located:
+def locate(layouts: list[Layout], homes: Homes, runs: Sequence[Ints], member_of: Ints) -> Located:
     """Return runs of chunks as runs of elements.
 
     Parameters

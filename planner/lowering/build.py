@@ -41,7 +41,7 @@ class Placement:
     @lru_cache(maxsize=4)
     def of(machine: Machine) -> Placement:
         """Return the placement that a machine spec describes."""
-        columns = {
+        columns: dict[str, Ints] = {
             "node": np.array(machine.rank_to_node, dtype=np.int32),
             "numa": np.array(machine.rank_to_numa, dtype=np.int32),
             "lane": np.array(machine.rank_to_lane, dtype=np.int16),

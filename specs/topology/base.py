@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, PlainSerializer, PlainValidator, WithJsonSchema
 
 from collplan.specs.base import SpecModel, raise_together
 from collplan.specs.errors import show_value
-from collplan.specs.numbers import MAX_NS, Nanoseconds, Rate, parse_rate
+from collplan.specs.numbers import MAX_NS, RATE_SCHEMA, Nanoseconds, parse_rate, write_rates
 
 MAX_HOSTS: Final = 2**20
 MAX_LINKS: Final = 2**24
@@ -19,13 +19,9 @@ MAX_LINKS: Final = 2**24
 
 def _read_rates(value: Any) -> Any:
     """Return bits per second: one number for all levels, or one for each level."""
-    if value is None:
-        return None
-    rates = [parse_rate(rate) for rate in value] if isinstance(value, list | tuple) else None
-    for rate in rates if rates is not None else [parse_rate(value)]:
-        if rate == 0:
-            raise ValueError("a link of 0 bit/s carries nothing; give more, or leave it out")
-    return tuple(rates) if rates is not None else parse_rate(value)
+    if isinstance(value, list | tuple):
+        return tuple(map(parse_rate, value))
+    return None if value is None else parse_rate(value)
 
 
 def read_list(value: Any) -> Any:
@@ -47,7 +43,14 @@ def read_within(value: Any, what: str, limits: str, is_within: Callable[[float],
     return read_list(value)
 
 
-Rates = Annotated[Rate | tuple[Rate, ...] | None, BeforeValidator(_read_rates)]
+Rates = Annotated[
+    int | tuple[int, ...] | None,
+    PlainValidator(_read_rates),
+    PlainSerializer(write_rates),
+    WithJsonSchema(
+        {"anyOf": [RATE_SCHEMA, {"type": "array", "items": RATE_SCHEMA}, {"type": "null"}]}
+    ),
+]
 """Rate of all links, or one rate per level; None for the rate of the fastest lane."""
 Latencies = Annotated[Nanoseconds | tuple[Nanoseconds, ...], BeforeValidator(_read_latencies)]
 """Latency of all links, or one latency per level."""

@@ -75,9 +75,13 @@ BY_NETWORK: list[dict[str, Any]] = [
     {"name": "hierarchical", "by": "group", "node": {"name": "mesh", "by": "node"}},
 ]
 LANES_OF_RATES = {
-    "rates 3,1": {"nodes": 2, "ranks_per_node": 4, "lanes": [30, 10]},
-    "domains": {"nodes": 2, "ranks_per_node": 6, "numa_domains": 3, "lanes": [30, 10]},
-    "rates 3,1,2": {"nodes": 3, "ranks_per_node": [4, 2, 7], "lanes": [30, 10, 20]},
+    "rates 3,1": {"nodes": 2, "ranks_per_node": 4, "lanes": ["30Gbit", "10Gbit"]},
+    "domains": {"nodes": 2, "ranks_per_node": 6, "numa_domains": 3, "lanes": ["30Gbit", "10Gbit"]},
+    "rates 3,1,2": {
+        "nodes": 3,
+        "ranks_per_node": [4, 2, 7],
+        "lanes": ["30Gbit", "10Gbit", "20Gbit"],
+    },
 }
 EVERYWHERE = {
     **MACHINES,

@@ -155,7 +155,9 @@ def test_legend_names_what_occurs_and_nothing_else():
 
 
 def test_legend_names_the_rates_of_lanes_where_they_differ():
-    plan = compiled("bcast", "linear", {"nodes": 2, "ranks_per_node": 2, "lanes": [40, 10]})
+    plan = compiled(
+        "bcast", "linear", {"nodes": 2, "ranks_per_node": 2, "lanes": ["40Gbit", "10Gbit"]}
+    )
     graph = graph_of(plan)
     texts = legend(graph)
     assert "on lane 0 (100% of the fastest)\\l" in texts

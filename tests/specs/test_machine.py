@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from collplan.specs import Machine
+from collplan.specs.network import Network
 
 
 def test_block_order_fills_node_after_node() -> None:
@@ -64,7 +65,8 @@ def test_replace_checks_and_forgets_what_was_cached() -> None:
         ({"lanes": "100Mbit"}, "'100Mbit' is not a number of lanes; give one, or a list"),
         ({"lanes": []}, "0 rates; give one for each of 1 to 32767 lanes"),
         ({"lanes": ["100Mbit", "fast"]}, "'fast' is not a rate"),
-        ({"lanes": ["100Mbit", 0]}, "a lane of 0 bit/s carries nothing"),
+        ({"lanes": ["100Mbit", "0bit"]}, "'0bit' is out of range; give 1 to"),
+        ({"lanes": ["100Mbit", 10**7]}, "10000000 has no unit; give bits or bytes per second"),
         ({"rank_order": "blok"}, "block, cyclic, or a list"),
         ({"rank_order": [0, 0]}, "lists 2 ranks, the machine has 1"),
         ({"rank_order": [1]}, "names node 1, nodes is 1"),
@@ -97,3 +99,38 @@ def test_lanes_are_a_number_or_rates() -> None:
     assert (machine.n_lanes, machine.lane_slowness) == (2, (1.0, 4.0))
     assert machine.rank_to_lane == same.rank_to_lane == (0, 1, 0)
     assert Machine.model_validate_json(machine.model_dump_json()) == machine
+    assert machine.model_dump()["lanes"] == ["100Mbit", "25Mbit"]
+
+
+def test_rates_of_lanes_set_the_bandwidth_of_the_network() -> None:
+    def per_byte(**fields: object) -> float:
+        return Machine.model_validate(fields).network.network.G_ns_per_byte
+
+    assert per_byte(lanes=2) == 0.08
+    assert per_byte(lanes=["10Gbit", "10Gbit"]) == 0.8
+    assert per_byte(lanes=["50Gbit", "200Gbit"]) == 0.04
+    assert per_byte(lanes=["10Gbit"], network={"network": {"L_ns": 5}}) == 0.8
+    assert per_byte(lanes=["10Gbit"], network=Network(burst_bytes=8)) == 0.8
+    # What MPI gets of a rate is measured.
+    assert per_byte(lanes=["10Gbit"], network={"network": {"G_ns_per_byte": 0.9}}) == 0.9
+    assert per_byte(preset="hydra", lanes=["100Gbit", "100Gbit"]) == 0.08
+    twins = Machine.model_validate({"lanes": ["10Gbit", "10Gbit"]})
+    assert twins.replace(lanes=("10Gbit", "5Gbit")).network == twins.network
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (
+            {"lanes": ["10Gbit"], "network": {"network": {"G_ns_per_byte": 0.08}}},
+            "fastest lane is 10Gbit, network.network.G_ns_per_byte is 0.08, which is 100 Gbit/s",
+        ),
+        ({"preset": "hydra", "lanes": ["25Gbit", "25Gbit"]}, "fastest lane is 25Gbit"),
+        ({"lanes": ["1Gbit"], "network": {"network": {"G_ns_per_byte": 0}}}, "which is no limit"),
+    ],
+)
+def test_rates_that_contradict_the_network_are_refused(
+    fields: dict[str, object], words: str
+) -> None:
+    with pytest.raises(ValidationError, match=f"lanes contradict the network: the .*{words}"):
+        Machine.model_validate(fields)

@@ -3,7 +3,7 @@
 import pytest
 
 from collplan.specs import parse_bytes
-from collplan.specs.numbers import parse_rate
+from collplan.specs.numbers import parse_rate, write_rate
 
 
 @pytest.mark.parametrize(
@@ -45,10 +45,10 @@ def test_what_is_no_size_is_refused(text: object, words: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "rate"),
-    [(25_000_000, 25_000_000), ("25Mbit", 25_000_000), ("1.5MiB/s", 12_582_912)],
+    [("25000000bit", 25_000_000), ("25Mbit", 25_000_000), ("1.5MiB/s", 12_582_912)],
 )
 def test_rates_become_bits_per_second(text: object, rate: int) -> None:
-    assert parse_rate(text) == rate
+    assert parse_rate(text) == parse_rate(write_rate(rate)) == parse_rate(parse_rate(text)) == rate
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,9 @@ def test_rates_become_bits_per_second(text: object, rate: int) -> None:
         ("100", "is not a rate; give"),
         (True, "is not a rate"),
         (None, "is not a rate"),
-        (1.5, "is not a rate"),
-        (-1, "out of range"),
+        (1.5, "1.5 has no unit; give bits or bytes per second"),
+        (10**9, "1000000000 has no unit"),
+        ("0bit", "out of range"),
         ("0.3bit", "whole number"),
     ],
 )

@@ -22,6 +22,7 @@ from collplan.measure.calibration.estimates import (
 from collplan.measure.calibration.measurements import LINKS, LinkClass, Measurements, Place
 from collplan.specs.errors import printable
 from collplan.specs.machine import Machine, place_ranks
+from collplan.specs.numbers import write_rate
 
 _RESAMPLES: Final = 100
 _INTERVAL_PERCENTILES: Final = (2.5, 97.5)
@@ -38,7 +39,7 @@ Unit = tuple[tuple[int, int], int]
 """Pair of ranks and turn."""
 Draw = Callable[[Sequence[float]], float]
 Number = float | int | bool | None
-Value = Number | str | list[int]
+Value = Number | str | list[int] | list[str]
 Estimates = dict[str, tuple[Number, str]]
 
 
@@ -117,7 +118,8 @@ def fit_machine(measurements: Measurements, known: Machine | None = None) -> Cal
     lanes = _lanes(place, estimates)
     parameters = _place_parameters(place, lanes, estimates, samples)
     if known is not None:
-        parameters = _with_known(parameters, known)
+        per_byte = estimates.get("network.network.G_ns_per_byte", (0, ""))[0]
+        parameters = _with_known(parameters, known, float(per_byte or 0))
     for name, (value, method) in estimates.items():
         if name == "speed_up":
             continue
@@ -268,12 +270,17 @@ def _place_parameters(
     return found
 
 
-def _with_known(parameters: list[Parameter], known: Machine) -> list[Parameter]:
+def _with_known(parameters: list[Parameter], known: Machine, per_byte: float) -> list[Parameter]:
     """Return the parameters of places, with the values of a known machine where it has some.
 
-    Its NUMA domains are used only if the ranks were not seen bound to several domains.
+    Its NUMA domains are used only if the ranks were not seen bound to several domains. If the time
+    `per_byte` between nodes in ns was measured (is not 0), the rates of its lanes only say how
+    lanes differ.
     """
-    lanes = known.lanes if isinstance(known.lanes, int) else [*known.lanes]
+    lanes: Value = known.n_lanes
+    if not isinstance(known.lanes, int):
+        scale = 8e9 / max(known.lanes) / per_byte if per_byte else 1
+        lanes = [write_rate(max(1, round(rate * scale))) for rate in known.lanes]
     stated: dict[str, Value] = {"cores": known.cores, "lanes": lanes}
     seen = {parameter.name: parameter.value for parameter in parameters}
     if seen["numa_domains"] == 1:

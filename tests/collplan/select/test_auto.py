@@ -166,7 +166,7 @@ SHAPES = {
     "3x5": {"nodes": 3, "ranks_per_node": 5, "lanes": 3},
     "2x7": {"nodes": 2, "ranks_per_node": 7, "lanes": 2},
     "5x3": {"nodes": 5, "ranks_per_node": 3, "lanes": 2},
-    "4x4": {"nodes": 4, "ranks_per_node": 4, "lanes": [2, 1]},
+    "4x4": {"nodes": 4, "ranks_per_node": 4, "lanes": ["80Mbit", "40Mbit"]},
 }
 
 

@@ -205,16 +205,16 @@ def test_pairs_without_elements_cost_no_rounds():
 
 
 def test_lanes_share_in_proportion_to_their_rates():
-    """100 and 25 Mbit/s carry 4 and 1 fifths: the fastest is G's."""
+    """100 and 25 Gbit/s carry 4 and 1 fifths: the fastest is G's."""
     spec = make_spec("bcast", "auto", 0, {"nodes": 2, "ranks_per_node": 2, "lanes": 2}, count=1000)
-    unlike = spec.replace(machine=spec.machine.replace(lanes=("100Mbit", "25Mbit")))
+    unlike = spec.replace(machine=spec.machine.replace(lanes=("100Gbit", "25Gbit")))
     per_byte = spec.machine.network.network.G_ns_per_byte * 1e-9
     one, other = lower_bounds(spec), lower_bounds(unlike)
     n_bytes = 1000 * spec.collective.itemsize
     assert one.time_s == n_bytes / 2 * per_byte
     assert other.time_s == pytest.approx(n_bytes * 4 / 5 * per_byte)
     assert one.lane_bytes == other.lane_bytes
-    twins = spec.replace(machine=spec.machine.replace(lanes=("25Mbit", "25Mbit")))
+    twins = spec.replace(machine=spec.machine.replace(lanes=("100Gbit", "100Gbit")))
     assert lower_bounds(twins) == one
 
 
