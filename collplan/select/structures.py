@@ -137,7 +137,8 @@ class Block:
     @property
     def longest(self) -> tuple[float, float]:
         """Return the sizes in bytes of the longest message, and of the longest between nodes."""
-        costs, factor = self.structure.costs(self.shared_phases), self.count / self.structure.count
+        costs = self.structure.costs(self.shared_phases)
+        factor = self.count / max(1, self.structure.count)  # nothing is sent if both are 0
         return costs.longest * factor, costs.longest_crossing * factor
 
     def work(self, cut: Cut) -> Work:

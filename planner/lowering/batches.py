@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Final
 
 import numpy as np
@@ -228,18 +228,26 @@ def batches(part: Stated, only_ranks: Ints | None) -> Iterator[Batch]:
         positions = places - groups.indptr[numbers]
         for number, position in zip(numbers.tolist(), positions.tolist(), strict=True):
             inside.setdefault(number, []).append(position)
-    alike: dict[tuple[int, int, Positions | None, bytes], list[int]] = {}
+    alike: dict[tuple[int, int, bytes], list[int]] = {}
     shapes = zip(groups.sizes.tolist(), root.tolist(), _what_decides(part), strict=True)
-    for number, (size, first, counts) in enumerate(shapes):
-        only = None if only_ranks is None else tuple(inside.get(number, ()))
-        alike.setdefault((size, first, only, counts), []).append(number)
-    is_kept = {(size, first) for size, first, only, _ in alike if only != ()}
-    for (size, first, only, _), chosen in sorted(alike.items()):
-        if only != ():
-            yield Batch(part, np.array(chosen), size, first, only)
-        elif (size, first) not in is_kept:
-            is_kept.add((size, first))
-            yield Batch(part, np.array(chosen[:1]), size, first, only)
+    for number, shape in enumerate(shapes):
+        alike.setdefault(shape, []).append(number)
+    is_made = set()
+    for (size, first, _), chosen in sorted(alike.items()):
+        if only_ranks is None:
+            yield Batch(part, np.array(chosen), size, first, None)
+            continue
+        # The groups of a rank keep their order, in which the plan of all ranks has its rows.
+        kept = [number for number in chosen if number in inside]
+        for only, of_only in groupby(kept, key=lambda number: tuple(inside[number])):
+            yield Batch(part, np.array(list(of_only)), size, first, only)
+        if kept:
+            is_made.add((size, first))
+    if only_ranks is not None:
+        for (size, first, _), chosen in sorted(alike.items()):
+            if (size, first) not in is_made:
+                is_made.add((size, first))
+                yield Batch(part, np.array(chosen[:1]), size, first, ())
 
 
 def _alone(part: Stated, only_ranks: Ints | None) -> Batch:

@@ -33,11 +33,20 @@ def fold(programs: Plan, folding: Folding) -> Plan:
     Plan
         A plan of the node's ranks, in which `folding` and `apart` are set. Messages between two
         ranks have a different tag for each value of `apart`.
+
+    Raises
+    ------
+    AsymmetricError
+        If there are tasks on several nodes.
     """
     motion = folding.motion
     n_local, is_send = motion.step, programs.op == Op.SEND
     is_message = programs.op <= Op.RECV
     node, rank = np.divmod(programs.rank, n_local)
+    if (node != node[:1]).any():
+        raise AsymmetricError(
+            "fold: no message leaves the node, and passes.add_compute adds tasks on other nodes"
+        )
     other, peer = np.divmod(np.where(is_message, programs.peer, programs.rank), n_local)
     apart = motion.block_to(*np.where(is_send, (node, other), (other, node)))
     first = int(node.max(initial=0)) * n_local

@@ -49,7 +49,7 @@ def require_copies(plan: Plan, whole: Plan) -> None:
     for number, name in enumerate(("reads", "writes")):
         if (whole.sizes[number][order].reshape(shape) != plan.sizes[number][own]).any():
             raise _unlike(f"size of {name}")
-    edges, first = _hazards(plan, own), np.arange(0, whole.n_tasks, plan.n_tasks)
+    edges, first = _hazards(plan, own), np.arange(plan.n_copies) * plan.n_tasks
     of_all = (edges[:, None] + first[:, None]).reshape(2, -1)
     if not np.array_equal(_hazards(whole, order), of_all):
         raise _unlike("list of tasks to wait for")
