@@ -30,10 +30,6 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 
-from oracle import check_result, filled_buffers
-from random_documents import Document, random_document
-from rank_programs import assert_equal
-
 from collplan.executors.local import run_local
 from collplan.planner import Plan
 from collplan.planner.compiler import compile_folded, compile_plan
@@ -44,6 +40,9 @@ from collplan.planner.verify import verify
 from collplan.select.auto import resolve
 from collplan.specs import PlanSpec, parse_spec
 from collplan.specs.errors import SpecError
+from oracle import check_result, filled_buffers
+from random_documents import Document, random_document
+from rank_programs import assert_equal
 
 REFUSED, PASSED = "refused", "passed"
 

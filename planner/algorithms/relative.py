@@ -130,6 +130,8 @@ class Relative:
         if function is not np.where or len(args) != 3:
             raise NotRelativeError
         condition, *sides = args
+        if np.shape(condition) not in ((), (self.motion.step,)):
+            raise NotRelativeError
         if not all(isinstance(side, Relative) for side in sides):
             raise NotRelativeError
         values, offset = (

@@ -441,11 +441,14 @@ def _freeze(column: npt.ArrayLike, dtype: np.dtype[Any], constant: bool = True) 
         if array.size and (array.min() < limits.min or array.max() > limits.max):
             raise PlanFormatError(f"values up to {array.max()} do not fit {dtype.name}")
         array = array.astype(dtype)
-    may_be_constant = constant and array.ndim == 1 and len(array) > 1 and array.strides != (0,)
+    is_repeated = array.ndim == 1 and len(array) > 1 and array.strides == (0,)
+    may_be_constant = constant and array.ndim == 1 and len(array) > 1 and not is_repeated
     # The ends of most columns show that they are not constant.
     if may_be_constant and array[0] == array[-1] and (array == array[0]).all():
+        is_repeated = True
+    if is_repeated:
         array = csr.repeated(array[:1].copy(), len(array))
-    if _is_view_of_changeable(array):
+    elif _is_view_of_changeable(array):
         array = array.copy()
     array.flags.writeable = False
     return array

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 from collplan.planner.algorithms import registry
+from collplan.planner.blueprint.exchange import FORMS as EXCHANGES
 from collplan.planner.decompose import second_forms
 from collplan.planner.decompose.guideline import FORMS as GUIDELINES
 from collplan.specs.collective import COLLECTIVES
@@ -14,14 +15,16 @@ from oracle import AFFINE, gaps, random_counts
 MOST_RANKS = 12
 Document = dict[str, Any]
 _FLAVOURS = (("int32", "sum"), ("uint64", AFFINE), ("float64", "sum"), ("float32", "max"))
+_ROLES = {"flat": (), "mesh": ("row", "column"), "guideline": ("world",)}
+"""Roles of decompositions; all others have ``node`` and ``lane``."""
 _DECOMPOSITIONS = ("flat", "flat", "hierarchical", "full_lane", "multi_leader", "mesh", "guideline")
 _PASSES: dict[str, dict[str, tuple[Any, ...]]] = {
     "segment": {"max_bytes": (4, 8, 24, 64)},
-    "limit_requests": {"per_rank": (1, 2, 3), "policy": ("slots", "rows")},
+    "limit_requests": {"remote": (1, 2), "local": (1, 2), "receives": (1, 3)},
     "prioritize": {},
     "split_lanes": {"leaders": (1, 2, 3)},
     "slice_vector": {"slices": (2, 3)},
-    "coalesce_requests": {"mode": ("pack", "datatype")},
+    "coalesce_requests": {"staging": ("remap", "pack", "layout"), "when": ("round", "ready")},
     "double_buffer": {"slots": (2, 3)},
     "share": {},
     "map_ranks": {},
@@ -42,10 +45,16 @@ def random_document(rng: random.Random) -> Document:
     document = {"machine": machine, "collective": collective}
     if rng.random() < 0.1:
         return document | {"decomposition": "auto"}
+    decomposition = "flat"
+    if planned != "barrier":
+        decomposition = _decomposition(rng, planned, machine, n_ranks)
+    name = decomposition if isinstance(decomposition, str) else decomposition["name"]
+    roles = _ROLES.get(name, ("node", "lane"))
+    transports = ["messages", "messages", "shared", *({one: "shared"} for one in roles[:1])]
     return document | {
-        "decomposition": _decomposition(rng, planned, machine, n_ranks),
-        "algorithms": _algorithms(rng, planned, n_ranks, collective.get("op") != AFFINE),
-        "transport": rng.choice(("messages", "messages", "shared", {"node": "shared"})),
+        "decomposition": decomposition,
+        "algorithms": _algorithms(rng, planned, n_ranks, collective.get("op") != AFFINE, roles),
+        "transport": rng.choice(transports),
         "passes": [_pass(rng) for _ in range(rng.choice((0, 0, 0, 1, 1, 2)))],
     }
 
@@ -56,7 +65,6 @@ def _machine(rng: random.Random) -> Document:
     per_node: Any = rng.randint(1, most)
     if rng.random() < 0.4:
         per_node = [rng.randint(1, most) for _ in range(nodes)]
-    fullest = max(per_node) if isinstance(per_node, list) else per_node
     order: Any = rng.choice(("block", "block", "cyclic", "random"))
     if order == "random":
         order = [node for node in range(nodes) for _ in range(_on_node(per_node, node))]
@@ -68,13 +76,17 @@ def _machine(rng: random.Random) -> Document:
         "lanes": rng.choice((1, 1, 2, 3, ["100Gbit", "50Gbit"], ["20Gbit"] * 2)),
     }
     if rng.random() < 0.4:
-        machine["cores"] = fullest + rng.randint(0, 2)
+        machine["cores"] = _fullest(machine) + rng.randint(0, 2)
     if rng.random() < 0.3:
-        machine["numa_domains"] = rng.randint(1, fullest)
+        machine["numa_domains"] = rng.randint(1, _fullest(machine))
     if rng.random() < 0.2:
         tree = {"kind": "fat_tree", "down": [2, 3], "up": [1, 1]}
         machine["network"] = {"topology": tree}
     return machine
+
+
+def _fullest(machine: Document) -> int:
+    return max(_on_node(machine["ranks_per_node"], node) for node in range(machine["nodes"]))
 
 
 def _on_node(per_node: Any, node: int) -> int:
@@ -82,7 +94,8 @@ def _on_node(per_node: Any, node: int) -> int:
 
 
 def _collective(rng: random.Random, n_ranks: int) -> Document:
-    kind = rng.choice(list(COLLECTIVES))
+    # Only allreduces show whether ranks get equal bits.
+    kind = rng.choice([*COLLECTIVES, "allreduce", "allreduce"])
     model = COLLECTIVES[kind]
     datatype, op = rng.choice(_FLAVOURS)
     drawn: Document = {
@@ -120,12 +133,12 @@ def _decomposition(rng: random.Random, kind: str, machine: Document, n_ranks: in
         return rng.choice((shaped, {"name": name, "by": rng.choice(("node", "numa"))}))
     found: Document = {"name": name}
     if name == "multi_leader":
-        found["leaders"] = rng.randint(1, 3)
+        found["leaders"] = rng.randint(1, min(3, _fullest(machine)))
+    forms = (*second_forms(kind), *EXCHANGES) if kind == "alltoall" else second_forms(kind)
     if name != "hierarchical" and rng.random() < 0.3:
         found["shares"] = "balanced"
-    elif rng.random() < 0.3:
-        exchanges = ("staged", "node_aware", "matrix") if kind == "alltoall" else ()
-        found["form"] = rng.choice((*second_forms(kind), *exchanges, "gather"))
+    elif forms and rng.random() < 0.3:
+        found["form"] = rng.choice(forms)
     if rng.random() < 0.2:
         found[rng.choice(("node", "lane"))] = rng.choice(("flat", "hierarchical", "full_lane"))
     if "numa_domains" in machine and rng.random() < 0.4:
@@ -133,8 +146,10 @@ def _decomposition(rng: random.Random, kind: str, machine: Document, n_ranks: in
     return found
 
 
-def _algorithms(rng: random.Random, kind: str, n_ranks: int, commutes: bool) -> Any:
-    """Return one algorithm for all roles that have it, or some by role."""
+def _algorithms(
+    rng: random.Random, kind: str, n_ranks: int, commutes: bool, roles: tuple[str, ...]
+) -> Any:
+    """Return one algorithm for all roles that have it, or one for each role."""
     legal = [*registry.legal(kind, n_ranks, commutes), None]
 
     def choose() -> Any:
@@ -145,8 +160,8 @@ def _algorithms(rng: random.Random, kind: str, n_ranks: int, commutes: bool) -> 
         given = {k: v for k, v in options.items() if k in (one.options or {})}
         return {"name": one.name, **given} if given and rng.random() < 0.7 else one.name
 
-    if rng.random() < 0.2:
-        return {role: choose() for role in rng.sample(("node", "lane", "row", "column"), 2)}
+    if roles and rng.random() < 0.3:
+        return {role: choose() for role in roles}
     return choose() if rng.random() < 0.7 else "auto"
 
 

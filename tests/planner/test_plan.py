@@ -10,6 +10,7 @@ import pytest
 from collplan.planner import compile_plan
 from collplan.planner.compiler import compile_folded
 from collplan.planner.errors import PlanFormatError
+from collplan.planner.lowering.build import Placement
 from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Op
 from oracle import make_spec
 
@@ -32,6 +33,22 @@ def test_columns_are_read_only():
     for array in (plan.op, plan.reads.offset, plan.deps.task, plan.buffer_sizes):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0
+
+
+def test_nobody_changes_a_plan_by_an_array_that_it_was_made_of():
+    plan = compile_plan(make_spec("allreduce", "ring", 4, count=8))
+    given = np.arange(plan.n_tasks, dtype=np.int32)
+    changed = plan.replace(priority=given)
+    given[0] = 77
+    assert changed.priority[0] == 0
+    taken, view = (np.arange(plan.n_tasks, dtype=np.int32) for _ in "12")
+    made = replace(plan, priority=taken, rank=view[:])
+    with pytest.raises(ValueError, match="read-only"):
+        taken[0] = 77
+    view[0] = 77
+    assert (made.priority[0], made.rank[0]) == (0, 0)
+    for column in vars(Placement.of(plan.spec.machine)).values():
+        assert isinstance(column, int) or not column.flags.writeable
 
 
 @pytest.mark.parametrize(

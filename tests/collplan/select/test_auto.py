@@ -193,6 +193,15 @@ def test_auto_reaches_the_bound_where_lanes_do_not_divide_the_ranks(kind, shape)
     assert makespan_s <= 1.06 * lower_bounds(spec).time_s
 
 
+def test_auto_has_a_plan_for_nothing_over_a_topology() -> None:
+    tree = {"kind": "fat_tree", "down": [2, 2], "up": [1, 1]}
+    machine = {"nodes": 4, "ranks_per_node": 2, "network": {"topology": tree}}
+    for kind in ("scatter", "allreduce"):
+        spec = {"machine": machine, "collective": {"kind": kind, "count": 0}}
+        chosen = PlanSpec.model_validate(spec | {"decomposition": "auto"})
+        assert compile_spec(chosen, idle=[]).n_tasks == 0
+
+
 @pytest.mark.parametrize(
     ("kind", "distribution"),
     [

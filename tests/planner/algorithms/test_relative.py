@@ -25,6 +25,20 @@ HELD = [
     lambda me, size: np.where(me % 2 == 0, me - 1, me + 1) % size,
     lambda me, size: ((me + 1) % size)[(me + 3) % size],
 ]
+
+
+def changed_in_place(me: Any, size: int) -> Any:
+    """Change numbers in place, and return what another name of them sees."""
+    same = me
+    me += 9
+    me -= 2
+    me %= size
+    if size & (size - 1) == 0:
+        me ^= 1
+    return same
+
+
+HELD.append(changed_in_place)
 REFUSED = [
     lambda me: me < 3,
     lambda me: me == 0,
@@ -35,6 +49,9 @@ REFUSED = [
     lambda me: me & 1,
     lambda me: me[1:],
     lambda me: me + me,
+    lambda me: me + np.zeros(12, dtype=int),
+    lambda me: me + 0.5,
+    lambda me: np.where(np.arange(12) < 3, me, me + 1),
     lambda me: np.flatnonzero(me),
     lambda me: np.arange(12)[me],
     lambda me: np.arange(12) < me,

@@ -145,6 +145,13 @@ def test_a_rank_that_leads_several_groups_of_a_phase_calls_each(
             assert_equal(compile_plan(plan.spec, rank=rank), restrict(plan, rank))
 
 
+def test_slices_make_their_own_calls() -> None:
+    fields = {"decomposition": {"name": "guideline"}, "passes": [{"name": "slice_vector"}]}
+    plan = compile_plan(make_spec("scan", "native", 4, count=5, **fields))
+    verify(plan)
+    check_result(plan)
+
+
 def test_calls_written_out_move_the_same_rows() -> None:
     plan = full_lane()
     written = write_out(plan)

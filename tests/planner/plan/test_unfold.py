@@ -131,6 +131,18 @@ def ring() -> Plan:
     return compile_folded(spec_of("allreduce", 4, 2, 1, algorithms="ring"))
 
 
+def test_plans_without_tasks_unfold() -> None:
+    spec: dict[str, Any] = {
+        "machine": {"nodes": 3, "ranks_per_node": 2},
+        "collective": {"kind": "allgather", "count": 0},
+    }
+    folded = compile_folded(PlanSpec.model_validate(spec))
+    assert unfold(folded).n_tasks == folded.n_tasks == 0
+    computing = PlanSpec.model_validate(spec | {"passes": ["add_compute"]})
+    with pytest.raises(AsymmetricError, match="fold: no message leaves the node"):
+        compile_folded(computing)
+
+
 def test_a_plan_of_all_ranks_is_returned_as_it_is() -> None:
     whole = compile_plan(spec_of("allreduce", 4, 2, 1, algorithms="ring"))
     assert collplan.unfold(whole) is whole
