@@ -60,8 +60,8 @@ def join_slices(tables: Sequence[Tables], lengths: Sequence[int]) -> Tables:
 def _first_phase(phases: list[Phase], own: Sequence[Phase]) -> int:
     """Return the number of a slice's first phase. Add its phases unless an earlier slice has them.
 
-    Trees are omitted, as the messages of a level are in rounds of all slices. A rank makes each call
-    of a phase once, so slices share no phases with calls.
+    Trees are omitted, as the messages of a level are in rounds of all slices. A rank makes each
+    call of a phase once, so slices share no phases with calls.
     """
     bare = [replace(phase, trees=()) for phase in own]
     has_calls = any(phase.calls for phase in own)
