@@ -11,11 +11,14 @@ import numpy as np
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.intervals import hull
 from collplan.planner.arrays.jit import compiled
+from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.plan import NO_PATTERN, Plan
 from collplan.planner.plan.ragged import Extents
 
 BLOCKS_AT_ONCE: Final = 1 << 17
 """Number of blocks that are merged at once, which limits the size of temporary arrays."""
+MOST_BLOCKS_IN_ALL: Final = 1 << 30
+"""Largest number of blocks of a plan."""
 _ZERO = np.zeros(1, dtype=np.int64)
 _ONE = np.ones(1, dtype=np.int64)
 _NOTHING = np.zeros(0, dtype=np.int64)
@@ -190,6 +193,11 @@ def compress(pieces: Pieces) -> Pieces:
     """Merge neighboring blocks of a row, then runs of blocks at one stride.
 
     The result does not depend on whether blocks come one by one or as strided pieces.
+
+    Raises
+    ------
+    AlgorithmError
+        If there are more than `MOST_BLOCKS_IN_ALL` blocks, which would take minutes.
     """
     if not is_constant(pieces.repeat):
         # A row of one piece has nothing else to merge.
@@ -199,6 +207,11 @@ def compress(pieces: Pieces) -> Pieces:
         return pieces
     rows = pieces if len(several) == len(pieces) else pieces.take(several)
     ends = csr.running_total(csr.row_sums(rows.indptr, rows.repeat))
+    if ends[-1] > MOST_BLOCKS_IN_ALL:
+        raise AlgorithmError(
+            f"the messages and local steps have {ends[-1]:,} blocks of memory, at most "
+            f"{MOST_BLOCKS_IN_ALL:,} are planned; use fewer ranks, or an algorithm of fewer blocks"
+        )
     bounds = np.searchsorted(ends, np.arange(BLOCKS_AT_ONCE, ends[-1], BLOCKS_AT_ONCE))
     parts = [part for part in np.split(np.arange(len(rows)), bounds) if len(part)]
     made = [_compress(rows if len(parts) == 1 else rows.take(part)) for part in parts]

@@ -12,6 +12,7 @@ import pytest
 
 from collplan.planner.arrays import interpreted, machine_code
 from collplan.planner.arrays.jit import Kernel, inner
+from collplan.planner.plan.hazards import Accesses, derive_hazards
 
 UNLOADED = """
 import sys
@@ -141,3 +142,22 @@ def test_only_kernels_call_inner_ones() -> None:
         half(3.0)
     assert kernel(np.array([3, 4])) == 3.5
     assert kernel.dispatcher(np.array([3, 4])) == 3.5
+
+
+def test_a_kernel_may_state_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accesses that overlap visit many atoms, which the lengths of arrays do not show."""
+    stated: list[int | None] = []
+
+    def has_time_for(_self: object, _arguments: object, _kernel: object, n_steps: int) -> bool:
+        stated.append(n_steps)
+        return True
+
+    monkeypatch.setattr(interpreted.Interpreted, "has_time_for", has_time_for)
+    n = 300
+    nothing = Accesses(np.zeros(n + 1, int), np.zeros(0, int), np.zeros(0, int))
+    writes = Accesses(np.arange(n + 1), np.arange(n), np.full(n, n))
+    indptr, before = derive_hazards(nothing, writes, n)
+    assert len(before) == n - 1
+    assert indptr[-1] == n - 1
+    assert stated[0] is not None
+    assert stated[0] > n * n // 2

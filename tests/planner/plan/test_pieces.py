@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collplan.planner.arrays.csr import running_total
+from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan import pieces
 from collplan.planner.plan.pieces import slice_blocks
 
@@ -93,3 +95,12 @@ def test_slices_put_together_are_the_row(rows, size):
     parts = slice_blocks(indptr, buffer.astype(np.int64), low, high - low, row, first, last)
     got = elements(pieces.contiguous(parts[0], parts[1].astype(np.int8), *parts[2:]))
     assert got == [want[i][a:b] for i, a, b in cuts]
+
+
+def test_too_many_blocks_are_refused_before_they_are_written_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pieces, "MOST_BLOCKS_IN_ALL", 2)
+    pieces.compress(table([[(0, 0, 1), (0, 2, 1)]]))
+    with pytest.raises(AlgorithmError, match="have 3 blocks of memory, at most 2 are planned; use"):
+        pieces.compress(table([[(0, 0, 1), (0, 2, 1), (0, 4, 1)]]))
