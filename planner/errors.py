@@ -119,6 +119,12 @@ class OperandOrderError(PostconditionError):
     kind = "operand_order"
 
 
+class UnequalBitsError(PostconditionError):
+    """Ranks that combine the same result in different orders, with an operation that rounds."""
+
+    kind = "unequal_bits"
+
+
 class OverwrittenInputError(PostconditionError):
     """A plan that writes to a buffer it may only read."""
 

@@ -39,6 +39,13 @@ Count = Annotated[
 ]
 
 
+def _number_kinds(datatype: str) -> set[str]:
+    """Return numpy's letters for the kinds of numbers that an element has."""
+    dtype = numpy_dtype(datatype)
+    fields = [dtype] if dtype.fields is None else [field[0] for field in dtype.fields.values()]
+    return {field.kind for field in fields}
+
+
 class CollectiveModel(SpecModel):
     """Base class of all collectives.
 
@@ -107,6 +114,26 @@ class CollectiveModel(SpecModel):
     def is_commutative(self) -> bool:
         """Return whether operands may be exchanged; True for kinds without an operation."""
         return self.op is None or self.op.commutative
+
+    @property
+    def rounds(self) -> bool:
+        """Return whether the bits of results depend on the order in which operands are combined.
+
+        Sums and products of floating-point numbers round, and own operations on such numbers may.
+        """
+        if self.op is None or (self.op.is_builtin and self.op.name not in ("sum", "prod")):
+            return False
+        return bool(_number_kinds(self.datatype) & {"f", "c"})
+
+    @property
+    def swaps_exactly(self) -> bool:
+        """Return whether exchanged operands of a combination have a result of the same bits.
+
+        Products of complex numbers may not, as processors multiply and add in one step.
+        """
+        if self.op is None or not self.op.is_builtin:
+            return False
+        return self.op.name != "prod" or "c" not in _number_kinds(self.datatype)
 
     @property
     def planned_kind(self) -> str:

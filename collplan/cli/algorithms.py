@@ -107,6 +107,7 @@ def _describe(algorithm: Algorithm) -> dict[str, Any]:
         "a commutative op": algorithm.commutative_only,
         "2^k ranks": algorithm.power_of_two_only,
         "even ranks": algorithm.even_only,
+        "an op that does not round": algorithm.unlike_bits is not None,
         "equal counts": algorithm.regular_only,
         f"at most {algorithm.most_ranks} ranks": algorithm.most_ranks is not None,
         f"{algorithm.only_ranks} ranks": algorithm.only_ranks is not None,

@@ -80,7 +80,9 @@ def bine(group: Group) -> Rounds:
     yield from spreading.spread(group, hops)
 
 
-@algorithm("allreduce", "census", commutative_only=True)
+@algorithm(
+    "allreduce", "census", commutative_only=True, unlike_bits=lambda size, _options: size > 1
+)
 def census(group: Group) -> Rounds:
     """Double the window of ranks before each rank whose sum it has, around the ring of all ranks.
 
@@ -90,7 +92,8 @@ def census(group: Group) -> Rounds:
     Notes
     -----
     ⌈log₂ p⌉ rounds of c for any p, which is optimal: up to one less than recursive doubling. As
-    many reductions as rounds and digits of 1, less one.
+    many reductions as rounds and digits of 1, less one. Each rank combines from its own window on:
+    for operations that do not round.
 
     References
     ----------
@@ -391,6 +394,7 @@ def ring(group: Group) -> Rounds:
     even_only=True,
     commutative_only=True,
     options={"whole": False},
+    unlike_bits=lambda size, options: bool(options["whole"]) and size >= 8,
     tried_as=(),
 )
 def swing(group: Group) -> Rounds:
@@ -403,7 +407,9 @@ def swing(group: Group) -> Rounds:
     Notes
     -----
     2·⌈log₂ p⌉ rounds for an even number of ranks; 2(p - 1)/p·c per rank, which is optimal. With
-    whole vectors log₂ p rounds of c for powers of two, ⌊log₂ p⌋ + 2 else: for short ones.
+    whole vectors log₂ p rounds of c for powers of two, ⌊log₂ p⌋ + 2 else: for short ones. On 8
+    ranks or more, these are combined in another order on each rank: for operations that do not
+    round.
 
     References
     ----------

@@ -67,6 +67,10 @@ class Algorithm:
     commutative_only, power_of_two_only, even_only, regular_only : bool
         Requirements without which it raises an error: a commutative operation, a number of
         ranks that is a power of two, one that is even, or blocks of equal size.
+    unlike_bits : callable, optional
+        Function of `size` and the options that returns whether ranks combine operands in different
+        orders, so that they get results of different bits if the operation rounds. It then raises
+        an error for such operations.
     most_ranks, only_ranks : int, optional
         Greatest number of ranks, or only number of ranks, for which it works.
     tree : {"binomial", "knomial", "any"} or None
@@ -116,6 +120,7 @@ class Algorithm:
     power_of_two_only: bool = False
     even_only: bool = False
     regular_only: bool = False
+    unlike_bits: Callable[[int, Mapping[str, Any]], bool] | None = None
     most_ranks: int | None = None
     only_ranks: int | None = None
     tree: Literal["binomial", "knomial", "any"] | None = None
@@ -166,8 +171,19 @@ class Algorithm:
             return size * int(options.get(BLOCKS, 1))
         return 1 << (size.bit_length() - 1)
 
-    def refusal(self, size: int, commutative: bool, is_regular: bool = True) -> str | None:
-        """Return the reason why it does not work for these inputs, or None if it does."""
+    def refusal(
+        self,
+        size: int,
+        commutative: bool,
+        is_regular: bool = True,
+        *,
+        rounds: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> str | None:
+        """Return the reason why it does not work for these inputs, or None if it does.
+
+        `rounds` states whether the operation rounds, and `options` are those that a spec names.
+        """
         if self.power_of_two_only and size & (size - 1):
             return f"{size} ranks is not a power of two"
         if self.even_only and size % 2 and size > 1:
@@ -180,6 +196,13 @@ class Algorithm:
             return "it exchanges operands, and the operation is not commutative"
         if self.regular_only and not is_regular:
             return "the blocks differ in size"
+        if rounds and self.unlike_bits is not None:
+            known = {**(self.options or {}), **(options or {})}
+            if self.unlike_bits(size, known):
+                return (
+                    "the operation rounds, and each rank combines operands in its own order, so "
+                    "that ranks would get different bits"
+                )
         return None
 
 
@@ -284,18 +307,27 @@ class Registry:
         return next(one.name for one in found if not one.per_pair)
 
     def legal(
-        self, kind: str, size: int, commutative: bool, is_regular: bool = True
+        self, kind: str, size: int, commutative: bool, is_regular: bool = True, **more: Any
     ) -> tuple[Algorithm, ...]:
-        """Return the algorithms of `kind` that work for these ranks, operations and blocks."""
-        return tuple(a for a in self.of(kind) if a.refusal(size, commutative, is_regular) is None)
+        """Return the algorithms of `kind` that work for inputs as of `Algorithm.refusal`."""
+        found = self.of(kind)
+        return tuple(a for a in found if a.refusal(size, commutative, is_regular, **more) is None)
 
     def require(
-        self, algorithm: Algorithm, size: int, commutative: bool, is_regular: bool = True
+        self,
+        algorithm: Algorithm,
+        size: int,
+        commutative: bool,
+        is_regular: bool = True,
+        *,
+        rounds: bool = False,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         """Raise `AlgorithmError`, with alternatives, if `algorithm` does not work."""
-        refusal = algorithm.refusal(size, commutative, is_regular)
+        limits = size, commutative, is_regular
+        refusal = algorithm.refusal(*limits, rounds=rounds, options=options)
         if refusal is not None:
-            legal = self.legal(algorithm.kind, size, commutative, is_regular)
+            legal = self.legal(algorithm.kind, *limits, rounds=rounds)
             others = " or ".join(repr(other.name) for other in legal)
             raise AlgorithmError(f"{algorithm.kind}/{algorithm.name}: {refusal}; use {others}")
 

@@ -52,7 +52,10 @@ class Contents:
 
     def of_first(self, n_ranks: int) -> Contents:
         """Return the rows of the first `n_ranks` ranks."""
-        rows = self.rank < n_ranks
+        return self.take(self.rank < n_ranks)
+
+    def take(self, rows: Bools) -> Contents:
+        """Return the rows that are marked."""
         return Contents(**{name: column[rows] for name, column in vars(self).items()})
 
 

@@ -102,6 +102,7 @@ class _Choices:
         spec = blueprint.spec
         self.blueprint = blueprint
         self.commutative = spec.collective.is_commutative
+        self.rounds = spec.collective.rounds
         self.itemsize = spec.collective.itemsize
         self.by_role: Mapping[str, AlgorithmChoice] = {}
         self.single = AUTO
@@ -126,8 +127,9 @@ class _Choices:
             kind, size = spec.collective.planned_kind, spec.machine.n_ranks
             algorithm = registry.find(kind, name)
             is_regular = spec.collective.regular is None
-            registry.require(algorithm, size, self.commutative, is_regular)
-            _options(algorithm, self.single)
+            options = _options(algorithm, self.single)
+            limits = size, self.commutative, is_regular
+            registry.require(algorithm, *limits, rounds=self.rounds, options=options)
             return
         first = next(iter(self.kinds), "node")
         raise AlgorithmError(
@@ -150,9 +152,11 @@ class _Choices:
             return self._stated(component, algorithm, dict(algorithm.options or {}))
         algorithm = registry.find(component.kind, choice.name)
         self.used.add(key)
-        for size in np.unique(component.groups.sizes):
-            registry.require(algorithm, int(size), self.commutative, is_regular(component))
-        return self._stated(component, algorithm, _options(algorithm, choice))
+        options = _options(algorithm, choice)
+        for size in np.unique(component.groups.sizes).tolist():
+            limits = size, self.commutative, is_regular(component)
+            registry.require(algorithm, *limits, rounds=self.rounds, options=options)
+        return self._stated(component, algorithm, options)
 
     def _stated(
         self, component: Component, algorithm: Algorithm, options: dict[str, Any]
@@ -204,7 +208,7 @@ class _Choices:
             algorithm
             for use in uses
             for algorithm in registry.preferred(kind, use)
-            if all(algorithm.refusal(size, *limits) is None for size in sizes)
+            if all(algorithm.refusal(size, *limits, rounds=self.rounds) is None for size in sizes)
         ]
         is_vector = uses[0] == "long" and not component.traits.has_blocks
         if is_vector and n_bytes < HOP_BYTES * max(sizes):

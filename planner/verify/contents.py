@@ -27,9 +27,18 @@ from collplan.planner.errors import (
     OverwrittenInputError,
     PostconditionError,
     UndefinedReadError,
+    UnequalBitsError,
 )
 from collplan.planner.plan.address_space import AddressSpace
 from collplan.planner.plan.plan import Buffer, Op, Plan
+from collplan.planner.verify.association import (
+    Association,
+    Difference,
+    Trees,
+    joined,
+    moved,
+    shared_results,
+)
 from collplan.planner.verify.moves import Moves
 from collplan.planner.verify.travel import (
     BY_SHIFT,
@@ -79,10 +88,12 @@ OperandOrderError, PostconditionError
         task = plan.task(int(plan.writes.owner()[i]))
         raise OverwrittenInputError(f"{task} writes to the send buffer, which is read-only")
     collective = plan.spec.collective
-    rules = rules_of(plan, collective.is_commutative)
-    before = precondition(collective, rules.n_ranks).of_first(plan.n_ranks)
+    n_ranks = plan.n_ranks * plan.n_copies
+    before = precondition(collective, n_ranks).of_first(plan.n_ranks)
     n_first = None if plan.folding is None else plan.n_ranks
-    after = postcondition(collective, rules.n_ranks, n_first)
+    after = postcondition(collective, n_ranks, n_first)
+    is_shared = shared_results(collective, n_ranks, after)
+    rules = rules_of(plan, collective, bool(is_shared.any()))
     starts = [space.base[c.rank, c.buffer] + c.offset for c in (before, after)]
     for contents, start in zip((before, after), starts, strict=True):
         _check_sizes(plan, contents, start)
@@ -92,6 +103,29 @@ OperandOrderError, PostconditionError
     wrong = symbols.first_wrong(starts[1], after)
     if wrong is not None:
         _raise_wrong(plan, space, after, symbols, moves, *wrong)
+    if rules.rounds:
+        generators = [] if plan.folding is None else plan.folding.motion.generators
+        trees = Association(symbols.edges, symbols.tree, symbols.pairs, rules, generators)
+        ends, shared = starts[1][is_shared], after.take(is_shared)
+        found = trees.first_difference(ends, shared)
+        if found is not None:
+            _raise_unequal(plan, space, shared, found)
+
+
+def _raise_unequal(plan: Plan, space: AddressSpace, after: Contents, found: Difference) -> None:
+    """Raise for an element that two ranks get from different combinations."""
+    assert plan.spec is not None
+    collective = plan.spec.collective
+    assert collective.op is not None
+    row, other = found.rows
+    rank = int(after.rank[row])
+    element = found.address - int(space.base[rank, after.buffer[row]])
+    beside = f"rank {after.rank[other]}" if row != other else "its copy on another node"
+    raise UnequalBitsError(
+        f"rank {rank} recv[{element}] combines ranks as {found.trees[0]}, {beside} as "
+        f"{found.trees[1]}: {collective.op.name} of {collective.datatype} rounds, so that they may "
+        "get different bits; combine in one order on all ranks"
+    )
 
 
 def check_operations(plan: Plan) -> None:
@@ -231,13 +265,16 @@ class Symbols:
 
     `term` is the symbol of an atom, `index` the logical index of its first element, and
     `culprit` the task that caused a failure. `sets` contains the bit sets of general symbols.
+    `tree` is the tree of its combinations if the operation rounds, and `pairs` contains the trees.
     """
 
     edges: Ints
     term: Ints
     index: Ints
     culprit: Ints
+    tree: Ints
     sets: npt.NDArray[np.uint64]
+    pairs: Ints
     n_ranks: int
 
     def first_wrong(self, start: Ints, wanted: Contents) -> tuple[int, int] | None:
@@ -288,12 +325,32 @@ def run_symbols(edges: Ints, moves: Moves, start: Ints, before: Contents, rules:
     term = np.full(n_atoms, UNDEFINED, dtype=np.int64)
     index = np.zeros(n_atoms, dtype=np.int64)
     culprit = np.full(n_atoms, -1, dtype=np.int64)
+    tree = np.zeros(n_atoms, dtype=np.int64)
     row, atom = atoms_of(edges, start, before.count)
     term[atom] = before.first[row] * rules.n_ranks
     index[atom] = before.logical[row] + edges[atom] - start[row]
+    tree[atom] = before.first[row] * (rules.n_ranks // rules.n_local)
     places = _Atoms(*(last_at_or_below(edges, side) for side in moves[1:4]))
-    sets = _execute(edges, term, index, culprit, moves, places, rules)
-    return Symbols(edges, term, index, culprit, sets, rules.n_ranks)
+    trees = Trees.room_for(_n_reduced(edges, moves, places) if rules.rounds else 0)
+    state = _State(term, index, culprit, tree)
+    sets = _execute(edges, state, trees, moves, places, rules)
+    return Symbols(edges, *state, sets, trees.pairs, rules.n_ranks)
+
+
+def _n_reduced(edges: Ints, moves: Moves, places: _Atoms) -> int:
+    """Return the number of atoms that reductions write."""
+    is_reduced = moves.right >= 0
+    ends = np.searchsorted(edges, (moves.dest + moves.length)[is_reduced])
+    return int((ends - places.dest[is_reduced]).sum())
+
+
+class _State(NamedTuple):
+    """Columns of `Symbols` that moves change."""
+
+    term: Ints
+    index: Ints
+    culprit: Ints
+    tree: Ints
 
 
 def atoms_of(edges: Ints, start: Ints, count: Ints) -> tuple[Ints, Ints]:
@@ -305,10 +362,11 @@ def atoms_of(edges: Ints, start: Ints, count: Ints) -> tuple[Ints, Ints]:
 
 @compiled
 def _execute(
-    edges: Ints, term: Ints, index: Ints, culprit: Ints, moves: Moves, places: _Atoms, rules: Rules
+    edges: Ints, state: _State, trees: Trees, moves: Moves, places: _Atoms, rules: Rules
 ) -> Any:
     """Carry symbols along all moves, and return the bit sets of general symbols."""
-    n_ranks, commutative, sender, motion, n_local, _ = rules
+    n_ranks, commutative, sender, motion, n_local = rules[:5]
+    term, index, culprit, tree = state
     task, left, right, dest, length = moves
     words = (n_ranks + 63) // 64
     sets = np.zeros((16, words), np.uint64)
@@ -330,12 +388,13 @@ def _execute(
                 a += 1
             new = term[a]
             place = index[a] + left[move] + shift - edges[a]
-            blame = culprit[a]
+            blame, shape = culprit[a], tree[a]
             if len(sender) > 0 and sender[task[move]] > 0 and new >= 0:
                 apart = sender[task[move]]
                 place = turned(place, rules, apart)
                 by = apart * n_local
                 new, n_sets = _renamed(new, by, n_ranks, motion, sets, table, n_sets, scratch)
+                shape = moved(shape, apart, rules)
                 if new < 0:
                     blame = task[move]
             if right[move] >= 0:
@@ -355,7 +414,9 @@ def _execute(
                     )
                     if new < 0:
                         blame = task[move]
-            term[d], index[d], culprit[d] = new, place, blame
+                    elif rules.rounds:
+                        shape = joined(shape, tree[b], rules, trees)
+            term[d], index[d], culprit[d], tree[d] = new, place, blame, shape
             d += 1
     return sets[:n_sets].copy()
 

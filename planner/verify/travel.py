@@ -15,6 +15,7 @@ from collplan.planner.arrays import Ints
 from collplan.planner.arrays.jit import inner
 from collplan.planner.collective.semantics import Contents
 from collplan.planner.plan.plan import Op, Plan
+from collplan.specs import Collective
 
 BY_SHIFT: Final = 0
 BY_XOR: Final = 1
@@ -40,6 +41,12 @@ class Rules(NamedTuple):
         Ranks per node.
     turns : ndarray of int64, shape (n_turns, 3)
         As in `Folding`.
+    rounds : bool
+        Whether the order of combinations matters, because the operation rounds.
+    swaps : bool
+        Whether exchanged operands have a result of the same bits. A folded plan does not say in
+        which order other nodes than node 0 combine operands that may be exchanged, so this is
+        taken for granted there.
     """
 
     n_ranks: int
@@ -48,18 +55,23 @@ class Rules(NamedTuple):
     motion: int
     n_local: int
     turns: Ints
+    rounds: bool
+    swaps: bool
 
 
-def rules_of(plan: Plan, commutative: bool) -> Rules:
-    """Return the rules for a plan, given whether its operation is commutative."""
+def rules_of(plan: Plan, collective: Collective, rounds: bool) -> Rules:
+    """Return the rules for a plan of a collective, given whether the order of operands matters."""
     nobody, turns = np.zeros(0, dtype=np.int64), np.zeros((0, 3), dtype=np.int64)
+    commutative = collective.is_commutative
     if plan.folding is None:
-        return Rules(plan.n_ranks, commutative, nobody, IN_ORDER, plan.n_ranks, turns)
+        swaps = commutative and collective.swaps_exactly
+        n = plan.n_ranks
+        return Rules(n, commutative, nobody, IN_ORDER, n, turns, rounds, swaps)
     motion = plan.folding.motion
     kind = BY_XOR if motion.kind == "xor" else BY_SHIFT if commutative else IN_ORDER
     sender = np.where(plan.op == Op.RECV, motion.block_to(plan.apart.astype(np.int64), 0), 0)
     turns = np.ascontiguousarray(plan.folding.turns)
-    return Rules(motion.size, commutative, sender, kind, motion.step, turns)
+    return Rules(motion.size, commutative, sender, kind, motion.step, turns, rounds, commutative)
 
 
 def turning_points(plan: Plan, before: Contents, start: Ints) -> Ints:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from collplan.planner.algorithms.rounds import Index, Reduce, at
+from collplan.planner.algorithms.rounds import Chunks, Index, Reduce, at
 from collplan.planner.arrays import Ints
 
 
@@ -68,7 +68,10 @@ def mixed_factors(number: int, largest: int) -> tuple[int, ...]:
 def in_digit_order(
     ranks: Any, digit: Ints, factor: int, spaces: tuple[Index, int, int, int], **run: Any
 ) -> Iterator[Reduce]:
-    """Combine the operands of a group of `factor` ranks in order, beginning with a rank's own one.
+    """Combine the operands of a group of `factor` ranks, one after another in their order.
+
+    All ranks of the group thus get the same bits. A rank's own place among what it has received is
+    free, and holds partial results.
 
     Parameters
     ----------
@@ -86,16 +89,14 @@ def in_digit_order(
     """
     value, result, arrived, apart = spaces
     first = run.pop("first")
-    for step in range(1, factor):
-        is_below = digit >= step
-        slot = np.where(is_below, digit - step, step)
-        own = value if step == 1 else result
-        left, right = (
-            at(
-                np.where(is_incoming, arrived, own),
-                first + np.where(is_incoming, slot * apart, 0),
-                **run,
-            )
-            for is_incoming in (is_below, ~is_below)
-        )
-        yield Reduce(ranks, left, right, at(result, first, **run))
+
+    def operand(number: int) -> Chunks:
+        is_own = digit == number
+        shift = np.where(is_own, 0, number * apart)
+        return at(np.where(is_own, value, arrived), first + shift, **run)
+
+    partial = at(arrived, first + digit * apart, **run)
+    for other in range(1, factor):
+        left = partial if other > 1 else operand(0)
+        whole = at(result, first, **run)
+        yield Reduce(ranks, left, operand(other), whole if other == factor - 1 else partial)
