@@ -1,0 +1,273 @@
+"""Association of operands: in which order, and in which pairs, a plan combines contributions.
+
+The result of an operation that rounds depends on this order. All ranks that get the result of one
+reduction must therefore get it from the same tree of combinations. Equal trees have equal numbers.
+
+In a folded plan, a tree has the number of a tree of node 0 and a block, by which the motion
+moves its contributions: ``number * n_blocks + block``. In other plans, there is one block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.jit import compiled, inner
+from collplan.planner.collective.semantics import Contents, postcondition
+from collplan.planner.verify.travel import BY_XOR, Rules, turned
+from collplan.specs import Collective
+
+_PRIME: Final = (1 << 31) - 1
+MOST_LETTERS: Final = 60
+"""Maximum length of the text of one tree in a message."""
+
+
+class Trees(NamedTuple):
+    """Trees of combinations, for kernels.
+
+    Parameters
+    ----------
+    pairs : ndarray of int64, shape (n, 2)
+        Operands of tree ``n_local + i``: the number of the first one, and the second one as it is
+        seen from the block of the first one.
+    table : ndarray of int64
+        Rows of `pairs` by the hash of their operands; -1 where there is none.
+    size : ndarray of int64, shape (1,)
+        Number of rows of `pairs` that are used.
+    """
+
+    pairs: Ints
+    table: Ints
+    size: Ints
+
+    @classmethod
+    def room_for(cls, most: int) -> Trees:
+        """Return no trees, with room for as many combinations."""
+        n_slots = 1 << (2 * most).bit_length()
+        return cls(np.zeros((most, 2), np.int64), np.full(n_slots, -1), np.zeros(1, np.int64))
+
+
+@inner
+def joined(a: int, b: int, rules: Rules, trees: Trees) -> int:
+    """Return the tree that combines two trees."""
+    n_blocks = rules.n_ranks // rules.n_local
+    if rules.swaps and b // n_blocks < a // n_blocks:
+        a, b = b, a
+    block = a % n_blocks
+    if rules.motion == BY_XOR:
+        apart = block ^ (b % n_blocks)
+    else:
+        apart = (b % n_blocks - block) % n_blocks
+    first, second = a // n_blocks, b - b % n_blocks + apart
+    pairs, table, size = trees
+    place = ((first % _PRIME) * 630360016 + (second % _PRIME) * 397204094) % _PRIME
+    slot = (place ^ (place >> 15)) % len(table)
+    while table[slot] >= 0:
+        row = table[slot]
+        if pairs[row, 0] == first and pairs[row, 1] == second:
+            break
+        slot = (slot + 1) % len(table)
+    if table[slot] < 0:
+        table[slot] = size[0]
+        pairs[size[0], 0], pairs[size[0], 1] = first, second
+        size[0] += 1
+    return (rules.n_local + table[slot]) * n_blocks + block
+
+
+@inner
+def moved(tree: Any, by: int, rules: Rules) -> Any:
+    """Return a tree whose contributions the motion of block `by` moves."""
+    n_blocks = rules.n_ranks // rules.n_local
+    block = tree % n_blocks
+    to = block ^ by if rules.motion == BY_XOR else (block + by) % n_blocks
+    return tree - block + to
+
+
+def shared_results(collective: Collective, n_ranks: int, after: Contents) -> Bools:
+    """Mark the rows of the expected contents that several ranks must have with the same bits.
+
+    Parameters
+    ----------
+    collective : Collective
+    n_ranks : int
+        Number of ranks of the collective.
+    after : Contents
+        Expected contents of all ranks of a plan, which are those of one node in a folded plan.
+    """
+    if not collective.rounds:
+        return np.zeros(len(after), dtype=np.bool_)
+    everywhere = postcondition(collective, n_ranks)
+    _, inverse, n = np.unique(
+        np.concatenate((_keys(everywhere), _keys(after))),
+        axis=0, return_inverse=True, return_counts=True,
+    )  # fmt: skip
+    # Each row of `after` also is one of all ranks.
+    own = inverse[len(everywhere) :]
+    n_everywhere = n - np.bincount(own, minlength=len(n))
+    shared: Bools = (n_everywhere[own] > 1) & (after.last - after.first > 1)
+    return shared
+
+
+def _keys(contents: Contents) -> Ints:
+    columns = contents.first, contents.last, contents.logical, contents.count
+    return np.stack(columns, axis=1)
+
+
+class Difference(NamedTuple):
+    """An element that two ranks get from different trees.
+
+    Parameters
+    ----------
+    rows : (int, int)
+        Rows of the expected contents; equal if the ranks are on different nodes of a folded plan.
+    address : int
+        Address of the element at the first one.
+    trees : (str, str)
+        The trees of the two ranks.
+    """
+
+    rows: tuple[int, int]
+    address: int
+    trees: tuple[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Association:
+    """The tree of combinations of each atom after a plan.
+
+    Parameters
+    ----------
+    edges, tree : ndarray of int64
+        Cuts of the address space, and the trees of the atoms between them.
+    pairs : ndarray of int64
+        As in `Trees`.
+    rules : Rules
+    generators : list of int
+        Blocks whose motions generate the motion of a folded plan; empty for other plans.
+    """
+
+    edges: Ints
+    tree: Ints
+    pairs: Ints
+    rules: Rules
+    generators: list[int]
+
+    def first_difference(self, start: Ints, after: Contents) -> Difference | None:
+        """Return the first element that two ranks combine in different orders, if there is one.
+
+        Parameters
+        ----------
+        start : ndarray of int64
+            Addresses of the expected contents.
+        after : Contents
+            Expected contents that several ranks must have with the same bits.
+        """
+        _, group = np.unique(_keys(after), axis=0, return_inverse=True)
+        numbers = _Numbers(self.pairs, self.rules)
+        for one in range(int(group.max(initial=-1)) + 1):
+            rows = np.flatnonzero(group == one)
+            begin = start[rows] - after.logical[rows]
+            for other, element, by in self._places(begin, after, int(rows[0])):
+                wanted = moved.py_func(self._tree_at(begin[0] + element), by, self.rules)
+                for row, base in zip(rows.tolist(), begin, strict=True):
+                    held = self._tree_at(base + other)
+                    for i in np.flatnonzero(held != wanted).tolist():
+                        both = int(held[i]), int(wanted[i])
+                        if numbers.of(both[0]) != numbers.of(both[1]):
+                            texts = numbers.text(both[0]), numbers.text(both[1])
+                            where = row, row if by else int(rows[0])
+                            return Difference(where, int(base + other[i]), texts)
+        return None
+
+    def _places(
+        self, begin: Ints, after: Contents, row: int
+    ) -> Iterator[tuple[Ints, Ints, int]]:
+        """Yield elements, the elements that are these on another node, and the node's block.
+
+        The trees of the former must be those of the latter, moved to this block. The first ones
+        are the elements themselves. Ranks have the elements from the addresses `begin` on.
+        """
+        low, high = (int(after.logical[row] + n) for n in (0, after.count[row]))
+        inside = np.unique(np.concatenate([self._cuts(at, low, high) for at in begin]))
+        yield inside, inside, 0
+        for block in self.generators:
+            back = block if self.rules.motion == BY_XOR else self.rules.n_ranks // self.rules.n_local - block
+            element = np.unique(np.concatenate((inside, turn(inside, self.rules, back))))
+            element = element[(element >= low) & (element < high)]
+            yield turn(element, self.rules, block), element, block
+
+    def _cuts(self, begin: int, low: int, high: int) -> Ints:
+        return self.edges[slice(*np.searchsorted(self.edges, (begin + low, begin + high)))] - begin
+
+    def _tree_at(self, addresses: Ints) -> Ints:
+        return self.tree[np.searchsorted(self.edges, addresses, side="right") - 1]
+
+
+@compiled
+def turn(elements: Ints, rules: Rules, apart: int) -> Any:
+    """Return the elements that correspond to elements on the node that is `apart` nodes away."""
+    found = np.empty_like(elements)
+    for i in range(len(elements)):
+        found[i] = turned(elements[i], rules, apart)
+    return found
+
+
+
+
+class _Numbers:
+    """Numbers of trees of contributions of ranks: equal trees have equal numbers."""
+
+    def __init__(self, pairs: Ints, rules: Rules) -> None:
+        self._pairs, self._rules = pairs, rules
+        self._n_blocks = rules.n_ranks // rules.n_local
+        self._known: dict[int, int] = {}
+        self._joined: dict[tuple[int, int], int] = {}
+
+    def of(self, tree: int) -> int:
+        """Return the number of a tree of a folded plan, or of another plan."""
+        stack = [tree]
+        while stack:
+            top = stack[-1]
+            operands = self._operands(top)
+            if operands is None:
+                node, block = divmod(top, self._n_blocks)
+                self._known[top] = node + block * self._rules.n_local
+            elif missing := [one for one in operands if one not in self._known]:
+                stack += missing
+                continue
+            else:
+                pair = self._known[operands[0]], self._known[operands[1]]
+                if self._rules.swaps:
+                    pair = min(pair), max(pair)
+                number = self._rules.n_ranks + len(self._joined)
+                self._known[top] = self._joined.setdefault(pair, number)
+            stack.pop()
+        return self._known[tree]
+
+    def _operands(self, tree: int) -> tuple[int, int] | None:
+        node, block = divmod(tree, self._n_blocks)
+        if node < self._rules.n_local:
+            return None
+        first, second = self._pairs[node - self._rules.n_local].tolist()
+        return first * self._n_blocks + block, moved.py_func(second, block, self._rules)
+
+    def text(self, tree: int) -> str:
+        """Return the ranks of a tree in parentheses, as ``((0 1) 2)``."""
+        parts: list[str] = []
+        stack: list[int | str] = [tree]
+        while stack and len(parts) < MOST_LETTERS:
+            top = stack.pop()
+            if isinstance(top, str):
+                parts.append(top)
+                continue
+            operands = self._operands(top)
+            if operands is None:
+                parts.append(str(self.of(top)))
+            else:
+                stack += [")", operands[1], " ", operands[0], "("]
+        text = "".join(parts)
+        return text if not stack and len(text) <= MOST_LETTERS else text[:MOST_LETTERS] + "..."
