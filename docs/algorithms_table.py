@@ -70,6 +70,7 @@ def _row(algorithm: Algorithm) -> list[str]:
         "commutative op": algorithm.commutative_only,
         "p = 2^k": algorithm.power_of_two_only,
         "p even": algorithm.even_only,
+        "op that does not round": algorithm.unlike_bits is not None,
         "equal counts": algorithm.regular_only,
         f"p ≤ {algorithm.most_ranks}": algorithm.most_ranks is not None,
         f"p = {algorithm.only_ranks}": algorithm.only_ranks is not None,

@@ -122,9 +122,9 @@ def _raise_unequal(plan: Plan, space: AddressSpace, after: Contents, found: Diff
     element = found.address - int(space.base[rank, after.buffer[row]])
     beside = f"rank {after.rank[other]}" if row != other else "its copy on another node"
     raise UnequalBitsError(
-        f"rank {rank} recv[{element}] combines ranks as {found.trees[0]}, {beside} as "
+        f"rank {rank} recv[{element}] holds the ranks combined as {found.trees[0]}, {beside} as "
         f"{found.trees[1]}: {collective.op.name} of {collective.datatype} rounds, so that they may "
-        "get different bits; combine in one order on all ranks"
+        "differ in bits; combine in the same order on all ranks"
     )
 
 

@@ -62,7 +62,7 @@ def test_a_census_takes_the_fewest_rounds(p: int) -> None:
     log = ceil_log2(p)
     found = counted("allreduce", "census", p, 3)
     assert (found.n_rounds, found.bytes_sent_per_rank) == (log, 3 * log)
-    plan = compile_plan(make_spec("allreduce", "census", p, count=1))
+    plan = compile_plan(make_spec("allreduce", "census", p, count=1, datatype="int32"))
     n_reductions = np.bincount(plan.rank[plan.op == Op.REDUCE], minlength=p)
     assert n_reductions.max() == (log + (p - 1).bit_count() - 1 if p > 1 else 0)
 
