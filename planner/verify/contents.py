@@ -124,7 +124,7 @@ def _raise_unequal(plan: Plan, space: AddressSpace, after: Contents, found: Diff
     raise UnequalBitsError(
         f"rank {rank} recv[{element}] holds the ranks combined as {found.trees[0]}, {beside} as "
         f"{found.trees[1]}: {collective.op.name} of {collective.datatype} rounds, so that they may "
-        "differ in bits; combine in the same order on all ranks"
+        "differ in bits; combine in one order on all ranks, or use an operation that does not round"
     )
 
 
