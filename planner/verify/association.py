@@ -9,13 +9,14 @@ moves its contributions: ``number * n_blocks + block``. In other plans, there is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.collective.semantics import Contents, postcondition
 from collplan.planner.verify.travel import BY_XOR, Rules, turned
@@ -100,21 +101,25 @@ def shared_results(collective: Collective, n_ranks: int, after: Contents) -> Boo
     """
     if not collective.rounds:
         return np.zeros(len(after), dtype=np.bool_)
-    everywhere = postcondition(collective, n_ranks)
-    _, inverse, n = np.unique(
-        np.concatenate((_keys(everywhere), _keys(after))),
-        axis=0, return_inverse=True, return_counts=True,
-    )  # fmt: skip
-    # Each row of `after` also is one of all ranks.
-    own = inverse[len(everywhere) :]
-    n_everywhere = n - np.bincount(own, minlength=len(n))
-    shared: Bools = (n_everywhere[own] > 1) & (after.last - after.first > 1)
+    # Contents of all ranks, as a folded plan has one rank of each result.
+    n = Counter(_keys(postcondition(collective, n_ranks)))
+    several = np.array([n[key] > 1 for key in _keys(after)], dtype=np.bool_)
+    shared: Bools = several & (after.last - after.first > 1)
     return shared
 
 
-def _keys(contents: Contents) -> Ints:
+def _keys(contents: Contents) -> list[tuple[int, ...]]:
+    """Return a key per row, which is equal for rows with the same contents."""
     columns = contents.first, contents.last, contents.logical, contents.count
-    return np.stack(columns, axis=1)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _equal_rows(keys: list[tuple[int, ...]]) -> list[Ints]:
+    """Return the rows with each key."""
+    rows: dict[tuple[int, ...], list[int]] = {}
+    for row, key in enumerate(keys):
+        rows.setdefault(key, []).append(row)
+    return [np.array(found) for found in rows.values()]
 
 
 class Difference(NamedTuple):
@@ -166,42 +171,40 @@ class Association:
         after : Contents
             Expected contents that several ranks must have with the same bits.
         """
-        _, group = np.unique(_keys(after), axis=0, return_inverse=True)
         numbers = _Numbers(self.pairs, self.rules)
-        for one in range(int(group.max(initial=-1)) + 1):
-            rows = np.flatnonzero(group == one)
+        for rows in _equal_rows(_keys(after)):
             begin = start[rows] - after.logical[rows]
-            for other, element, by in self._places(begin, after, int(rows[0])):
+            for there, element, by in self._places(begin, after, int(rows[0])):
+                held = self._tree_at(begin[:, None] + there)
                 wanted = moved.py_func(self._tree_at(begin[0] + element), by, self.rules)
-                for row, base in zip(rows.tolist(), begin, strict=True):
-                    held = self._tree_at(base + other)
-                    for i in np.flatnonzero(held != wanted).tolist():
-                        both = int(held[i]), int(wanted[i])
-                        if numbers.of(both[0]) != numbers.of(both[1]):
-                            texts = numbers.text(both[0]), numbers.text(both[1])
-                            where = row, row if by else int(rows[0])
-                            return Difference(where, int(base + other[i]), texts)
+                for row, i in np.argwhere(held != wanted).tolist():
+                    both = int(held[row, i]), int(wanted[i])
+                    if numbers.of(both[0]) != numbers.of(both[1]):
+                        texts = numbers.text(both[0]), numbers.text(both[1])
+                        where = int(rows[row]), int(rows[row if by else 0])
+                        return Difference(where, int(begin[row] + there[i]), texts)
         return None
 
-    def _places(
-        self, begin: Ints, after: Contents, row: int
-    ) -> Iterator[tuple[Ints, Ints, int]]:
+    def _places(self, begin: Ints, after: Contents, row: int) -> Iterator[tuple[Ints, Ints, int]]:
         """Yield elements, the elements that are these on another node, and the node's block.
 
         The trees of the former must be those of the latter, moved to this block. The first ones
         are the elements themselves. Ranks have the elements from the addresses `begin` on.
         """
         low, high = (int(after.logical[row] + n) for n in (0, after.count[row]))
-        inside = np.unique(np.concatenate([self._cuts(at, low, high) for at in begin]))
+        first, last = (np.searchsorted(self.edges, begin + end) for end in (low, high))
+        cuts = self.edges[csr.ranges(first, last - first)]
+        inside = csr.sorted_unique(cuts - np.repeat(begin, last - first))
         yield inside, inside, 0
         for block in self.generators:
-            back = block if self.rules.motion == BY_XOR else self.rules.n_ranks // self.rules.n_local - block
-            element = np.unique(np.concatenate((inside, turn(inside, self.rules, back))))
+            back = block if self.rules.motion == BY_XOR else self._n_blocks - block
+            element = csr.sorted_unique(np.concatenate((inside, turn(inside, self.rules, back))))
             element = element[(element >= low) & (element < high)]
             yield turn(element, self.rules, block), element, block
 
-    def _cuts(self, begin: int, low: int, high: int) -> Ints:
-        return self.edges[slice(*np.searchsorted(self.edges, (begin + low, begin + high)))] - begin
+    @property
+    def _n_blocks(self) -> int:
+        return self.rules.n_ranks // self.rules.n_local
 
     def _tree_at(self, addresses: Ints) -> Ints:
         return self.tree[np.searchsorted(self.edges, addresses, side="right") - 1]
