@@ -18,6 +18,7 @@ def compile_spec(
     comm: Any = None,
     idle: list[str] | None = None,
     fold: bool = False,
+    is_proved: bool = True,
 ) -> Plan:
     """Compile a spec into a plan; choose the decomposition if the spec says ``auto``.
 
@@ -38,6 +39,9 @@ def compile_spec(
         Compile the programs of one node, which stand for those of all nodes. Such a plan
         takes a fraction of the time and memory. It can be priced, proved and counted, but
         not run or saved.
+    is_proved : bool
+        Whether a plan of all ranks with up to 100,000 tasks is verified. With `comm`, rank 0
+        verifies it for all ranks; with `rank` or `fold`, it is not verified.
 
     Returns
     -------
@@ -51,6 +55,9 @@ def compile_spec(
         if a decomposition or pass refuses. The message names alternatives.
     CollplanError
         On all ranks of `comm`, if one of them has no program.
+    PlanError
+        If the plan is wrong, for example because your own algorithm is. The message is a
+        counter-example.
     AsymmetricError
         With `fold`, if the nodes do not all do the same.
 
@@ -62,7 +69,7 @@ def compile_spec(
         because a pass that changes nothing there may change another rank's program.
     """
     lines: list[str] = []
-    plan = _compile(spec, rank, comm, lines, is_folded=fold)
+    plan = _compile(spec, rank, comm, lines, is_folded=fold, is_proved=is_proved)
     if idle is not None:
         idle += lines
     elif rank is None and (comm is None or comm.rank == 0):
@@ -72,7 +79,13 @@ def compile_spec(
 
 
 def _compile(
-    spec: PlanSpec, rank: int | None, comm: Any, lines: list[str], *, is_folded: bool
+    spec: PlanSpec,
+    rank: int | None,
+    comm: Any,
+    lines: list[str],
+    *,
+    is_folded: bool,
+    is_proved: bool,
 ) -> Plan:
     """Compile a spec in the way that the arguments ask for; add the lines about idle passes."""
     if is_folded and (comm is not None or rank is not None):
@@ -82,9 +95,9 @@ def _compile(
 
         if rank is not None:
             raise CollplanError("rank: with comm, it is this process' rank there; leave rank out")
-        return compile_together(spec, comm, lines)
+        return compile_together(spec, comm, lines, is_proved=is_proved)
     # Only of passes that the spec names: the user cannot change what `auto` chooses.
     idle = lines if spec.passes else None
     if is_folded:
         return compile_folded(resolve(spec), idle)
-    return compile_plan(resolve(spec), rank=rank, idle=idle)
+    return compile_plan(resolve(spec), rank=rank, idle=idle, is_proved=is_proved)

@@ -9,7 +9,7 @@ from mpi4py import MPI
 from collplan.executors.mpi.errors import BindError, one_line
 from collplan.executors.mpi.host.waiting import Wait
 from collplan.executors.mpi.stall.timed_collectives import RollCall
-from collplan.planner.compiler import compile_plan, needs_all_ranks
+from collplan.planner.compiler import compile_plan, needs_all_ranks, prove_spec
 from collplan.planner.memory import TOO_LARGE
 from collplan.planner.plan.plan import Plan
 from collplan.planner.plan.rank_program import restrict
@@ -22,13 +22,19 @@ _SLEEP_S: Final = 0.01
 
 
 def compile_together(
-    spec: PlanSpec, comm: MPI.Intracomm, idle: list[str], *, is_whole: bool = False
+    spec: PlanSpec,
+    comm: MPI.Intracomm,
+    idle: list[str],
+    *,
+    is_whole: bool = False,
+    is_proved: bool = True,
 ) -> Plan:
     """Return this rank's program of a spec; collective.
 
     Rank 0 resolves ``auto``. Where a pass must see all ranks, rank 0 compiles the plan and
     sends every other rank its program. Otherwise all ranks compile their own at the same time:
     what one of them has to compile to machine code the others wait for, and find in the cache.
+    Rank 0 also proves the plan of all ranks, once per spec, if it is small.
 
     Parameters
     ----------
@@ -40,6 +46,8 @@ def compile_together(
         Takes a line for every pass of the spec that leaves the whole plan as it is.
     is_whole : bool
         Whether rank 0 gets the whole plan.
+    is_proved : bool
+        Whether rank 0 proves the plan.
 
     Raises
     ------
@@ -51,7 +59,7 @@ def compile_together(
     step = RollCall(own, None, DOING)
     try:
         if own.rank == 0:
-            plan = step.together(lambda: _lead(spec, own, lines, is_whole=is_whole))
+            plan = step.together(lambda: _lead(spec, own, lines, is_whole, is_proved))
         else:
             plan = step.together(lambda: _follow(spec, own, lines))
         # What a pass leaves alone on every rank it leaves alone in the plan.
@@ -73,7 +81,9 @@ def own_communicator(comm: MPI.Intracomm) -> MPI.Intracomm:
     return cast("MPI.Intracomm", own)
 
 
-def _lead(spec: PlanSpec, comm: MPI.Intracomm, lines: list[str], *, is_whole: bool) -> Plan:
+def _lead(
+    spec: PlanSpec, comm: MPI.Intracomm, lines: list[str], is_whole: bool, is_proved: bool
+) -> Plan:
     """Compile for rank 0; send the others their programs, or the spec that they shall compile."""
     others = range(1, comm.size)
     for rank in others:
@@ -84,7 +94,7 @@ def _lead(spec: PlanSpec, comm: MPI.Intracomm, lines: list[str], *, is_whole: bo
         is_sent = needs_all_ranks(chosen)
         while waiting and not is_sent:
             comm.send(chosen, waiting.pop())
-        plan = _compile(chosen, None if is_sent or is_whole else 0, lines)
+        plan = _compile(chosen, None if is_sent or is_whole else 0, lines, is_proved)
     except Exception as error:
         for rank in waiting:
             comm.send(BindError(f"rank 0 cannot {DOING}: {one_line(error)}"), rank)
@@ -128,8 +138,10 @@ def _receive(comm: MPI.Intracomm) -> Any:
     return message.recv()
 
 
-def _compile(spec: PlanSpec, rank: int | None, lines: list[str]) -> Plan:
+def _compile(spec: PlanSpec, rank: int | None, lines: list[str], is_proved: bool = False) -> Plan:
     try:
-        return compile_plan(spec, rank=rank, idle=lines)
+        if is_proved and rank is not None:
+            prove_spec(spec)
+        return compile_plan(spec, rank=rank, idle=lines, is_proved=is_proved)
     except MemoryError:
         raise MemoryError(TOO_LARGE) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,7 @@ from collplan.planner.lowering.program import Program, program_of
 from collplan.planner.lowering.select import priced_spec
 from collplan.planner.lowering.symmetry import Symmetries, folding_of
 from collplan.planner.memory import require_memory
-from collplan.planner.passes import find_pass, run_blueprint_passes, run_passes
+from collplan.planner.passes import find_pass, prove, registry, run_blueprint_passes, run_passes
 from collplan.planner.passes.rebuild import with_hazards
 from collplan.planner.passes.registry import check_choices
 from collplan.planner.plan.calls import has_calls
@@ -43,13 +44,14 @@ def compile_plan(
         A spec whose decomposition is not ``auto``. `collplan.compile` resolves ``auto``.
     rank : int, optional
         Compile only this rank's program, which is its rows of the whole plan. The whole plan is
-        compiled only if a pass needs all ranks, and is then verified only if `rank` is 0.
+        compiled only if a pass needs all ranks, and is then verified only if `rank` is 0. In all
+        other cases, `prove_spec` verifies it.
     idle : list of str, optional
         A list to which a line is appended for every pass of the spec that changes nothing. The
         line states what the pass needs.
     is_proved : bool
-        Whether the results of passes are verified. Plans that are only used for estimates of
-        cost need no proof.
+        Whether a plan of all ranks is verified, as it is and after each pass that changes it, if
+        it has up to 100,000 tasks. Plans that are only used for estimates of cost need no proof.
 
     Returns
     -------
@@ -61,6 +63,8 @@ def compile_plan(
     AlgorithmError
         If an algorithm is unknown or does not support these ranks or this operation, if a
         decomposition or pass cannot be applied, or if `rank` is not a rank of the machine.
+    PlanError
+        If the plan is wrong, for example because an algorithm of the user is.
 
     Examples
     --------
@@ -86,8 +90,36 @@ def compile_plan(
     is_proved = is_proved and rank in (None, 0) and ranks is None
     plan = _transported(program_of(blueprint), ranks, is_proved=is_proved)
     plan = run_passes(plan, plan_passes, is_proved=is_proved, idle=unchanged)
+    if is_proved:
+        prove(plan)
     _list_idle(idle, unchanged, spec)
     return plan if rank is None else restrict(plan, rank)
+
+
+@lru_cache(maxsize=256)
+def prove_spec(spec: PlanSpec) -> None:
+    """Verify the plan of all ranks of a spec, once per process, if it is small.
+
+    Ranks that compile only their own programs call this function, or have rank 0 call it for all.
+    The plan of all ranks is compiled if the programs of three ranks show that it has about
+    100,000 tasks or fewer.
+
+    Parameters
+    ----------
+    spec : PlanSpec
+        As for `compile_plan`.
+
+    Raises
+    ------
+    PlanError
+        If the plan is wrong.
+    """
+    size = spec.machine.n_ranks
+    if not needs_all_ranks(spec):
+        programs = (compile_plan(spec, rank=rank) for rank in {0, size // 2, size - 1})
+        if size * min(program.n_tasks for program in programs) > registry.VERIFY_LIMIT:
+            return
+    compile_plan(spec)
 
 
 def _list_idle(idle: list[str] | None, unchanged: list[PassChoice], spec: PlanSpec) -> None:

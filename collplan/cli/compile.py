@@ -63,7 +63,7 @@ def trace_passes(spec: PlanSpec) -> list[dict[str, Any]]:
 
     steps = []
     for n_passes in range(len(spec.passes) + 1):
-        plan = compile_spec(spec.replace(passes=spec.passes[:n_passes]), idle=[])
+        plan = compile_spec(spec.replace(passes=spec.passes[:n_passes]), idle=[], is_proved=False)
         metrics = measure(plan)
         report = cost_report(plan, simulate(plan, spec.machine.network))
         steps.append(

@@ -30,7 +30,9 @@ FOLDED_FROM: Final = 1_000_000
 """Number of messages from which plans are folded if possible."""
 
 
-def open_plan(path: Path, *, folds: bool = False, rank: int | None = None) -> Plan:
+def open_plan(
+    path: Path, *, folds: bool = False, rank: int | None = None, is_proved: bool = True
+) -> Plan:
     """Return the plan that a spec, a plan file or a GOAL file describes.
 
     Plan files are recognized by their first bytes or by their suffix.
@@ -43,6 +45,8 @@ def open_plan(path: Path, *, folds: bool = False, rank: int | None = None) -> Pl
         Whether a large plan may be folded to one node if all nodes have the same tasks.
     rank : int, optional
         Rank that the plan must have.
+    is_proved : bool
+        Whether the plan of a spec is proved if it is small.
 
     Raises
     ------
@@ -57,11 +61,12 @@ def open_plan(path: Path, *, folds: bool = False, rank: int | None = None) -> Pl
     spec = open_spec(path)
     # Errors come before compiling, which may print warnings.
     _require_rank(rank, spec.machine.n_ranks)
-    return _compile(spec, folds=folds)
+    return _compile(spec, folds=folds, is_proved=is_proved)
 
 
-def _compile(spec: PlanSpec, *, folds: bool) -> Plan:
-    return (_fold_large(spec) if folds else None) or compile_warning(spec)
+def _compile(spec: PlanSpec, *, folds: bool, is_proved: bool = True) -> Plan:
+    folded = _fold_large(spec) if folds else None
+    return folded or compile_warning(spec, is_proved=is_proved)
 
 
 def _require_rank(rank: int | None, n_ranks: int) -> None:
@@ -229,18 +234,16 @@ def prove_small(plan: Plan, source: Path, when: str = "here") -> bool:
     PlanError
         If the plan is refuted.
     """
-    from collplan.planner.passes.registry import VERIFY_LIMIT
-    from collplan.planner.verify import verify
+    from collplan.planner.passes.registry import VERIFY_LIMIT, prove
 
-    if plan.n_tasks > VERIFY_LIMIT:
+    with spinner(f"proving {plan.n_tasks} tasks"):
+        is_proved = prove(plan)
+    if not is_proved:
         warn(
             f"{source}: is not proved {when}, as it has {plan.n_tasks} tasks, more than "
             f"{VERIFY_LIMIT}; 'collplan verify' proves it"
         )
-        return False
-    with spinner(f"proving {plan.n_tasks} tasks"):
-        verify(plan)
-    return True
+    return is_proved
 
 
 def resize(spec: PlanSpec, ranks: int | None) -> PlanSpec:

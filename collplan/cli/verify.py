@@ -26,7 +26,7 @@ def command(options: VerifyOptions) -> int:
 
     source, as_json = options.source, options.as_json
     whole = Stopwatch()
-    plan = open_plan(source, folds=True)
+    plan = open_plan(source, folds=True, is_proved=False)
     proof = Stopwatch()
     try:
         with spinner(f"proving {plan.n_tasks} tasks"):

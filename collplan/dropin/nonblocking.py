@@ -42,8 +42,8 @@ from collplan.executors.mpi.engine.in_flight import Board, Flight, board
 from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.loop.reductions import is_compiled
 from collplan.executors.mpi.stall.timed_collectives import RollCall
-from collplan.planner import compile_plan
 from collplan.planner.collective.operations import get_operation
+from collplan.planner.compiler import compile_plan, prove_spec
 from collplan.progress_places import policy_of
 from collplan.rank_counts import RankCounts
 from collplan.specs import COLLECTIVES, CollplanError, PlanSpec
@@ -378,6 +378,7 @@ class NonBlockingPlans(PlanCache):
         try:
             with as_loaded():
                 spec = self._spec(call, decision)
+                prove_spec(spec)
                 plan = compile_plan(spec, rank=self.rank)
         except CollplanError as error:
             return self._failed_route(call, decision, str(error))
@@ -416,6 +417,7 @@ class NonBlockingPlans(PlanCache):
             return
         try:
             with as_loaded():
+                prove_spec(split)
                 plan = compile_plan(split, rank=self.rank)
                 program = program_of(plan, split, self.private, computation_s)
         except CollplanError:  # on all ranks, if a pass of the spec cannot follow the split

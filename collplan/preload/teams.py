@@ -27,7 +27,7 @@ from collplan.executors.mpi.host.cores import Crowding, crowding_of
 from collplan.executors.mpi.loop.reductions import reduction_library
 from collplan.executors.mpi.program.program import rank_program, shares_memory
 from collplan.planner.collective.operations import get_operation
-from collplan.planner.compiler import compile_plan, needs_all_ranks
+from collplan.planner.compiler import compile_plan, needs_all_ranks, prove_spec
 from collplan.planner.plan.plan import Plan
 from collplan.planner.plan.rank_program import restrict
 from collplan.rank_counts import RankCounts, counts_of_all
@@ -168,6 +168,7 @@ def _plans_of(spec: PlanSpec, ranks: Sequence[int]) -> dict[int, Plan]:
     if needs_all_ranks(spec) or n_ranks <= _FEW_RANKS * len(ranks):
         plan = compile_plan(spec)
         return {rank: restrict(plan, rank) for rank in ranks}
+    prove_spec(spec)
     return {rank: compile_plan(spec, rank=rank) for rank in ranks}
 
 

@@ -7,10 +7,11 @@ from collplan.planner.passes.registry import (
     Pass,
     find_pass,
     pass_registry,
+    prove,
     run_blueprint_passes,
     run_passes,
 )
 
-__all__ = ["Pass", "find_pass", "pass_registry", "run_blueprint_passes", "run_passes"]
+__all__ = ["Pass", "find_pass", "pass_registry", "prove", "run_blueprint_passes", "run_passes"]
 
 import_modules(__name__, __path__)

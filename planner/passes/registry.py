@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, wraps
 from typing import Any, Final, Literal, TypeVar, cast, get_args
+from weakref import WeakSet
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -174,7 +175,36 @@ def check_options(name: str, rewrite: Rewrite) -> Rewrite:
 
 
 VERIFY_LIMIT = 100_000
-"""Largest number of tasks of a plan that is verified after every pass; larger ones on demand."""
+"""Largest number of tasks of a plan that the compiler verifies; larger ones on demand."""
+_proved: WeakSet[Plan] = WeakSet()
+
+
+def prove(plan: Plan) -> bool:
+    """Verify a plan of all ranks, once, if it has up to `VERIFY_LIMIT` tasks.
+
+    Parameters
+    ----------
+    plan : Plan
+        Any plan.
+
+    Returns
+    -------
+    bool
+        Whether the plan is proved.
+
+    Raises
+    ------
+    PlanError
+        If the plan is wrong.
+    """
+    if plan.only_rank is not None or plan.n_tasks > VERIFY_LIMIT:
+        return False
+    if plan not in _proved:
+        from collplan.planner.verify import verify
+
+        verify(plan)
+        _proved.add(plan)
+    return True
 
 
 def run_passes(
@@ -216,11 +246,8 @@ def run_passes(
         rewritten: Plan = chosen.rewrite(plan, **choice.options)
         if idle is not None and rewritten is plan:
             idle.append(choice)
-        is_whole = is_proved and plan.only_rank is None
-        if rewritten is not plan and is_whole and rewritten.n_tasks <= VERIFY_LIMIT:
-            from collplan.planner.verify import verify
-
-            verify(rewritten)
+        if is_proved and rewritten is not plan:
+            prove(rewritten)
         plan = rewritten
     return plan
 

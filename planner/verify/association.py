@@ -58,12 +58,9 @@ def joined(a: int, b: int, rules: Rules, trees: Trees) -> int:
     n_blocks = rules.n_ranks // rules.n_local
     if rules.swaps and b // n_blocks < a // n_blocks:
         a, b = b, a
-    block = a % n_blocks
-    if rules.motion == BY_XOR:
-        apart = block ^ (b % n_blocks)
-    else:
-        apart = (b % n_blocks - block) % n_blocks
-    first, second = a // n_blocks, b - b % n_blocks + apart
+    block, there = a % n_blocks, b % n_blocks
+    apart = block ^ there if rules.motion == BY_XOR else (there - block) % n_blocks
+    first, second = a // n_blocks, b - there + apart
     pairs, table, size = trees
     place = ((first % _PRIME) * 630360016 + (second % _PRIME) * 397204094) % _PRIME
     slot = (place ^ (place >> 15)) % len(table)
@@ -76,7 +73,7 @@ def joined(a: int, b: int, rules: Rules, trees: Trees) -> int:
         table[slot] = size[0]
         pairs[size[0], 0], pairs[size[0], 1] = first, second
         size[0] += 1
-    return (rules.n_local + table[slot]) * n_blocks + block
+    return int((rules.n_local + table[slot]) * n_blocks + block)
 
 
 @inner
@@ -217,8 +214,6 @@ def turn(elements: Ints, rules: Rules, apart: int) -> Any:
     for i in range(len(elements)):
         found[i] = turned(elements[i], rules, apart)
     return found
-
-
 
 
 class _Numbers:

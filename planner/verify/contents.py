@@ -345,10 +345,10 @@ def _n_reduced(edges: Ints, moves: Moves, places: _Atoms) -> int:
 
 
 class _State(NamedTuple):
-    """Columns of `Symbols` that moves change."""
+    """Columns of `Symbols` that moves change; `first` is `Symbols.index`."""
 
     term: Ints
-    index: Ints
+    first: Ints
     culprit: Ints
     tree: Ints
 

@@ -58,7 +58,11 @@ def ends_by_round(one: dict[str, Any]) -> list[list[tuple[int, int]]]:
 @looped("one", REFERENCE)
 def test_messages_are_those_of_the_reference(one: dict[str, Any]) -> None:
     kind, name, p = one["kind"], one["name"], one["p"]
-    fields = {} if kind == "barrier" else {"count": UNIT * one["options"].get("blocks", 1), "datatype": "int32"}
+    fields = (
+        {}
+        if kind == "barrier"
+        else {"count": UNIT * one["options"].get("blocks", 1), "datatype": "int32"}
+    )
     plan = compile_plan(make_spec(kind, {"name": name, **one["options"]}, p, **fields))
     rows = np.flatnonzero(plan.op == Op.SEND)
     states_blocks = (kind, name) not in SIGNALS
