@@ -184,7 +184,7 @@ def test_a_plan_file_with_another_order_is_caught(tmp_path: Path) -> None:
     tampered = with_hazards(plan.replace(reads=replace(plan.reads, **columns)))
     save(tampered, tmp_path / "tampered.npz")
     assert not has_equal_bits(tampered)
-    with pytest.raises(UnequalBitsError, match="rank 1 recv.0. holds the ranks combined"):
+    with pytest.raises(UnequalBitsError, match=r"rank 1 recv.0. holds the ranks combined"):
         verify(load(tmp_path / "tampered.npz"))
 
 
