@@ -69,18 +69,13 @@ def compile_plan(
     Examples
     --------
     >>> from collplan.specs import PlanSpec
-    >>> spec = PlanSpec.model_validate({
-    ...     "machine": {"ranks_per_node": 4},
-    ...     "collective": {"kind": "allreduce", "count": 8},
-    ...     "algorithms": "ring",
-    ... })
-    >>> plan = compile_plan(spec)
-    >>> plan.n_tasks, compile_plan(spec, rank=2).n_tasks
-    (60, 15)
+    >>> allreduce = {"kind": "allreduce", "count": 8}
+    >>> machine = {"ranks_per_node": 4}
+    >>> spec = PlanSpec.model_validate({"machine": machine, "collective": allreduce})
+    >>> compile_plan(spec).n_tasks, compile_plan(spec, rank=2).n_tasks
+    (24, 6)
     """
-    size = spec.machine.n_ranks
-    if rank is not None and not 0 <= rank < size:
-        raise AlgorithmError(f"rank: {rank} is not one of the machine's {size} ranks")
+    _require_rank(spec, rank)
     check_choices(spec.passes)
     unchanged: list[PassChoice] = []
     ranks = _needed_ranks(spec, rank)
@@ -94,6 +89,12 @@ def compile_plan(
         prove(plan)
     _list_idle(idle, unchanged, spec)
     return plan if rank is None else restrict(plan, rank)
+
+
+def _require_rank(spec: PlanSpec, rank: int | None) -> None:
+    size = spec.machine.n_ranks
+    if rank is not None and not 0 <= rank < size:
+        raise AlgorithmError(f"rank: {rank} is not one of the machine's {size} ranks")
 
 
 @lru_cache(maxsize=256)

@@ -40,10 +40,14 @@ register_operation("affine", compose, commutative=False)
 def make_spec(
     kind: str, algorithm: object, n_ranks: int, machine: dict[str, Any] | None = None, **fields: Any
 ) -> PlanSpec:
-    """Return a spec; fields the collective does not have are left out."""
+    """Return a spec; fields the collective does not have are left out.
+
+    Reductions are of integers by default, which all algorithms combine.
+    """
     chosen = {name: fields.pop(name) for name in ("decomposition", "passes") if name in fields}
     known = COLLECTIVES[kind].model_fields
-    collective = {"kind": kind} | {k: v for k, v in fields.items() if k in known}
+    exact = {"datatype": "int64"} if "op" in known else {}
+    collective = {"kind": kind, **exact, **{k: v for k, v in fields.items() if k in known}}
     return PlanSpec.model_validate(
         {
             "machine": {"ranks_per_node": n_ranks} if machine is None else machine,
