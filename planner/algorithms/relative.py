@@ -49,7 +49,8 @@ class Relative:
         self.values = values
         self.offset = offset
 
-    def __copy__(self) -> Relative:
+    def copy(self) -> Relative:
+        """Return the same numbers, as another object."""
         return Relative(self.motion, self.values, self.offset)
 
     def _become(self, other: Any) -> Relative:

@@ -18,7 +18,6 @@ builder receives the message into scratch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -51,12 +50,9 @@ OUTPUT = 1
 """The space with the result of a position. If a position has no result, it is free to use."""
 
 
-def _keep(record: Any, *names: str) -> None:
-    """Replace numbers of a frozen record by copies, as algorithms may change theirs later."""
-    for name in names:
-        value = getattr(record, name)
-        if not isinstance(value, int):
-            object.__setattr__(record, name, copy(value))
+def _own(value: Any) -> Any:
+    """Return a copy of an array, as the algorithm may change it later; other values as they are."""
+    return value.copy() if isinstance(value, np.ndarray | Relative) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +65,6 @@ class Chunks:
     stride: int
     repeat: Index
 
-    def __post_init__(self) -> None:
-        _keep(self, "space", "first", "n", "repeat")
-
 
 def at(space: Index, first: Index, n: Index = 1, *, stride: int = 0, repeat: Index = 1) -> Chunks:
     """Name `n` chunks from `first` in `space` for every message, wrapping around its end.
@@ -79,7 +72,7 @@ def at(space: Index, first: Index, n: Index = 1, *, stride: int = 0, repeat: Ind
     With `repeat`, there are that many such runs, `stride` chunks apart, none of which may wrap.
     Every argument but `stride` may be an array with an entry per message.
     """
-    return Chunks(space, first, n, stride, repeat)
+    return Chunks(_own(space), _own(first), _own(n), stride, _own(repeat))
 
 
 Where = Chunks | tuple[Chunks, ...]
@@ -107,7 +100,8 @@ class Message:
     ordered: bool = False
 
     def __post_init__(self) -> None:
-        _keep(self, "source", "dest")
+        object.__setattr__(self, "source", _own(self.source))
+        object.__setattr__(self, "dest", _own(self.dest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +113,7 @@ class Copy:
     write: Where
 
     def __post_init__(self) -> None:
-        _keep(self, "rank")
+        object.__setattr__(self, "rank", _own(self.rank))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +126,7 @@ class Reduce:
     write: Where
 
     def __post_init__(self) -> None:
-        _keep(self, "rank")
+        object.__setattr__(self, "rank", _own(self.rank))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +141,7 @@ class Call:
     write: Where
 
     def __post_init__(self) -> None:
-        _keep(self, "rank")
+        object.__setattr__(self, "rank", _own(self.rank))
 
 
 Step = Message | Copy | Reduce | Call

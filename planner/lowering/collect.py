@@ -282,6 +282,8 @@ def _kept(value: Any, n: int, kept: Ints | None) -> Any:
 
 def narrow(values: Ints) -> Ints:
     """Return integers in 32 bits, or in 64 bits if some do not fit into 32."""
+    if values.dtype == np.int32:
+        return values
     limits = np.iinfo(np.int32)
     if values.size and (values.min() < limits.min or values.max() > limits.max):
         return values
