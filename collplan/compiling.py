@@ -27,18 +27,17 @@ def compile_spec(
     spec : PlanSpec
         Any spec.
     rank : int, optional
-        Compile the program of this rank only: its rows of the whole plan. The whole plan
-        is not held in memory, unless a pass must see it.
+        Compile the program of this rank only: its rows of the whole plan. The whole plan is not
+        held in memory, unless a pass must see it.
     comm : mpi4py.MPI.Intracomm, optional
-        Compile the program of this rank of `comm`; collective. Rank 0 resolves ``auto``
-        for all ranks. If a pass must see all ranks, only rank 0 compiles the plan, and
-        sends the others their programs. Do not give `rank` as well.
+        Compile the program of this rank of `comm`; collective. Rank 0 resolves ``auto`` for all
+        ranks. If a pass must see all ranks, only rank 0 compiles the plan, and sends the others
+        their programs. Do not give `rank` as well.
     idle : list of str, optional
-        A list to which the texts of warnings are appended; nothing is then warned of.
+        A list to which the texts of warnings are appended, instead of warnings.
     fold : bool
-        Compile the programs of one node, which stand for those of all nodes. Such a plan
-        takes a fraction of the time and memory. It can be priced, proved and counted, but
-        not run or saved.
+        Compile the programs of one node, which stand for those of all nodes, in a fraction of the
+        time and memory. Such a plan can be priced, proved and counted, but not run or saved.
     is_proved : bool
         Whether a plan of all ranks with up to 100,000 tasks is verified. With `comm`, rank 0
         verifies it for all ranks; with `rank` or `fold`, it is not verified.
@@ -51,30 +50,25 @@ def compile_spec(
     Raises
     ------
     AlgorithmError
-        If an algorithm is unknown or does not support these ranks or this operation, or
-        if a decomposition or pass refuses. The message names alternatives.
+        If an algorithm is unknown or does not support these ranks or this operation, or if a
+        decomposition or pass refuses. The message names alternatives.
     CollplanError
         On all ranks of `comm`, if one of them has no program.
     PlanError
-        If the plan is wrong, for example because your own algorithm is. The message is a
-        counter-example.
+        If the plan is wrong, as by an algorithm of yours. The message is a counter-example.
     AsymmetricError
         With `fold`, if the nodes do not all do the same.
 
     Warns
     -----
     UserWarning
-        For every pass of the spec that leaves the whole plan as it is; the message
-        says what the pass needs. With `comm`, rank 0 warns. With `rank`, nobody does,
-        because a pass that changes nothing there may change another rank's program.
+        For every pass of the spec that leaves the whole plan as it is, with what the pass needs.
+        With `comm`, rank 0 warns. With `rank`, nobody does, as the pass may change other programs.
     """
-    lines: list[str] = []
+    lines: list[str] = [] if idle is None else idle
     plan = _compile(spec, rank, comm, lines, is_folded=fold, is_proved=is_proved)
-    if idle is not None:
-        idle += lines
-    elif rank is None and (comm is None or comm.rank == 0):
-        for line in lines:
-            warnings.warn(line, stacklevel=2)
+    for line in lines if idle is None and rank is None and (comm is None or comm.rank == 0) else ():
+        warnings.warn(line, stacklevel=2)
     return plan
 
 

@@ -178,7 +178,9 @@ def test_the_message_names_both_orders() -> None:
 
 
 def test_a_plan_file_with_another_order_is_caught(tmp_path: Path) -> None:
-    plan = compile_plan(make_spec("allreduce", "recursive_multiplying", 4, count=4))
+    plan = compile_plan(
+        make_spec("allreduce", "recursive_multiplying", 4, count=4, datatype="float64")
+    )
     _, second, third = np.flatnonzero((plan.op == Op.REDUCE) & (plan.rank == 0))
     columns = {}
     for name in ("buffer", "offset", "count", "pattern"):
