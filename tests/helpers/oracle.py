@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from collplan.executors.local import run_local
 from collplan.planner import Plan
+from collplan.planner.algorithms import registry
 from collplan.planner.collective.operations import register_operation
 from collplan.planner.collective.reference import expected, make_inputs
 from collplan.planner.collective.semantics import precondition, promised_places
@@ -42,12 +43,14 @@ def make_spec(
 ) -> PlanSpec:
     """Return a spec; fields the collective does not have are left out.
 
-    Reductions are of integers by default, which all algorithms combine.
+    Algorithms that are refused for operations that round get elements of int64 by default.
     """
+    name = algorithm["name"] if isinstance(algorithm, dict) and "name" in algorithm else algorithm
+    if any(one.unlike_bits and one.name == name for one in registry.of(kind)):
+        fields.setdefault("datatype", "int64")
     chosen = {name: fields.pop(name) for name in ("decomposition", "passes") if name in fields}
     known = COLLECTIVES[kind].model_fields
-    exact = {"datatype": "int64"} if "op" in known else {}
-    collective = {"kind": kind, **exact, **{k: v for k, v in fields.items() if k in known}}
+    collective = {"kind": kind} | {k: v for k, v in fields.items() if k in known}
     return PlanSpec.model_validate(
         {
             "machine": {"ranks_per_node": n_ranks} if machine is None else machine,
