@@ -51,7 +51,9 @@ def methods(kind: str, nodes: int, per_node: int) -> list[dict[str, Any]]:
 
 def specs(kind: str, nodes: int, per_node: int, lanes: int) -> list[PlanSpec]:
     machine = {"nodes": nodes, "ranks_per_node": per_node, "lanes": lanes}
-    collective = {"kind": kind} if kind == "barrier" else {"kind": kind, "count": nodes * per_node}
+    # Integers, which all algorithms combine.
+    data = {} if kind == "barrier" else {"count": nodes * per_node, "datatype": "int64"}
+    collective = {"kind": kind, **data}
     found = []
     for turn, method in enumerate(methods(kind, nodes, per_node)):
         # Flat plans also in segments, and every other decomposition.

@@ -36,7 +36,9 @@ FOLDING = ("allgather", "allreduce", "alltoall", "barrier", "reduce_scatter_bloc
 
 def spec_of(kind: str, nodes: int, per_node: int, lanes: int, **fields: Any) -> PlanSpec:
     machine = {"nodes": nodes, "ranks_per_node": per_node, "lanes": lanes}
-    collective = {"kind": kind} if kind == "barrier" else {"kind": kind, "count": nodes * per_node}
+    # Integers, which all algorithms combine.
+    data = {} if kind == "barrier" else {"count": nodes * per_node, "datatype": "int64"}
+    collective = {"kind": kind, **data}
     return PlanSpec.model_validate({"machine": machine, "collective": collective, **fields})
 
 
