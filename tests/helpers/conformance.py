@@ -27,6 +27,7 @@ from covering import pairs
 from mpi_launching import MPIS
 from mpi_plans import reduction
 from oracle import AFFINE
+from structures import rounds
 
 Chosen = dict[str, Any]
 """A case: the chosen value of each dimension."""
@@ -112,7 +113,8 @@ def is_possible(kind: str, chosen: Chosen) -> bool:
         return False
     if method is None or method in DECOMPOSITIONS or p is None:
         return True
-    return registry.find(kind, method).refusal(p, commutes(chosen)) is None
+    limits = {"rounds": rounds(chosen.get("flavour", {}))}
+    return registry.find(kind, method).refusal(p, commutes(chosen), **limits) is None
 
 
 @lru_cache

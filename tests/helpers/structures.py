@@ -69,6 +69,11 @@ def flavours(kind: str, commutative: bool):
             yield {"datatype": datatype, "op": op}
 
 
+def rounds(flavour) -> bool:
+    """Return whether the operation of a flavour rounds."""
+    return (flavour.get("datatype"), flavour.get("op")) == ("float64", "sum")
+
+
 def legal_specs(n_ranks, machine=None, **kwargs):
     """Yield a spec of every algorithm that is legal on `n_ranks` ranks."""
     for kind in registry.kinds():

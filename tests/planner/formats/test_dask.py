@@ -21,7 +21,7 @@ from collplan.planner.plan.plan import Buffer, Op
 from looping import looped
 from mpi_plans import PlanWriter
 from oracle import filled_buffers, make_spec, with_counts
-from structures import dealt, flavours
+from structures import dealt, flavours, rounds
 
 RANKS = (1, 2, 3, 5, 8)
 KINDS = registry.kinds()
@@ -33,7 +33,7 @@ def plans_of(kind, n_ranks, cases):
         types = list(flavours(kind, commutative))
         fields = {"root": root, "count": count, "in_place": in_place, **types[turn % len(types)]}
         for algorithm in registry.of(kind):
-            if algorithm.refusal(n_ranks, commutative) is None:
+            if algorithm.refusal(n_ranks, commutative, rounds=rounds(fields)) is None:
                 yield compile_plan(make_spec(kind, algorithm.name, n_ranks, **fields)), algorithm
 
 
