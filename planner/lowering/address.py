@@ -118,15 +118,26 @@ def locate(layouts: list[Layout], homes: Homes, runs: Sequence[Ints], member_of:
     place = space[row], member[row]
     columns[0] = columns[0] + bases[place]
     located = Located(owner[row].astype(np.int64), ranks[place[1]], buffers[place], *columns)
-    _require_within_spaces(located, scratch_begin(bases)[place])
+    _require_within_spaces(located, bases, place)
     return located
 
 
-def _require_within_spaces(located: Located, begin: Ints) -> None:
-    """Raise `AlgorithmError` if a run in scratch is not within the space that begins at `begin`."""
-    place, low, high = _bounds(located, located.offset)
-    begin = begin[place]
-    if len(place) and ((low < begin) | (high > begin + SCRATCH_STRIDE)).any():
+def _require_within_spaces(located: Located, bases: Ints, place: tuple[Ints, Ints]) -> None:
+    """Raise `AlgorithmError` if a run in scratch is not within its space.
+
+    Parameters
+    ----------
+    located : Located
+    bases : ndarray of int64, shape (n_spaces, n_members)
+        Base of every space on every member.
+    place : tuple of ndarray
+        Space and member of each run.
+    """
+    rows, low, high = _bounds(located, located.offset)
+    if not len(rows):
+        return
+    begin = scratch_begin(bases)[place[0][rows], place[1][rows]]
+    if ((low < begin) | (high > begin + SCRATCH_STRIDE)).any():
         raise AlgorithmError(
             f"collective.count: the plan needs a scratch vector of {int((high - begin).max()):,} "
             f"elements, and one has at most {SCRATCH_STRIDE:,}; give fewer elements, of a larger "

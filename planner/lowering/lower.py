@@ -180,7 +180,8 @@ def _tiled_runs(steps: Steps, n_groups: int) -> tuple[list[Ints], list[int]]:
         first = csr.running_total([runs.n for runs in kinds])[:-1]
         rows = csr.ranges(np.repeat(first, n_groups), lengths)
         columns = [column[rows] for column in columns]
-    columns[0] = narrow(columns[0] + np.repeat(starts[:-1], lengths))
+    dtype = narrow(starts[-1:]).dtype
+    columns[0] = columns[0].astype(dtype) + np.repeat(starts[:-1].astype(dtype), lengths)
     return columns, starts[::n_groups].tolist()
 
 
