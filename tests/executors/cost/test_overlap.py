@@ -200,7 +200,8 @@ def sharing(draw: st.DrawFn) -> Plan:
         "in_place": draw(st.booleans()),
     }
     ranks = draw(st.integers(2, 6))
-    names = [one.name for one in registry.legal(kind, ranks, commutative=True)]
+    legal = registry.legal(kind, ranks, commutative=True, rounds="op" in fields)
+    names = [one.name for one in legal]
     spec = {
         "machine": {"nodes": draw(st.integers(1, 2)), "ranks_per_node": ranks},
         "collective": {name: x for name, x in collective.items() if name in (*fields, "kind")},
