@@ -153,6 +153,7 @@ def test_a_kernel_may_state_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
         return True
 
     monkeypatch.setattr(interpreted.Interpreted, "has_time_for", has_time_for)
+    monkeypatch.setattr(derive_hazards, "_compiled", None)  # other tests may have compiled it
     n = 300
     nothing = Accesses(np.zeros(n + 1, int), np.zeros(0, int), np.zeros(0, int))
     writes = Accesses(np.arange(n + 1), np.arange(n), np.full(n, n))
