@@ -27,7 +27,7 @@ MOST_LETTERS: Final = 60
 """Maximum length of the text of one tree in a message."""
 
 
-class Trees(NamedTuple):
+class OperandTrees(NamedTuple):
     """Trees of combinations, for kernels.
 
     Parameters
@@ -46,14 +46,14 @@ class Trees(NamedTuple):
     size: Ints
 
     @classmethod
-    def room_for(cls, most: int) -> Trees:
+    def room_for(cls, most: int) -> OperandTrees:
         """Return no trees, with room for as many combinations."""
         n_slots = 1 << (2 * most).bit_length()
         return cls(np.zeros((most, 2), np.int64), np.full(n_slots, -1), np.zeros(1, np.int64))
 
 
 @inner
-def joined(a: int, b: int, rules: Rules, trees: Trees) -> int:
+def joined(a: int, b: int, rules: Rules, trees: OperandTrees) -> int:
     """Return the tree that combines two trees."""
     n_blocks = rules.n_ranks // rules.n_local
     if rules.swaps and b // n_blocks < a // n_blocks:
@@ -146,7 +146,7 @@ class Association:
     edges, tree : ndarray of int64
         Cuts of the address space, and the trees of the atoms between them.
     pairs : ndarray of int64
-        As in `Trees`.
+        As in `OperandTrees`.
     rules : Rules
     generators : list of int
         Blocks whose motions generate the motion of a folded plan; empty for other plans.

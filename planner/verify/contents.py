@@ -34,7 +34,7 @@ from collplan.planner.plan.plan import Buffer, Op, Plan
 from collplan.planner.verify.association import (
     Association,
     Difference,
-    Trees,
+    OperandTrees,
     joined,
     moved,
     shared_results,
@@ -331,7 +331,7 @@ def run_symbols(edges: Ints, moves: Moves, start: Ints, before: Contents, rules:
     index[atom] = before.logical[row] + edges[atom] - start[row]
     tree[atom] = before.first[row] * (rules.n_ranks // rules.n_local)
     places = _Atoms(*(last_at_or_below(edges, side) for side in moves[1:4]))
-    trees = Trees.room_for(_n_reduced(edges, moves, places) if rules.rounds else 0)
+    trees = OperandTrees.room_for(_n_reduced(edges, moves, places) if rules.rounds else 0)
     state = _State(term, index, culprit, tree)
     sets = _execute(edges, state, trees, moves, places, rules)
     return Symbols(edges, *state, sets, trees.pairs, rules.n_ranks)
@@ -362,7 +362,7 @@ def atoms_of(edges: Ints, start: Ints, count: Ints) -> tuple[Ints, Ints]:
 
 @compiled
 def _execute(
-    edges: Ints, state: _State, trees: Trees, moves: Moves, places: _Atoms, rules: Rules
+    edges: Ints, state: _State, trees: OperandTrees, moves: Moves, places: _Atoms, rules: Rules
 ) -> Any:
     """Carry symbols along all moves, and return the bit sets of general symbols."""
     n_ranks, commutative, sender, motion, n_local = rules[:5]
