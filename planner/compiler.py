@@ -102,8 +102,8 @@ def prove_spec(spec: PlanSpec) -> None:
     """Verify the plan of all ranks of a spec, once per process, if it is small.
 
     Ranks that compile only their own programs call this function, or have rank 0 call it for all.
-    The plan of all ranks is compiled if the programs of three ranks show that it has about
-    100,000 tasks or fewer.
+    The plan of all ranks is compiled if it would have 100,000 tasks or fewer with the program of
+    the middle rank, the first one or the last one on all ranks.
 
     Parameters
     ----------
@@ -117,8 +117,8 @@ def prove_spec(spec: PlanSpec) -> None:
     """
     size = spec.machine.n_ranks
     if not needs_all_ranks(spec):
-        programs = (compile_plan(spec, rank=rank) for rank in {0, size // 2, size - 1})
-        if size * min(program.n_tasks for program in programs) > registry.VERIFY_LIMIT:
+        programs = (compile_plan(spec, rank=rank) for rank in (size // 2, 0, size - 1))
+        if all(size * program.n_tasks > registry.VERIFY_LIMIT for program in programs):
             return
     compile_plan(spec)
 
