@@ -128,7 +128,9 @@ class Copy:
         limits = f'ulimit -c 0 -d {MEMORY_KIB}; exec "$@"'
         command = ["bash", "-c", limits, "bash", str(self._python), "-m", "pytest", "-q"]
         command += ["-p", "watched_tests", "-p", "no:cacheprovider", "--hypothesis-seed=1"]
-        command += [f"--maxfail={MOST_FAILURES}"] if "coverage" not in options else []
+        if "coverage" not in options:
+            # One failure that counts is enough to detect a mutant; the map of tests needs all tests.
+            command.append(f"--maxfail={MOST_FAILURES}")
         with (notes / "log").open("w") as log:
             self._process = process = subprocess.Popen(
                 [*command, *arguments],
