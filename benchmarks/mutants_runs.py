@@ -129,7 +129,7 @@ class Copy:
         command = ["bash", "-c", limits, "bash", str(self._python), "-m", "pytest", "-q"]
         command += ["-p", "watched_tests", "-p", "no:cacheprovider", "--hypothesis-seed=1"]
         if "coverage" not in options:
-            # One failure that counts is enough to detect a mutant; the map of tests needs all tests.
+            # One failure that counts detects a mutant; the map of tests needs all of them.
             command.append(f"--maxfail={MOST_FAILURES}")
         with (notes / "log").open("w") as log:
             self._process = process = subprocess.Popen(
