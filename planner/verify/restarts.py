@@ -17,9 +17,9 @@ from collplan.planner.plan.address_space import AddressSpace
 from collplan.planner.plan.hazards import Accesses, cut_into_atoms
 from collplan.planner.plan.pieces import pieces_of
 from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
-from collplan.planner.verify.contents import atoms_of
 from collplan.planner.verify.moves import Moves
 from collplan.planner.verify.order import Execution, spread
+from collplan.planner.verify.symbols import atoms_of
 
 
 def gated_tasks(plan: Plan) -> Bools:
