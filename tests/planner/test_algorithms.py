@@ -139,6 +139,7 @@ def test_groups_of_every_radix_keep_the_order(kind, name, radix):
         check_result(plan)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["allgather", "reduce_scatter_block"])
 def test_pat_takes_every_aggregation(kind):
     for n_ranks in range(1, 18):

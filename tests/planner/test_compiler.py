@@ -45,6 +45,7 @@ def test_one_ranks_program_is_the_plans_restriction(passes):
                     assert [int(rows[before]) for before in mine.after] == list(whole.after)
 
 
+@pytest.mark.long
 def test_the_same_spec_gives_the_same_bytes_under_any_hash_seed(tmp_path):
     program = (
         "import collplan, sys\n"

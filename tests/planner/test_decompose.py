@@ -529,6 +529,7 @@ ORDERS: list[dict[str, Any]] = [
 REDUCTIONS = ("reduce", "allreduce", "reduce_scatter_block")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["hierarchical", "full_lane", "guideline", "mesh", "auto"])
 def test_what_the_first_page_says_of_rank_orders(name: str) -> None:
     """Any number of ranks per node and any order, but for operands in order without runs."""

@@ -117,6 +117,7 @@ algorithms: METHOD
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "kind", "method"),
     [("compile", "allreduce", "ring"), ("cost", "allreduce", "ring"),

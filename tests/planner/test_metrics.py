@@ -202,6 +202,7 @@ def test_bine_trees_and_butterflies_take_the_fewest_rounds(p):
             assert (found.n_rounds, found.bytes_sent_per_rank) == rounds_and_bytes, kind
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("machine", [
     {"ranks_per_node": 7},
     {"nodes": 4, "ranks_per_node": 2, "lanes": 2},

@@ -169,6 +169,7 @@ def starts_mpi(line: str) -> bool:
     )
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("page", [marked(page) for page in (*PAGES, *LOOSE)])
 def test_pages_do_what_they_say(page: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -123,10 +123,12 @@ def test_rounds_decide_in_the_model_where_vectors_are_shortest(kind: str) -> Non
     assert speedup(kind, 32, is_short=True) < 1
 
 
+@pytest.mark.long
 def test_full_lane_pays_for_an_allgather_of_short_blocks() -> None:
     assert speedup("allgather", 100, is_short=True) > 1.2
 
 
+@pytest.mark.long
 def test_strides_decide_an_allgather_of_long_blocks() -> None:
     assert speedup("allgather", 10_000, strided=False) > 1.2
     assert speedup("allgather", 10_000) < 0.9

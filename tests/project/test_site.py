@@ -69,6 +69,7 @@ def build(folder: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "broken",
     [
@@ -131,6 +132,7 @@ def test_every_public_name_has_an_entry(html: Path, modules: Any) -> None:
     assert 'id="collplan.planner.plan.plan.Plan.n_ranks"' in front, "members have entries, too"
 
 
+@pytest.mark.long
 def test_every_command_option_field_and_pass_has_an_entry(html: Path) -> None:
     for name in COMMANDS:
         page = (html / "reference" / "commands" / f"{name}.html").read_text()

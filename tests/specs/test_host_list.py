@@ -34,6 +34,7 @@ def test_what_is_none(text: str) -> None:
     assert len(str(refused.value)) < 120
 
 
+@pytest.mark.long
 def test_long_lists_are_read_once_and_counted_before_they_are_expanded() -> None:
     names = tuple(f"n{i}" for i in range(200_000))
     assert expand_hosts(",".join(names)) == names

@@ -39,6 +39,7 @@ def test_compare_gives_what_it_gives_here(collplan: CommandLine, dask_client: An
     assert collplan(*command, "--dask", str(file)).json() == here
 
 
+@pytest.mark.long
 def test_workers_import_own_algorithms(
     collplan: CommandLine,
     dask_client: Any,
@@ -66,6 +67,7 @@ def test_tune_lists_what_it_lists_here(collplan: CommandLine, dask_client: Any) 
     assert collplan(*command, "--dask", dask_client.scheduler.address).json() == here
 
 
+@pytest.mark.long
 def test_mistakes(collplan: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collplan.cli.workers.CONNECT_S", 1)
     spec = str(collplan.write_spec(machine={"nodes": 2}))

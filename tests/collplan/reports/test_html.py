@@ -129,6 +129,7 @@ def test_the_file_has_all_and_loads_nothing(report: Path) -> None:
     assert "-50.0%" in text
 
 
+@pytest.mark.long
 def test_the_answer_agrees_with_the_comparison(report: Path) -> None:
     data = data_of(report)
     assert data["sizes"] == [4096, 262144]

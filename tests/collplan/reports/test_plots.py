@@ -94,6 +94,7 @@ def test_what_has_no_logarithm_is_drawn(line: Series, tmp_path: Path) -> None:
     assert not re.search(r"\b(nan|inf)\b", path.read_text())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("suffix", [".svg", ".png"])
 def test_a_plot_is_the_same_in_every_process(suffix: str, tmp_path: Path) -> None:
     files = []

@@ -49,6 +49,7 @@ def spec(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_spinner_on_a_terminal_and_not_beside_json(spec: Path) -> None:
     shown = on_a_terminal("verify", spec)
     assert "compiling the plan" in shown

@@ -88,6 +88,7 @@ def test_memory_is_what_the_designs_describe(nodes):
     assert node_counts("ohio_v3", nodes, ranks, block_bytes).memory_bytes == sent + 2 * block
 
 
+@pytest.mark.long
 def test_bruck_counts_less_than_its_estimate():
     """Exactly 11 for 16 at 4 x 4, 287 for 549 at 16 x 56."""
     for (nodes, ranks), exact, upper in (((4, 4), 11, 16), ((16, 56), 287, 549)):

@@ -102,6 +102,7 @@ def test_segments_are_eager_where_longer_ones_wait_for_a_handshake(kind: str) ->
     assert chosen.passes[0].name == cut
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "nodes", "per_node"),
     [
@@ -141,6 +142,7 @@ def large(kind: str, nodes: int, per_node: int, n_bytes: int) -> PlanSpec:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "n_bytes"), [("allreduce", 1 << 20), ("bcast", 1 << 24)])
 def test_on_thousands_of_ranks_every_rank_can_compile_its_own_program(
     kind: str, n_bytes: int

@@ -176,6 +176,7 @@ def fail_on_two(item: int) -> int:
     return item
 
 
+@pytest.mark.long
 def test_a_job_that_fails_on_a_worker_of_dask_fails_here(dask_client: Any) -> None:
     assert run_jobs(fail_on_two, [0, 1], dask_client) == (0, 1)
     with pytest.raises(ZeroDivisionError):

@@ -26,6 +26,7 @@ def makespan(chosen: PlanSpec) -> float:
     return simulate(compile_plan(chosen)).makespan_s
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [16, 65536])
 def test_auto_takes_the_best_of_what_it_simulates(count: int) -> None:
     wanted = spec(count, topology=TREE)

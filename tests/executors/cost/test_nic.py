@@ -233,6 +233,7 @@ class TestOrder:
 
     SIZES = (1, 4, 16, 64, 256)
 
+    @pytest.mark.long
     def test_896_ranks(self) -> None:
         machine = {"preset": "ohio-a", "nodes": 16}
         names = ("bruck", "chochia", "ohio_v1", "ohio_v2", "ohio_v3")

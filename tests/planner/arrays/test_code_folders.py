@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from collplan.planner.arrays.code_folders import cache_folder
 from kernel_files import USE, write_kernels
 
@@ -29,6 +31,7 @@ def read_only_sources(folder):
     (folder / "__pycache__").write_text("no folder")
 
 
+@pytest.mark.long
 def test_a_read_only_installation_caches_in_a_folder_for_temporary_files(tmp_path):
     read_only_sources(tmp_path)
     temporary = tmp_path / "temporary"
@@ -41,6 +44,7 @@ def test_a_read_only_installation_caches_in_a_folder_for_temporary_files(tmp_pat
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.long
 def test_a_read_only_installation_prefers_the_cache_of_the_user(tmp_path):
     read_only_sources(tmp_path)
     missed = [run_twice(tmp_path, HOME=str(tmp_path)) for _ in range(2)]
@@ -48,6 +52,7 @@ def test_a_read_only_installation_prefers_the_cache_of_the_user(tmp_path):
     assert (tmp_path / ".cache" / "collplan").is_dir()
 
 
+@pytest.mark.long
 def test_without_any_folder_to_write_into_one_line_says_that_nothing_is_cached(tmp_path):
     read_only_sources(tmp_path)
     temporary = tmp_path / "temporary"

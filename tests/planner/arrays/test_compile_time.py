@@ -96,6 +96,7 @@ def test_loading_is_neither_work_nor_compiling() -> None:
     assert 0 <= watch.work_s <= time.perf_counter() - begin - 0.02
 
 
+@pytest.mark.long
 def test_importing_numba_is_no_work(tmp_path: Path) -> None:
     script = tmp_path / "first.py"
     script.write_text(FIRST)

@@ -55,6 +55,7 @@ def is_compiled(kernel: Kernel) -> bool:
     return bool(kernel.dispatcher.overloads)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reason", ["large", "often"])
 def test_numba_is_imported_when_a_process_needs_it(reason: str, tmp_path: Path) -> None:
     script = tmp_path / "unloaded.py"

@@ -180,6 +180,7 @@ PROTOCOLS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS[:4])
 def test_a_folded_plan_takes_the_same_time_on_any_network(kind: str) -> None:
     """One of the protocols for every spec, in turns."""

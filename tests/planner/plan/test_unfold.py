@@ -89,6 +89,7 @@ def test_an_unfolded_plan_is_the_plan_of_all_ranks(
             assert_unfolds(spec)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("transport", ["messages", "shared"])
 @pytest.mark.parametrize("kind", FOLDING[:3])
 def test_plans_that_passes_rewrite_unfold(kind: str, transport: str) -> None:
@@ -103,6 +104,7 @@ def test_plans_that_passes_rewrite_unfold(kind: str, transport: str) -> None:
         assert bytes_of(unfold(compile_folded(spec))) == bytes_of(compile_plan(spec))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("machine", [(3, 2, 2), (4, 4, 2), (8, 1, 1)])
 def test_plans_in_slices_unfold(machine: tuple[int, int, int]) -> None:
     nodes, per_node, _ = machine

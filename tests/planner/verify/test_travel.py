@@ -56,6 +56,7 @@ def full_lane(nodes: int, per_node: int) -> Plan:
     }))  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("nodes", [3, 4])
 def test_a_corrupted_full_lane_plan_is_judged_as_the_plan_of_all_ranks(nodes: int) -> None:
     plan, rng, verdicts = full_lane(nodes, 4), random.Random(nodes), Counter[str]()

@@ -60,6 +60,7 @@ def test_what_is_kept_is_loaded_without_numba(tmp_path: Path) -> None:
     assert loads(LOAD + NAMES, compiler)[1] == ("\n", "")
 
 
+@pytest.mark.long
 def test_without_a_c_compiler_llvm_loads_what_is_kept(tmp_path: Path) -> None:
     """There are no shared libraries then, but object files."""
     found = loads(f"{READ}{NAMES}", {"NUMBA_CACHE_DIR": str(tmp_path), "CC": "/none"})
@@ -79,6 +80,7 @@ def test_a_library_that_cannot_be_loaded_is_replaced_by_llvm(
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
+@pytest.mark.long
 def test_processes_that_need_an_entry_at_once_compile_it_once(
     tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
