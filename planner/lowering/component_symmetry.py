@@ -280,17 +280,22 @@ class ComponentSymmetry:
         has_blocks = self.component.traits.has_blocks
         for group in np.flatnonzero(self.by).tolist():
             rows = slice(group, group + 1)
-            n_parts = self.part.n_parts(int(groups.sizes[group]))
+            size = int(groups.sizes[group])
+            n_parts = self.part.n_parts(size)
             if has_blocks:
                 rows = slice(int(groups.indptr[group]), int(groups.indptr[group + 1]))
-                n_parts = rows.stop - rows.start
+                n_parts = size
             own = given.take(np.arange(rows.start, rows.stop))
             count = int(own.totals.sum())
             if n_parts == 1 or not count:
                 continue
             if not own.is_packed or (own.totals != own.totals[0]).any():
                 raise self.refusal("its blocks do not lie one after another")
-            found.add((int(own.low[0]), count, count // n_parts * int(self.by[group])))
+            # Each run of as many chunks as there are positions turns by itself.
+            first, chunk = int(own.low[0]), count // n_parts
+            turn = chunk * min(n_parts, size)
+            step = chunk * int(self.by[group])
+            found |= {(low, turn, step) for low in range(first, first + count, turn)}
         return found
 
     def _finest(self, size: int) -> list[Motion]:
@@ -347,7 +352,7 @@ def _are_alike(runs: Runs, motion: Motion, n_chunks: int, *, may_wrap: bool) -> 
     """Return whether runs of chunks are the same at every position.
 
     A run that is shifted may wrap around the end of its space at some positions, if strided access
-    costs nothing. An exclusive or keeps aligned runs together. A run that does not move must be a
+    costs nothing and there is one chunk per position. An exclusive or keeps aligned runs together. A run that does not move must be a
     whole vector, or lie in scratch.
     """
     space, first, n, stride, repeat = (runs.columns[name].spread() for name in Runs.FIELDS[1:])
@@ -358,7 +363,7 @@ def _are_alike(runs: Runs, motion: Motion, n_chunks: int, *, may_wrap: bool) -> 
     is_together = (motion.step % np.maximum(n.values, 1) == 0) & (
         begin % np.maximum(n.values, 1) == 0
     )
-    if motion.kind == "shift" and may_wrap:
+    if motion.kind == "shift" and may_wrap and n_chunks == motion.size:
         is_together |= n.values <= n_chunks
     is_whole = (begin == 0) & (n.values == n_chunks)
     stays = (space.values > OUTPUT) | is_whole | (n.values == 0)

@@ -12,6 +12,7 @@ from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError, AsymmetricError
 from collplan.planner.lowering.program import program_of
 from collplan.planner.lowering.symmetry import Symmetries
+from collplan.planner.verify import verify
 from collplan.select.candidates import all_forms
 from collplan.specs import PlanSpec
 
@@ -37,6 +38,7 @@ def spec_of(**fields: Any) -> PlanSpec:
         ({"collective": {"kind": "allgather", "count": 3}, "algorithms": "neighbor_exchange"},
          "shift", []),
         ({"collective": {"kind": "barrier"}, "algorithms": "dissemination"}, "shift", []),
+        ({"algorithms": {"name": "circulant", "blocks": 2}}, "shift", [[0, 8, 2], [8, 8, 2]]),
     ],
 )  # fmt: skip
 def test_a_plan_folds_by_a_motion(fields: Any, kind: str, turns: list[list[int]]) -> None:
@@ -44,6 +46,7 @@ def test_a_plan_folds_by_a_motion(fields: Any, kind: str, turns: list[list[int]]
     assert plan.folding is not None
     assert (plan.folding.motion.kind, plan.n_copies, plan.n_ranks) == (kind, 4, 2)
     assert plan.folding.turns.tolist() == turns
+    verify(plan)
 
 
 @pytest.mark.parametrize(
