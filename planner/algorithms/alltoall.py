@@ -44,13 +44,16 @@ def bine(group: Group) -> Rounds:
     yield Round(Copy(me, at(group.input, me), at(group.output, me)))
     if size == 1:
         return
-    counts = np.broadcast_to(group.counts, (size, size))
     found = ways(size)
-    most = max(map(len, found))
-    staged = [_passing(me, size, d, n) for n in range(most) for d in range(size)]
-    sizes = np.array([counts[ends] for ends in staged])
-    on_way = np.array([[0 < n < len(way) for way in found] for n in range(most)]).reshape(-1, 1)
-    scratch = group.unlike_scratch((sizes * on_way).T)
+    on_way = [(n, far) for far, way in enumerate(found) for n in range(1, len(way))]
+    slots = dict(zip(on_way, range(len(on_way)), strict=True))
+    counts = group.counts
+    if group.pair_counts is None:
+        sizes = np.full((1, len(slots)), counts[0])
+    else:
+        sizes = np.array([counts[_passing(me, size, far, n)] for n, far in slots], dtype=np.int64)
+        sizes = sizes.reshape(len(slots), size).T
+    scratch = group.unlike_scratch(sizes)
     for k in range(ceil_log2(size)):
         dest = peers(me, size, k)
         read, write = [], []
@@ -59,10 +62,9 @@ def bine(group: Group) -> Rounds:
                 continue
             n = way.index(k)
             first, last = _passing(me, size, far, n)
-            slot = n * size + far
-            read.append(at(scratch, slot) if n else at(group.input, last))
+            read.append(at(scratch, slots[n, far]) if n else at(group.input, last))
             is_there = n + 1 == len(way)
-            write.append(at(group.output, first) if is_there else at(scratch, slot + size))
+            write.append(at(group.output, first) if is_there else at(scratch, slots[n + 1, far]))
         yield Round(Message(me, dest, tuple(read), tuple(write)))
 
 

@@ -196,14 +196,17 @@ class Rotated(Packed):
 
 
 class Unlike(Scratch):
-    """Chunks one after another, with sizes that differ per position: row i of `counts` for i."""
+    """Chunks one after another, of sizes that may differ per position: row i of `counts` for i.
+
+    A single row serves all positions.
+    """
 
     @cached_property
     def _bounds(self) -> Ints:
         return _displs(self.counts)
 
     def locate(self, member: Ints, first: Ints, n: Ints) -> Intervals:
-        position = member % self.size
+        position = member % len(self.counts)
         low = self._bounds[position, first]
         return Intervals(None, low, self._bounds[position, first + n] - low)
 

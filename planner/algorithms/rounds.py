@@ -312,7 +312,7 @@ class Group:
         return self.add_scratch(Repeated(self.chunk_counts, self.size, times))
 
     def unlike_scratch(self, counts: Ints) -> int:
-        """Declare scratch with chunks one after another; `counts` has a row per position."""
+        """Declare scratch with chunks one after another; `counts` has a row per position, or one."""
         return self.add_scratch(Unlike(counts, self.size))
 
     def padded_scratch(self, counts: Ints) -> int:
