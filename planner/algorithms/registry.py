@@ -253,8 +253,8 @@ class Registry:
         names = self._algorithms.setdefault(algorithm.kind, {})
         if algorithm.name in names:
             raise AlgorithmError(
-                f"algorithms: {algorithm.kind} has a {algorithm.name!r} already; give yours "
-                "another name"
+                f"algorithms: {algorithm.kind} has a {show_value(algorithm.name)} already; "
+                "give yours another name"
             )
         names[algorithm.name] = algorithm
 
@@ -282,7 +282,7 @@ class Registry:
         names = self._algorithms.get(kind, {})
         if name not in names:
             raise AlgorithmError(
-                f"algorithms: {kind} has no {name!r}; use one of "
+                f"algorithms: {kind} has no {show_value(name)}; use one of "
                 f"{', '.join(one.name for one in self.of(kind))} or auto"
             )
         return names[name]

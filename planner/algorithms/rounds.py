@@ -38,6 +38,7 @@ from collplan.planner.algorithms.relative import Relative
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.motion import Motion
 from collplan.planner.errors import AlgorithmError
+from collplan.specs.errors import show_value
 
 Index = int | npt.NDArray[np.integer[Any]]
 
@@ -312,7 +313,7 @@ class Group:
         return self.add_scratch(Repeated(self.chunk_counts, self.size, times))
 
     def unlike_scratch(self, counts: Ints) -> int:
-        """Declare scratch with chunks one after another; `counts` has a row per position, or one."""
+        """Declare scratch with chunks one after another; `counts` has a row per position, or 1."""
         return self.add_scratch(Unlike(counts, self.size))
 
     def padded_scratch(self, counts: Ints) -> int:
@@ -350,7 +351,9 @@ def require_at_least(value: Any, name: str, low: int) -> int:
         If it is not.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise AlgorithmError(f"algorithms.{name}: {value!r} is not an integer of at least {low}")
+        raise AlgorithmError(
+            f"algorithms.{name}: {show_value(value)} is not an integer of at least {low}"
+        )
     return value
 
 
@@ -364,5 +367,5 @@ def option_flag(group: Group, name: str) -> bool:
     """
     value = group.options[name]
     if not isinstance(value, bool):
-        raise AlgorithmError(f"algorithms.{name}: {value!r} is neither true nor false")
+        raise AlgorithmError(f"algorithms.{name}: {show_value(value)} is neither true nor false")
     return value

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collplan.specs.errors import CollplanError
+from collplan.specs.errors import CollplanError, show_value
 
 Array = npt.NDArray[Any]
 Combine = Callable[[Array, Array, Array], object]
@@ -106,7 +106,7 @@ def get_operation(name: str) -> ReductionOperation:
     """
     if name not in _OPERATIONS:
         raise UnknownOperationError(
-            f"operation {name!r} is not registered; use one of {', '.join(_OPERATIONS)} "
+            f"operation {show_value(name)} is not registered; use one of {', '.join(_OPERATIONS)} "
             "or collplan.planner.collective.operations.register_operation"
         )
     return _OPERATIONS[name]
@@ -132,6 +132,8 @@ def register_operation(name: str, combine: Combine, *, commutative: bool) -> Red
         If `name` is the name of an operation of MPI.
     """
     if name in BUILTIN_OPERATIONS:
-        raise UnknownOperationError(f"operation {name!r} is MPI's own; choose another name")
+        raise UnknownOperationError(
+            f"operation {show_value(name)} is MPI's own; choose another name"
+        )
     _OPERATIONS[name] = ReductionOperation(name, commutative, combine)
     return _OPERATIONS[name]

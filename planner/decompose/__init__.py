@@ -29,6 +29,7 @@ from collplan.planner.errors import AlgorithmError
 from collplan.planner.topology.levels import rank_places
 from collplan.specs import Decomposition, Machine, PlanSpec
 from collplan.specs.collective import traits_of
+from collplan.specs.errors import show_value
 from collplan.specs.levels import NETWORK_LEVELS, noun_of
 
 FLAT = Decomposition(name="flat")
@@ -130,7 +131,7 @@ def _leader_form(kind: str, form: str | None, *, is_balanced: bool) -> Callable[
     if is_pairwise:
         there = f"use collect, {' or '.join(EXCHANGES)}"
     raise AlgorithmError(
-        f"decomposition.form: {kind} has no form {form!r} through leaders; {there}"
+        f"decomposition.form: {kind} has no form {show_value(form)} through leaders; {there}"
     )
 
 

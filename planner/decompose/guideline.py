@@ -16,6 +16,7 @@ import numpy as np
 from collplan.planner.blueprint.blueprint import Path, Sketch, Task
 from collplan.planner.blueprint.regions import Regions
 from collplan.planner.errors import AlgorithmError
+from collplan.specs.errors import show_value
 
 Form = Callable[[Sketch, Path, Task], None]
 
@@ -158,6 +159,7 @@ def find_form(kind: str, name: str | None) -> Form:
     chosen = name if name is not None else next(iter(forms))
     if chosen not in forms:
         raise AlgorithmError(
-            f"decomposition.form: {kind} has no guideline {name!r}; use {' or '.join(forms)}"
+            f"decomposition.form: {kind} has no guideline {show_value(name)}; "
+            f"use {' or '.join(forms)}"
         )
     return forms[chosen]

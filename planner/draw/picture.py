@@ -25,6 +25,7 @@ from collplan.planner.draw.task_view import draw_tasks
 from collplan.planner.formats.text import headline
 from collplan.planner.plan.plan import Op, Plan
 from collplan.planner.plan.ragged import INTENT
+from collplan.specs.errors import show_value
 
 TITLE_HEIGHT: Final = 46.0
 _ROW_HEIGHT: Final = 22.0
@@ -122,7 +123,9 @@ def picture(plan: Plan, by: str = "auto", timeline: style.Times | None = None) -
         If the view is unknown, or if the timeline has another number of tasks.
     """
     if by not in get_args(View):
-        raise DrawError(f"by={by!r} is not a view; use one of {', '.join(get_args(View))}")
+        raise DrawError(
+            f"by={show_value(by)} is not a view; use one of {', '.join(get_args(View))}"
+        )
     if timeline is not None and len(timeline.end_ns) != plan.n_tasks:
         raise DrawError(
             f"timeline of {len(timeline.end_ns)} tasks, the plan has {plan.n_tasks}; "

@@ -10,6 +10,7 @@ from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import is_number, register_pass
+from collplan.specs.errors import show_value
 
 
 @register_pass(
@@ -45,8 +46,8 @@ def split_lanes(blueprint: Blueprint, leaders: Annotated[int, SkipValidation] = 
     fullest = max(machine.node_to_n_ranks)
     if not is_number(leaders, 1) or leaders > fullest:
         raise AlgorithmError(
-            f"passes.split_lanes.leaders: {leaders!r} leaders, no node has more than {fullest} "
-            f"ranks; use 1 to {fullest}"
+            f"passes.split_lanes.leaders: {show_value(leaders)} leaders, "
+            f"no node has more than {fullest} ranks; use 1 to {fullest}"
         )
     wanted = decomposition.replace(name="multi_leader", leaders=leaders)
     return draft(blueprint.spec, wanted) if wanted != decomposition else blueprint

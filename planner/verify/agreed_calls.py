@@ -21,6 +21,7 @@ from collplan.planner.plan.phases import Call
 from collplan.planner.plan.plan import NONE, Op, Plan
 from collplan.planner.verify.order import completion_order
 from collplan.specs.collective import traits_of
+from collplan.specs.errors import show_value
 
 
 def without_calls(plan: Plan) -> Plan:
@@ -87,7 +88,9 @@ def _check_call(plan: Plan, number: int, call: Call, rows: dict[int, int]) -> No
             f"phase {number} ({phase}): rank {missing[0]} is in {name}, but does not call it"
         )
     if phase.kind not in CALLED:
-        raise CallError(f"phase {number}: {phase.kind!r} is no collective that MPI could compute")
+        raise CallError(
+            f"phase {number}: {show_value(phase.kind)} is no collective that MPI could compute"
+        )
     roots = {int(plan.peer[row]) for row in rows.values()}
     if traits_of(phase.kind).is_rooted:
         wrong = [row for row in rows.values() if int(plan.peer[row]) not in members]

@@ -25,6 +25,7 @@ from collplan.planner.arrays import Ints
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.plan import Op, Plan, Stage
 from collplan.specs import Machine
+from collplan.specs.errors import show_value
 
 Policy = Literal["bind", "numa", "odd_even"]
 POLICIES: Final[tuple[str, ...]] = get_args(Policy)
@@ -181,7 +182,7 @@ class CorePlacement:
             If the policy is unknown.
         """
         if policy not in POLICIES:
-            raise AlgorithmError(f"no {policy!r}; use one of {', '.join(POLICIES)}")
+            raise AlgorithmError(f"no {show_value(policy)}; use one of {', '.join(POLICIES)}")
         if policy == "bind":
             return self.application
         if policy == "numa":

@@ -20,6 +20,7 @@ from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.phases import DOWN, UP, Phase
 from collplan.planner.plan.plan import NONE, Buffer, Op, Plan, Stage
 from collplan.planner.plan.ragged import INTENT, ON_START, Extents
+from collplan.specs.errors import show_value
 
 AUTO: Final = "auto"
 Levels = Annotated[
@@ -106,8 +107,8 @@ def _limited(placement: CorePlacement, comm_cores: Any) -> CorePlacement:
     if not is_number(comm_cores, 1) or comm_cores > most:
         way_out = f"use 1 to {most}" if most else "no core is free: raise machine.cores"
         raise AlgorithmError(
-            f"passes.split_tree.comm_cores: {comm_cores!r} communication cores, the emptiest node "
-            f"has {most} free cores; {way_out}"
+            f"passes.split_tree.comm_cores: {show_value(comm_cores)} communication cores, "
+            f"the emptiest node has {most} free cores; {way_out}"
         )
     free = tuple(
         cores[np.unique(np.arange(comm_cores) * len(cores) // comm_cores)] if len(cores) else cores
