@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import timeit
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final, Literal, cast
 
+import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
@@ -22,6 +24,8 @@ Array = npt.NDArray[Any]
 
 _MAX_INT: Final = 2**31 - 1
 """Largest count and displacement of MPI calls without large counts."""
+_OVERHEAD_CALLS: Final = 200
+_OVERHEAD_ROUNDS: Final = 5
 
 
 class NativeCollective(AbstractContextManager["NativeCollective"]):
@@ -144,6 +148,18 @@ def _require_range(collective: Collective, n_ranks: int) -> None:
             f"collective.counts: {most} elements are more than the {_MAX_INT} of a native "
             f"{collective.kind} of MPI {version}; give fewer, or run with an MPI of 4.0 on"
         )
+
+
+def call_overhead_s(*, has_data: bool) -> float:
+    """Return the time in seconds that Python takes for a native call, besides MPI's own work.
+
+    Compiled programs do not pay it. It is measured with allreduces without elements, or with
+    barriers if calls have no data, on this rank alone.
+    """
+    alone, nothing = MPI.COMM_SELF, np.empty(0)
+    call = partial(alone.Allreduce, nothing, nothing) if has_data else alone.Barrier
+    rounds_s = timeit.repeat(call, repeat=_OVERHEAD_ROUNDS, number=_OVERHEAD_CALLS)
+    return min(rounds_s) / _OVERHEAD_CALLS
 
 
 def _bound_call(

@@ -31,11 +31,15 @@ SPEC = PlanSpec.model_validate(
     {"machine": {"ranks_per_node": p}, "collective": {"kind": "allreduce", "count": 100}}
 )
 NATIVE_S = 10e-3
+OVERHEAD_S = 1e-6
+"""Time that Python takes for a native call, in s."""
 RULES = Rules(tight=0.05, least=8, most=20, seconds=60.0)
 
 
 class Clock:
     """Stands still but for what calls cost; ranks agree on it before each."""
+
+    n_meetings = 0
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -45,6 +49,7 @@ class Clock:
 
     def line_up(self, ranks: Any, crowded: bool) -> None:
         self.now_s = ranks.allreduce(self.now_s, MPI.MAX)
+        Clock.n_meetings += 1
 
 
 class Costing:
@@ -70,6 +75,18 @@ class Costing:
         self._call.free()
 
 
+class AfterMeeting:
+    """The cost of a call that is fast only as the first one after ranks have met."""
+
+    def __init__(self, *costs_s: float) -> None:
+        *self._first_s, self._later_s = costs_s
+        self._met = 0
+
+    def __call__(self, i: int) -> float:
+        is_first, self._met = self._met != Clock.n_meetings, Clock.n_meetings
+        return self._first_s[i % len(self._first_s)] if is_first else self._later_s
+
+
 @contextmanager
 def costs(native: Cost, others: dict[str, Cost]) -> Iterator[None]:
     """Set the costs of native and of candidates, by their algorithm."""
@@ -86,6 +103,7 @@ def costs(native: Cost, others: dict[str, Cost]) -> Iterator[None]:
         patch.setattr(trial, "bind", bind)
         patch.setattr(trial, "NativeCollective", native_collective)
         patch.setattr(timing, "line_up", clock.line_up)
+        patch.setattr(trial, "call_overhead_s", lambda *, has_data: OVERHEAD_S)
         for module in (trial, timing):
             patch.setattr(module, "perf_counter", clock.read)
         yield
@@ -176,6 +194,24 @@ def the_best_of_another_family_goes_on() -> None:
     assert verdict.times["native"].n >= 2 * RULES.least
 
 
+def calls_in_a_row_count() -> None:
+    """A small call has to be faster than native after itself, too, without Python's overhead."""
+    native_s = 10e-6
+
+    def native(_: int) -> float:
+        return native_s
+
+    def linear(i: int) -> float:
+        return 6e-6 if i % 2 else 8e-6
+
+    ring = AfterMeeting(5e-6, 7e-6, 30e-6)
+    assert tried({"ring": lambda _: 6e-6, "linear": linear}, native=native).winner == "ring"
+    assert tried({"ring": ring}, native=native).winner == "native"
+    assert tried({"ring": ring, "linear": linear}, native=native).winner == "linear"
+    saved: dict[str, Cost] = {"linear": lambda _: native_s - OVERHEAD_S / 2}
+    assert tried(saved, native=native).winner == "native"
+
+
 def many_in_groups() -> None:
     """Candidates that do not fit at once are measured in groups; the best of all wins."""
     limit, trial.MOST_AT_ONCE = trial.MOST_AT_ONCE, 2
@@ -217,6 +253,7 @@ native_stays()
 luck_does_not_last()
 second_best_wins_when_the_best_fails()
 the_best_of_another_family_goes_on()
+calls_in_a_row_count()
 many_in_groups()
 wrong_and_refused()
 errors_are_shared()
