@@ -166,7 +166,8 @@ class BlockingPlans(PlanCache):
             if self._trial_cost_s > self.config.trials * seconds:
                 pending.wait_longer()
             else:
-                route = self._decided[call] = self._try(call, seconds)
+                with self.config.statistics.making():
+                    route = self._decided[call] = self._try(call, seconds)
                 pending = route.pending
         if isinstance(pending, Trial):
             route = pending.next_route(self.private) or self._end(pending)

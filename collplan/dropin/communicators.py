@@ -12,7 +12,14 @@ from typing import Any, Final, Self, cast
 from mpi4py import MPI
 
 from collplan.dropin.blocking import BlockingPlans
-from collplan.dropin.config import MAX_PLANS, NATIVE_CALLS, Config, read_share, read_table
+from collplan.dropin.config import (
+    MAX_PLANS,
+    NATIVE,
+    Config,
+    parse_native_calls,
+    read_share,
+    read_table,
+)
 from collplan.dropin.loading import load_all
 from collplan.dropin.methods import COUNTED, COUNTED_ON_TOPOLOGIES, Collectives, counted
 from collplan.dropin.nonblocking import NonBlockingPlans
@@ -190,9 +197,11 @@ class Comm(Planned, MPI.Intracomm):
         `collplan.register_operation`. Calls with other user-defined operations run natively.
     max_plans : int
         Largest number of plans kept per communicator; it must be the same on all ranks.
-    native_calls : int
+    native_calls : int or None
         Number of equal calls that run natively before a plan is made for them; it must be the
-        same on all ranks.
+        same on all ranks. The default is the environment variable ``COLLPLAN_NATIVE_CALLS`` of
+        rank 0 or, if it is not set, at least two, and as many as would have saved the time of
+        making the plan, according to the table.
     nonblocking_from : int or None
         Message size in bytes, over all blocks, from which non-blocking calls run by plans; it
         must be the same on all ranks. By default, the table decides for collectives whose
@@ -228,7 +237,7 @@ class Comm(Planned, MPI.Intracomm):
         force: bool = False,
         operations: Iterable[tuple[MPI.Op, str]] = (),
         max_plans: int = MAX_PLANS,
-        native_calls: int = NATIVE_CALLS,
+        native_calls: int | None = None,
         nonblocking_from: int | None = None,
         trials: float | None = None,
         cores: Sequence[int] | None = None,
@@ -239,6 +248,8 @@ class Comm(Planned, MPI.Intracomm):
         names = {op.handle: name for op, name in operations}
         found = read_table(native, os.environ.get(TABLE) if table is None else table, force=force)
         share = read_share(native, trials)
+        if native_calls is None:
+            native_calls = parse_native_calls(native.bcast(os.environ.get(NATIVE)))
         config = Config(found, names, max_plans, native_calls, nonblocking_from, share)
         config.log_at_exit(native)
         self._join(config)

@@ -31,11 +31,10 @@ MAX_PLANS: Final = 32
 
 Plans use communicators, of which MPI provides a limited number.
 """
-NATIVE_CALLS: Final = 2
-"""Default number of equal native calls before a plan is made.
-
-Making a plan pays only for signatures with many calls.
-"""
+NATIVE: Final = "COLLPLAN_NATIVE_CALLS"
+"""Environment variable with the number of native calls before a plan is made; see `Config`."""
+_MOST_CALLS: Final = 10**9
+_MOST_DIGITS: Final = 10
 SHARE: Final = 0.1
 """Default time limit of trials, as a fraction of the time of native calls of the same signature."""
 TRIALS: Final = "COLLPLAN_TRIALS"
@@ -59,8 +58,9 @@ class Config:
         Names of user-defined operations by handle. Predefined operations of MPI are added.
     max_plans : int
         Largest number of plans kept per communicator.
-    native_calls : int
-        Number of equal calls that run natively before a plan is made for them.
+    native_calls : int or None
+        Number of equal calls that run natively before a plan is made for them; None for as many as
+        would have saved the time of making it, see `calls_before`.
     nonblocking_from : int or None
         Message size in bytes, over all blocks, from which non-blocking calls run by plans; None
         for the default rule of `collplan.dropin.communicators.Comm`.
@@ -81,7 +81,7 @@ class Config:
     table: TuningTable | None
     operations: Mapping[int, str]
     max_plans: int
-    native_calls: int
+    native_calls: int | None
     nonblocking_from: int | None
     trials: float = SHARE
     statistics: Statistics = field(default_factory=new_statistics, init=False)
@@ -91,7 +91,7 @@ class Config:
             get_operation(name)
         if self.max_plans < 1:
             raise CollplanError(f"max_plans is {self.max_plans}; keep at least 1 plan")
-        if self.native_calls < 0:
+        if self.native_calls is not None and self.native_calls < 0:
             raise CollplanError(
                 f"native_calls is {self.native_calls}; give 0 to plan from the first call"
             )
@@ -191,6 +191,21 @@ def read_share(comm: MPI.Intracomm, share: float | None) -> float:
             f"{SHARE}, or 0 for none"
         )
     return number
+
+
+def parse_native_calls(text: str | None) -> int | None:
+    """Return the value of the environment variable `NATIVE`; None if it is not set.
+
+    Raises
+    ------
+    CollplanError
+        If the text is not such a number.
+    """
+    if text is None:
+        return None
+    if not (text.isdecimal() and len(text) <= _MOST_DIGITS and int(text) <= _MOST_CALLS):
+        raise CollplanError(f"{NATIVE}: {show_value(text)} is no number; give 0 to {_MOST_CALLS}")
+    return int(text)
 
 
 def check_choices(table: TuningTable) -> None:

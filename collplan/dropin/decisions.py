@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from math import ceil
 from typing import Final
 
 from collplan.dropin.calls import CollectiveCall
@@ -11,6 +12,10 @@ from collplan.specs import COLLECTIVES, PlanSpec
 from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Placement
 from collplan.tune.table import Decision, TuningTable
 
+NATIVE_CALLS: Final = 2
+"""Least number of equal native calls before a plan is made, unless the user gives another one."""
+MAKING_S: Final = 30e-3
+"""Time in seconds that making a plan usually takes."""
 LEAST_VECTOR_GAIN_S: Final = 150e-6
 """Gain per call in seconds, according to the table, above which agreeing on counts pays."""
 
@@ -95,6 +100,27 @@ def if_paid(call: CollectiveCall, decision: Decision) -> Decision:
         return decision
     why = f"{decision.label} gains less than agreeing on counts costs"
     return native_decision(why, decision.native_s)
+
+
+def calls_before(decision: Decision, native_calls: int | None) -> int:
+    """Return the number of equal native calls before a plan is made, the same on all ranks.
+
+    With the plan, these calls would have saved the time that it takes to make it. A program that
+    makes few calls therefore does not pay for plans.
+
+    Parameters
+    ----------
+    decision : Decision
+        Decision for the plan.
+    native_calls : int or None
+        Number that the user gives, which is returned.
+    """
+    if native_calls is not None:
+        return native_calls
+    gain_s = decision.gain_s
+    if gain_s is None or gain_s <= 0:
+        return NATIVE_CALLS
+    return max(NATIVE_CALLS, ceil(MAKING_S / gain_s))
 
 
 def why_later(decision: Decision, native_calls: int) -> str:

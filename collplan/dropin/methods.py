@@ -315,7 +315,8 @@ def _call_vector(
     """
     if plans is None:
         return kind.natives[True](comm, *given)
-    begin = perf_counter()
+    statistics = comm._config.statistics
+    begin = perf_counter() - statistics.making_s
     route, arguments = plans.find_vector(kind, sendbuf, recvbuf, recvcounts, op, root)
     if isinstance(route, str):
         native = kind.natives[plans.is_blocking]
@@ -325,7 +326,7 @@ def _call_vector(
     else:
         result = plans.run_vector(route, arguments, given)
     route.row.calls += 1
-    route.row.seconds += perf_counter() - begin
+    route.row.seconds += perf_counter() - statistics.making_s - begin
     return result
 
 

@@ -374,7 +374,6 @@ class NonBlockingPlans(PlanCache):
         if is_shared:
             why = f"non-blocking: {decision.label} {NOT_PREPARED}"
             return self._native_route(call, native_decision(why, decision.native_s))
-        begin = perf_counter()
         try:
             with as_loaded():
                 spec = self._spec(call, decision)
@@ -387,7 +386,6 @@ class NonBlockingPlans(PlanCache):
             program = program_of(plan, spec, self.private, decision.computation_s)
         self._make_room()
         row = self._row(call, decision, planned=True)
-        row.seconds += perf_counter() - begin
         used = self._used_bytes(call, spec, plan)
         route = self._keep(Route(call, row, None, program, *used))
         route.place = self.setup.places.of(policy_of(spec))

@@ -15,6 +15,8 @@ from collplan.dropin.arguments import KINDS, Arguments, Kind, read_arguments
 from collplan.dropin.calls import CollectiveCall
 from collplan.dropin.config import Config
 from collplan.dropin.decisions import (
+    NATIVE_CALLS,
+    calls_before,
     decide,
     native_decision,
     own_block_at,
@@ -222,7 +224,8 @@ class PlanCache(ABC):
         if route.n_left:
             route.n_left -= 1
             return route
-        route = self._decided[call] = self._make_route(call, route.wanted)
+        with self.config.statistics.making():
+            route = self._decided[call] = self._make_route(call, route.wanted)
         return route
 
     def _decide_route(self, call: CollectiveCall) -> Route:
@@ -233,9 +236,9 @@ class PlanCache(ABC):
             return self._waiting_route(call, decision)
         if decision.choice.native:
             return self._native_route(call, decision)
-        n_calls, native_s = self.config.native_calls, decision.native_s
+        n_calls = calls_before(decision, self.config.native_calls)
         why = why_later(decision, n_calls)
-        route = self._native_route(call, native_decision(why, native_s))
+        route = self._native_route(call, native_decision(why, decision.native_s))
         route.wanted, route.n_left = decision, n_calls
         return route
 
@@ -278,7 +281,8 @@ class PlanCache(ABC):
         """Return a native route that is used until a trial of plans may pay."""
         why = f"{decision.why}; a trial of plans has not paid so far"
         route = self._native_route(call, replace(decision, why=why))
-        n_calls = max(1, self.config.native_calls)
+        n_calls = self.config.native_calls
+        n_calls = NATIVE_CALLS if n_calls is None else max(1, n_calls)
         route.pending = route.native = Waiting(route.native, n_calls, self.ready, route.keys)
         return route
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from collplan.planner.formats.output_files import write_text
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
 
 FILE: Final = "COLLPLAN_STATISTICS"
 """Environment variable with a path to which rank 0 writes the statistics by size as JSON."""
+SLOWER: Final = 1.1
+"""Ratio of the times per call of a plan and of native from which a plan is said to be slower."""
 _HEADS: Final = ("collective", "ran", "ranks", "bytes", "calls", "total", "per call", "gain", "why")
 _UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
@@ -66,6 +71,11 @@ class Row:
             return None
         return self.native_s / self.chosen_s
 
+    @property
+    def call_s(self) -> float:
+        """Measured time per call in seconds."""
+        return self.seconds / self.calls
+
     def as_dict(self) -> dict[str, Any]:
         """Return the fields, with the speed-up instead of the times of the table, for JSON."""
         fields = asdict(self)
@@ -82,9 +92,15 @@ class Statistics:
     ----------
     by_size : bool
         Whether to count calls in separate rows per power of two of their message size.
+
+    Attributes
+    ----------
+    making_s : float
+        Time in seconds that this rank spent making plans, which no row includes.
     """
 
     def __init__(self, *, by_size: bool = False) -> None:
+        self.making_s = 0.0
         self._by_size = by_size
         self._rows: dict[tuple[str | int, ...], Row] = {}
 
@@ -119,6 +135,15 @@ class Statistics:
         self._rows[len(self._rows),] = row
         return row
 
+    @contextmanager
+    def making(self) -> Iterator[None]:
+        """Add the time of the block to `making_s`."""
+        begin = perf_counter()
+        try:
+            yield
+        finally:
+            self.making_s += perf_counter() - begin
+
     @property
     def rows(self) -> list[Row]:
         """Rows with at least one call, in descending order of time."""
@@ -131,6 +156,7 @@ class Statistics:
         return {
             "planned_calls": sum(row.calls for row in rows if row.planned),
             "native_calls": sum(row.calls for row in rows if not row.planned),
+            "making_s": self.making_s,
             "rows": [row.as_dict() for row in rows],
         }
 
@@ -139,9 +165,10 @@ class Statistics:
         if not self.rows:
             return ""
         counts = self.as_dict()
+        making = f"; making plans took {_seconds(self.making_s)}" if self.making_s else ""
         return (
             f"collplan: rank 0: {counts['planned_calls']} collectives by plans, "
-            f"{counts['native_calls']} native\n{self}\n"
+            f"{counts['native_calls']} native{making}\n{self}\n"
         )
 
     def deliver(self) -> None:
@@ -153,6 +180,22 @@ class Statistics:
             sys.stderr.write(self.report())
             sys.stderr.flush()
 
+    def _why(self, row: Row) -> str:
+        """Return the reason of a row, and whether its plan is slower than native calls alike."""
+        alike = [
+            one
+            for one in self._rows.values()
+            if not one.planned
+            and (one.collective, one.ranks) == (row.collective, row.ranks)
+            and one.least_bytes == one.most_bytes == row.least_bytes == row.most_bytes
+        ]
+        n_calls = sum(one.calls for one in alike)
+        if not row.planned or not n_calls:
+            return row.why
+        native_s = sum(one.seconds for one in alike) / n_calls
+        is_slower = row.call_s > SLOWER * native_s
+        return f"{row.why}; slower here: native took {_seconds(native_s)}" if is_slower else row.why
+
     def _cells(self) -> list[tuple[str, ...]]:
         return [
             (
@@ -162,9 +205,9 @@ class Statistics:
                 _range(row.least_bytes, row.most_bytes),
                 str(row.calls),
                 _seconds(row.seconds),
-                _seconds(row.seconds / row.calls),
+                _seconds(row.call_s),
                 "" if row.gain is None else f"{row.gain:.2f}x",
-                row.why,
+                self._why(row),
             )
             for row in self.rows
         ]

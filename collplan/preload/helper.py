@@ -24,18 +24,29 @@ from typing import Any, Final
 import numpy as np
 
 from collplan.dropin.calls import CollectiveCall, VectorCall
-from collplan.dropin.config import MAX_PLANS, NATIVE_CALLS, check_choices, is_logged
-from collplan.dropin.decisions import swept_kinds, why_later, why_no_sweep
+from collplan.dropin.config import (
+    MAX_PLANS,
+    NATIVE,
+    check_choices,
+    is_logged,
+    parse_native_calls,
+)
+from collplan.dropin.decisions import (
+    NATIVE_CALLS,
+    calls_before,
+    swept_kinds,
+    why_later,
+    why_no_sweep,
+)
 from collplan.dropin.statistics import new_statistics
 from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.host.cores import host, scheduling_group
 from collplan.executors.mpi.launch.launcher import short_version
 from collplan.executors.mpi.program.messages import HANDLE_BYTES, STATUS_BYTES
-from collplan.preload.settings import FORCE, NATIVE, TABLE
+from collplan.preload.settings import FORCE, TABLE
 from collplan.preload.teams import MASK_AT, N_FACTS, Planner, Team
 from collplan.rank_counts import RankCounts
 from collplan.specs import COLLECTIVES, CollplanError
-from collplan.specs.errors import show_value
 from collplan.specs.loading import machine_at_hand
 from collplan.tune.fingerprint import fingerprint_of
 from collplan.tune.table import TuningTable, load_table
@@ -52,8 +63,6 @@ KINDS: Final = (
 _HEAD: Final = struct.Struct("<qq")
 _HELLO: Final = struct.Struct("<7q")
 _COMM: Final = struct.Struct("<qq")
-_MOST_CALLS: Final = 10**9
-_MOST_DIGITS: Final = 10
 _PATIENCE_S: Final = 120.0
 """Time limit for the first rank to connect, in seconds."""
 
@@ -83,20 +92,6 @@ class Hello:
     handle_bytes: int
     status_bytes: int
     tag_ub: int
-
-
-def native_calls() -> int:
-    """Return the number of native calls before a plan is made.
-
-    Raises
-    ------
-    CollplanError
-        If the environment variable `NATIVE` is not such a number.
-    """
-    text = os.environ.get(NATIVE, str(NATIVE_CALLS))
-    if not (text.isdecimal() and len(text) <= _MOST_DIGITS and int(text) <= _MOST_CALLS):
-        raise CollplanError(f"{NATIVE}: {show_value(text)} is no number; give 0 to {_MOST_CALLS}")
-    return int(text)
 
 
 class Helper:
@@ -154,7 +149,9 @@ class Helper:
         bits = sum(is_swept << number for number, is_swept in enumerate(swept))
         text = json.dumps(table.model_dump(mode="json"))
         digest = int.from_bytes(blake2b(text.encode(), digest_size=7).digest(), "little")
-        head = struct.pack("<4qQ", native_calls(), MAX_PLANS, is_logged(), digest, bits)
+        given = parse_native_calls(os.environ.get(NATIVE))
+        asked_at = NATIVE_CALLS if given is None else given
+        head = struct.pack("<4qQ", asked_at, MAX_PLANS, is_logged(), digest, bits)
         return head + bytes(self._facts(hello.pid).data)
 
     def _read_table(self, library: str, n_nodes: int) -> TuningTable:
@@ -197,8 +194,9 @@ class Helper:
         assert self._planner is not None
         decision, digest = self._planner.decide(team, call)
         times = (-1.0 if one is None else one for one in (decision.native_s, decision.chosen_s))
-        head = struct.pack("<qqdd", not decision.choice.native, digest, *times)
-        later = why_later(decision, native_calls())
+        n_calls = calls_before(decision, parse_native_calls(os.environ.get(NATIVE)))
+        head = struct.pack("<qqqdd", not decision.choice.native, digest, n_calls, *times)
+        later = why_later(decision, n_calls)
         return head + f"{decision.label}\0{decision.why}\0{later}\0".encode()
 
     def _plan(self, message: bytes) -> bytes:
@@ -220,7 +218,9 @@ class Helper:
 
     def _statistics(self, message: bytes) -> bytes:
         statistics = new_statistics()
-        for line in message.decode().splitlines():
+        making, *lines = message.decode().splitlines()
+        statistics.making_s = int(making) * 1e-9
+        for line in lines:
             collective, ran, why, *numbers = line.split("\t")
             ranks, planned, native_s, chosen_s, least, most, calls, ns = numbers
             times = (None if float(one) < 0 else float(one) for one in (native_s, chosen_s))

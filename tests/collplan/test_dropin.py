@@ -11,6 +11,10 @@ import sys
 import pytest
 
 from check_names import checks_of
+from collplan.dropin.decisions import MAKING_S, NATIVE_CALLS, calls_before
+from collplan.dropin.statistics import Statistics
+from collplan.tune.sweep import Choice
+from collplan.tune.table import Decision
 from folders import PROGRAMS
 from mpi_launching import MPIS, assert_passes, mpi_python, mpiexec_of, mpirun, run
 
@@ -70,8 +74,6 @@ def test_the_package_can_be_imported_without_mpi() -> None:
 def test_statistics_say_what_ran_as_text_as_a_table_and_as_a_dict() -> None:
     from rich.console import Console
 
-    from collplan.dropin.statistics import Statistics
-
     statistics = Statistics()
     measured = {"planned": True, "native_s": 4e-3, "chosen_s": 1e-3}
     row = statistics.row("bcast", "chain", "won at 8 bytes", 4, 4096, **measured)
@@ -87,6 +89,35 @@ def test_statistics_say_what_ran_as_text_as_a_table_and_as_a_dict() -> None:
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(statistics)
     assert "4.00x" in console.export_text()
+
+
+def test_statistics_tell_the_time_of_making_plans_and_where_they_are_slower() -> None:
+    statistics = Statistics()
+    assert "making" not in statistics.report()
+    statistics.making_s = 0.25
+    native = statistics.row("bcast", "native", "a plan takes time to make", 4, 64)
+    by_plan = statistics.row("bcast", "chain", "won at 8 bytes", 4, 64, planned=True)
+    native.calls, native.seconds = 2, 2e-3
+    by_plan.calls, by_plan.seconds = 4, 4e-3
+    assert "4 collectives by plans, 2 native; making plans took 250 ms" in statistics.report()
+    assert "slower" not in statistics.report()
+    by_plan.seconds = 8e-3
+    line = "won at 8 bytes; slower here: native took 1 ms"
+    assert line in statistics.report()
+    # Rows of several sizes are not comparable.
+    statistics.row("bcast", "native", "a plan takes time to make", 4, 4096)
+    assert "slower" not in statistics.report()
+
+
+def test_calls_are_native_until_they_would_have_paid_for_a_plan() -> None:
+    def decision(native_s: float | None, chosen_s: float | None) -> Decision:
+        return Decision(Choice(algorithms="ring"), "ring", "", native_s, chosen_s)
+
+    assert calls_before(decision(2e-3, 1e-3), None) == MAKING_S / 1e-3
+    assert calls_before(decision(1.0, 0.5), None) == NATIVE_CALLS
+    for unknown in (decision(None, 1e-3), decision(1e-3, 1e-3), decision(1e-3, 2e-3)):
+        assert calls_before(unknown, None) == NATIVE_CALLS
+    assert calls_before(decision(2e-3, 1e-3), 0) == 0
 
 
 @pytest.mark.system

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collplan.dropin.decisions import MAKING_S
 from collplan.preload.running import native_program
 from collplan.tune.table import load_table, save_table
 from ending_jobs import helper_of, launcher_of, marked_processes, wait_until
@@ -102,6 +103,17 @@ def test_statistics_say_what_ran_and_why(mpi: str, tmp_path: Path) -> None:
     assert "collplan: rank 0: 8 collectives by plans, 2 native" in done.stderr
     assert re.search(r"allreduce +ring +2 +8000 +8 .* 4\.00x +won at 64 bytes", done.stderr)
     assert "a plan takes time to make: ring from call 3 on" in done.stderr
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("mpi", MPIS)
+def test_plans_are_made_when_they_would_have_paid(mpi: str, tmp_path: Path) -> None:
+    saved_s = 3e-3  # per call, according to the table
+    n_calls = round(MAKING_S / saved_s)
+    line = exec_line(mpi, table_of(tmp_path), 2, built(mpi, "calling.c"), n_calls + 5)
+    done = run(["env", "-u", "COLLPLAN_NATIVE_CALLS", *line], COLLPLAN_LOG="1")
+    assert f"rank 0: 5 collectives by plans, {n_calls} native; making plans took" in done.stderr
+    assert f"ring from call {n_calls + 1} on" in done.stderr
 
 
 @pytest.mark.system

@@ -63,7 +63,10 @@ def mpiexec_of(python: Path) -> Path:
 
 
 def mpi_environment() -> dict[str, str]:
-    """Return an environment both MPIs accept: as root, with more ranks than cores."""
+    """Return an environment both MPIs accept: as root, with more ranks than cores.
+
+    Plans are made early, because tests make few calls.
+    """
     return {
         **{k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI_", "COLLPLAN_"))},
         "PYTHONPATH": f"{ROOT}{os.pathsep}{HELPERS}",
@@ -75,6 +78,7 @@ def mpi_environment() -> dict[str, str]:
         "OMPI_MCA_osc": "^ucx",
         "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
         "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
+        "COLLPLAN_NATIVE_CALLS": "2",
     }
 
 

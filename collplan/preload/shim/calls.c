@@ -133,8 +133,8 @@ int cp_run(const struct cp_call *call) {
     struct cp_use use;
     if (comm == NULL || comm->is_inter || !read_call(call, comm, &use)) return cp_native(call);
     struct cp_signature signature = signature_of(call, &use);
-    int64_t begin = is_logged ? cp_now_ns() : 0;
     struct cp_route *route = cp_route_of(comm, &signature, NULL);
+    int64_t begin = is_logged ? cp_now_ns() : 0;
     struct cp_row *row = route->row;
     int code = route->way == CP_PLANNED ? cp_run_plan(route->plan, call, &use) : cp_native(call);
     if (is_logged) cp_count(row, signature.n_bytes, cp_now_ns() - begin);

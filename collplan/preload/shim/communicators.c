@@ -250,7 +250,7 @@ static bool introduce(struct cp_comm *comm, char **why) {
 }
 
 struct verdict {
-    int64_t is_plan, digest;
+    int64_t is_plan, digest, native_calls;
     double native_s, chosen_s;
 };
 
@@ -272,6 +272,7 @@ static bool ask(struct cp_comm *comm, struct cp_route *route, char **waiting, ch
     *waiting = strdup(reason + strlen(reason) + 1);
     route->is_wanted = verdict.is_plan;
     route->digest = verdict.digest;
+    route->native_calls = verdict.native_calls;
     route->native_s = verdict.native_s;
     route->chosen_s = verdict.chosen_s;
     free(reply.bytes);
@@ -381,12 +382,17 @@ struct cp_route *cp_route_of(struct cp_comm *comm, const struct cp_signature *si
         comm->latest = route;
     }
     if (route->way == CP_COUNTING) {
-        if (!route->is_decided && route->n_calls + 1 >= cp_settings.native_calls)
-            decide(comm, route);
-        if (route->way == CP_COUNTING && route->n_calls++ >= cp_settings.native_calls) {
+        bool is_asked = !route->is_decided && route->n_calls + 1 >= cp_settings.native_calls;
+        int64_t begin = cp_now_ns();
+        if (is_asked) decide(comm, route);
+        bool is_due = route->n_calls++ >= route->native_calls;
+        bool is_made = is_due && route->is_decided && route->way == CP_COUNTING;
+        if (is_made) {
             make(comm, route, counts);
             comm->latest = route;
         }
+        if (is_asked || is_made)
+            __atomic_fetch_add(&cp_making_ns, cp_now_ns() - begin, __ATOMIC_RELAXED);
     }
     if (route->way == CP_PLANNED) route->last_used = ++comm->clock;
     return route;

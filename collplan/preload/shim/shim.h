@@ -180,6 +180,8 @@ struct cp_row *cp_row(const char *collective, const char *ran, const char *why, 
                       int64_t n_bytes, bool planned, double native_s, double chosen_s);
 void cp_count(struct cp_row *row, int64_t n_bytes, int64_t ns);
 int64_t cp_now_ns(void);
+/* Time that this process spent on decisions and on making plans, which no row includes. */
+extern int64_t cp_making_ns;
 /* Send all rows to the helper, which prints them. */
 void cp_report(void);
 
@@ -202,7 +204,8 @@ struct cp_settings {
     bool is_on;       /* whether plans may run; the same on all ranks */
     bool is_logged;   /* whether statistics are requested */
     int world_rank, world_size;
-    int64_t native_calls, max_plans;
+    int64_t native_calls; /* number of native calls before the table is asked for a plan */
+    int64_t max_plans;
     uint64_t kinds;   /* bit mask of the kinds with a sweep */
     int comm_keyval, type_keyval;
     struct cp_facts facts;
@@ -226,6 +229,7 @@ struct cp_route {
     enum cp_way way;
     bool is_decided;
     int64_t n_calls, last_used;
+    int64_t native_calls; /* number of native calls before a plan is made */
     struct cp_row *row;
     struct cp_plan *plan;
     char *label, *why;

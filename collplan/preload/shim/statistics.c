@@ -68,11 +68,14 @@ void cp_count(struct cp_row *row, int64_t n_bytes, int64_t ns) {
     if (n_bytes > row->most_bytes) row->most_bytes = n_bytes;
 }
 
+int64_t cp_making_ns;
+
 void cp_report(void) {
     char *text = NULL;
     size_t n_bytes = 0;
     FILE *stream = open_memstream(&text, &n_bytes);
     if (stream == NULL) return;
+    fprintf(stream, "%lld\n", (long long)cp_making_ns);
     for (int chain = 0; chain < N_CHAINS; chain++)
         for (struct cp_row *row = chains[chain]; row != NULL; row = row->next)
             if (row->calls > 0)

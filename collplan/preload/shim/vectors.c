@@ -312,7 +312,7 @@ int cp_run_vector(const struct cp_vector_call *call) {
     if (!is_logged && !is_swept) return cp_native_vector(call);
     struct cp_comm *comm = cp_comm_of(call->comm);
     if (comm == NULL || comm->is_inter) return cp_native_vector(call);
-    int64_t begin = is_logged ? cp_now_ns() : 0;
+    int64_t begin = is_logged ? cp_now_ns() - cp_making_ns : 0;
     struct use use = {.n_bytes = 0};
     struct cp_route *route = NULL;
     struct cp_row *row = NULL;
@@ -326,7 +326,7 @@ int cp_run_vector(const struct cp_vector_call *call) {
         row = unmet_row(call, comm, &use, why);
     }
     int code = route != NULL ? run_plan(route->plan, call, comm, &use) : cp_native_vector(call);
-    if (is_logged && row != NULL) cp_count(row, use.n_bytes, cp_now_ns() - begin);
+    if (is_logged && row != NULL) cp_count(row, use.n_bytes, cp_now_ns() - cp_making_ns - begin);
     free(use.counts);
     return code;
 }

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from collplan.dropin.config import parse_native_calls
 from collplan.preload import helper
 from collplan.specs.errors import CollplanError
 
@@ -80,11 +81,10 @@ def test_it_ends_with_the_last_rank_and_wakes_only_for_events(polls: list[Any]) 
 
 @pytest.mark.parametrize("text", ["abc", "-1", "9" * 20, ""])
 def test_a_number_of_native_calls_that_is_none_names_its_variable(
-    text: str, monkeypatch: pytest.MonkeyPatch
+    text: str,
 ) -> None:
-    monkeypatch.setenv("COLLPLAN_NATIVE_CALLS", text)
     with pytest.raises(CollplanError, match=r"COLLPLAN_NATIVE_CALLS: .* give 0 to 1000000000"):
-        helper.native_calls()
+        parse_native_calls(text)
 
 
 def test_before_the_first_rank_it_ends_with_its_parent(polls: list[Any]) -> None:
