@@ -14,7 +14,7 @@ from collplan.tune.table import Decision, TuningTable
 
 NATIVE_CALLS: Final = 2
 """Least number of equal native calls before a plan is made, unless the user gives another one."""
-MAKING_S: Final = 30e-3
+MAKING_S: Final = 50e-3
 """Time in seconds that making a plan usually takes."""
 LEAST_VECTOR_GAIN_S: Final = 150e-6
 """Gain per call in seconds, according to the table, above which agreeing on counts pays."""

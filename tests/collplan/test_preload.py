@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from math import ceil
 from pathlib import Path
 
 import numpy as np
@@ -109,7 +110,7 @@ def test_statistics_say_what_ran_and_why(mpi: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("mpi", MPIS)
 def test_plans_are_made_when_they_would_have_paid(mpi: str, tmp_path: Path) -> None:
     saved_s = 3e-3  # per call, according to the table
-    n_calls = round(MAKING_S / saved_s)
+    n_calls = ceil(MAKING_S / saved_s)
     line = exec_line(mpi, table_of(tmp_path), 2, built(mpi, "calling.c"), n_calls + 5)
     done = run(["env", "-u", "COLLPLAN_NATIVE_CALLS", *line], COLLPLAN_LOG="1")
     assert f"rank 0: 5 collectives by plans, {n_calls} native; making plans took" in done.stderr
