@@ -17,8 +17,16 @@ from collplan.planner.algorithms.relative import NotRelativeError, Relative
 from collplan.planner.algorithms.rounds import Chunks, Group, Message, Round, Step
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.motion import Motion
-from collplan.planner.lowering.collect import Collected, Runs, Steps, collect, size_of
+from collplan.planner.lowering.collect import (
+    BYTES_PER_ROW,
+    Collected,
+    Runs,
+    Steps,
+    collect,
+    size_of,
+)
 from collplan.planner.lowering.recent_steps import Made, RecentSteps
+from collplan.planner.memory import require_memory
 
 STEPS = (1, 2)
 """Sizes of blocks that are tried: 1 if all positions act alike, 2 if even and odd ones differ."""
@@ -126,6 +134,9 @@ def _place(motion: Motion, blocks: Ints, kept: Ints, steps: Steps, placed: Steps
     of positions.
     """
     spread = {name: column.spread() for name, column in steps.columns.items()}
+    # Each row has an instance per block, of which those with a kept end are needed.
+    n_instances = min(motion.n_blocks, len(steps.ends) * len(kept) // motion.step)
+    require_memory(steps.n * n_instances * BYTES_PER_ROW)
     key = _instances(motion, blocks, [spread[end].values for end in steps.ends])
     before, place = np.divmod(key, motion.step)
     step, block = np.divmod(before, motion.n_blocks)
