@@ -14,6 +14,7 @@ from collplan.executors.mpi.launch import jobs
 from collplan.planner import compile_plan, memory
 from collplan.planner.compiler import compile_folded
 from collplan.planner.errors import AlgorithmError, MemoryLimitError
+from collplan.planner.lowering import collect_relative
 from collplan.planner.memory import free_bytes, raise_for_memory
 from collplan.specs import PlanSpec
 
@@ -49,16 +50,13 @@ def test_plans_that_do_not_fit_into_memory_are_refused_before_it_is_taken(case, 
     tracemalloc.stop()
 
 
-@pytest.mark.long
 def test_a_folded_plan_that_does_not_fit_is_refused_before_its_messages_are_placed(monkeypatch):
     monkeypatch.setattr("collplan.planner.memory.free_bytes", lambda: 2**28)
-    machine = {"nodes": 512, "ranks_per_node": 64}
+    monkeypatch.setattr(collect_relative, "_instances", lambda *_: pytest.fail("it is placed"))
+    machine = {"nodes": 128, "ranks_per_node": 128}
     fields = {"collective": {"kind": "alltoall", "count": 1}, "algorithms": "pairwise"}
-    tracemalloc.start()
-    with pytest.raises(AlgorithmError, match=r"takes about 1 GiB of memory .* 0\.25 GiB are free"):
+    with pytest.raises(AlgorithmError, match=r"takes about .* GiB of memory .* 0\.25 GiB are free"):
         compile_folded(PlanSpec.model_validate(fields | {"machine": machine}))
-    assert tracemalloc.get_traced_memory()[1] < 2**28
-    tracemalloc.stop()
 
 
 def test_free_memory_is_what_limits_leave():
