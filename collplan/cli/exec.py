@@ -65,8 +65,8 @@ def command(options: ExecOptions) -> int:
     from collplan.executors.mpi.launch.standard_input import take_input
     from collplan.preload.running import become
 
-    program, ranks, cores = options.program, options.ranks, parse_processors(options.cores)
-    native = find_native(program[0], module=options.module)
+    ranks, cores = options.ranks, parse_processors(options.cores)
+    native, program, module = find_program(options.program, module=options.module)
     if native is not None and (options.trials is not None or cores is not None):
         raise CollplanError(f"--trials and --cores are for programs in Python, {native} is not one")
     if is_under_mpi() or ranks is None:
@@ -77,7 +77,7 @@ def command(options: ExecOptions) -> int:
             replace_world(
                 options.table, ranks, force=options.force, trials=options.trials, cores=cores
             )
-        return run_program(program, module=options.module)
+        return run_program(program, module=module)
     from collplan.tune.table import load_table
 
     # Load the table before any rank is started, so that an error is reported once.
@@ -92,20 +92,40 @@ def command(options: ExecOptions) -> int:
     return run_again(ranks, options.timeout, reads_input=True)
 
 
-def find_native(name: str, *, module: bool) -> Path | None:
-    """Return the file of a program in C, C++ or Fortran; None for a Python program.
+def find_program(words: list[str], *, module: bool) -> tuple[Path | None, list[str], bool]:
+    """Find a program and its kind.
+
+    Parameters
+    ----------
+    words : list of str
+        The program and its arguments.
+    module : bool
+        Whether the program is the name of a Python module.
+
+    Returns
+    -------
+    native : Path or None
+        The file of a program in C, C++ or Fortran; None for a Python program.
+    words : list of str
+        The program and its arguments, without the Python interpreter.
+    module : bool
+        Whether the program is the name of a Python module.
 
     Raises
     ------
     CollplanError
         If there is no such program.
     """
-    from collplan.preload.running import native_program
+    from collplan.preload.running import native_program, without_interpreter
 
-    native = None if module else native_program(name)
-    if native is None and not module and not Path(name).is_file():
-        raise CollplanError(f"{name}: no such file; give a program, or -m MODULE")
-    return native
+    if not module:
+        words = without_interpreter(words)
+        if words[0] == "-m":
+            words, module = words[1:], True
+    native = None if module else native_program(words[0])
+    if native is None and not module and not Path(words[0]).is_file():
+        raise CollplanError(f"{words[0]}: no such file; give a program, or -m MODULE")
+    return native, words, module
 
 
 def replace_world(

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from collplan.cli.exec import find_native, replace_world, run_program
+from collplan.cli.exec import find_program, replace_world, run_program
 from collplan.cli.options import Json, Options, argument, launcher, n_ranks, option
 from collplan.cli.ranks import one_voice, ranks_to_start, run_again
 from collplan.reports.output import (
@@ -62,8 +62,7 @@ def command(options: ProfileOptions) -> int:
     from collplan.preload.running import become
     from collplan.tune.table import load_table
 
-    program = options.program
-    native = find_native(program[0], module=options.module)
+    native, program, module = find_program(options.program, module=options.module)
     if is_under_mpi():
         if _EMPTY not in os.environ:
             raise CollplanError("profile: starts the ranks itself; leave mpiexec out, and give -n")
@@ -72,7 +71,7 @@ def command(options: ProfileOptions) -> int:
             become(native, program[1:], empty, force=True)
         with one_voice():
             replace_world(empty, options.ranks, force=True, trials=0.0)
-        return run_program(program, module=options.module)
+        return run_program(program, module=module)
     # Read files before any rank is started, so that errors are reported once.
     n = ranks_to_start(options.ranks, 4)
     table = None if options.table is None else load_table(options.table)

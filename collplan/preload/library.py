@@ -6,6 +6,7 @@ Python.
 
 from __future__ import annotations
 
+from ctypes import CDLL
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -20,9 +21,17 @@ _RECORDS: Final = Path(__file__).parents[1] / "executors" / "mpi" / "engine" / "
 """Module that writes the C header of the records that C and Python share."""
 FAMILIES: Final = {"openmpi": ("-DCOLLPLAN_OPENMPI",), "mpich": (), "intelmpi": ()}
 """Supported families of MPI libraries, and the options of the C compiler for each."""
+NEWER: Final = {
+    "MPI_Allreduce_init": "-DCOLLPLAN_PERSISTENT",
+    "MPI_Allreduce_c": "-DCOLLPLAN_LARGE",
+}
+"""Functions that not every MPI has, and the options of the C compiler if it has them.
+
+Programs such as mpi4py test whether such a function exists.
+"""
 
 
-def preload_library(family: str) -> Path:
+def preload_library(family: str, mpi: str) -> Path:
     """Return the library for programs of an MPI family; build it if it is not in the cache.
 
     Parameters
@@ -30,6 +39,8 @@ def preload_library(family: str) -> Path:
     family : str
         Family of MPI libraries, as returned by
         `collplan.executors.mpi.launch.launcher.family_of`.
+    mpi : str
+        Path of the MPI library, which this process has loaded.
 
     Returns
     -------
@@ -47,10 +58,13 @@ def preload_library(family: str) -> Path:
     folder = code_folder()
     if folder is None:
         raise CollplanError(NO_FOLDER)
+    functions = CDLL(mpi)
+    newer = [option for name, option in NEWER.items() if hasattr(functions, name)]
+    options = (*FAMILIES[family], *newer)
     sources = {path.name: path.read_bytes() for path in sorted(SHIM.glob("*.[ch]"))}
     # The folder's name identifies the machine code of the loop. A process that finds the library
     # in the cache therefore imports neither numpy nor a compiler.
-    digest = sha256(f"{folder.name} {FAMILIES[family]} {processor()}".encode())
+    digest = sha256(f"{folder.name} {options} {processor()}".encode())
     for name, content in {**sources, _RECORDS.name: _RECORDS.read_bytes()}.items():
         digest.update(f"{name} {len(content)}\n".encode() + content)
     path = folder / f"libcollplan-{family}-{digest.hexdigest()[:16]}.so"
@@ -58,7 +72,7 @@ def preload_library(family: str) -> Path:
         with compiling_alone(path):
             if not path.exists():
                 files = {**sources, **_compiled()}
-                link(path, files, "MPI_*; mpi_*; ompi_*;", FAMILIES[family])
+                link(path, files, "MPI_*; PMPI_*; mpi_*; ompi_*;", options)
     return path
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from pathlib import Path
+import os
+from ctypes import CDLL, Structure, byref, c_char_p, c_void_p, cast
 
 import mpi4py
 
@@ -21,8 +21,13 @@ def vendor_and_library() -> tuple[str, str]:
     mpi4py.rc.initialize = False
     from mpi4py import MPI
 
-    paths: list[str] = []
-    with suppress(OSError):
-        lines = Path("/proc/self/maps").read_text().splitlines()
-        paths = [line.split()[-1] for line in lines if "libmpi" in line]
-    return str(MPI.get_vendor()[0]), paths[0] if paths else ""
+    # A file of mpi4py's has the functions of the library that it has loaded.
+    functions, found = CDLL(str(MPI.__file__)), _Found()
+    CDLL(None).dladdr(cast(functions.PMPI_Init, c_void_p), byref(found))
+    return str(MPI.get_vendor()[0]), os.fsdecode(found.file or b"")
+
+
+class _Found(Structure):
+    """Library of an address, as dladdr describes it."""
+
+    _fields_ = (("file", c_char_p), ("base", c_void_p), ("name", c_char_p), ("address", c_void_p))

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
+import struct
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Final, NoReturn
 
+from collplan.executors.mpi.errors import one_line
 from collplan.preload.settings import BEFORE, FORCE, HELPER, LIBRARY, PYTHON, TABLE
 from collplan.specs import CollplanError
 
 _ELF: Final = b"\x7fELF"
+_ELF64: Final = _ELF + b"\x02"
+_HEAD: Final = struct.Struct("32x Q 14x HH 4x")
+"""Header of an ELF file of 64 bits: place, size and number of the headers of its segments."""
+_INTERPRETER: Final = struct.pack("I", 3)
+"""Type of the segment that names the loader of shared libraries."""
+_PYTHON: Final = re.compile(r"python[\d.]*")
+_SEPARATORS: Final = re.compile("[ :]")
+"""Separators of paths in ``LD_PRELOAD``, which has no quotation marks."""
 _DAEMONS: Final = ("prterun", "prted", "orterun", "orted", "mpiexec", "mpirun")
 """Names of the processes that start ranks of Open MPI. Launchers of MPICH have other names."""
 
@@ -44,10 +57,36 @@ def native_program(name: str) -> Path | None:
     return path if (begin.startswith(_ELF) or is_script) and os.access(path, os.X_OK) else None
 
 
+def without_interpreter(words: Sequence[str]) -> list[str]:
+    """Return a command line as an interpreter of this environment sees it.
+
+    Other interpreters, and those with options, are programs like others: their MPI calls are
+    intercepted in C.
+
+    Parameters
+    ----------
+    words : sequence of str
+        A program and its arguments.
+
+    Returns
+    -------
+    list of str
+        A file and its arguments, or ``-m``, a module and its arguments, if the program is an
+        interpreter of this environment; otherwise the same words.
+    """
+    found = shutil.which(words[0])
+    if found is None or not _PYTHON.fullmatch(Path(found).name):
+        return list(words)
+    is_ours = Path(found).parent.resolve() == Path(sys.executable).parent.resolve()
+    is_module = list(words[1:2]) == ["-m"] and len(words) > 2
+    is_file = len(words) > 1 and not words[1].startswith("-")
+    return list(words[1:] if is_ours and (is_module or is_file) else words)
+
+
 def become(program: Path, arguments: list[str], table: Path, *, force: bool) -> NoReturn:
     """Replace this process with a program whose collectives run by a tuning table.
 
-    If the library cannot be built, the program runs natively, and rank 0 prints the reason.
+    Whatever fails before the program starts, it runs natively, and rank 0 prints the reason.
 
     Parameters
     ----------
@@ -67,9 +106,10 @@ def become(program: Path, arguments: list[str], table: Path, *, force: bool) -> 
     """
     environment = dict(os.environ)
     try:
+        check_dynamic(program)
         environment |= preload_environment(table, force=force)
-    except CollplanError as error:
-        say_once(f"{error}; all collectives are native")
+    except Exception as error:
+        say_once(f"{one_line(error)}; all collectives are native")
     _end_with_launcher()
     # Python ignores this signal, and the program would inherit that.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -95,6 +135,25 @@ def _end_with_launcher() -> None:
             die_with(parent, signal.SIGKILL)
 
 
+def check_dynamic(program: Path) -> None:
+    """Check that the system can preload a library into a program.
+
+    Raises
+    ------
+    CollplanError
+        If the program is an ELF file of 64 bits without an interpreter.
+    """
+    with program.open("rb") as file:
+        head = file.read(_HEAD.size)
+        if not head.startswith(_ELF64) or len(head) < _HEAD.size:
+            return
+        place, size, n = _HEAD.unpack(head)
+        file.seek(place)
+        types = [file.read(size)[:4] for _ in range(n)]
+    if _INTERPRETER not in types:
+        raise CollplanError(f"{program} is linked statically, so no library can be preloaded")
+
+
 def preload_environment(table: Path, *, force: bool) -> dict[str, str]:
     """Return environment variables that make the collectives of a program run by a table.
 
@@ -117,9 +176,11 @@ def preload_environment(table: Path, *, force: bool) -> dict[str, str]:
     vendor, library = vendor_and_library()
     from collplan.preload.library import preload_library
 
-    path = preload_library(family_of(vendor))
-    before = os.environ.get("LD_PRELOAD", "")
+    path = without_separators(preload_library(family_of(vendor), library))
+    before, options = os.environ.get("LD_PRELOAD", ""), os.environ.get("ASAN_OPTIONS", "")
     return {
+        # The runtime of AddressSanitizer refuses to be loaded behind other libraries.
+        "ASAN_OPTIONS": f"{options}:verify_asan_link_order=0".lstrip(":"),
         "LD_PRELOAD": f"{path}:{before}" if before else str(path),
         BEFORE: before,
         TABLE: str(table.absolute()),
@@ -128,6 +189,31 @@ def preload_environment(table: Path, *, force: bool) -> dict[str, str]:
         HELPER: str(Path(__file__).with_name("__main__.py")),
         LIBRARY: library,
     }
+
+
+def without_separators(library: Path) -> Path:
+    """Return a path of a library that ``LD_PRELOAD`` can contain: a link, if necessary.
+
+    Raises
+    ------
+    CollplanError
+        If there is no such path.
+    """
+    if not _SEPARATORS.search(str(library)):
+        return library
+    from collplan.planner.arrays.code_folders import temporary_folder
+
+    folder = temporary_folder()
+    if folder is None or _SEPARATORS.search(str(folder)):
+        raise CollplanError(
+            f"{library}: LD_PRELOAD cannot contain a path with a space or a colon; let "
+            "NUMBA_CACHE_DIR name a folder without them"
+        )
+    digest = sha256(os.fsencode(library)).hexdigest()[:16]
+    link, beside = folder / f"{digest}.so", folder / f"{digest}.{os.getpid()}"
+    beside.symlink_to(library)
+    beside.replace(link)
+    return link
 
 
 def say_once(text: str) -> None:

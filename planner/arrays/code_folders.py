@@ -67,15 +67,24 @@ def _user_folders() -> Iterator[Path]:
     """Generate cache folders that belong to the user alone, because their code is executed."""
     with suppress(RuntimeError):  # a user without a home
         yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "collplan"
-    if sys.platform != "win32":
+    folder = temporary_folder()
+    if folder is not None:
+        yield folder
+
+
+def temporary_folder() -> Path | None:
+    """Return a folder for temporary files that only the user may write; None if there is none."""
+    if sys.platform == "win32":
+        return None
+    with suppress(OSError):
         folder = Path(tempfile.gettempdir()) / f"collplan-{os.geteuid()}"
-        with suppress(OSError):
-            folder.mkdir(mode=0o700, exist_ok=True)
-            found = folder.lstat()
-            is_open = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-            # Other users may have created a folder of this name to make us load their code.
-            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not is_open:
-                yield folder
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+        is_open = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        # Other users may have created a folder of this name to make us load their code.
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not is_open:
+            return folder
+    return None
 
 
 def _can_write(folder: Path) -> bool:

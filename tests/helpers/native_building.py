@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -19,11 +20,12 @@ SOURCES = HELPERS / "native_programs"
 
 
 @cache
-def built(mpi: str, source: str) -> Path:
+def built(mpi: str, source: str, *options: str) -> Path:
     """Return a program of `native_programs`, compiled; skip the test where nothing can do that."""
     python = mpi_python(mpi)
-    made = _folder() / mpi / Path(source).stem
-    made.parent.mkdir(exist_ok=True)
+    made = _folder() / mpi / sha256(" ".join((source, *options)).encode()).hexdigest()[:8]
+    made = made / Path(source).stem
+    made.parent.mkdir(parents=True, exist_ok=True)
     command = [
         *_compiler(mpi, python, source),
         "-O1",
@@ -31,6 +33,7 @@ def built(mpi: str, source: str) -> Path:
         str(SOURCES / source),
         "-o",
         str(made),
+        *options,
     ]
     if mpi not in DEBIAN:
         folder = python.parents[1]

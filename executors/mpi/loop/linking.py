@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -82,8 +83,10 @@ def link(
         except (OSError, subprocess.TimeoutExpired) as error:
             raise CollplanError(f"the C compiler {command[0]} does not work: {error}") from None
         if result.returncode != 0:
-            lines = [line for line in result.stderr.splitlines() if "error" in line]
-            reason = (lines or result.stderr.splitlines() or [f"exit {result.returncode}"])[0]
+            said = result.stderr.splitlines()
+            # The compiler also says at the end that its linker has failed.
+            lines = [line for line in said if re.search(r"error(?!: ld returned)|failed", line)]
+            reason = (lines or said or [f"exit {result.returncode}"])[0]
             beside.unlink(missing_ok=True)
             raise CollplanError(f"the C compiler {command[0]} does not work: {reason}")
         beside.replace(path)

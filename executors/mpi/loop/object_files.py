@@ -136,7 +136,8 @@ def is_kept(name: str) -> bool:
 
 def code_folder() -> Path | None:
     """Return the folder of the cache; None if no folder is writable."""
-    return cache_folder(SOURCES, os.environ.get("NUMBA_CACHE_DIR", ""))
+    folder = cache_folder(SOURCES, os.environ.get("NUMBA_CACHE_DIR", ""))
+    return folder and folder.absolute()
 
 
 @cache
