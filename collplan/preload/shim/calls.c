@@ -1,5 +1,5 @@
 /* The collectives of MPI in C, which run natively or by a plan. */
-#include <stdlib.h>
+#include <limits.h>
 
 #include "shim.h"
 
@@ -141,79 +141,126 @@ int cp_run(const struct cp_call *call) {
     return code;
 }
 
-#define EXPORT __attribute__((visibility("default")))
-#define RUN(...) \
-    struct cp_call call = {__VA_ARGS__}; \
-    if (!cp_settings.is_on) { \
-        cp_resolve(); \
-        return cp_native(&call); \
+/* Define a collective, given its name, the number of its arguments, and the fields of the call.
+ *
+ * If there is a tool, it sees the call first, and then calls the PMPI function. Without plans no
+ * argument is read, because handles may be those of another MPI. */
+#define COLLECTIVE(name, n, run, type, ...) \
+    static struct cp_links name##_links; \
+    static int run_##name(CP_L##n) { \
+        struct type call = {__VA_ARGS__}; \
+        return run(&call); \
     } \
-    return cp_run(&call)
+    CP_EXPORT int MPI_##name(CP_L##n) { \
+        CP_FIND_LINKS(&name##_links, "PMPI_" #name); \
+        if (cp_settings.is_on && !name##_links.is_tool) return run_##name(CP_A##n); \
+        return ((int (*)(CP_L##n))name##_links.next)(CP_A##n); \
+    } \
+    CP_EXPORT int PMPI_##name(CP_L##n) { \
+        CP_FIND_LINKS(&name##_links, "PMPI_" #name); \
+        if (cp_settings.is_on && name##_links.is_wrapped) return run_##name(CP_A##n); \
+        return ((int (*)(CP_L##n))name##_links.own)(CP_A##n); \
+    }
+/* Define a collective and its form with large counts, given also whether the counts are small. */
+#define CALL(name, n, KIND, is_small, ...) \
+    COLLECTIVE(name, n, cp_run, cp_call, .kind = KIND, .comm = (MPI_Comm)a##n, __VA_ARGS__) \
+    LARGE(name, n, is_small)
+#ifdef COLLPLAN_LARGE
+#define LARGE(name, n, is_small) \
+    static struct cp_links name##_c_links; \
+    CP_EXPORT int MPI_##name##_c(CP_L##n) { \
+        CP_FIND_LINKS(&name##_c_links, "PMPI_" #name "_c"); \
+        if (cp_settings.is_on && !name##_c_links.is_tool) { \
+            if (is_small) return run_##name(CP_A##n); \
+            if (cp_settings.is_logged) \
+                cp_note(#name "_c", CP_LARGE, (MPI_Comm)a##n, cp_now_ns()); \
+        } \
+        return ((int (*)(CP_L##n))name##_c_links.next)(CP_A##n); \
+    } \
+    CP_EXPORT int PMPI_##name##_c(CP_L##n) { \
+        CP_FIND_LINKS(&name##_c_links, "PMPI_" #name "_c"); \
+        if (cp_settings.is_on && name##_c_links.is_wrapped && is_small) \
+            return run_##name(CP_A##n); \
+        return ((int (*)(CP_L##n))name##_c_links.own)(CP_A##n); \
+    }
+#else
+#define LARGE(name, n, is_small)
+#endif
+#define IS_INT(count) (count >= INT_MIN && count <= INT_MAX)
+#define SENT(at, n, t) .sent = (const void *)at, .n_sent = (int)n, .sent_type = (MPI_Datatype)t
+#define RECEIVED(at, n, t) \
+    .received = (void *)at, .n_received = (int)n, .received_type = (MPI_Datatype)t
+#define REDUCED() SENT(a1, a3, a4), RECEIVED(a2, a3, a4), .op = (MPI_Op)a5
 
-EXPORT int MPI_Init(int *argc, char ***argv) {
-    cp_resolve();
-    int code = cp_real.Init(argc, argv);
-    if (code == MPI_SUCCESS) cp_begin();
-    return code;
+COLLECTIVE(Barrier, 1, cp_run, cp_call, .kind = CP_BARRIER, .comm = (MPI_Comm)a1)
+CALL(Bcast, 5, CP_BCAST, IS_INT(a2), RECEIVED(a1, a2, a3), .root = (int)a4)
+CALL(Reduce, 7, CP_REDUCE, IS_INT(a3), REDUCED(), .root = (int)a6)
+CALL(Allreduce, 6, CP_ALLREDUCE, IS_INT(a3), REDUCED())
+CALL(Scan, 6, CP_SCAN, IS_INT(a3), REDUCED())
+CALL(Exscan, 6, CP_EXSCAN, IS_INT(a3), REDUCED())
+CALL(Reduce_scatter_block, 6, CP_REDUCE_SCATTER_BLOCK, IS_INT(a3), REDUCED())
+CALL(Gather, 8, CP_GATHER, IS_INT(a2) && IS_INT(a5), SENT(a1, a2, a3),
+     RECEIVED(a4, a5, a6), .root = (int)a7)
+CALL(Scatter, 8, CP_SCATTER, IS_INT(a2) && IS_INT(a5), SENT(a1, a2, a3),
+     RECEIVED(a4, a5, a6), .root = (int)a7)
+CALL(Allgather, 7, CP_ALLGATHER, IS_INT(a2) && IS_INT(a5), SENT(a1, a2, a3),
+     RECEIVED(a4, a5, a6))
+CALL(Alltoall, 7, CP_ALLTOALL, IS_INT(a2) && IS_INT(a5), SENT(a1, a2, a3),
+     RECEIVED(a4, a5, a6))
+
+/* Counts and displacements of a call whose counts differ per rank are arrays. A single count becomes
+ * an array of length one. */
+#define VECTOR(name, n, KIND, ...) \
+    COLLECTIVE(name, n, cp_run_vector, cp_vector_call, .kind = KIND, .comm = (MPI_Comm)a##n, \
+               __VA_ARGS__)
+#define ONE(count) (const int[]){(int)count}
+#define MANY(counts) (const int *)counts
+#define SENT_V(at, n, places, t) \
+    .sent = (const void *)at, .n_sent = n, .sent_at = places, .sent_type = (MPI_Datatype)t
+#define RECEIVED_V(at, n, places, t) \
+    .received = (void *)at, .n_received = n, .received_at = places, \
+    .received_type = (MPI_Datatype)t
+
+VECTOR(Gatherv, 9, CP_GATHERV, SENT_V(a1, ONE(a2), NULL, a3),
+       RECEIVED_V(a4, MANY(a5), MANY(a6), a7), .root = (int)a8)
+VECTOR(Scatterv, 9, CP_SCATTERV, SENT_V(a1, MANY(a2), MANY(a3), a4),
+       RECEIVED_V(a5, ONE(a6), NULL, a7), .root = (int)a8)
+VECTOR(Allgatherv, 8, CP_ALLGATHERV, SENT_V(a1, ONE(a2), NULL, a3),
+       RECEIVED_V(a4, MANY(a5), MANY(a6), a7))
+VECTOR(Alltoallv, 9, CP_ALLTOALLV, SENT_V(a1, MANY(a2), MANY(a3), a4),
+       RECEIVED_V(a5, MANY(a6), MANY(a7), a8))
+VECTOR(Reduce_scatter, 6, CP_REDUCE_SCATTER, SENT_V(a1, MANY(a3), NULL, a4),
+       RECEIVED_V(a2, NULL, NULL, a4), .op = (MPI_Op)a5)
+
+/* Define a function that begins: it initializes MPI. A tool calls its PMPI function. */
+#define BEGINNING(name, parameters, arguments) \
+    static struct cp_links name##_links; \
+    CP_EXPORT int MPI_##name parameters { \
+        CP_FIND_LINKS(&name##_links, "PMPI_" #name); \
+        int code = ((int (*) parameters)name##_links.next)arguments; \
+        if (code == MPI_SUCCESS) cp_begin(); \
+        return code; \
+    } \
+    CP_EXPORT int PMPI_##name parameters { \
+        CP_FIND_LINKS(&name##_links, "PMPI_" #name); \
+        int code = ((int (*) parameters)name##_links.own)arguments; \
+        if (code == MPI_SUCCESS) cp_begin(); \
+        return code; \
+    }
+BEGINNING(Init, (int *argc, char ***argv), (argc, argv))
+BEGINNING(Init_thread, (int *argc, char ***argv, int required, int *provided),
+          (argc, argv, required, provided))
+
+static struct cp_links finalize_links;
+
+CP_EXPORT int MPI_Finalize(void) {
+    CP_FIND_LINKS(&finalize_links, "PMPI_Finalize");
+    if (!finalize_links.is_tool) cp_end();
+    return ((int (*)(void))finalize_links.next)();
 }
 
-EXPORT int MPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
-    cp_resolve();
-    int code = cp_real.Init_thread(argc, argv, required, provided);
-    if (code == MPI_SUCCESS) cp_begin();
-    return code;
-}
-
-EXPORT int MPI_Finalize(void) {
-    cp_resolve();
+CP_EXPORT int PMPI_Finalize(void) {
+    CP_FIND_LINKS(&finalize_links, "PMPI_Finalize");
     cp_end();
-    return cp_real.Finalize();
+    return ((int (*)(void))finalize_links.own)();
 }
-
-EXPORT int MPI_Barrier(MPI_Comm comm) {
-    RUN(.kind = CP_BARRIER, .comm = comm);
-}
-
-EXPORT int MPI_Bcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) {
-    RUN(.kind = CP_BCAST, .received = buffer, .n_received = count, .received_type = type,
-        .root = root, .comm = comm);
-}
-
-#define REDUCTION(name, KIND) \
-    EXPORT int MPI_##name(const void *sent, void *received, int count, MPI_Datatype type, \
-                          MPI_Op op, MPI_Comm comm) { \
-        RUN(.kind = KIND, .sent = sent, .n_sent = count, .sent_type = type, \
-            .received = received, .n_received = count, .received_type = type, .op = op, \
-            .comm = comm); \
-    }
-REDUCTION(Allreduce, CP_ALLREDUCE)
-REDUCTION(Scan, CP_SCAN)
-REDUCTION(Exscan, CP_EXSCAN)
-REDUCTION(Reduce_scatter_block, CP_REDUCE_SCATTER_BLOCK)
-
-EXPORT int MPI_Reduce(const void *sent, void *received, int count, MPI_Datatype type, MPI_Op op,
-                      int root, MPI_Comm comm) {
-    RUN(.kind = CP_REDUCE, .sent = sent, .n_sent = count, .sent_type = type,
-        .received = received, .n_received = count, .received_type = type, .op = op, .root = root,
-        .comm = comm);
-}
-
-#define ROOTED(name, KIND) \
-    EXPORT int MPI_##name(const void *sent, int n_sent, MPI_Datatype sent_type, void *received, \
-                          int n_received, MPI_Datatype received_type, int root, MPI_Comm comm) { \
-        RUN(.kind = KIND, .sent = sent, .n_sent = n_sent, .sent_type = sent_type, \
-            .received = received, .n_received = n_received, .received_type = received_type, \
-            .root = root, .comm = comm); \
-    }
-ROOTED(Gather, CP_GATHER)
-ROOTED(Scatter, CP_SCATTER)
-
-#define UNROOTED(name, KIND) \
-    EXPORT int MPI_##name(const void *sent, int n_sent, MPI_Datatype sent_type, void *received, \
-                          int n_received, MPI_Datatype received_type, MPI_Comm comm) { \
-        RUN(.kind = KIND, .sent = sent, .n_sent = n_sent, .sent_type = sent_type, \
-            .received = received, .n_received = n_received, .received_type = received_type, \
-            .comm = comm); \
-    }
-UNROOTED(Allgather, CP_ALLGATHER)
-UNROOTED(Alltoall, CP_ALLTOALL)

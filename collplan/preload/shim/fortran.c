@@ -5,28 +5,20 @@
  * module mpi_f08 uses ompi_bcast_f. Both pass the address of each argument. */
 #include "shim.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
-int MPI_Init(int *argc, char ***argv);
-int MPI_Init_thread(int *argc, char ***argv, int required, int *provided);
-int MPI_Finalize(void);
-int MPI_Barrier(MPI_Comm comm);
-
 #ifndef COLLPLAN_OPENMPI
-/* The module mpi_f08 of MPICH calls PMPI functions if no argument has to be converted. */
-static void give(MPI_Fint *error, int code) {
+int MPI_Barrier(cp_word comm);
+
+/* The module mpi_f08 of MPICH calls the PMPI function, as no argument has to be converted. */
+CP_EXPORT void mpi_barrier_f08_(MPI_Fint *comm, MPI_Fint *error) {
+    static void (*next)(MPI_Fint *, MPI_Fint *);
+    if (next == NULL) *(void **)&next = cp_needed("mpi_barrier_f08_");
+    if (!cp_settings.is_on) {
+        next(comm, error);
+        return;
+    }
+    int code = MPI_Barrier(*comm);
     if (error != NULL) *error = code;
 }
-
-EXPORT void mpi_init_f08_(MPI_Fint *error) { give(error, MPI_Init(NULL, NULL)); }
-
-EXPORT void mpi_init_thread_f08_(MPI_Fint *required, MPI_Fint *provided, MPI_Fint *error) {
-    give(error, MPI_Init_thread(NULL, NULL, *required, provided));
-}
-
-EXPORT void mpi_finalize_f08_(MPI_Fint *error) { give(error, MPI_Finalize()); }
-
-EXPORT void mpi_barrier_f08_(MPI_Fint *comm, MPI_Fint *error) { give(error, MPI_Barrier(*comm)); }
 #else
 
 /* Handles of Fortran are indices in tables of the library, which these functions convert. */
@@ -44,7 +36,6 @@ static void resolve(void) {
                                             "mpi_fortran_in_place__", "MPI_FORTRAN_IN_PLACE"};
     static const char *const bottoms[] = {"mpi_fortran_bottom", "mpi_fortran_bottom_",
                                           "mpi_fortran_bottom__", "MPI_FORTRAN_BOTTOM"};
-    cp_resolve();
     if (__atomic_load_n(&op_f2c, __ATOMIC_ACQUIRE) != NULL) return;
     find(in_place, in_places);
     find(bottom, bottoms);
@@ -54,7 +45,8 @@ static void resolve(void) {
 }
 
 /* Return the address of a buffer in C: MPI_IN_PLACE, NULL for MPI_BOTTOM, or the given address. */
-static void *buffer_of(void *at) {
+static void *buffer_of(cp_word word) {
+    void *at = (void *)word;
     for (int i = 0; at != NULL && i < 4; i++) {
         if (at == in_place[i]) return MPI_IN_PLACE;
         if (at == bottom[i]) return NULL;
@@ -62,227 +54,84 @@ static void *buffer_of(void *at) {
     return at;
 }
 
-static void run(const struct cp_call *call, MPI_Fint *error) {
-    int code = cp_settings.is_on ? cp_run(call) : cp_native(call);
-    if (error != NULL) *error = code;
-}
+#define INTS(at) (const int *)at
+#define INT(at) *INTS(at)
+#define TYPE(at) type_f2c(INT(at))
+#define SENT(at, n, t) .sent = buffer_of(at), .n_sent = n, .sent_type = TYPE(t)
+#define RECEIVED(at, n, t) .received = buffer_of(at), .n_received = n, .received_type = TYPE(t)
 
-/* Define all further names under which programs may call a routine. */
-#define NAMES(lower, upper, ...) \
-    EXPORT void mpi_##lower(__VA_ARGS__) __attribute__((alias("ompi_" #lower "_f"))); \
-    EXPORT void mpi_##lower##_(__VA_ARGS__) __attribute__((alias("ompi_" #lower "_f"))); \
-    EXPORT void mpi_##lower##__(__VA_ARGS__) __attribute__((alias("ompi_" #lower "_f"))); \
-    EXPORT void MPI_##upper(__VA_ARGS__) __attribute__((alias("ompi_" #lower "_f")));
-
-EXPORT void ompi_init_f(MPI_Fint *error) {
-    int code = MPI_Init(NULL, NULL);
-    if (error != NULL) *error = code;
-}
-NAMES(init, INIT, MPI_Fint *)
-
-EXPORT void ompi_init_thread_f(MPI_Fint *required, MPI_Fint *provided, MPI_Fint *error) {
-    int code = MPI_Init_thread(NULL, NULL, *required, provided);
-    if (error != NULL) *error = code;
-}
-NAMES(init_thread, INIT_THREAD, MPI_Fint *, MPI_Fint *, MPI_Fint *)
-
-EXPORT void ompi_finalize_f(MPI_Fint *error) {
-    int code = MPI_Finalize();
-    if (error != NULL) *error = code;
-}
-NAMES(finalize, FINALIZE, MPI_Fint *)
-
-EXPORT void ompi_barrier_f(MPI_Fint *comm, MPI_Fint *error) {
-    resolve();
-    struct cp_call call = {.kind = CP_BARRIER, .comm = comm_f2c(*comm)};
-    run(&call, error);
-}
-NAMES(barrier, BARRIER, MPI_Fint *, MPI_Fint *)
-
-EXPORT void ompi_bcast_f(void *buffer, MPI_Fint *count, MPI_Fint *type, MPI_Fint *root,
-                         MPI_Fint *comm, MPI_Fint *error) {
-    resolve();
-    struct cp_call call = {.kind = CP_BCAST, .received = buffer_of(buffer), .n_received = *count,
-                           .received_type = type_f2c(*type), .root = *root,
-                           .comm = comm_f2c(*comm)};
-    run(&call, error);
-}
-NAMES(bcast, BCAST, void *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *)
-
-EXPORT void ompi_reduce_f(void *sent, void *received, MPI_Fint *count, MPI_Fint *type,
-                          MPI_Fint *op, MPI_Fint *root, MPI_Fint *comm, MPI_Fint *error) {
-    resolve();
-    struct cp_call call = {.kind = CP_REDUCE, .sent = buffer_of(sent), .n_sent = *count,
-                           .sent_type = type_f2c(*type), .received = buffer_of(received),
-                           .n_received = *count, .received_type = type_f2c(*type),
-                           .op = op_f2c(*op), .root = *root, .comm = comm_f2c(*comm)};
-    run(&call, error);
-}
-NAMES(reduce, REDUCE, void *, void *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *,
-      MPI_Fint *, MPI_Fint *)
-
-#define REDUCTION(lower, upper, KIND) \
-    EXPORT void ompi_##lower##_f(void *sent, void *received, MPI_Fint *count, MPI_Fint *type, \
-                                 MPI_Fint *op, MPI_Fint *comm, MPI_Fint *error) { \
-        resolve(); \
-        struct cp_call call = {.kind = KIND, .sent = buffer_of(sent), .n_sent = *count, \
-                               .sent_type = type_f2c(*type), .received = buffer_of(received), \
-                               .n_received = *count, .received_type = type_f2c(*type), \
-                               .op = op_f2c(*op), .comm = comm_f2c(*comm)}; \
-        run(&call, error); \
-    } \
-    NAMES(lower, upper, void *, void *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *)
-REDUCTION(allreduce, ALLREDUCE, CP_ALLREDUCE)
-REDUCTION(scan, SCAN, CP_SCAN)
-REDUCTION(exscan, EXSCAN, CP_EXSCAN)
-REDUCTION(reduce_scatter_block, REDUCE_SCATTER_BLOCK, CP_REDUCE_SCATTER_BLOCK)
-
-#define MOVE(lower, upper, KIND) \
-    EXPORT void ompi_##lower##_f(void *sent, MPI_Fint *n_sent, MPI_Fint *sent_type, \
-                                 void *received, MPI_Fint *n_received, MPI_Fint *received_type, \
-                                 MPI_Fint *comm, MPI_Fint *error) { \
-        resolve(); \
-        struct cp_call call = {.kind = KIND, .sent = buffer_of(sent), .n_sent = *n_sent, \
-                               .sent_type = type_f2c(*sent_type), \
-                               .received = buffer_of(received), .n_received = *n_received, \
-                               .received_type = type_f2c(*received_type), \
-                               .comm = comm_f2c(*comm)}; \
-        run(&call, error); \
-    } \
-    NAMES(lower, upper, void *, MPI_Fint *, MPI_Fint *, void *, MPI_Fint *, MPI_Fint *, \
-          MPI_Fint *, MPI_Fint *)
-MOVE(allgather, ALLGATHER, CP_ALLGATHER)
-MOVE(alltoall, ALLTOALL, CP_ALLTOALL)
-
-#define ROOTED_MOVE(lower, upper, KIND) \
-    EXPORT void ompi_##lower##_f(void *sent, MPI_Fint *n_sent, MPI_Fint *sent_type, \
-                                 void *received, MPI_Fint *n_received, MPI_Fint *received_type, \
-                                 MPI_Fint *root, MPI_Fint *comm, MPI_Fint *error) { \
-        resolve(); \
-        struct cp_call call = {.kind = KIND, .sent = buffer_of(sent), .n_sent = *n_sent, \
-                               .sent_type = type_f2c(*sent_type), \
-                               .received = buffer_of(received), .n_received = *n_received, \
-                               .received_type = type_f2c(*received_type), .root = *root, \
-                               .comm = comm_f2c(*comm)}; \
-        run(&call, error); \
-    } \
-    NAMES(lower, upper, void *, MPI_Fint *, MPI_Fint *, void *, MPI_Fint *, MPI_Fint *, \
-          MPI_Fint *, MPI_Fint *, MPI_Fint *)
-ROOTED_MOVE(gather, GATHER, CP_GATHER)
-ROOTED_MOVE(scatter, SCATTER, CP_SCATTER)
-
-static void run_vector(const struct cp_vector_call *call, MPI_Fint *error) {
-    int code = cp_settings.is_on ? cp_run_vector(call) : cp_native_vector(call);
-    if (error != NULL) *error = code;
-}
-
-EXPORT void ompi_gatherv_f(void *sent, MPI_Fint *n_sent, MPI_Fint *sent_type, void *received,
-                           MPI_Fint *n_received, MPI_Fint *received_at, MPI_Fint *received_type,
-                           MPI_Fint *root, MPI_Fint *comm, MPI_Fint *error) {
-    resolve();
-    struct cp_vector_call call = {
-        .kind = CP_GATHERV, .sent = buffer_of(sent), .n_sent = n_sent,
-        .sent_type = type_f2c(*sent_type), .received = buffer_of(received),
-        .n_received = n_received, .received_at = received_at,
-        .received_type = type_f2c(*received_type), .root = *root, .comm = comm_f2c(*comm)};
-    run_vector(&call, error);
-}
-NAMES(gatherv, GATHERV, void *, MPI_Fint *, MPI_Fint *, void *, MPI_Fint *, MPI_Fint *, MPI_Fint *,
-      MPI_Fint *, MPI_Fint *, MPI_Fint *)
-
-EXPORT void ompi_scatterv_f(void *sent, MPI_Fint *n_sent, MPI_Fint *sent_at, MPI_Fint *sent_type,
-                            void *received, MPI_Fint *n_received, MPI_Fint *received_type,
-                            MPI_Fint *root, MPI_Fint *comm, MPI_Fint *error) {
-    resolve();
-    struct cp_vector_call call = {
-        .kind = CP_SCATTERV, .sent = buffer_of(sent), .n_sent = n_sent, .sent_at = sent_at,
-        .sent_type = type_f2c(*sent_type), .received = buffer_of(received),
-        .n_received = n_received, .received_type = type_f2c(*received_type), .root = *root,
-        .comm = comm_f2c(*comm)};
-    run_vector(&call, error);
-}
-NAMES(scatterv, SCATTERV, void *, MPI_Fint *, MPI_Fint *, MPI_Fint *, void *, MPI_Fint *,
-      MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *)
-
-EXPORT void ompi_allgatherv_f(void *sent, MPI_Fint *n_sent, MPI_Fint *sent_type, void *received,
-                              MPI_Fint *n_received, MPI_Fint *received_at,
-                              MPI_Fint *received_type, MPI_Fint *comm, MPI_Fint *error) {
-    resolve();
-    struct cp_vector_call call = {
-        .kind = CP_ALLGATHERV, .sent = buffer_of(sent), .n_sent = n_sent,
-        .sent_type = type_f2c(*sent_type), .received = buffer_of(received),
-        .n_received = n_received, .received_at = received_at,
-        .received_type = type_f2c(*received_type), .comm = comm_f2c(*comm)};
-    run_vector(&call, error);
-}
-NAMES(allgatherv, ALLGATHERV, void *, MPI_Fint *, MPI_Fint *, void *, MPI_Fint *, MPI_Fint *,
-      MPI_Fint *, MPI_Fint *, MPI_Fint *)
-
-EXPORT void ompi_alltoallv_f(void *sent, MPI_Fint *n_sent, MPI_Fint *sent_at, MPI_Fint *sent_type,
-                             void *received, MPI_Fint *n_received, MPI_Fint *received_at,
-                             MPI_Fint *received_type, MPI_Fint *comm, MPI_Fint *error) {
-    resolve();
-    struct cp_vector_call call = {
-        .kind = CP_ALLTOALLV, .sent = buffer_of(sent), .n_sent = n_sent, .sent_at = sent_at,
-        .sent_type = type_f2c(*sent_type), .received = buffer_of(received),
-        .n_received = n_received, .received_at = received_at,
-        .received_type = type_f2c(*received_type), .comm = comm_f2c(*comm)};
-    run_vector(&call, error);
-}
-NAMES(alltoallv, ALLTOALLV, void *, MPI_Fint *, MPI_Fint *, MPI_Fint *, void *, MPI_Fint *,
-      MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *)
-
-EXPORT void ompi_reduce_scatter_f(void *sent, void *received, MPI_Fint *counts, MPI_Fint *type,
-                                  MPI_Fint *op, MPI_Fint *comm, MPI_Fint *error) {
-    resolve();
-    struct cp_vector_call call = {
-        .kind = CP_REDUCE_SCATTER, .sent = buffer_of(sent), .n_sent = counts,
-        .sent_type = type_f2c(*type), .received = buffer_of(received),
-        .received_type = type_f2c(*type), .op = op_f2c(*op), .comm = comm_f2c(*comm)};
-    run_vector(&call, error);
-}
-NAMES(reduce_scatter, REDUCE_SCATTER, void *, void *, MPI_Fint *, MPI_Fint *, MPI_Fint *,
-      MPI_Fint *, MPI_Fint *)
-
-/* Lists of N addresses: parameters (L) and arguments (A). */
-#define L3 void *a1, void *a2, void *a3
-#define A3 a1, a2, a3
-#define L4 L3, void *a4
-#define A4 A3, a4
-#define L5 L4, void *a5
-#define A5 A4, a5
-#define L6 L5, void *a6
-#define A6 A5, a6
-#define L7 L6, void *a7
-#define A7 A6, a7
-#define L8 L7, void *a8
-#define A8 A7, a8
-#define L9 L8, void *a9
-#define A9 A8, a9
-#define L10 L9, void *a10
-#define A10 A9, a10
-#define L11 L10, void *a11
-#define A11 A10, a11
-#define L12 L11, void *a12
-#define A12 A11, a12
-
-/* Define a routine that calls the routine of MPI and is counted, given its names, the reason why it
- * is native, the argument with the communicator, and the number of arguments. All arguments are
- * addresses. */
-#define PASS_ON(lower, upper, shown, why, comm, n) \
-    EXPORT void ompi_##lower##_f(L##n) { \
-        static void(*own)(L##n); \
-        resolve(); \
-        if (own == NULL) *(void **)&own = cp_needed("pmpi_" #lower "_"); \
-        if (!cp_settings.is_on || !cp_settings.is_logged) { \
-            own(A##n); \
+/* Define a routine, given its names, the number of its arguments, which are addresses, and what it
+ * does if there are plans. A tool sees the call first, and then calls the routine pmpi_..._, which
+ * calls the PMPI function. Without plans nothing is read, as the routine may be of another MPI. */
+#define ROUTINE(lower, upper, n, ...) \
+    CP_EXPORT void ompi_##lower##_f(CP_L##n) { \
+        static struct cp_links links; \
+        CP_FIND_LINKS(&links, "pmpi_" #lower "_"); \
+        if (!cp_settings.is_on || links.is_tool) { \
+            ((void (*)(CP_L##n))links.next)(CP_A##n); \
             return; \
         } \
-        int64_t begin = cp_now_ns(); \
-        own(A##n); \
-        cp_note(shown, why, comm_f2c(*(MPI_Fint *)comm), begin); \
+        resolve(); \
+        __VA_ARGS__ \
     } \
-    NAMES(lower, upper, L##n)
+    NAME(mpi_##lower, lower, n) \
+    NAME(mpi_##lower##_, lower, n) \
+    NAME(mpi_##lower##__, lower, n) \
+    NAME(MPI_##upper, lower, n)
+/* Define a further name under which programs may call a routine. */
+#define NAME(name, lower, n) \
+    CP_EXPORT void name(CP_L##n) __attribute__((alias("ompi_" #lower "_f")));
+
+#define GIVE(code, at) \
+    MPI_Fint *error = (MPI_Fint *)at; \
+    int found = code; \
+    if (error != NULL) *error = found;
+#define RUN(comm_at, error_at, ...) \
+    struct cp_call call = {.comm = comm_f2c(INT(comm_at)), __VA_ARGS__}; \
+    GIVE(cp_run(&call), error_at)
+#define RUN_VECTOR(comm_at, error_at, ...) \
+    struct cp_vector_call call = {.comm = comm_f2c(INT(comm_at)), __VA_ARGS__}; \
+    GIVE(cp_run_vector(&call), error_at)
+#define REDUCED(KIND) \
+    .kind = KIND, SENT(a1, INT(a3), a4), RECEIVED(a2, INT(a3), a4), .op = op_f2c(INT(a5))
+#define MOVED(KIND) .kind = KIND, SENT(a1, INT(a2), a3), RECEIVED(a4, INT(a5), a6)
+
+ROUTINE(barrier, BARRIER, 2, RUN(a1, a2, .kind = CP_BARRIER))
+ROUTINE(bcast, BCAST, 6,
+        RUN(a5, a6, .kind = CP_BCAST, RECEIVED(a1, INT(a2), a3), .root = INT(a4)))
+ROUTINE(reduce, REDUCE, 8, RUN(a7, a8, REDUCED(CP_REDUCE), .root = INT(a6)))
+ROUTINE(allreduce, ALLREDUCE, 7, RUN(a6, a7, REDUCED(CP_ALLREDUCE)))
+ROUTINE(scan, SCAN, 7, RUN(a6, a7, REDUCED(CP_SCAN)))
+ROUTINE(exscan, EXSCAN, 7, RUN(a6, a7, REDUCED(CP_EXSCAN)))
+ROUTINE(reduce_scatter_block, REDUCE_SCATTER_BLOCK, 7,
+        RUN(a6, a7, REDUCED(CP_REDUCE_SCATTER_BLOCK)))
+ROUTINE(allgather, ALLGATHER, 8, RUN(a7, a8, MOVED(CP_ALLGATHER)))
+ROUTINE(alltoall, ALLTOALL, 8, RUN(a7, a8, MOVED(CP_ALLTOALL)))
+ROUTINE(gather, GATHER, 9, RUN(a8, a9, MOVED(CP_GATHER), .root = INT(a7)))
+ROUTINE(scatter, SCATTER, 9, RUN(a8, a9, MOVED(CP_SCATTER), .root = INT(a7)))
+ROUTINE(gatherv, GATHERV, 10,
+        RUN_VECTOR(a9, a10, .kind = CP_GATHERV, SENT(a1, INTS(a2), a3),
+                   RECEIVED(a4, INTS(a5), a7), .received_at = INTS(a6), .root = INT(a8)))
+ROUTINE(scatterv, SCATTERV, 10,
+        RUN_VECTOR(a9, a10, .kind = CP_SCATTERV, SENT(a1, INTS(a2), a4), .sent_at = INTS(a3),
+                   RECEIVED(a5, INTS(a6), a7), .root = INT(a8)))
+ROUTINE(allgatherv, ALLGATHERV, 9,
+        RUN_VECTOR(a8, a9, .kind = CP_ALLGATHERV, SENT(a1, INTS(a2), a3),
+                   RECEIVED(a4, INTS(a5), a7), .received_at = INTS(a6)))
+ROUTINE(alltoallv, ALLTOALLV, 10,
+        RUN_VECTOR(a9, a10, .kind = CP_ALLTOALLV, SENT(a1, INTS(a2), a4), .sent_at = INTS(a3),
+                   RECEIVED(a5, INTS(a6), a8), .received_at = INTS(a7)))
+ROUTINE(reduce_scatter, REDUCE_SCATTER, 7,
+        RUN_VECTOR(a6, a7, .kind = CP_REDUCE_SCATTER, SENT(a1, INTS(a3), a4),
+                   RECEIVED(a2, NULL, a4), .op = op_f2c(INT(a5))))
+
+/* Define a routine that calls the routine of MPI and is counted, given its names, the reason why it
+ * is native, the argument with the communicator, and the number of arguments. */
+#define PASS_ON(lower, upper, shown, why, comm, n) \
+    ROUTINE(lower, upper, n, \
+            int64_t begin = cp_now_ns(); \
+            ((void (*)(CP_L##n))links.next)(CP_A##n); \
+            if (cp_settings.is_logged) cp_note(shown, why, comm_f2c(INT(comm)), begin);)
 
 /* Define the non-blocking form of a collective, which has an additional request, and the persistent
  * form, which has an additional info and request, given the names, the argument with the

@@ -49,7 +49,7 @@ static int listen_anywhere(struct address *address) {
 }
 
 /* Return the environment of the helper, which must not load this library. */
-static char **helper_environment(void) {
+static char **helper_environment(char **before) {
     int n = 0;
     while (environ[n] != NULL) n++;
     char **found = calloc((size_t)n + 2, sizeof *found);
@@ -58,12 +58,10 @@ static char **helper_environment(void) {
     for (int i = 0; i < n; i++)
         if (strncmp(environ[i], "LD_PRELOAD=", 11) != 0) found[kept++] = environ[i];
     /* Restore the libraries that were preloaded before. */
-    static char before[4096];
     const char *preloaded = getenv("COLLPLAN_PRELOAD_BEFORE");
-    if (preloaded != NULL && preloaded[0] != '\0') {
-        snprintf(before, sizeof before, "LD_PRELOAD=%s", preloaded);
-        found[kept++] = before;
-    }
+    if (preloaded != NULL && preloaded[0] != '\0' &&
+        asprintf(before, "LD_PRELOAD=%s", preloaded) >= 0)
+        found[kept++] = *before;
     return found;
 }
 
@@ -78,7 +76,7 @@ static bool spawn(int listener, int n_local) {
      * its children. */
     char *arguments[] = {"sh", "-c", "\"$@\" &", "sh", (char *)python, "-P", (char *)script,
                          ranks, parent, NULL};
-    char **environment = helper_environment();
+    char *preloaded = NULL, **environment = helper_environment(&preloaded);
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t none, child, before;
@@ -92,13 +90,15 @@ static bool spawn(int listener, int n_local) {
     posix_spawn_file_actions_adddup2(&actions, listener, HELPER_FD);
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setsigdefault(&attributes, &child);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     pthread_sigmask(SIG_BLOCK, &child, &before);
     pid_t shell;
-    int status = -1;
+    int status = 0;
     bool is_started =
         posix_spawn(&shell, "/bin/sh", &actions, &attributes, arguments, environment) == 0;
     if (is_started) {
+        /* If the program ignores the signal, nobody knows the status. */
         while (waitpid(shell, &status, 0) < 0 && errno == EINTR) continue;
         /* The signal for the end of the shell must not reach the program. */
         struct timespec now = {0, 0};
@@ -108,6 +108,7 @@ static bool spawn(int listener, int n_local) {
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
     free(environment);
+    free(preloaded);
     return is_started && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 

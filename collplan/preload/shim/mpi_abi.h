@@ -1,8 +1,8 @@
 /* The part of MPI that the library needs, for the two families of binary interfaces.
  *
  * No mpi.h is needed. Handles are ints in MPICH and its derivatives (Intel MPI, MVAPICH),
- * and pointers to objects of the library in Open MPI. tests/collplan/test_preload.py compares
- * all numbers with the mpi.h of both. */
+ * and pointers to objects of the library in Open MPI. Names of libraries contain CP_ABI.
+ * tests/collplan/test_preload.py compares all numbers with the mpi.h of both. */
 #ifndef COLLPLAN_MPI_ABI_H
 #define COLLPLAN_MPI_ABI_H
 
@@ -27,6 +27,7 @@ typedef struct ompi_request_t *MPI_Request;
 typedef struct ompi_errhandler_t *MPI_Errhandler;
 #define CP_HANDLE(type, number, symbol) ((type)cp_symbol(#symbol))
 #define CP_STATUS_BYTES 24
+#define CP_ABI ".so.40"
 #define MPI_IN_PLACE ((void *)1)
 #define MPI_ANY_SOURCE (-1)
 #define MPI_COMM_TYPE_SHARED 0
@@ -47,6 +48,7 @@ typedef int MPI_Request;
 typedef int MPI_Errhandler;
 #define CP_HANDLE(type, number, symbol) ((type)(number))
 #define CP_STATUS_BYTES 20
+#define CP_ABI ".so.12"
 #define MPI_IN_PLACE ((void *)-1)
 #define MPI_ANY_SOURCE (-2)
 #define MPI_COMM_TYPE_SHARED 1

@@ -7,6 +7,8 @@
 #include "mpi_abi.h"
 #include "records.h"
 
+#define CP_EXPORT __attribute__((visibility("default")))
+
 /* real.c: functions of the MPI library. They are looked up when they are first needed, so that a
  * process without MPI can load this library. */
 typedef int cp_copy_function(void *, int, void *, void *, void *, int *);
@@ -88,9 +90,54 @@ struct cp_real {
 #undef X
 
 extern struct cp_real cp_real;
-/* Functions of the MPI library; NULL before cp_resolve has run. */
-void cp_resolve(void);
+/* Look up all functions and handles. Return the reason why plans cannot run, or NULL. */
+const char *cp_resolve(void);
+/* Return a handle of the program; NULL if there is none. */
 void *cp_symbol(const char *name);
+/* Return the next definition of a function behind this library's. If there is none, return NULL or
+ * abort. */
+void *cp_next(const char *name);
+void *cp_needed(const char *name);
+
+/* Definitions behind this library's of a function with the names MPI_... and PMPI_..., or mpi_..._
+ * and pmpi_..._. A tool is another library, or the program, that defines the former. */
+struct cp_links {
+    void *next, *own; /* MPI_... of a tool or of MPI, and PMPI_... of MPI */
+    bool is_tool;     /* whether `next` is of a tool */
+    bool is_wrapped;  /* whether there is a tool, behind this library or before it */
+};
+void cp_find_links(struct cp_links *links, const char *own);
+#define CP_FIND_LINKS(links, own) \
+    if (__atomic_load_n(&(links)->next, __ATOMIC_ACQUIRE) == NULL) cp_find_links(links, own)
+
+/* Argument of a function that may have to be passed on to any MPI: a handle, an int or an address.
+ * All of them are passed in the same way, and handles of other MPIs may be longer than ours. */
+typedef intptr_t cp_word;
+/* Lists of N arguments: parameters (L) and arguments (A). */
+#define CP_L1 cp_word a1
+#define CP_A1 a1
+#define CP_L2 CP_L1, cp_word a2
+#define CP_A2 CP_A1, a2
+#define CP_L3 CP_L2, cp_word a3
+#define CP_A3 CP_A2, a3
+#define CP_L4 CP_L3, cp_word a4
+#define CP_A4 CP_A3, a4
+#define CP_L5 CP_L4, cp_word a5
+#define CP_A5 CP_A4, a5
+#define CP_L6 CP_L5, cp_word a6
+#define CP_A6 CP_A5, a6
+#define CP_L7 CP_L6, cp_word a7
+#define CP_A7 CP_A6, a7
+#define CP_L8 CP_L7, cp_word a8
+#define CP_A8 CP_A7, a8
+#define CP_L9 CP_L8, cp_word a9
+#define CP_A9 CP_A8, a9
+#define CP_L10 CP_L9, cp_word a10
+#define CP_A10 CP_A9, a10
+#define CP_L11 CP_L10, cp_word a11
+#define CP_A11 CP_A10, a11
+#define CP_L12 CP_L11, cp_word a12
+#define CP_A12 CP_A11, a12
 
 #define X(name, type, number, symbol) extern type cp_##name;
 CP_HANDLES(X)
@@ -165,7 +212,7 @@ int cp_run_vector(const struct cp_vector_call *call);
 #define CP_NEIGHBORHOOD "neighborhood collectives are native"
 #define CP_TYPES "calls with a datatype per rank are native"
 #define CP_PERSISTENT "MPI starts persistent collectives by their handles"
-void *cp_needed(const char *name);
+#define CP_LARGE "calls with large counts are native"
 void cp_note(const char *name, const char *why, MPI_Comm comm, int64_t begin);
 
 /* statistics.c: rows of calls, which remain when communicators are freed. */

@@ -22,6 +22,17 @@ struct welcome {
     struct cp_facts facts;
 };
 
+/* Return whether this process is rank 0, also if MPI is not, or is another library than ours. */
+static bool is_first(void) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
+                                        "SLURM_PROCID"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *rank = getenv(names[i]);
+        if (rank != NULL && rank[0] >= '0' && rank[0] <= '9') return atoi(rank) == 0;
+    }
+    return cp_settings.world_rank == 0;
+}
+
 void cp_say(const char *format, ...) {
     char text[1024];
     va_list arguments;
@@ -29,6 +40,11 @@ void cp_say(const char *format, ...) {
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     fprintf(stderr, "collplan: %s\n", text);
+}
+
+/* Say on rank 0 why this library does nothing. It fails as a whole in no other way. */
+static void stay_native(const char *why) {
+    if (is_first()) cp_say("%s; all collectives are native", why);
 }
 
 static int copy_nothing(void *object, int keyval, void *extra, void *in, void *out, int *flag) {
@@ -61,41 +77,59 @@ static struct cp_reply greet(int n_nodes) {
     return cp_ask(CP_HELLO, text, (int64_t)sizeof hello + length);
 }
 
-/* Return whether all ranks have a helper, and all helpers have the same table; collective. */
-static bool agree(bool is_well, int64_t digest) {
+/* Return whether all ranks have a helper, and all helpers have the same table. Otherwise rank 0
+ * says why; collective. */
+static bool agree(const char *why, int64_t digest) {
     MPI_Datatype type = CP_HANDLE(MPI_Datatype, 0x4c00083a, ompi_mpi_int64_t);
+    MPI_Datatype byte = CP_HANDLE(MPI_Datatype, 0x4c00010d, ompi_mpi_byte);
     MPI_Op least = CP_HANDLE(MPI_Op, 0x58000002, ompi_mpi_op_min);
-    int64_t mine[3] = {is_well, digest, -digest}, all[3] = {0, 0, 0};
+    int size = cp_settings.world_size;
+    int64_t mine[3] = {why != NULL ? cp_settings.world_rank : size, digest, -digest};
+    int64_t all[3] = {0, 0, 0};
+    char text[512] = "nodes have different tables";
     if (cp_real.Allreduce(mine, all, 3, type, least, cp_COMM_WORLD) != MPI_SUCCESS) return false;
-    return all[0] && all[1] == -all[2];
+    if (all[0] == size && all[1] == -all[2]) return true;
+    if (all[0] < size) {
+        if (why != NULL) snprintf(text, sizeof text, "%s", why);
+        cp_real.Bcast(text, sizeof text, byte, (int)all[0], cp_COMM_WORLD);
+    }
+    stay_native(text);
+    return false;
 }
 
+static bool has_begun;
+
 void cp_begin(void) {
-    if (getenv("COLLPLAN_PRELOAD_HELPER") == NULL) return;
+    if (getenv("COLLPLAN_PRELOAD_HELPER") == NULL || has_begun) return;
+    has_begun = true;
     struct cp_reply reply = {-1, 0, NULL};
     struct welcome welcome = {0};
-    const char *expected = getenv("COLLPLAN_EXPECTED_RANKS");
+    const char *expected = getenv("COLLPLAN_EXPECTED_RANKS"), *why = cp_resolve();
+    if (why != NULL) {
+        stay_native(why);
+        return;
+    }
     cp_real.Comm_rank(cp_COMM_WORLD, &cp_settings.world_rank);
     cp_real.Comm_size(cp_COMM_WORLD, &cp_settings.world_size);
     if (expected != NULL && atoi(expected) != cp_settings.world_size) {
-        cp_say("the MPI world has %d ranks where %s were started: the program's MPI is not that of "
-               "the mpiexec; all collectives are native", cp_settings.world_size, expected);
+        char text[256];
+        snprintf(text, sizeof text,
+                 "the MPI world has %d ranks where %s were started: the program's MPI is not that "
+                 "of the mpiexec", cp_settings.world_size, expected);
+        stay_native(text);
         return;
     }
     int n_nodes = 1;
     if (cp_helper_start(&n_nodes)) reply = greet(n_nodes);
-    bool is_well = reply.status == 0 && reply.n_bytes == sizeof welcome;
-    if (is_well) memcpy(&welcome, reply.bytes, sizeof welcome);
-    if (is_well)
-        is_well = cp_real.Comm_create_keyval(copy_nothing, cp_delete_comm,
-                                             &cp_settings.comm_keyval, NULL) == MPI_SUCCESS &&
-                  cp_real.Type_create_keyval(copy_nothing, delete_type, &cp_settings.type_keyval,
-                                             NULL) == MPI_SUCCESS;
-    bool all_well = agree(is_well, welcome.table_digest);
-    const char *why = reply.bytes != NULL && !is_well ? reply.bytes : NULL;
-    if (!all_well && cp_settings.world_rank == 0)
-        cp_say("%s; all collectives are native",
-               why != NULL ? why : "not all nodes have a helper process with the same table");
+    if (reply.status != 0 || reply.n_bytes != sizeof welcome)
+        why = reply.status != 0 && reply.bytes != NULL ? reply.bytes : "a node has no helper";
+    else if (cp_real.Comm_create_keyval(copy_nothing, cp_delete_comm, &cp_settings.comm_keyval,
+                                        NULL) != MPI_SUCCESS ||
+             cp_real.Type_create_keyval(copy_nothing, delete_type, &cp_settings.type_keyval,
+                                        NULL) != MPI_SUCCESS)
+        why = "MPI has no keys for attributes";
+    else memcpy(&welcome, reply.bytes, sizeof welcome);
+    bool all_well = agree(why, welcome.table_digest);
     if (all_well) {
         cp_settings.native_calls = welcome.native_calls;
         cp_settings.max_plans = welcome.max_plans;
@@ -116,4 +150,13 @@ void cp_end(void) {
     cp_settings.is_on = false;
     cp_free_all();
     cp_helper_stop();
+}
+
+/* Say once that no call was seen: the program looks up the functions of MPI by itself. */
+__attribute__((destructor)) static void leave(void) {
+    int is_initialized = 0;
+    if (has_begun || getenv("COLLPLAN_PRELOAD_HELPER") == NULL) return;
+    int (*initialized)(int *) = (int (*)(int *))cp_next("PMPI_Initialized");
+    if (initialized != NULL && initialized(&is_initialized) == MPI_SUCCESS && is_initialized)
+        stay_native("the program has initialized MPI, but not through a MPI_Init that was seen");
 }

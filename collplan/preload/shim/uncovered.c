@@ -1,17 +1,5 @@
 /* Collectives that no plan runs. They run natively, and are counted if statistics are requested. */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "shim.h"
-
-#define EXPORT __attribute__((visibility("default")))
-void *cp_needed(const char *name) {
-    cp_resolve();
-    void *found = cp_symbol(name);
-    if (found != NULL) return found;
-    fprintf(stderr, "collplan: error: no library of this program has %s\n", name);
-    abort();
-}
 
 void cp_note(const char *name, const char *why, MPI_Comm comm, int64_t begin) {
     int size = 0;
@@ -20,89 +8,77 @@ void cp_note(const char *name, const char *why, MPI_Comm comm, int64_t begin) {
     cp_count(cp_row(name, "native", why, size, 0, false, -1, -1), 0, cp_now_ns() - begin);
 }
 
-/* Define a function that calls the function of MPI, given its name in MPI, its name in statistics,
- * the reason why it is native, its parameters, and its arguments. */
-#define PASS_ON(name, shown, why, parameters, arguments) \
-    EXPORT int MPI_##name parameters { \
-        static int(*own) parameters; \
-        if (own == NULL) *(void **)&own = cp_needed("PMPI_" #name); \
-        if (!cp_settings.is_on || !cp_settings.is_logged) return own arguments; \
+/* Define a function that calls the next one in the chain, given its name in MPI, its name in
+ * statistics, the reason why it is native, the argument with the communicator, and the number of
+ * arguments. */
+#define PASS_ON(name, shown, why, comm, n) \
+    CP_EXPORT int MPI_##name(CP_L##n) { \
+        static int (*next)(CP_L##n); \
+        if (next == NULL) *(void **)&next = cp_needed("MPI_" #name); \
+        if (!cp_settings.is_on || !cp_settings.is_logged) return next(CP_A##n); \
         int64_t begin = cp_now_ns(); \
-        int code = own arguments; \
-        cp_note(shown, why, comm, begin); \
+        int code = next(CP_A##n); \
+        cp_note(shown, why, (MPI_Comm)comm, begin); \
         return code; \
     }
 
-/* Expand to the content of parentheses, so that further items can follow. */
-#define OPEN(...) __VA_ARGS__
-#define PERSISTENT(name, parameters, arguments) \
-    PASS_ON(name##_init, #name "_init", CP_PERSISTENT, \
-            (OPEN parameters, MPI_Info info, MPI_Request *request), \
-            (OPEN arguments, info, request))
-/* Define the non-blocking and the persistent form of a collective, given its name after MPI_I, its
- * name, and its parameters and arguments, to which both forms add further ones. */
-#define FORMS(lower, name, parameters, arguments) \
-    PASS_ON(I##lower, "I" #lower, CP_NONBLOCKING, (OPEN parameters, MPI_Request *request), \
-            (OPEN arguments, request)) \
-    PERSISTENT(name, parameters, arguments)
-#define NEIGHBORHOOD(name, parameters, arguments) \
-    PASS_ON(name, #name, CP_NEIGHBORHOOD, parameters, arguments) \
-    PERSISTENT(name, parameters, arguments)
+/* A program may use a function only if it exists, so only functions of the library are defined. */
+#ifdef COLLPLAN_PERSISTENT
+#define PERSISTENT PASS_ON
+#else
+#define PERSISTENT(...)
+#endif
+#ifdef COLLPLAN_LARGE
+#define LARGE(name, shown, comm, n) PASS_ON(name##_c, shown "_c", CP_LARGE, comm, n)
+#define LARGE_PERSISTENT(name, comm, n) \
+    PERSISTENT(name##_init_c, #name "_init_c", CP_LARGE, comm, n)
+#else
+#define LARGE(...)
+#define LARGE_PERSISTENT(...)
+#endif
 
-/* Parameters that collectives have in common. */
-#define REDUCED const void *sent, void *received, int count, MPI_Datatype type, MPI_Op op
-#define SENT const void *sent, int n_sent, MPI_Datatype sent_type
-#define SENT_V const void *sent, const int *n_sent, const int *sent_at, MPI_Datatype sent_type
-#define RECEIVED void *received, int n_received, MPI_Datatype received_type
-#define RECEIVED_V \
-    void *received, const int *n_received, const int *received_at, MPI_Datatype received_type
-/* Displacements of calls with a datatype per rank are int; in neighborhood collectives MPI_Aint. */
-#define TYPED(at) \
-    const void *sent, const int *n_sent, const at *sent_at, const MPI_Datatype *sent_types, \
-        void *received, const int *n_received, const at *received_at, \
-        const MPI_Datatype *received_types
-#define PASSED_TYPED \
-    sent, n_sent, sent_at, sent_types, received, n_received, received_at, received_types
+/* Define the non-blocking and the persistent form of a collective, and their forms with large
+ * counts, given its name after MPI_I, its name, the argument with the communicator, and the number of
+ * arguments of each form. The non-blocking form has an additional request, the persistent form also
+ * an info. */
+#define FORMS(lower, name, comm, n, m) \
+    PASS_ON(I##lower, "I" #lower, CP_NONBLOCKING, comm, n) \
+    LARGE(I##lower, "I" #lower, comm, n) \
+    PERSISTENT(name##_init, #name "_init", CP_PERSISTENT, comm, m) \
+    LARGE_PERSISTENT(name, comm, m)
+/* Define the blocking form, too. */
+#define NEIGHBORHOOD(lower, name, comm, n, n_nonblocking, n_persistent) \
+    PASS_ON(name, #name, CP_NEIGHBORHOOD, comm, n) \
+    LARGE(name, #name, comm, n) \
+    FORMS(lower, name, comm, n_nonblocking, n_persistent)
 
-FORMS(barrier, Barrier, (MPI_Comm comm), (comm))
-FORMS(bcast, Bcast, (void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm),
-      (buffer, count, type, root, comm))
-FORMS(reduce, Reduce, (REDUCED, int root, MPI_Comm comm),
-      (sent, received, count, type, op, root, comm))
-FORMS(allreduce, Allreduce, (REDUCED, MPI_Comm comm), (sent, received, count, type, op, comm))
-FORMS(scan, Scan, (REDUCED, MPI_Comm comm), (sent, received, count, type, op, comm))
-FORMS(exscan, Exscan, (REDUCED, MPI_Comm comm), (sent, received, count, type, op, comm))
-FORMS(reduce_scatter_block, Reduce_scatter_block, (REDUCED, MPI_Comm comm),
-      (sent, received, count, type, op, comm))
-FORMS(reduce_scatter, Reduce_scatter,
-      (const void *sent, void *received, const int *counts, MPI_Datatype type, MPI_Op op,
-       MPI_Comm comm),
-      (sent, received, counts, type, op, comm))
-FORMS(gather, Gather, (SENT, RECEIVED, int root, MPI_Comm comm),
-      (sent, n_sent, sent_type, received, n_received, received_type, root, comm))
-FORMS(scatter, Scatter, (SENT, RECEIVED, int root, MPI_Comm comm),
-      (sent, n_sent, sent_type, received, n_received, received_type, root, comm))
-FORMS(allgather, Allgather, (SENT, RECEIVED, MPI_Comm comm),
-      (sent, n_sent, sent_type, received, n_received, received_type, comm))
-FORMS(alltoall, Alltoall, (SENT, RECEIVED, MPI_Comm comm),
-      (sent, n_sent, sent_type, received, n_received, received_type, comm))
-FORMS(gatherv, Gatherv, (SENT, RECEIVED_V, int root, MPI_Comm comm),
-      (sent, n_sent, sent_type, received, n_received, received_at, received_type, root, comm))
-FORMS(scatterv, Scatterv, (SENT_V, RECEIVED, int root, MPI_Comm comm),
-      (sent, n_sent, sent_at, sent_type, received, n_received, received_type, root, comm))
-FORMS(allgatherv, Allgatherv, (SENT, RECEIVED_V, MPI_Comm comm),
-      (sent, n_sent, sent_type, received, n_received, received_at, received_type, comm))
-FORMS(alltoallv, Alltoallv, (SENT_V, RECEIVED_V, MPI_Comm comm),
-      (sent, n_sent, sent_at, sent_type, received, n_received, received_at, received_type, comm))
-FORMS(alltoallw, Alltoallw, (TYPED(int), MPI_Comm comm), (PASSED_TYPED, comm))
-PASS_ON(Alltoallw, "alltoallw", CP_TYPES, (TYPED(int), MPI_Comm comm), (PASSED_TYPED, comm))
-NEIGHBORHOOD(Neighbor_allgather, (SENT, RECEIVED, MPI_Comm comm),
-             (sent, n_sent, sent_type, received, n_received, received_type, comm))
-NEIGHBORHOOD(Neighbor_alltoall, (SENT, RECEIVED, MPI_Comm comm),
-             (sent, n_sent, sent_type, received, n_received, received_type, comm))
-NEIGHBORHOOD(Neighbor_allgatherv, (SENT, RECEIVED_V, MPI_Comm comm),
-             (sent, n_sent, sent_type, received, n_received, received_at, received_type, comm))
-NEIGHBORHOOD(Neighbor_alltoallv, (SENT_V, RECEIVED_V, MPI_Comm comm),
-             (sent, n_sent, sent_at, sent_type, received, n_received, received_at, received_type,
-              comm))
-NEIGHBORHOOD(Neighbor_alltoallw, (TYPED(MPI_Aint), MPI_Comm comm), (PASSED_TYPED, comm))
+PASS_ON(Ibarrier, "Ibarrier", CP_NONBLOCKING, a1, 2)
+PERSISTENT(Barrier_init, "Barrier_init", CP_PERSISTENT, a1, 3)
+FORMS(bcast, Bcast, a5, 6, 7)
+FORMS(reduce, Reduce, a7, 8, 9)
+FORMS(allreduce, Allreduce, a6, 7, 8)
+FORMS(scan, Scan, a6, 7, 8)
+FORMS(exscan, Exscan, a6, 7, 8)
+FORMS(reduce_scatter_block, Reduce_scatter_block, a6, 7, 8)
+FORMS(reduce_scatter, Reduce_scatter, a6, 7, 8)
+FORMS(gather, Gather, a8, 9, 10)
+FORMS(scatter, Scatter, a8, 9, 10)
+FORMS(allgather, Allgather, a7, 8, 9)
+FORMS(alltoall, Alltoall, a7, 8, 9)
+FORMS(gatherv, Gatherv, a9, 10, 11)
+FORMS(scatterv, Scatterv, a9, 10, 11)
+FORMS(allgatherv, Allgatherv, a8, 9, 10)
+FORMS(alltoallv, Alltoallv, a9, 10, 11)
+LARGE(Reduce_scatter, "reduce_scatter", a6, 6)
+LARGE(Gatherv, "gatherv", a9, 9)
+LARGE(Scatterv, "scatterv", a9, 9)
+LARGE(Allgatherv, "allgatherv", a8, 8)
+LARGE(Alltoallv, "alltoallv", a9, 9)
+FORMS(alltoallw, Alltoallw, a9, 10, 11)
+PASS_ON(Alltoallw, "alltoallw", CP_TYPES, a9, 9)
+LARGE(Alltoallw, "alltoallw", a9, 9)
+NEIGHBORHOOD(neighbor_allgather, Neighbor_allgather, a7, 7, 8, 9)
+NEIGHBORHOOD(neighbor_alltoall, Neighbor_alltoall, a7, 7, 8, 9)
+NEIGHBORHOOD(neighbor_allgatherv, Neighbor_allgatherv, a8, 8, 9, 10)
+NEIGHBORHOOD(neighbor_alltoallv, Neighbor_alltoallv, a9, 9, 10, 11)
+NEIGHBORHOOD(neighbor_alltoallw, Neighbor_alltoallw, a9, 9, 10, 11)
