@@ -19,6 +19,8 @@ GROUP: Final = "collplan.algorithms"
 """The group of entry points that are loaded before a command runs."""
 
 
+_asked: Final[set[str]] = set()
+"""Files that options name; others are from the environment variable `FILES`."""
 native_call: Final = ByKind[Callable[[Any, Any, Any, bool], Any]](
     "MPI has no {} to measure; register a call with collplan.own_algorithms.native_call"
 )
@@ -36,7 +38,9 @@ def own_files() -> list[str]:
 
 def ask_for(files: Sequence[Path]) -> None:
     """Have files imported here and in all processes that we start."""
-    paths = [*own_files(), *(str(path.resolve()) for path in files)]
+    asked = [str(path.resolve()) for path in files]
+    _asked.update(asked)
+    paths = [*own_files(), *asked]
     if paths:
         os.environ[FILES] = os.pathsep.join(dict.fromkeys(paths))
 
@@ -65,11 +69,12 @@ def _import_file(path: Path) -> None:
     name = f"collplan_own_{path.stem}"
     if getattr(sys.modules.get(name), "__file__", None) == str(path):
         return
+    option = "--import" if str(path) in _asked else FILES
     if not path.is_file():
-        raise CollplanError(f"--import: {path}: no such file; give a Python file")
+        raise CollplanError(f"{option}: {path}: no such file; give a Python file")
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise CollplanError(f"--import: {path}: is not a Python file; give one that ends in .py")
+        raise CollplanError(f"{option}: {path}: is not a Python file; give one that ends in .py")
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))  # for what it imports that lies beside it
     module = sys.modules[name] = module_from_spec(spec)
@@ -78,7 +83,7 @@ def _import_file(path: Path) -> None:
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise CollplanError(
-            f"--import: {path}: cannot be imported ({_describe(error)}); mend it"
+            f"{option}: {path}: cannot be imported ({_describe(error)}); mend it"
         ) from None
 
 

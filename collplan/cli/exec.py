@@ -19,7 +19,7 @@ from collplan.cli.options import (
     option,
     parse_processors,
 )
-from collplan.cli.ranks import let_share, one_voice, run_again
+from collplan.cli.ranks import ending_all, let_share, one_voice, run_again
 from collplan.reports.output import restore_streams
 from collplan.specs.errors import CollplanError
 
@@ -161,15 +161,19 @@ def replace_world(
     """
     # Imported late, because these modules cannot be imported without mpi4py.
     from collplan.dropin.communicators import Comm
+    from collplan.dropin.unseen import watch
     from collplan.executors.mpi.world import join_world
 
     native = join_world(ranks)
-    if cores is not None:
-        _go_to_core(native, cores)
-    world = Comm(native, table=table, force=force, trials=trials, cores=cores)
-    mpi: Any = sys.modules["mpi4py.MPI"]
-    mpi.COMM_WORLD = world
-    _let_programs_initialize(mpi)
+    with ending_all(native):
+        if cores is not None:
+            _go_to_core(native, cores)
+        world = Comm(native, table=table, force=force, trials=trials, cores=cores)
+        mpi: Any = sys.modules["mpi4py.MPI"]
+        mpi.COMM_WORLD = world
+        if native.rank == 0:
+            watch(world.stats())
+        _let_programs_initialize(mpi)
     return world
 
 

@@ -246,7 +246,10 @@ class Comm(Planned, MPI.Intracomm):
             return
         native = MPI.Intracomm(comm)
         names = {op.handle: name for op, name in operations}
-        found = read_table(native, os.environ.get(TABLE) if table is None else table, force=force)
+        if table is None:
+            found = read_table(native, os.environ.get(TABLE), force=force, named=TABLE)
+        else:
+            found = read_table(native, table, force=force)
         share = read_share(native, trials)
         if native_calls is None:
             native_calls = parse_native_calls(native.bcast(os.environ.get(NATIVE)))
@@ -262,6 +265,8 @@ class Comm(Planned, MPI.Intracomm):
             load_all(native)
         except Exception as error:  # on all ranks; blocking plans fail for the same reason
             self._use_setup(f"non-blocking: {one_line(error)}")
+            if native.rank == 0:
+                sys.stderr.write(f"collplan: {one_line(error)}; all collectives are native\n")
         else:
             self._use_setup(set_up_nonblocking(native, found, cores))
 

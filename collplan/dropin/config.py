@@ -109,7 +109,7 @@ def is_logged() -> bool:
 
 
 def read_table(
-    comm: MPI.Intracomm, table: TuningTable | str | Path | None, *, force: bool
+    comm: MPI.Intracomm, table: TuningTable | str | Path | None, *, force: bool, named: str = ""
 ) -> TuningTable | None:
     """Return the table on all ranks, after rank 0 has read and checked it; collective.
 
@@ -121,6 +121,8 @@ def read_table(
         Table, or the path of its file. The value of rank 0 is used.
     force : bool
         Whether to accept a table with another fingerprint.
+    named : str
+        Environment variable with the path, for messages; empty if there is none.
 
     Returns
     -------
@@ -159,7 +161,8 @@ def read_table(
             problem = one_line(error)
     text, problem = comm.bcast((text, problem))
     if text is None:
-        raise CollplanError(problem or "table: rank 0 could not read it")
+        before = f"{named}: " if named else ""
+        raise CollplanError(before + (problem or "table: rank 0 could not read it"))
     return TuningTable.model_validate_json(text)
 
 
@@ -180,14 +183,14 @@ def read_share(comm: MPI.Intracomm, share: float | None) -> float:
         On all ranks, if the share is not a finite number of at least 0.
     """
     given = os.environ.get(TRIALS, SHARE) if share is None else share
-    given = comm.bcast(given)
+    given, name = comm.bcast((given, TRIALS if share is None else "trials"))
     try:
         number = float(given)
     except (TypeError, ValueError):
         number = -1.0
     if not 0 <= number < inf:
         raise CollplanError(
-            f"trials is {show_value(given)}; give the share of time that they may take, such as "
+            f"{name} is {show_value(given)}; give the share of time that they may take, such as "
             f"{SHARE}, or 0 for none"
         )
     return number

@@ -117,6 +117,14 @@ def test_a_file_that_cannot_be_imported_is_refused_in_one_line(
     assert complaint in line
 
 
+def test_the_variable_is_named_if_it_names_a_wrong_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(own_algorithms.FILES, "/nowhere/own.py")
+    assert main(["algorithms"]) == 2
+    assert "error: COLLPLAN_IMPORT: /nowhere/own.py: no such file" in capsys.readouterr().err
+
+
 def test_entry_points_are_loaded_and_a_broken_one_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,7 +38,7 @@ from mpi4py import MPI
 paths = []
 try:
     with open("/proc/self/maps") as maps:
-        paths = [line.split()[-1] for line in maps if "libmpi" in line]
+        paths = [line.strip().split(None, 5)[-1] for line in maps if "libmpi" in line]
 except OSError:
     pass
 print(json.dumps({

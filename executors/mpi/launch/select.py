@@ -24,13 +24,15 @@ AUTO: Final = "auto"
 CHOICES: Final = (AUTO, "srun", "mpiexec")
 
 
-def check_choice(text: str) -> str:
+def check_choice(text: str, name: str = "--launcher") -> str:
     """Check a choice of launcher, and return it.
 
     Parameters
     ----------
     text : str
         One of `CHOICES`, or the name or path of a program.
+    name : str
+        Option or environment variable with the choice, for messages.
 
     Raises
     ------
@@ -41,7 +43,7 @@ def check_choice(text: str) -> str:
         return text
     if shutil.which(text) is None:
         raise LaunchError(
-            f"--launcher: {text} is not a program that can be started; give {', '.join(CHOICES)} "
+            f"{name}: {text} is not a program that can be started; give {', '.join(CHOICES)} "
             "or the path of an mpiexec"
         )
     return text
@@ -70,11 +72,11 @@ def _select(choice: str, is_in_slurm: bool) -> Launcher:
         return srun_for(library)
     if choice == AUTO:
         return (working_srun(library) if is_in_slurm else None) or find_launcher()
-    program = Path(shutil.which(check_choice(choice)) or choice)
+    program = Path(shutil.which(check_choice(choice, LAUNCHER)) or choice)
     family = launcher_family(program)
     if family is not None and not is_compatible(family, library.family):
         raise LaunchError(
-            f"--launcher: {program} is of {family}, and mpi4py loads {library.version}: each rank "
-            f"would be alone; give --launcher mpiexec"
+            f"--launcher, {LAUNCHER}: {program} is of {family}, and mpi4py loads "
+            f"{library.version}: each rank would be alone; give --launcher mpiexec"
         )
     return Launcher(program, library)

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from collplan.specs.errors import CollplanError
+from collplan.specs.errors import CollplanError, show_value
 
 _FLAGS: Final = (
     *("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-ftls-model=initial-exec"),
@@ -32,7 +32,11 @@ def compiler() -> list[str]:
     CollplanError
         If there is no compiler.
     """
-    named = shlex.split(os.environ.get("CC", ""))
+    text = os.environ.get("CC", "")
+    try:
+        named = shlex.split(text)
+    except ValueError as error:
+        raise CollplanError(f"CC: {show_value(text)} is no command: {error}") from None
     if named:
         return named
     for name in ("cc", "gcc", "clang"):

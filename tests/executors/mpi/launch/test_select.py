@@ -82,6 +82,13 @@ def test_what_is_no_launcher_is_refused_with_one_line(capsys: pytest.CaptureFixt
     assert "auto, srun, mpiexec or the path" in line
 
 
+def test_the_variable_is_named_if_it_has_the_wrong_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(select, "probe_library", lambda: MPICH)
+    monkeypatch.setenv(select.LAUNCHER, "/nowhere/other")
+    with pytest.raises(LaunchError, match=r"^COLLPLAN_LAUNCHER: /nowhere/other is not a program"):
+        select.select_launcher()
+
+
 def test_srun_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(select, "probe_library", lambda: MPICH)
     monkeypatch.setenv("PATH", str(tmp_path))
