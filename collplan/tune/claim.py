@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import platform
 import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 from collplan.executors.mpi.host.processes import die_with
+from collplan.planner.arrays.file_lock import locked
 from collplan.specs.errors import CollplanError
 
 STARTER: Final = "COLLPLAN_TUNE_STARTER"
@@ -45,36 +45,19 @@ def claimed(output: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
         If another run still holds the lock, or the lock file cannot be written.
     """
     path = output.with_name(f".{output.name}.lock")
-    deadline = time.monotonic() + patience_s
     with ExitStack() as held:
-        while not _hold(path, output, held):
-            if time.monotonic() > deadline:
-                raise CollplanError(
-                    f"{output}: another run is tuning it; wait for that, or give another --output"
-                )
-            time.sleep(_LOCK_POLL_S)
-        yield
-        path.unlink(missing_ok=True)
-
-
-def _hold(path: Path, output: Path, held: ExitStack) -> bool:
-    """Open and lock a file, to be closed by `held`; return whether this process now holds it."""
-    with ExitStack() as opened:
         try:
-            file = opened.enter_context(path.open("a"))
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
+            is_held = held.enter_context(locked(path, patience_s, _LOCK_POLL_S))
         except OSError as error:
             raise CollplanError(
                 f"{output}: cannot be written: {error.strerror}; give another path"
             ) from None
-        # The process that held it may have removed it, and others then lock another file.
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                held.push(opened.pop_all())
-                return True
-    return False
+        if not is_held:
+            raise CollplanError(
+                f"{output}: another run is tuning it; wait for that, or give another --output"
+            )
+        yield
+        path.unlink(missing_ok=True)
 
 
 def name_starter() -> str:
