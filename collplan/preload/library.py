@@ -14,6 +14,7 @@ from typing import Final
 from collplan.executors.mpi.loop.linking import NO_FOLDER, link
 from collplan.executors.mpi.loop.object_files import code_folder, processor
 from collplan.planner.arrays.code_folders import compiling_alone
+from collplan.planner.arrays.kept_files import read_kept
 from collplan.specs.errors import CollplanError
 
 SHIM: Final = Path(__file__).parent / "shim"
@@ -68,9 +69,9 @@ def preload_library(family: str, mpi: str) -> Path:
     for name, content in {**sources, _RECORDS.name: _RECORDS.read_bytes()}.items():
         digest.update(f"{name} {len(content)}\n".encode() + content)
     path = folder / f"libcollplan-{family}-{digest.hexdigest()[:16]}.so"
-    if not path.exists():
+    if read_kept(path) is None:
         with compiling_alone(path):
-            if not path.exists():
+            if read_kept(path) is None:
                 files = {**sources, **_compiled()}
                 link(path, files, "MPI_*; PMPI_*; mpi_*; ompi_*;", options)
     return path

@@ -169,13 +169,16 @@ def preload_environment(table: Path, *, force: bool) -> dict[str, str]:
     CollplanError
         If the library cannot be built.
     """
-    from collplan.executors.mpi.launch.launcher import family_of
+    from collplan.executors.mpi.launch.launcher import family_of, launcher_rank
+    from collplan.planner.arrays.code_folders import leave_warnings_to_others
     from collplan.preload.mpi import vendor_and_library
 
     # This must come first: other modules import mpi4py, which initializes MPI by default.
     vendor, library = vendor_and_library()
     from collplan.preload.library import preload_library
 
+    if launcher_rank() > 0:
+        leave_warnings_to_others()
     path = without_separators(preload_library(family_of(vendor), library))
     before, options = os.environ.get("LD_PRELOAD", ""), os.environ.get("ASAN_OPTIONS", "")
     return {

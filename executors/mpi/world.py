@@ -24,6 +24,7 @@ from collplan.executors.mpi.launch.launcher import (
     slurm_tasks,
     way_to_mpi,
 )
+from collplan.planner.arrays.code_folders import leave_warnings_to_others
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -120,6 +121,8 @@ def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
             f"the spec needs {n_ranks} ranks, the MPI world has {comm.size}; "
             f"start it with -n {n_ranks}"
         )
+    if comm.rank > 0:
+        leave_warnings_to_others()
     return comm
 
 

@@ -8,7 +8,8 @@ and constants do. Kernels call no kernels of other folders.
 
 If the source folder is not writable, the cache is in the user's cache folder, or else in a
 folder for temporary files that belongs to the user. If none of them is writable, every process
-compiles for itself.
+compiles for itself. A folder to which other users may write is not used, as their code would be
+executed.
 
 This module does not import numba, so that a command can check the cache before it loads numba.
 """
@@ -17,10 +18,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
@@ -28,14 +27,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-if sys.platform != "win32":
-    import fcntl
+from collplan.planner.arrays.file_lock import locked
+from collplan.planner.arrays.kept_files import make_private, why_reachable
 
 PATIENCE_S: Final = 60.0
 """Time limit, in seconds, for another process that compiles the same function."""
 POLL_S: Final = 0.02
 _SAID: Final = "COLLPLAN_UNCACHED"
-"""Environment variable that is set once a process has warned that nothing is cached."""
+"""Environment variable that is set once some process warns of the folders of caches."""
 
 
 @cache
@@ -59,12 +58,22 @@ def cache_folder(sources: Path, chosen: str) -> Path | None:
         if any(word in text for word in (b"compile", b"@inner", b"@inlined")):
             digest.update(path.name.encode() + b"\0" + text)
     name = f"numba-{digest.hexdigest()[:16]}"
-    bases = [Path(chosen) if chosen else sources / "__pycache__", *_user_folders()]
-    return next((base / name for base in bases if _can_write(base / name)), None)
+    refused: list[str] = []
+    for base in (Path(chosen) if chosen else sources / "__pycache__", *_user_folders()):
+        folder = base.resolve() / name
+        with suppress(OSError):
+            why = why_reachable(folder)
+            if why is None and _can_write(folder):
+                if refused:
+                    _warn_of_others(refused[0], folder)
+                return folder
+            if why is not None and os.access(base, os.W_OK):
+                refused.append(why)
+    return None
 
 
 def _user_folders() -> Iterator[Path]:
-    """Generate cache folders that belong to the user alone, because their code is executed."""
+    """Generate cache folders that belong to the user."""
     with suppress(RuntimeError):  # a user without a home
         yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "collplan"
     folder = temporary_folder()
@@ -78,20 +87,18 @@ def temporary_folder() -> Path | None:
         return None
     with suppress(OSError):
         folder = Path(tempfile.gettempdir()) / f"collplan-{os.geteuid()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-        is_open = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        # Other users may have created a folder of this name to make us load their code.
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not is_open:
-            return folder
+        if not folder.is_symlink():  # other users may have made it
+            make_private(folder)
+            if why_reachable(folder) is None:
+                return folder
     return None
 
 
 def _can_write(folder: Path) -> bool:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         with tempfile.TemporaryFile(dir=folder):
-            return True
+            return why_reachable(folder) is None
     except OSError:
         return False
 
@@ -103,19 +110,9 @@ def compiling_alone(path: Path) -> Iterator[None]:
     Two processes compile it if files cannot be locked, or if the process that holds the lock
     takes longer than `PATIENCE_S`.
     """
-    if sys.platform == "win32":
-        yield
-        return
-    end_s = time.monotonic() + PATIENCE_S
     with ExitStack() as held:
         with suppress(OSError):
-            lock = held.enter_context(path.with_name(f"{path.name}.lock").open("wb"))
-            while time.monotonic() < end_s:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    time.sleep(POLL_S)
+            held.enter_context(locked(path.with_name(f"{path.name}.lock"), PATIENCE_S, POLL_S))
         yield
 
 
@@ -129,12 +126,29 @@ def warn_of_disk(folder: Path | str, error: OSError) -> None:
 
 def warn_uncached() -> None:
     """Warn once that every process compiles for itself; child processes are silent."""
+    _say_once_for_children(
+        "no folder for compiled code can be written, so every process compiles for itself; "
+        "name a folder in NUMBA_CACHE_DIR"
+    )
+
+
+def _warn_of_others(why: str, folder: Path) -> None:
+    """Warn once that a folder is not used, because others may put code into it."""
+    _say_once_for_children(
+        f"{why}, so no compiled code is loaded from there; it is kept in {folder}, or where "
+        "NUMBA_CACHE_DIR names a folder of yours"
+    )
+
+
+def _say_once_for_children(text: str) -> None:
     if _SAID not in os.environ:
-        os.environ[_SAID] = "1"
-        _say_once(
-            "no folder for compiled code can be written, so every process compiles for itself; "
-            "name a folder in NUMBA_CACHE_DIR"
-        )
+        leave_warnings_to_others()
+        _say_once(text)
+
+
+def leave_warnings_to_others() -> None:
+    """Have this process and its children not warn of the folders of caches."""
+    os.environ[_SAID] = "1"
 
 
 @cache

@@ -8,6 +8,7 @@ KeyboardInterrupt there would cause a segmentation fault or a SystemError.
 from __future__ import annotations
 
 import inspect
+import pickle
 import threading
 from _signal import getsignal, signal  # type: ignore[import-not-found]
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from collplan.planner.arrays.code_folders import (
     warn_uncached,
 )
 from collplan.planner.arrays.compile_time import getting_kernel, miss
+from collplan.planner.arrays.kept_files import make_private, read_kept, write_kept
 
 core: Any = numba.core
 
@@ -136,10 +138,37 @@ class _InnerDispatcher(numba.core.registry.CPUDispatcher):
         self.overloads[tuple(found.signature.args)] = found._replace(entry_point=key)
 
 
+class _KeptFiles(core.caching.IndexDataCacheFile):  # type: ignore[misc]
+    """The files of a function: machine code by types of arguments, and an index of these."""
+
+    def _load_index(self) -> dict[Any, str]:
+        kept = read_kept(Path(self._index_path))
+        written = (None, None, {}) if kept is None else pickle.loads(kept)
+        is_fresh = written[:2] == (self._version, self._source_stamp)
+        return written[2] if is_fresh else {}
+
+    def _save_index(self, overloads: dict[Any, str]) -> None:
+        written = self._version, self._source_stamp, overloads
+        write_kept(Path(self._index_path), self._dump(written))
+
+    def _load_data(self, name: str) -> Any:
+        kept = read_kept(Path(self._data_path(name)))
+        if kept is None:
+            raise FileNotFoundError(name)  # numba compiles then
+        return pickle.loads(kept)
+
+    def _save_data(self, name: str, data: Any) -> None:
+        write_kept(Path(self._data_path(name)), self._dump(data))
+
+
 class _SharedCache(core.caching.FunctionCache):  # type: ignore[misc]
     """Cached machine code of one function, which several processes may need at the same time."""
 
     _held: ExitStack
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._cache_file.__class__ = _KeptFiles
 
     @property
     def has_code(self) -> bool:
@@ -193,6 +222,10 @@ def _cache_of(function: Callable[..., Any]) -> _SharedCache | None:
         return None
     config.CACHE_DIR = str(folder)
     try:
+        # Numba makes the folder otherwise, with the rights that the umask leaves.
+        locator = core.caching._CacheLocator
+        with suppress(OSError):
+            make_private(folder / locator.get_suitable_cache_subpath(inspect.getfile(function)))
         return _SharedCache(function)
     finally:
         config.CACHE_DIR = chosen

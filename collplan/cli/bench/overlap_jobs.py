@@ -16,7 +16,9 @@ import typer
 from collplan.cli.ranks import Advance, Benchmark, count_repetitions, own_command
 from collplan.executors.mpi.launch.launcher import launch_environment
 from collplan.executors.mpi.launch.select import select_launcher
+from collplan.planner.arrays.kept_files import read_kept, write_kept
 from collplan.reports.output import Document
+from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
     from collplan.measure.overlap.sweep import Sweep
@@ -138,7 +140,7 @@ def _launch(job: Job, variable: str | None, timeout_s: float) -> Document:
 
     with tempfile.TemporaryDirectory(prefix="collplan-overlap-") as folder:
         path = Path(folder, "job")
-        path.write_bytes(pickle.dumps(job))
+        write_kept(path, pickle.dumps(job))
         launcher, n_ranks = select_launcher(), job.n_ranks
         program = own_command("bench", "overlap", "--job", path)
         environment = launcher.environment(n_ranks) | _UNBOUND
@@ -147,18 +149,20 @@ def _launch(job: Job, variable: str | None, timeout_s: float) -> Document:
         if variable is not None:
             environment[variable] = str(int(job.part == "asynchronous"))
         done = run_job(launcher.command(n_ranks, program), environment, timeout_s)
-        result = _result_path(path)
-        if not result.exists():
+        result = read_kept(_result_path(path))
+        if result is None:
             raise typer.Exit(done.returncode or 1)
-        document: Document = pickle.loads(result.read_bytes())
+        document: Document = pickle.loads(result)
         return document
 
 
 def job_benchmark(path: Path) -> Benchmark:
     """Return the benchmark of the job in a file, which a launched rank reads."""
-    result = _result_path(path)
-    job: Job = pickle.loads(path.read_bytes())
-    return rank_benchmark(job, lambda document: result.write_bytes(pickle.dumps(document)))
+    result, content = _result_path(path), read_kept(path)
+    if content is None:
+        raise CollplanError(f"--job: {path} is not a job that this user has written")
+    job: Job = pickle.loads(content)
+    return rank_benchmark(job, lambda document: write_kept(result, pickle.dumps(document)))
 
 
 def _result_path(path: Path) -> Path:

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from collplan.planner.arrays.kept_files import write_kept
 from collplan.specs.errors import CollplanError, show_value
 
 _FLAGS: Final = (
@@ -51,7 +52,7 @@ def compiler() -> list[str]:
 def link(
     path: Path, files: Mapping[str, bytes], exported: str, options: Sequence[str] = ()
 ) -> None:
-    """Create a shared library. The file appears only when it is complete.
+    """Create a shared library in the cache. The file appears only when it is complete.
 
     Parameters
     ----------
@@ -67,7 +68,7 @@ def link(
     Raises
     ------
     CollplanError
-        If there is no compiler, or it fails.
+        If there is no compiler, it fails, or the file cannot be written.
     """
     with tempfile.TemporaryDirectory(prefix="collplan-") as text:
         folder = Path(text)
@@ -76,8 +77,7 @@ def link(
         (folder / "exported.map").write_text(f"{{ global: {exported} local: *; }};\n")
         made = [name for name in files if name.endswith((".c", ".o"))]
         command = [*compiler(), *_FLAGS, *options, "-I.", *made]
-        beside = path.with_suffix(f".{os.getpid()}")
-        command += ["-Wl,--version-script=exported.map", "-o", str(beside), "-ldl"]
+        command += ["-Wl,--version-script=exported.map", "-o", "linked.so", "-ldl"]
         try:
             result = subprocess.run(
                 command, cwd=folder, capture_output=True, text=True, timeout=_COMPILING_S,
@@ -91,6 +91,8 @@ def link(
             # The compiler also says at the end that its linker has failed.
             lines = [line for line in said if re.search(r"error(?!: ld returned)|failed", line)]
             reason = (lines or said or [f"exit {result.returncode}"])[0]
-            beside.unlink(missing_ok=True)
             raise CollplanError(f"the C compiler {command[0]} does not work: {reason}")
-        beside.replace(path)
+        try:
+            write_kept(path, (folder / "linked.so").read_bytes())
+        except OSError as error:
+            raise CollplanError(f"{path} cannot be written: {error.strerror or error}") from None

@@ -24,6 +24,7 @@ from collplan.planner.arrays.code_folders import (
     warn_of_disk,
     warn_uncached,
 )
+from collplan.planner.arrays.kept_files import read_kept, write_kept
 from collplan.specs.errors import CollplanError
 
 SOURCES: Final = Path(__file__).parent
@@ -66,8 +67,7 @@ class ObjectFile:
     def read(self) -> bool:
         """Read the machine code from the cache; return whether there is any."""
         if self._path is not None:
-            with suppress(FileNotFoundError):
-                self.code = self._path.read_bytes()
+            self.code = read_kept(self._path)
         return self.code is not None
 
     def alone(self) -> AbstractContextManager[None]:
@@ -80,14 +80,10 @@ class ObjectFile:
         if self._path is None:
             warn_uncached()
             return
-        beside = self._path.with_suffix(f".{os.getpid()}")
         try:
-            beside.write_bytes(code)
-            beside.replace(self._path)
+            write_kept(self._path, code)
         except OSError as error:
             warn_of_disk(self._path.parent, error)
-            with suppress(OSError):
-                beside.unlink()
             return
         with suppress(CollplanError):
             self.link()
@@ -102,7 +98,7 @@ class ObjectFile:
         """
         if self._library is None or self.code is None:
             raise CollplanError(NO_FOLDER)
-        if not self._library.exists():
+        if read_kept(self._library) is None:
             link(self._library, {"function.o": self.code}, f"{self.symbol};")
         return self._library
 
@@ -111,10 +107,10 @@ class ObjectFile:
 
         Loading a shared library takes a hundredth of the time of importing LLVM.
         """
-        if self._library is not None:
-            with suppress(OSError):  # there is none, or its folder does not allow executables
-                function = getattr(ctypes.CDLL(str(self._library)), self.symbol)
-                return ctypes.cast(function, ctypes.c_void_p).value or 0
+        # There may be no compiler, or the folder does not allow executables.
+        with suppress(CollplanError, OSError):
+            function = getattr(ctypes.CDLL(str(self.link())), self.symbol)
+            return ctypes.cast(function, ctypes.c_void_p).value or 0
         machine_code = _llvm().ObjectFileRef.from_data(self.code)
         # LLVM refers to both while the code is in use.
         _loaded.append((self.code, machine_code))

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numba.core.caching
 import pytest
 
 from collplan.cli.main import BROKEN_PIPE, main
@@ -130,13 +129,14 @@ def test_a_program_under_exec_finds_its_streams_as_they_were(
 def test_a_full_disk_loses_machine_code_and_no_result(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from collplan.planner.arrays import machine_code
     from collplan.planner.arrays.code_folders import _say_once
     from collplan.planner.arrays.machine_code import compile_at_once
 
     def fill_disk(self: Any, name: str, data: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(numba.core.caching.IndexDataCacheFile, "_save_data", fill_disk)
+    monkeypatch.setattr(machine_code._KeptFiles, "_save_data", fill_disk)
     _say_once.cache_clear()
     kernels = [compile_at_once()(lambda x, y=i: x + y) for i in range(2)]
     assert [kernel(3) for kernel in kernels] == [3, 4]

@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from collplan.planner.arrays import code_folders
 from collplan.planner.arrays.code_folders import cache_folder
+from damaging import OTHER_USER
 from kernel_files import USE, write_kernels
+
+IS_ROOT = os.geteuid() == 0
 
 
 def test_files_without_kernels_change_nothing(tmp_path):
@@ -64,3 +69,54 @@ def test_without_any_folder_to_write_into_one_line_says_that_nothing_is_cached(t
     assert done.stderr.startswith("collplan: warning: no folder for compiled code can be written")
     assert done.stderr.count("\n") == 1
     assert done.stderr.endswith("name a folder in NUMBA_CACHE_DIR\n")
+
+
+@pytest.mark.parametrize("how", ["planted", "shared", "above"])
+@pytest.mark.parametrize("chosen", [True, False])
+def test_code_of_other_users_is_not_loaded_and_one_line_says_so(
+    how: str,
+    chosen: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if how == "planted" and not IS_ROOT:
+        pytest.skip("only root can give files to other users")
+    write_kernels(tmp_path, 3)
+    monkeypatch.setenv("COLLPLAN_UNCACHED", "")  # is deleted again at the end
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    shared = tmp_path / ("shared" if chosen else "__pycache__")
+    own = cache_folder.__wrapped__(tmp_path, str(shared) if chosen else "")
+    assert own.parent == shared
+    if how == "planted":
+        own.chmod(0o755)
+        os.chown(own, OTHER_USER, -1)
+    else:
+        (own if how == "shared" else shared).chmod(0o777)
+    for _ in range(2):
+        monkeypatch.delenv("COLLPLAN_UNCACHED")
+        code_folders._say_once.cache_clear()
+        found = cache_folder.__wrapped__(tmp_path, str(shared) if chosen else "")
+        assert found == tmp_path / "home" / "collplan" / own.name
+        why = f"{own} belongs to user {OTHER_USER}"
+        if how != "planted":
+            why = f"other users may write to {own if how == 'shared' else shared}"
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line == (
+            f"collplan: warning: {why}, so no compiled code is loaded from there; it is kept in "
+            f"{found}, or where NUMBA_CACHE_DIR names a folder of yours"
+        )
+
+
+@pytest.mark.parametrize("umask", [0, 0o077])
+def test_folders_of_code_are_private_whatever_the_umask(umask: int, tmp_path: Path) -> None:
+    write_kernels(tmp_path, 3)
+    before = os.umask(umask)
+    try:
+        folder = cache_folder.__wrapped__(tmp_path, str(tmp_path / "new" / "chosen"))
+    finally:
+        os.umask(before)
+    for one in (folder, *folder.parents):
+        if one == tmp_path:
+            break
+        assert one.stat().st_mode & 0o777 == 0o700

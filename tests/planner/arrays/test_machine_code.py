@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from collplan.planner.arrays import code_folders, machine_code
 from collplan.planner.arrays.code_folders import cache_folder
+from damaging import DAMAGES, damaged
 from folders import HELPERS
 from kernel_files import USE, write_kernels
 
@@ -51,6 +53,31 @@ def test_processes_that_need_a_kernel_at_once_compile_it_once(tmp_path):
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     missed = [int(process.communicate()[0]) for process in running]
     assert sorted(missed) == [0, 0, 2]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_machine_code_is_made_again(damage, tmp_path, monkeypatch):
+    monkeypatch.setattr(machine_code, "cache_folder", lambda *_: tmp_path)
+
+    def plus(x):
+        return x + 1
+
+    def misses():
+        kernel = machine_code.compile_at_once()(plus)
+        assert kernel(41) == 42
+        return sum(kernel.stats.cache_misses.values())
+
+    before = os.umask(0)
+    try:
+        assert [misses(), misses()] == [1, 0]
+    finally:
+        os.umask(before)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".nbi", ".nbc", ".lock"}
+    for path in files:
+        damaged(path, damage)
+        assert misses() == (path.suffix != ".lock")
+        assert misses() == 0
 
 
 def lock_of(kernel):

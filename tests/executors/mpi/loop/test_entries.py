@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from collplan.executors.mpi.loop import object_files
-from collplan.executors.mpi.loop.entries import callback, entry
-from collplan.executors.mpi.loop.object_files import SOURCES, is_kept
+from collplan.executors.mpi.loop import linking, object_files
+from collplan.executors.mpi.loop.entries import callback, entry, kept_code
+from collplan.executors.mpi.loop.object_files import SOURCES, ObjectFile, is_kept
 from collplan.executors.mpi.loop.reductions import load
-from collplan.planner.arrays import code_folders
+from collplan.planner.arrays import code_folders, kept_files
+from damaging import DAMAGES, damaged
 
 LOAD = """
 import sys
@@ -68,16 +71,30 @@ def test_without_a_c_compiler_llvm_loads_what_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-def test_a_library_that_cannot_be_loaded_is_replaced_by_llvm(
-    tmp_path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_code_is_made_again(
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    command = [sys.executable, "-c", f"{READ}import sys; print('llvmlite' in sys.modules)"]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    for path in tmp_path.rglob("*.so"):
-        path.write_bytes(b"of no use")
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("True\n", "")
+    monkeypatch.setattr(linking, "compiler", lambda: ["cc"])
+    name, compiled = f"made_{damage.replace(' ', '_')}", []
+
+    def file() -> ObjectFile:
+        def function() -> Any:
+            compiled.append(name)
+            return lambda: 7
+
+        return kept_code(name, function, "int64()")
+
+    first = file().link()
+    for suffix in (".o", ".so", ".o.lock"):
+        path = first.parent / (first.name.removesuffix(".so") + suffix)
+        damaged(path, damage)
+        made = file()
+        assert ctypes.CFUNCTYPE(ctypes.c_int64)(made.load())() == 7
+        assert made.link().is_file()
+    assert compiled == [name, name]  # the library is made of the object file
 
 
 @pytest.mark.long
@@ -127,7 +144,7 @@ def test_a_full_disk_loses_the_file_and_no_result(
     tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(object_files.Path, "replace", _fill_disk)
+    monkeypatch.setattr(kept_files.Path, "replace", _fill_disk)
     code_folders._say_once.cache_clear()
     word = np.array([8])
     assert entry.__wrapped__("read_word")(word.ctypes.data) == 8
