@@ -1,23 +1,19 @@
-"""Helper process of a node, which makes decisions and plans for programs without Python.
+"""Decisions and plans for programs without Python, in the helper process of a node.
 
-The helper reads the tuning table, and answers the requests that ranks send through a socket. It
-ends when the last rank has disconnected.
+The helper reads the tuning table, and answers the requests that ranks send through a socket; see
+`collplan.preload.connections`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import select
-import signal
-import socket
 import struct
-import threading
-import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from hashlib import blake2b
+from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,8 +47,6 @@ from collplan.specs.loading import machine_at_hand
 from collplan.tune.fingerprint import fingerprint_of
 from collplan.tune.table import TuningTable, load_table
 
-LISTENER: Final = 3
-"""File descriptor of the listening socket, which the helper inherits."""
 HELLO, COMM, DECIDE, PLAN, STATISTICS = range(1, 6)
 KINDS: Final = (
     *("barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather"),
@@ -60,11 +54,8 @@ KINDS: Final = (
     *("gatherv", "scatterv", "allgatherv", "alltoallv", "reduce_scatter"),
 )
 """Kinds of collectives, in the order of their numbers in the preloaded library."""
-_HEAD: Final = struct.Struct("<qq")
 _HELLO: Final = struct.Struct("<7q")
 _COMM: Final = struct.Struct("<qq")
-_PATIENCE_S: Final = 120.0
-"""Time limit for the first rank to connect, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +220,10 @@ class Helper:
             row.native_s, row.chosen_s = times
             row.calls += int(calls)
             row.seconds += int(ns) * 1e-9
-        statistics.deliver()
-        return b""
+        # The rank prints them, because this process has no output.
+        with redirect_stderr(StringIO()) as text:
+            statistics.deliver()
+        return text.getvalue().encode()
 
 
 def counts_told(words: bytes, call: CollectiveCall, n_ranks: int) -> list[RankCounts]:
@@ -261,136 +254,5 @@ def counts_told(words: bytes, call: CollectiveCall, n_ranks: int) -> list[RankCo
     ]
 
 
-def serve(listener: socket.socket, parent: int) -> None:
-    """Answer requests of ranks until the last rank has disconnected; then end this process.
-
-    Parameters
-    ----------
-    listener : socket
-        Listening socket, to which ranks connect.
-    parent : int
-        Id of the process that started the helper.
-    """
-    helper, connected = Helper(), _Connected()
-    threading.Thread(target=connected.watch, args=(parent,), daemon=True).start()
-    while True:
-        ready, _, _ = select.select([listener, *connected.sockets], [], [])
-        for one in ready:
-            if one is listener:
-                connected.accept(listener)
-                continue
-            try:
-                request, n_bytes = _HEAD.unpack(_receive(one, _HEAD.size))
-                status, text = helper.answer(request, _receive(one, n_bytes))
-                one.sendall(_HEAD.pack(status, len(text)) + text)
-            except OSError:
-                connected.drop(one)
-
-
-class _Connected:
-    """Connected ranks; this process ends when the last of them disconnects."""
-
-    def __init__(self) -> None:
-        self.sockets: dict[socket.socket, int] = {}
-        """Process descriptor of the rank by socket; -1 if there is no descriptor."""
-        self._has_begun = False
-        # It wakes the thread that watches the ranks.
-        self._changed = os.eventfd(0)
-
-    def accept(self, listener: socket.socket) -> None:
-        """Accept the next connection, if it comes from a process of the same user."""
-        one, _ = listener.accept()
-        where = one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        pid, user, _ = struct.unpack("3i", where)
-        if user != os.geteuid():
-            one.close()
-            return
-        self.sockets[one] = _descriptor_of(pid)
-        self._has_begun = True
-        os.eventfd_write(self._changed, 1)
-
-    def drop(self, one: socket.socket) -> None:
-        """Remove a rank that has ended; end this process if it was the last one."""
-        descriptor = self.sockets.pop(one)
-        os.eventfd_write(self._changed, 1)
-        one.close()
-        if descriptor >= 0:
-            os.close(descriptor)
-        if not self.sockets:
-            os._exit(0)
-
-    def watch(self, parent: int) -> None:
-        """End this process when all ranks have ended, also while the helper answers a request.
-
-        If no rank has connected yet, the process ends when `parent` has ended, or after
-        `_PATIENCE_S` seconds. The thread sleeps until a process ends or connects.
-
-        Parameters
-        ----------
-        parent : int
-            Id of the process that started the helper.
-        """
-        starter, begin = _descriptor_of(parent), time.monotonic()
-        ended: set[socket.socket] = set()
-        while True:
-            with suppress(OSError, ValueError):  # the main thread may have closed descriptors
-                ranks = {
-                    one.fileno() if descriptor < 0 else descriptor: one
-                    for one, descriptor in list(self.sockets.items())
-                }
-                left_s = begin + _PATIENCE_S - time.monotonic()
-                is_late = not self._has_begun and left_s <= 0
-                if is_late or (ranks and ended.issuperset(ranks.values())):
-                    os._exit(0)
-                poll = select.poll()
-                poll.register(self._changed, select.POLLIN)
-                if not self._has_begun and starter >= 0:
-                    poll.register(starter, select.POLLIN)
-                for number, one in ranks.items():
-                    if one not in ended:
-                        # A process that the rank has forked may keep the socket open after its end.
-                        has_descriptor = self.sockets.get(one, -1) >= 0
-                        poll.register(number, select.POLLIN if has_descriptor else select.POLLHUP)
-                found = poll.poll(None if self._has_begun else 1000 * left_s)
-                ready = {number for number, _ in found}
-                if starter in ready and not self._has_begun:
-                    os._exit(0)
-                if self._changed in ready:
-                    os.eventfd_read(self._changed)
-                ended.update(one for number, one in ranks.items() if number in ready)
-
-
-def _descriptor_of(pid: int) -> int:
-    """Return a descriptor that is ready when a process ends; -1 if there is none."""
-    with suppress(OSError):
-        return os.pidfd_open(pid)
-    return -1
-
-
-def _receive(one: socket.socket, n_bytes: int) -> bytes:
-    """Return the next `n_bytes` bytes of a socket; raise `OSError` if the rank has ended."""
-    parts: list[bytes] = []
-    while n_bytes > 0:
-        part = one.recv(min(n_bytes, 1 << 20))
-        if not part:
-            raise ConnectionError("the rank has ended")
-        parts.append(part)
-        n_bytes -= len(part)
-    return b"".join(parts)
-
-
 def _number(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
-
-
-def main(arguments: list[str]) -> int:
-    """Serve the ranks of a node.
-
-    Parameters
-    ----------
-    arguments : list of str
-        Number of ranks of the node, and the id of the process that started the helper.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    serve(socket.socket(fileno=LISTENER), int(arguments[1]))
-    return 0

@@ -193,7 +193,10 @@ def test_a_job_that_is_ended_leaves_nothing_behind(mpi: str, how: str, tmp_path:
 
 @pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
-def test_a_program_outlives_its_helper(mpi: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV])
+def test_a_program_goes_on_without_its_helper_and_says_so(
+    mpi: str, number: signal.Signals, tmp_path: Path
+) -> None:
     program = built(mpi, "calling.c")
     line = exec_line(mpi, table_of(tmp_path), 2, program, "wait")
     marked = {**mpi_environment(), "COLLPLAN_TEST_MARK": str(tmp_path), "COLLPLAN_LOG": "1"}
@@ -205,10 +208,42 @@ def test_a_program_outlives_its_helper(mpi: str, tmp_path: Path) -> None:
         assert job.stdout.readline().startswith("running")
         helper = helper_of(marked_processes(str(tmp_path)))
         assert helper is not None
-        os.kill(helper, signal.SIGKILL)
+        os.kill(helper, number)
         out, err = job.communicate("go on\n", timeout=HANG_S)
     assert job.returncode == 0, out + err
     assert "total 160000.0" in out
+    is_stopped = number == signal.SIGSTOP
+    why = f"the helper process has {'not answered for 2 s' if is_stopped else 'ended'}"
+    assert err.splitlines() == [
+        f"collplan: rank 0: {why}; calls without a plan are native from now on",
+        f"collplan: rank 0: 58 collectives by plans, 13 native; further statistics are lost: {why}",
+    ]
+    assert wait_until(lambda: not marked_processes(str(tmp_path)), 60)
+
+
+STOPPED_HELPER = """
+import os, signal, sys
+if any(word.endswith("preload/__main__.py") for word in sys.orig_argv):
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_helper_that_is_stopped_at_its_start_leaves_all_native(mpi: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(STOPPED_HELPER)
+    line = exec_line(mpi, table_of(tmp_path), 2, built(mpi, "calling.c"), "10")
+    path = f"{mpi_environment()['PYTHONPATH']}{os.pathsep}{tmp_path}"
+    try:
+        done = run(line, PYTHONPATH=path, COLLPLAN_TEST_MARK=str(tmp_path))
+    finally:
+        for pid in marked_processes(str(tmp_path)):
+            os.kill(pid, signal.SIGKILL)
+    assert done.returncode == 0, done.stderr
+    assert "total 20000.0" in done.stdout
+    assert done.stderr == (
+        "collplan: the helper process has not answered for 2 s; all collectives are native\n"
+    )
 
 
 @pytest.mark.parametrize("mpi", [*MPIS, *DEBIAN])

@@ -367,7 +367,7 @@ struct cp_plan *cp_make_plan(struct cp_comm *comm, struct cp_route *route, const
     struct cp_reply reply = ask_for_plan(comm, route, counts);
     if (reply.status == 0)
         *why = unpack(plan, reply.bytes, reply.n_bytes, comm->private_comm, &relocations);
-    else *why = strdup(reply.bytes != NULL ? reply.bytes : "the helper process has ended");
+    else *why = strdup(reply.bytes != NULL ? reply.bytes : "the helper process cannot be asked");
     free(reply.bytes);
     bool is_well = all_well(comm->private_comm, *why == NULL, plan->head.shares);
     if (is_well && plan->head.shares) {

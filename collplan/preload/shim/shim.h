@@ -229,7 +229,7 @@ void cp_count(struct cp_row *row, int64_t n_bytes, int64_t ns);
 int64_t cp_now_ns(void);
 /* Time that this process spent on decisions and on making plans, which no row includes. */
 extern int64_t cp_making_ns;
-/* Send all rows to the helper, which prints them. */
+/* Print all rows as the helper formats them; without it, print only numbers of calls. */
 void cp_report(void);
 
 /* helper.c: the helper process of this node, which reads the table and makes plans. */

@@ -146,8 +146,8 @@ void cp_begin(void) {
 
 void cp_end(void) {
     if (!cp_settings.is_on) return;
-    if (cp_settings.is_logged && cp_settings.world_rank == 0) cp_report();
     cp_settings.is_on = false;
+    if (cp_settings.is_logged && cp_settings.world_rank == 0) cp_report();
     cp_free_all();
     cp_helper_stop();
 }

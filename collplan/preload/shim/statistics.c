@@ -73,17 +73,26 @@ int64_t cp_making_ns;
 void cp_report(void) {
     char *text = NULL;
     size_t n_bytes = 0;
+    long long n_planned = 0, n_native = 0;
     FILE *stream = open_memstream(&text, &n_bytes);
     if (stream == NULL) return;
     fprintf(stream, "%lld\n", (long long)cp_making_ns);
     for (int chain = 0; chain < N_CHAINS; chain++)
-        for (struct cp_row *row = chains[chain]; row != NULL; row = row->next)
-            if (row->calls > 0)
-                fprintf(stream, "%s\t%s\t%s\t%lld\t%d\t%.17g\t%.17g\t%lld\t%lld\t%lld\t%lld\n",
-                        row->collective, row->ran, row->why, (long long)row->ranks, row->planned,
-                        row->native_s, row->chosen_s, (long long)row->least_bytes,
-                        (long long)row->most_bytes, (long long)row->calls, (long long)row->ns);
+        for (struct cp_row *row = chains[chain]; row != NULL; row = row->next) {
+            if (row->calls == 0) continue;
+            fprintf(stream, "%s\t%s\t%s\t%lld\t%d\t%.17g\t%.17g\t%lld\t%lld\t%lld\t%lld\n",
+                    row->collective, row->ran, row->why, (long long)row->ranks, row->planned,
+                    row->native_s, row->chosen_s, (long long)row->least_bytes,
+                    (long long)row->most_bytes, (long long)row->calls, (long long)row->ns);
+            *(row->planned ? &n_planned : &n_native) += row->calls;
+        }
     fclose(stream);
-    if (text != NULL) free(cp_ask(CP_STATISTICS, text, (int64_t)n_bytes).bytes);
+    if (text == NULL) return;
+    struct cp_reply reply = cp_ask(CP_STATISTICS, text, (int64_t)n_bytes);
+    if (reply.status == 0) fwrite(reply.bytes, 1, (size_t)reply.n_bytes, stderr);
+    else
+        cp_say("rank 0: %lld collectives by plans, %lld native; further statistics are lost: %s",
+               n_planned, n_native, reply.bytes != NULL ? reply.bytes : "there is no memory");
+    free(reply.bytes);
     free(text);
 }

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import select
 import socket
+import struct
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from collplan.dropin.config import parse_native_calls
-from collplan.preload import helper
+from collplan.preload import connections
+from collplan.preload.connections import WORKING, Connections
 from collplan.specs.errors import CollplanError
 
 SLEEPER = [sys.executable, "-c", "input()"]
@@ -49,7 +52,16 @@ def polls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return limits
 
 
-def watching(connected: helper._Connected, parent: int) -> threading.Thread:
+@pytest.fixture
+def connected() -> Iterator[Connections]:
+    """Return connections without any rank."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("")
+        listener.listen()
+        yield Connections(listener)
+
+
+def watching(connected: Connections, parent: int) -> threading.Thread:
     def watch() -> None:
         with suppress(Ended):
             connected.watch(parent)
@@ -59,12 +71,13 @@ def watching(connected: helper._Connected, parent: int) -> threading.Thread:
     return thread
 
 
-def test_it_ends_with_the_last_rank_and_wakes_only_for_events(polls: list[Any]) -> None:
+def test_it_ends_with_the_last_rank_and_wakes_only_for_events(
+    polls: list[Any], connected: Connections
+) -> None:
     ranks = [subprocess.Popen(SLEEPER, stdin=subprocess.PIPE) for _ in range(2)]
-    connected = helper._Connected()
     ends = [socket.socketpair() for _ in ranks]
     for (one, _), rank in zip(ends, ranks, strict=True):
-        connected.sockets[one] = helper._descriptor_of(rank.pid)
+        connected.sockets[one] = connections._descriptor_of(rank.pid)
     connected._has_begun = True
     thread = watching(connected, os.getpid())
     for rank in ranks:
@@ -87,9 +100,11 @@ def test_a_number_of_native_calls_that_is_none_names_its_variable(
         parse_native_calls(text)
 
 
-def test_before_the_first_rank_it_ends_with_its_parent(polls: list[Any]) -> None:
+def test_before_the_first_rank_it_ends_with_its_parent(
+    polls: list[Any], connected: Connections
+) -> None:
     parent = subprocess.Popen(SLEEPER, stdin=subprocess.PIPE)
-    thread = watching(helper._Connected(), parent.pid)
+    thread = watching(connected, parent.pid)
     parent.communicate(b"\n")
     thread.join(60)
     assert not thread.is_alive()
@@ -97,9 +112,48 @@ def test_before_the_first_rank_it_ends_with_its_parent(polls: list[Any]) -> None
 
 
 def test_nobody_is_waited_for_without_end(
-    polls: list[Any], monkeypatch: pytest.MonkeyPatch
+    polls: list[Any], connected: Connections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(helper, "_PATIENCE_S", 0.01)
-    thread = watching(helper._Connected(), os.getpid())
+    monkeypatch.setattr(connections, "_PATIENCE_S", 0.01)
+    thread = watching(connected, os.getpid())
     thread.join(60)
     assert not thread.is_alive()
+
+
+def ends_silent(rank: socket.socket) -> bool:
+    """Read all signs of life; return whether they end."""
+    with suppress(TimeoutError):
+        for _ in range(1000):
+            rank.recv(16)
+        return False
+    return True
+
+
+def test_ranks_that_wait_get_signs_of_life_while_the_helper_gets_on(
+    connected: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "SIGN_S", 0.001)
+    monkeypatch.setattr(connections, "_PROGRESS_S", 0.0)
+    pairs = [socket.socketpair() for _ in range(3)]
+    asked, waiting, idle = (rank for rank, _ in pairs)
+    connected.sockets = {end: -1 for _, end in pairs}
+    waiting.sendall(b"request")
+    connected._set_working(pairs[0][1])
+    threading.Thread(target=connected.send_signs, daemon=True).start()
+    sign = struct.pack("<qq", WORKING, 0)
+    for rank in (asked, waiting):
+        rank.settimeout(60)
+        assert rank.recv(16) == sign
+    # A helper that does not get on gives no signs, and one that is done neither.
+    for working, least_s in ((pairs[0][1], 1e9), (None, 0.0)):
+        monkeypatch.setattr(connections, "_PROGRESS_S", least_s)
+        connected._set_working(working)
+        connected._set_working(working)
+        asked.settimeout(0.02)
+        assert ends_silent(asked)
+    idle.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        idle.recv(16)
+    for pair in pairs:
+        for one in pair:
+            one.close()
