@@ -141,6 +141,29 @@ def test_threads_call_at_the_same_time(mpi: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.system
+@pytest.mark.parametrize("mpi", MPIS)
+def test_what_mpi_rejects_is_rejected_in_all_calls_and_not_counted(
+    mpi: str, tmp_path: Path
+) -> None:
+    done = run(exec_line(mpi, table_of(tmp_path), 2, built(mpi, "rejected.c")), COLLPLAN_LOG="1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 wrong" in done.stdout, done.stderr
+    # The 12 right calls; the first two equal ones are native.
+    assert re.search(r"reduce +binomial +2 +8 +10 ", done.stderr), done.stderr
+    assert re.search(r"allreduce +\w+ +2 +4 +126 ", done.stderr), done.stderr
+    assert "a rank has as many communicators with plans as it may have" in done.stderr
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("mpi", MPIS)
+def test_calls_with_processes_of_another_world_are_native(mpi: str, tmp_path: Path) -> None:
+    done = run(exec_line(mpi, table_of(tmp_path), 1, built(mpi, "spawning.c")), COLLPLAN_LOG="1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "6 of 6 right" in done.stdout
+    assert "processes of another MPI_COMM_WORLD take part" in done.stderr
+
+
+@pytest.mark.system
 def test_another_table_leaves_all_native_and_says_so_once(tmp_path: Path) -> None:
     line = exec_line("mpich", table_of(tmp_path), 2, built("mpich", "calling.c"), "10")
     line.remove("--force")

@@ -115,6 +115,32 @@ static bool read_call(const struct cp_call *call, const struct cp_comm *comm, st
     return true;
 }
 
+/* Return whether MPI accepts two buffers at the same address. MPI forbids them, but libraries and
+ * their settings differ in what they reject. On one rank, such a call only copies a buffer onto
+ * itself. */
+static bool may_coincide(const struct cp_call *call) {
+    struct cp_call alone = *call;
+    alone.comm = cp_COMM_SELF;
+    alone.root = 0;
+    MPI_Errhandler handler = cp_silence(cp_COMM_SELF);
+    int code = cp_native(&alone);
+    cp_restore(cp_COMM_SELF, handler);
+    return code == MPI_SUCCESS;
+}
+
+/* Return whether MPI accepts the buffers of this rank. If not, MPI returns at once with an error, and
+ * other ranks wait for the call. */
+static bool is_accepted(const struct cp_call *call, const struct cp_use *use) {
+    const struct cp_side *sent = &use->sent, *received = &use->received;
+    if (use->has_sent && !cp_is_message(&sent->element, sent->at, sent->count)) return false;
+    if (use->has_received && !cp_is_message(&received->element, received->at, received->count))
+        return false;
+    bool coincide = use->has_sent && use->has_received && sent->at == received->at &&
+                    sent->count > 0 && sent->count == received->count &&
+                    sent->type == received->type;
+    return !coincide || may_coincide(call);
+}
+
 static struct cp_signature signature_of(const struct cp_call *call, const struct cp_use *use) {
     struct cp_signature found = {.kind = call->kind, .root = call->root};
     const struct cp_side *one = use->has_sent ? &use->sent : &use->received;
@@ -131,13 +157,16 @@ int cp_run(const struct cp_call *call) {
     if (!is_logged && !(cp_settings.kinds >> call->kind & 1)) return cp_native(call);
     struct cp_comm *comm = cp_comm_of(call->comm);
     struct cp_use use;
-    if (comm == NULL || comm->is_inter || !read_call(call, comm, &use)) return cp_native(call);
+    if (comm == NULL || comm->is_inter || !read_call(call, comm, &use) ||
+        !is_accepted(call, &use))
+        return cp_native(call);
     struct cp_signature signature = signature_of(call, &use);
     struct cp_route *route = cp_route_of(comm, &signature, NULL);
     int64_t begin = is_logged ? cp_now_ns() : 0;
     struct cp_row *row = route->row;
     int code = route->way == CP_PLANNED ? cp_run_plan(route->plan, call, &use) : cp_native(call);
-    if (is_logged) cp_count(row, signature.n_bytes, cp_now_ns() - begin);
+    if (code != MPI_SUCCESS) cp_take_back(comm, route, code);
+    else if (is_logged) cp_count(row, signature.n_bytes, cp_now_ns() - begin);
     return code;
 }
 

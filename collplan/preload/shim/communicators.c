@@ -13,15 +13,34 @@
 #define MOST_ROUTES 4096 /* number of routes at which routes without plans are dropped */
 #define FIRST_PLACES 64
 #define FIRST_CALLS "its first call; the table is asked when it comes again"
+#define MOST_COMMS 64 /* largest number of communicators of a rank that have plans at a time */
 
 static struct cp_comm *all;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t generation = 1;
+static int n_planning; /* number of communicators of this rank that may have plans */
 static __thread struct {
     MPI_Comm comm;
     struct cp_comm *found;
     uint64_t generation;
 } last;
+
+/* Return whether processes of another MPI_COMM_WORLD are in a communicator, such as one that
+ * MPI_Intercomm_merge has made. They may run without this library. */
+static bool has_strangers(MPI_Comm handle) {
+    MPI_Group group, world, strangers;
+    int n = 0;
+    if (cp_real.Comm_group(handle, &group) != MPI_SUCCESS) return true;
+    if (cp_real.Comm_group(cp_COMM_WORLD, &world) == MPI_SUCCESS) {
+        if (cp_real.Group_difference(group, world, &strangers) == MPI_SUCCESS) {
+            cp_real.Group_size(strangers, &n);
+            if (n > 0) cp_real.Group_free(&strangers);
+        }
+        cp_real.Group_free(&world);
+    }
+    cp_real.Group_free(&group);
+    return n > 0;
+}
 
 static struct cp_comm *attach(MPI_Comm handle) {
     struct cp_comm *comm = calloc(1, sizeof *comm);
@@ -32,6 +51,7 @@ static struct cp_comm *attach(MPI_Comm handle) {
     comm->id = -1;
     cp_real.Comm_test_inter(handle, &is_inter);
     comm->is_inter = is_inter;
+    comm->is_foreign = has_strangers(handle);
     cp_real.Comm_rank(handle, &comm->rank);
     cp_real.Comm_size(handle, &comm->size);
     comm->n_places = FIRST_PLACES;
@@ -92,6 +112,7 @@ int cp_delete_comm(MPI_Comm handle, int keyval, void *attribute, void *extra) {
     if (comm->next != NULL) comm->next->before = comm->before;
     pthread_mutex_unlock(&lock);
     free_plans(comm);
+    if (comm->may_plan) __atomic_fetch_sub(&n_planning, 1, __ATOMIC_RELAXED);
     if (comm->private_comm != cp_COMM_NULL) cp_real.Comm_free(&comm->private_comm);
     free(comm);
     return MPI_SUCCESS;
@@ -183,8 +204,20 @@ static void forget_natives(struct cp_comm *comm) {
     free(routes);
 }
 
+/* Return whether MPI defines an operation on elements, as in collplan/specs/predefined.py. */
+static bool is_defined(const char *op, const char *element) {
+    bool is_bool = strcmp(element, "bool") == 0;
+    if (strstr(element, "_int") != NULL) return strstr(op, "loc") != NULL;
+    if (strcmp(op, "sum") == 0 || strcmp(op, "prod") == 0) return !is_bool;
+    if (strcmp(op, "max") == 0 || strcmp(op, "min") == 0)
+        return !is_bool && strncmp(element, "complex", 7) != 0;
+    return strstr(op, "loc") == NULL && (is_bool || strstr(element, "int") != NULL);
+}
+
 /* Return the reason why a call is native independent of the table, or NULL. */
-static const char *why_never(const struct cp_signature *signature, char *text, size_t n_bytes) {
+static const char *why_never(const struct cp_comm *comm, const struct cp_signature *signature,
+                             char *text, size_t n_bytes) {
+    if (comm->is_foreign) return CP_FOREIGN;
     bool reduces = signature->kind == CP_REDUCE || signature->kind == CP_ALLREDUCE ||
                    signature->kind == CP_REDUCE_SCATTER_BLOCK || signature->kind == CP_SCAN ||
                    signature->kind == CP_EXSCAN || signature->kind == CP_REDUCE_SCATTER;
@@ -195,6 +228,10 @@ static const char *why_never(const struct cp_signature *signature, char *text, s
     if (signature->n_bytes == 0 && signature->kind != CP_BARRIER) return "nothing to move";
     if (reduces && signature->op == NULL) return "the operation is not one that plans know";
     if (reduces && signature->element == NULL) return "the datatype is not one that plans reduce";
+    if (reduces && !is_defined(signature->op, signature->element)) {
+        snprintf(text, n_bytes, "%s is not defined on %s", signature->op, signature->element);
+        return text;
+    }
     return NULL;
 }
 
@@ -212,7 +249,7 @@ static struct cp_route *add(struct cp_comm *comm, const struct cp_signature *sig
     if (route == NULL) abort(); /* as other ranks would wait for this one */
     route->signature = *signature;
     route->native_s = route->chosen_s = -1;
-    const char *why = why_never(signature, text, sizeof text);
+    const char *why = why_never(comm, signature, text, sizeof text);
     if (why != NULL) make_native(comm, route, why);
     else
         route->row = cp_row(cp_kind_names[signature->kind], "native", FIRST_CALLS, comm->size,
@@ -294,19 +331,27 @@ static void decide(struct cp_comm *comm, struct cp_route *route) {
     char *waiting = NULL, *why = NULL;
     bool is_well = introduce(comm, &why) && ask(comm, route, &waiting, &why);
     int64_t signature = digest_of(&route->signature);
-    int64_t mine[5] = {is_well, route->digest, -route->digest, signature, -signature};
-    int64_t found[5] = {0, 0, 0, 0, 0};
+    bool has_room = comm->may_plan || n_planning < MOST_COMMS;
+    int64_t mine[8] = {is_well,    route->digest,  -route->digest, signature,
+                       -signature, comm->n_calls, -comm->n_calls, has_room};
+    int64_t found[8] = {0};
     route->is_decided = true;
-    int code = cp_real.Allreduce(mine, found, 5, type, least, comm->comm);
+    int code = cp_real.Allreduce(mine, found, 8, type, least, comm->comm);
     if (code != MPI_SUCCESS || !found[0]) {
         make_native(comm, route, why != NULL ? why : "another rank cannot ask the table");
     } else if (found[3] != -found[4]) {
         make_native(comm, route, "ranks bring different calls");
+    } else if (found[5] != -found[6]) {
+        make_native(comm, route, "ranks have made different numbers of calls");
     } else if (found[1] != -found[2]) {
         make_native(comm, route, "ranks' tables say different things");
     } else if (!route->is_wanted) {
         make_native(comm, route, route->why);
+    } else if (!found[7]) {
+        make_native(comm, route, "a rank has as many communicators with plans as it may have");
     } else {
+        if (!comm->may_plan) __atomic_fetch_add(&n_planning, 1, __ATOMIC_RELAXED);
+        comm->may_plan = true;
         route->row = cp_row(cp_kind_names[route->signature.kind], "native", waiting, comm->size,
                             route->signature.n_bytes, false, route->native_s, route->native_s);
     }
@@ -334,18 +379,15 @@ static void make_room(struct cp_comm *comm) {
  * attribute callbacks of the program. */
 static bool make_private(struct cp_comm *comm) {
     MPI_Group group;
-    MPI_Errhandler handler;
     if (comm->private_comm != cp_COMM_NULL) return true;
     /* The number of communicators is limited in MPI. If none is left, calls are native. */
-    if (cp_real.Comm_get_errhandler(comm->comm, &handler) != MPI_SUCCESS) return false;
-    cp_real.Comm_set_errhandler(comm->comm, cp_ERRORS_RETURN);
+    MPI_Errhandler handler = cp_silence(comm->comm);
     int code = cp_real.Comm_group(comm->comm, &group);
     if (code == MPI_SUCCESS) {
         code = cp_real.Comm_create(comm->comm, group, &comm->private_comm);
         cp_real.Group_free(&group);
     }
-    cp_real.Comm_set_errhandler(comm->comm, handler);
-    cp_real.Errhandler_free(&handler);
+    cp_restore(comm->comm, handler);
     if (code != MPI_SUCCESS) comm->private_comm = cp_COMM_NULL;
     else cp_real.Comm_set_errhandler(comm->private_comm, cp_ERRORS_RETURN);
     return code == MPI_SUCCESS;
@@ -369,6 +411,15 @@ static void make(struct cp_comm *comm, struct cp_route *route, const int64_t *co
     free(why);
 }
 
+void cp_take_back(struct cp_comm *comm, struct cp_route *route, int code) {
+    int error = MPI_ERR_OTHER;
+    cp_real.Error_class(code, &error);
+    /* Classes of smaller numbers are those of arguments. */
+    if (route->way == CP_PLANNED || error >= MPI_ERR_TRUNCATE) return;
+    comm->n_calls--;
+    if (route->way == CP_COUNTING) route->n_calls--;
+}
+
 bool cp_is_known(const struct cp_comm *comm, const struct cp_signature *signature) {
     return *place_of(comm->routes, comm->n_places, signature) != NULL;
 }
@@ -376,6 +427,7 @@ bool cp_is_known(const struct cp_comm *comm, const struct cp_signature *signatur
 struct cp_route *cp_route_of(struct cp_comm *comm, const struct cp_signature *signature,
                              const int64_t *counts) {
     struct cp_route *route = comm->latest;
+    comm->n_calls++;
     if (route == NULL || !are_equal(&route->signature, signature)) {
         route = *place_of(comm->routes, comm->n_places, signature);
         if (route == NULL) route = add(comm, signature);

@@ -62,7 +62,7 @@ static void know(MPI_Datatype type, const char *name, char kind) {
         if (known[place].type == type) return;
         place = (place + 1) % N_PLACES;
     }
-    struct cp_element element = {size, extent, size == extent, kind == 'p', NULL};
+    struct cp_element element = {size, extent, size == extent, kind == 'p', true, 0, NULL};
     if (kind == 'p') element.name = pair_name(name);
     else if (kind != '-' && element.is_plain) element.name = name_of(kind, size);
     known[place] = (struct known){type, true, element};
@@ -116,6 +116,16 @@ static bool repeats_plain(MPI_Datatype type) {
     return is_plain;
 }
 
+/* Return whether MPI takes a datatype for messages. */
+static bool is_committed(MPI_Datatype type) {
+    char none[1];
+    int place = 0;
+    MPI_Errhandler handler = cp_silence(cp_COMM_SELF);
+    int code = cp_real.Pack(none, 0, type, none, 0, &place, cp_COMM_SELF);
+    cp_restore(cp_COMM_SELF, handler);
+    return code == MPI_SUCCESS;
+}
+
 /* Find the properties of a datatype, and cache them until the datatype is freed. */
 static const struct cp_element *look(MPI_Datatype type, struct cp_element *room) {
     int is_there = 0;
@@ -124,10 +134,13 @@ static const struct cp_element *look(MPI_Datatype type, struct cp_element *room)
         return NULL;
     if (is_there) return kept; /* another thread has cached it */
     int size;
-    MPI_Aint lower, extent;
+    MPI_Aint lower, extent, first, true_extent;
     if (cp_real.Type_size(type, &size) != MPI_SUCCESS || size < 0) return NULL;
     if (cp_real.Type_get_extent(type, &lower, &extent) != MPI_SUCCESS) return NULL;
-    *room = (struct cp_element){size, extent, lower == 0 && repeats_plain(type), false, NULL};
+    if (cp_real.Type_get_true_extent(type, &first, &true_extent) != MPI_SUCCESS) return NULL;
+    bool is_plain = lower == 0 && repeats_plain(type);
+    *room = (struct cp_element){size, extent, is_plain, false, is_committed(type), first, NULL};
+    if (!room->is_committed) return room; /* not cached, as the program may commit it later */
     struct cp_element *own = malloc(sizeof *own);
     if (own == NULL) return room;
     *own = *room;
@@ -149,4 +162,8 @@ const struct cp_element *cp_element_of(MPI_Datatype type, struct cp_element *roo
     found = look(type, room);
     pthread_mutex_unlock(&looking);
     return found;
+}
+
+bool cp_is_message(const struct cp_element *element, const char *at, int64_t n) {
+    return element->is_committed && (n * element->size == 0 || (intptr_t)at + element->first != 0);
 }

@@ -64,6 +64,7 @@ typedef int MPI_Errhandler;
 /* Handles: name, type, MPICH's number, Open MPI's object. */
 #define CP_HANDLES(X) \
     X(COMM_WORLD, MPI_Comm, 0x44000000, ompi_mpi_comm_world) \
+    X(COMM_SELF, MPI_Comm, 0x44000001, ompi_mpi_comm_self) \
     X(COMM_NULL, MPI_Comm, 0x04000000, ompi_mpi_comm_null) \
     X(INFO_NULL, MPI_Info, 0x1c000000, ompi_mpi_info_null) \
     X(ERRORS_RETURN, MPI_Errhandler, 0x54000001, ompi_mpi_errors_return)

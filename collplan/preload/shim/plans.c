@@ -369,7 +369,7 @@ struct cp_plan *cp_make_plan(struct cp_comm *comm, struct cp_route *route, const
         *why = unpack(plan, reply.bytes, reply.n_bytes, comm->private_comm, &relocations);
     else *why = strdup(reply.bytes != NULL ? reply.bytes : "the helper process cannot be asked");
     free(reply.bytes);
-    bool is_well = all_well(comm->private_comm, *why == NULL, plan->head.shares);
+    bool is_well = all_well(comm->private_comm, *why == NULL, plan->head.shares + 2 * comm->n_calls);
     if (is_well && plan->head.shares) {
         *why = share(plan, comm, relocations);
         is_well = *why == NULL;

@@ -127,6 +127,18 @@ static void resolve(void) {
 #undef X
 }
 
+MPI_Errhandler cp_silence(MPI_Comm comm) {
+    MPI_Errhandler handler = cp_ERRORS_RETURN;
+    cp_real.Comm_get_errhandler(comm, &handler);
+    cp_real.Comm_set_errhandler(comm, cp_ERRORS_RETURN);
+    return handler;
+}
+
+void cp_restore(MPI_Comm comm, MPI_Errhandler handler) {
+    cp_real.Comm_set_errhandler(comm, handler);
+    cp_real.Errhandler_free(&handler);
+}
+
 const char *cp_resolve(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, resolve);

@@ -24,7 +24,10 @@ typedef int cp_type_delete(MPI_Datatype, int, void *, void *);
     X(int, Comm_rank, (MPI_Comm, int *)) \
     X(int, Comm_size, (MPI_Comm, int *)) \
     X(int, Comm_test_inter, (MPI_Comm, int *)) \
+    X(int, Error_class, (int, int *)) \
     X(int, Comm_group, (MPI_Comm, MPI_Group *)) \
+    X(int, Group_difference, (MPI_Group, MPI_Group, MPI_Group *)) \
+    X(int, Group_size, (MPI_Group, int *)) \
     X(int, Group_free, (MPI_Group *)) \
     X(int, Comm_create, (MPI_Comm, MPI_Group, MPI_Comm *)) \
     X(int, Comm_split_type, (MPI_Comm, int, int, MPI_Info, MPI_Comm *)) \
@@ -41,6 +44,7 @@ typedef int cp_type_delete(MPI_Datatype, int, void *, void *);
     X(int, Type_get_attr, (MPI_Datatype, int, void *, int *)) \
     X(int, Type_size, (MPI_Datatype, int *)) \
     X(int, Type_get_extent, (MPI_Datatype, MPI_Aint *, MPI_Aint *)) \
+    X(int, Type_get_true_extent, (MPI_Datatype, MPI_Aint *, MPI_Aint *)) \
     X(int, Type_get_envelope, (MPI_Datatype, int *, int *, int *, int *)) \
     X(int, Type_get_contents, (MPI_Datatype, int, int, int, int *, MPI_Aint *, MPI_Datatype *)) \
     X(int, Type_contiguous, (int, MPI_Datatype, MPI_Datatype *)) \
@@ -138,6 +142,9 @@ typedef intptr_t cp_word;
 #define CP_A11 CP_A10, a11
 #define CP_L12 CP_L11, cp_word a12
 #define CP_A12 CP_A11, a12
+/* Let MPI return the errors of a communicator; return its error handler for cp_restore. */
+MPI_Errhandler cp_silence(MPI_Comm comm);
+void cp_restore(MPI_Comm comm, MPI_Errhandler handler);
 
 #define X(name, type, number, symbol) extern type cp_##name;
 CP_HANDLES(X)
@@ -149,12 +156,17 @@ struct cp_element {
     int64_t extent;    /* distance of consecutive elements in memory in bytes */
     bool is_plain;     /* whether elements have the order of their signature and no gaps */
     bool is_pair;      /* whether gaps are part of the element in reductions */
+    bool is_committed;
+    int64_t first;     /* offset of the first byte of an element in memory */
     const char *name;  /* name of the type in reductions of plans, or NULL */
 };
 void cp_know_elements(void);
 /* Return the properties of the elements of a datatype, or NULL if MPI reports an error. The result
  * is stored in `room` if it cannot be cached. */
 const struct cp_element *cp_element_of(MPI_Datatype type, struct cp_element *room);
+/* Return whether `n` elements at an address may be in a message: the datatype is committed, and the
+ * address is not null. */
+bool cp_is_message(const struct cp_element *element, const char *at, int64_t n);
 /* Return the name of an operation in plans, or NULL. */
 const char *cp_operation_name(MPI_Op op);
 
@@ -185,6 +197,8 @@ struct cp_call {
 /* Run a call natively, or by a plan. */
 int cp_native(const struct cp_call *call);
 int cp_run(const struct cp_call *call);
+
+#define CP_FOREIGN "processes of another MPI_COMM_WORLD take part"
 
 /* vectors.c: collectives whose counts differ per rank. A single count is an array of length one.
  * For reduce_scatter, `n_sent` has the counts, and `sent_type` is the datatype. */
@@ -294,10 +308,11 @@ struct cp_comm {
     struct cp_comm *next, *before;
     MPI_Comm comm, private_comm;
     int rank, size;
-    bool is_inter, has_facts;
+    bool is_inter, is_foreign; /* between two groups; with processes of another MPI_COMM_WORLD */
+    bool has_facts, may_plan;  /* whether the communicator is one of those that may have plans */
     struct cp_facts *facts; /* facts of all ranks */
     int64_t id;             /* number in the helper; -1 before the communicator is introduced */
-    int64_t clock;
+    int64_t clock, n_calls; /* uses of plans; calls of this rank that MPI has not rejected */
     struct cp_route **routes; /* hash table */
     int64_t n_places, n_routes, n_plans;
     struct cp_route *latest;
@@ -308,6 +323,9 @@ struct cp_comm *cp_comm_of(MPI_Comm comm);
  * the counts that this rank knows if counts differ per rank, and is NULL otherwise. */
 struct cp_route *cp_route_of(struct cp_comm *comm, const struct cp_signature *signature,
                              const int64_t *counts);
+/* Forget the last call of a route, if its result is an error that MPI finds in the arguments of this
+ * rank alone. Other ranks still wait for the call. */
+void cp_take_back(struct cp_comm *comm, struct cp_route *route, int code);
 bool cp_is_known(const struct cp_comm *comm, const struct cp_signature *signature);
 /* Write the question about a signature for the helper; return its length in bytes. */
 int cp_write_question(const struct cp_comm *comm, const struct cp_signature *signature,

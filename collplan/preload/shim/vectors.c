@@ -12,7 +12,6 @@
 #define FREE_MEETINGS 8 /* consecutive meetings in vain before ranks meet in fewer calls */
 #define MOST_LEFT 256   /* largest number of native calls between two pairs of meetings */
 #define CHANGING "counts change from call to call"
-#define UNREADABLE "a rank's arguments are not such as plans know"
 #define ELSEWHERE "the operation or datatype of another rank is not one that plans know"
 
 /* A buffer of one or more blocks. */
@@ -125,6 +124,39 @@ static bool read_call(const struct cp_vector_call *c, const struct cp_comm *comm
     return true;
 }
 
+/* Return whether MPI accepts two buffers at the same address; see calls.c. */
+static bool may_coincide(const struct cp_vector_call *call, int n) {
+    struct cp_vector_call alone = *call;
+    int counts[2] = {n, n}, places[2] = {0, 0};
+    alone.comm = cp_COMM_SELF;
+    alone.root = 0;
+    alone.n_sent = &counts[0];
+    alone.n_received = &counts[call->n_received != call->n_sent];
+    alone.sent_at = &places[0];
+    alone.received_at = &places[call->received_at != call->sent_at];
+    MPI_Errhandler handler = cp_silence(cp_COMM_SELF);
+    int code = cp_native_vector(&alone);
+    cp_restore(cp_COMM_SELF, handler);
+    return code == MPI_SUCCESS;
+}
+
+/* Return whether MPI accepts the buffers of this rank. If not, MPI returns at once with an error, and
+ * other ranks wait for the call. */
+static bool is_accepted(const struct cp_vector_call *call, const struct cp_comm *comm,
+                        const struct use *use) {
+    const struct blocks *sent = &use->sent, *received = &use->received;
+    if (use->has_sent && !cp_is_message(&sent->element, sent->at, total_of(sent))) return false;
+    if (use->has_received &&
+        !cp_is_message(&received->element, received->at, total_of(received)))
+        return false;
+    if (!use->has_sent || !use->has_received || sent->at != received->at ||
+        sent->type != received->type)
+        return true;
+    int n = sent->counts[sent->n > 1 ? comm->rank : 0];
+    return n == 0 || n != received->counts[received->n > 1 ? comm->rank : 0] ||
+           may_coincide(call, n);
+}
+
 static uint64_t mix(uint64_t found, uint64_t value) {
     found = (found ^ value) * 0x9e3779b97f4a7c15u;
     return found ^ found >> 29;
@@ -151,10 +183,7 @@ static const char *meet(const struct cp_vector_call *call, struct cp_comm *comm,
     MPI_Op sum = CP_HANDLE(MPI_Op, 0x58000003, ompi_mpi_op_sum);
     const char *why = NULL;
     *signature = (struct cp_signature){.kind = call->kind, .root = call->root};
-    memset(use->counts, 0, sizeof(int64_t) * (size_t)CP_COUNT_WORDS(comm->size));
-    use->counts[2] = -1;
-    if (!read_call(call, comm, use)) why = UNREADABLE;
-    if (why == NULL && call->kind == CP_REDUCE_SCATTER) {
+    if (call->kind == CP_REDUCE_SCATTER) {
         signature->op = cp_operation_name(call->op);
         signature->element = use->received.element.name;
         if (signature->op == NULL) why = "the operation is not one that plans know";
@@ -183,13 +212,6 @@ static struct cp_row *native_row(const struct cp_comm *comm, enum cp_kind kind, 
     return cp_row(cp_kind_names[kind], "native", why, comm->size, n_bytes, false, -1, -1);
 }
 
-/* Return the row of a native call for which ranks do not meet. */
-static struct cp_row *unmet_row(const struct cp_vector_call *call, const struct cp_comm *comm,
-                                struct use *use, const char *why) {
-    if (!read_call(call, comm, use)) use->n_bytes = 0;
-    return native_row(comm, call->kind, why, use->n_bytes);
-}
-
 static void note_in_vain(struct cp_backoff *backoff, const char *why) {
     int64_t more = ++backoff->n_in_vain - FREE_MEETINGS;
     backoff->why = why;
@@ -205,7 +227,7 @@ static struct cp_route *find(const struct cp_vector_call *call, struct cp_comm *
     struct cp_signature signature;
     if (backoff->n_left > 0) {
         backoff->n_left--;
-        *row = cp_settings.is_logged ? unmet_row(call, comm, use, backoff->why) : NULL;
+        *row = cp_settings.is_logged ? native_row(comm, call->kind, backoff->why, use->n_bytes) : NULL;
         return NULL;
     }
     const char *why = meet(call, comm, use, &signature);
@@ -318,12 +340,19 @@ int cp_run_vector(const struct cp_vector_call *call) {
     struct cp_row *row = NULL;
     use.counts = calloc((size_t)CP_COUNT_WORDS(comm->size), sizeof(int64_t));
     if (use.counts == NULL) abort(); /* as other ranks would wait for this one */
-    if (is_swept) {
+    use.counts[2] = -1;
+    if (!read_call(call, comm, &use) || !is_accepted(call, comm, &use)) {
+        free(use.counts);
+        return cp_native_vector(call);
+    }
+    if (comm->is_foreign) {
+        row = native_row(comm, call->kind, CP_FOREIGN, use.n_bytes);
+    } else if (is_swept) {
         route = find(call, comm, &use, &row);
     } else {
         char why[64];
         snprintf(why, sizeof why, "no sweep of %s", cp_regular_names[call->kind - CP_GATHERV]);
-        row = unmet_row(call, comm, &use, why);
+        row = native_row(comm, call->kind, why, use.n_bytes);
     }
     int code = route != NULL ? run_plan(route->plan, call, comm, &use) : cp_native_vector(call);
     if (is_logged && row != NULL) cp_count(row, use.n_bytes, cp_now_ns() - cp_making_ns - begin);

@@ -1,0 +1,105 @@
+/* Calls that MPI rejects: their errors are those of PMPI in each call, and later results are right.
+ * Then more communicators than may have plans. */
+#include <mpi.h>
+#include <stdio.h>
+
+#define TIMES 6
+
+static int rank, size, n_wrong;
+
+static void expect(int is_right, const char *what, int i) {
+    if (is_right) return;
+    n_wrong++;
+    fprintf(stderr, "rank %d: %s, call %d is wrong\n", rank, what, i);
+}
+
+static int class_of(int code) {
+    int found = -1;
+    MPI_Error_class(code, &found);
+    return found;
+}
+
+static void errors_are_the_same_in_all_calls(MPI_Datatype uncommitted) {
+    int buf[8] = {0}, counts[64], places[64];
+    for (int i = 0; i < 64; i++) counts[i] = 1, places[i] = 0;
+    for (int i = 0; i < TIMES; i++) {
+        int own = class_of(MPI_Allreduce(buf, buf, 4, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+        int mpis = class_of(PMPI_Allreduce(buf, buf, 4, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+        expect(own == mpis, "allreduce of one buffer", i);
+        own = class_of(MPI_Bcast(buf, 2, uncommitted, 0, MPI_COMM_WORLD));
+        mpis = class_of(PMPI_Bcast(buf, 2, uncommitted, 0, MPI_COMM_WORLD));
+        expect(own == mpis && own != MPI_SUCCESS, "bcast of an uncommitted datatype", i);
+        own = class_of(MPI_Allgatherv(buf, 1, uncommitted, buf + 4, counts, places, MPI_INT,
+                                      MPI_COMM_WORLD));
+        expect(own != MPI_SUCCESS, "allgatherv of an uncommitted datatype", i);
+    }
+}
+
+static void calls_of_one_rank_return(MPI_Datatype uncommitted) {
+    double in = 0, out;
+    int buf[128] = {0}, counts[64], places[64] = {0};
+    for (int i = 0; i < 64; i++) counts[i] = -1;
+    for (int i = 0; i < TIMES && rank == 0; i++) {
+        int code = MPI_Gather(buf, 1, uncommitted, buf + 2, 1, uncommitted, 0, MPI_COMM_WORLD);
+        expect(code != MPI_SUCCESS, "gather of an uncommitted datatype", i);
+        code = MPI_Allreduce(&in, &out, 1, MPI_DOUBLE, MPI_BAND, MPI_COMM_WORLD);
+        expect(code != MPI_SUCCESS, "allreduce by an operation of integers", i);
+        code = MPI_Gatherv(buf, 1, MPI_INT, buf + 2, counts, places, MPI_INT, 0, MPI_COMM_WORLD);
+        expect(code != MPI_SUCCESS, "gatherv of negative counts", i);
+#ifndef OPEN_MPI /* which accepts these */
+        code = MPI_Gather(buf, 2, MPI_INT, buf, 2, MPI_INT, 0, MPI_COMM_WORLD);
+        expect(code != MPI_SUCCESS, "gather of one buffer", i);
+        code = MPI_Bcast(NULL, 16, MPI_INT, 0, MPI_COMM_WORLD);
+        expect(code != MPI_SUCCESS, "bcast of no buffer", i);
+#endif
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* The root makes a wrong call before each of the first right ones. */
+static void a_call_may_be_made_again(MPI_Datatype uncommitted) {
+    for (int i = 0; i < 2 * TIMES; i++) {
+        int in[2] = {i, 2 * i}, out[2] = {0, 0}, code = MPI_SUCCESS;
+        if (rank == 0 && i < TIMES) {
+            code = MPI_Reduce(in, out, 1, uncommitted, MPI_SUM, 0, MPI_COMM_WORLD);
+            expect(code != MPI_SUCCESS, "reduce of an uncommitted datatype", i);
+#ifndef OPEN_MPI
+            code = MPI_Reduce(in, in, 2, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
+            expect(code != MPI_SUCCESS, "reduce of one buffer", i);
+#endif
+        }
+        MPI_Reduce(in, out, 2, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
+        expect(rank != 0 || (out[0] == size * i && out[1] == 2 * size * i), "reduce", i);
+    }
+}
+
+static void many_communicators_work(void) {
+    MPI_Comm comms[80];
+    for (int i = 0; i < 80; i++) {
+        MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]);
+        for (int j = 0; j < 4; j++) {
+            int in = i + rank, out = -1;
+            MPI_Allreduce(&in, &out, 1, MPI_INT, MPI_SUM, comms[i]);
+            expect(out == size * i + size * (size - 1) / 2, "allreduce of a communicator", i);
+        }
+    }
+    for (int i = 0; i < 80; i++) MPI_Comm_free(&comms[i]);
+}
+
+int main(int argc, char **argv) {
+    MPI_Datatype uncommitted;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Type_contiguous(2, MPI_INT, &uncommitted);
+    errors_are_the_same_in_all_calls(uncommitted);
+    calls_of_one_rank_return(uncommitted);
+    a_call_may_be_made_again(uncommitted);
+    many_communicators_work();
+    int all = 0;
+    MPI_Reduce(&n_wrong, &all, 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
+    if (rank == 0) printf("%d wrong\n", all);
+    MPI_Finalize();
+    return 0;
+}
