@@ -217,7 +217,8 @@ def _let_programs_initialize(mpi: Any) -> None:
 def run_program(program: list[str], *, module: bool) -> int:
     """Run a program as Python would, and return its exit status.
 
-    If the program fails on a rank, the job ends, as other ranks would wait for this rank.
+    If the program raises an exception on a rank, the job ends, as other ranks would wait for this
+    rank.
     """
     restore_streams()
     sys.argv = list(program)
@@ -234,25 +235,28 @@ def run_program(program: list[str], *, module: bool) -> int:
         return _status_of(stop)
     except BaseException:
         traceback.print_exc()
-        return _abort(1)
+        _abort()
+        return 1
     return 0
 
 
 def _status_of(stop: SystemExit) -> int:
-    """Return the exit status of a program by the rules of Python; a failure ends the job."""
+    """Return the exit status of a program that calls ``sys.exit``, by the rules of Python.
+
+    The other ranks go on, as they do without collplan.
+    """
     if stop.code is None:
         return 0
-    if not isinstance(stop.code, int):
-        sys.stderr.write(f"{stop.code}\n")
-        return _abort(1)
-    return _abort(stop.code) if stop.code else 0
+    if isinstance(stop.code, int):
+        return stop.code
+    sys.stderr.write(f"{stop.code}\n")
+    return 1
 
 
-def _abort(status: int) -> int:
-    """End all ranks if there are several, as they could wait forever; return the status."""
+def _abort() -> None:
+    """End all ranks if there are several, as they could wait forever."""
     from collplan.executors.mpi.together import abort
 
     world = sys.modules["mpi4py.MPI"].COMM_WORLD
     if world.Get_size() > 1:
-        abort(world, status)
-    return status
+        abort(world, 1)
