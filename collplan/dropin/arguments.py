@@ -260,6 +260,8 @@ def read_message(given: Any, blocks: int, *, is_written: bool, is_reduced: bool 
         if rest or n_elements % blocks:
             raise ValueError("the buffer is not a whole number of elements or blocks")
         count = n_elements // blocks
+    if count > 0 and element.is_plain and not address + displ:
+        raise ValueError("the address is null")
     spec = [buffer, count * blocks, displ, datatype]
     return Message(address + displ * element.extent, count, blocks, element, spec, is_reachable)
 
@@ -345,6 +347,35 @@ def _datatype_of(buffer: Any) -> MPI.Datatype:
         typestr = getattr(buffer, "__cuda_array_interface__", {}).get("typestr")
         code = (np.from_dlpack(buffer).dtype if typestr is None else np.dtype(typestr)).char
     return MPI._typedict[code[1:] if code[0] in "@<" else code]
+
+
+def may_coincide(kind: Kind, arguments: Arguments, op: MPI.Op | None) -> bool:
+    """Return whether MPI accepts the buffers of a call if both are at the same address.
+
+    MPI forbids such buffers, but libraries and their settings differ in what they reject. The
+    function makes the call on one rank, which only copies a buffer onto itself.
+    """
+    sent, received = arguments.sent, arguments.received
+    if sent is None or received is None or not sent.count:
+        return True
+    specs = [[one.spec[0], one.count, *one.spec[2:]] for one in (sent, received)]
+    if sent.address != received.address or specs[0][1:] != specs[1][1:]:
+        return True
+    given = [*specs, *([op] if kind.traits.has_op else []), *([0] if kind.traits.is_rooted else [])]
+    try:
+        kind.natives[True](MPI.COMM_SELF, *given)
+    except MPI.Exception:
+        return False
+    return True
+
+
+def is_rejection(error: Exception) -> bool:
+    """Return whether mpi4py or MPI has rejected the arguments of this rank, before ranks met.
+
+    Other ranks then still wait for the call.
+    """
+    # Classes of smaller numbers are those of arguments.
+    return not isinstance(error, MPI.Exception) or error.Get_error_class() < MPI.ERR_TRUNCATE
 
 
 def is_in_place(buffer: Any) -> bool:

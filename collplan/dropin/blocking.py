@@ -6,12 +6,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
+import numpy as np
 from mpi4py import MPI
 
 from collplan.compiling_together import compile_together
-from collplan.dropin.agreement import Meetings
+from collplan.dropin.agreement import Meetings, combine
 from collplan.dropin.arguments import Arguments, Kind
 from collplan.dropin.calls import CollectiveCall, VectorCall
 from collplan.dropin.config import Config
@@ -36,6 +37,8 @@ from collplan.tune.table import Decision
 TRIED: Final = "tried here beside others"
 FASTER: Final = "was faster when tried here"
 NO_COMMUNICATOR: Final = "plans cannot have a communicator"
+MOST_COMMS: Final = 64
+"""Largest number of communicators of a rank that have plans at a time; MPI's number is limited."""
 
 
 class BlockingPlans(PlanCache):
@@ -50,9 +53,13 @@ class BlockingPlans(PlanCache):
 
     Attributes
     ----------
+    n_private : int
+        Number of communicators of this rank whose plans have a communicator.
     pending_task : callable or None
         Collective function that the next call runs before it looks up its route.
     """
+
+    n_private: ClassVar[int] = 0
 
     def __init__(self, comm: MPI.Intracomm, config: Config) -> None:
         super().__init__(comm, config.table, config)
@@ -67,13 +74,28 @@ class BlockingPlans(PlanCache):
             return
         if isinstance(call, VectorCall):  # ranks have already agreed on its counts
             return
-        if self._meetings is None:
+        if call.op and call.element and call.why_not_reduced():
+            return  # MPI rejects the call on each rank by itself
+        if self._has_private():
+            assert self._meetings is not None
+            self._meetings.check(call, self.kept.values())
+
+    def _has_private(self) -> bool:
+        """Return whether plans have a communicator; collective on first use."""
+        if self._meetings is None and self._why_no_plans is None:
+            room = np.array([BlockingPlans.n_private < MOST_COMMS])
+            combine(self.comm, room, MPI.LAND)
+            if not room[0]:
+                self._why_no_plans = f"{NO_COMMUNICATOR}: a rank has {MOST_COMMS} with plans"
+                return False
             try:
                 self._meetings = Meetings(self.private)
+                _ = self.placement  # creates another communicator for a moment
             except MPI.Exception as error:  # on all ranks, when MPI has no communicators left
                 self._why_no_plans = f"{NO_COMMUNICATOR}: {one_line(error)}"
-                return
-        self._meetings.check(call, self.kept.values())
+            else:
+                BlockingPlans.n_private += 1
+        return self._why_no_plans is None
 
     def run(self, route: Route, _sent_at: int, _received_at: int, _given: Any) -> None:
         """Run the plan of a route on the buffers to which the plan is bound."""
@@ -110,18 +132,15 @@ class BlockingPlans(PlanCache):
         reason = self._why_no_plans or self.why_no_sweep(kind.name) or backoff.why_not_now()
         if reason is not None:
             return reason, None
-        try:
-            comm = self.private
-        except MPI.Exception as error:  # on all ranks, when MPI has no communicators left
-            self._why_no_plans = f"{NO_COMMUNICATOR}: {one_line(error)}"
-            return self._why_no_plans, None
+        if not self._has_private():
+            return str(self._why_no_plans), None
         name = None if op is None else self.config.operations.get(op.handle)
         arguments: VectorArguments | None = None
         with suppress(Exception):  # mpi4py raises its own error later
             arguments = read_vector_arguments(
                 kind, sendbuf, recvbuf, recvcounts, root, self.rank, self.size
             )
-        call = agree_on_counts(comm, arguments, kind.name, root, name)
+        call = agree_on_counts(self.private, arguments, kind.name, root, name)
         if isinstance(call, str):
             backoff.note_in_vain(call)
             return call, None
@@ -143,6 +162,7 @@ class BlockingPlans(PlanCache):
         if self._meetings is not None:
             self._meetings.end()
             self._meetings = None
+            BlockingPlans.n_private -= self._why_no_plans is None
         if self._private is not None:
             self._private.Free()
             self._private = None

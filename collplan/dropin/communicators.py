@@ -22,7 +22,7 @@ from collplan.dropin.config import (
 )
 from collplan.dropin.loading import load_all
 from collplan.dropin.methods import COUNTED, COUNTED_ON_TOPOLOGIES, Collectives, counted
-from collplan.dropin.nonblocking import NonBlockingPlans
+from collplan.dropin.nonblocking import FutureSetup, NonBlockingPlans
 from collplan.dropin.nonblocking_setup import NonBlockingSetup, set_up_nonblocking
 from collplan.dropin.plan_cache import PlanCache
 from collplan.dropin.statistics import Statistics
@@ -72,9 +72,12 @@ class Planned(Collectives):
     def prepare(self) -> None:
         """Make the shared-memory plans that non-blocking calls have requested; collective.
 
-        Without this call, the next blocking collective of the communicator makes them.
+        Without this call, the next blocking collective of the communicator makes them. The same
+        holds for what the plans of non-blocking calls need on a communicator made from another one.
         """
-        if isinstance(self._nonblocking, NonBlockingPlans):
+        if isinstance(self._nonblocking, FutureSetup):
+            self._nonblocking.make()
+        elif isinstance(self._nonblocking, NonBlockingPlans):
             self._nonblocking.shared.make()
 
     def Free(self) -> None:
@@ -106,7 +109,7 @@ class Planned(Collectives):
             if isinstance(self._nonblocking, NonBlockingPlans):
                 self._nonblocking.free()
                 self._nonblocking.setup.comm.Free()
-                self._nonblocking = None
+            self._nonblocking = None
             self._plans.free()
             self._plans = None
 
@@ -132,11 +135,10 @@ class Planned(Collectives):
             created = drop_in.__new__(drop_in, created)
         created._join(self._config)
         plans = self._nonblocking
-        if is_blocking and isinstance(plans, NonBlockingPlans) and created._plans is not None:
-            try:
-                created._use_setup(plans.setup.for_subset(MPI.Intracomm(created)))
-            except MPI.Exception as error:  # on all ranks, when MPI has no communicators left
-                created._use_setup(f"non-blocking: {one_line(error)}")
+        if isinstance(plans, str):
+            created._nonblocking = plans
+        elif is_blocking and plans is not None and created._plans is not None:
+            created._nonblocking = FutureSetup(plans.setup, created._plans, created._use_setup)
         return created
 
 

@@ -61,6 +61,7 @@ def element_of(datatype: MPI.Datatype) -> Element:
     element = _known().get(datatype.handle)
     if element is None:
         extent = datatype.Get_extent()[1]
+        datatype.Pack(b"", bytearray(1), 0, MPI.COMM_SELF)  # an error if it is not committed
         element = Element(datatype.Get_size(), extent, _repeats_plain(datatype))
         datatype.Set_attr(_keyval(), None)
         KNOWN[datatype.handle] = element

@@ -13,7 +13,7 @@ from mpi4py import MPI
 from collplan.dropin.arguments import KINDS, Kind, is_in_place, keyed
 from collplan.dropin.blocking import BlockingPlans
 from collplan.dropin.config import Config
-from collplan.dropin.nonblocking import NOT_MADE, NonBlockingPlans
+from collplan.dropin.nonblocking import NOT_MADE, FutureSetup, NonBlockingPlans
 
 PERSISTENT: Final = "persistent: MPI does not tell a plan when its request is started"
 UNCOVERED: Final = "no plan covers it"
@@ -63,8 +63,8 @@ class Collectives:
 
     _config: Config | None = None
     _plans: BlockingPlans | None = None
-    _nonblocking: NonBlockingPlans | str | None = None
-    """Non-blocking plans, or the reason why there are none."""
+    _nonblocking: NonBlockingPlans | FutureSetup | str | None = None
+    """Non-blocking plans, what makes them, or the reason why there are none."""
 
     def Barrier(self) -> Any:
         """Wait until all ranks have called this method."""
@@ -258,12 +258,17 @@ def _call(
         route = plans.ready.get(key)
     except Exception:  # the arguments have no key
         key = route = None
-    if route is None:
+    # MPI may reject buffers at the same address; only `find` checks that.
+    if route is None or (sent_at == received_at and sends and receives):
         route, sent_at, received_at, arguments = plans.find(key, kind, sendbuf, recvbuf, op, root)
     begin = perf_counter()
     native = route.native
     if native is not None:
-        result = native(comm, *given)
+        try:
+            result = native(comm, *given)
+        except Exception as error:
+            route.take_back(error)
+            raise
     else:
         if route is not plans.latest:
             plans.kept.move_to_end(route.number)
@@ -293,7 +298,8 @@ def _start(
     if comm._config is None:
         return kind.natives[False](comm, *given)
     if not isinstance(plans, NonBlockingPlans):
-        return _count(comm, kind.natives[False], plans or NOT_MADE, given, {})
+        why = plans.request(kind.name) if isinstance(plans, FutureSetup) else plans or NOT_MADE
+        return _count(comm, kind.natives[False], why, given, {})
     return call(comm, plans, kind, given, *arguments)
 
 
@@ -321,8 +327,13 @@ def _call_vector(
     if isinstance(route, str):
         native = kind.natives[plans.is_blocking]
         return _count(comm, native, route, given, {}, plans.name_of(kind.name))
-    if route.native is not None:
-        result = route.native(comm, *given)
+    native = route.native
+    if native is not None:
+        try:
+            result = native(comm, *given)
+        except Exception as error:
+            route.take_back(error)
+            raise
     else:
         result = plans.run_vector(route, arguments, given)
     route.row.calls += 1

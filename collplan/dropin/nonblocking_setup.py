@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -42,6 +42,10 @@ class NonBlockingSetup:
         ranks.
     places : ProgressPlaces
         Processors of the threads that advance this rank's programs.
+    planned : set of str
+        Kinds of collectives that a plan has won at any size.
+    whole : NonBlockingSetup, optional
+        Setup of all ranks, from which this one was made for a subset of them.
     """
 
     comm: MPI.Intracomm
@@ -49,9 +53,13 @@ class NonBlockingSetup:
     table: TuningTable
     n_tag_spaces: int
     places: ProgressPlaces
+    planned: set[str]
+    whole: NonBlockingSetup | None = None
 
     def for_subset(self, subset: MPI.Intracomm) -> NonBlockingSetup:
         """Return a setup for a communicator of a subset of the ranks; collective over `subset`."""
+        if self.whole is not None:  # the communicator of this setup may have been freed
+            return self.whole.for_subset(subset)
         group, whole = subset.Get_group(), self.comm.Get_group()
         ranks = MPI.Group.Translate_ranks(group, None, whole)
         nodes = [self.rank_to_node[rank] for rank in ranks]
@@ -60,7 +68,7 @@ class NonBlockingSetup:
         comm = own_communicator(subset)
         comm.Set_errhandler(MPI.ERRORS_RETURN)
         share_cores_as(comm, self.comm)
-        return NonBlockingSetup(comm, nodes, self.table, self.n_tag_spaces, self.places)
+        return replace(self, comm=comm, rank_to_node=nodes, whole=self)
 
 
 def set_up_nonblocking(
@@ -99,7 +107,17 @@ def set_up_nonblocking(
     ranks_per_core(own)
     nodes = node_of_ranks(own)
     places = find_places(own, nodes, cores, table.numa_domains)
-    return NonBlockingSetup(own, nodes, passing_messages(table), least_tag_spaces, places)
+    passing = passing_messages(table)
+    return NonBlockingSetup(own, nodes, passing, least_tag_spaces, places, planned_kinds(table))
+
+
+def planned_kinds(table: TuningTable) -> set[str]:
+    """Return the kinds of collectives that a plan has won at any size."""
+    return {
+        sweep.collective
+        for sweep in table.sweeps
+        if any(not sweep.choices[point.winner].native for point in sweep.points)
+    }
 
 
 def passing_messages(table: TuningTable) -> TuningTable:

@@ -11,7 +11,13 @@ from mpi4py import MPI
 
 from collplan.compiling_together import own_communicator
 from collplan.dropin.agreement import DifferentCalls, run_different
-from collplan.dropin.arguments import KINDS, Arguments, Kind, read_arguments
+from collplan.dropin.arguments import (
+    KINDS,
+    Arguments,
+    Kind,
+    may_coincide,
+    read_arguments,
+)
 from collplan.dropin.calls import CollectiveCall
 from collplan.dropin.config import Config
 from collplan.dropin.decisions import (
@@ -126,6 +132,8 @@ class PlanCache(ABC):
             arguments = self.read(kind, sendbuf, recvbuf, root)
             name = None if op is None else self.config.operations.get(op.handle)
             call = arguments.call(root, name)
+            if not may_coincide(kind, arguments, op):
+                return self._uncounted(kind, native)
         except Exception:  # mpi4py raises its own error
             return self._uncounted(kind, native)
         try:

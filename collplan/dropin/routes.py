@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.dropin.arguments import IN_PLACE_AT
+from collplan.dropin.arguments import IN_PLACE_AT, is_rejection
 from collplan.dropin.calls import CollectiveCall
 from collplan.dropin.statistics import Row
 from collplan.executors.mpi.binding.bound_plan import BoundPlan
@@ -129,6 +129,11 @@ class Route:
             self.bound.rebind_addresses(sent_at, received_at)
             self.sent_at, self.received_at = sent_at, received_at
         return True
+
+    def take_back(self, error: Exception) -> None:
+        """Forget a native call that ended in an error, if other ranks still wait for the call."""
+        if self.wanted is not None and is_rejection(error):
+            self.n_left += 1
 
     def free(self) -> None:
         """Free the plan or the program; collective for a bound plan."""

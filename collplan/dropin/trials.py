@@ -17,6 +17,7 @@ import numpy as np
 from mpi4py import MPI
 
 from collplan.dropin.agreement import combine
+from collplan.dropin.arguments import is_rejection
 from collplan.dropin.routes import Route
 from collplan.measure.statistics import LEAST, summarize
 from collplan.tune.table import Decision
@@ -75,6 +76,10 @@ class Waiting:
         begin = perf_counter()
         try:
             return self._native(comm, *given)
+        except Exception as error:
+            if is_rejection(error):
+                self.n_left += 1  # other ranks wait for this call
+            raise
         finally:
             self.seconds += perf_counter() - begin
             self.n_left -= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -307,3 +308,16 @@ def test_ranks_and_their_progress_are_bound_to_processors(
 def test_cores_are_a_list(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["exec", "--table", str(table), "--cores", "x", str(UNCHANGED)]) == 2
     assert "--cores: 'x' is not a list of processors" in capsys.readouterr().err
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("mpi", MPIS)
+def test_rejected_calls_are_not_counted_and_an_exit_leaves_other_ranks_alone(
+    mpi: str, table: Path
+) -> None:
+    line = exec_line(mpi, table, "-n", "2", "--force", str(PROGRAMS / "rejected.py"))
+    done = run(line, COLLPLAN_LOG="1")
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert sorted(done.stdout.split("\n")) == ["", "rank 0 passed", "rank 1 passed"]
+    assert re.search(r"reduce +binomial +2 +8 +8 ", done.stderr), done.stderr
+    assert "plans cannot have a communicator: a rank has 64 with plans" in done.stderr

@@ -284,6 +284,8 @@ def check_operations(comm: Any) -> None:
 def check_families(comm: Any) -> None:
     """Communicators made from a drop-in, and such that are freed while something is in flight."""
     half, twin = comm.Split(RANK % 2, RANK), comm.Dup()
+    half.prepare()  # what plans need; otherwise, the first blocking call after a start makes it
+    twin.prepare()
     outs = [np.zeros(50) for _ in range(3)]
     requests = [
         one.Iallreduce(np.ones(50), out) for one, out in zip((comm, half, twin), outs, strict=True)

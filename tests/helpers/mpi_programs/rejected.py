@@ -1,0 +1,109 @@
+"""Calls that MPI rejects, more communicators than may have plans, and an end by ``sys.exit``.
+
+For `collplan exec` with a table of plans for everything.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from collplan.dropin.blocking import MOST_COMMS
+from collplan.dropin.nonblocking import FutureSetup, NonBlockingPlans
+
+TIMES = 5
+COMM: Any = MPI.COMM_WORLD
+RANK, SIZE = COMM.rank, COMM.size
+IS_MPICH = "MPICH" in MPI.Get_library_version()
+
+
+def class_of(call: Callable[..., Any], *given: Any) -> int:
+    """Return the class of the error of a call, or 0."""
+    try:
+        call(*given)
+    except MPI.Exception as error:
+        return error.Get_error_class()
+    return 0
+
+
+def check_errors() -> None:
+    """Errors are those of mpi4py in all calls, and calls of one rank alone return."""
+    pair = MPI.INT.Create_contiguous(2)  # not committed
+    buffer, other = np.zeros(8, np.int32), np.zeros(8, np.int32)
+    native = MPI.Intracomm(COMM)
+    for _ in range(TIMES):
+        for name, *given in (
+            ("Allreduce", [buffer, 4, MPI.INT], [buffer, 4, MPI.INT]),
+            ("Bcast", [buffer, 2, pair]),
+        ):
+            assert class_of(getattr(COMM, name), *given) == class_of(getattr(native, name), *given)
+        if RANK == 0:
+            assert class_of(COMM.Gather, [buffer, 1, pair], [other, 1, pair])
+            floats = np.zeros(2)
+            assert class_of(COMM.Allreduce, floats[:1], floats[1:], MPI.BAND)
+            if IS_MPICH:
+                assert class_of(COMM.Gather, [buffer, 2, MPI.INT], [buffer, 2, MPI.INT])
+                assert class_of(COMM.Bcast, [MPI.BOTTOM, 16, MPI.INT])
+    COMM.Barrier()
+
+
+def check_repeated_calls() -> None:
+    """A root that corrects its call has the sums of the others."""
+    pair = MPI.INT.Create_contiguous(2)
+    for i in range(2 * TIMES):
+        given, out = np.array([i, 2 * i], np.int32), np.zeros(2, np.int32)
+        if RANK == 0 and i < TIMES:
+            assert class_of(COMM.Reduce, [given, 1, pair], [out, 1, pair])
+            if IS_MPICH:
+                assert class_of(COMM.Reduce, given, given)
+        COMM.Reduce(given, out)
+        assert RANK or out.tolist() == [SIZE * i, 2 * SIZE * i]
+
+
+def check_many_communicators() -> None:
+    """Communicators without plans work, and new ones have plans when others are freed."""
+    comms = [COMM.Dup() for _ in range(MOST_COMMS + 5)]
+    for _ in range(2):
+        for comm in comms:
+            out = np.zeros(1)
+            for _ in range(4):
+                comm.Allreduce(np.ones(1), out)
+            assert out[0] == SIZE
+        have_plans = [bool(comm._plans.kept) for comm in comms]
+        assert have_plans == [True] * (len(comms) - 6) + [False] * 6  # the world has plans, too
+        comms.append(comms.pop(0))
+        comms[-1].Free()
+        comms[-1] = COMM.Dup()
+        comms = [*comms[:-7], comms[-1], *comms[-7:-1]]
+    for comm in comms:
+        comm.Free()
+
+
+def check_nonblocking_setup() -> None:
+    """What non-blocking calls need is made when one has been made, and the table has plans."""
+    half = COMM.Split(RANK % 2, RANK)
+    out = np.zeros(1)
+    half.Allreduce(np.ones(1), out)
+    assert isinstance(half._nonblocking, FutureSetup)
+    ones = np.ones(1)
+    half.Iallreduce(ones, out).Wait()
+    assert isinstance(half._nonblocking, FutureSetup)
+    half.Barrier()
+    assert isinstance(half._nonblocking, NonBlockingPlans)
+    half.Iallreduce(ones, out).Wait()
+    assert out[0] == half.size
+    half.Free()
+
+
+check_errors()
+check_repeated_calls()
+check_many_communicators()
+check_nonblocking_setup()
+time.sleep(0.2 * RANK)
+print(f"rank {RANK} passed", flush=True)
+sys.exit(3)
