@@ -58,6 +58,10 @@ MAX_ENTRIES: Final = 4096
 """Limit of cached decisions; when it is reached, decisions for native calls are dropped."""
 
 
+REPLACED_CALLS: Final = 8
+"""Factor of the native calls before a plan is made again, each time that others replace it."""
+
+
 class PlanCache(ABC):
     """Decisions and plans of a communicator, for either blocking or non-blocking calls.
 
@@ -94,6 +98,7 @@ class PlanCache(ABC):
         self._private: MPI.Intracomm | None = None
         self._placement: Placement | None = None
         self._decided: dict[CollectiveCall, Route] = {}
+        self._replaced: dict[CollectiveCall, int] = {}
         self._backoffs: dict[str, Backoff] = defaultdict(Backoff)
         self._kinds = swept_kinds(table, is_blocking=self.is_blocking)
 
@@ -214,6 +219,7 @@ class PlanCache(ABC):
         """Free all plans; collective if the plans are bound."""
         while self.kept:
             self._drop_oldest()
+        self._replaced.clear()
         self.ready.clear()
 
     def _route(self, call: CollectiveCall) -> Route:
@@ -246,6 +252,9 @@ class PlanCache(ABC):
             return self._native_route(call, decision)
         n_calls = calls_before(decision, self.config.native_calls)
         why = why_later(decision, n_calls)
+        if call in self._replaced:
+            n_calls = self._replaced[call] * max(1, n_calls)
+            why = f"other plans replaced its plan: {decision.label} again after {n_calls} calls"
         route = self._native_route(call, native_decision(why, decision.native_s))
         route.wanted, route.n_left = decision, n_calls
         return route
@@ -332,8 +341,16 @@ class PlanCache(ABC):
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
+        """Free the least recently used plan.
+
+        Its signature needs more calls before it gets a plan again, as making plans in turn would
+        take longer than native calls.
+        """
         oldest = next(iter(self.kept.values()))
         del self._decided[oldest.call]
+        if len(self._replaced) >= MAX_ENTRIES:
+            self._replaced.clear()
+        self._replaced[oldest.call] = REPLACED_CALLS * self._replaced.get(oldest.call, 1)
         for route in oldest.rivals or [oldest]:
             self._drop(route)
 

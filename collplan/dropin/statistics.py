@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
+from collplan.executors.mpi.launch.launcher import YIELDS
 from collplan.planner.formats.output_files import write_text
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ FILE: Final = "COLLPLAN_STATISTICS"
 """Environment variable with a path to which rank 0 writes the statistics by size as JSON."""
 SLOWER: Final = 1.1
 """Ratio of the times per call of a plan and of native from which a plan is said to be slower."""
+YIELDING: Final = (
+    "collplan: there are more ranks than cores, so idle ranks yield, which slows down small calls; "
+    "to compare, set these variables yourself"
+)
 _HEADS: Final = ("collective", "ran", "ranks", "bytes", "calls", "total", "per call", "gain", "why")
 _UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
@@ -166,9 +171,11 @@ class Statistics:
             return ""
         counts = self.as_dict()
         making = f"; making plans took {_seconds(self.making_s)}" if self.making_s else ""
+        yields = os.environ.get(YIELDS)
+        note = "" if yields is None else f"{YIELDING}: {', '.join(yields.split())}\n"
         return (
             f"collplan: rank 0: {counts['planned_calls']} collectives by plans, "
-            f"{counts['native_calls']} native{making}\n{self}\n"
+            f"{counts['native_calls']} native{making}\n{self}\n{note}"
         )
 
     def deliver(self) -> None:

@@ -13,6 +13,7 @@
 #define MOST_ROUTES 4096 /* number of routes at which routes without plans are dropped */
 #define FIRST_PLACES 64
 #define FIRST_CALLS "its first call; the table is asked when it comes again"
+#define REPLACED_CALLS 8 /* factor of the calls before a plan is made again */
 #define MOST_COMMS 64 /* largest number of communicators of a rank that have plans at a time */
 
 static struct cp_comm *all;
@@ -166,13 +167,13 @@ static struct cp_route **place_of(struct cp_route **routes, int64_t n_places,
     return &routes[place];
 }
 
-/* Move all routes except one to a new table with `n_places` places. */
-static bool rehash(struct cp_comm *comm, int64_t n_places, const struct cp_route *but) {
+/* Move all routes to a new table with `n_places` places. */
+static bool rehash(struct cp_comm *comm, int64_t n_places) {
     struct cp_route **routes = calloc((size_t)n_places, sizeof *routes);
     if (routes == NULL) return false;
     comm->n_routes = 0;
     for (int64_t i = 0; i < comm->n_places; i++)
-        if (comm->routes[i] != NULL && comm->routes[i] != but) {
+        if (comm->routes[i] != NULL) {
             *place_of(routes, n_places, &comm->routes[i]->signature) = comm->routes[i];
             comm->n_routes++;
         }
@@ -196,7 +197,7 @@ static void forget_natives(struct cp_comm *comm) {
             free_route(routes[i]);
             continue;
         }
-        if (2 * comm->n_routes >= comm->n_places && !rehash(comm, 2 * comm->n_places, NULL))
+        if (2 * comm->n_routes >= comm->n_places && !rehash(comm, 2 * comm->n_places))
             abort();
         *place_of(comm->routes, comm->n_places, &routes[i]->signature) = routes[i];
         comm->n_routes++;
@@ -244,7 +245,7 @@ static void make_native(struct cp_comm *comm, struct cp_route *route, const char
 static struct cp_route *add(struct cp_comm *comm, const struct cp_signature *signature) {
     char text[128];
     if (comm->n_routes >= MOST_ROUTES) forget_natives(comm);
-    if (2 * comm->n_routes >= comm->n_places && !rehash(comm, 2 * comm->n_places, NULL)) abort();
+    if (2 * comm->n_routes >= comm->n_places && !rehash(comm, 2 * comm->n_places)) abort();
     struct cp_route *route = calloc(1, sizeof *route);
     if (route == NULL) abort(); /* as other ranks would wait for this one */
     route->signature = *signature;
@@ -359,9 +360,11 @@ static void decide(struct cp_comm *comm, struct cp_route *route) {
     free(why);
 }
 
-/* Free the least recently used plan. */
+/* Free the least recently used plan. Its signature needs more calls before it gets a plan again, as
+ * making plans in turn would take longer than native calls. */
 static void make_room(struct cp_comm *comm) {
     struct cp_route *oldest = NULL;
+    char why[192];
     for (int64_t i = 0; i < comm->n_places; i++) {
         struct cp_route *route = comm->routes[i];
         if (route != NULL && route->plan != NULL &&
@@ -369,10 +372,15 @@ static void make_room(struct cp_comm *comm) {
             oldest = route;
     }
     if (oldest == NULL) return;
-    comm->latest = NULL;
-    if (!rehash(comm, comm->n_places, oldest)) abort();
-    free_route(oldest);
+    cp_free_plan(oldest->plan);
     comm->n_plans--;
+    oldest->plan = NULL;
+    oldest->n_calls = 0;
+    oldest->native_calls = REPLACED_CALLS * (oldest->native_calls > 0 ? oldest->native_calls : 1);
+    snprintf(why, sizeof why, "other plans replaced its plan: %s again after %" PRId64 " calls",
+             oldest->label, oldest->native_calls);
+    make_native(comm, oldest, why);
+    oldest->way = CP_COUNTING;
 }
 
 /* Create a communicator that only plans use. It is not a duplicate, because duplication would call

@@ -24,6 +24,8 @@ from collplan.executors.mpi.launch.allocation import Allocation, find_allocation
 
 EXPECTED_RANKS: Final = "COLLPLAN_EXPECTED_RANKS"
 """Environment variable with which `relaunch` tells ranks their expected number."""
+YIELDS: Final = "COLLPLAN_YIELDS"
+"""Environment variable with the names of those that make idle ranks yield their cores."""
 MPIEXEC: Final = "COLLPLAN_MPIEXEC"
 """Environment variable with which `relaunch` tells ranks the program that started them."""
 OF_HYDRA: Final = ("HYDI_CONTROL_FD", "MPI_LOCALRANKID")
@@ -392,6 +394,7 @@ def launch_environment(family: str, n_ranks: int) -> dict[str, str]:
     job = current_job()
     crowded = ranks_on_fullest(n_ranks, job) > n_cores()
     added: dict[str, str] = {}
+    yields: dict[str, str] = {}
     if family == "openmpi":
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             added |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -407,13 +410,16 @@ def launch_environment(family: str, n_ranks: int) -> dict[str, str]:
         # Without a network, windows of UCX print warnings. Shared memory does not need UCX.
         added["OMPI_MCA_osc"] = "^ucx"
         if crowded:
-            added["OMPI_MCA_mpi_yield_when_idle"] = "1"
+            yields["OMPI_MCA_mpi_yield_when_idle"] = "1"
     elif family == "intelmpi" and crowded:
         # With this value, ranks sleep for a short time between polls.
-        added["I_MPI_THREAD_YIELD"] = "3"
+        yields["I_MPI_THREAD_YIELD"] = "3"
     elif family == "mpich" and crowded:
-        added |= {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
-    return {name: value for name, value in added.items() if name not in os.environ}
+        yields |= {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
+    new_yields = [name for name in yields if name not in os.environ]
+    if new_yields:
+        yields[YIELDS] = " ".join(new_yields)
+    return {name: value for name, value in (added | yields).items() if name not in os.environ}
 
 
 def clean_environment() -> dict[str, str]:

@@ -288,6 +288,18 @@ def check_letting_go(comm: Any) -> None:
     assert all(entry.number in few._plans.kept for entry in few._plans.ready.values())
 
 
+def check_signatures_in_turn(_: Any) -> None:
+    """A signature whose plan was replaced runs natively in the next eight calls."""
+    few = planning(max_plans=2)
+    for _ in range(9):
+        for n in (1, 2, 3):
+            total = np.zeros(n)
+            few.Allreduce(np.ones(n), total)
+            assert (total == WORLD.size).all()
+    assert few.stats().as_dict()["native_calls"] == 8
+    few.let_go()
+
+
 def check_other_calls(comm: Any) -> None:
     """Small non-blocking and persistent calls are native and counted; they mix with plans."""
     ones, out = np.ones(4), np.zeros(4)

@@ -1,5 +1,5 @@
 /* Calls that MPI rejects: their errors are those of PMPI in each call, and later results are right.
- * Then more communicators than may have plans. */
+ * Then more communicators, and more signatures in turn, than may have plans. */
 #include <mpi.h>
 #include <stdio.h>
 
@@ -86,6 +86,16 @@ static void many_communicators_work(void) {
     for (int i = 0; i < 80; i++) MPI_Comm_free(&comms[i]);
 }
 
+static void many_signatures_work(void) {
+    int buf[141];
+    for (int i = 0; i < 12; i++)
+        for (int n = 102; n <= 141; n++) {
+            for (int j = 0; j < n; j++) buf[j] = rank == 1 ? i + j : -1;
+            MPI_Bcast(buf, n, MPI_INT, 1, MPI_COMM_WORLD);
+            expect(buf[0] == i && buf[n - 1] == i + n - 1, "bcast", n);
+        }
+}
+
 int main(int argc, char **argv) {
     MPI_Datatype uncommitted;
     MPI_Init(&argc, &argv);
@@ -97,6 +107,7 @@ int main(int argc, char **argv) {
     calls_of_one_rank_return(uncommitted);
     a_call_may_be_made_again(uncommitted);
     many_communicators_work();
+    many_signatures_work();
     int all = 0;
     MPI_Reduce(&n_wrong, &all, 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
     if (rank == 0) printf("%d wrong\n", all);
