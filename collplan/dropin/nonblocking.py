@@ -242,6 +242,8 @@ class NonBlockingPlans(PlanCache):
             observation.end()
         self._observed.clear()
         super().free()
+        for call in self.shared.requested:
+            self._decided.pop(call, None)  # later calls request the plan again
         self.shared.free()
 
     def why_native(self, call: CollectiveCall) -> str | None:

@@ -51,6 +51,8 @@ class SharedPlans:
 
     Attributes
     ----------
+    requested : dict of CollectiveCall to Decision
+        Decisions for plans that are requested and not made yet.
     made : dict of CollectiveCall to Made
         Results by call, including failures.
     """
@@ -59,18 +61,18 @@ class SharedPlans:
         self, blocking: BlockingPlans, make_one: Callable[[CollectiveCall, Decision], Made]
     ) -> None:
         self._blocking, self._make_one = blocking, make_one
-        self._requested: dict[CollectiveCall, Decision] = {}
+        self.requested: dict[CollectiveCall, Decision] = {}
         self.made: dict[CollectiveCall, Made] = {}
 
     def may_request(self, call: CollectiveCall) -> bool:
         """Return whether a plan for a call can still be requested."""
-        return call not in self.made and len(self._requested) + len(self.made) < MOST
+        return call not in self.made and len(self.requested) + len(self.made) < MOST
 
     def request(self, call: CollectiveCall, decision: Decision) -> None:
         """Request that the next blocking call makes a plan, unless `may_request` is False."""
         if not self.may_request(call):
             return
-        self._requested[call] = decision
+        self.requested[call] = decision
         self._blocking.pending_task = self.make
         # Without routes in `ready`, the next blocking call looks its route up, and thus runs the
         # pending task, on all ranks.
@@ -79,13 +81,13 @@ class SharedPlans:
     def make(self) -> None:
         """Make all requested plans; collective."""
         self._blocking.pending_task = None
-        requested, self._requested = self._requested, {}
+        requested, self.requested = self.requested, {}
         for call, decision in requested.items():
             self.made[call] = self._make_one(call, decision)
 
     def free(self) -> None:
         """Free all plans; collective. No program may be running."""
-        self._requested.clear()
+        self.requested.clear()
         self._blocking.pending_task = None
         while self.made:
             _, made = self.made.popitem()

@@ -89,8 +89,9 @@ def check_a_failure_on_one_rank_at_any_stage_leaves_all_ranks_native(_: Any) -> 
 def check_a_communicator_that_cannot_be_had_leaves_all_ranks_native(_: Any) -> None:
     too_many = MPI.Exception(MPI.ERR_OTHER)
     comm = planning()
+    half = comm.Dup()
     with patch("collplan.dropin.nonblocking_setup.own_communicator", side_effect=too_many):
-        half = comm.Dup()
+        half.prepare()
     with patch("collplan.dropin.blocking.BlockingPlans.private", property(_raise(too_many))):
         for _turn in range(2):
             sums(half)

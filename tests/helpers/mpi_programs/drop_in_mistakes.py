@@ -153,9 +153,12 @@ def check_blocks_with_room_to_spare(comm: Any) -> None:
 
 
 def check_overlap(comm: Any) -> None:
-    """Buffers that overlap: what is sent is read before anything is written."""
+    """Buffers that overlap: what is sent is read before anything is written.
+
+    If both begin at the same address, MPI decides; see ``rejected.py``.
+    """
     memory = np.zeros(30)
-    for skip in (0, 1, 9, 10):
+    for skip in (1, 9, 10):
         for turn in range(3):
             memory[:] = np.arange(30.0) + comm.rank
             sent, received = memory[skip : skip + 10], memory[:10]
