@@ -346,7 +346,8 @@ def check_what_decides(comm: Any) -> None:
     usual.let_go()
     few = drop_in(max_plans=2)
     outs = [np.zeros(n) for n in (1, 2, 3, 4, 1, 2, 3, 4)]
-    MPI.Request.Waitall([few.Iallreduce(np.ones(len(each)), each) for each in outs])
+    given = [np.ones_like(each) for each in outs]
+    MPI.Request.Waitall([few.Iallreduce(*each) for each in zip(given, outs, strict=True)])
     assert all((each == SIZE).all() for each in outs)
     assert len(few._nonblocking.kept) == 2
     few.let_go()
