@@ -262,13 +262,8 @@ def _call(
     if route is None or (sent_at == received_at and sends and receives):
         route, sent_at, received_at, arguments = plans.find(key, kind, sendbuf, recvbuf, op, root)
     begin = perf_counter()
-    native = route.native
-    if native is not None:
-        try:
-            result = native(comm, *given)
-        except Exception as error:
-            route.take_back(error)
-            raise
+    if route.native is not None:
+        result = _run_native(route, comm, given)
     else:
         if route is not plans.latest:
             plans.kept.move_to_end(route.number)
@@ -284,6 +279,15 @@ def _call(
     row.calls += 1
     row.seconds += perf_counter() - begin
     return result
+
+
+def _run_native(route: Any, comm: Any, given: Any) -> Any:
+    """Call the native method of a route; take the call back if other ranks still wait for it."""
+    try:
+        return route.native(comm, *given)
+    except Exception as error:
+        route.take_back(error)
+        raise
 
 
 def _start(
@@ -327,13 +331,8 @@ def _call_vector(
     if isinstance(route, str):
         native = kind.natives[plans.is_blocking]
         return _count(comm, native, route, given, {}, plans.name_of(kind.name))
-    native = route.native
-    if native is not None:
-        try:
-            result = native(comm, *given)
-        except Exception as error:
-            route.take_back(error)
-            raise
+    if route.native is not None:
+        result = _run_native(route, comm, given)
     else:
         result = plans.run_vector(route, arguments, given)
     route.row.calls += 1

@@ -85,7 +85,7 @@ def check_many_communicators() -> None:
 
 
 def check_nonblocking_setup() -> None:
-    """What non-blocking calls need is made when one has been made, and the table has plans."""
+    """The setup for non-blocking calls is made after the first, if the table has plans."""
     half = COMM.Split(RANK % 2, RANK)
     out = np.zeros(1)
     half.Allreduce(np.ones(1), out)
