@@ -1,4 +1,4 @@
-"""What the environment tells the drop-in: a wrong value is refused by the variable's name."""
+"""Environment variables of the drop-in: a wrong value is refused by the name of the variable."""
 
 from __future__ import annotations
 
