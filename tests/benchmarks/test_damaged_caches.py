@@ -1,0 +1,31 @@
+"""Commands work with damaged caches: a sample of what the script tests."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from collplan.executors.mpi.loop.object_files import code_folder
+from folders import BENCHMARKS
+
+sys.path.insert(0, str(BENCHMARKS))
+
+import damaged_caches
+
+pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install '.[mpich]'")
+
+
+@pytest.mark.system
+@pytest.mark.long
+def test_commands_work_with_damaged_caches(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = code_folder()
+    assert folder is not None
+    # What other tests have compiled need not be compiled again.
+    shutil.copytree(folder, tmp_path / "cache" / folder.name)
+    assert damaged_caches.main(["--sample", "4"], tmp_path / "cache") == 0
+    assert "4 cases of " in capsys.readouterr().out
