@@ -41,7 +41,8 @@ static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
 static bool may_wait(int64_t *waited, int64_t before) {
     int64_t passed = cp_now_ns() - before;
     *waited += passed < 2 * SLICE_NS ? passed : 2 * SLICE_NS;
-    return *waited < PATIENCE_NS;
+    /* The rank that speaks for the node gives up first, as the others see then that it has ended. */
+    return *waited < PATIENCE_NS + (is_first_of_node ? 0 : 5 * SLICE_NS);
 }
 
 /* Name of the helper's socket, which the system chooses: a zero byte and a few characters. */
@@ -110,8 +111,8 @@ static pid_t spawn(int listener, int n_local) {
     snprintf(parent, sizeof parent, "%d", (int)getpid());
     /* A shell starts the helper, so that it is no child of the program, which may wait for all of
      * its children. */
-    char *arguments[] = {"sh", "-c", "\"$@\" >/dev/null & echo $!", "sh", (char *)python, "-P", (char *)script,
-                         ranks, parent, NULL};
+    char *arguments[] = {"sh", "-c", "\"$@\" >/dev/null & echo $!", "sh", (char *)python, "-P",
+                         (char *)script, ranks, parent, NULL};
     char *preloaded = NULL, **environment = helper_environment(&preloaded);
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
