@@ -48,7 +48,7 @@ class Connections:
         self._changed, self._arrived = os.eventfd(0), os.eventfd(0)
         self._working = threading.Condition()
         self._is_working = True
-        """Whether the main thread is at work, at first on its imports."""
+        """True while the main thread is at work, at first on its imports."""
         self._asking: socket.socket | None = None
         """Socket of the rank whose request is answered."""
 
