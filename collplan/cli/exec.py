@@ -72,7 +72,7 @@ def command(options: ExecOptions) -> int:
     if is_under_mpi() or ranks is None:
         take_input()
         if native is not None:
-            become(native, program[1:], options.table, force=options.force)
+            become(native, program, options.table, force=options.force)
         with one_voice():
             replace_world(
                 options.table, ranks, force=options.force, trials=options.trials, cores=cores
@@ -86,7 +86,7 @@ def command(options: ExecOptions) -> int:
         from collplan.executors.mpi.launch.jobs import relaunch
         from collplan.preload.rank_script import rank_command
 
-        line = rank_command(native, program[1:], options.table, force=options.force)
+        line = rank_command(native, program, options.table, force=options.force)
         return relaunch(line, ranks, options.timeout, reads_input=True)
     let_share(cores)
     return run_again(ranks, options.timeout, reads_input=True)

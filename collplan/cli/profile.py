@@ -68,7 +68,7 @@ def command(options: ProfileOptions) -> int:
             raise CollplanError("profile: starts the ranks itself; leave mpiexec out, and give -n")
         empty = Path(os.environ[_EMPTY])
         if native is not None:
-            become(native, program[1:], empty, force=True)
+            become(native, program, empty, force=True)
         with one_voice():
             replace_world(empty, options.ranks, force=True, trials=0.0)
         return run_program(program, module=module)

@@ -14,15 +14,15 @@ FORCED: Final = "force"
 BAD_INPUT: Final = 2
 
 
-def rank_command(program: Path, arguments: list[str], table: Path, *, force: bool) -> list[str]:
+def rank_command(program: Path, words: list[str], table: Path, *, force: bool) -> list[str]:
     """Return the command line that starts a rank.
 
     Parameters
     ----------
     program : Path
         File of the program.
-    arguments : list of str
-        Arguments of the program.
+    words : list of str
+        The program as the user names it, and its arguments.
     table : Path
         File of the tuning table.
     force : bool
@@ -33,10 +33,10 @@ def rank_command(program: Path, arguments: list[str], table: Path, *, force: boo
     # The environment names these files, but launchers may not pass it on to other nodes.
     imports = os.pathsep.join(own_files())
     options = [str(table), FORCED if force else "", imports]
-    return [sys.executable, "-P", __file__, *options, str(program), *arguments]
+    return [sys.executable, "-P", __file__, *options, str(program), *words]
 
 
-def main(table: str, forced: str, imports: str, program: str, *arguments: str) -> NoReturn:
+def main(table: str, forced: str, imports: str, program: str, *words: str) -> NoReturn:
     """Execute the program in this process; print an error and exit with 2 if this fails.
 
     Parameters
@@ -49,8 +49,8 @@ def main(table: str, forced: str, imports: str, program: str, *arguments: str) -
         Python files with algorithms of the user, separated as in ``PATH``.
     program : str
         Path of the program.
-    *arguments : str
-        Arguments of the program.
+    *words : str
+        The program as the user names it, and its arguments.
     """
     root = str(Path(__file__).parents[2])
     if root not in sys.path:
@@ -65,7 +65,7 @@ def main(table: str, forced: str, imports: str, program: str, *arguments: str) -
         ask_for([Path(path) for path in imports.split(os.pathsep)])
     take_input()
     try:
-        become(Path(program), list(arguments), Path(table), force=forced == FORCED)
+        become(Path(program), list(words), Path(table), force=forced == FORCED)
     except CollplanError as error:
         say_once(f"error: {error}")
         sys.exit(BAD_INPUT)

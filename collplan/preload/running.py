@@ -83,7 +83,7 @@ def without_interpreter(words: Sequence[str]) -> list[str]:
     return list(words[1:] if is_ours and (is_module or is_file) else words)
 
 
-def become(program: Path, arguments: list[str], table: Path, *, force: bool) -> NoReturn:
+def become(program: Path, words: list[str], table: Path, *, force: bool) -> NoReturn:
     """Replace this process with a program whose collectives run by a tuning table.
 
     Whatever fails before the program starts, it runs natively, and rank 0 prints the reason.
@@ -92,8 +92,8 @@ def become(program: Path, arguments: list[str], table: Path, *, force: bool) -> 
     ----------
     program : Path
         File of the program.
-    arguments : list of str
-        Arguments of the program.
+    words : list of str
+        The program as the user names it, and its arguments.
     table : Path
         File of the tuning table.
     force : bool
@@ -116,7 +116,7 @@ def become(program: Path, arguments: list[str], table: Path, *, force: bool) -> 
     sys.stdout.flush()
     sys.stderr.flush()
     try:
-        os.execve(program, [str(program), *arguments], environment)
+        os.execve(program, words, environment)
     except OSError as error:
         raise CollplanError(f"{program} cannot be started: {error.strerror}") from None
 

@@ -154,8 +154,8 @@ def test_whatever_fails_before_a_program_starts_it_starts_natively(
     monkeypatch.setattr(running, "preload_environment", fail)
     monkeypatch.setattr(os, "execve", lambda *words: started.append(words))
     monkeypatch.setattr(running.signal, "signal", lambda *_: None)
-    running.become(Path("/bin/true"), ["x"], Path("table.yaml"), force=False)
-    assert started == [(Path("/bin/true"), ["/bin/true", "x"], dict(os.environ))]
+    running.become(Path("/bin/true"), ["./true", "x"], Path("table.yaml"), force=False)
+    assert started == [(Path("/bin/true"), ["./true", "x"], dict(os.environ))]
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("collplan: ")
     assert line.endswith(NATIVE)
