@@ -21,11 +21,12 @@ pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install '.[mp
 @pytest.mark.system
 @pytest.mark.long
 def test_commands_work_with_damaged_caches(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(damaged_caches, "LATE_S", damaged_caches.HANG_S)  # machines may be busy
     folder = code_folder()
     assert folder is not None
     # What other tests have compiled need not be compiled again.
     shutil.copytree(folder, tmp_path / "cache" / folder.name)
-    assert damaged_caches.main(["--sample", "4"], tmp_path / "cache") == 0
-    assert "4 cases of " in capsys.readouterr().out
+    assert damaged_caches.main(["--sample", "3"], tmp_path / "cache") == 0
+    assert "3 cases of " in capsys.readouterr().out
