@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from collplan.executors.mpi.loop.object_files import code_folder
-from folders import BENCHMARKS
+from collplan.planner.arrays.code_folders import cache_folder
+from folders import BENCHMARKS, ROOT
 
 sys.path.insert(0, str(BENCHMARKS))
 
@@ -24,9 +24,10 @@ def test_commands_work_with_damaged_caches(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(damaged_caches, "LATE_S", damaged_caches.HANG_S)  # machines may be busy
-    folder = code_folder()
-    assert folder is not None
     # What other tests have compiled need not be compiled again.
-    shutil.copytree(folder, tmp_path / "cache" / folder.name)
+    for kept in {path.parent for path in ROOT.glob("[ep]*/**/__pycache__/numba-*")}:
+        folder = cache_folder(kept.parent, "")
+        if folder is not None:
+            shutil.copytree(folder, tmp_path / "cache" / folder.name)
     assert damaged_caches.main(["--sample", "3"], tmp_path / "cache") == 0
     assert "3 cases of " in capsys.readouterr().out
