@@ -51,9 +51,12 @@ OUTPUT = 1
 """The space with the result of a position. If a position has no result, it is free to use."""
 
 
+_CHANGEABLE: Final = (np.ndarray, Relative)
+
+
 def _own(value: Any) -> Any:
     """Return a copy of an array, as the algorithm may change it later; other values as they are."""
-    return value.copy() if isinstance(value, np.ndarray | Relative) else value
+    return value.copy() if isinstance(value, _CHANGEABLE) else value
 
 
 @dataclass(frozen=True, slots=True)
