@@ -1,5 +1,5 @@
 # make demo: set up, then compile, prove, draw, price and run an example.
-# make check: short tests that start no MPI, browser, Slurm or compiler; three minutes on two cores.
+# make check: short tests that start no MPI, browser, Slurm or compiler; two minutes on two cores.
 # make docs: build the documentation site, or fail where a link or anchor is broken.
 # make test: set up for MPICH, Open MPI and Intel MPI, then all tests.  make lint: style and types.
 # Needs python3 (3.11 or newer, with venv) and make; MPI and graphviz come as wheels.
