@@ -28,7 +28,7 @@ ROOT: Final = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
 
 from collplan.tune.table import save_table  # noqa: E402
-from ending_jobs import HELPER, marked_processes, wait_until  # noqa: E402
+from ending_jobs import HELPER, kill_marked, marked_processes, wait_until  # noqa: E402
 from mpi_launching import mpi_environment, mpi_python, mpiexec_of  # noqa: E402
 from native_building import built  # noqa: E402
 from tables_everywhere import planning_table  # noqa: E402
@@ -88,11 +88,7 @@ def run(line: list[str], mark: str, number: int | None, delay_s: float) -> tuple
     except subprocess.TimeoutExpired:
         return time.monotonic() - begin_s, "it hangs"
     finally:
-        for pid in marked_processes(mark):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        kill_marked(mark)
         job.wait()
 
 

@@ -26,7 +26,13 @@ ROOT: Final = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
 
 from collplan.tune.table import save_table  # noqa: E402
-from ending_jobs import helper_of, launcher_of, marked_processes, wait_until  # noqa: E402
+from ending_jobs import (  # noqa: E402
+    helper_of,
+    kill_marked,
+    launcher_of,
+    marked_processes,
+    wait_until,
+)
 from mpi_launching import mpi_environment, mpi_python, mpiexec_of  # noqa: E402
 from native_building import built  # noqa: E402
 from tables_everywhere import planning_table  # noqa: E402
@@ -92,11 +98,7 @@ def run(line: list[str], program: Path, target: str, mark: str) -> Counter[str]:
         }
         return Counter({**left, "socket": sum(path.is_socket() for path in folder.rglob("*"))})
     finally:
-        for pid in marked_processes(mark):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        kill_marked(mark)
         job.wait()
 
 

@@ -22,8 +22,8 @@ from collplan.dropin.config import (
 )
 from collplan.dropin.loading import load_all
 from collplan.dropin.methods import COUNTED, COUNTED_ON_TOPOLOGIES, Collectives, counted
-from collplan.dropin.nonblocking import FutureSetup, NonBlockingPlans
-from collplan.dropin.nonblocking_setup import NonBlockingSetup, set_up_nonblocking
+from collplan.dropin.nonblocking import NonBlockingPlans
+from collplan.dropin.nonblocking_setup import FutureSetup, NonBlockingSetup, set_up_nonblocking
 from collplan.dropin.plan_cache import PlanCache
 from collplan.dropin.statistics import Statistics
 from collplan.executors.mpi.errors import one_line

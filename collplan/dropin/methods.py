@@ -13,7 +13,8 @@ from mpi4py import MPI
 from collplan.dropin.arguments import KINDS, Kind, is_in_place, keyed
 from collplan.dropin.blocking import BlockingPlans
 from collplan.dropin.config import Config
-from collplan.dropin.nonblocking import NOT_MADE, FutureSetup, NonBlockingPlans
+from collplan.dropin.nonblocking import NOT_MADE, NonBlockingPlans
+from collplan.dropin.nonblocking_setup import FutureSetup
 
 PERSISTENT: Final = "persistent: MPI does not tell a plan when its request is started"
 UNCOVERED: Final = "no plan covers it"

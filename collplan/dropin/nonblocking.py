@@ -62,7 +62,6 @@ the blocking plan.
 """
 NOT_KNOWN: Final = "non-blocking: ranks would have to meet to know each other's counts"
 NOT_MADE: Final = "non-blocking: the communicator was created by a non-blocking call"
-NOT_SET_UP: Final = "non-blocking: the next blocking call or prepare() makes what plans need"
 NOT_PREPARED: Final = "needs shared memory, which the next blocking call or prepare() allocates"
 
 
@@ -129,54 +128,6 @@ class Started:
         if self.staged is not None and self.staged.datatype is not None:
             self.staged.datatype.Free()
         self.staged = self.given = None
-
-
-class FutureSetup:
-    """Setup for non-blocking plans of a communicator, which its first non-blocking call requests.
-
-    A non-blocking call cannot make the setup, as it must not wait for other ranks. All ranks make
-    calls in the same order. When they make the next blocking call, they have therefore all
-    requested the setup, and make it in that call.
-
-    Parameters
-    ----------
-    setup : NonBlockingSetup
-        Setup of a communicator that has all ranks of this one.
-    blocking : BlockingPlans
-        Blocking plans of the communicator.
-    use : callable
-        Function that takes the setup, or the reason why there is none.
-    """
-
-    def __init__(
-        self,
-        setup: NonBlockingSetup,
-        blocking: BlockingPlans,
-        use: Callable[[NonBlockingSetup | str], object],
-    ) -> None:
-        self.setup, self._blocking, self._use = setup, blocking, use
-
-    def request(self, kind: str) -> str:
-        """Request that the next blocking call makes the setup, if the table has plans for a kind.
-
-        Return the reason why the present call is native.
-        """
-        if (COLLECTIVES[kind].regular or kind) not in self.setup.planned:
-            return f"non-blocking: the table has no plan of {kind}"
-        if self._blocking.pending_task is None:
-            self._blocking.pending_task = self.make
-            # Without routes in `ready`, the next blocking call looks its route up, and thus runs
-            # the pending task, on all ranks.
-            self._blocking.ready.clear()
-        return NOT_SET_UP
-
-    def make(self) -> None:
-        """Make the setup; collective."""
-        self._blocking.pending_task = None
-        try:
-            self._use(self.setup.for_subset(self._blocking.comm))
-        except MPI.Exception as error:  # on all ranks, when MPI has no communicators left
-            self._use(f"non-blocking: {one_line(error)}")
 
 
 class NonBlockingPlans(PlanCache):

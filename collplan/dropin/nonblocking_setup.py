@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -10,10 +10,13 @@ import numpy as np
 from mpi4py import MPI
 
 from collplan.compiling_together import own_communicator
+from collplan.dropin.blocking import BlockingPlans
 from collplan.executors.mpi.binding.instances import n_tag_spaces
+from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.host.cores import ranks_per_core, share_cores_as
 from collplan.measure.lanes import node_of_ranks
 from collplan.progress_places import ProgressPlaces, find_places
+from collplan.specs import COLLECTIVES
 from collplan.specs.request import MESSAGES
 from collplan.tune.sweep import NATIVE_LABEL, Point, Sweep
 from collplan.tune.table import TuningTable
@@ -22,6 +25,7 @@ LEAST_TAG_SPACES: Final = 64
 """Smallest number of concurrent collectives whose messages must have different tags."""
 NO_THREADS: Final = "non-blocking: plans need MPI initialized with MPI_THREAD_MULTIPLE"
 FEW_TAGS: Final = "non-blocking: this MPI has too few tags to keep collectives apart"
+NOT_SET_UP: Final = "non-blocking: the next blocking call or prepare() makes what plans need"
 
 
 @dataclass(eq=False)
@@ -69,6 +73,54 @@ class NonBlockingSetup:
         comm.Set_errhandler(MPI.ERRORS_RETURN)
         share_cores_as(comm, self.comm)
         return replace(self, comm=comm, rank_to_node=nodes, whole=self)
+
+
+class FutureSetup:
+    """Setup for non-blocking plans of a communicator, which its first non-blocking call requests.
+
+    A non-blocking call cannot make the setup, as it must not wait for other ranks. All ranks make
+    calls in the same order. When they make the next blocking call, they have therefore all
+    requested the setup, and make it in that call.
+
+    Parameters
+    ----------
+    setup : NonBlockingSetup
+        Setup of a communicator that has all ranks of this one.
+    blocking : BlockingPlans
+        Blocking plans of the communicator.
+    use : callable
+        Function that takes the setup, or the reason why there is none.
+    """
+
+    def __init__(
+        self,
+        setup: NonBlockingSetup,
+        blocking: BlockingPlans,
+        use: Callable[[NonBlockingSetup | str], object],
+    ) -> None:
+        self.setup, self._blocking, self._use = setup, blocking, use
+
+    def request(self, kind: str) -> str:
+        """Request that the next blocking call makes the setup, if the table has plans for a kind.
+
+        Return the reason why the present call is native.
+        """
+        if (COLLECTIVES[kind].regular or kind) not in self.setup.planned:
+            return f"non-blocking: the table has no plan of {kind}"
+        if self._blocking.pending_task is None:
+            self._blocking.pending_task = self.make
+            # Without routes in `ready`, the next blocking call looks its route up, and thus runs
+            # the pending task, on all ranks.
+            self._blocking.ready.clear()
+        return NOT_SET_UP
+
+    def make(self) -> None:
+        """Make the setup; collective."""
+        self._blocking.pending_task = None
+        try:
+            self._use(self.setup.for_subset(self._blocking.comm))
+        except MPI.Exception as error:  # on all ranks, when MPI has no communicators left
+            self._use(f"non-blocking: {one_line(error)}")
 
 
 def set_up_nonblocking(

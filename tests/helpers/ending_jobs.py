@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from folders import ROOT
@@ -25,6 +28,13 @@ def marked_processes(mark: str) -> dict[int, list[str]]:
         except OSError:  # it has ended, or is another user's
             continue
     return found
+
+
+def kill_marked(mark: str) -> None:
+    """Kill all processes with a mark in their environment."""
+    for pid in marked_processes(mark):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def launcher_of(running: dict[int, list[str]]) -> int | None:

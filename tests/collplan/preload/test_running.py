@@ -25,7 +25,9 @@ from tables_everywhere import planning_table
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install '.[mpich]'")
 if sys.platform != "linux":
-    pytest.skip("LD_PRELOAD is Linux's", allow_module_level=True)
+    pytest.skip(
+        "LD_PRELOAD and /proc are Linux's: native programs run there", allow_module_level=True
+    )
 
 NATIVE = "; all collectives are native"
 

@@ -14,7 +14,8 @@ import numpy as np
 from mpi4py import MPI
 
 from collplan.dropin.blocking import MOST_COMMS
-from collplan.dropin.nonblocking import FutureSetup, NonBlockingPlans
+from collplan.dropin.nonblocking import NonBlockingPlans
+from collplan.dropin.nonblocking_setup import FutureSetup
 
 TIMES = 5
 COMM: Any = MPI.COMM_WORLD

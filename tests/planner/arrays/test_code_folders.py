@@ -81,7 +81,7 @@ def test_code_of_other_users_is_not_loaded_and_one_line_says_so(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     if how == "planted" and not IS_ROOT:
-        pytest.skip("only root can give files to other users")
+        pytest.skip("only root can make a file of another user")
     write_kernels(tmp_path, 3)
     monkeypatch.setenv("COLLPLAN_UNCACHED", "")  # is deleted again at the end
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))

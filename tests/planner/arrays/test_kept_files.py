@@ -86,7 +86,7 @@ def test_a_folder_is_as_private_as_all_above_it(tmp_path: Path) -> None:
     assert why_reachable(folder) == f"other users may write to {folder}"
 
 
-@pytest.mark.skipif(not IS_ROOT, reason="only root can give files to other users")
+@pytest.mark.skipif(not IS_ROOT, reason="only root can make a file of another user")
 def test_what_another_user_owns_is_not_private(tmp_path: Path) -> None:
     folder = tmp_path / "above" / "own"
     make_private(folder)
