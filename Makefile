@@ -1,12 +1,14 @@
 # make demo: set up, then compile, prove, draw, price and run an example.
 # make check: short tests that start no MPI, browser, Slurm or compiler; two minutes on two cores.
 # make docs: build the documentation site, or fail where a link or anchor is broken.
-# make test: set up for MPICH, Open MPI and Intel MPI, then all tests.  make lint: style and types.
+# make test: set up for MPICH, Open MPI and Intel MPI, then all tests, with a third of the cases of
+# those whose cases take long; make test SHARE=1 runs all cases.  make lint: style and types.
 # Needs python3 (3.11 or newer, with venv) and make; MPI and graphviz come as wheels.
 # Where root runs it and apt-get is there, make test also installs Debian's mpich and openmpi-bin,
 # Slurm, which tests run in a temporary folder, iproute2 for emulated clusters, and Chromium.
 
 PYTHON ?= python3
+SHARE ?= 3
 PIP_FLAGS ?= -qq --disable-pip-version-check
 MPICH := .venv/.ready
 OPENMPI := .venv-openmpi/.ready
@@ -33,7 +35,7 @@ demo: $(MPICH)
 
 test:
 	@$(MAKE) --no-print-directory -j4 $(MPICH) $(OPENMPI) $(INTEL) $(DEBIAN) $(BROWSER)
-	.venv/bin/python -m pytest -n 3 --dist worksteal  # the tests wait a fifth of the time
+	.venv/bin/python -m pytest -n 3 --dist worksteal --share $(SHARE)  # tests wait a fifth of the time
 
 check: $(MPICH)
 	.venv/bin/python -m pytest -n 2 --dist worksteal --brief

@@ -20,7 +20,7 @@ from attacking import Target
 from browser import browsing
 from mpi_launching import MPIS
 from mpi_pool import Place, Pools
-from tiers import BRIEF, MARK, be_brief, in_brief, needing_nothing
+from tiers import BRIEF, MARK, SHARE, chosen, needing_nothing, take
 
 # A first example compiles kernels, and the machine may be busy: no clock decides on a test.
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -78,21 +78,21 @@ def memory_limit() -> Iterator[None]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option of `make check`."""
+    """Add the options of `make check` and `make test`."""
     parser.addoption(BRIEF, action="store_true", help="run what `make check` runs")
+    parser.addoption(SHARE, type=int, default=1, help="take one of so many cases")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Shorten loops in a brief run."""
-    if config.getoption(BRIEF):
-        be_brief()
+    """Shorten loops."""
+    take(config.getoption(BRIEF), config.getoption(SHARE))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what a brief run does not need."""
-    if config.getoption(BRIEF):
-        kept = in_brief(items)
-        left_out = set(items).difference(kept)
+    """Leave out what this run does not need."""
+    kept = chosen(items)
+    left_out = set(items).difference(kept)
+    if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = kept
 

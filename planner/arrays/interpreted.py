@@ -30,7 +30,11 @@ INTERPRET_S: Final = 4e-10
 The more code a kernel has, the more of it runs for each element.
 """
 SHARE: Final = 0.5
-"""Share of the time to get machine code that a process may spend on interpretation."""
+"""Share of the time to get machine code that may be spent on interpretation.
+
+A process spends it on a kernel whose machine code is cached. On one that has none, all processes
+with the same cache spend it together: the process that would exceed it compiles the kernel.
+"""
 _MACHINE_CODE: Final = "collplan.planner.arrays.machine_code"
 _WIDE: Final = {"i": np.int64, "u": np.int64, "f": np.float64}
 """Types that numba computes with, by the kinds of numpy's narrower types."""
@@ -60,8 +64,9 @@ class Interpreted:
         self._function = _twin(function, twins)
         n_bytes = sum(len(one.__code__.co_code) for one in twins)
         self._compile_s, self.element_s = COMPILE_S * n_bytes, INTERPRET_S * n_bytes
-        self._own_s = 0.0
+        self._spent_s = 0.0
         self._get_s: float | None = None
+        self._note: Callable[[float], None] = lambda spent_s: None
 
     def has_time_for(
         self, arguments: tuple[Any, ...], kernel: Any, n_steps: int | None = None
@@ -80,8 +85,11 @@ class Interpreted:
         about_s = self.element_s * n_steps
         if _MACHINE_CODE not in sys.modules:
             return Interpreted.all_s + about_s < SHARE * IMPORT_S
-        self._get_s = self._get_s or (LOAD_S if kernel.has_code else self._compile_s)
-        return self._own_s + about_s < SHARE * self._get_s
+        if self._get_s is None:
+            self._get_s = LOAD_S if kernel.has_code else self._compile_s
+            if kernel.kept is not None and not kernel.has_code:
+                self._spent_s, self._note = self._spent_s + kernel.kept.spent_s, kernel.kept.spend
+        return self._spent_s + about_s < SHARE * self._get_s
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the function with the results that numba would return.
@@ -97,7 +105,8 @@ class Interpreted:
             found = self._function(*copies.of(arguments))
         copies.give_back()
         spent_s = perf_counter() - begin
-        self._own_s += spent_s
+        self._spent_s += spent_s
+        self._note(spent_s)
         Interpreted.all_s += spent_s
         return copies.result(found)
 

@@ -82,6 +82,11 @@ class Kernel:
         return has_code(self.dispatcher)
 
     @property
+    def kept(self) -> Any:
+        """Cached machine code of the function; None if no folder for it is writable."""
+        return self.dispatcher.kept
+
+    @property
     def _numba_type_(self) -> Any:
         """Type of the function in numba, for calls by other kernels."""
         return self.dispatcher._numba_type_

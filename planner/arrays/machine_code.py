@@ -30,7 +30,13 @@ from collplan.planner.arrays.code_folders import (
     warn_uncached,
 )
 from collplan.planner.arrays.compile_time import getting_kernel, miss
-from collplan.planner.arrays.kept_files import make_private, read_kept, write_kept
+from collplan.planner.arrays.kept_files import (
+    add_time,
+    make_private,
+    read_kept,
+    time_in,
+    write_kept,
+)
 
 core: Any = numba.core
 
@@ -174,6 +180,19 @@ class _SharedCache(core.caching.FunctionCache):  # type: ignore[misc]
     def has_code(self) -> bool:
         """Return whether machine code is cached; the types of a function's arguments are fixed."""
         return Path(self._cache_file._index_path).exists()
+
+    @property
+    def spent_s(self) -> float:
+        """Time that processes have spent on interpretation of the function, in seconds."""
+        return time_in(self._spent_path)
+
+    def spend(self, seconds: float) -> None:
+        """Add time that this process has spent on interpretation."""
+        add_time(self._spent_path, seconds)
+
+    @property
+    def _spent_path(self) -> Path:
+        return Path(self._cache_file._index_path).with_suffix(".spent")
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         """Return the cached machine code, or None if this process has to compile it."""

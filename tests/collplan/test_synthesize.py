@@ -61,6 +61,7 @@ SHAPES = [
 """A machine, its ports, and chunks."""
 
 
+@pytest.mark.many
 @pytest.mark.parametrize(
     ("kind", "machine", "ports", "chunks"),
     [

@@ -182,6 +182,7 @@ def test_equal_plans_are_measured_once_and_segments_where_they_gain() -> None:
     assert all(predicted[name] < predicted[name.rpartition(" ")[0]] for name in cut)
 
 
+@pytest.mark.many
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["bcast", "allreduce", "scan", "alltoall"])
 def test_beside_computation_progress_is_placed_and_trees_are_split(kind: str) -> None:

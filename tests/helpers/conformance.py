@@ -31,7 +31,7 @@ from structures import rounds
 
 Chosen = dict[str, Any]
 """A case: the chosen value of each dimension."""
-SIZES = (1, 2, 3, 4, 6, 8)
+SIZES = (1, 2, 3, 4, 6)
 GATHERED_SIZES = (1, 2, 3, 4, 5)
 COUNTS: dict[str, Callable[[int], int]] = {
     "0": lambda p: 0,

@@ -21,7 +21,7 @@ from covering import pairs
 from mpi_launching import MPIS
 from oracle import AFFINE, gaps
 
-SIZES = (1, 2, 3, 4, 5, 8, 9)
+SIZES = (1, 2, 3, 5, 9)
 DISTRIBUTIONS = ("uniform", "linear", "zipf", "spike", "sparse")
 FLAVOURS = (
     {"datatype": "int32", "op": "sum"},

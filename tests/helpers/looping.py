@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
-from tiers import some
+from tiers import MANY, some
 
 Test = Callable[..., None]
 
@@ -43,7 +43,8 @@ def looped(names: str, cases: Iterable[Any]) -> Callable[[Test], Test]:
     def decorate(test: Test) -> Test:
         @wraps(test)
         def loop(**others: Any) -> None:
-            for case in some(values):
+            marks = getattr(loop, "pytestmark", ())
+            for case in some(values, test.__qualname__, any(one.name == MANY for one in marks)):
                 given = dict(zip(arguments, case, strict=True))
                 with naming(given):
                     test(**others, **given)

@@ -6,7 +6,10 @@ A brief run leaves out the tests with these marks:
   without the mark runs, this process refuses to start such a program.
 - `long`: tests that take seconds.
 
-Of tests and loops with many cases, it runs an eighth of the cases.
+Of tests and loops with many cases, a brief run takes an eighth of the cases.
+
+`make test` runs all tests. Of those with the mark `many`, whose cases take seconds together, it
+takes a third of the cases. pytest without options takes all.
 """
 
 from __future__ import annotations
@@ -25,12 +28,14 @@ import pytest
 
 T = TypeVar("T")
 BRIEF: Final = "--brief"
+SHARE: Final = "--share"
 MARK: Final = "system"
 LONG: Final = "long"
-SHARE: Final = 8
+MANY: Final = "many"
+BRIEF_SHARE: Final = 8
 """Number of cases of which a brief run takes one."""
 MIN_CASES: Final = 2
-"""Smallest number of cases of a test that a brief run takes, or all if the test has fewer."""
+"""Smallest number of cases of a test that a run takes, or all if the test has fewer."""
 _PROGRAMS: Final = re.compile(
     r"(mpi(exec|run|cc|f90)|hydra|prte|srun|sbatch|salloc|slurm|munge|chrom|apt-get|gfortran|gcc)"
     r"|(cc|ip|tc|unshare|nsenter)$"
@@ -45,29 +50,38 @@ FAKES: Final = (tempfile.gettempdir(), "/nowhere")
 _running: list[str] = []
 """The test without the mark that runs, if one does."""
 _is_brief = False
+_share = 1
 
 
-def be_brief() -> None:
-    """Let `some` leave cases out from now on."""
-    global _is_brief
-    _is_brief = True
+def take(is_brief: bool, share: int) -> None:
+    """Let `some` take what a brief run takes, or one of `share` cases, from now on."""
+    global _is_brief, _share
+    _is_brief, _share = is_brief, share
 
 
-def some(cases: Sequence[T]) -> Sequence[T]:
-    """Return all cases or, in a brief run, an eighth of them; the same ones in each run."""
-    n = max(MIN_CASES, -(-len(cases) // SHARE))
-    if not _is_brief or n >= len(cases):
+def some(cases: Sequence[T], name: str, is_many: bool = True) -> Sequence[T]:
+    """Return the cases of a test that run; the same ones in each run.
+
+    Tests of other names take other cases, so tests of the same dimension share out its values.
+    """
+    share = BRIEF_SHARE if _is_brief else _share if is_many else 1
+    n = max(MIN_CASES, -(-len(cases) // share))
+    if n >= len(cases):
         return cases
-    return [cases[i] for i in sorted(random.Random(0).sample(range(len(cases)), n))]
+    return [cases[i] for i in sorted(random.Random(name).sample(range(len(cases)), n))]
 
 
-def in_brief(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Return the tests of a brief run."""
+def chosen(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests of this run."""
     functions: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if not any(item.get_closest_marker(mark) for mark in (MARK, LONG)):
+        if not (_is_brief and any(item.get_closest_marker(mark) for mark in (MARK, LONG))):
             functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    kept = {case for cases in functions.values() for case in some(cases)}
+    kept = {
+        case
+        for name, cases in functions.items()
+        for case in some(cases, name, cases[0].get_closest_marker(MANY) is not None)
+    }
     return [item for item in items if item in kept]
 
 

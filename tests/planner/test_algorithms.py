@@ -34,6 +34,7 @@ ALGORITHMS = [
 ]
 
 
+@pytest.mark.many
 @pytest.mark.parametrize(("kind", "algorithm"), ALGORITHMS)
 def test_computes_its_collective_or_refuses(kind, algorithm):
     """On every number of ranks; every second structure is also run, with one of the types."""
@@ -69,6 +70,7 @@ OPTIONS = {
 """Options of algorithms on blocks, by kind and name, which cases take in turns."""
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", VECTORS)
 @looped("n_ranks", [*range(1, 10), 16, 17])
 def test_blocks_of_any_distribution(kind, n_ranks):
@@ -109,6 +111,7 @@ def test_circulant_takes_any_number_of_blocks(kind, n_ranks):
             break
 
 
+@pytest.mark.many
 @looped("radix", [2, 3, 4, 7, 40])
 @pytest.mark.parametrize(
     ("kind", "name"),
@@ -154,6 +157,7 @@ def test_pat_takes_every_aggregation(kind):
             )
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", VECTORS)
 def test_one_ranks_program_of_unlike_blocks_is_the_plans_restriction(kind):
     for algorithm in registry.legal(kind, 6, commutative=True):
@@ -221,6 +225,7 @@ def test_where_nothing_is_to_be_sent_nothing_is_sent(name):
     assert measure(plan).n_rounds <= 2
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", registry.kinds())
 def test_any_legal_order_gives_the_result(kind):
     """Four random orders of an 8- and a 6-rank plan of every algorithm."""
@@ -238,6 +243,7 @@ def test_any_legal_order_gives_the_result(kind):
                 check_result(plan, order=random.Random(seed), seed=seed)
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", registry.kinds())
 def test_segmented_plans_compute_the_same(kind):
     for number, algorithm in enumerate(registry.of(kind)):
@@ -272,6 +278,7 @@ COMM_CORES = (1, 2, None)
 TRANSPORTS = ("messages", "shared")
 
 
+@pytest.mark.many
 @pytest.mark.parametrize(("kind", "algorithm"), TREES)
 def test_split_trees_compute_the_same(kind, algorithm):
     """Some of all structures, each with another split, so that together they have all of them."""
@@ -295,6 +302,7 @@ def test_split_trees_compute_the_same(kind, algorithm):
                 check_result(plan, order=random.Random(number))
 
 
+@pytest.mark.many
 @looped("policy, transport", [("numa", "messages"), ("odd_even", "shared")])
 @pytest.mark.parametrize("kind", registry.kinds())
 def test_placed_plans_compute_the_same(kind, policy, transport):

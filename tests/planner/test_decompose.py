@@ -179,7 +179,7 @@ def is_refused(machine, decomposition, kind, commutative):
 
 def check_structures(cases, kinds, n=1):
     """Prove and run cases of (machine, decomposition) for all kinds, with `n` structures each."""
-    for turn, (machine, decomposition) in some(list(enumerate(cases))):
+    for turn, (machine, decomposition) in some(list(enumerate(cases)), f"{cases} {kinds}"):
         fields = EVERYWHERE[machine]
         p = Machine.model_validate(fields).n_ranks
         for number, kind in enumerate(kinds):
@@ -211,6 +211,7 @@ def by_machine(cases):
     return pytest.mark.parametrize("cases", [pytest.param(some, id=name) for name, some in grouped])
 
 
+@pytest.mark.many
 @by_machine(through_leaders())
 def test_through_leaders(cases):
     check_structures(cases, KINDS)
@@ -266,6 +267,7 @@ def test_a_rack_is_the_hosts_of_a_switch():
     assert rack == switch
 
 
+@pytest.mark.many
 @by_machine(balanced())
 def test_balanced_shares(cases):
     split = [case for case in cases if "lane" in case[1]]
@@ -284,16 +286,19 @@ def test_balanced_scans_by_transposing(machine):
     check_structures([(machine, form)], SCANS, n=10)
 
 
+@pytest.mark.many
 @by_machine(TRANSPOSED)
 def test_scans_by_transposing(cases):
     check_structures(cases, SCANS)
 
 
+@pytest.mark.many
 @by_machine(GATHERED)
 def test_reduces_by_gathering(cases):
     check_structures(cases, ["reduce"], n=2)
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("size", range(1, 10))
 def test_reduces_by_gathering_on_few_ranks(size):
     """All roots of few ranks, on nodes as even as can be, the longer ones first and last."""
@@ -318,6 +323,7 @@ def test_over_meshes(size):
     check_structures([(f"2x{size // 2}", mesh) for mesh in shapes], KINDS)
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("machine", ["2x3", "1,3,2", "cyclic", "one node", "one rank"])
 def test_guidelines(machine):
     for kind in KINDS:
@@ -365,6 +371,7 @@ def selected(kind, machine, decomposition, **fields):
     )  # fmt: skip
 
 
+@pytest.mark.many
 @SELECTED
 def test_any_legal_order_gives_the_result(machine, decomposition, kinds):
     for kind in kinds:
@@ -381,6 +388,7 @@ PASSES = (
 )
 
 
+@pytest.mark.many
 @SELECTED
 def test_passes_keep_what_is_computed(machine, decomposition, kinds):
     for kind in kinds:
@@ -393,6 +401,7 @@ def test_passes_keep_what_is_computed(machine, decomposition, kinds):
             check_result(rewritten, order=random.Random(kind))
 
 
+@pytest.mark.many
 @SELECTED
 def test_one_ranks_program_is_the_plans_restriction(machine, decomposition, kinds):
     """Every fourth rank of each kind, so that all ranks have their turn."""
@@ -421,6 +430,7 @@ def test_gathered_reduces_in_any_order_keep_to_their_plan(machine, name):
         assert_equal(restrict(plan, rank), compile_spec(spec.replace(passes=()), rank=rank))
 
 
+@pytest.mark.many
 @pytest.mark.parametrize(("machine", "decomposition"), SELECTION, ids=str)
 def test_blocks_of_any_size(machine, decomposition):
     for kind in BLOCKS:
@@ -445,6 +455,7 @@ ELSEWHERE: list[tuple[str, Any]] = [
 DISTRIBUTIONS = ("uniform", "linear", "zipf", "spike", "sparse")
 
 
+@pytest.mark.many
 @by_machine(ELSEWHERE)
 def test_blocks_of_any_distribution(cases):
     """Three kinds for each in turns, with one distribution, root, way and layout."""
@@ -529,6 +540,7 @@ ORDERS: list[dict[str, Any]] = [
 REDUCTIONS = ("reduce", "allreduce", "reduce_scatter_block")
 
 
+@pytest.mark.many
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["hierarchical", "full_lane", "guideline", "mesh", "auto"])
 def test_what_the_first_page_says_of_rank_orders(name: str) -> None:

@@ -128,6 +128,7 @@ algorithms: METHOD
 """
 
 
+@pytest.mark.many
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "kind", "method"),

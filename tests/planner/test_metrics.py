@@ -31,6 +31,7 @@ def metrics_of(spec):
     return measure(compile_plan(spec))
 
 
+@pytest.mark.many
 @looped("p", [2, 3, 4, 6, 8, 12, 16])
 def test_rounds_and_bytes_are_as_documented(p):
     log, is_power = ceil_log2(p), p & (p - 1) == 0
@@ -80,6 +81,7 @@ def test_rounds_and_bytes_are_as_documented(p):
         assert sent is None or counted.bytes_sent_per_rank == sent, (kind, algorithm)
 
 
+@pytest.mark.many
 @looped("p", [*range(1, 18), 31, 32, 33, 48])
 def test_blocks_on_circulant_graphs_take_the_fewest_rounds(p):
     log = ceil_log2(p)
@@ -96,6 +98,7 @@ def test_blocks_on_circulant_graphs_take_the_fewest_rounds(p):
         assert (found.n_rounds, found.bytes_sent_per_rank) == (n_rounds, (p - 1) * 24)
 
 
+@pytest.mark.many
 @looped("p", [*range(1, 18), 31, 32, 33])
 @looped("kind", ["gather", "scatter"])
 def test_trees_by_size_take_the_fewest_rounds(kind, p):
@@ -116,6 +119,7 @@ def test_trees_by_size_take_the_fewest_rounds(kind, p):
             assert found.bytes_sent_per_rank == counts.sum() - counts[root]
 
 
+@pytest.mark.many
 @looped("p", [*range(1, 18), 27, 32, 64])
 def test_bruck_moves_a_block_once_per_digit(p):
     rng = np.random.default_rng(p)
@@ -140,6 +144,7 @@ def test_bruck_moves_a_block_once_per_digit(p):
         assert metrics_of(padded).bytes_sent_per_rank == counts.max() * times.sum()
 
 
+@pytest.mark.many
 @looped("p", SIZES)
 def test_vectors_are_exchanged_once_per_other_rank_of_a_factor(p):
     for radix in (2, 4, 7, 64):
@@ -160,6 +165,7 @@ def test_signals_take_a_round_per_digit_of_the_radix(p):
         assert (counted.n_rounds, counted.bytes_sent_per_rank) == (n_rounds, 0)
 
 
+@pytest.mark.many
 @looped("p", SIZES)
 @pytest.mark.long
 def test_blocks_that_spread_by_hops_take_as_many_rounds_as_their_trees(p):
@@ -178,6 +184,7 @@ def test_blocks_that_spread_by_hops_take_as_many_rounds_as_their_trees(p):
             assert found.bytes_sent_per_rank == (p - 1) * count
 
 
+@pytest.mark.many
 @looped("p", SIZES)
 def test_bine_trees_and_butterflies_take_the_fewest_rounds(p):
     log = ceil_log2(p)
@@ -202,6 +209,7 @@ def test_bine_trees_and_butterflies_take_the_fewest_rounds(p):
             assert (found.n_rounds, found.bytes_sent_per_rank) == rounds_and_bytes, kind
 
 
+@pytest.mark.many
 @pytest.mark.long
 @pytest.mark.parametrize("machine", [
     {"ranks_per_node": 7},

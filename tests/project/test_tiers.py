@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import tiers
 from folders import ROOT
 
 FILE = """
@@ -14,7 +15,7 @@ import subprocess
 import pytest
 from looping import looped
 
-run = []
+run, slow = [], []
 
 @pytest.mark.parametrize("case", range(40))
 def test_of_many(case):
@@ -32,6 +33,19 @@ def test_after_the_loop():
     assert len(run) == 40 // {share}
     assert run == sorted(run)
 
+@pytest.mark.many
+@pytest.mark.parametrize("case", range(10))
+def test_of_many_that_take_seconds(case):
+    pass
+
+@pytest.mark.many
+@looped("case", range(12))
+def test_in_a_loop_that_takes_seconds(case):
+    slow.append(case)
+
+def test_after_that_loop():
+    assert len(slow) == max(2, -(-12 // {many}))
+
 @pytest.mark.system
 def test_with_a_system():
     pass
@@ -46,10 +60,10 @@ def test_without_a_mark():
 """
 
 
-def outcome(folder: Path, share: int, *options: str) -> str:
+def outcome(folder: Path, share: int, many: int, *options: str) -> str:
     """Return the last line of pytest on the file."""
     path = folder / "test_file.py"
-    path.write_text(FILE.format(share=share))
+    path.write_text(FILE.format(share=share, many=many))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-c", os.devnull]
     where = os.pathsep.join(str(ROOT / "tests" / name) for name in (".", "helpers"))
     done = subprocess.run(
@@ -63,9 +77,21 @@ def outcome(folder: Path, share: int, *options: str) -> str:
 def test_a_brief_run_takes_an_eighth_of_many_cases_and_leaves_out_what_is_marked(
     tmp_path: Path,
 ) -> None:
-    # 40 / 8 cases, 2 of 2, and three functions
-    assert outcome(tmp_path, 8, "--brief").startswith("10 passed, 37 deselected")
+    # 40 / 8 cases, 2 of 2, 2 of 10, and five functions
+    assert outcome(tmp_path, 8, 8, "--brief").startswith("14 passed, 45 deselected")
+
+
+def test_a_run_may_take_a_share_of_cases_that_take_seconds(tmp_path: Path) -> None:
+    # 40 cases, 2, 10 / 4, and seven functions
+    assert outcome(tmp_path, 1, 4, "--share", "4").startswith("52 passed, 7 deselected")
 
 
 def test_all_run_otherwise(tmp_path: Path) -> None:
-    assert outcome(tmp_path, 1).startswith("47 passed")
+    assert outcome(tmp_path, 1, 1).startswith("59 passed")
+
+
+def test_tests_of_a_dimension_share_out_its_values() -> None:
+    taken = {tuple(tiers.some(range(12), name)) for name in "abcdefghijklmnopqrstuvwxyz"}
+    assert {len(cases) for cases in taken} in ({2}, {4}, {12})
+    assert {case for cases in taken for case in cases} == set(range(12))
+    assert tiers.some(range(12), "a") == tiers.some(range(12), "a")

@@ -136,6 +136,7 @@ def test_pairs_take_operations_of_ones_own() -> None:
     assert Operation.model_validate("minloc").commutative
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("datatype", PAIRS)
 @pytest.mark.parametrize("op", ["minloc", {"name": "maxloc", "commutative": False}])
 def test_every_collective_computes_with_pairs(datatype: str, op: object) -> None:

@@ -83,6 +83,7 @@ def test_people_see_ranges_of_ranks(collplan: CommandLine) -> None:
     assert "ranks (simulated)" in on_knl
 
 
+@pytest.mark.many
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "lines"),

@@ -121,6 +121,7 @@ def check(library: str, kind: str, choice: AlgorithmChoice, p: int, root: int) -
     return True
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("library", ["mpich", "ompi", "ucc"])
 @pytest.mark.parametrize("kind", registry.kinds())
 def test_exported_algorithms_have_our_messages(kind: str, library: str) -> None:
@@ -144,6 +145,7 @@ def test_exported_knomial_trees_have_our_edges(radix: int, library: str) -> None
         assert all(check(library, kind, choice, p, p // 3) for p in KNOMIAL_RANKS)
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("radix", [2, 3, 4, 7, 16])
 @pytest.mark.parametrize(
     ("library", "kind", "name"),
@@ -193,6 +195,7 @@ def test_other_recursive_exchanges_of_mpich_send_as_much_to_the_same_ranks() -> 
         assert n_elements[0] == n_elements[1]
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("fanout", [1, 2, 4, 7, 50])
 def test_chains_have_the_edges_of_open_mpi(fanout: int) -> None:
     choice = AlgorithmChoice.model_validate({"name": "chain", "fanout": fanout})

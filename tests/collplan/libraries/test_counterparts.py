@@ -60,6 +60,7 @@ def spec_of(row: Counterpart) -> dict[str, Any]:
     return spec
 
 
+@pytest.mark.many
 @pytest.mark.filterwarnings("ignore:passes.limit_requests. it changes nothing:UserWarning")
 @pytest.mark.parametrize("row", ROWS)
 def test_no_row_is_empty_and_what_is_ours_can_be_planned(row: Counterpart) -> None:

@@ -31,6 +31,7 @@ def used(topology: dict[str, Any], nodes: int = 3) -> LinkUse:
     return LinkUse(routes)
 
 
+@pytest.mark.many
 @pytest.mark.parametrize(
     ("topology", "shown"),
     [

@@ -13,6 +13,7 @@ from collplan.select.alltoall_designs import DESIGNS
 from collplan.specs import Machine
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("count", [1, 1024, 65536])
 @pytest.mark.parametrize("machine", ["uneven", "hydra", "cyclic", "5x3"])
 def test_closed_forms_of_exchanges_are_near_the_simulator(machine, count):

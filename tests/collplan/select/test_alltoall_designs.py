@@ -43,6 +43,7 @@ def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     return CommandLine(tmp_path, capsys)
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_every_design_is_right_on_every_machine(machine, design):

@@ -24,6 +24,7 @@ from oracle import VECTORS, check_result
 from rank_programs import assert_equal
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("count", [1, 1024, 65536])
 @pytest.mark.parametrize("machine", [name for name in MACHINES if name != "one rank"])
 def test_auto_is_within_five_percent_of_the_best_design(machine, count):
@@ -32,6 +33,7 @@ def test_auto_is_within_five_percent_of_the_best_design(machine, count):
     assert makespan_s(spec) <= 1.05 * best
 
 
+@pytest.mark.many
 @pytest.mark.parametrize(("count", "in_place"), [(0, False), (1, True), (3, False), (300, True)])
 @pytest.mark.parametrize("machine", [name for name in MACHINES if name != "hydra"])
 def test_what_auto_chooses_is_right(machine, count, in_place):
@@ -102,6 +104,7 @@ def test_segments_are_eager_where_longer_ones_wait_for_a_handshake(kind: str) ->
     assert chosen.passes[0].name == cut
 
 
+@pytest.mark.many
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "nodes", "per_node"),
@@ -172,6 +175,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.many
 @pytest.mark.parametrize(
     ("kind", "shape"),
     [

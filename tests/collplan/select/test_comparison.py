@@ -160,6 +160,7 @@ def test_a_plan_without_memory_is_told_from_an_impossible_one(
     assert sweep.price(spec).lacks_memory
 
 
+@pytest.mark.many
 @pytest.mark.usefixtures("priced_once")
 @pytest.mark.parametrize(
     ("named", "own"),

@@ -49,6 +49,7 @@ def some_forms(spec: PlanSpec, first: int) -> list[Form]:
     return [form for i, form in enumerate(forms) if i % 2 == first or form.name in FORMS]
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("kind", ["allreduce", "reduce", "allgather"])
 def test_no_plan_is_faster_than_its_bound(kind: str, network: str) -> None:
@@ -64,6 +65,7 @@ def test_no_plan_is_faster_than_its_bound(kind: str, network: str) -> None:
     assert tightest > 0.8
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("transport", ["messages", "shared"])
 @pytest.mark.parametrize("kind", ["allreduce", "bcast", "alltoall"])
 def test_a_few_nodes_stand_for_a_large_machine(
@@ -132,6 +134,7 @@ def test_of_a_plan_that_is_too_large_tasks_are_counted_only() -> None:
     assert cut.n_tasks > 100 > whole.n_tasks
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", ["allreduce", "reduce", "allgather", "alltoall"])
 @pytest.mark.long
 def test_messages_of_one_count_serve_others(kind: str) -> None:

@@ -34,6 +34,7 @@ def spec_of(kind: str, count: int = 30_000, nodes: str = "several", **fields: An
     return PlanSpec.model_validate({"machine": machine, "collective": collective})
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("nodes", MACHINES)
 @pytest.mark.parametrize("library", DECIDING)
 @pytest.mark.filterwarnings("ignore:passes:UserWarning")

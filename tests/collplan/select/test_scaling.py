@@ -63,6 +63,7 @@ CASES = pairs(
 )
 
 
+@pytest.mark.many
 @pytest.mark.parametrize(
     ("machine", "decomposition", "kind", "transport"),
     [tuple(case.values()) for case in CASES],

@@ -24,6 +24,7 @@ from oracle import REGULAR
 OTHERS = [name for name in MACHINES if name != "lanes"]
 
 
+@pytest.mark.many
 @pytest.mark.usefixtures("priced_once")
 @pytest.mark.parametrize(
     ("machine", "kind"),

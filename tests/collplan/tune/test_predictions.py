@@ -36,6 +36,7 @@ def table() -> TuningTable:
     return load_table(EXAMPLE)
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("collective", COLLECTIVES.values(), ids=COLLECTIVES)
 @pytest.mark.parametrize("nodes", PLACEMENTS.values(), ids=PLACEMENTS)
 def test_predicted_plans_differ_and_can_be_compiled(

@@ -88,6 +88,7 @@ def test_on_powers_of_two(named: tuple[str, str], n_ranks: int, text: str) -> No
         assert Fraction(makespan_ns(*named, n_ranks, count, costs)) == Fraction(expected)
 
 
+@pytest.mark.many
 @looped("text", PARAMETERS)
 @looped("n_ranks", [2, 3, 7, 16])
 @pytest.mark.parametrize("named", ANY, ids="/".join)

@@ -24,6 +24,7 @@ def test_agrees_with_loggopsim_exactly(name: str) -> None:
         assert simulate(plan, network(letters)).makespan_ns == run["makespan_ns"], letters
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("parameters", PARAMETERS)
 def test_agrees_with_the_rules_on_random_schedules(parameters: str) -> None:
     n_deadlocks = 0

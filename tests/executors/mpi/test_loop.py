@@ -79,6 +79,7 @@ def same(got: np.ndarray, wanted: np.ndarray, rounding: float) -> np.ndarray:
         return (got == wanted) | ((got != got) & (wanted != wanted))
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_reductions_are_numpys(dtype: str) -> None:
     """Every operation on every datatype, contiguous and strided, into any operand's place."""

@@ -19,6 +19,7 @@ from schedules import counted
 RADIXES = (2, 3, 4, 7, 100)
 
 
+@pytest.mark.many
 @looped("p", SIZES)
 @pytest.mark.parametrize("kind", ["allgather", "reduce_scatter_block"])
 def test_runs_grow_by_the_radix(kind: str, p: int) -> None:
@@ -28,6 +29,7 @@ def test_runs_grow_by_the_radix(kind: str, p: int) -> None:
         assert (found.n_rounds, found.bytes_sent_per_rank) == (n_rounds, 3 * (p - 1))
 
 
+@pytest.mark.many
 @looped("p", SIZES)
 @pytest.mark.parametrize("kind", ["allgather", "reduce_scatter_block"])
 def test_groups_of_every_factor_exchange_all_they_have(kind: str, p: int) -> None:

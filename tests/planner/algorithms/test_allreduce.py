@@ -15,6 +15,7 @@ from oracle import AFFINE, check_result, make_spec
 from schedules import counted, schedule
 
 
+@pytest.mark.many
 @looped("p", SIZES)
 def test_blocks_of_an_allreduce_take_as_many_rounds_as_both_halves(p: int) -> None:
     for n in (1, 2, 5) if p <= 20 else (1, 3):
@@ -78,6 +79,7 @@ def test_a_census_goes_over_the_widths_of_its_windows(p: int) -> None:
     assert [sent for sent in schedule("allreduce", "census", p) if sent] == rounds
 
 
+@pytest.mark.many
 @looped("p", SIZES)
 def test_vectors_are_divided_by_every_factor_and_come_back(p: int) -> None:
     for radix in (2, 3, 4, 7, 100):

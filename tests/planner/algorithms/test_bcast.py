@@ -21,6 +21,7 @@ def test_a_scatter_and_doubling_take_as_many_rounds(p: int) -> None:
         assert (found.n_rounds, found.bytes_sent_per_rank) == (2 * floor_log2(p), 6 * (p - 1))
 
 
+@pytest.mark.many
 @looped("p", SIZES)
 def test_several_chains_are_shorter(p: int) -> None:
     for fanout in (1, 2, 5, 64):

@@ -13,6 +13,7 @@ from oracle import AFFINE, check_result, make_spec
 from schedules import counted, schedule
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", ["scan", "exscan"])
 @looped("p", SIZES)
 def test_a_block_more_takes_three_rounds_more(kind: str, p: int) -> None:

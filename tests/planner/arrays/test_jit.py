@@ -104,9 +104,28 @@ def test_a_kernel_is_compiled_when_that_would_have_paid(monkeypatch: pytest.Monk
     values = np.arange(3)
     assert kernel(values) == 2
     assert not is_compiled(kernel)
-    kernel._interpreted._own_s = kernel._interpreted._compile_s
+    kernel._interpreted._spent_s = kernel._interpreted._compile_s
     assert kernel(values) == 2
     assert is_compiled(kernel)
+
+
+def test_processes_with_the_same_cache_compile_what_they_interpreted_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(machine_code, "cache_folder", lambda *_: tmp_path)
+
+    def first_of(values: Any) -> Any:
+        return values[0]
+
+    # As in two processes one after another, the kernels share no more than the cache.
+    earlier, later = kernel_of(first_of), kernel_of(first_of)
+    values = np.arange(3)
+    assert earlier(values) == 0
+    assert not is_compiled(earlier)
+    earlier._interpreted._note(earlier._interpreted._compile_s)
+    assert later(values) == 0
+    assert is_compiled(later)
 
 
 def test_machine_code_that_is_kept_is_loaded_sooner(

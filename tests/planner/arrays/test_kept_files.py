@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from collplan.planner.arrays import kept_files
-from collplan.planner.arrays.kept_files import make_private, read_kept, why_reachable, write_kept
+from collplan.planner.arrays.kept_files import (
+    add_time,
+    make_private,
+    read_kept,
+    time_in,
+    why_reachable,
+    write_kept,
+)
 from damaging import DAMAGES, OTHER_USER, damaged
 
 IS_ROOT = os.geteuid() == 0
@@ -29,6 +36,27 @@ def test_what_is_damaged_is_missing_and_can_be_written_again(damage: str, tmp_pa
         write_kept(path, content)
         assert read_kept(path) == content
     assert len([*tmp_path.iterdir()]) == len(CONTENTS)
+
+
+def test_times_add_up(tmp_path: Path) -> None:
+    path = tmp_path / "spent"
+    assert time_in(path) == 0
+    for _ in range(3):
+        add_time(path, 0.25)
+    assert time_in(path) == pytest.approx(0.75)
+    add_time(path, 1e9)
+    assert time_in(path) < 200
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_no_time_is_added_to_what_is_no_file(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "spent"
+    add_time(path, 0.5)
+    damaged(path, damage)
+    is_file = path.is_file() and not path.is_symlink()
+    before = time_in(path)
+    add_time(path, 0.5)
+    assert time_in(path) == before + is_file * 0.5
 
 
 def test_every_cut_of_a_file_is_noticed(tmp_path: Path) -> None:

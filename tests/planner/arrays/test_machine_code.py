@@ -110,6 +110,7 @@ def test_patience_has_an_end(monkeypatch):
         assert kernel(5) == 15
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("case", ["default", "own handler", "ignored", "thread"])
 def test_an_interrupt_waits_until_a_kernel_has_returned(case: str) -> None:
     done = subprocess.run(

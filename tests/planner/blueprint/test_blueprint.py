@@ -19,6 +19,7 @@ DECOMPOSITIONS = {
 }
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("name", DECOMPOSITIONS)
 def test_a_reduce_of_one_block_overwrites_no_input(name: str, in_place: bool) -> None:

@@ -145,6 +145,7 @@ def test_a_plan_reaches_the_bound(kind, algorithm, ranks_per_node):
     assert metrics.lane_bytes == metrics.bounds.lane_bytes > 0
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("decomposition", [
     "hierarchical",
     "full_lane",

@@ -17,6 +17,7 @@ from oracle import AFFINE, check_result, gaps, make_spec, random_counts, with_co
 KINDS = ("gather", "scatter", "allgather", "reduce_scatter_block", "alltoall")
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n_ranks", [1, 2, 5, 8])
 def test_every_algorithm_takes_blocks_of_any_size(kind, n_ranks):

@@ -65,6 +65,7 @@ def algorithms_of(spec, commutative):
 
 
 # One of the three machines, in turns.
+@pytest.mark.many
 @pytest.mark.parametrize("name", DECOMPOSITIONS)
 @looped("kind", KINDS)
 @pytest.mark.long

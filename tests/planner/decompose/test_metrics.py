@@ -130,6 +130,7 @@ def scan_volume(n_nodes, n, c):
     return Volume(sent, 3 * c - share, c, c)
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", KINDS)
 @looped("n_nodes, n", SIZES)
 def test_volumes_are_the_papers(n_nodes, n, kind):

@@ -31,6 +31,7 @@ def bytes_of(plan: Plan) -> list[bytes]:
     return [np.ascontiguousarray(column).tobytes() for column in columns]
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("decomposition", CHOSEN, ids=str)
 @pytest.mark.parametrize("algorithm", ["bruck", "linear", "pairwise"])
 @pytest.mark.parametrize(("nodes", "per_node"), [(3, 2), (4, 4), (5, 6)])

@@ -51,6 +51,7 @@ def assert_same(results, truth, what):
         assert np.array_equal(result, true), f"{what}, rank {rank}: {result}, not {true}"
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_algorithm_computes_what_local_does(kind):
     """One after another for all structures, by threads for every fifth."""
@@ -100,6 +101,7 @@ def test_counts_per_rank(kind):
 MESH = {"name": "mesh", "shape": [2, 4]}
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", ["allreduce", "bcast", "alltoall", "scan"])
 @looped(
     "decomposition, transport",

@@ -58,6 +58,7 @@ def test_the_archive_has_all_examples() -> None:
     assert len(CORRECT) == 48
 
 
+@pytest.mark.many
 @looped("name", CORRECT)
 @pytest.mark.long
 def test_examples_are_proved_and_compute_their_collective(name: str, tmp_path: Path) -> None:
@@ -139,6 +140,7 @@ CORRUPTIONS = (
 )
 
 
+@pytest.mark.many
 @looped("name", CORRECT[::2])
 @pytest.mark.long
 def test_corrupted_copies_are_caught_with_their_kind(name: str, tmp_path: Path) -> None:
@@ -187,6 +189,7 @@ def test_messages_that_would_wait_for_each_other_land_in_scratch(tmp_path: Path)
         read(tmp_path, both_receive.replace('type="X"', 'type="r"'))
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", NAMES)
 @looped("n_ranks", [1, 2, 3, 7, 8])
 def test_a_round_trip_gives_the_same_metrics(kind, n_ranks, tmp_path) -> None:

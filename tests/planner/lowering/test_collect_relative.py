@@ -55,6 +55,7 @@ def assert_same(one: Collected, other: Collected) -> None:
                 assert column.tolist() == other.tolist(), name
 
 
+@pytest.mark.many
 @looped("algorithm", ALGORITHMS)
 @pytest.mark.long
 def test_the_rows_are_those_of_the_rounds_of_all_positions(algorithm: Algorithm) -> None:

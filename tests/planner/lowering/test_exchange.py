@@ -22,6 +22,7 @@ from rank_programs import assert_equal
 from staged_alltoalls import DECOMPOSITIONS, MACHINES, V1, V2, V3, alltoall, check
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("passes", [V1, V2, V3], ids=["V1", "V2", "V3"])
 @pytest.mark.parametrize("machine", MACHINES)
 def test_one_leader_a_node(machine, passes):
@@ -29,6 +30,7 @@ def test_one_leader_a_node(machine, passes):
         check(alltoall(machine, passes, count=count, in_place=in_place), n_orders=2)
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("decomposition", list(DECOMPOSITIONS)[1:])
 @pytest.mark.parametrize("machine", ["3,1,2", "cyclic"])
 def test_several_leaders(machine, decomposition):
@@ -124,6 +126,7 @@ def test_blocks_are_copied_while_the_next_are_on_their_way():
         assert times.start_ns[copy] < times.end_ns[coming]
 
 
+@pytest.mark.many
 @looped("decomposition", DECOMPOSITIONS)
 @pytest.mark.parametrize("machine", ["2x2", "3,1,2", "4x3", "any order", "cyclic"])
 def test_coalesced_messages_are_made_as_the_pass_makes_them(machine, decomposition, monkeypatch):

@@ -77,6 +77,7 @@ def test_what_differs_between_nodes_is_named(fields: Any, why: str) -> None:
         compile_folded(spec_of(**fields))
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", ["allreduce", "allgather", "alltoall", "bcast"])
 @pytest.mark.parametrize(("nodes", "count"), [(4, 32), (3, 24), (4, 33)])
 def test_what_folds_may_fold_by_the_groups_of_two_nodes(kind: str, nodes: int, count: int) -> None:
@@ -98,6 +99,7 @@ def test_what_folds_may_fold_by_the_groups_of_two_nodes(kind: str, nodes: int, c
     assert bool(n_folded) == (kind != "bcast")
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", ["allreduce", "allgather", "reduce_scatter_block"])
 @pytest.mark.parametrize("machine", [(8, 4, 2), (6, 6, 3)])
 def test_what_two_nodes_show_to_fold_does(kind: str, machine: tuple[int, int, int]) -> None:

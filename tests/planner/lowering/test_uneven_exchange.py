@@ -51,6 +51,7 @@ def spec_of(machine, form, counts, passes=(), **fields):
     )
 
 
+@pytest.mark.many
 @looped("passes", PASSES)
 @looped("form", FORMS)
 @pytest.mark.parametrize("machine", MACHINES)

@@ -73,6 +73,7 @@ def test_two_levels_of_16_run_on_the_ranks_as_in_figure_10():
                 assert set(cores) <= {8, 17}
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("transport", ["messages", "shared"])
 @pytest.mark.parametrize("kind", ["reduce", "bcast"])
 def test_every_level_is_dealt_evenly_and_has_the_models_transfers(kind, transport):
@@ -90,6 +91,7 @@ def test_every_level_is_dealt_evenly_and_has_the_models_transfers(kind, transpor
         assert len(found) == n_ranks - 1
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("radix", [2, 3, 4, 5, 8, 40])
 @pytest.mark.parametrize("kind", ["reduce", "bcast", "gather", "scatter"])
 def test_every_level_of_a_knomial_tree_is_dealt_evenly_and_has_the_models_transfers(kind, radix):
@@ -109,6 +111,7 @@ def test_every_level_of_a_knomial_tree_is_dealt_evenly_and_has_the_models_transf
             assert max(counts) == -(-len(cores) // n_free)
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("radix", [2, 3, 4, 7, 64, 2**62])
 @pytest.mark.parametrize("kind", ["reduce", "bcast", "gather", "scatter"])
 def test_closed_forms_of_knomial_trees_are_sums_over_their_levels(kind, radix):
@@ -144,6 +147,7 @@ def test_a_tree_of_radix_2_is_the_binomial_one():
         ))  # fmt: skip
 
 
+@pytest.mark.many
 @pytest.mark.parametrize(("kind", "name"), TREES)
 def test_leaf_levels_run_inside_start_or_wait_and_the_rest_between(kind, name):
     wanted = ("START",) if kind in ("reduce", "gather") else ("WAIT",)
@@ -378,6 +382,7 @@ def test_other_passes_combine(passes):
         assert len(set(plan.stage.tolist())) > 1
 
 
+@pytest.mark.many
 @pytest.mark.parametrize(("decomposition", "transport"), [
     ("hierarchical", "messages"),
     ("hierarchical", "shared"),

@@ -82,6 +82,7 @@ def check(spec, seed=0):
     return plan
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", registry.kinds())
 @pytest.mark.parametrize("machine", ["one node", "1,3,2"])
 def test_flat(kind, machine):
@@ -95,6 +96,7 @@ def test_flat(kind, machine):
                 check(shared(kind, algorithm.name, machine, **every[seed]), seed)
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", KINDS)
 def test_decomposed(kind):
     """Four of the calls for each machine and decomposition, in turns."""
@@ -137,6 +139,7 @@ def test_ranks_alone_on_their_nodes_have_no_memory_to_share():
     verify(plans[1])
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", KINDS)
 def test_nodes_are_rewritten_alike_together_and_apart(kind, monkeypatch):
     specs = [
@@ -156,6 +159,7 @@ def test_nodes_are_rewritten_alike_together_and_apart(kind, monkeypatch):
 SEGMENT = {"name": "segment", "max_bytes": 16}
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", KINDS)
 @looped(
     "transport, passes",
@@ -431,6 +435,7 @@ def random_shared(rng: random.Random) -> Plan:
             return plan.replace(mirrors=None)
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("seed", range(4))
 def test_verify_and_brute_force_agree_on_corrupted_plans(seed):
     rng = random.Random(f"shared {seed}")

@@ -37,6 +37,7 @@ def sliced(kind: str, slices: int, decomposition: object = "flat", machine: str 
     )
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("decomposition", DECOMPOSITIONS)
 @pytest.mark.parametrize("machine", MACHINES)
@@ -61,6 +62,7 @@ def test_operands_keep_their_order(kind):
         check_result(plan, order=random.Random(kind))
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("transport", ["messages", "shared"])
 @pytest.mark.parametrize("machine", MACHINES)

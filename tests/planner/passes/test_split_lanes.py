@@ -32,6 +32,7 @@ def assert_same_plan(one, other):
     assert measure(one.replace(spec=None)) == measure(other.replace(spec=None))
 
 
+@pytest.mark.many
 @looped("kind", KINDS)
 @looped("leaders", [1, 2, 3, 4])
 def test_lanes_are_split_one_by_one(kind, leaders):

@@ -50,6 +50,7 @@ def natives(kind: str, machine: dict[str, Any], **fields: Any) -> Plan | None:
         raise
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", REGULAR)
 @looped("machine", MACHINES)
 def test_native_components_compute(kind: str, machine: dict[str, Any]) -> None:
@@ -75,6 +76,7 @@ def test_operands_stay_in_the_order_of_ranks(kind: str, decomposition: Any) -> N
     check_result(plan)
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", [kind for kind in REGULAR if COLLECTIVES[kind].is_rooted])
 def test_every_root_serves(kind: str) -> None:
     for root in range(6):
@@ -127,6 +129,7 @@ def test_a_ranks_program_is_that_of_the_whole_plan(tmp_path: Path) -> None:
             assert load(tmp_path / "own.npz").phases == own.phases
 
 
+@pytest.mark.many
 @looped("per_node", [[1, 2], [3, 1, 2], [2, 1, 1, 3]])
 def test_a_rank_that_leads_several_groups_of_a_phase_calls_each(
     per_node: list[int], tmp_path: Path

@@ -79,6 +79,7 @@ def programs_of(plan: Plan, node: int) -> Plan:
     )  # fmt: skip
 
 
+@pytest.mark.many
 @pytest.mark.parametrize(("machine", "kind"), list(product(MACHINES, KINDS))[::2], ids=str)
 def test_a_folded_plan_is_the_plan_of_every_node(kind: str, machine: tuple[int, int, int]) -> None:
     counts = Counter[str]()
@@ -180,6 +181,7 @@ PROTOCOLS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.many
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS[:4])
 def test_a_folded_plan_takes_the_same_time_on_any_network(kind: str) -> None:

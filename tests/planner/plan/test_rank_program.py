@@ -22,6 +22,7 @@ from rank_programs import assert_equal
 MACHINE = {"nodes": 3, "ranks_per_node": [1, 3, 2], "lanes": 2}
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", registry.kinds())
 def test_a_restriction_is_what_compiling_for_the_rank_gives(kind):
     """Ranks, segments and calls in place in turns."""
@@ -55,6 +56,7 @@ def test_decomposed_plans_are_restricted_alike(decomposition):
             assert_equal(restrict(plan, rank), compile_plan(spec, rank=rank))
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("count", [0, 3, 7, 16])
 @pytest.mark.parametrize("shape", [(4, 4), (2, 8), (8, 2)])
 def test_columns_that_are_left_out_change_nothing(shape, count):
@@ -69,6 +71,7 @@ def test_columns_that_are_left_out_change_nothing(shape, count):
             assert_equal(restrict(plan, rank), compile_plan(spec, rank=rank))
 
 
+@pytest.mark.many
 @looped("root", [0, 5, 10])
 @looped("order", ["block", "cyclic"])
 @looped("leaders", [1, 2, 3, 4])

@@ -78,6 +78,7 @@ def assert_unfolds(spec: PlanSpec) -> None:
     assert np.array_equal(other.lane_busy_ns, busy_ns)
 
 
+@pytest.mark.many
 @pytest.mark.parametrize(("machine", "kind"), list(product(MACHINES, FOLDING))[::2], ids=str)
 def test_an_unfolded_plan_is_the_plan_of_all_ranks(
     kind: str, machine: tuple[int, int, int]
@@ -89,6 +90,7 @@ def test_an_unfolded_plan_is_the_plan_of_all_ranks(
             assert_unfolds(spec)
 
 
+@pytest.mark.many
 @pytest.mark.long
 @pytest.mark.parametrize("transport", ["messages", "shared"])
 @pytest.mark.parametrize("kind", FOLDING[:3])

@@ -70,6 +70,7 @@ def verdict(plan: Plan) -> str:
     return "proved"
 
 
+@pytest.mark.many
 @looped("p", range(2, 18))
 @pytest.mark.long
 def test_the_proof_says_what_execution_shows(p: int) -> None:
@@ -114,6 +115,7 @@ CASES = covering.pairs({
 })  # fmt: skip
 
 
+@pytest.mark.many
 @looped("case", CASES)
 def test_decompositions_passes_and_transports_give_equal_bits(case: dict[str, Any]) -> None:
     plan = compiled_case(case)
@@ -146,6 +148,7 @@ def compiled_case(case: dict[str, Any]) -> Plan | None:
         return None
 
 
+@pytest.mark.many
 @looped("nodes, per_node", [(3, 1), (4, 1), (8, 1), (8, 2), (6, 2), (5, 3)])
 def test_folded_plans_are_judged_as_those_of_all_ranks(nodes: int, per_node: int) -> None:
     machine = {"nodes": nodes, "ranks_per_node": per_node}

@@ -53,6 +53,7 @@ def corruptions(chunk: int) -> Iterator[tuple[str, Plan]]:
         yield name, corrupted
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("chunk", range(N_CHUNKS))
 def test_verify_and_brute_force_agree_on_corrupted_plans(chunk, record_property):
     verdicts = Counter()

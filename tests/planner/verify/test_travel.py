@@ -79,6 +79,7 @@ def test_a_plan_on_thousands_of_nodes_is_proved_and_its_corruptions_are_found() 
         assert verdict(changed) != "proved"
 
 
+@pytest.mark.many
 @pytest.mark.parametrize(("kind", "algorithm"), CASES)
 def test_a_corrupted_plan_is_judged_as_the_plan_of_all_ranks(kind: str, algorithm: str) -> None:
     verdicts = Counter[str]()

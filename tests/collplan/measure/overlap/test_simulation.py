@@ -59,6 +59,7 @@ def times(plan: Plan, transport: str, compute: float) -> tuple[float, float]:
     return alone / UNIT_NS, overlapped / UNIT_NS
 
 
+@pytest.mark.many
 @pytest.mark.parametrize(
     ("kind", "radix"),
     [*(("reduce", radix) for radix in (0, 2, 3, 7)), *(("bcast", radix) for radix in (0, 3))],
@@ -78,6 +79,7 @@ def test_trees_in_shared_memory_take_what_the_model_says(kind: str, radix: int) 
         assert overlapped <= found[1], case
 
 
+@pytest.mark.many
 @pytest.mark.parametrize(
     ("kind", "radix"),
     [

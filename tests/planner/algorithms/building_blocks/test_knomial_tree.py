@@ -15,6 +15,7 @@ from schedules import counted, schedule
 KINDS = ("bcast", "reduce", "gather", "scatter")
 
 
+@pytest.mark.many
 @looped("p", SIZES)
 @pytest.mark.long
 def test_rounds_and_bytes_are_those_of_the_formulas(p: int) -> None:

@@ -103,6 +103,7 @@ def test_edges_carry_a_block_of_their_tree_in_every_other_round(n: int, p: int) 
     assert schedule("allreduce", "two_tree", p, blocks=n) == turned + rounds
 
 
+@pytest.mark.many
 @looped("p", SIZES)
 def test_rounds_and_bytes_are_those_of_the_formulas(p: int) -> None:
     for n in (1, 2, 3, 8):
@@ -122,6 +123,7 @@ def test_rounds_and_bytes_are_those_of_the_formulas(p: int) -> None:
                 assert n_rounds - n_early <= found.n_rounds <= n_rounds, (kind, n)
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", KINDS)
 @looped("p", [1, 2, 3, 7, 8, 12, 17])
 def test_any_number_of_blocks_computes_the_same(kind: str, p: int) -> None:

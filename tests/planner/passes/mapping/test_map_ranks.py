@@ -48,6 +48,7 @@ def both(kind, algorithm, machine, **fields):
     return [(spec, compile_spec(spec, idle=[])) for spec in specs]
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", registry.kinds())
 def test_every_algorithm_computes_the_same_over_no_more_bytes_between_groups(kind):
     for number, algorithm in enumerate(registry.of(kind)):
@@ -129,6 +130,7 @@ def test_of_a_decomposition_what_combines_nothing_is_mapped_all_the_same():
     assert bytes_between(mapped, machine) < bytes_between(plain, machine)
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", ["allgather", "allreduce", "bcast", "alltoall", "scatter"])
 @pytest.mark.parametrize(
     "decomposition", ["flat", "full_lane", {"name": "hierarchical", "by": "group"}]

@@ -51,6 +51,7 @@ def assert_keeps(plan: Plan, limits: tuple[int | None, ...], rng: random.Random)
         assert not limit or most <= limit, (key, most)
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", registry.kinds())
 def test_every_plan_keeps_limits_and_its_proof(kind):
     """Three of the limits for every plan, each in another order, in turns."""
@@ -85,6 +86,7 @@ def test_random_plans_keep_random_limits(spec, limits, order, seed):
     check_result(limited, order=rng)
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("decomposition", ["full_lane", "hierarchical"])
 @pytest.mark.parametrize("ranks_per_node", [[4, 4, 4, 4], [2, 2, 2], [5, 5, 2]])
 def test_decomposed_plans_keep_limits_and_proof(decomposition, ranks_per_node):
@@ -124,6 +126,7 @@ def test_a_send_waits_for_the_completion_of_one_so_many_before_it():
     assert (limited.deps.kind == INTENT).all()
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", registry.kinds())
 def test_in_the_order_of_rows_each_rank_limits_its_own(kind):
     for algorithm in registry.legal(kind, 6, commutative=True):

@@ -47,6 +47,7 @@ def assert_is_serial_order(plan: Plan) -> None:
     assert (plan.priority[plan.deps.task] < plan.priority[after]).all()
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", registry.kinds())
 def test_the_order_is_one_in_which_messages_can_run_one_after_another(kind):
     for n_ranks, machine in ((1, None), (4, None), (6, UNEVEN)):
