@@ -80,7 +80,7 @@ def memory_limit() -> Iterator[None]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of `make check` and `make test`."""
     parser.addoption(BRIEF, action="store_true", help="run what `make check` runs")
-    parser.addoption(SHARE, type=int, default=1, help="take one of so many cases")
+    parser.addoption(SHARE, type=int, default=1, help="take 1 of N cases")
 
 
 def pytest_configure(config: pytest.Config) -> None:
