@@ -90,7 +90,7 @@ def _compile(
         if rank is not None:
             raise CollplanError("rank: with comm, it is this process' rank there; leave rank out")
         return compile_together(spec, comm, lines, is_proved=is_proved)
-    # Only of passes that the spec names: the user cannot change what `auto` chooses.
+    # Warn only about passes that the spec names. The user cannot change those that `auto` chose.
     idle = lines if spec.passes else None
     if is_folded:
         return compile_folded(resolve(spec), idle)

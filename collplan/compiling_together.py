@@ -32,8 +32,8 @@ def compile_together(
     """Return this rank's program of a spec; collective.
 
     Rank 0 resolves ``auto``. Where a pass must see all ranks, rank 0 compiles the plan and
-    sends every other rank its program. Otherwise all ranks compile their own at the same time:
-    what one of them has to compile to machine code the others wait for, and find in the cache.
+    sends every other rank its program. Otherwise all ranks compile their own at the same time.
+    If one rank compiles machine code, the others wait and load it from the cache.
     Rank 0 also proves the plan of all ranks, once per spec, if it is small.
 
     Parameters
@@ -62,7 +62,7 @@ def compile_together(
             plan = step.together(lambda: _lead(spec, own, lines, is_whole, is_proved))
         else:
             plan = step.together(lambda: _follow(spec, own, lines))
-        # What a pass leaves alone on every rank it leaves alone in the plan.
+        # A pass changed nothing in the plan if it changed nothing on any rank.
         everywhere = set.intersection(*map(set, own.allgather(lines)))
     finally:
         own.Free()
@@ -99,7 +99,7 @@ def _lead(
         for rank in waiting:
             comm.send(BindError(f"rank 0 cannot {DOING}: {one_line(error)}"), rank)
         raise
-    # Only of passes that the spec names: the user cannot change what `auto` chooses.
+    # Warn only about passes that the spec names. The user cannot change those that `auto` chose.
     lines[:] = lines if spec.passes else ()
     for rank in waiting:
         comm.send(_program(plan, rank, lines), rank)

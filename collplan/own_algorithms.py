@@ -14,7 +14,7 @@ from collplan.specs.by_kind import ByKind
 from collplan.specs.errors import CollplanError
 
 FILES: Final = "COLLPLAN_IMPORT"
-"""Environment variable with the files to import, which processes that we start inherit."""
+"""Environment variable with the files to import; processes that collplan starts inherit it."""
 GROUP: Final = "collplan.algorithms"
 """The group of entry points that are loaded before a command runs."""
 

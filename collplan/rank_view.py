@@ -166,7 +166,7 @@ def spec_of_all(views: Sequence[RankView], machine: Mapping[str, Any] | None = N
 
 
 def _layouts(views: Sequence[RankView], counts: Ints) -> dict[str, Any]:
-    """Return the fields that say where blocks begin, and what they change of the collective."""
+    """Return the displacements of blocks, and what follows from them for the collective."""
     first = views[0]
     model = COLLECTIVES[first.kind]
     if model.is_pairwise:

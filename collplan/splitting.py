@@ -1,4 +1,4 @@
-"""Levels of trees on the ranks' own cores, chosen by the computation beside a collective.
+"""Number of tree levels that a rank runs on its own core while it computes.
 
 The messages of a plan do not depend on the number of levels that are split off. Therefore ranks
 need not agree on it.

@@ -60,14 +60,14 @@ def slope(y: Array, rows: slice) -> Array:
     """Return the right hand side at some rows of the grid.
 
     The grid is ``y[row, species, column]``; each substance diffuses to the
-    four neighbours.
+    four neighbors.
     """
     index = np.arange(rows.start, rows.stop)
     here = y[rows]
     u, v = here[:, 0], here[:, 1]
-    neighbours = y[(index + 1) % len(y)] + y[index - 1]
-    neighbours += np.roll(here, 1, axis=2) + np.roll(here, -1, axis=2)
-    change = 0.5 * (neighbours - 4 * here)
+    neighbors = y[(index + 1) % len(y)] + y[index - 1]
+    neighbors += np.roll(here, 1, axis=2) + np.roll(here, -1, axis=2)
+    change = 0.5 * (neighbors - 4 * here)
     reaction = u * u * v
     change[:, 0] += 1.0 + reaction - 4.4 * u
     change[:, 1] += 3.4 * u - reaction

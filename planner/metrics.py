@@ -42,7 +42,7 @@ class Metrics:
     scratch_bytes_per_rank, scratch_bytes_per_node : int
         Memory the plan needs beside the caller's buffers.
     bounds : Bounds or None
-        What no plan can beat; None for an imported schedule.
+        Lower bounds that hold for every plan; None for an imported schedule.
     """
 
     n_tasks: int

@@ -76,9 +76,7 @@ DESIGNS: Final = {
     design.name: design
     for design in (
         Design("bruck", "by the digits of the distance", {"algorithms": "bruck"}),
-        Design(
-            "scatter_destination", "all blocks straight away, at once", {"algorithms": "linear"}
-        ),
+        Design("scatter_destination", "all blocks at the same time", {"algorithms": "linear"}),
         Design("pairwise", "one partner per round", {"algorithms": "pairwise"}),
         Design(
             "traeff_rougier",

@@ -26,7 +26,7 @@ FEW_FILLED: Final = 8
 
 @algorithm("allgather", "bine", even_only=True, most_ranks=MOST_RANKS)
 def bine(group: Group) -> Rounds:
-    """Exchange what the partner lacks with partners at distance ..., 11, 5, 3, 1, 1.
+    """Send partners at distances ..., 11, 5, 3, 1, 1 the blocks that they do not have.
 
     Even ranks send forwards in one round and backwards in the next, odd ones the other way. Few
     blocks go far, and many to neighbors.
@@ -87,7 +87,7 @@ def circulant(group: Group) -> Rounds:
     """Broadcast the blocks of all ranks at once, each in n parts, over a circulant graph.
 
     All ranks run the rounds of bcast's algorithm of this name as roots, together: a message
-    carries one part of every rank's block, but of the receiver's. What a round takes depends
+    carries one part of every rank's block, except the receiver's. The time of a round depends
     on the sum of all blocks, not on the largest one.
 
     Notes
@@ -211,7 +211,7 @@ def locality_bruck(group: Group) -> Rounds:
 
 
 def _shared(group: Group, per_node: int, first: Ints, n: Ints) -> Rounds:
-    """Spread among the ranks of nodes what each of them has: `n` blocks from `first` on."""
+    """In every node, let each rank send the others its `n` blocks from `first` on."""
     me = np.arange(group.size)
     local = me % per_node
     for span in spans(per_node, 2):
@@ -222,7 +222,7 @@ def _shared(group: Group, per_node: int, first: Ints, n: Ints) -> Rounds:
 
 @algorithm("allgather", "neighbor_exchange", even_only=True, per_pair=0.5, forwards=True)
 def neighbor_exchange(group: Group) -> Rounds:
-    """Exchange pairs of blocks with the left and the right neighbour in turn.
+    """Exchange pairs of blocks with the left and the right neighbor in turn.
 
     ::
 
@@ -233,7 +233,7 @@ def neighbor_exchange(group: Group) -> Rounds:
     Notes
     -----
     p/2 rounds for an even number of ranks; (p - 1)·c per rank, all of it between
-    neighbours.
+    neighbors.
 
     References
     ----------

@@ -276,7 +276,7 @@ def recursive_dividing(group: Group) -> Rounds:
 def recursive_doubling(group: Group) -> Rounds:
     """Exchange and combine whole vectors with partners at distance 1, 2, 4, ...
 
-    Surplus ranks fold into a neighbour and get the result at the end.
+    Surplus ranks fold into a neighbor and get the result at the end.
 
     Notes
     -----

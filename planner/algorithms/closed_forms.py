@@ -114,7 +114,10 @@ def _per_byte(link: Link) -> float:
 
 
 def circulant_filling_rounds(size: int) -> float:
-    """Return the excess of rounds over blocks in broadcasts on circulant graphs, which is q - 1."""
+    """Return the number of rounds beyond that of blocks in broadcasts on circulant graphs.
+
+    It is q - 1, where q = ⌈log₂ p⌉.
+    """
     return max(0, ceil_log2(size) - 1)
 
 

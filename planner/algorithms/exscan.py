@@ -42,7 +42,7 @@ def binomial(group: Group) -> Rounds:
 
 @algorithm("exscan", "chain", streams=True, pipelines=("inside", "across"))
 def chain(group: Group) -> Rounds:
-    """Pass prefixes from rank to rank, adding one's own after keeping what came.
+    """Store the received prefix as the result, add the own vector, and pass the sum on.
 
     Notes
     -----

@@ -88,7 +88,7 @@ def chain(group: Group) -> Rounds:
 
     Notes
     -----
-    p - 1 rounds; the root's neighbour sends (p - 1)·c, and all blocks enter
+    p - 1 rounds; the root's neighbor sends (p - 1)·c, and all blocks enter
     the root over one link in the order of the chain. Two blocks of scratch.
 
     References

@@ -84,8 +84,8 @@ def _rounds_of(kind: str) -> Algorithm:
 
         Notes
         -----
-        One round. What the library sends, and in how many rounds, is its own affair; models price
-        the algorithm that MPICH chooses by default.
+        One round. The library decides what it sends, and in how many rounds; models price the
+        algorithm that MPICH chooses by default.
         """
         read, write = reads.chunks(group), writes.chunks(group)
         if group.size > 1:

@@ -82,7 +82,7 @@ def bine(group: Group) -> Rounds:
 def _combined(group: Group, root: int, rounds: Iterable[tuple[Ints, Ints]]) -> Rounds:
     """Combine whole vectors of children with those of parents, round by round.
 
-    Both are counted from `root`. What comes from a child is the right operand.
+    Both are counted from `root`. The vector of a child is the right operand.
     """
     is_partial = np.zeros(group.size, dtype=bool)
     for parent, child in rounds:
@@ -313,7 +313,7 @@ def linear(group: Group) -> Rounds:
 def rabenseifner(group: Group) -> Rounds:
     """Reduce-scatter by recursive halving, then gather at the root.
 
-    Surplus ranks fold into a neighbour first, so any p will do; nearest
+    Surplus ranks fold into a neighbor first, so any p will do; nearest
     partners come first, so operands stay in rank order.
 
     Notes

@@ -192,10 +192,10 @@ def linear(group: Group) -> Rounds:
 
 
 def _combinations(group: Group, arrived: int) -> Iterator[Reduce]:
-    """Combine what came over distance 1, 2, ... with what came before it."""
+    """Reduce the block received from distance k into the result of smaller distances."""
     size = group.size
     for ranks, distances in group.pairs(np.arange(1, size)):
-        # What comes over distance r + 1 is the first to come to rank r from above.
+        # Distance r + 1 is the first from which rank r receives a block of a higher rank.
         does = distances != ranks + 1
         me, distance = ranks[does], distances[does]
         is_below = distance <= me

@@ -46,9 +46,9 @@ MOST_PAIRS: Final = 1 << 18
 """Most pairs of positions that `Group.pairs` yields together, unless one distance has more."""
 
 INPUT = 0
-"""The space with what a position contributes."""
+"""The input: the elements that each position contributes."""
 OUTPUT = 1
-"""The space with the result of a position. If a position has no result, it is free to use."""
+"""The output: the result of each position. If a position has no result, it is free to use."""
 
 
 _CHANGEABLE: Final = (np.ndarray, Relative)
@@ -220,7 +220,10 @@ class Group:
         return np.arange(self.size) if self.motion is None else Relative.positions(self.motion)
 
     def needed(self, values: Any, one: Any, other: Any) -> Any:
-        """Return the values whose positions `one` or `other` are kept; all if in doubt."""
+        """Return the values whose positions `one` or `other` are kept.
+
+        Return all values if it is not known which positions are kept.
+        """
         if self.kept is None or not self.kept.any():
             return values
         return values[self.kept[one] | self.kept[other]]
@@ -250,7 +253,7 @@ class Group:
 
     @cached_property
     def _kept_positions(self) -> Ints:
-        """Return the positions that are kept, or all if in doubt."""
+        """Return the positions that are kept, or all if these are not known."""
         if self.kept is None or not self.kept.any():
             return np.arange(self.size)
         return np.flatnonzero(self.kept)

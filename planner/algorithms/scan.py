@@ -122,10 +122,10 @@ Bools = npt.NDArray[np.bool_]
 
 
 def useful_messages(size: int) -> Bools:
-    """Return, level by level (rows), whose message to its partner ``me ^ 2**k`` is of use.
+    """Return a row per level: True where the partner ``me ^ 2**k`` needs the message.
 
-    One to a higher rank is: it becomes part of its prefix. One to a lower rank
-    is where that rank has a useful message to send afterwards.
+    A higher rank needs it, as it becomes part of its prefix. A lower rank needs it if a higher rank
+    needs a message from that rank afterwards.
 
     Examples
     --------

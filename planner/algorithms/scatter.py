@@ -84,7 +84,7 @@ def chain(group: Group) -> Rounds:
 
     Notes
     -----
-    p - 1 rounds; the root sends (p - 1)·c and its neighbour (p - 2)·c. Two
+    p - 1 rounds; the root sends (p - 1)·c and its neighbor (p - 2)·c. Two
     blocks of scratch.
 
     References

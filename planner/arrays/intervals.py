@@ -44,14 +44,14 @@ def last_at_or_below(low: Ints, address: Ints) -> Ints:
     return np.asarray(np.searchsorted(low, address, side="right") - 1)
 
 
-def union(low: Ints, high: Ints, *, joins_neighbours: bool = True) -> tuple[Ints, Ints]:
+def union(low: Ints, high: Ints, *, joins_neighbors: bool = True) -> tuple[Ints, Ints]:
     """Return the union of intervals as ascending disjoint intervals.
 
     Parameters
     ----------
     low, high : ndarray of int64
         Intervals in any order.
-    joins_neighbours : bool
+    joins_neighbors : bool
         Whether adjacent intervals without a common element are joined.
 
     Returns
@@ -63,13 +63,13 @@ def union(low: Ints, high: Ints, *, joins_neighbours: bool = True) -> tuple[Ints
     >>> low, high = np.array([6, 0, 2, 4]), np.array([8, 3, 4, 6])
     >>> [ends.tolist() for ends in union(low, high)]
     [[0], [8]]
-    >>> [ends.tolist() for ends in union(low, high, joins_neighbours=False)]
+    >>> [ends.tolist() for ends in union(low, high, joins_neighbors=False)]
     [[0, 4, 6], [4, 6, 8]]
     """
     order = np.argsort(low, kind="stable")
     low, reach = low[order], np.maximum.accumulate(high[order])
     starts = np.ones(len(low), dtype=bool)
-    starts[1:] = low[1:] > reach[:-1] if joins_neighbours else low[1:] >= reach[:-1]
+    starts[1:] = low[1:] > reach[:-1] if joins_neighbors else low[1:] >= reach[:-1]
     return low[starts], reach[np.roll(starts, -1)]
 
 

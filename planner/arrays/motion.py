@@ -39,7 +39,7 @@ class Motion:
 
     @property
     def generators(self) -> list[int]:
-        """Return blocks whose motions generate the motions of all blocks."""
+        """Return a few blocks whose motions, repeated and combined, are those of all blocks."""
         if self.kind == "shift":
             return [1]
         return [1 << bit for bit in range(self.n_blocks.bit_length() - 1)]

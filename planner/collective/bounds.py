@@ -49,12 +49,12 @@ ARGUMENTS = {
     "scatter": "the others' blocks leave the root's rank and node, and enter theirs",
     "gather": "every block leaves its rank and node, and enters the root's",
     "reduce": "a partial result leaves every rank and node, and enters the root's",
-    "scan": "other ranks before one of a node's own are a vector for the node to receive",
-    "exscan": "other ranks before one of a node's own are a vector for the node to receive",
-    "allgather": "what a rank or node receives, others send: the busiest at least the average",
+    "scan": "a node must receive one vector, which combines those of the ranks before it",
+    "exscan": "a node must receive one vector, which combines those of the ranks before it",
+    "allgather": "others send what a rank or node receives; the busiest sends the average or more",
     "allreduce": "2(m-1)/m of the vector at m ranks or nodes, Patarasuk and Yuan 2009, theorem 1",
-    "reduce_scatter_block": "of each block elsewhere a partial result leaves a rank or node",
-    "alltoall": "what is for others leaves its rank and node, and enters theirs",
+    "reduce_scatter_block": "a rank or node must send a partial result for each block of others",
+    "alltoall": "blocks for other ranks must be sent, and blocks from other ranks received",
 }
 """Reasons why no plan moves less, by kind of collective."""
 

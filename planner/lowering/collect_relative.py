@@ -153,7 +153,7 @@ def _place(motion: Motion, blocks: Ints, kept: Ints, steps: Steps, placed: Steps
 
 
 def _instances(motion: Motion, blocks: Ints, ends: list[Ints]) -> Ints:
-    """Return the rows, with their blocks, of which an end is in one of `blocks`.
+    """Return the rows that start or end in one of `blocks`, each with its block.
 
     A row in a block is encoded as the number ``(step * n_blocks + block) * motion.step + place``,
     in ascending order.

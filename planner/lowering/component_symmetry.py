@@ -111,7 +111,7 @@ class ComponentSymmetry:
             stays = key[place] == image
             n_staying = np.bincount(group[stays], minlength=len(groups))
             if not ((n_staying == 0) | (n_staying == groups.sizes)).all():
-                raise self.refusal("its groups are others on other nodes")
+                raise self.refusal("its groups differ from node to node")
             by = self.position[members[place]][stays & (self.position[members] == 0)]
             self.moved = math.gcd(self.moved, *by.tolist())
 
@@ -195,7 +195,7 @@ class ComponentSymmetry:
         of_group, by = np.zeros((2, len(groups)), dtype=np.int64)
         of_group[group] = other
         if (other != of_group[group]).any() or (groups.sizes[other] != groups.sizes[group]).any():
-            raise self.refusal("its groups are others on other nodes")
+            raise self.refusal("its groups differ from node to node")
         position = self.position[members]
         if self.motion.kind == "shift":
             moved = (self.position[image] - position) % groups.sizes[group]

@@ -22,7 +22,7 @@ DEFAULT_SLICES: Final = 4
     level="blueprint",
     locality="rank",
     comes_first=True,
-    needs="more than one slice, and as many elements",
+    needs="at least two slices, and at least one element per slice",
 )
 def slice_vector(
     blueprint: Blueprint,

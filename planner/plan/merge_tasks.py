@@ -44,8 +44,8 @@ def join_tasks(plan: Plan, order: Ints, bounds: Ints, what: str) -> Plan:
     indptr, before, kind, ahead = _contract(*plan.deps.for_kernels(), order, bounds, target)
     if ahead >= 0:
         raise AlgorithmError(
-            f"passes.{what}: {plan.task(int(order[bounds[ahead]]))} waits for a message that would "
-            "come later, as part of a greater one; leave the pass out"
+            f"passes.{what}: {plan.task(int(order[bounds[ahead]]))} would wait for a message that "
+            "merging delays; leave the pass out"
         )
     reads, writes = (_joined(side, order, bounds) for side in pieces_of(plan))
     deps = Dependencies(indptr, before, kind)

@@ -14,7 +14,7 @@ def make_views_in(module: str) -> None:
 
 
 def view(name: str, shown: object) -> Any:
-    """Return what a function of the module of views makes of an object.
+    """Call a view, such as the SVG of a plan, by the name of its function.
 
     Parameters
     ----------

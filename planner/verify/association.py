@@ -149,7 +149,8 @@ class Association:
         As in `OperandTrees`.
     rules : Rules
     generators : list of int
-        Blocks whose motions generate the motion of a folded plan; empty for other plans.
+        A few blocks of a folded plan, whose motions, repeated and combined, are those of all
+        blocks; empty for other plans.
     """
 
     edges: Ints

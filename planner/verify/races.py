@@ -28,7 +28,7 @@ def check_races(plan: Plan, execution: Execution, accesses: tuple[Pieces, Pieces
     plan : Plan
     execution : Execution
     accesses : tuple of Pieces
-        What tasks read and what they write, as `pieces_of` returns it.
+        Memory that tasks read and memory that they write, as `pieces_of` returns it.
 
     Raises
     ------

@@ -42,7 +42,7 @@ def assert_ranks_see(document: dict[str, Any], cluster: Cluster) -> None:
         node = machine.rank_to_node[rank]
         assert seen["host"] == f"node{node}"
         assert seen["address"] == f"10.0.0.{node + 1}"
-        assert seen["neighbours"] == by_node[node]
+        assert seen["neighbors"] == by_node[node]
         assert seen["interfaces"] == sorted(["lo", *(f"lane{j}" for j in range(cluster.lanes))])
         assert seen["rp_filter"] == "0"
         assert seen["directory"] == os.getcwd()

@@ -351,7 +351,7 @@ def local_becomes_compute(draft: Draft, rng: random.Random) -> None:
 
 @corruption
 def insert_compute(draft: Draft, rng: random.Random) -> None:
-    """A harmless pause, or one that stands where its neighbour's data are."""
+    """A harmless pause, or one that stands where its neighbor's data are."""
     row = pick(rng, draft.rows)
     pause = row.twin()
     pause.columns |= {"op": Op.COMPUTE, "peer": -1, "tag": -1, "stream": -1, "lane": -1,

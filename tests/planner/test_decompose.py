@@ -169,7 +169,7 @@ def meshes(size):
 
 
 def is_refused(machine, decomposition, kind, commutative):
-    """Return whether order matters, and the ranks of a node are never neighbours."""
+    """Return whether order matters, and the ranks of a node are never neighbors."""
     name = Decomposition.model_validate(decomposition).name
     if name in ("mesh", "guideline") or machine.get("rank_order") != "cyclic":
         return False
@@ -483,7 +483,7 @@ def check_distribution(machine, decomposition, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_orders_without_runs_are_refused_by_name(kind):
-    """On a cyclic order no two neighbours share a node, so nodes have no operand of their own."""
+    """On a cyclic order no two neighbors share a node, so nodes have no operand of their own."""
     for name in ("hierarchical", "full_lane"):
         for commutative in (True, False) if COLLECTIVES[kind].has_op else (True,):
             spec = make_spec(

@@ -27,8 +27,8 @@ class LaneOptions(BenchmarkOptions):
     repetitions: Repetitions = 80
     nodes_from: Path | None = option(
         "SPEC",
-        "Let ranks stand for nodes as this spec's machine says; by default MPI says "
-        "who shares a node.",
+        "Take the node of each rank from this spec's machine; by default, ask MPI which ranks "
+        "share a node.",
     )
 
 

@@ -158,7 +158,7 @@ def measure_machine(
     while messages.n_turns < effort.turns - 1:
         messages.take_turn()
     local = LocalTimer(comm, effort)
-    work = [*local.alone(), *local.together(_neighbours(place))]
+    work = [*local.alone(), *local.together(_neighbors(place))]
     advance()
     while messages.n_turns < effort.turns:
         messages.take_turn()
@@ -274,7 +274,7 @@ def _split(comm: MPI.Intracomm, colour: int | None) -> MPI.Intracomm:
     return cast("MPI.Intracomm", part)
 
 
-def _neighbours(place: Place) -> list[int]:
+def _neighbors(place: Place) -> list[int]:
     """Return the ranks of rank 0's node, at most as many as there are processors to share."""
     mine = [rank for rank, node in enumerate(place.rank_to_node) if node == place.rank_to_node[0]]
     return mine if place.processors is None else mine[: place.processors]

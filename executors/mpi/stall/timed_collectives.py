@@ -175,4 +175,4 @@ class RollCall:
             return "all others wait, too, some of them for something else"
         there = list(MPI.Group.Translate_ranks(self._comm.group, ordered, MPI.COMM_WORLD.group))
         in_world = "" if there == ordered else f" ({name_ranks(there)} of the world)"
-        return f"{name_ranks(ordered)}{in_world} did not come"
+        return f"{name_ranks(ordered)}{in_world} did not reach this call"

@@ -33,8 +33,8 @@ _AS_LONG: Final = 1 + 1e-9
     "map_ranks",
     level="blueprint",
     locality="rank",
-    needs="an algorithm whose positions ranks can exchange, not in rank order or MPI's own, and "
-    "that sends fewer bytes far then",
+    needs="an algorithm whose positions can be permuted, neither in rank order nor MPI's own, and "
+    "that then sends fewer bytes between distant nodes",
 )
 def map_ranks(blueprint: Blueprint) -> Blueprint:
     """Reorder the ranks within each algorithm, so that few bytes cross the network's global links.

@@ -46,7 +46,7 @@ class ScratchAreas:
             rank = program.columns["rank"][row[own]]
             start = begins[rank]
             blocks.append((start + low[own], start + high[own]))
-        low, high = union(*map(np.concatenate, zip(*blocks, strict=True)), joins_neighbours=False)
+        low, high = union(*map(np.concatenate, zip(*blocks, strict=True)), joins_neighbors=False)
         owner = last_at_or_below(begins, low)
         area = np.full(len(atoms.rank), NONE, dtype=np.int64)
         inside = np.flatnonzero(atoms.buffer == Buffer.SCRATCH)

@@ -14,7 +14,7 @@ from comparing import MACHINES, compare_sizes, spec_of
 
 
 @pytest.mark.long
-def test_crossovers_are_between_neighbours_and_hold() -> None:
+def test_crossovers_are_between_neighbors_and_hold() -> None:
     counts = (16, 4096, 262_144)
     comparison = compare_sizes("bcast", MACHINES["lanes"], counts)
     names = list(dict.fromkeys(comparison.best.values()))

@@ -161,7 +161,7 @@ def test_what_is_not_compiled() -> None:
 
 
 def test_halves_round_to_nearest_even() -> None:
-    """All pairs of neighbours of every half, whose sums lie between two halves or on one."""
+    """All pairs of neighbors of every half, whose sums lie between two halves or on one."""
     bits = np.arange(2**16, dtype=np.uint16)
     a = bits.view(np.float16)
     function = REDUCTION(reduction_address("sum", np.dtype(np.float16)))

@@ -32,7 +32,7 @@ def look_around(comm: MPI.Intracomm) -> dict[str, Any]:
         "host": socket.gethostname(),
         "address": socket.gethostbyname(socket.gethostname()),
         "interfaces": sorted(path.name for path in Path("/sys/class/net").iterdir()),
-        "neighbours": shared.allgather(comm.rank),
+        "neighbors": shared.allgather(comm.rank),
         "namespaces": {name: os.readlink(f"/proc/self/ns/{name}") for name in NAMESPACES},
         "collplan": {k: v for k, v in os.environ.items() if k.startswith("COLLPLAN_")},
         "rp_filter": Path("/proc/sys/net/ipv4/conf/lane0/rp_filter").read_text().strip(),

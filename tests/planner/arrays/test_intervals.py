@@ -16,11 +16,11 @@ spans = st.lists(
 
 
 @given(spans, st.booleans())
-def test_unions_cover_the_same_elements_and_are_apart(rows, joins_neighbours):
-    low, high = union(*columns(rows), joins_neighbours=joins_neighbours)
+def test_unions_cover_the_same_elements_and_are_apart(rows, joins_neighbors):
+    low, high = union(*columns(rows), joins_neighbors=joins_neighbors)
     joined = list(zip(low.tolist(), high.tolist(), strict=True))
     assert {x for a, b in joined for x in range(a, b)} == {x for a, b in rows for x in range(a, b)}
-    gap = 1 if joins_neighbours else 0
+    gap = 1 if joins_neighbors else 0
     assert all(one[1] + gap <= other[0] for one, other in pairwise(joined))
     # No union ends where nobody's interval does, nor is cut where one goes on.
     assert {a for a, _ in joined} <= {a for a, _ in rows}

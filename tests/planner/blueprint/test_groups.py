@@ -34,7 +34,7 @@ def test_rows_hold_all_positions_of_a_place_in_order_of_the_first(place):
 
 
 @given(places)
-def test_runs_are_neighbours_of_one_place(place):
+def test_runs_are_neighbors_of_one_place(place):
     rows = listed(runs_of(np.array(place, dtype=np.int64)))
     runs = [list(run) for _, run in groupby(range(len(place)), key=place.__getitem__)]
     assert rows == runs

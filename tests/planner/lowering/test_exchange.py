@@ -54,7 +54,7 @@ def test_a_rank_alone_on_its_node_neither_stages_nor_copies_out():
 
 
 def test_program_order_is_pairwise():
-    """XOR on powers of two nodes, right and left neighbours else."""
+    """XOR on powers of two nodes, right and left neighbors else."""
     for nodes, peers in ((4, [3, 0, 1]), (5, [3, 4, 0, 1])):
         plan = compile_plan(alltoall({"nodes": nodes, "ranks_per_node": 2}, V2))
         sends = (plan.op == Op.SEND) & (plan.rank == 4)

@@ -128,7 +128,7 @@ def test_a_message_that_waits_for_one_of_its_own_is_refused():
     book.add(Op.RECV, 1, [], [other], [used], peer=0, tag=1)
     for tag in range(2):
         book.add(Op.SEND, 0, [(Buffer.SEND, 2 * tag, 2)], [], peer=1, tag=tag)
-    with pytest.raises(AlgorithmError, match=r"coalesce_requests: #1 .* would come later"):
+    with pytest.raises(AlgorithmError, match=r"coalesce_requests: #1 .* would wait for"):
         coalesce_requests(book.plan())
 
 

@@ -86,7 +86,7 @@ def test_nodes_with_different_numbers_of_ranks_are_placed_one_by_one():
     assert placement.progress("odd_even").tolist() == [0, 1, 3, 1, 3, 2, 3, 3]
 
 
-def test_neighbours_on_a_node_differ_under_odd_even_however_ranks_are_dealt_to_nodes():
+def test_neighbors_on_a_node_differ_under_odd_even_however_ranks_are_dealt_to_nodes():
     for order in ("block", "cyclic"):
         placement = place(nodes=2, ranks_per_node=6, cores=8, rank_order=order)
         chosen = placement.progress("odd_even")
