@@ -1,8 +1,8 @@
 """Random specs compiled by two checkouts: what differs between their plans.
 
-For every spec, the columns of the plan of all ranks, of one rank's program and of the folded plan are
-compared, then the simulated times of all tasks, and what the proof says of a corrupted plan. Run this
-after a change that must not change plans.
+For every spec, the columns of the plan of all ranks, of one rank's program and of the folded plan
+are compared, then the simulated times of all tasks, and what the proof says of a corrupted plan.
+Run this after a change that must not change plans.
 
 Each checkout runs in a process of its own. OLD may also be a file that ``--save`` has written.
 
@@ -166,7 +166,7 @@ def _contents(name: str, plan: Any) -> Result:
     """Return digests of all columns of a plan, with those that were columns of older plans."""
     found = dict(_digests(name, plan))
     for column, derive in DERIVED.items():
-        found[f"{name}.{column}"] = _digest(derive(plan))
+        found.setdefault(f"{name}.{column}", _digest(derive(plan)))
     found[f"{name}.spec"] = _digest(plan.spec.model_dump_json())
     return found
 

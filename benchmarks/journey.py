@@ -1,7 +1,8 @@
 """The way of a spec through the sources: functions, files and changes of folder, as data.
 
-A spec is read and compiled in a new process. Calls of Python functions in the four layers count,
-except during imports, and a change of folder wherever a function calls one of another folder.
+A spec is read and compiled twice, without a proof; the second time is counted, as the first one
+imports modules and loads compiled code. Calls of Python functions in the four layers count, and a
+change of folder wherever a function calls one that lies in another folder.
 
 Usage: python benchmarks/journey.py [SPEC] [--list]
 """
@@ -27,31 +28,27 @@ class Journey:
     def __init__(self) -> None:
         self.calls: Counter[tuple[str, str]] = Counter()
         self.n_changes = 0
-        self._folder: str | None = None
-        self._files: dict[str, str | None] = {}
-        self._n_imports = 0
+        self._sources: dict[str, str] = {}
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
-        """Count a call, and notice whether it is of another folder than the previous one."""
-        code = frame.f_code
-        if code.co_name == "<module>" and event in ("call", "return"):
-            self._n_imports += 1 if event == "call" else -1
-        file = self._source(code.co_filename)
-        if event != "call" or self._n_imports or file is None:
+        """Count a call, and whether its caller lies in another folder."""
+        source = self._source(frame)
+        if event != "call" or not source:
             return
-        self.calls[file, code.co_qualname] += 1
-        folder = file.rpartition("/")[0]
-        self.n_changes += self._folder not in (None, folder)
-        self._folder = folder
+        self.calls[source, frame.f_code.co_qualname] += 1
+        caller = self._source(frame.f_back)
+        self.n_changes += bool(caller) and Path(caller).parent != Path(source).parent
 
-    def _source(self, name: str) -> str | None:
-        """Return the path of a source file in the repository, or None for other files."""
-        if name not in self._files:
+    def _source(self, frame: FrameType | None) -> str:
+        """Return the path of a function's file in a layer, or "" for other functions."""
+        if frame is None:
+            return ""
+        name = frame.f_code.co_filename
+        if name not in self._sources:
             path = Path(name).resolve()
-            inside = path.relative_to(ROOT) if path.is_relative_to(ROOT) else Path()
-            is_ours = inside.parts[:1] and inside.parts[0] in LAYERS
-            self._files[name] = inside.as_posix() if is_ours else None
-        return self._files[name]
+            inside = path.relative_to(ROOT) if path.is_relative_to(ROOT) else Path("-")
+            self._sources[name] = inside.as_posix() if inside.parts[0] in LAYERS else ""
+        return self._sources[name]
 
     @property
     def files(self) -> Counter[str]:
@@ -64,12 +61,14 @@ class Journey:
 
 def travel(path: Path) -> Journey:
     """Return the journey of a spec from its file to its plan."""
-    journey = Journey()
-    sys.setprofile(journey)
-    try:
-        collplan.compile(collplan.load_spec(path))
-    finally:
-        sys.setprofile(None)
+    for _ in range(2):
+        journey = Journey()
+        before = sys.getprofile()
+        sys.setprofile(journey)
+        try:
+            collplan.compile(collplan.load_spec(path), is_proved=False)
+        finally:
+            sys.setprofile(before)
     return journey
 
 
@@ -81,9 +80,9 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="print the files, with their calls")
     options = parser.parse_args()
     journey = travel(options.spec)
-    n_calls, files = journey.calls.total(), journey.files
+    files = journey.files
     print(
-        f"{n_calls} calls of {len(journey.calls)} functions in {len(files)} files, "
+        f"{journey.calls.total()} calls of {len(journey.calls)} functions in {len(files)} files, "
         f"{journey.n_changes} changes of folder"
     )
     for file, n in files.most_common() if options.list else ():
