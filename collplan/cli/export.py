@@ -35,7 +35,6 @@ class To(StrEnum):
 
     goal = "goal"
     msccl = "msccl"
-    programs = "programs"
     ompi = "ompi"
     ompi_json = "ompi-json"
     mpich = "mpich"
@@ -60,8 +59,7 @@ class ExportOptions(Options):
     output: Path = output_file("Write here.", "-o", "--output", default=...)
     to: To = option(
         None,
-        "goal: LogGOPSim's and ATLAHS's schedules; msccl: MSCCL's XML; programs: the program of "
-        "each rank as JSON. For tables: "
+        "goal: LogGOPSim's and ATLAHS's schedules; msccl: MSCCL's XML. For tables: "
         "ompi, ompi-json: Open MPI's dynamic rules, classic (4, 5) and JSON (6); "
         "mpich: MPICH's selection; ucc: UCC's tune string.",
         "--to",
@@ -86,14 +84,13 @@ class ExportOptions(Options):
 def command(options: ExportOptions) -> None:
     """Write a plan or a tuning table in another project's format."""
     from collplan.planner.formats.goal import write_goal
-    from collplan.planner.formats.programs import write_programs
 
     output, to = options.output, options.to
     found: dict[str, Any] = {"output": str(output), "to": to.value}
     text = f"wrote {output}"
-    if to in (To.goal, To.programs):
+    if to is To.goal:
         plan = open_plan(options.source)
-        (write_goal if to is To.goal else write_programs)(plan, output)
+        write_goal(plan, output)
         found["n_tasks"] = plan.n_tasks
     elif to is To.msccl:
         notes = _write_msccl(options, found)
