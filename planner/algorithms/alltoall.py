@@ -16,7 +16,6 @@ from collplan.planner.algorithms.rounds import (
     Round,
     Rounds,
     at,
-    option_flag,
     option_int,
 )
 from collplan.planner.arrays import Ints
@@ -86,7 +85,7 @@ def _passing(me: Ints, size: int, distance: int, n_hops: int) -> tuple[Ints, Int
     best_for=("short",),
     by_counts=True,
     unlike_ns=digits_ns,
-    options={"radix": 2, "padded": False},
+    options={"radix": 2},
 )
 def bruck(group: Group) -> Rounds:
     """Move every block by the digits of its distance.
@@ -94,8 +93,7 @@ def bruck(group: Group) -> Rounds:
     Equal blocks are kept by distance: slot s of rank r begins as the block for r + s. Digit z
     at place k moves the slots that have it by z·radix^k ranks, as one strided message; in
     the end slot s holds the block that came from r - s. Blocks of unlike sizes move from where
-    they are sent to where they are received, and lie in scratch only on the way; or, if `padded`,
-    all as blocks of the largest size do, which serves to compare.
+    they are sent to where they are received, and lie in scratch only on the way.
 
     Notes
     -----
@@ -110,9 +108,8 @@ def bruck(group: Group) -> Rounds:
     its messages of sizes, which are known; Fan, Domke, Ba, Kumar, "Configurable non-uniform
     all-to-all algorithms", 2024: the radix (TuNA).
     """
-    is_padded = option_flag(group, "padded")
     if group.pair_counts is not None:
-        yield from (_padded_bruck if is_padded else _unlike_bruck)(group)
+        yield from _unlike_bruck(group)
         return
     me, size = group.positions, group.size
     by_distance = group.rotated_scratch()
@@ -146,22 +143,6 @@ def _digits(group: Group) -> Iterator[tuple[int, int, int]]:
             if digit * span < group.size:
                 yield span, digit, radix
         span *= radix
-
-
-def _padded_bruck(group: Group) -> Rounds:
-    """Move blocks of unlike sizes in slots of the largest size."""
-    me, size, counts = group.positions, group.size, group.counts
-    ranks = np.arange(size)
-    ahead, behind = (ranks[:, None] + ranks) % size, (ranks[:, None] - ranks) % size
-    whole = np.full((size, size), counts.max())
-    slots = group.padded_scratch(
-        np.hstack((whole, counts[ranks[:, None], ahead], counts[behind, ranks[:, None]]))
-    )
-    given = tuple(at(group.input, (me + far) % size) for far in range(size))
-    yield Round(Copy(me, given, tuple(at(slots, size + far) for far in range(size))))
-    yield from _moves(group, slots)
-    taken = tuple(at(group.output, (me - far) % size) for far in range(size))
-    yield Round(Copy(me, tuple(at(slots, 2 * size + far) for far in range(size)), taken))
 
 
 def _unlike_bruck(group: Group) -> Rounds:

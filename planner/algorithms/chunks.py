@@ -212,25 +212,6 @@ class Unlike(Scratch):
 
 
 @dataclass(frozen=True, eq=False)
-class Padded(Unlike):
-    """Chunks with sizes as in `Unlike`; chunk i lies at the beginning of slot i mod `n_slots`.
-
-    Parameters
-    ----------
-    n_slots, room : int
-        Number of slots, and number of elements per slot. A run of several chunks is
-        contiguous only if its chunks fill their slots.
-    """
-
-    n_slots: int
-    room: int
-
-    def locate(self, member: Ints, first: Ints, n: Ints) -> Intervals:
-        found = super().locate(member, first, n)
-        return Intervals(None, first % self.n_slots * self.room, found.count)
-
-
-@dataclass(frozen=True, eq=False)
 class Slots(Scratch):
     """Slots that are each large enough for any chunk, with index ``slot * n_counts + chunk``.
 

@@ -27,7 +27,6 @@ import numpy.typing as npt
 
 from collplan.planner.algorithms.chunks import (
     Packed,
-    Padded,
     Repeated,
     Rotated,
     Scratch,
@@ -321,13 +320,6 @@ class Group:
     def unlike_scratch(self, counts: Ints) -> int:
         """Declare scratch with chunks one after another; `counts` has a row per position, or 1."""
         return self.add_scratch(Unlike(counts, self.size))
-
-    def padded_scratch(self, counts: Ints) -> int:
-        """Declare a slot for every position, all of one size, each for several chunks.
-
-        At position r, chunk ``i * size + s`` is as much of slot s as row r of `counts` says.
-        """
-        return self.add_scratch(Padded(counts, self.size, self.size, int(counts.max(initial=0))))
 
     def scratch_slots(self, n_slots: int) -> int:
         """Declare `n_slots` slots for any chunk: index ``slot * n_chunks + chunk``."""

@@ -65,7 +65,7 @@ DISTRIBUTIONS = ("uniform", "linear", "zipf", "spike", "sparse")
 OPTIONS = {
     ("allgather", "circulant"): ({"blocks": 1}, {"blocks": 3}, {}),
     ("reduce_scatter_block", "circulant"): ({"blocks": 3}, {}, {"blocks": "auto"}),
-    ("alltoall", "bruck"): ({}, {"radix": 3}, {"radix": 17}, {"padded": True}),
+    ("alltoall", "bruck"): ({}, {"radix": 3}, {"radix": 17}),
 }
 """Options of algorithms on blocks, by kind and name, which cases take in turns."""
 
@@ -176,8 +176,8 @@ def test_one_ranks_program_of_unlike_blocks_is_the_plans_restriction(kind):
          "algorithms.blocks: 0 is not an integer of at least 1"),
         ("bcast", {"name": "circulant", "blocks": "many"},
          "algorithms.blocks: 'many' is not an integer of at least 1"),
-        ("alltoall", {"name": "bruck", "padded": 1},
-         "algorithms.padded: 1 is neither true nor false"),
+        ("bcast", {"name": "binary", "dealt": 1},
+         "algorithms.dealt: 1 is neither true nor false"),
         ("alltoall", {"name": "bruck", "radix": 1},
          "algorithms.radix: 1 is not an integer of at least 2"),
         ("allreduce", {"name": "circulant", "blocks": "many"},

@@ -27,10 +27,6 @@ def metrics(kind, algorithm, p, count=C, **kwargs):
                                           **kwargs)))  # fmt: skip
 
 
-def metrics_of(spec):
-    return measure(compile_plan(spec))
-
-
 @pytest.mark.many
 @looped("p", [2, 3, 4, 6, 8, 12, 16])
 def test_rounds_and_bytes_are_as_documented(p):
@@ -140,8 +136,6 @@ def test_bruck_moves_a_block_once_per_digit(p):
         assert measure(plan).n_rounds == n_rounds
         far = (np.arange(p) - np.arange(p)[:, None]) % p
         assert plan.elements[plan.op == Op.SEND].sum() == (counts * times[far]).sum()
-        padded = spec.replace(algorithms=bruck | {"padded": True})
-        assert metrics_of(padded).bytes_sent_per_rank == counts.max() * times.sum()
 
 
 @pytest.mark.many
