@@ -90,7 +90,7 @@ def self_messages(n: int) -> Plan:
     zero = np.zeros(2 * n, dtype=np.int64)
     return Plan(
         op=op,
-        **dict.fromkeys(("rank", "peer", "tag", "node", "core", "phase", "duration_ns"), zero),
+        **dict.fromkeys(("rank", "peer", "tag", "core", "phase", "duration_ns"), zero),
         lane=zero - 1,
         round=place,
         stream=zero - 1,

@@ -11,13 +11,10 @@ import numpy.typing as npt
 
 from collplan.planner.arrays import Ints
 from collplan.planner.blueprint.regions import PairTable, Regions
-from collplan.planner.memory import require_memory
+from collplan.planner.collective.buffers import buffer_sizes
 from collplan.planner.plan.plan import Buffer
 from collplan.specs import Collective
-from collplan.specs.tables import ends_of
 
-BYTES_PER_PAIR = 100
-"""Peak memory in bytes per pair of ranks for counts and displacements of unequal blocks."""
 SCRATCH_STRIDE = 1 << 34
 """Distance between the beginnings of two scratch spaces in elements, before lowering removes
 unused scratch."""
@@ -131,36 +128,29 @@ def bind_collective(collective: Collective, size: int, scratch: Home) -> Binding
     MemoryLimitError
         If the counts of all pairs of ranks do not fit into memory.
     """
+    sizes = buffer_sizes(collective, size)
     if collective.is_pairwise:
-        return _bind_pairs(collective, size)
+        return _bind_pairs(collective, size, sizes)
     send, recv = _buffers(size)
     counts, displs = collective.block_layout(size)
     if not collective.has_blocks:
         displs = np.zeros(size, dtype=np.int64)
     own_send, own_recv = (Home(home.buffer, -displs) for home in (send, recv))
     given = Regions.of(displs, counts)
-    total = np.full(size, ends_of(displs, counts))
     if not collective.has_blocks:
-        given, total = given.take(np.zeros(1, dtype=np.int64)), counts
-    sent = total if collective.sends_blocks else counts
-    received = total if collective.receives_blocks else counts
+        given = given.take(np.zeros(1, dtype=np.int64))
     source = own_send if collective.receives_blocks else send
     result = own_recv if collective.sends_blocks else recv
     at_root = np.arange(size) == collective.root
     in_place = collective.in_place
     if collective.has_one_buffer:
-        source, sent = recv, np.zeros(size, dtype=np.int64)
+        source = recv
     elif collective.sender == "root":
-        source, sent = send.where(at_root, scratch), np.where(at_root, sent, 0)
-        result = send.where(at_root & in_place, result)
-        received = np.where(at_root & in_place, 0, received)
+        source, result = send.where(at_root, scratch), send.where(at_root & in_place, result)
     else:
         gets = at_root | (collective.receiver == "all")
-        lies_there = gets & in_place
-        source, result = recv.where(lies_there, source), result.where(gets, scratch)
-        received = np.where(gets, np.where(lies_there, np.maximum(sent, received), received), 0)
-        sent = np.where(lies_there, 0, sent)
-    return Binding(source, result, lambda: (given, None), sent, received)
+        source, result = recv.where(gets & in_place, source), result.where(gets, scratch)
+    return Binding(source, result, lambda: (given, None), *sizes)
 
 
 def _buffers(size: int) -> tuple[Home, Home]:
@@ -172,18 +162,9 @@ def _buffers(size: int) -> tuple[Home, Home]:
     )
 
 
-def _bind_pairs(collective: Collective, size: int) -> Binding:
+def _bind_pairs(collective: Collective, size: int, sizes: tuple[Ints, Ints]) -> Binding:
     """Return the homes and regions of a collective whose blocks belong to pairs of ranks."""
-    if collective.regular is not None:
-        require_memory(size**2 * BYTES_PER_PAIR)
     layout, (send, recv) = collective.pair_layout(size), _buffers(size)
-    sent: Ints
-    received: Ints
-    if layout is None:
-        sent = received = np.full(size, size * collective.count, dtype=np.int64)
-    else:
-        counts, *places = layout
-        sent, received = ends_of(places[0], counts), ends_of(places[1].T, counts.T)
 
     def regions() -> tuple[Regions, Regions]:
         if layout is None:
@@ -191,9 +172,8 @@ def _bind_pairs(collective: Collective, size: int) -> Binding:
             by = (1, size)
             one, other = (PairTable(size * size, collective.count, each, size) for each in by)
             return one, other
+        counts, *places = layout
         given, taken = (Regions.of(place.ravel(), counts.ravel()) for place in places)
         return given, taken
 
-    if collective.in_place:
-        return Binding(recv, recv, regions, np.zeros(size, dtype=np.int64), received)
-    return Binding(send, recv, regions, sent, received)
+    return Binding(recv if collective.in_place else send, recv, regions, *sizes)

@@ -286,7 +286,6 @@ class _Reader:
             rank=rank,
             peer=peer,
             tag=tag,
-            node=rank,
             lane=nic,
             core=cpu,
             stream=zeros + NONE,

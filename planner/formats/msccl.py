@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
+from collplan.planner.collective.buffers import buffer_sizes
 from collplan.planner.errors import DeadlockError, MatchError
 from collplan.planner.formats.msccl_read import MscclError, read_schedule
 from collplan.planner.formats.msccl_schedule import RECEIVES, SENDS, Order, Place, Schedule, Step
@@ -209,12 +210,7 @@ class _Memory:
             sizes = [[elements * one["i"], elements * one["o"]] for one in chunks]
             self.sizes = np.column_stack((np.array(sizes).reshape(-1, 2), scratch))
             return
-        from collplan.planner.blueprint.locations import Home, bind_collective
-
-        n = schedule.n_gpus
-        nowhere = Home(np.full(n, Buffer.SCRATCH), np.zeros(n, dtype=np.int64))
-        bound = bind_collective(spec.collective, n, nowhere)
-        self.sizes = np.column_stack((bound.send_sizes, bound.recv_sizes, scratch))
+        self.sizes = np.column_stack((*buffer_sizes(spec.collective, schedule.n_gpus), scratch))
 
     def find(self, gpu: int, place: Place, count: int, line: int) -> tuple[int, int, int]:
         """Return the buffer, offset and number of elements of some chunks.
@@ -285,7 +281,6 @@ class _Builder:
         zeros = np.zeros(n, dtype=np.int64)
         return Plan(
             **columns,
-            node=placement.node[rank],
             lane=np.where(crosses, placement.lane[dest], NONE),
             core=placement.core[rank],
             phase=zeros,

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from collplan.specs.request import PlanSpec
 
 FORMAT: Final = "collplan"
-VERSION: Final = 3
+VERSION: Final = 4
+FORMER_MEMBERS: Final = {3: {"node.npy"}, VERSION: set[str]()}
+"""Members of files of the versions that can be read, which nothing needs any more."""
 META: Final = "plan.json"
 
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
@@ -325,13 +327,14 @@ class _Reader:
         meta = json.loads(self.archive.read(META))
         if not isinstance(meta, dict) or meta.get("format") != FORMAT:
             self.refuse(f"not a plan file: {META} does not say format '{FORMAT}'")
-        if meta.get("version") != VERSION:
+        version = meta.get("version")
+        if type(version) is not int or version not in FORMER_MEMBERS:
             self.refuse(
-                f"plan file of version {show_value(meta.get('version'))}, "
-                f"this collplan reads {VERSION}",
+                f"plan file of version {show_value(version)}, "
+                f"this collplan reads {' and '.join(map(str, FORMER_MEMBERS))}",
                 "install the collplan that wrote it, or compile the spec again",
             )
-        expected = {META, *(f"{name}.npy" for name in _MEMBERS)}
+        expected = {META, *(f"{name}.npy" for name in _MEMBERS)} | FORMER_MEMBERS[version]
         names = self.archive.namelist()
         for name in sorted(expected.symmetric_difference(names)):
             self.refuse(

@@ -154,7 +154,6 @@ def _assemble(
     columns: dict[str, Any] = {name: getattr(tasks, name) for name in _KEPT_COLUMNS}
     return Plan(
         **columns,
-        node=placement.node[tasks.rank],
         lane=np.where(crosses, placement.lane[dest], NONE),
         core=placement.core[tasks.rank],
         priority=np.where(crosses, 0, 1),

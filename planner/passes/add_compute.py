@@ -80,7 +80,6 @@ def _insert(plan: Plan, ranks: Ints, duration_ns: int) -> Plan:
         "rank": ranks,
         "peer": NONE,
         "tag": NONE,
-        "node": plan.rank_node[ranks],
         "lane": NONE,
         "core": plan.rank_core[ranks],
         "stream": NONE,

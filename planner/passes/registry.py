@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, wraps
-from typing import Any, Final, Literal, TypeVar, cast, get_args
+from typing import Any, Final, Literal, TypeVar, cast, get_args, get_type_hints
 from weakref import WeakSet
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -147,13 +147,11 @@ def check_options(name: str, rewrite: Rewrite) -> Rewrite:
 
     @cache
     def types_of_options() -> dict[str, tuple[TypeAdapter[Any], str | None]]:
-        found = {}
-        for option in list(signature.parameters.values())[1:]:
-            of = option.annotation
-            if isinstance(of, str):  # The module of the pass postpones evaluation.
-                of = eval(of, rewrite.__globals__)
+        found, hints = {}, get_type_hints(rewrite, include_extras=True)
+        for option in list(signature.parameters)[1:]:
+            of = hints[option]
             text = next((one for one in get_args(of)[1:] if isinstance(one, str)), None)
-            found[option.name] = TypeAdapter(of, config=ConfigDict(strict=True)), text
+            found[option] = TypeAdapter(of, config=ConfigDict(strict=True)), text
         return found
 
     @wraps(rewrite)

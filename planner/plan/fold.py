@@ -54,7 +54,6 @@ def fold(programs: Plan, folding: Folding) -> Plan:
     return programs.replace(
         rank=rank,
         peer=np.where(is_message, peer, NONE),
-        node=np.zeros_like(rank),
         rank_node=np.zeros(n_local, dtype=np.int32),
         rank_lane=programs.rank_lane[ranks],
         rank_core=programs.rank_core[ranks],

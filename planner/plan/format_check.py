@@ -28,7 +28,6 @@ def check_ranges(plan: Plan) -> None:
     require_range("stage", plan.stage, 0, len(Stage))
     require_range("rank", plan.rank, 0, p)
     require_range("peer", plan.peer, -1, p)
-    require_range("node", plan.node, 0, plan.n_nodes)
     require_range("rank_node", plan.rank_node, 0, plan.n_nodes)
     require_range("phase", plan.phase, 0, len(plan.phases))
     for name in ("tag", "stream", "lane", "rank_lane"):
@@ -58,7 +57,6 @@ def check_ranges(plan: Plan) -> None:
 def check_format(plan: Plan) -> None:
     """Raise `PlanFormatError` naming the first malformed entry of `plan`."""
     check_ranges(plan)
-    _where("task on another node than its rank", plan.node != plan.rank_node[plan.rank])
     _check_dependencies(plan)
     n_blocks = _check_patterns(plan.patterns)
     sizes = np.column_stack((plan.buffer_sizes, plan.shared_sizes[plan.rank_node]))

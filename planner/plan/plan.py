@@ -149,7 +149,6 @@ class Columns(Stored):
     rank: Int32s
     peer: Int32s
     tag: Int32s
-    node: Int32s
     lane: Int16s
     core: Int32s
     phase: Int16s
@@ -168,7 +167,7 @@ class Plan(Columns):
 
     Parameters
     ----------
-    op, rank, peer, tag, node, lane, core, phase, round, stream, priority, stage, duration_ns
+    op, rank, peer, tag, lane, core, phase, round, stream, priority, stage, duration_ns
         One entry per task, shape ``(n_tasks,)``; types in `COLUMNS`. `peer`,
         `tag`, `stream` and `lane` are -1 where they do not apply. `lane` is the network lane of
         a message between nodes, which is the lane of the destination rank. A call has its root,
@@ -271,6 +270,13 @@ class Plan(Columns):
         return len(self.shared_sizes)
 
     @cached_property
+    def node(self) -> Ints:
+        """Node of every task's rank, shape ``(n_tasks,)``."""
+        nodes: Ints = self.rank_node[self.rank]
+        nodes.flags.writeable = False
+        return nodes
+
+    @cached_property
     def spec(self) -> PlanSpec | None:
         """The spec that the plan was compiled from; None for an imported schedule.
 
@@ -360,7 +366,7 @@ class Plan(Columns):
         """
         if not 0 <= row < self.n_tasks:
             raise IndexError(f"task {row}: the plan has rows 0 to {self.n_tasks - 1}")
-        values = {name: int(getattr(self, name)[row]) for name in COLUMNS}
+        values = {name: int(getattr(self, name)[row]) for name in (*COLUMNS, "node")}
         values["peer"] = int(self.far_peer[row])
         values["op"] = Op(values["op"])
         values["stage"] = Stage(values["stage"])

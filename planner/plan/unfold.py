@@ -11,7 +11,7 @@ from collplan.planner.errors import AsymmetricError
 from collplan.planner.plan.plan import COLUMNS, NONE, Plan
 from collplan.planner.plan.ragged import INTENT
 
-OF_ALL_NODES: Final = ("rank", "peer", "node", "priority")
+OF_ALL_NODES: Final = ("rank", "peer", "priority")
 """Columns that differ between nodes, or that passes compute from the tasks of all nodes."""
 
 
@@ -40,7 +40,7 @@ def require_copies(plan: Plan, whole: Plan) -> None:
         raise _unlike("number of tasks")
     node = np.arange(motion.n_blocks)[:, None]
     rank, peer = plan.rank[own], plan.far_peer[own]
-    moved = {"node": node, "rank": motion.move(rank, node)}
+    moved = {"rank": motion.move(rank, node)}
     moved["peer"] = np.where(peer == NONE, NONE, motion.move(peer, node))
     moved |= {name: getattr(plan, name)[own] for name in COLUMNS if name not in OF_ALL_NODES}
     for name, column in moved.items():

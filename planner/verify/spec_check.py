@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.arrays import Ints, csr
-from collplan.planner.blueprint.locations import Home, bind_collective
+from collplan.planner.collective.buffers import buffer_sizes
 from collplan.planner.plan.format_check import contradict, require_range
 from collplan.planner.plan.plan import Buffer, Plan
 from collplan.specs import PlanSpec
@@ -31,9 +31,8 @@ def check_spec(plan: Plan, spec: PlanSpec) -> None:
 
 def check_buffers(plan: Plan, spec: PlanSpec) -> None:
     """Raise `PlanFormatError` where the sizes of buffers do not fit the collective of the spec."""
-    nowhere = Home(np.full(plan.n_ranks, Buffer.SCRATCH), np.zeros(plan.n_ranks, dtype=np.int64))
-    bound = bind_collective(spec.collective, plan.n_ranks, nowhere)
-    for buffer, sizes in ((Buffer.SEND, bound.send_sizes), (Buffer.RECV, bound.recv_sizes)):
+    meant = buffer_sizes(spec.collective, plan.n_ranks)
+    for buffer, sizes in zip((Buffer.SEND, Buffer.RECV), meant, strict=True):
         name = f"size of the {buffer.name.lower()} buffer"
         _compare(name, plan.buffer_sizes[:, buffer], sizes, "collective")
 

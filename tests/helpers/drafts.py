@@ -103,7 +103,7 @@ class Draft:
 
     def size(self, row: Row, buffer: int) -> int:
         if buffer == Buffer.SHARED:
-            return int(self.plan.shared_sizes[row.columns["node"]])
+            return int(self.plan.shared_sizes[self.plan.rank_node[row.rank]])
         return int(self.plan.buffer_sizes[row.rank, buffer])
 
     def partner(self, row: Row) -> Row:

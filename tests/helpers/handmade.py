@@ -38,7 +38,7 @@ class PlanBook:
         """Append one task and return its row."""
         row = dict.fromkeys(COLUMNS, 0)
         row |= {"op": op, "rank": rank, "peer": -1, "tag": -1, "lane": -1, "stream": -1}
-        row |= {"node": self.rank_node[rank]} | columns
+        row |= columns
         peer = row["peer"]
         if peer >= 0:
             row["tag"] = max(row["tag"], 0)

@@ -120,7 +120,7 @@ def send_to_itself(draft: Draft, rng: random.Random) -> None:
     """A message's receive moves to the sender's own rank."""
     send = pick(rng, draft.having(Op.SEND))
     recv = draft.partner(send)
-    for name in ("rank", "node", "core", "peer"):
+    for name in ("rank", "core", "peer"):
         recv.columns[name] = send.columns[name] if name != "peer" else send.rank
     send.columns["peer"] = send.rank
     for row in draft.rows:

@@ -44,7 +44,6 @@ def _moved(draft: Draft, row: Row, node: int, motion) -> Row:
     apart = columns.pop("apart")
     columns["apart"] = 0
     columns["rank"] = motion.move(row.rank, node)
-    columns["node"] = node
     if columns["peer"] != NONE:
         block = motion.block_to(motion.block_to(apart, 0), node)
         if row.op == Op.RECV:

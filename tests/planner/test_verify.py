@@ -467,7 +467,7 @@ def test_the_program_of_one_rank_has_no_proof():
     ("column", "value"),
     [
         ("op", 6), ("rank", 2), ("rank", -1), ("peer", 2), ("peer", -1), ("tag", -1),
-        ("stage", 3), ("phase", 1), ("node", 1), ("round", -1), ("lane", -2),
+        ("stage", 3), ("phase", 1), ("round", -1), ("lane", -2),
     ],
 )  # fmt: skip
 def test_entries_out_of_range(column, value):

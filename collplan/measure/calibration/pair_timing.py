@@ -69,7 +69,6 @@ def _plan(sender: Ints, n_bytes: int, *, before_send: int, before_recv: int, n_p
         op=np.where(is_send, Op.SEND, Op.RECV),
         rank=rank,
         peer=1 - rank,
-        node=rank,
         stream=np.full(rows, NONE),
         round=np.repeat(message, 2),
         stage=np.full(rows, Stage.BACKGROUND),

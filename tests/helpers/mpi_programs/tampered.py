@@ -205,7 +205,7 @@ if p == 1:
     tamper_with_self_plan()
 else:
     tamper_with_shared_plan()
-must_be_refused = {"op", "rank", "peer", "tag", "stage", "rank_node", "node"}
+must_be_refused = {"op", "rank", "peer", "tag", "stage", "rank_node"}
 must_be_refused |= {f"{part}.{name}" for part in ("reads", "writes") for name in
                     ("indptr", "buffer", "offset", "count", "pattern")}  # fmt: skip
 must_be_refused |= {

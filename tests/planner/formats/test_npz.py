@@ -149,6 +149,12 @@ def test_failure_keeps_the_old_file(plan, tmp_path, monkeypatch):
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.plan"]
 
 
+def test_files_of_version_3_have_a_column_more(plan, members, tmp_path):
+    """The node of each task, which is that of its rank."""
+    former = change_meta(members | {"node.npy": members["rank.npy"]}, version=3)
+    assert_equal_plans(load(seal(tmp_path / "x.plan", former)), plan)
+
+
 @pytest.mark.parametrize("place", ["missing/x.plan", "."])
 def test_saving_nowhere_is_refused(plan, place, tmp_path):
     with pytest.raises(PlanFileError, match="cannot be written"):
@@ -187,6 +193,10 @@ REFUSED = {
     "not JSON": (lambda m: m | {"plan.json": b"{"}, "is no plan file that can be read"),
     "deep JSON": (lambda m: m | {"plan.json": b"[" * 100_000}, "is no plan file that can be read"),
     "other version": (lambda m: change_meta(m, version=1), "version 1, this collplan reads 3"),
+    "former column": (
+        lambda m: m | {"node.npy": m["rank.npy"]},
+        r"member 'node\.npy' is not known",
+    ),
     "missing column": (
         lambda m: {name: content for name, content in m.items() if name != "tag.npy"},
         r"member 'tag\.npy' is missing",
