@@ -20,8 +20,10 @@ from collplan.executors.mpi.loop.calls import call, ints, pointer
 from collplan.executors.mpi.program.messages import handle_of
 from collplan.measure.timing import Call, time_in_turns
 from collplan.planner.arrays.machine_code import compile_at_once
-from collplan.planner.plan.plan import NO_PATTERN, Buffer, Op, Plan
-from collplan.planner.plan.ragged import Dependencies, Extents
+from collplan.planner.plan.assembly import Placement, assemble
+from collplan.planner.plan.pieces import one_each
+from collplan.planner.plan.plan import Buffer, Op, Plan
+from collplan.planner.plan.ragged import Dependencies
 
 ROUNDS = 9
 N_MESSAGES = 200
@@ -78,33 +80,15 @@ def self_messages(n: int) -> Plan:
     indptr = np.concatenate(([0], np.cumsum(np.where(row < 2, 0, 2), dtype=np.int64)))
     before = (2 * place[2:, None] - [2, 1]).reshape(-1)
 
-    def extents(mine: np.ndarray, buffer: Buffer) -> Extents:
-        return Extents(
-            indptr=np.concatenate(([0], np.cumsum(mine, dtype=np.int64))),
-            buffer=np.full(n, buffer),
-            offset=np.arange(n),
-            count=np.ones(n, dtype=np.int64),
-            pattern=np.zeros(n, dtype=np.int64),
-        )
-
-    zero = np.zeros(2 * n, dtype=np.int64)
-    return Plan(
-        op=op,
-        **dict.fromkeys(("rank", "peer", "tag", "core", "phase", "duration_ns"), zero),
-        lane=zero - 1,
-        round=place,
-        stream=zero - 1,
-        priority=row,
-        stage=zero + 1,
-        reads=extents(op == Op.SEND, Buffer.SEND),
-        writes=extents(op == Op.RECV, Buffer.RECV),
-        deps=Dependencies(indptr, before, np.zeros_like(before)),
-        patterns=NO_PATTERN,
+    zero, counts = np.zeros(2 * n, dtype=np.int64), np.ones(2 * n, dtype=np.int64)
+    columns = {"op": op, "round": place, "priority": row}
+    return assemble(
+        Placement.one_per_node(1),
+        columns | dict.fromkeys(("rank", "peer", "tag"), zero),
+        one_each(Buffer.SEND, place, counts).masked(op == Op.SEND),
+        one_each(Buffer.RECV, place, counts).masked(op == Op.RECV),
+        Dependencies(indptr, before, np.zeros_like(before)),
         buffer_sizes=np.array([[n, n, 0]]),
-        shared_sizes=np.zeros(1, dtype=np.int64),
-        rank_node=np.zeros(1, dtype=np.int64),
-        rank_lane=np.zeros(1, dtype=np.int64),
-        rank_core=np.zeros(1, dtype=np.int64),
         itemsize=8,
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError, AsymmetricError
-from collplan.planner.lowering.build import Placement, build
+from collplan.planner.lowering.build import build
 from collplan.planner.lowering.program import Program, program_of
 from collplan.planner.lowering.select import priced_spec
 from collplan.planner.lowering.symmetry import Symmetries, folding_of
@@ -18,6 +18,7 @@ from collplan.planner.memory import require_memory
 from collplan.planner.passes import find_pass, prove, registry, run_blueprint_passes, run_passes
 from collplan.planner.passes.rebuild import with_hazards
 from collplan.planner.passes.registry import check_choices
+from collplan.planner.plan.assembly import Placement
 from collplan.planner.plan.calls import has_calls
 from collplan.planner.plan.fold import fold, require_copy
 from collplan.planner.plan.plan import Plan

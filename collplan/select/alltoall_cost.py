@@ -15,7 +15,7 @@ import numpy as np
 
 from collplan.planner.arrays import Bools, Floats, Ints, csr
 from collplan.planner.blueprint.exchange import Exchange
-from collplan.planner.lowering.build import Placement
+from collplan.planner.plan.assembly import Placement
 from collplan.select.wire import Wire
 from collplan.specs import Machine
 

@@ -12,8 +12,8 @@ from collplan.planner.algorithms.registry import Where, registry
 from collplan.planner.blueprint.blueprint import Component
 from collplan.planner.decompose import draft, guideline, transpose
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.select import ANYWHERE, NATIVELY
+from collplan.planner.plan.assembly import Placement
 from collplan.planner.plan.calls import CALLED
 from collplan.planner.plan.phases import NATIVE
 from collplan.select.alltoall_designs import DESIGNS

@@ -16,12 +16,12 @@ from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.blueprint.exchange import exchange_of
 from collplan.planner.blueprint.groups import Groups
 from collplan.planner.decompose import draft
-from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.program import ComponentProgram, Program, program_of
 from collplan.planner.lowering.select import priced_spec
 from collplan.planner.lowering.stated import Stated
 from collplan.planner.passes import run_blueprint_passes
 from collplan.planner.passes.shared_memory.layout import aligned_elements
+from collplan.planner.plan.assembly import Placement
 from collplan.select.cuts import Cut, Slices, own_segment, whole_elements, without_slices
 from collplan.select.structures import Block, Structures, n_copies_of, symmetries, work_of
 from collplan.select.work import Work, bound_ns, estimate_ns, n_tasks_of

@@ -11,7 +11,7 @@ import numpy as np
 
 from collplan.libraries.decisions import DECIDING, Case, Decision, Nodes, decide, title_of
 from collplan.planner.blueprint.blueprint import Component
-from collplan.planner.lowering.build import Placement
+from collplan.planner.plan.assembly import Placement
 from collplan.select.candidates import Form, components_of, segmented
 from collplan.select.compared import Comparison, Default
 from collplan.select.entries import Entry, NotEstimated, Question, bytes_of, estimate_all

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from collplan.planner.arrays import Bools, Floats, Ints, csr
-from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.tables import LocalTable, MessageTable, Tables
+from collplan.planner.plan.assembly import Placement
 from collplan.planner.plan.pieces import Pieces, is_constant
 from collplan.planner.plan.plan import Buffer, Op
 from collplan.planner.topology import fabric_of

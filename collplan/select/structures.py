@@ -11,12 +11,12 @@ from typing import Final
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.program import ComponentProgram, Program
 from collplan.planner.lowering.stated import Stated
 from collplan.planner.lowering.symmetry import Symmetries
 from collplan.planner.lowering.tables import Tables
 from collplan.planner.passes.coalescing.coalesce_requests import coalesce_table
+from collplan.planner.plan.assembly import Placement
 from collplan.planner.plan.phases import is_inside
 from collplan.select.costs import Costs
 from collplan.select.cuts import Cut

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from collplan.planner.arrays import Bools, Floats, Ints, csr
-from collplan.planner.lowering.build import Placement
+from collplan.planner.plan.assembly import Placement
 from collplan.select.cuts import Cut
 from collplan.specs import Machine
 

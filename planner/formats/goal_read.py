@@ -15,14 +15,16 @@ from array import array
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.errors import PlanFormatError
-from collplan.planner.plan.plan import NO_PATTERN, NONE, Buffer, Op, Plan
-from collplan.planner.plan.ragged import INTENT, ON_START, Dependencies, Extents
+from collplan.planner.plan.assembly import Placement, assemble
+from collplan.planner.plan.pieces import one_each
+from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
+from collplan.planner.plan.ragged import INTENT, ON_START, Dependencies
 from collplan.specs.documents import read_text
 
 _N: Final = r"(\d{1,40})"
@@ -278,27 +280,15 @@ class _Reader:
         offset[receives] = csr.group_offsets(rank[receives], amount[receives])
         after, before, kind = np.array(self.edges).reshape(-1, 3).T.copy()
         order, indptr = csr.group_by(after, self.n_tasks)
-        zeros = np.broadcast_to(np.int32(0), self.n_tasks)
-        constant: dict[str, Any] = dict.fromkeys(("phase", "round", "priority", "stage"), zeros)
-        return Plan(
-            **constant,
-            op=op,
-            rank=rank,
-            peer=peer,
-            tag=tag,
-            lane=nic,
-            core=cpu,
-            stream=zeros + NONE,
-            duration_ns=np.where(op == Op.COMPUTE, amount, 0),
-            reads=_extents(sends, Buffer.SEND, offset, amount),
-            writes=_extents(receives, Buffer.RECV, offset, amount),
-            deps=Dependencies(indptr, before[order], kind[order]),
-            patterns=NO_PATTERN,
+        constant = dict.fromkeys(("round", "priority", "stage"), np.zeros(self.n_tasks, np.int8))
+        columns = {"op": op, "rank": rank, "peer": peer, "tag": tag, "lane": nic, "core": cpu}
+        return assemble(
+            Placement.one_per_node(self.n_ranks),
+            columns | constant | {"duration_ns": np.where(op == Op.COMPUTE, amount, 0)},
+            one_each(Buffer.SEND, offset, amount).masked(sends),
+            one_each(Buffer.RECV, offset, amount).masked(receives),
+            Dependencies(indptr, before[order], kind[order]),
             buffer_sizes=sizes,
-            shared_sizes=np.zeros_like(ranks),
-            rank_node=ranks,
-            rank_lane=np.zeros_like(ranks),
-            rank_core=np.zeros_like(ranks),
             itemsize=1,
         )
 
@@ -320,10 +310,3 @@ def _cut_receives(
     (sent, sent_keys), (received, received_keys) = ends
     if np.array_equal(sent_keys, received_keys):
         amount[received] = np.minimum(amount[received], amount[sent])
-
-
-def _extents(has: Bools, buffer: Buffer, offset: Ints, count: Ints) -> Extents:
-    """Return one extent for each task in the mask `has`."""
-    n = int(has.sum())
-    buffers, patterns = np.full(n, buffer), np.broadcast_to(np.int32(0), n)
-    return Extents(csr.running_total(has), buffers, offset[has], count[has], patterns)

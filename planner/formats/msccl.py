@@ -14,12 +14,12 @@ from collplan.planner.collective.buffers import buffer_sizes
 from collplan.planner.errors import DeadlockError, MatchError
 from collplan.planner.formats.msccl_read import MscclError, read_schedule
 from collplan.planner.formats.msccl_schedule import RECEIVES, SENDS, Order, Place, Schedule, Step
-from collplan.planner.lowering.build import Placement
+from collplan.planner.plan.assembly import Placement, assemble
 from collplan.planner.plan.hazards import derive_dependencies
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.origin import KnownSpec
 from collplan.planner.plan.phases import Phase
-from collplan.planner.plan.pieces import Pieces, contiguous, to_extents
+from collplan.planner.plan.pieces import Pieces, contiguous
 from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
 from collplan.planner.plan.ragged import Dependencies
 from collplan.planner.plan.tags import MAX_TAGS
@@ -267,36 +267,19 @@ class _Builder:
             for name in ("op", "rank", "peer", "tag", "round", "at")
         }
         at = columns.pop("at")
-        n, placement = len(at), Placement.of(self.machine)
-        rank, spec = columns["rank"], self.memory.spec
-        peer = np.where(columns["op"] <= Op.RECV, columns["peer"], rank)
-        crosses = placement.node[rank] != placement.node[peer]
-        dest = np.where(columns["op"] == Op.SEND, peer, rank)
-        derived = derive_dependencies(rank, reads, writes, placement.node)
-        read_extents, write_extents, patterns = to_extents(reads, writes)
+        placement, spec = Placement.of(self.machine), self.memory.spec
+        derived = derive_dependencies(columns["rank"], reads, writes, placement.node)
         sizes = self.memory.sizes.copy()
         sizes[:, Buffer.SCRATCH] = self.scratch
         name = _UNSAID.sub("_", self.schedule.name)[:_LONGEST_NAME] or "msccl"
         kind = self.schedule.collective if spec is None else spec.collective.kind
-        zeros = np.zeros(n, dtype=np.int64)
-        return Plan(
-            **columns,
-            lane=np.where(crosses, placement.lane[dest], NONE),
-            core=placement.core[rank],
-            phase=zeros,
-            stream=zeros + NONE,
-            priority=np.where(crosses, 0, 1),
-            stage=zeros + 1,
-            duration_ns=zeros,
-            reads=read_extents,
-            writes=write_extents,
-            deps=self._kept(derived, at),
-            patterns=patterns,
+        return assemble(
+            placement,
+            columns,
+            reads,
+            writes,
+            self._kept(derived, at),
             buffer_sizes=sizes,
-            shared_sizes=np.zeros(placement.n_nodes, dtype=np.int64),
-            rank_node=placement.node,
-            rank_lane=placement.lane,
-            rank_core=placement.core,
             itemsize=1 if spec is None else spec.collective.itemsize,
             origin=None if spec is None else KnownSpec(spec),
             phases=(Phase(_UNSAID.sub("_", kind)[:_LONGEST_NAME], name),),

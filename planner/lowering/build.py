@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -19,37 +18,13 @@ from collplan.planner.blueprint.locations import Binding
 from collplan.planner.lowering.staged_calls import stage_calls
 from collplan.planner.lowering.tables import LocalTable, MessageTable, Table, Tables
 from collplan.planner.plan import pieces
+from collplan.planner.plan.assembly import Placement, assemble
 from collplan.planner.plan.hazards import derive_dependencies, without_hazards
 from collplan.planner.plan.origin import KnownSpec
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges, number_messages
-from collplan.specs import Machine, PlanSpec
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Node, NUMA domain, lane and core of every rank, as read-only arrays of shape (n_ranks,)."""
-
-    node: Ints
-    numa: Ints
-    lane: Ints
-    core: Ints
-    n_nodes: int
-
-    @staticmethod
-    @lru_cache(maxsize=4)
-    def of(machine: Machine) -> Placement:
-        """Return the placement that a machine spec describes."""
-        columns: dict[str, Ints] = {
-            "node": np.array(machine.rank_to_node, dtype=np.int32),
-            "numa": np.array(machine.rank_to_numa, dtype=np.int32),
-            "lane": np.array(machine.rank_to_lane, dtype=np.int16),
-            "core": np.array(machine.rank_to_core, dtype=np.int32),
-        }
-        for column in columns.values():
-            column.flags.writeable = False
-        return Placement(**columns, n_nodes=machine.nodes)
+from collplan.specs import PlanSpec
 
 
 @dataclass
@@ -122,55 +97,24 @@ def build(
     position = csr.joint_key(tasks.round, tasks.order, landing.last_order + 1)
     tasks = tasks.take(np.argsort(position, kind="stable"))
     del position
-    only_rank = ranks if isinstance(ranks, int) else None
-    sizes = landing.buffer_sizes
-    return _assemble(tasks, placement, sizes, spec, lowered, only_rank, has_hazards=has_hazards)
-
-
-def _assemble(
-    tasks: TaskTable,
-    placement: Placement,
-    buffer_sizes: Ints,
-    spec: PlanSpec,
-    lowered: Tables,
-    only_rank: int | None,
-    *,
-    has_hazards: bool,
-) -> Plan:
-    """Return a plan of tasks in row order, with their nodes, lanes, priorities and dependencies."""
-    is_message = tasks.op <= Op.RECV
-    peer = np.where(is_message, tasks.peer, tasks.rank)
-    dest = np.where(tasks.op == Op.SEND, peer, tasks.rank)
-    crosses = placement.node[tasks.rank] != placement.node[peer]
     chains = chain_streams(tasks.op, tasks.rank, tasks.peer, tasks.stream)
     edges = join_edges(chains, _ordered_after(tasks))
-    reads, writes, patterns = pieces.to_extents(tasks.reads, tasks.writes)
-    n, accesses = len(tasks.op), (tasks.reads, tasks.writes)
     deps = (
-        derive_dependencies(tasks.rank, *accesses, placement.node, edges)
+        derive_dependencies(tasks.rank, tasks.reads, tasks.writes, placement.node, edges)
         if has_hazards
-        else without_hazards(n, edges)
+        else without_hazards(len(tasks.op), edges)
     )
-    columns: dict[str, Any] = {name: getattr(tasks, name) for name in _KEPT_COLUMNS}
-    return Plan(
-        **columns,
-        lane=np.where(crosses, placement.lane[dest], NONE),
-        core=placement.core[tasks.rank],
-        priority=np.where(crosses, 0, 1),
-        stage=np.ones(n, dtype=np.int8),
-        duration_ns=np.zeros(n, dtype=np.int64),
-        reads=reads,
-        writes=writes,
-        deps=deps,
-        patterns=patterns,
-        buffer_sizes=buffer_sizes,
+    return assemble(
+        placement,
+        {name: getattr(tasks, name) for name in _KEPT_COLUMNS},
+        tasks.reads,
+        tasks.writes,
+        deps,
+        buffer_sizes=landing.buffer_sizes,
         shared_sizes=lowered.shared_sizes,
-        rank_node=placement.node,
-        rank_lane=placement.lane,
-        rank_core=placement.core,
         itemsize=spec.collective.itemsize,
         origin=KnownSpec(spec),
-        only_rank=only_rank,
+        only_rank=ranks if isinstance(ranks, int) else None,
         phases=lowered.phases,
     )
 

@@ -16,10 +16,10 @@ from collplan.planner.arrays import csr
 from collplan.planner.blueprint.blueprint import Blueprint, Component
 from collplan.planner.blueprint.regions import PairTable
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.mpich_rules import mpich_algorithm
 from collplan.planner.lowering.stated import Stated
 from collplan.planner.lowering.traffic import has_unlike_blocks, is_uneven, traffic_of
+from collplan.planner.plan.assembly import Placement
 from collplan.planner.plan.phases import NATIVE, is_inside
 from collplan.specs import AlgorithmChoice, AlgorithmsByRole, PlanSpec
 

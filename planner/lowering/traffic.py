@@ -10,7 +10,7 @@ from collplan.planner.algorithms.closed_forms import Traffic
 from collplan.planner.arrays import Ints
 from collplan.planner.blueprint.blueprint import Component
 from collplan.planner.blueprint.regions import PairTable
-from collplan.planner.lowering.build import Placement
+from collplan.planner.plan.assembly import Placement
 from collplan.specs import Machine
 
 UNEVEN: Final = 4

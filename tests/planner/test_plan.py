@@ -10,7 +10,7 @@ import pytest
 from collplan.planner import compile_plan
 from collplan.planner.compiler import compile_folded
 from collplan.planner.errors import PlanFormatError
-from collplan.planner.lowering.build import Placement
+from collplan.planner.plan.assembly import Placement
 from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Op
 from oracle import make_spec
 

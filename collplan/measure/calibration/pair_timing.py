@@ -23,8 +23,10 @@ from collplan.measure.calibration.measurements import (
 )
 from collplan.measure.timing import everywhere, sleep_until
 from collplan.planner.arrays import csr
-from collplan.planner.plan.plan import NONE, Buffer, Op, Plan, Stage
-from collplan.planner.plan.ragged import Dependencies, Extents
+from collplan.planner.plan.assembly import Placement, assemble
+from collplan.planner.plan.pieces import one_each
+from collplan.planner.plan.plan import Buffer, Op, Plan
+from collplan.planner.plan.ragged import Dependencies
 
 Ints = npt.NDArray[np.int64]
 _RANKS: Final = 2
@@ -59,46 +61,27 @@ def _plan(sender: Ints, n_bytes: int, *, before_send: int, before_recv: int, n_p
     place = np.repeat(message % n_places, 2) * n_bytes
     waits = np.column_stack((message - before_recv, message - before_send)).reshape(-1)
     has = (waits >= 0) & np.where(is_send, before_send > 0, before_recv > 0)
-    rows = 2 * n
-    zeros: dict[str, Any] = dict.fromkeys(
-        ("tag", "lane", "core", "phase", "priority", "duration_ns"), np.zeros(rows)
-    )
     buffers = np.full((_RANKS, 3), n_bytes * n_places, dtype=np.int64)
     buffers[:, Buffer.SCRATCH] = 0
-    return Plan(
-        op=np.where(is_send, Op.SEND, Op.RECV),
-        rank=rank,
-        peer=1 - rank,
-        stream=np.full(rows, NONE),
-        round=np.repeat(message, 2),
-        stage=np.full(rows, Stage.BACKGROUND),
-        **zeros,
-        reads=_extents(is_send, Buffer.SEND, place, n_bytes),
-        writes=_extents(~is_send, Buffer.RECV, place, n_bytes),
-        deps=Dependencies(
+    counts = np.full(2 * n, n_bytes)
+    return assemble(
+        Placement.one_per_node(_RANKS),
+        {
+            "op": np.where(is_send, Op.SEND, Op.RECV),
+            "rank": rank,
+            "peer": 1 - rank,
+            "tag": np.zeros_like(rank),
+            "round": np.repeat(message, 2),
+        },
+        one_each(Buffer.SEND, place, counts).masked(is_send),
+        one_each(Buffer.RECV, place, counts).masked(~is_send),
+        Dependencies(
             indptr=csr.running_total(has),
             task=2 * waits[has],
             kind=np.zeros(int(has.sum()), dtype=np.int8),
         ),
-        patterns=np.array([[0, 1, 0, 1]]),
         buffer_sizes=buffers,
-        shared_sizes=np.zeros(_RANKS, dtype=np.int64),
-        rank_node=np.arange(_RANKS),
-        rank_lane=np.zeros(_RANKS, dtype=np.int16),
-        rank_core=np.zeros(_RANKS, dtype=np.int32),
         itemsize=1,
-    )
-
-
-def _extents(has: npt.NDArray[np.bool_], buffer: Buffer, offset: Ints, count: int) -> Extents:
-    n = int(has.sum())
-    zeros = np.zeros(n, dtype=np.int32)
-    return Extents(
-        csr.running_total(has),
-        zeros + buffer,
-        offset[has],
-        zeros.astype(np.int64) + count,
-        pattern=zeros,
     )
 
 
