@@ -5,6 +5,7 @@ The programs of one node are therefore rewritten in the same way alone and in a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.jit import compiled
-from collplan.planner.passes.rebuild import move_edges, places
+from collplan.planner.passes.rebuild import move_edges, places, stack_edges
 from collplan.planner.plan import pieces
 from collplan.planner.plan.hazards import stated_edges
 from collplan.planner.plan.pieces import Pieces
@@ -45,28 +46,33 @@ class Program:
     def __len__(self) -> int:
         return len(self.columns["op"])
 
+    @classmethod
+    def of(cls, plan: Plan) -> Program:
+        """Return the tasks of a plan."""
+        columns = {name: getattr(plan, name) for name in COLUMNS}
+        return cls(columns, *pieces.pieces_of(plan), stated_edges(plan), plan)
+
+    @classmethod
+    def stack(cls, parts: Sequence[Program]) -> Program:
+        """Return the tasks of all parts, one part after another."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            {name: np.concatenate([part.columns[name] for part in parts]) for name in COLUMNS},
+            pieces.stack([part.reads for part in parts]),
+            pieces.stack([part.writes for part in parts]),
+            stack_edges([part.intents for part in parts], [len(part) for part in parts]),
+            parts[0].plan,
+        )
+
     def take(self, rows: Ints) -> Program:
-        """Return the tasks of some ascending rows, without edges to or from other tasks."""
-        if len(rows) == len(self):
-            return self
+        """Return the tasks of some rows, in the given order, without edges to other tasks."""
         return Program(
             {name: column[rows] for name, column in self.columns.items()},
             self.reads.take(rows),
             self.writes.take(rows),
             move_edges(self.intents, places(rows, len(self))),
             self.plan,
-        )
-
-    @classmethod
-    def of(cls, plan: Plan, order: Ints) -> Program:
-        """Return the tasks of a plan in another order."""
-        reads, writes = pieces.pieces_of(plan)
-        return cls(
-            {name: getattr(plan, name)[order] for name in COLUMNS},
-            reads.take(order),
-            writes.take(order),
-            move_edges(stated_edges(plan), places(order, len(order))),
-            plan,
         )
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
-from collplan.planner.passes.rebuild import become_copies, move_edges, places, rebuild, stack_edges
+from collplan.planner.passes.rebuild import become_copies, move_edges, places, rebuild
 from collplan.planner.passes.shared_memory.atoms import Atoms, cut
 from collplan.planner.passes.shared_memory.layout import MIRRORED, Room, ScratchAreas, lay_out
 from collplan.planner.passes.shared_memory.program import Program, match_inside
@@ -49,20 +49,19 @@ def share_messages(program: Program, is_shared: Bools) -> Plan:
     Plan
         Plan without these messages, with newly derived dependencies.
     """
-    parts = [
+    if len(program) <= ROWS_AT_ONCE:
+        return _joined([_rewrite(program, is_shared, np.arange(len(program)))])
+    parts = (
         _rewrite(program.take(rows), is_shared[rows], rows) for rows in _rows_of_nodes(program)
-    ]
-    return _joined(program, parts)
+    )
+    return _joined(list(parts))
 
 
 def _rows_of_nodes(program: Program) -> Iterator[Ints]:
-    """Generate the rows of all nodes; for a large program, some nodes at a time to save memory.
+    """Generate the rows of some nodes at a time, which needs less memory than all of them.
 
     Nodes share no memory with each other, so each of them can be rewritten alone.
     """
-    if len(program) <= ROWS_AT_ONCE:
-        yield np.arange(len(program))
-        return
     node = program.plan.rank_node[program.columns["rank"]]
     by_node = np.argsort(node, kind="stable")
     ends = np.cumsum(np.bincount(node, minlength=program.plan.n_nodes))
@@ -80,35 +79,30 @@ class _Rewritten:
 
     Parameters
     ----------
+    program : Program
     row : ndarray of int64, shape (n_tasks,)
         Row of each task in the original program.
-    columns : dict of ndarray, shape (n_tasks,)
-        Columns of the tasks by name.
-    read, written : Pieces
-        Pieces that the tasks read and write.
-    intents : Edges
-        Stated dependencies between the tasks.
     shares : ndarray of bool, shape (n_ranks,)
         Whether the node of each rank has shared messages.
     room : Room
         Layout of shared memory and scratch.
     """
 
+    program: Program
     row: Ints
-    columns: dict[str, Ints]
-    read: Pieces
-    written: Pieces
-    intents: Edges
     shares: Bools
     room: Room
 
 
-def _joined(program: Program, parts: Sequence[_Rewritten]) -> Plan:
+def _joined(parts: Sequence[_Rewritten]) -> Plan:
     """Return the plan of all nodes, with tasks in the order of the program."""
-    columns, read, written, intents = _in_order(parts)
+    program = Program.stack([part.program for part in parts])
+    if len(parts) > 1:
+        program = program.take(
+            np.argsort(np.concatenate([part.row for part in parts]), kind="stable")
+        )
+    plan, columns = program.plan, program.columns
     chains = chain_streams(*(columns[name] for name in ("op", "rank", "peer", "stream")))
-    edges = join_edges(chains, intents)
-    plan = program.plan
     sizes = np.array(plan.buffer_sizes)
     shared_sizes = np.zeros(plan.n_nodes, dtype=np.int64)
     mirrors = np.full((plan.n_ranks, len(MIRRORED)), NONE, dtype=np.int64)
@@ -118,30 +112,15 @@ def _joined(program: Program, parts: Sequence[_Rewritten]) -> Plan:
         mirrors = np.maximum(mirrors, part.room.mirrors)
     return rebuild(
         plan,
-        read,
-        written,
-        edges,
+        program.reads,
+        program.writes,
+        join_edges(chains, program.intents),
         **columns,
         buffer_sizes=sizes,
         shared_sizes=shared_sizes,
         mirrors=mirrors,
         foreign=None,
     )
-
-
-def _in_order(parts: Sequence[_Rewritten]) -> tuple[dict[str, Ints], Pieces, Pieces, Edges]:
-    """Return the columns, reads, writes and stated edges of the tasks of all parts in order."""
-    if len(parts) == 1:
-        only = parts[0]
-        return only.columns, only.read, only.written, only.intents
-    order = np.argsort(np.concatenate([part.row for part in parts]), kind="stable")
-    columns = {
-        name: np.concatenate([part.columns[name] for part in parts])[order] for name in COLUMNS
-    }
-    read = pieces.stack([part.read for part in parts]).take(order)
-    written = pieces.stack([part.written for part in parts]).take(order)
-    intents = stack_edges([part.intents for part in parts], [len(part.row) for part in parts])
-    return columns, read, written, move_edges(intents, places(order, len(order)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,7 +254,8 @@ def _rewrite(program: Program, is_shared: Bools, rows: Ints) -> _Rewritten:
         written = pieces.stack((written, program.writes)).take(number)
         number[np.isin(row, traffic.signals)] = len(row) + len(program)
         read = pieces.stack((read, program.reads, _LOOK)).take(number)
-    return _Rewritten(rows[row], columns, read, written, _intents(traffic, row), shares, room)
+    rewritten = Program(columns, read, written, _intents(traffic, row), program.plan)
+    return _Rewritten(rewritten, rows[row], shares, room)
 
 
 def _list_tasks(traffic: _Traffic, sources: _Sources) -> tuple[Ints, _Accesses, _Accesses]:

@@ -65,7 +65,7 @@ def share(plan: Plan, roles: Roles = None) -> Plan:
             "passes.share: the plan shares memory already; name all roles in one pass"
         )
     order = canonical_order(plan.rank, plan.round, plan.op)
-    program = Program.of(plan, order)
+    program = Program.of(plan).take(order)
     before, after, kind = program.intents
     if ((before > after) & (kind == INTENT)).any():
         raise AlgorithmError(

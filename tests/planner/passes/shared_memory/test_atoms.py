@@ -53,7 +53,7 @@ def atoms_of(book: PlanBook) -> tuple[Atoms, list[list[int]], list[list[int]]]:
     plan = book.plan()
     nobody = np.full(plan.n_tasks, -1)
     tasks = Tasks(plan.op.astype(np.int64), plan.round.astype(np.int64), nobody, nobody)
-    atoms = cut(Program.of(plan, np.arange(plan.n_tasks)), tasks)
+    atoms = cut(Program.of(plan), tasks)
     reads = [part.tolist() for part in np.split(atoms.reads.atom, atoms.reads.indptr[1:-1])]
     first = atoms.lives.first
     writes = [list(range(*ends)) for ends in pairwise(first)]
