@@ -34,8 +34,8 @@ from collplan.executors.local import run_local
 from collplan.planner import Plan
 from collplan.planner.compiler import compile_folded, compile_plan
 from collplan.planner.errors import AlgorithmError, AsymmetricError
-from collplan.planner.plan.rank_program import restrict
-from collplan.planner.plan.unfold import require_copies
+from collplan.planner.rewrite.rank_program import restrict
+from collplan.planner.rewrite.unfold import require_copies
 from collplan.planner.verify import verify
 from collplan.select.auto import resolve
 from collplan.specs import PlanSpec, parse_spec

@@ -12,7 +12,7 @@ from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.planner.compiler import compile_plan, needs_all_ranks, prove_spec
 from collplan.planner.memory import TOO_LARGE
 from collplan.planner.plan.plan import Plan
-from collplan.planner.plan.rank_program import restrict
+from collplan.planner.rewrite.rank_program import restrict
 from collplan.select.auto import resolve
 from collplan.specs import CollplanError, PlanSpec
 

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from collplan.planner.collective.operations import ReductionOperation, get_operation
 from collplan.planner.errors import DeadlockError
-from collplan.planner.plan.fold import require_all_ranks
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import Buffer, Op, Plan
 from collplan.planner.plan.ragged import ON_START, Extents, blocks_of
+from collplan.planner.rewrite.fold import require_all_ranks
 from collplan.planner.verify.agreed_calls import without_calls
 from collplan.specs import numpy_dtype
 

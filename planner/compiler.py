@@ -16,14 +16,14 @@ from collplan.planner.lowering.select import priced_spec
 from collplan.planner.lowering.symmetry import Symmetries, folding_of
 from collplan.planner.memory import require_memory
 from collplan.planner.passes import find_pass, prove, registry, run_blueprint_passes, run_passes
-from collplan.planner.passes.rebuild import with_hazards
 from collplan.planner.passes.registry import check_choices
 from collplan.planner.plan.assembly import Placement
-from collplan.planner.plan.calls import has_calls
-from collplan.planner.plan.fold import fold, require_copy
 from collplan.planner.plan.plan import Plan
-from collplan.planner.plan.rank_program import restrict
-from collplan.planner.plan.unfold import require_copies
+from collplan.planner.rewrite.calls import has_calls
+from collplan.planner.rewrite.fold import fold, require_copy
+from collplan.planner.rewrite.rank_program import restrict
+from collplan.planner.rewrite.rebuild import with_hazards
+from collplan.planner.rewrite.unfold import require_copies
 from collplan.specs import PassChoice, PlanSpec, Transport
 
 BYTES_PER_TASK: Final = 400
@@ -226,7 +226,8 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
     Returns
     -------
     Plan
-        A folded plan (see `collplan.planner.plan.fold`). `compile_plan` returns that of all ranks.
+        A folded plan (see `collplan.planner.rewrite.fold`). `compile_plan` returns that of all
+        ranks.
 
     Raises
     ------

@@ -29,7 +29,7 @@ from collplan.executors.mpi.program.program import rank_program, shares_memory
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.compiler import compile_plan, needs_all_ranks, prove_spec
 from collplan.planner.plan.plan import Plan
-from collplan.planner.plan.rank_program import restrict
+from collplan.planner.rewrite.rank_program import restrict
 from collplan.rank_counts import RankCounts, counts_of_all
 from collplan.select.auto import resolve
 from collplan.specs import PlanSpec, numpy_dtype

@@ -14,8 +14,8 @@ from collplan.planner.decompose import draft, guideline, transpose
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.select import ANYWHERE, NATIVELY
 from collplan.planner.plan.assembly import Placement
-from collplan.planner.plan.calls import CALLED
 from collplan.planner.plan.phases import NATIVE
+from collplan.planner.rewrite.calls import CALLED
 from collplan.select.alltoall_designs import DESIGNS
 from collplan.select.estimate import known_draft
 from collplan.select.shapes import (

@@ -18,9 +18,9 @@ from collplan.planner.collective.operations import (
 )
 from collplan.planner.errors import PlanError
 from collplan.planner.memory import require_memory
-from collplan.planner.plan.fold import require_all_ranks
 from collplan.planner.plan.plan import Buffer, Op, Plan
 from collplan.planner.plan.ragged import ON_START
+from collplan.planner.rewrite.fold import require_all_ranks
 from collplan.planner.verify.agreed_calls import without_calls
 from collplan.planner.verify.order import Execution
 from collplan.specs import numpy_dtype

@@ -13,10 +13,10 @@ from collplan.planner.arrays import csr
 from collplan.planner.compiler import without_native
 from collplan.planner.formats.goal_read import GoalError, parse_goal, read_goal
 from collplan.planner.formats.output_files import replacing
-from collplan.planner.plan.fold import require_unfolded
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import Op, Plan
 from collplan.planner.plan.ragged import ON_START
+from collplan.planner.rewrite.fold import require_unfolded
 from collplan.specs import Network
 
 __all__ = ["GoalError", "parse_goal", "read_goal", "write_goal"]

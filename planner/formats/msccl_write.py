@@ -14,10 +14,10 @@ import numpy as np
 from collplan.planner.formats.msccl import BLOCKS, IN_PLACE, KINDS
 from collplan.planner.formats.msccl_read import MscclError
 from collplan.planner.formats.output_files import write_text
-from collplan.planner.plan.fold import require_unfolded
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import Buffer, Extent, Op, Plan, Task
 from collplan.planner.plan.ragged import ON_START
+from collplan.planner.rewrite.fold import require_unfolded
 from collplan.planner.verify.order import completion_order
 
 NAMES: Final = {kind: name for name, kind in reversed(KINDS.items())}

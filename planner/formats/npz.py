@@ -24,11 +24,11 @@ import numpy.typing as npt
 from collplan.planner.arrays import Ints
 from collplan.planner.errors import PlanFileError, PlanFormatError
 from collplan.planner.formats.output_files import replacing
-from collplan.planner.plan.fold import require_unfolded
 from collplan.planner.plan.format_check import check_format
 from collplan.planner.plan.origin import Origin
 from collplan.planner.plan.phases import Call, Phase, Trees
 from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Plan
+from collplan.planner.rewrite.fold import require_unfolded
 from collplan.specs.documents import foreign_reader
 from collplan.specs.errors import SpecError, show_value
 from collplan.specs.predefined import NO_DATATYPE, check_datatype, check_operation

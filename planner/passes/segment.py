@@ -8,13 +8,13 @@ import numpy as np
 
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.memory import require_memory
-from collplan.planner.passes.rebuild import rebuild
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.plan import pieces
 from collplan.planner.plan.hazards import stated_edges
 from collplan.planner.plan.pieces import Pieces, slice_blocks
 from collplan.planner.plan.plan import COLUMNS, Op, Plan
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges, number_messages
+from collplan.planner.rewrite.rebuild import rebuild
 from collplan.specs.numbers import PositiveBytes
 
 BYTES_PER_SEGMENT: Final = 250

@@ -201,7 +201,7 @@ class Plan(Columns):
         Offset in the node's shared buffer at which each rank keeps a copy of its send and its
         recv buffer; -1 for none. This space has no other use.
     folding : Folding, optional
-        Set if the plan is folded (see `collplan.planner.plan.fold`). The plan then has the tasks
+        Set if the plan is folded (see `collplan.planner.rewrite.fold`). The plan then has the tasks
         of the ranks of one node, and `folding` maps them to the other nodes.
     apart : ndarray of int32, shape (n_tasks,)
         In a folded plan: the distance in nodes from the sender of a message to its receiver, as a

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from collplan.planner.errors import CallError, DeadlockError
-from collplan.planner.plan.calls import (
+from collplan.planner.plan.matching import match_messages
+from collplan.planner.plan.phases import Call
+from collplan.planner.plan.plan import NONE, Op, Plan
+from collplan.planner.rewrite.calls import (
     CALLED,
     COMBINING,
     CallRows,
@@ -16,9 +19,6 @@ from collplan.planner.plan.calls import (
     write_barriers,
     write_out,
 )
-from collplan.planner.plan.matching import match_messages
-from collplan.planner.plan.phases import Call
-from collplan.planner.plan.plan import NONE, Op, Plan
 from collplan.planner.verify.order import completion_order
 from collplan.specs.collective import traits_of
 from collplan.specs.errors import show_value

@@ -13,7 +13,7 @@ from collplan.planner.collective.operations import get_operation
 from collplan.planner.errors import DeadlockError, PlanError, UnmatchedRecvError
 from collplan.planner.plan.plan import Buffer, Op
 from collplan.planner.plan.ragged import ON_START
-from collplan.planner.plan.rank_program import restrict
+from collplan.planner.rewrite.rank_program import restrict
 from mpi_plans import PlanWriter
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from collplan.planner import compile_plan
-from collplan.planner.plan.rank_program import restrict
+from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.verify import verify
 from oracle import check_result, make_spec
 from rank_programs import assert_equal

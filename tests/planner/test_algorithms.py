@@ -16,7 +16,7 @@ from collplan.planner.algorithms.rounds import Group
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.metrics import measure
 from collplan.planner.plan.plan import Op
-from collplan.planner.plan.rank_program import restrict
+from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.specs.collective import COLLECTIVES
 from looping import looped, naming

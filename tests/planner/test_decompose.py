@@ -14,7 +14,7 @@ from collplan.compiling import compile_spec
 from collplan.planner.decompose.guideline import FORMS
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.plan import Op
-from collplan.planner.plan.rank_program import restrict
+from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.topology.levels import rank_places
 from collplan.planner.verify import verify
 from collplan.specs import CollplanError, Decomposition, Machine, parse_spec

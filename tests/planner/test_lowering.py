@@ -16,7 +16,7 @@ from collplan.planner.arrays.logarithms import ceil_log2
 from collplan.planner.blueprint.locations import SCRATCH_STRIDE
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.plan import Buffer, Op
-from collplan.planner.plan.rank_program import restrict
+from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.verify import verify
 from oracle import check_result, make_spec, with_counts
 from rank_programs import assert_equal

@@ -23,9 +23,9 @@ from collplan.executors.mpi.program.program import Program, rank_program, shares
 from collplan.executors.mpi.stall.watchdog import largest_tag
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.errors import PlanFormatError
-from collplan.planner.plan.fold import require_unfolded
 from collplan.planner.plan.format_check import check_format, require_range
 from collplan.planner.plan.plan import COLUMNS, Buffer, Op, Plan, Stage
+from collplan.planner.rewrite.fold import require_unfolded
 
 Array = npt.NDArray[Any]
 

@@ -19,10 +19,10 @@ from collplan.executors.mpi.loop.records import CALL
 from collplan.executors.mpi.program.elements import Elements
 from collplan.executors.mpi.program.messages import LARGEST_COUNT, handle_of
 from collplan.executors.mpi.program.program import Program
-from collplan.planner.plan.calls import COMBINING
 from collplan.planner.plan.phases import Call
 from collplan.planner.plan.plan import NONE, Op, Plan
 from collplan.planner.plan.ragged import Extents
+from collplan.planner.rewrite.calls import COMBINING
 
 Array = npt.NDArray[Any]
 Argument = int | str

@@ -11,8 +11,8 @@ from mpi4py import MPI
 
 from collplan.executors.mpi.errors import BindError
 from collplan.planner.collective.operations import get_operation
-from collplan.planner.plan.calls import COMBINING
 from collplan.planner.plan.plan import Plan
+from collplan.planner.rewrite.calls import COMBINING
 from collplan.specs.predefined import BUILTIN, LOGICAL, PAIRS, numpy_dtype
 
 Array = npt.NDArray[Any]

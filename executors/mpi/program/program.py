@@ -11,7 +11,7 @@ from collplan.executors.mpi.errors import UnsupportedPlanError
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.plan.plan import NONE, Buffer, Op, Plan, Stage
 from collplan.planner.plan.ragged import ON_START, Extents
-from collplan.planner.plan.rank_program import restrict
+from collplan.planner.rewrite.rank_program import restrict
 
 Index = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

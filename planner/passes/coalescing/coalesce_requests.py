@@ -12,16 +12,16 @@ from collplan.planner.arrays.intervals import overlapping
 from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.tables import MessageTable
-from collplan.planner.passes.rebuild import become_copies, move_edges, places, rebuild
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.passes.scheduling.message_graph import MessageGraph, require_all_ranks
 from collplan.planner.plan import pieces
 from collplan.planner.plan.address_space import AddressSpace
 from collplan.planner.plan.hazards import stated_edges
-from collplan.planner.plan.merge_tasks import join_tasks
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import COLUMNS, NONE, Buffer, Op, Plan
-from collplan.planner.plan.remap_buffers import Relocation
+from collplan.planner.rewrite.merge_tasks import join_tasks
+from collplan.planner.rewrite.rebuild import become_copies, move_edges, places, rebuild
+from collplan.planner.rewrite.remap_buffers import Relocation
 
 Staging = Literal["remap", "pack", "layout"]
 """Ways to send blocks that are not contiguous in memory."""

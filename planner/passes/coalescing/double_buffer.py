@@ -12,14 +12,14 @@ from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.intervals import overlapping
 from collplan.planner.errors import UnmatchedRecvError, UnmatchedSendError
 from collplan.planner.passes.coalescing.coalesce_requests import require_whole_nodes
-from collplan.planner.passes.rebuild import rebuild
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.plan import pieces
 from collplan.planner.plan.address_space import AddressSpace
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
-from collplan.planner.plan.remap_buffers import Relocation
+from collplan.planner.rewrite.rebuild import rebuild
+from collplan.planner.rewrite.remap_buffers import Relocation
 from collplan.planner.verify.order import completion_order
 
 Slots = Annotated[

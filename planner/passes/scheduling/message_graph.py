@@ -139,7 +139,7 @@ def require_all_ranks(plan: Plan, name: str) -> None:
         raise AlgorithmError(
             f"passes.{name}: it needs the plan of all ranks, this is rank {plan.only_rank}'s "
             "program alone; compile the whole plan and take the rank out of it with "
-            "collplan.planner.plan.rank_program.restrict"
+            "collplan.planner.rewrite.rank_program.restrict"
         )
 
 

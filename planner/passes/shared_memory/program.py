@@ -13,12 +13,12 @@ import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.jit import compiled
-from collplan.planner.passes.rebuild import move_edges, places, stack_edges
 from collplan.planner.plan import pieces
 from collplan.planner.plan.hazards import stated_edges
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import COLUMNS, Op, Plan
 from collplan.planner.plan.tags import Edges
+from collplan.planner.rewrite.rebuild import move_edges, places, stack_edges
 
 
 @dataclass(frozen=True, eq=False)

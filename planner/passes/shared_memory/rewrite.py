@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
-from collplan.planner.passes.rebuild import become_copies, move_edges, places, rebuild
 from collplan.planner.passes.shared_memory.atoms import Atoms, cut
 from collplan.planner.passes.shared_memory.layout import MIRRORED, Room, ScratchAreas, lay_out
 from collplan.planner.passes.shared_memory.program import Program, match_inside
@@ -24,6 +23,7 @@ from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import COLUMNS, NONE, Buffer, Op, Plan
 from collplan.planner.plan.ragged import INTENT
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges
+from collplan.planner.rewrite.rebuild import become_copies, move_edges, places, rebuild
 
 ROWS_AT_ONCE: Final = 1 << 18
 """Number of rows from which the nodes of a program are rewritten separately."""

@@ -15,7 +15,7 @@ from collplan.planner.collective.bounds import lower_bounds
 from collplan.planner.compiler import needs_all_ranks
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.plan.rank_program import restrict
+from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.select.alltoall_designs import DESIGNS
 from collplan.select.auto import candidates, resolve

@@ -15,7 +15,7 @@ from collplan.planner.formats.npz import load, save
 from collplan.planner.plan.format_check import check_format
 from collplan.planner.plan.plan import COLUMNS, Buffer, Op
 from collplan.planner.plan.ragged import Dependencies, Extents
-from collplan.planner.plan.rank_program import restrict
+from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.specs import parse_spec
 from collplan.specs.errors import CollplanError

@@ -15,7 +15,7 @@ from collplan.planner.errors import AlgorithmError
 from collplan.planner.formats.text import to_text
 from collplan.planner.passes import pass_registry
 from collplan.planner.plan.plan import Op
-from collplan.planner.plan.rank_program import restrict
+from collplan.planner.rewrite.rank_program import restrict
 from collplan.specs import Machine
 from looping import looped
 from rank_programs import assert_equal

@@ -10,7 +10,7 @@ import pytest
 from collplan.planner import compile_plan
 from collplan.planner.metrics import measure
 from collplan.planner.plan.plan import Op
-from collplan.planner.plan.rank_program import restrict
+from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.specs import PlanSpec
 from looping import looped

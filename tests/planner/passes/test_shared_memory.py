@@ -30,7 +30,7 @@ from collplan.planner.passes.shared_memory.share import share
 from collplan.planner.plan.format_check import check_format
 from collplan.planner.plan.plan import COLUMNS, Buffer, Op
 from collplan.planner.plan.ragged import INTENT, Dependencies
-from collplan.planner.plan.rank_program import restrict
+from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.planner.verify.order import Execution
 from collplan.planner.verify.restarts import check_restarts, gated_tasks

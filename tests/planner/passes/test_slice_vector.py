@@ -14,7 +14,7 @@ from collplan.planner.compiler import compile_node, needs_all_ranks
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.format_check import check_format
 from collplan.planner.plan.plan import Op
-from collplan.planner.plan.rank_program import restrict
+from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.specs import PlanSpec
 from oracle import AFFINE, check_result, make_spec

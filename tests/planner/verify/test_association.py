@@ -18,8 +18,8 @@ from collplan.planner.collective.operations import register_operation
 from collplan.planner.compiler import compile_folded
 from collplan.planner.errors import AlgorithmError, AsymmetricError, PlanError, UnequalBitsError
 from collplan.planner.formats.npz import load, save
-from collplan.planner.passes.rebuild import with_hazards
 from collplan.planner.plan.plan import Op
+from collplan.planner.rewrite.rebuild import with_hazards
 from collplan.planner.verify import verify
 from collplan.select.comparison import compare
 from collplan.specs import PlanSpec

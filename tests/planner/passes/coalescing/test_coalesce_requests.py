@@ -11,7 +11,7 @@ from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.coalescing.coalesce_requests import STAGINGS, coalesce_requests
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import Buffer, Op
-from collplan.planner.plan.rank_program import restrict
+from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.verify import verify
 from handmade import PlanBook
 from oracle import make_spec

@@ -18,7 +18,7 @@ from collplan.planner.passes.coalescing.coalesce_requests import coalesce_reques
 from collplan.planner.passes.coalescing.double_buffer import double_buffer
 from collplan.planner.plan.plan import Buffer, Op
 from collplan.planner.plan.ragged import Dependencies
-from collplan.planner.plan.rank_program import restrict
+from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.specs import SpecError, parse_spec
 from handmade import PlanBook

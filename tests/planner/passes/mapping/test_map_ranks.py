@@ -12,7 +12,7 @@ from collplan.executors.cost import simulate
 from collplan.executors.cost.link_use import LinkUse
 from collplan.planner.algorithms import registry
 from collplan.planner.plan.plan import Op
-from collplan.planner.plan.rank_program import restrict
+from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.topology import fabric_of
 from collplan.planner.topology.levels import rank_places
 from collplan.planner.verify import verify

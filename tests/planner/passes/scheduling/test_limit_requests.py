@@ -17,7 +17,7 @@ from collplan.planner.passes.scheduling.prioritize import prioritize
 from collplan.planner.passes.segment import segment
 from collplan.planner.plan.plan import Buffer, Op, Stage
 from collplan.planner.plan.ragged import INTENT, ON_START
-from collplan.planner.plan.rank_program import restrict
+from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.specs import PassChoice
 from handmade import PlanBook, against_the_rows

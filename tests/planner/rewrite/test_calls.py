@@ -12,7 +12,8 @@ import pytest
 from collplan.planner import compile_plan
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.formats.npz import load, save
-from collplan.planner.plan.calls import (
+from collplan.planner.plan.plan import Op, Plan
+from collplan.planner.rewrite.calls import (
     CALLED,
     COMBINING,
     calls_of,
@@ -20,8 +21,7 @@ from collplan.planner.plan.calls import (
     write_barriers,
     write_out,
 )
-from collplan.planner.plan.plan import Op, Plan
-from collplan.planner.plan.rank_program import restrict
+from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.specs.collective import COLLECTIVES
 from looping import looped

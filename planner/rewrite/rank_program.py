@@ -8,9 +8,9 @@ import numpy as np
 
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.plan.fold import require_unfolded
 from collplan.planner.plan.plan import COLUMNS, Plan
 from collplan.planner.plan.ragged import ON_START, CrossRankWaits, Dependencies
+from collplan.planner.rewrite.fold import require_unfolded
 
 
 def restrict(plan: Plan, rank: int) -> Plan:

@@ -12,8 +12,8 @@ from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.format_check import check_format
 from collplan.planner.plan.plan import Buffer, Op
 from collplan.planner.plan.ragged import ON_START
-from collplan.planner.plan.rank_program import restrict
 from collplan.planner.plan.tags import MAX_TAGS
+from collplan.planner.rewrite.rank_program import restrict
 from handmade import PlanBook
 from looping import looped, naming
 from oracle import make_spec

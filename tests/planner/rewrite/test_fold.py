@@ -20,10 +20,10 @@ from collplan.planner.formats.goal import write_goal
 from collplan.planner.formats.npz import save
 from collplan.planner.formats.text import to_text
 from collplan.planner.metrics import measure
-from collplan.planner.plan.fold import fold, require_copy
 from collplan.planner.plan.plan import COLUMNS, Plan
 from collplan.planner.plan.ragged import Dependencies
-from collplan.planner.plan.rank_program import restrict
+from collplan.planner.rewrite.fold import fold, require_copy
+from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.specs import CollplanError, PlanSpec
 from looping import naming

@@ -1,0 +1,1 @@
+"""Tools that make plans of other plans, for passes, the compiler and the proof."""
