@@ -45,7 +45,7 @@ def main() -> int:
     parser.add_argument("--number", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--save", type=Path, help="write what OLD makes to this file")
-    parser.add_argument("--most", type=int, default=10, help="print so many cases")
+    parser.add_argument("--most", type=int, default=10, help="number of cases to print")
     options = parser.parse_args()
     if options.old.is_file():
         cases = [json.loads(line) for line in options.old.read_text().splitlines()]
