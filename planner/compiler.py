@@ -226,8 +226,7 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
     Returns
     -------
     Plan
-        A folded plan (see `collplan.planner.rewrite.fold`). `compile_plan` returns that of all
-        ranks.
+        A folded plan (see `planner.rewrite.fold`). `compile_plan` returns that of all ranks.
 
     Raises
     ------

@@ -82,21 +82,10 @@ def build(
     buffer_sizes = np.column_stack((binding.send_sizes, binding.recv_sizes, lowered.scratch_sizes))
     steps, buffer_sizes = stage_calls(steps, buffer_sizes)
     landing = plan_landings(messages, buffer_sizes)
-    arrived = arrivals(messages, landing)
-    tables = [
-        *_message_tasks(messages, landing, len(placement.node)),
-        _local_tasks(arrived, landing.arrival_order),
-        _local_tasks(steps, np.full(len(steps.rank), landing.last_order)),
-    ]
+    kept = np.full(len(placement.node), ranks is None)
     if ranks is not None:
-        kept = np.zeros(len(placement.node), dtype=bool)
         kept[ranks] = True
-        tables = [table.select(kept[table.rank]) for table in tables]
-    tasks = TaskTable.stack(tables)
-    del tables, arrived  # They may have millions of rows, and the next steps need the memory.
-    position = csr.joint_key(tasks.round, tasks.order, landing.last_order + 1)
-    tasks = tasks.take(np.argsort(position, kind="stable"))
-    del position
+    tasks = _tasks(messages, steps, landing, kept)
     chains = chain_streams(tasks.op, tasks.rank, tasks.peer, tasks.stream)
     edges = join_edges(chains, _ordered_after(tasks))
     deps = (
@@ -121,6 +110,20 @@ def build(
 
 _KEPT_COLUMNS: Final = ("op", "rank", "peer", "tag", "phase", "round", "stream")
 """Columns of tasks that are also columns of the plan."""
+
+
+def _tasks(messages: MessageTable, steps: LocalTable, landing: Landing, kept: Bools) -> TaskTable:
+    """Return the tasks of the ranks in `kept`, in row order."""
+    arrived = arrivals(messages, landing)
+    tables = [
+        *_message_tasks(messages, landing, len(kept)),
+        _local_tasks(arrived, landing.arrival_order),
+        _local_tasks(steps, np.full(len(steps.rank), landing.last_order)),
+    ]
+    tasks = TaskTable.stack([table.select(kept[table.rank]) for table in tables])
+    del tables, arrived  # They may have millions of rows, and the next steps need the memory.
+    position = csr.joint_key(tasks.round, tasks.order, landing.last_order + 1)
+    return tasks.take(np.argsort(position, kind="stable"))
 
 
 def _message_tasks(
