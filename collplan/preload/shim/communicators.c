@@ -190,7 +190,7 @@ static void forget_natives(struct cp_comm *comm) {
     if (comm->routes == NULL) abort();
     comm->n_places = FIRST_PLACES;
     comm->n_routes = 0;
-    comm->latest = NULL;
+    for (int kind = 0; kind < CP_GATHERV; kind++) comm->latest[kind].route = NULL;
     for (int64_t i = 0; i < n_places; i++) {
         if (routes[i] == NULL) continue;
         if (routes[i]->plan == NULL) {
@@ -432,28 +432,27 @@ bool cp_is_known(const struct cp_comm *comm, const struct cp_signature *signatur
     return *place_of(comm->routes, comm->n_places, signature) != NULL;
 }
 
-struct cp_route *cp_route_of(struct cp_comm *comm, const struct cp_signature *signature,
-                             const int64_t *counts) {
-    struct cp_route *route = comm->latest;
-    comm->n_calls++;
-    if (route == NULL || !are_equal(&route->signature, signature)) {
-        route = *place_of(comm->routes, comm->n_places, signature);
-        if (route == NULL) route = add(comm, signature);
-        comm->latest = route;
-    }
-    if (route->way == CP_COUNTING) {
-        bool is_asked = !route->is_decided && route->n_calls + 1 >= cp_settings.native_calls;
+struct cp_route *cp_route_of(struct cp_comm *comm, const struct cp_signature *signature) {
+    struct cp_route *route = *place_of(comm->routes, comm->n_places, signature);
+    return route != NULL ? route : add(comm, signature);
+}
+
+/* Decide on a route, or make its plan, if this is the call for it. */
+static void count(struct cp_comm *comm, struct cp_route *route, const int64_t *counts) {
+    bool is_asked = !route->is_decided && route->n_calls + 1 >= cp_settings.native_calls;
+    if (is_asked || (route->is_decided && route->n_calls >= route->native_calls)) {
+        /* Few calls read the clock, as that takes as long as a small call. */
         int64_t begin = cp_now_ns();
         if (is_asked) decide(comm, route);
-        bool is_due = route->n_calls++ >= route->native_calls;
-        bool is_made = is_due && route->is_decided && route->way == CP_COUNTING;
-        if (is_made) {
+        if (route->way == CP_COUNTING && route->n_calls >= route->native_calls)
             make(comm, route, counts);
-            comm->latest = route;
-        }
-        if (is_asked || is_made)
-            __atomic_fetch_add(&cp_making_ns, cp_now_ns() - begin, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&cp_making_ns, cp_now_ns() - begin, __ATOMIC_RELAXED);
     }
+    route->n_calls++;
+}
+
+void cp_advance(struct cp_comm *comm, struct cp_route *route, const int64_t *counts) {
+    comm->n_calls++;
+    if (route->way == CP_COUNTING) count(comm, route, counts);
     if (route->way == CP_PLANNED) route->last_used = ++comm->clock;
-    return route;
 }

@@ -62,7 +62,9 @@ static void know(MPI_Datatype type, const char *name, char kind) {
         if (known[place].type == type) return;
         place = (place + 1) % N_PLACES;
     }
-    struct cp_element element = {size, extent, size == extent, kind == 'p', true, 0, NULL};
+    struct cp_element element = {.size = size, .extent = extent, .is_plain = size == extent,
+                                 .is_pair = kind == 'p', .is_committed = true,
+                                 .is_predefined = true};
     if (kind == 'p') element.name = pair_name(name);
     else if (kind != '-' && element.is_plain) element.name = name_of(kind, size);
     known[place] = (struct known){type, true, element};
@@ -139,7 +141,8 @@ static const struct cp_element *look(MPI_Datatype type, struct cp_element *room)
     if (cp_real.Type_get_extent(type, &lower, &extent) != MPI_SUCCESS) return NULL;
     if (cp_real.Type_get_true_extent(type, &first, &true_extent) != MPI_SUCCESS) return NULL;
     bool is_plain = lower == 0 && repeats_plain(type);
-    *room = (struct cp_element){size, extent, is_plain, false, is_committed(type), first, NULL};
+    *room = (struct cp_element){.size = size, .extent = extent, .is_plain = is_plain,
+                                .is_committed = is_committed(type), .first = first};
     if (!room->is_committed) return room; /* not cached, as the program may commit it later */
     struct cp_element *own = malloc(sizeof *own);
     if (own == NULL) return room;

@@ -156,7 +156,7 @@ struct cp_element {
     int64_t extent;    /* distance of consecutive elements in memory in bytes */
     bool is_plain;     /* whether elements have the order of their signature and no gaps */
     bool is_pair;      /* whether gaps are part of the element in reductions */
-    bool is_committed;
+    bool is_committed, is_predefined;
     int64_t first;     /* offset of the first byte of an element in memory */
     const char *name;  /* name of the type in reductions of plans, or NULL */
 };
@@ -304,39 +304,6 @@ struct cp_backoff {
     int64_t n_in_vain, n_left;
     const char *why;
 };
-struct cp_comm {
-    struct cp_comm *next, *before;
-    MPI_Comm comm, private_comm;
-    int rank, size;
-    bool is_inter, is_foreign; /* between two groups; with processes of another MPI_COMM_WORLD */
-    bool has_facts, may_plan;  /* whether the communicator is one of those that may have plans */
-    struct cp_facts *facts; /* facts of all ranks */
-    int64_t id;             /* number in the helper; -1 before the communicator is introduced */
-    int64_t clock, n_calls; /* uses of plans; calls of this rank that MPI has not rejected */
-    struct cp_route **routes; /* hash table */
-    int64_t n_places, n_routes, n_plans;
-    struct cp_route *latest;
-    struct cp_backoff backoffs[CP_N_VECTORS];
-};
-struct cp_comm *cp_comm_of(MPI_Comm comm);
-/* Return the current route of a signature; collective if ranks decide or make a plan. `counts` has
- * the counts that this rank knows if counts differ per rank, and is NULL otherwise. */
-struct cp_route *cp_route_of(struct cp_comm *comm, const struct cp_signature *signature,
-                             const int64_t *counts);
-/* Forget the last call of a route, if its result is an error that MPI finds in the arguments of this
- * rank alone. Other ranks still wait for the call. */
-void cp_take_back(struct cp_comm *comm, struct cp_route *route, int code);
-bool cp_is_known(const struct cp_comm *comm, const struct cp_signature *signature);
-/* Write the question about a signature for the helper; return its length in bytes. */
-int cp_write_question(const struct cp_comm *comm, const struct cp_signature *signature,
-                      char *text, size_t n_bytes);
-void cp_free_all(void);
-int cp_delete_comm(MPI_Comm comm, int keyval, void *attribute, void *extra);
-
-/* plans.c: bound plans. */
-struct cp_plan *cp_make_plan(struct cp_comm *comm, struct cp_route *route, const int64_t *counts,
-                             char **why);
-void cp_free_plan(struct cp_plan *plan);
 /* A buffer of one rank in one call. */
 struct cp_side {
     char *at;
@@ -352,6 +319,46 @@ struct cp_use {
      * in the send buffer. */
     bool gives_in_place, takes_in_place;
 };
+/* The latest call of a kind with predefined datatypes. Equal calls use the buffers in the same way, at
+ * other addresses. */
+struct cp_latest {
+    struct cp_call call;
+    struct cp_use use;
+    struct cp_route *route; /* NULL if there was no such call */
+};
+struct cp_comm {
+    struct cp_comm *next, *before;
+    MPI_Comm comm, private_comm;
+    int rank, size;
+    bool is_inter, is_foreign; /* between two groups; with processes of another MPI_COMM_WORLD */
+    bool has_facts, may_plan;  /* whether the communicator is one of those that may have plans */
+    struct cp_facts *facts; /* facts of all ranks */
+    int64_t id;             /* number in the helper; -1 before the communicator is introduced */
+    int64_t clock, n_calls; /* uses of plans; calls of this rank that MPI has not rejected */
+    struct cp_route **routes; /* hash table */
+    int64_t n_places, n_routes, n_plans;
+    struct cp_latest latest[CP_GATHERV];
+    struct cp_backoff backoffs[CP_N_VECTORS];
+};
+struct cp_comm *cp_comm_of(MPI_Comm comm);
+struct cp_route *cp_route_of(struct cp_comm *comm, const struct cp_signature *signature);
+/* Count a call of a route, and choose its way; collective if ranks decide or make a plan. `counts`
+ * has the counts that this rank knows if counts differ per rank, and is NULL otherwise. */
+void cp_advance(struct cp_comm *comm, struct cp_route *route, const int64_t *counts);
+/* Forget the last call of a route, if its result is an error that MPI finds in the arguments of this
+ * rank alone. Other ranks still wait for the call. */
+void cp_take_back(struct cp_comm *comm, struct cp_route *route, int code);
+bool cp_is_known(const struct cp_comm *comm, const struct cp_signature *signature);
+/* Write the question about a signature for the helper; return its length in bytes. */
+int cp_write_question(const struct cp_comm *comm, const struct cp_signature *signature,
+                      char *text, size_t n_bytes);
+void cp_free_all(void);
+int cp_delete_comm(MPI_Comm comm, int keyval, void *attribute, void *extra);
+
+/* plans.c: bound plans. */
+struct cp_plan *cp_make_plan(struct cp_comm *comm, struct cp_route *route, const int64_t *counts,
+                             char **why);
+void cp_free_plan(struct cp_plan *plan);
 int cp_run_plan(struct cp_plan *plan, const struct cp_call *call, const struct cp_use *use);
 /* Copy between elements of a buffer and contiguous memory in the order of the signature. */
 int cp_move_side(const struct cp_side *side, int64_t first, int64_t n, char *packed,

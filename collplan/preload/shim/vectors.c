@@ -238,7 +238,8 @@ static struct cp_route *find(const struct cp_vector_call *call, struct cp_comm *
         return NULL;
     }
     bool is_new = !cp_is_known(comm, &signature);
-    struct cp_route *route = cp_route_of(comm, &signature, use->counts);
+    struct cp_route *route = cp_route_of(comm, &signature);
+    cp_advance(comm, route, use->counts);
     *row = route->row;
     if (route->way == CP_COUNTING && is_new && backoff->has_met)
         *row = native_row(comm, call->kind, CHANGING, signature.n_bytes);

@@ -1,5 +1,5 @@
 /* Calls that MPI rejects: their errors are those of PMPI in each call, and later results are right.
- * Then more communicators, and more signatures in turn, than may have plans. */
+ * Then calls that differ little from those before, and more communicators, and more signatures in turn, than may have plans. */
 #include <mpi.h>
 #include <stdio.h>
 
@@ -73,6 +73,28 @@ static void a_call_may_be_made_again(MPI_Datatype uncommitted) {
     }
 }
 
+/* Calls by handles of datatypes that were freed, by other operations, in place, and of no buffer. */
+static void calls_that_differ_little_work(void) {
+    for (int i = 0; i < 4 * TIMES; i++) {
+        int n = 2 + i % 2, in[3] = {rank, i, 2 * i}, out[3 * 64] = {0}, sum = rank, most = -1;
+        MPI_Datatype type;
+        MPI_Type_contiguous(n, MPI_INT, &type);
+        MPI_Type_commit(&type);
+        MPI_Allgather(in, 1, type, out, 1, type, MPI_COMM_WORLD);
+        expect(out[(size - 1) * n] == size - 1 && out[size * n - 1] == (n - 1) * i, "allgather", i);
+        MPI_Type_free(&type);
+        MPI_Scan(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Scan(&rank, &most, 1, MPI_INT, i % 3 ? MPI_MAX : MPI_MIN, MPI_COMM_WORLD);
+        expect(sum == rank * (rank + 1) / 2 && most == (i % 3 ? rank : 0), "scan", i);
+        MPI_Alltoall(in, 1, MPI_INT, out, 1, MPI_INT, MPI_COMM_WORLD);
+        expect(out[size - 1] == (rank == 0 ? size - 1 : rank == 1 ? i : 2 * i), "alltoall", i);
+#ifndef OPEN_MPI
+        int code = MPI_Alltoall(NULL, 1, MPI_INT, out, 1, MPI_INT, MPI_COMM_WORLD);
+        expect(class_of(code) == MPI_ERR_BUFFER, "alltoall of no buffer", i);
+#endif
+    }
+}
+
 static void many_communicators_work(void) {
     MPI_Comm comms[80];
     for (int i = 0; i < 80; i++) {
@@ -106,6 +128,7 @@ int main(int argc, char **argv) {
     errors_are_the_same_in_all_calls(uncommitted);
     calls_of_one_rank_return(uncommitted);
     a_call_may_be_made_again(uncommitted);
+    calls_that_differ_little_work();
     many_communicators_work();
     many_signatures_work();
     int all = 0;
