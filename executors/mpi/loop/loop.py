@@ -335,8 +335,16 @@ def _is_in_start(state: Record) -> bool:
 
 
 @inner
-def _begin_or_take_back(state: Record, what: int) -> Long:
+def _begin_or_take_back(state: Record, what: int, end_ns: int) -> Long:
     """Begin a start, hand it over or take it back, as requested.
+
+    Parameters
+    ----------
+    state : Record
+    what : int
+        Request.
+    end_ns : int
+        Time at which the turn is over, if there is no progress thread.
 
     Returns
     -------
@@ -351,7 +359,9 @@ def _begin_or_take_back(state: Record, what: int) -> Long:
     is_waiting = what == codes.WAIT and not state.is_handed and _is_in_start(state)
     is_starting = what == codes.START or what == codes.GO_ON_STARTING
     if is_starting or what == codes.RUN or is_waiting:
-        found = _advance(state, codes.STAGE_START, now(state) + state.turn_ns)
+        if state.has_thread:
+            end_ns = now(state) + state.turn_ns
+        found = _advance(state, codes.STAGE_START, end_ns)
         if found != codes.DONE:
             return found
         if state.has_thread:
@@ -388,10 +398,16 @@ def run_loop(address: int, what: int) -> Long:
             return codes.DONE
     elif state.n_left == 0:
         return codes.DONE
-    found = _begin_or_take_back(state, what)
+    # Reading the clock takes a good part of the time of a small plan. While a thread has the start,
+    # `now` must not be called.
+    end_ns = np.int64(0)
+    if not state.has_thread:
+        end_ns = now(state) + state.turn_ns
+    found = _begin_or_take_back(state, what, end_ns)
     if found != codes.DONE or what == codes.START or what == codes.GO_ON_STARTING:
         return found
-    end_ns = now(state) + state.turn_ns
+    if state.has_thread:
+        end_ns = now(state) + state.turn_ns
     if what == codes.TEST:
         return _test(state, end_ns)
     if state.last_stage < codes.STAGE_WAIT:
