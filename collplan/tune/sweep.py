@@ -374,7 +374,8 @@ class Sweep(SpecModel):
     def intervals(self) -> list[tuple[int, int | None, str]]:
         """Return the intervals of message sizes with the same winner, ascending.
 
-        Neighboring points with different winners meet at their geometric mean.
+        Between two neighboring points of which native won one, native is the choice, as nothing is
+        known of the plan there. Points of different plans meet at their geometric mean.
 
         Returns
         -------
@@ -386,8 +387,12 @@ class Sweep(SpecModel):
         begin = 0
         for point, after in pairwise(self.points):
             if point.winner != after.winner:
-                mean = isqrt(max(1, point.bytes) * after.bytes)
-                end = min(after.bytes, mean + 1)
+                end = isqrt(max(1, point.bytes) * after.bytes) + 1
+                if after.winner == NATIVE_LABEL:
+                    end = point.bytes + 1
+                elif point.winner == NATIVE_LABEL:
+                    end = after.bytes
+                end = min(after.bytes, end)
                 found.append((begin, end, point.winner))
                 begin = end
         return [*found, (begin, None, self.points[-1].winner)] if self.points else []

@@ -205,7 +205,7 @@ def test_mpich_keeps_its_own_tree_around_the_table() -> None:
     assert tree["collective=bcast"]["comm_type=intra"] == {
         "comm_size<=3": own,
         "comm_size<=4": {
-            "avg_msg_size<=512": own["comm_size=pow2"],  # of which 4 ranks are
+            "avg_msg_size<=4095": own["comm_size=pow2"],  # of which 4 ranks are
             "avg_msg_size=any": {"algorithm=MPIR_Bcast_intra_binomial": {}},
         },
         "comm_size=any": own,

@@ -70,33 +70,47 @@ def test_every_choice_of_the_example_compiles(table: TuningTable) -> None:
     assert n_plans == 9
 
 
-def test_winners_meet_at_the_geometric_mean(table: TuningTable) -> None:
+def test_plans_meet_at_the_geometric_mean(table: TuningTable) -> None:
     sweep = table.sweeps[0]
     assert sweep.intervals() == [
-        (0, 91, "native"),
-        (91, 8193, "recursive_doubling"),
+        (0, 1024, "native"),
+        (1024, 8193, "recursive_doubling"),
         (8193, None, "ring"),
     ]
-    assert [sweep.winner_at(n) for n in (0, 90, 91, 8192, 8193, 2**40)] == [
+    assert [sweep.winner_at(n) for n in (0, 1023, 1024, 8192, 8193, 2**40)] == [
         "native",
         "native",
         "recursive_doubling",
         "recursive_doubling",
         "ring",
         "ring",
+    ]
+
+
+def test_native_is_the_choice_beside_sizes_that_it_won(table: TuningTable) -> None:
+    sweep = table.sweeps[0]
+    winners = ("ring", "native", "ring")
+    low, middle, high = (
+        point.model_copy(update={"winner": winner})
+        for point, winner in zip(sweep.points, winners, strict=False)
+    )
+    assert sweep.model_copy(update={"points": (low, middle, high)}).intervals() == [
+        (0, low.bytes + 1, "ring"),
+        (low.bytes + 1, high.bytes, "native"),
+        (high.bytes, None, "ring"),
     ]
 
 
 @given(
     sizes=st.lists(st.integers(0, 2**40), min_size=1, max_size=8, unique=True),
-    winners=st.lists(st.sampled_from("abc"), min_size=8, max_size=8),
+    winners=st.lists(st.sampled_from(["a", "b", "native"]), min_size=8, max_size=8),
 )
 def test_intervals_cover_all_sizes_and_keep_what_was_measured(
     sizes: list[int], winners: list[str]
 ) -> None:
     time = Time(median_s=1, low_s=1, high_s=1, n=1)
     points = [
-        {"bytes": size, "times": dict.fromkeys("abc", time), "winner": winner}
+        {"bytes": size, "times": dict.fromkeys(("a", "b", "native"), time), "winner": winner}
         for size, winner in zip(sorted(sizes), winners, strict=False)
     ]
     sweep = Sweep.model_validate(
@@ -105,7 +119,7 @@ def test_intervals_cover_all_sizes_and_keep_what_was_measured(
             "ranks": 4,
             "placement": ONE_NODE,
             "points": points,
-            "choices": dict.fromkeys("abc", NATIVE),
+            "choices": dict.fromkeys(("a", "b", "native"), NATIVE),
             "complete": True,
         }
     )
