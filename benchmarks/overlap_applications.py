@@ -56,7 +56,7 @@ class Runs:
         )
         # Ranks share a processor, although they are as few as processors.
         family = find_launcher().library.family
-        self._environment = launch_environment(family, n_cores() + 1)
+        self._environment = launch_environment(family, n_cores() + 1, are_late=True)
         first, second = sorted(os.sched_getaffinity(0))[:2]
         self._cores = f"{first},{second}"
         self._first = str(first)

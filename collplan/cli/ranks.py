@@ -55,7 +55,8 @@ def let_share(cores: Sequence[int] | None) -> None:
 
     if cores is not None and len(set(cores)) < len(cores):
         family = select_launcher().library.family
-        os.environ.update(launch_environment(family, (os.cpu_count() or 1) + 1))
+        n_ranks = (os.cpu_count() or 1) + 1
+        os.environ.update(launch_environment(family, n_ranks, are_late=True))
 
 
 def run_again(

@@ -145,7 +145,8 @@ def _launch(job: Job, variable: str | None, timeout_s: float) -> Document:
         program = own_command("bench", "overlap", "--job", path)
         environment = launcher.environment(n_ranks) | _UNBOUND
         # If cores share processors, ranks share them, too, even if there are few ranks.
-        environment |= launch_environment(launcher.library.family, job.sweep.n_cores)
+        family, n_cores = launcher.library.family, job.sweep.n_cores
+        environment |= launch_environment(family, n_cores, are_late=True)
         if variable is not None:
             environment[variable] = str(int(job.part == "asynchronous"))
         done = run_job(launcher.command(n_ranks, program), environment, timeout_s)

@@ -26,6 +26,11 @@ EXPECTED_RANKS: Final = "COLLPLAN_EXPECTED_RANKS"
 """Environment variable with which `relaunch` tells ranks their expected number."""
 YIELDS: Final = "COLLPLAN_YIELDS"
 """Environment variable with the names of those that make idle ranks yield their cores."""
+MPICH_CROWD: Final = 8
+"""Number of ranks per core from which idle ranks of MPICH yield.
+
+With fewer, small calls lose more by it than calls gain that wait for a late rank.
+"""
 MPIEXEC: Final = "COLLPLAN_MPIEXEC"
 """Environment variable with which `relaunch` tells ranks the program that started them."""
 OF_HYDRA: Final = ("HYDI_CONTROL_FD", "MPI_LOCALRANKID")
@@ -374,7 +379,7 @@ def short_version(version: str) -> str:
     return first.replace(" Version:", "").replace("(R)", "").replace(" Library", "")
 
 
-def launch_environment(family: str, n_ranks: int) -> dict[str, str]:
+def launch_environment(family: str, n_ranks: int, *, are_late: bool = False) -> dict[str, str]:
     """Return the additional environment variables for ranks of an MPI family on this machine.
 
     Variables that are already set are not included.
@@ -384,7 +389,11 @@ def launch_environment(family: str, n_ranks: int) -> dict[str, str]:
     family : str
         Family of the MPI library, see `Library`.
     n_ranks : int
-        Number of ranks. If there are more ranks than cores, MPI should yield cores while it waits.
+        Number of ranks. If there are more ranks than cores, MPI should yield cores while it waits;
+        MPICH only from `MPICH_CROWD` ranks per core on.
+    are_late : bool
+        Whether ranks are known to compute while others wait. MPICH should then yield, too, as soon
+        as there are more ranks than cores.
 
     Examples
     --------
@@ -392,7 +401,8 @@ def launch_environment(family: str, n_ranks: int) -> dict[str, str]:
     '1'
     """
     job = current_job()
-    crowded = ranks_on_fullest(n_ranks, job) > n_cores()
+    crowd = ranks_on_fullest(n_ranks, job) / n_cores()
+    crowded = crowd > 1
     added: dict[str, str] = {}
     yields: dict[str, str] = {}
     if family == "openmpi":
@@ -414,7 +424,7 @@ def launch_environment(family: str, n_ranks: int) -> dict[str, str]:
     elif family == "intelmpi" and crowded:
         # With this value, ranks sleep for a short time between polls.
         yields["I_MPI_THREAD_YIELD"] = "3"
-    elif family == "mpich" and crowded:
+    elif family == "mpich" and (crowd >= MPICH_CROWD or (crowded and are_late)):
         yields |= {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
     new_yields = [name for name in yields if name not in os.environ]
     if new_yields:

@@ -236,9 +236,11 @@ def test_environment_lets_ranks_share_cores(monkeypatch: pytest.MonkeyPatch) -> 
     assert crowded["PRTE_MCA_rmaps_default_mapping_policy"] == ":oversubscribe"
     assert crowded["OMPI_MCA_rmaps_base_oversubscribe"] == "1"  # Open MPI 4 reads no other
     assert crowded["OMPI_MCA_mpi_yield_when_idle"] == "1"
-    assert launch.launch_environment("mpich", launch.n_cores()) == {}
+    assert launch.launch_environment("mpich", launch.n_cores(), are_late=True) == {}
+    assert launch.launch_environment("mpich", 8 * launch.n_cores() - 1) == {}
     monkeypatch.setenv("MPIR_CVAR_POLLS_BEFORE_YIELD", "7")
-    added = launch.launch_environment("mpich", launch.n_cores() + 1)
+    added = launch.launch_environment("mpich", launch.n_cores() + 1, are_late=True)
+    assert added == launch.launch_environment("mpich", 8 * launch.n_cores())
     assert added == {
         "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
         launch.YIELDS: "MPIR_CVAR_ENABLE_HEAVY_YIELD",
