@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import timeit
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -12,8 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from collplan.executors.mpi.engine.repeated import Repeated
 from collplan.executors.mpi.errors import BindError
+from collplan.executors.mpi.host.symbols import address_of
 from collplan.executors.mpi.program.elements import Elements
+from collplan.executors.mpi.program.messages import handle_of
 from collplan.own_algorithms import native_call
 from collplan.planner.arrays import Ints
 from collplan.planner.collective.operations import get_operation
@@ -24,8 +26,6 @@ Array = npt.NDArray[Any]
 
 _MAX_INT: Final = 2**31 - 1
 """Largest count and displacement of MPI calls without large counts."""
-_OVERHEAD_CALLS: Final = 200
-_OVERHEAD_ROUNDS: Final = 5
 
 
 class NativeCollective(AbstractContextManager["NativeCollective"]):
@@ -61,10 +61,32 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
         sent, received = find(collective, comm, sendbuf, recvbuf)
         call = partial(_bound_call, collective, comm, sent, received, mpi_op)
         self._call, self._begin = call(""), call("I")
+        self._kept: list[Array] = []
+        self._in_c = partial(self._find_in_c, collective, comm, sent, received, mpi_op)
+        self._repeated: Repeated | None = None
 
     def __call__(self) -> None:
         """Run the collective; return when it is complete on this rank."""
         self._call()
+
+    def repeat(self, n_calls: int) -> None:
+        """Run the collective `n_calls` times, without Python between the calls.
+
+        Collectives of your own, which MPI does not have, are called from Python.
+
+        Raises
+        ------
+        MPI.Exception
+            If a call fails.
+        """
+        if self._repeated is None:
+            self._repeated = self._in_c()
+        if self._repeated is None:
+            for _ in range(n_calls):
+                self._call()
+            return
+        for code in self._repeated.run(n_calls):
+            raise MPI.Exception(code)
 
     def start(self) -> MPI.Request:
         """Start MPI's nonblocking form on the same buffers, and return its request."""
@@ -125,6 +147,47 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
             received = self._buffer(recvbuf, collective.count)
         return MPI.IN_PLACE, received
 
+    def _find_in_c(
+        self,
+        collective: Collective,
+        comm: MPI.Intracomm,
+        sent: Any,
+        received: Any,
+        op: MPI.Op | None,
+    ) -> Repeated | None:
+        """Return the function of C with its arguments; None if MPI does not have the collective."""
+        kind = collective.kind.capitalize()
+        if not hasattr(comm, kind):
+            return None
+        last = [handle_of(comm)] if collective.root is None else [collective.root, handle_of(comm)]
+        is_vector = collective.regular is not None
+        count = None if is_vector else collective.count
+        arguments: list[int] = []
+        if collective.has_one_buffer:
+            arguments = self._side(received, count)
+        elif op is not None:
+            counts = self._keep(collective.block_layout(comm.size)[0]) if count is None else count
+            datatype, last = handle_of(self._datatype), [handle_of(op), *last]
+            arguments = [_address_of(sent), _address_of(received), counts, datatype]
+        elif collective.has_data:
+            gives, takes = collective.sends_blocks, collective.receives_blocks
+            arguments = self._side(sent, count, has_blocks=is_vector and gives)
+            arguments += self._side(received, count, has_blocks=is_vector and takes)
+        return Repeated(address_of(f"MPI_{kind}", MPI.__file__), [*arguments, *last])
+
+    def _side(self, buffer: Any, count: int | None, *, has_blocks: bool = False) -> list[int]:
+        """Return address, counts and datatype of a buffer in C. Without a count, it is the size."""
+        array, layout = buffer[:2] if isinstance(buffer, list) else (np.empty(0), ((), ()))
+        numbers = [array.size if count is None else count]
+        if has_blocks:
+            numbers = [self._keep(each) for each in layout]
+        return [_address_of(buffer), *numbers, handle_of(self._datatype)]
+
+    def _keep(self, numbers: npt.ArrayLike) -> int:
+        """Return the address of an array of ints."""
+        self._kept.append(np.array(numbers, dtype=np.intc))
+        return int(self._kept[-1].ctypes.data)
+
     def _blocks(self, array: Array | None, counts: Ints, displs: Ints) -> Any:
         if array is None:
             return None
@@ -150,16 +213,10 @@ def _require_range(collective: Collective, n_ranks: int) -> None:
         )
 
 
-def call_overhead_s(*, has_data: bool) -> float:
-    """Return the time in seconds that Python takes for a native call, besides MPI's own work.
-
-    Compiled programs do not pay it. It is measured with allreduces without elements, or with
-    barriers if calls have no data, on this rank alone.
-    """
-    alone, nothing = MPI.COMM_SELF, np.empty(0)
-    call = partial(alone.Allreduce, nothing, nothing) if has_data else alone.Barrier
-    rounds_s = timeit.repeat(call, repeat=_OVERHEAD_ROUNDS, number=_OVERHEAD_CALLS)
-    return min(rounds_s) / _OVERHEAD_CALLS
+def _address_of(buffer: Any) -> int:
+    if isinstance(buffer, list):
+        return int(buffer[0].ctypes.data)
+    return 0 if buffer is None else int(buffer)
 
 
 def _bound_call(

@@ -9,12 +9,10 @@ from math import ceil
 from time import perf_counter
 from typing import Any, Final
 
-import numpy as np
-
 from collplan.compiling_together import compile_together
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.host.cores import ranks_per_core
-from collplan.measure.native import NativeCollective, call_overhead_s
+from collplan.measure.native import NativeCollective
 from collplan.measure.overlap.beside import Beside, Overlapped
 from collplan.measure.run import Case, allocate_case, find_truth, make_or_refuse
 from collplan.measure.statistics import is_faster
@@ -48,7 +46,7 @@ SMALL_S: Final = 1e-3
 """Native time in seconds below which candidates must also win if calls follow one another."""
 IN_A_ROW_S: Final = 1e-3
 """Duration in seconds of native calls that are timed together."""
-MOST_IN_A_ROW: Final = 1000
+MOST_IN_A_ROW: Final = 10_000
 """Largest number of calls that are timed together."""
 
 PATIENCE: Final = 20
@@ -159,6 +157,7 @@ class _Trial:
         _, self._truth = find_truth(case, native)
         self._beside = beside
         self._native: Call = native if beside is None else partial(beside.natively, native)
+        self._repeat_native = native.repeat
         self._bound: dict[str, BoundPlan | Overlapped] = {}
         self._families: dict[str, str] = {}
         self._turn = 0
@@ -250,16 +249,24 @@ class _Trial:
         """Return the candidates that are also faster than native if calls follow one another.
 
         Ranks that have just left a barrier find other conditions than ranks in a loop of calls.
-        Native calls are credited with the time that Python takes for them, as a compiled program
-        does not pay it.
+        Compiled code makes these calls, as the time that Python takes for a call would change the
+        order in which ranks wait for each other.
         """
         usual_s = self.verdict.times[NATIVE_LABEL].median_s
         n_calls = ceil(IN_A_ROW_S / max(usual_s, IN_A_ROW_S / MOST_IN_A_ROW))
-        times, _ = self._time([NATIVE_LABEL, *names], self._rules.least, n_calls)
-        own_s = call_overhead_s(has_data=self._case.collective.has_data)
-        native_s, *others_s = np.median(times, axis=1)
-        native_s -= min(self._comm.allgather(own_s))
-        return [name for name, time_s in zip(names, others_s, strict=True) if time_s < native_s]
+        race = Race([NATIVE_LABEL, *names], self._rules)
+        for name in race.active:
+            self._repeat(name, 0)  # loads or compiles what makes the calls
+        while n_rounds := race.next_rounds():
+            race.add(*self._time(race.active, n_rounds, n_calls))
+        native = race.time(NATIVE_LABEL)
+        return [name for name in race.ranking() if is_faster(race.time(name), native)]
+
+    def _repeat(self, name: str, n_calls: int) -> None:
+        """Make blocking calls of native or of a bound candidate in compiled code."""
+        bound = self._bound.get(name)
+        assert not isinstance(bound, Overlapped)
+        (self._repeat_native if bound is None else bound.repeat)(n_calls)
 
     def free(self) -> None:
         """Free all bound plans; collective."""
@@ -288,7 +295,7 @@ class _Trial:
         """
         calls = [self._native if name == NATIVE_LABEL else self._bound[name] for name in names]
         if n_calls > 1:
-            calls = [partial(_repeat, call, n_calls) for call in calls]
+            calls = [partial(self._repeat, name, n_calls) for name in names]
         begin = perf_counter()
         times = time_in_turns(
             self._comm,
@@ -319,11 +326,6 @@ class _Guarded(Watch):
 
     def end(self) -> None:
         self._watchdog.end()
-
-
-def _repeat(call: Call, n_calls: int) -> None:
-    for _ in range(n_calls):
-        call()
 
 
 def _scratch_bytes(plan: Plan, comm: Any) -> int:

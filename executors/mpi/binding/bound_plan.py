@@ -117,6 +117,10 @@ class _NoEngine:
 
     run = start
 
+    def repeat(self, n_runs: int) -> None:
+        """Raise an error."""
+        self.start()
+
     def test(self) -> bool:
         """Return True: nothing is running."""
         return True
@@ -217,6 +221,13 @@ class BoundPlan:
     def __call__(self) -> None:
         """Start the collective and wait for it."""
         self._engine.run()
+
+    def repeat(self, n_runs: int) -> None:
+        """Start the collective and wait for it `n_runs` times, without Python between the runs.
+
+        Programs in C run plans in this way. No other plan of this thread may be running.
+        """
+        self._engine.repeat(n_runs)
 
     def rebind(self, sendbuf: Array | None = None, recvbuf: Array | None = None) -> None:
         """Use other buffers on this rank, from the next start on; not collective.

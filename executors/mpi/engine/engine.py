@@ -20,11 +20,12 @@ from collplan.executors.mpi.engine.loop_memory import TURN_NS, LoopMemory, Recor
 from collplan.executors.mpi.engine.node_memory import NodeMemory
 from collplan.executors.mpi.engine.progress_thread import Background, ProgressThread
 from collplan.executors.mpi.engine.reduction import Reduction
+from collplan.executors.mpi.engine.repeated import Repeated
 from collplan.executors.mpi.errors import failed_before, still_running
 from collplan.executors.mpi.host.cores import crowding
 from collplan.executors.mpi.host.waiting import sleep_between_polls
 from collplan.executors.mpi.loop import codes
-from collplan.executors.mpi.loop.entries import entry
+from collplan.executors.mpi.loop.entries import entry, linkable_entry
 from collplan.executors.mpi.loop.records import STATE
 from collplan.executors.mpi.program.messages import STATUS_BYTES, Messages, handle_of
 from collplan.executors.mpi.program.program import Program
@@ -132,6 +133,7 @@ class Engine:
         if recorder is not None:
             self._memory.record(recorder, program)
         self._run_loop = entry("run_loop")
+        self._repeated: Repeated | None = None
         self._address, self._words = self._memory.address, self._memory.words
         self._bases = self._memory.bases
         self._messages = Messages(program)
@@ -247,6 +249,18 @@ class Engine:
         self._words[_TURN] = TURN_NS
         found = self._run_loop(self._address, codes.RUN)
         if found != codes.DONE:
+            self._go_on(found, codes.WAIT)
+
+    def repeat(self, n_runs: int) -> None:
+        """Start and wait `n_runs` times, with the machine code that programs in C use.
+
+        No other plan of this thread may be running.
+        """
+        if self._repeated is None:
+            function = linkable_entry("run_loop").load()
+            self._repeated = Repeated(function, (self._address, codes.RUN))
+        self._words[_TURN] = TURN_NS
+        for found in self._repeated.run(n_runs):
             self._go_on(found, codes.WAIT)
 
     def rebind(self, buffers: Sequence[Array]) -> None:

@@ -20,6 +20,7 @@ Function = Callable[..., Any]
 _FOR_PYTHON: Final = {
     "run_loop": ("loop", 2, True),
     "run_board": ("serving", 3, True),
+    "repeat": ("repeating", 1, True),
     "publish": ("serving", 3, False),
     "read_word": ("calls", 1, False),
     "write_word": ("calls", 2, False),
@@ -58,7 +59,7 @@ def entry(name: str) -> Callable[..., int]:
 
     Parameters
     ----------
-    name : {"run_loop", "run_board", "publish", "read_word", "write_word"}
+    name : {"run_loop", "run_board", "repeat", "publish", "read_word", "write_word"}
 
     Returns
     -------

@@ -63,6 +63,11 @@ CALL_BYTES: Final = CALL.itemsize
 ARGUMENTS_AT: Final = CALL_BYTES - 8 * N_ARGUMENTS
 """Offset of the arguments within a call, in bytes."""
 
+REPEATED: Final = words("function", "n_left", *(f"a{i}" for i in range(N_ARGUMENTS)))
+"""C function, the number of calls of it that remain, and its arguments."""
+REPEATED_AT: Final = REPEATED.itemsize - 8 * N_ARGUMENTS
+"""Offset of the arguments within a repeated call, in bytes."""
+
 EXTENT: Final = words(
     *("buffer", "offset", "run", "stride", "repeat", "outer_stride", "outer_repeat")
 )

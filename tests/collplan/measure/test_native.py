@@ -15,7 +15,7 @@ from collplan.measure.run import Case, run_plan
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.collective.reference import make_inputs
-from collplan.specs import PlanSpec, numpy_dtype
+from collplan.specs import COLLECTIVES, PlanSpec, numpy_dtype
 from collplan.specs.predefined import PAIRS
 from mpi_plans import refuses
 
@@ -75,6 +75,32 @@ def require(case: Case, truth: np.ndarray | None, name: str) -> None:
     wrong = case.own_wrong(truth)
     rank = case.comm.rank
     assert len(wrong) == 0, f"{name}: rank {rank} got {case.recvbuf}, expected {truth}"
+
+
+@pytest.mark.ranks(1, 3)
+def test_calls_in_compiled_code(comm: MPI.Intracomm) -> None:
+    """All kinds of calls give the same results from C as from Python, in place and not."""
+    p = comm.size
+    counts = [[2, 0, 3][rank % 3] for rank in range(p)]
+    pairs = [[i + j for j in range(p)] for i in range(p)]
+    for kind, in_place in product(COLLECTIVES, (False, True)):
+        model = COLLECTIVES[kind]
+        if in_place and "in_place" not in model.model_fields:
+            continue
+        fields = {"count": 4} if model.has_data else {}
+        if model.regular is not None:
+            fields = {"counts": pairs if model.is_pairwise else counts}
+        spec = spec_of(p, kind=kind, **fields, **({"in_place": True} if in_place else {}))
+        case = Case(compile_plan(spec, rank=comm.rank), spec.collective, comm, 7)
+        found = []
+        with NativeCollective(spec.collective, comm, case.sendbuf, case.native_recvbuf) as native:
+            for call in (native, lambda native=native: native.repeat(1)):
+                case.fill()
+                call()
+                found.append(None if case.native_recvbuf is None else case.native_recvbuf.copy())
+            native.repeat(0)
+            native.repeat(3)
+        assert np.array_equal(found[0], found[1]), (kind, in_place)
 
 
 @pytest.mark.ranks(3)

@@ -57,6 +57,27 @@ def test_exchange_strided(comm: MPI.Intracomm) -> None:
     assert np.array_equal(recv, expected), (recv, expected)
 
 
+@pytest.mark.ranks(1, 2, 3)
+def test_runs_in_a_row(comm: MPI.Intracomm) -> None:
+    """Compiled code runs a plan as often as asked, and no more often."""
+    rank, p = comm.rank, comm.size
+    writer = PlanWriter([[1, 1, 0]] * p)
+    for r in range(p):
+        writer.send(r, (r + 1) % p, (Buffer.SEND, 0, 1))
+        writer.recv(r, (r - 1) % p, (Buffer.RECV, 0, 1))
+    send, recv = np.array([10 + rank], np.int32), np.zeros(1, np.int32)
+    with bind(writer.plan(), comm, send, recv) as bound:
+        bound.repeat(0)
+        assert recv[0] == 0
+        for n_runs in (1, 5, 1000):
+            before = bound.engine_memory.get("epoch")
+            bound.repeat(n_runs)
+            assert bound.engine_memory.get("epoch") == before + n_runs
+        bound()
+        assert recv[0] == 10 + (rank - 1) % p
+    refuses(BindError, "was freed", lambda: bound.repeat(1))
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.ranks(1, 2, 3)
 def test_local_tasks(comm: MPI.Intracomm, way: str) -> None:

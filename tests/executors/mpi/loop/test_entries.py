@@ -26,7 +26,7 @@ import numpy as np
 from collplan.executors.mpi.loop.entries import callback, entry
 from collplan.executors.mpi.loop.reductions import load
 
-for name in ("run_loop", "run_board", "publish", "read_word", "write_word"):
+for name in ("run_loop", "run_board", "repeat", "publish", "read_word", "write_word"):
     entry(name)
 for name in ("query_flight", "free_flight", "cancel_flight"):
     assert callback(name)
