@@ -118,6 +118,17 @@ def test_plans_are_made_when_they_would_have_paid(mpi: str, tmp_path: Path) -> N
 
 
 @pytest.mark.system
+@pytest.mark.parametrize(("native_calls", "n_readings"), [("100000", 0), ("2", 1)])
+def test_calls_read_the_clock_once_by_a_plan_and_never_before(
+    native_calls: str, n_readings: int, tmp_path: Path
+) -> None:
+    """Reading the clock takes as long as a small call."""
+    line = exec_line("mpich", table_of(tmp_path), 1, built("mpich", "clocks.c"))
+    done = run(line, COLLPLAN_NATIVE_CALLS=native_calls)
+    assert done.stdout == f"{n_readings}\n", done.stderr
+
+
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", [*MPIS, "debian-mpich"])
 def test_persistent_collectives_are_native_and_counted_when_made(mpi: str, tmp_path: Path) -> None:
     line = exec_line(mpi, table_of(tmp_path), 2, built(mpi, "persistent.c"))
