@@ -49,6 +49,23 @@ def barriers_hold() -> None:
                 assert left >= came[0], (algorithm, last)
 
 
+def mpi_moves_beside() -> None:
+    """Ranks that wait or test let MPI move what the first rank ends before it takes part."""
+    content = np.zeros(1 << 18)
+    spec = make_spec("barrier", "dissemination", p).replace(transport="shared")
+    with bind(compile_plan(spec), comm) as barrier:
+        for way in ("wait", "test"):
+            for other in range(1, p) if rank == 0 else ():
+                comm.Send(content, other)
+            received = None if rank == 0 else comm.Irecv(content, 0)
+            barrier.start()
+            while way == "test" and not barrier.test():
+                time.sleep(1e-4)
+            barrier.wait()
+            if received is not None:
+                received.Wait()
+
+
 def consecutive_starts(plan: Plan, n_starts: int, way: str, *, own: bool) -> int:
     """Start again and again, ranks late in turns; return how many results of this rank are wrong.
 

@@ -192,7 +192,9 @@ class LoopMemory(SharedRecord):
         if background is not None:
             program, beside_ns = left_to_caller(program, background.processor >= 0)
         self.tasks = np.zeros(program.n_tasks + 1, dtype=TASK)
-        self.statuses = np.zeros(int(program.is_requested.sum()) * STATUS_BYTES, np.uint8)
+        # A probe needs one, even if there are no messages.
+        n_statuses = max(1, int(program.is_requested.sum()))
+        self.statuses = np.zeros(n_statuses * STATUS_BYTES, np.uint8)
         bases = np.zeros(N_BASES, dtype=np.int64)
         self.bases: memoryview[int] = bases.data
         self.place(tasks=self.tasks, statuses=self.statuses, bases=bases)

@@ -35,7 +35,13 @@ from collplan.executors.mpi.loop.dependencies import (
     release_held,
     started,
 )
-from collplan.executors.mpi.loop.messages import NO_TASK, go_to_core, poll, start_message
+from collplan.executors.mpi.loop.messages import (
+    NO_TASK,
+    go_to_core,
+    poll,
+    push_beside,
+    start_message,
+)
 from collplan.executors.mpi.loop.moves import run_copy, run_reduce
 from collplan.executors.mpi.loop.records import IDLING
 from collplan.executors.mpi.loop.state import (
@@ -203,8 +209,13 @@ def _advance(state: Record, stage: int, end_ns: int) -> Long:
         polls += 1
         idle(state, polls)
         # Reading the clock takes less time than a sleep, so read it after each.
-        if (polls % POLLS_A_CLOCK == 0 or polls > spins) and now(state) >= end_ns:
-            return codes.PENDING
+        if polls % POLLS_A_CLOCK == 0 or polls > spins:
+            # The progress thread may not call MPI if its plan has no messages.
+            found = np.int64(codes.DONE) if state.is_handed else push_beside(state)
+            if found != codes.DONE:
+                return found
+            if now(state) >= end_ns:
+                return codes.PENDING
 
 
 @inner
@@ -254,7 +265,8 @@ def _take_back(state: Record, turn_ns: int) -> Long:
     if not is_taken and turn_ns >= SHORTEST_SLEEP_NS:
         is_taken = sleep_on(state, state.over, turn_ns)
     if not is_taken:
-        return np.int64(codes.PENDING)
+        found = push_beside(state)
+        return found if found != codes.DONE else np.int64(codes.PENDING)
     state.n_left -= 1
     state.is_handed = 0
     state.idling = state.caller_idling
@@ -305,7 +317,8 @@ def _test(state: Record, end_ns: int) -> Long:
     if found == codes.DONE and state.n_left > 0:
         if _is_in_start(state) and state.n_left_in_start == 0:
             _hand_over(state)
-        return codes.PENDING
+        found = push_beside(state)
+        return found if found != codes.DONE else np.int64(codes.PENDING)
     return found
 
 

@@ -111,6 +111,15 @@ def _push_on(state: Record) -> Long:
     return codes.DONE
 
 
+@inlined
+def push_beside(state: Record) -> Long:
+    """Let MPI progress what else is under way if the plan has no messages; return the outcome.
+
+    Another rank may wait for that before it takes part in the plan.
+    """
+    return _push_on(state) if state.n_messages_in_all == 0 else np.int64(codes.DONE)
+
+
 @inner
 def poll(state: Record) -> Long:
     """Complete the tasks of finished messages; return DONE or the error."""

@@ -14,7 +14,14 @@ PROGRAM = str(HELPERS / "sharing.py")
 
 @pytest.mark.ranks(4)
 @pytest.mark.parametrize(
-    "case", ["barriers_hold", "several_at_once", "buffers_outlive_their_plan", "misfits"]
+    "case",
+    [
+        "barriers_hold",
+        "mpi_moves_beside",
+        "several_at_once",
+        "buffers_outlive_their_plan",
+        "misfits",
+    ],
 )
 def test_start_after_start(comm: MPI.Intracomm, case: str) -> None:
     """Late ranks, several plans at once, buffers that outlive them, other plans."""
