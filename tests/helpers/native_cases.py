@@ -1,4 +1,4 @@
-"""Cases of `native_programs/conformance.c`: few in which every two choices occur together."""
+"""Cases of `native_programs/conformance.c`: few with all pairs of choices, or random ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,15 @@ _DIMENSIONS: Final[Mapping[str, tuple[Any, ...]]] = {
     "in_place": (0, 1),
     "is_last": (0, 1),
     "is_apart": (0, 1),
+    "form": ("blocking",),
 }
+_NOTHING: Final[Mapping[str, Any]] = {
+    **{name: values[0] for name, values in _DIMENSIONS.items()},
+    "type": "int",
+    "op": "-",
+    "count": 0,
+}
+"""A case that moves nothing."""
 
 
 def write_cases(path: Path, mpi: str) -> int:
@@ -54,13 +62,53 @@ def write_cases(path: Path, mpi: str) -> int:
     mixed = {name: random.sample(values, len(values)) for name, values in _DIMENSIONS.items()}
     cases = pairs(mixed, _is_possible)
     # Calls that move nothing are native: they are no place for pairs of other choices.
-    empty = {"comm": "world", "type": "int", "count": 0, "in_place": 0, "is_last": 0, "is_apart": 0}
-    cases += [{**empty, "kind": kind, "op": "sum" if _reduces(kind) else "-"} for kind in KINDS]
+    cases += [{**_NOTHING, "kind": kind, "op": "sum" if _reduces(kind) else "-"} for kind in KINDS]
     order = _DIMENSIONS["comm"].index
     cases.sort(key=lambda case: (order(case["comm"]), case["kind"], case["count"]))
     cases = cases[::3] if "mpich" in mpi else cases
+    n_cases = len(cases)
+    for at in range(n_cases - 1, 0, -1):
+        if cases[at]["comm"] != cases[at - 1]["comm"]:
+            cases.insert(at, {**_NOTHING, "comm": cases[at - 1]["comm"], "kind": "free"})
+    _write(path, cases)
+    return n_cases
+
+
+def write_random_cases(path: Path, seed: int, n_cases: int) -> None:
+    """Write cases in random order, on several communicators at a time, in all forms.
+
+    They repeat, so that plans run. Now and then one is replaced, or a communicator is made again.
+    """
+    random = Random(seed)
+    dimensions = {
+        **_DIMENSIONS,
+        "comm": ("world", "world", "half", "dup", "turned"),
+        "kind": (*KINDS, "barrier"),
+        "count": (0, 1, 2, 5, 33, 67),
+        "form": (*["blocking"] * 7, "started", "started", "persistent"),
+    }
+
+    def draw() -> Case:
+        while True:
+            case = {name: random.choice(values) for name, values in dimensions.items()}
+            if case["kind"] == "barrier":
+                return {**_NOTHING, "kind": "barrier", "comm": case["comm"], "form": case["form"]}
+            if _is_possible(case):
+                return case
+
+    kept, cases = [draw() for _ in range(40)], []
+    for _ in range(n_cases):
+        if random.random() < 0.02:
+            kept[random.randrange(len(kept))] = draw()
+        if random.random() < 0.002:
+            freed = random.choice(("half", "dup", "turned"))
+            cases.append({**_NOTHING, "comm": freed, "kind": "free"})
+        cases.append(random.choice(kept))
+    _write(path, cases)
+
+
+def _write(path: Path, cases: list[Case]) -> None:
     path.write_text("".join(" ".join(str(case[k]) for k in _DIMENSIONS) + "\n" for case in cases))
-    return len(cases)
 
 
 def _reduces(kind: str) -> bool:
