@@ -349,17 +349,23 @@ def _datatype_of(buffer: Any) -> MPI.Datatype:
     return MPI._typedict[code[1:] if code[0] in "@<" else code]
 
 
-def may_coincide(kind: Kind, arguments: Arguments, op: MPI.Op | None) -> bool:
+def may_coincide(kind: Kind, arguments: Arguments, op: MPI.Op | None, rank: int) -> bool:
     """Return whether MPI accepts the buffers of a call if both are at the same address.
 
     MPI forbids such buffers, but libraries and their settings differ in what they reject. The
-    function makes the call on one rank, which only copies a buffer onto itself.
+    function makes the call on one rank, which only copies a buffer onto itself. In a buffer with
+    a block per rank, MPI looks at the block of `rank`, this rank.
     """
     sent, received = arguments.sent, arguments.received
     if sent is None or received is None or not sent.count:
         return True
+    if kind.name == "scatter":
+        sent = sent.block(rank)
+    elif kind.name in ("gather", "allgather"):
+        received = received.block(rank)
     specs = [[one.spec[0], one.count, *one.spec[2:]] for one in (sent, received)]
-    if sent.address != received.address or specs[0][1:] != specs[1][1:]:
+    coincide = sent.address == received.address and sent.count == received.count
+    if not coincide or sent.spec[-1] != received.spec[-1]:
         return True
     given = [*specs, *([op] if kind.traits.has_op else []), *([0] if kind.traits.is_rooted else [])]
     try:

@@ -137,7 +137,7 @@ class PlanCache(ABC):
             arguments = self.read(kind, sendbuf, recvbuf, root)
             name = None if op is None else self.config.operations.get(op.handle)
             call = arguments.call(root, name)
-            if not may_coincide(kind, arguments, op):
+            if not may_coincide(kind, arguments, op, self.rank):
                 return self._uncounted(kind, native)
         except Exception:  # mpi4py raises its own error
             return self._uncounted(kind, native)

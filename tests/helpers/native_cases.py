@@ -43,6 +43,8 @@ _DIMENSIONS: Final[Mapping[str, tuple[Any, ...]]] = {
     "is_apart": (0, 1),
     "form": ("blocking",),
 }
+N_RANDOM: Final = 60
+"""Number of random cases of the suite for each MPI."""
 _NOTHING: Final[Mapping[str, Any]] = {
     **{name: values[0] for name, values in _DIMENSIONS.items()},
     "type": "int",
@@ -70,8 +72,8 @@ def write_cases(path: Path, mpi: str) -> int:
     for at in range(n_cases - 1, 0, -1):
         if cases[at]["comm"] != cases[at - 1]["comm"]:
             cases.insert(at, {**_NOTHING, "comm": cases[at - 1]["comm"], "kind": "free"})
-    _write(path, cases)
-    return n_cases
+    _write(path, [*cases, *_random_cases(random, N_RANDOM, N_RANDOM // 5)])
+    return n_cases + N_RANDOM
 
 
 def write_random_cases(path: Path, seed: int, n_cases: int) -> None:
@@ -79,24 +81,28 @@ def write_random_cases(path: Path, seed: int, n_cases: int) -> None:
 
     They repeat, so that plans run. Now and then one is replaced, or a communicator is made again.
     """
-    random = Random(seed)
+    _write(path, _random_cases(Random(seed), n_cases, 40))
+
+
+def _random_cases(random: Random, n_cases: int, n_different: int) -> list[Case]:
+    """Return cases, of which a number of different ones repeat; see `write_random_cases`."""
     dimensions = {
         **_DIMENSIONS,
         "comm": ("world", "world", "half", "dup", "turned"),
-        "kind": (*KINDS, "barrier"),
         "count": (0, 1, 2, 5, 33, 67),
         "form": (*["blocking"] * 7, "started", "started", "persistent"),
     }
 
     def draw() -> Case:
+        kind = random.choice((*KINDS, "barrier"))
         while True:
             case = {name: random.choice(values) for name, values in dimensions.items()}
-            if case["kind"] == "barrier":
-                return {**_NOTHING, "kind": "barrier", "comm": case["comm"], "form": case["form"]}
-            if _is_possible(case):
-                return case
+            if kind == "barrier":
+                return {**_NOTHING, "kind": kind, "comm": case["comm"], "form": case["form"]}
+            if _is_possible({**case, "kind": kind}):
+                return {**case, "kind": kind}
 
-    kept, cases = [draw() for _ in range(40)], []
+    kept, cases = [draw() for _ in range(n_different)], []
     for _ in range(n_cases):
         if random.random() < 0.02:
             kept[random.randrange(len(kept))] = draw()
@@ -104,7 +110,7 @@ def write_random_cases(path: Path, seed: int, n_cases: int) -> None:
             freed = random.choice(("half", "dup", "turned"))
             cases.append({**_NOTHING, "comm": freed, "kind": "free"})
         cases.append(random.choice(kept))
-    _write(path, cases)
+    return cases
 
 
 def _write(path: Path, cases: list[Case]) -> None:

@@ -118,8 +118,9 @@ static bool read_call(const struct cp_call *call, const struct cp_comm *comm, st
 /* Return whether MPI accepts two buffers at the same address. MPI forbids them, but libraries and
  * their settings differ in what they reject. On one rank, such a call only copies a buffer onto
  * itself. */
-static bool may_coincide(const struct cp_call *call) {
+static bool may_coincide(const struct cp_call *call, char *at) {
     struct cp_call alone = *call;
+    alone.sent = alone.received = at;
     alone.comm = cp_COMM_SELF;
     alone.root = 0;
     MPI_Errhandler handler = cp_silence(cp_COMM_SELF);
@@ -130,15 +131,19 @@ static bool may_coincide(const struct cp_call *call) {
 
 /* Return whether MPI accepts the buffers of this rank. If not, MPI returns at once with an error, and
  * other ranks wait for the call. */
-static bool is_accepted(const struct cp_call *call, const struct cp_use *use) {
+static bool is_accepted(const struct cp_call *call, const struct cp_use *use, int rank) {
     const struct cp_side *sent = &use->sent, *received = &use->received;
     if (use->has_sent && !cp_is_message(&sent->element, sent->at, sent->count)) return false;
     if (use->has_received && !cp_is_message(&received->element, received->at, received->count))
         return false;
-    bool coincide = use->has_sent && use->has_received && sent->at == received->at &&
-                    sent->count > 0 && sent->count == received->count &&
-                    sent->type == received->type;
-    return !coincide || may_coincide(call);
+    if (!use->has_sent || !use->has_received || sent->count == 0 ||
+        sent->count != received->count || sent->type != received->type)
+        return true;
+    /* In a buffer with a block per rank, MPI looks at the rank's own. It counts in sizes. */
+    int64_t own_at = rank * sent->count * sent->element.size;
+    char *from = sent->at + (call->kind == CP_SCATTER ? own_at : 0);
+    bool has_own = call->kind == CP_GATHER || call->kind == CP_ALLGATHER;
+    return from != received->at + (has_own ? own_at : 0) || may_coincide(call, from);
 }
 
 static struct cp_signature signature_of(const struct cp_call *call, const struct cp_use *use) {
@@ -177,10 +182,10 @@ static struct cp_route *look_up(const struct cp_call *call, struct cp_comm *comm
     if (route != NULL && is_like(call, &latest->call)) {
         if (use->has_sent) use->sent.at = (char *)call->sent;
         if (use->has_received) use->received.at = call->received;
-        return is_accepted(call, use) ? route : NULL;
+        return is_accepted(call, use, comm->rank) ? route : NULL;
     }
     latest->route = NULL;
-    if (!read_call(call, comm, use) || !is_accepted(call, use)) return NULL;
+    if (!read_call(call, comm, use) || !is_accepted(call, use, comm->rank)) return NULL;
     struct cp_signature signature = signature_of(call, use);
     route = cp_route_of(comm, &signature);
     if (is_predefined(use)) {

@@ -125,9 +125,10 @@ static bool read_call(const struct cp_vector_call *c, const struct cp_comm *comm
 }
 
 /* Return whether MPI accepts two buffers at the same address; see calls.c. */
-static bool may_coincide(const struct cp_vector_call *call, int n) {
+static bool may_coincide(const struct cp_vector_call *call, char *at, int n) {
     struct cp_vector_call alone = *call;
     int counts[2] = {n, n}, places[2] = {0, 0};
+    alone.sent = alone.received = at;
     alone.comm = cp_COMM_SELF;
     alone.root = 0;
     alone.n_sent = &counts[0];
@@ -149,12 +150,22 @@ static bool is_accepted(const struct cp_vector_call *call, const struct cp_comm 
     if (use->has_received &&
         !cp_is_message(&received->element, received->at, total_of(received)))
         return false;
-    if (!use->has_sent || !use->has_received || sent->at != received->at ||
-        sent->type != received->type)
-        return true;
-    int n = sent->counts[sent->n > 1 ? comm->rank : 0];
-    return n == 0 || n != received->counts[received->n > 1 ? comm->rank : 0] ||
-           may_coincide(call, n);
+    if (!use->has_sent || !use->has_received || sent->type != received->type) return true;
+    /* In a buffer with a block per rank, MPI looks at the rank's own. It counts in sizes. */
+    int64_t size = sent->element.size, rank = comm->rank;
+    char *from = sent->at, *to = received->at;
+    if (call->kind == CP_SCATTERV) from += sent->places[rank] * size;
+    else if (call->kind != CP_ALLTOALLV && call->kind != CP_REDUCE_SCATTER)
+        to += received->places[rank] * size;
+    if (from != to) return true;
+    if (call->kind == CP_ALLTOALLV) return may_coincide(call, from, sent->counts[rank]);
+    if (call->kind == CP_REDUCE_SCATTER) {
+        int64_t n = size > 0 ? total_of(sent) / size : 0;
+        return n == 0 || n > INT_MAX || may_coincide(call, from, (int)n);
+    }
+    int n = sent->counts[sent->n > 1 ? rank : 0];
+    return n == 0 || received->counts[received->n > 1 ? rank : 0] == 0 ||
+           may_coincide(call, from, n);
 }
 
 static uint64_t mix(uint64_t found, uint64_t value) {

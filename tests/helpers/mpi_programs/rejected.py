@@ -40,6 +40,7 @@ def check_errors() -> None:
     for _ in range(TIMES):
         for name, *given in (
             ("Allreduce", [buffer, 4, MPI.INT], [buffer, 4, MPI.INT]),
+            ("Allgather", [buffer[RANK:], 1, MPI.INT], [buffer, 1, MPI.INT]),
             ("Bcast", [buffer, 2, pair]),
         ):
             assert class_of(getattr(COMM, name), *given) == class_of(getattr(native, name), *given)

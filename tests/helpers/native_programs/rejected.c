@@ -20,8 +20,8 @@ static int class_of(int code) {
 }
 
 static void errors_are_the_same_in_all_calls(MPI_Datatype uncommitted) {
-    int buf[8] = {0}, counts[64], places[64];
-    for (int i = 0; i < 64; i++) counts[i] = 1, places[i] = 0;
+    int buf[64] = {0}, counts[64], places[64], apart[64];
+    for (int i = 0; i < 64; i++) counts[i] = 1, places[i] = 0, apart[i] = i;
     for (int i = 0; i < TIMES; i++) {
         int own = class_of(MPI_Allreduce(buf, buf, 4, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
         int mpis = class_of(PMPI_Allreduce(buf, buf, 4, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
@@ -29,6 +29,14 @@ static void errors_are_the_same_in_all_calls(MPI_Datatype uncommitted) {
         own = class_of(MPI_Bcast(buf, 2, uncommitted, 0, MPI_COMM_WORLD));
         mpis = class_of(PMPI_Bcast(buf, 2, uncommitted, 0, MPI_COMM_WORLD));
         expect(own == mpis && own != MPI_SUCCESS, "bcast of an uncommitted datatype", i);
+        own = class_of(MPI_Allgather(buf + rank, 1, MPI_INT, buf, 1, MPI_INT, MPI_COMM_WORLD));
+        mpis = class_of(PMPI_Allgather(buf + rank, 1, MPI_INT, buf, 1, MPI_INT, MPI_COMM_WORLD));
+        expect(own == mpis, "allgather of the own block", i);
+        own = class_of(MPI_Allgatherv(buf + rank, 1, MPI_INT, buf, counts, apart, MPI_INT,
+                                      MPI_COMM_WORLD));
+        mpis = class_of(PMPI_Allgatherv(buf + rank, 1, MPI_INT, buf, counts, apart, MPI_INT,
+                                        MPI_COMM_WORLD));
+        expect(own == mpis, "allgatherv of the own block", i);
         own = class_of(MPI_Allgatherv(buf, 1, uncommitted, buf + 4, counts, places, MPI_INT,
                                       MPI_COMM_WORLD));
         expect(own != MPI_SUCCESS, "allgatherv of an uncommitted datatype", i);
