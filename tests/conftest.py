@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 from attacking import Target
 from browser import browsing
 from mpi_launching import MPIS
-from mpi_pool import Place, Pools
+from mpi_pool import HERE, OwnProcess, Place, Pools
 from tiers import BRIEF, MARK, SHARE, chosen, needing_nothing, take
 
 # A first example compiles kernels, and the machine may be busy: no clock decides on a test.
@@ -98,11 +98,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give functions with the mark `ranks` a test for each MPI and number of ranks."""
+    """Give functions with the mark `ranks` a test for each MPI and number of ranks.
+
+    In a brief run, a function for one rank runs in this process, the only rank of its world.
+    """
     mark = metafunc.definition.get_closest_marker("ranks")
     if mark is not None:
         mpis = mark.kwargs.get("mpis", MPIS)
         places = [(mpi, n_ranks) for mpi in mpis for n_ranks in mark.args]
+        if 1 in mark.args and metafunc.config.getoption(BRIEF):
+            places.insert(0, (HERE, 1))
         names = [f"{n_ranks}-{mpi}" for mpi, n_ranks in places]
         metafunc.parametrize("comm", places, indirect=True, ids=names)
 
@@ -119,7 +124,7 @@ def pools() -> Iterator[Pools]:
 def comm(request: pytest.FixtureRequest, pools: Pools) -> Place:
     """Return where a case runs: its ranks get a communicator under this name."""
     mpi, n_ranks = request.param
-    return Place(pools.of(mpi, n_ranks), n_ranks)
+    return Place(OwnProcess() if mpi == HERE else pools.of(mpi, n_ranks), n_ranks)
 
 
 @pytest.fixture(scope="module")
@@ -170,9 +175,11 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark functions that run on ranks or in a browser."""
+    """Mark functions that run on ranks of other processes or in a browser."""
     is_in_browser = "browser" in getattr(item, "fixturenames", ())
-    if is_in_browser or item.get_closest_marker("ranks") is not None:
+    place = getattr(getattr(item, "callspec", None), "params", {}).get("comm")
+    is_on_ranks = item.get_closest_marker("ranks") is not None and place != (HERE, 1)
+    if is_in_browser or is_on_ranks:
         item.add_marker(MARK)
 
 

@@ -3,7 +3,8 @@
 A case is a function ``test_x(comm, ...)`` with the mark ``ranks(1, 2, 3)``. Each rank has a
 connection to this process, and sleeps on it while it has no case. A pool in which a case fails,
 hangs or ends a rank is killed, and the next case starts another. A case with more ranks than the
-pool has replaces it by a larger one, on which later cases run, too.
+pool has replaces it by a larger one, on which later cases run, too. In a brief run, cases of one
+rank run in this process.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Listener, wait
@@ -35,6 +37,8 @@ STACKS_S = 5.0
 STACK = b"most recent call first"
 """Words at the beginning of each thread's stack."""
 RANK = HELPERS / "mpi_pool_rank.py"
+HERE = "here"
+"""Name, in place of an MPI, of this process as the only rank."""
 
 
 class CaseError(AssertionError):
@@ -155,11 +159,25 @@ class Pool:
         self._folder.cleanup()
 
 
+class OwnProcess:
+    """The only rank of the world of this process, in place of a pool."""
+
+    def run(self, module: str, name: str, n_ranks: int, arguments: dict[str, Any]) -> None:
+        """Run a function of a module; raise `CaseError` if it fails."""
+        from mpi_pool_rank import run_case
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # in a pool, they are no errors either
+            text = run_case(module, name, n_ranks, arguments)
+        if text:
+            raise CaseError(text)
+
+
 @dataclass(frozen=True)
 class Place:
     """The first ranks of a pool."""
 
-    pool: Pool
+    pool: Pool | OwnProcess
     n_ranks: int
 
 
