@@ -7,11 +7,21 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from check_names import checks_of
-from collplan.dropin.decisions import MAKING_S, NATIVE_CALLS, calls_before
+from collplan.dropin.decisions import (
+    LEAST_VECTOR_GAIN_S,
+    MAKING_S,
+    NATIVE_CALLS,
+    calls_before,
+    if_paid,
+    swept_kinds,
+)
 from collplan.dropin.statistics import Statistics
 from collplan.tune.sweep import Choice
 from collplan.tune.table import Decision
@@ -19,6 +29,7 @@ from folders import PROGRAMS
 from mpi_launching import MPIS, assert_passes, mpi_python, mpiexec_of, mpirun, run
 
 MPI = pytest.importorskip("mpi4py.MPI", reason="mpi4py is not installed: pip install '.[mpich]'")
+Trial = pytest.importorskip("collplan.dropin.trials").Trial
 run_check = pytest.importorskip("drop_in_calls").run_check
 
 ONCE = "check_that_there_is_no_table_is_said_once"
@@ -143,3 +154,65 @@ def test_mpi4py_own_tests_pass_that_pass_natively(mpi: str, n_ranks: int) -> Non
     assert found["drop-in"]["planned_calls"] > 1000
     assert found["drop-in"]["planned_vector_calls"] > 100
     assert set(found["drop-in"]["bad"]) <= set(found["native"]["bad"])
+
+
+def test_kinds_with_complete_sweeps_are_those_of_a_table() -> None:
+    sweeps = [("bcast", True, None), ("reduce", True, 1e-3), ("gather", False, None)]
+    names = "collective", "complete", "computation_s"
+    rows = [SimpleNamespace(**dict(zip(names, sweep, strict=True))) for sweep in sweeps]
+    table: Any = SimpleNamespace(sweeps=rows)
+    assert swept_kinds(table, is_blocking=True) == {"bcast"}
+    assert swept_kinds(table, is_blocking=False) == {"bcast", "reduce"}
+    assert swept_kinds(None, is_blocking=True) == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "gain_s", "is_kept"),
+    [
+        ("allgather", LEAST_VECTOR_GAIN_S / 2, True),
+        ("allgatherv", LEAST_VECTOR_GAIN_S / 2, False),
+        ("allgatherv", LEAST_VECTOR_GAIN_S * 2, True),
+        ("allgatherv", None, True),
+    ],
+)
+def test_plans_must_gain_more_than_agreeing_on_counts_costs(
+    kind: str, gain_s: float | None, is_kept: bool
+) -> None:
+    choice: Any = SimpleNamespace(native=False)
+    chosen_s = None if gain_s is None else 1.0
+    decision = Decision(choice, "ring", "is faster", 1.0 + (gain_s or 0.0), chosen_s)
+    call: Any = SimpleNamespace(kind=kind)
+    found = if_paid(call, decision)
+    if is_kept:
+        assert found is decision
+    else:
+        assert found.choice.native
+        assert found.why == "ring gains less than agreeing on counts costs"
+        assert found.native_s == decision.native_s
+
+
+@dataclass(eq=False)
+class Timed:
+    """A contestant whose calls take a given time."""
+
+    call_s: float
+    times: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.route = SimpleNamespace(row=SimpleNamespace(seconds=0.0), owner=self)
+
+
+@pytest.mark.parametrize(("budget_s", "n_calls"), [(1.0, 2), (2.5, 3), (4.0, 4)])
+def test_a_slow_plan_is_dropped_when_its_calls_have_cost_the_budget(
+    budget_s: float, n_calls: int
+) -> None:
+    """Its calls take 2 s longer than native ones; its first call does not count."""
+    native, plan = Timed(1.0), Timed(3.0)
+    trial = Trial(native, [plan], budget_s)
+    while (route := trial.next_route(MPI.COMM_SELF)) is not None:
+        route.row.seconds += route.owner.call_s
+    assert trial.plans == []
+    assert trial.fastest() is None
+    assert plan.times == [3.0] * n_calls
+    assert native.times == [1.0] * n_calls
+    assert trial.excess_s == 2.0 * n_calls

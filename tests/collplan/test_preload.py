@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 from collplan.dropin.decisions import MAKING_S
+from collplan.executors.mpi.launch import standard_input
+from collplan.preload import rank_script, running
 from collplan.preload.running import native_program
 from collplan.tune.table import load_table, save_table
 from ending_jobs import helper_of, launcher_of, marked_processes, wait_until
@@ -380,3 +382,15 @@ def test_a_helper_decides_and_plans_as_the_table_says(tmp_path: Path) -> None:
     assert Path(path.decode()).exists()
     assert symbol == b"collplan_reduce_sum_float64"
     assert len({len(program) for program in programs}) <= 3
+
+
+def test_the_script_of_a_rank_forces_a_table_only_if_it_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = []
+    monkeypatch.setattr(standard_input, "take_input", lambda: None)
+    monkeypatch.setattr(running, "become", lambda *words, force: told.append((*words, force)))
+    for forced in (rank_script.FORCED, ""):
+        rank_script.main("t.yaml", forced, "", "/bin/app", "app", "-x")
+    words = Path("/bin/app"), ["app", "-x"], Path("t.yaml")
+    assert told == [(*words, True), (*words, False)]

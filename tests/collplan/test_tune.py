@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import permutations, product
 from math import comb, prod
 from pathlib import Path
@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from collplan.cli.tune import TuneOptions
 from collplan.measure.statistics import LEAST, is_faster
 from collplan.planner import compile_plan
-from collplan.reports.tuning import plot_speedups, print_tuned, to_json
+from collplan.reports.tuning import plot_speedups, print_candidates, print_tuned, to_json
 from collplan.select.entries import Entry, Question, estimate_all
 from collplan.select.waves import MAX_TASKS
 from collplan.specs import Bcast, CollplanError, Gatherv, Method
@@ -587,3 +588,40 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     assert done.stdout.count("killed by") == 2
     assert done.stdout.splitlines()[-1].startswith("complete: 3 points")
     assert all(sweep.complete for sweep in load_table(tmp_path / "killed.yaml").sweeps)
+
+
+def test_jobs_of_programs_have_the_defaults_of_the_command() -> None:
+    for name in ("keep_within", "at_most", "give_up", "again", "computation", "cores", "ranks"):
+        field = {"give_up": "give_up_s", "computation": "computation_s"}.get(name, name)
+        (job,) = (one for one in fields(TuningJob) if one.name == field)
+        (command,) = (one for one in fields(TuneOptions) if one.name == name)
+        assert (job.default or None) == (command.default or None), name
+
+
+def test_candidates_are_listed_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    ring = {"name": "ring", "family": "flat", "topology": None, "segments": [1024, 4096, 65536]}
+    grid = {"name": "grid", "family": "mesh", "topology": "2x3", "segments": []}
+    print_candidates({"ranks": 6, "candidates": {"bcast": [ring, grid]}})
+    head, *rows, end = [line for line in capsys.readouterr().out.splitlines() if line.strip(" ─━")]
+    assert head.split() == ["bcast", "on", "6", "ranks", "family", "segments"]
+    assert [row.split() for row in rows] == [["ring", "flat", "1", "KiB", "to", "64", "KiB"],
+                                             ["grid", "2x3"]]  # fmt: skip
+    assert end == "2 candidates beside native, not counting sizes of segments"
+
+
+def test_the_only_rank_of_a_job_tunes_in_its_process(
+    collplan: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collplan.executors.mpi.launch.launcher.is_under_mpi", lambda: True)
+    path = tmp_path / "table.yaml"
+    words = ["--collectives", "allreduce", "--sizes", "64B,1KiB", "--at-most", 2]
+    limits = ["--least", 6, "--most", 6, "--seconds", 0]
+    outcome = collplan("tune", *words, *limits, "-o", path, "--json")
+    assert outcome.status == 0, outcome.err
+    document = outcome.json()
+    assert (document["points"], document["resumed"], document["correct"]) == (2, 0, True)
+    (sweep,) = load_table(path).sweeps
+    assert (sweep.collective, sweep.ranks, sweep.complete) == ("allreduce", 1, True)
+    again = collplan("tune", *words, *limits, "-o", path, "--json").json()
+    assert (again["points"], again["resumed"]) == (2, 2)
+    assert again["table"] == document["table"]

@@ -346,3 +346,13 @@ def test_same_plan_same_times(case: Case) -> None:
     assert np.array_equal(timeline.start_ns, again.start_ns)
     assert np.array_equal(timeline.end_ns, again.end_ns)
     assert not again.start_ns.flags.writeable
+
+
+def test_an_eager_message_by_turns_has_left_before_it_is_received() -> None:
+    """The last of 1,000 bytes leaves at 1,010; the receive is posted at 5,000."""
+    for turn_bytes in (None, 100):
+        costs = network("L=100,o=10,g=0,G=1,O=0,S=100000", turn_bytes=turn_bytes)
+        plan = parse_goal(LATE_RECEIVE)
+        timeline = simulate(plan, costs)
+        followers = np.flatnonzero((plan.op == Op.COMPUTE) & (plan.rank == 0))
+        assert timeline.end_ns[followers].max() < 5000

@@ -114,3 +114,15 @@ def simulated(plan: Plan, network: Network) -> tuple[Plan, Network, Timeline]:
 
 cases = st.builds(simulated, plans, networks)
 """Plans, their networks and their timelines."""
+
+
+def twice_as_slow(network: Network) -> Network:
+    """Return a network all of whose times are doubled, which is exact in floating point."""
+
+    def doubled(value: object, name: str = "") -> object:
+        if isinstance(value, dict):
+            return {name: doubled(one, name) for name, one in value.items()}
+        is_time = "_ns" in name or name.endswith("_s")
+        return 2 * value if is_time and isinstance(value, int | float) else value
+
+    return Network.model_validate(doubled(network.model_dump()))

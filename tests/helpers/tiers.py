@@ -6,7 +6,8 @@ A brief run leaves out the tests with these marks:
   without the mark runs, this process refuses to start such a program.
 - `long`: tests that take seconds.
 
-Of tests and loops with many cases, a brief run takes an eighth of the cases.
+Of loops with many cases, of tests on ranks and of tests in the folders that compile many plans
+(`SAMPLED`), a brief run takes an eighth of the cases.
 
 `make test` runs all tests. Of those with the mark `many`, whose cases take seconds together, it
 takes a third of the cases. pytest without options takes all.
@@ -36,6 +37,8 @@ BRIEF_SHARE: Final = 8
 """Number of cases of which a brief run takes one."""
 MIN_CASES: Final = 2
 """Smallest number of cases of a test that a run takes, or all if the test has fewer."""
+SAMPLED: Final = frozenset({"planner", "executors", "select", "exports", "measure", "project"})
+"""Names of folders of whose tests a brief run takes some cases; cases of others are short."""
 _PROGRAMS: Final = re.compile(
     r"(mpi(exec|run|cc|f90)|hydra|prte|srun|sbatch|salloc|slurm|munge|chrom|apt-get|gfortran|gcc)"
     r"|(cc|ip|tc|unshare|nsenter)$"
@@ -80,9 +83,15 @@ def chosen(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     kept = {
         case
         for name, cases in functions.items()
-        for case in some(cases, name, cases[0].get_closest_marker(MANY) is not None)
+        for case in (some(cases, name) if _has_many(cases[0]) else cases)
     }
     return [item for item in items if item in kept]
+
+
+def _has_many(item: pytest.Item) -> bool:
+    """Return whether this run takes only some cases of a test."""
+    is_sampled = bool(SAMPLED.intersection(item.path.parts)) or "ranks" in item.keywords
+    return item.get_closest_marker(MANY) is not None or (_is_brief and is_sampled)
 
 
 @contextmanager

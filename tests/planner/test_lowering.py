@@ -15,6 +15,7 @@ from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Roun
 from collplan.planner.arrays.logarithms import ceil_log2
 from collplan.planner.blueprint.locations import SCRATCH_STRIDE
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.lowering.address import Located, squeeze_scratch
 from collplan.planner.plan.plan import Buffer, Op
 from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.verify import verify
@@ -202,3 +203,21 @@ def test_groups_of_a_rank_keep_their_order_in_its_program():
     plan = compile_plan(make_spec("exscan", "native", 5, **fields))
     for rank in range(5):
         assert_equal(compile_plan(plan.spec, rank=rank), restrict(plan, rank))
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_repeats_in_scratch_move_apart_only_if_there_is_unused_memory_between(is_used):
+    """Rank 1 uses elements 10 to 17 of its scratch, or only every second of them."""
+
+    def runs(offset, count, stride, repeat):
+        one = np.ones(1, dtype=np.int64)
+        columns = [one * value for value in (offset, count, stride, repeat)]
+        return Located(one - 1, one, one * int(Buffer.SCRATCH), *columns)
+
+    parts = [runs(10, 1, 2, 4), runs(10, 8 if is_used else 1, 0, 1)]
+    sizes = squeeze_scratch(parts, 2)
+    assert sizes.tolist() == [0, 8 if is_used else 4]
+    strided, whole = parts
+    assert strided.repeat.tolist() == ([4] if is_used else [1] * 4)
+    assert strided.offset.tolist() == ([0] if is_used else [0, 1, 2, 3])
+    assert whole.offset.tolist() == [0]

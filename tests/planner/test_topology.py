@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collplan.planner.arrays.interpreted import Interpreted
+from collplan.planner.arrays.jit import compiled
 from collplan.planner.topology import Fabric, fabric_of
+from collplan.planner.topology.hashing import spread
 from collplan.planner.topology.links import GLOBAL, GROUP, HOST, LINK_CLASSES, SWITCH
 from collplan.specs import Machine
 from collplan.specs.topology_files import read_graph
@@ -240,3 +243,27 @@ def test_hashes_spread_routes_over_equal_ways() -> None:
     second = fabric({**tree, "routing": "ecmp", "seed": 2})
     assert all_routes(first) != all_routes(second)
     assert all_routes(first) == all_routes(fabric({**tree, "routing": "ecmp", "seed": 1}))
+
+
+HASHED = {
+    (0, 0, 0, 0): 2108864918,
+    (1, 2, 3, 4): 1551433220,
+    (7, 1000, 3, 0): 1327911120,
+    (7, 3, 1000, 0): 1572805512,
+    (2**31, 0, 1, 2): 1060218939,
+}
+
+
+@compiled
+def hashed(seed: int, one: int, other: int, turn: int) -> int:
+    return spread(seed, one, other, turn)
+
+
+def test_the_hash_of_routes_is_even_and_stays_what_it_is() -> None:
+    """Prices of earlier versions remain comparable."""
+    assert [hashed(*words) for words in HASHED] == list(HASHED.values())
+    found = [hashed(1, one, other, 0) for one in range(40) for other in range(40)]
+    assert all(0 <= value < 2**31 for value in found)
+    for n_ways in (2, 3, 8):
+        counts = Counter(value % n_ways for value in found)
+        assert min(counts.values()) > 0.8 * len(found) / n_ways

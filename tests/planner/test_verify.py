@@ -9,6 +9,7 @@ import pytest
 
 from brute_force import find_faults
 from collplan.planner import Plan, compile_plan
+from collplan.planner.arrays.motion import Motion
 from collplan.planner.errors import (
     DeadlockError,
     DuplicateContributionError,
@@ -28,6 +29,7 @@ from collplan.planner.errors import (
 from collplan.planner.plan.plan import NO_PATTERN, Buffer, Op
 from collplan.planner.plan.ragged import ON_START, Dependencies
 from collplan.planner.verify import verify
+from collplan.planner.verify.barrier import _moved
 from handmade import Interval, PlanBook
 from oracle import AFFINE, make_spec
 
@@ -484,3 +486,13 @@ def test_dependencies_on_tasks_that_do_not_exist(task):
     deps = Dependencies(plan.deps.indptr, np.full_like(plan.deps.task, task), plan.deps.kind)
     with pytest.raises(PlanFormatError, match=r"deps\.task\[0\]"):
         verify(plan.replace(deps=deps))
+
+
+def test_sets_of_ranks_move_as_their_ranks_do():
+    for motion in (Motion("shift", 12, 3), Motion("xor", 16, 2), Motion("xor", 16, 1)):
+        everybody = (1 << motion.size) - 1
+        for block in range(motion.n_blocks):
+            for ranks in ([0], [1, 2, motion.size - 1], range(motion.size)):
+                moved = sum(1 << motion.move(rank, block) for rank in ranks)
+                bits = sum(1 << rank for rank in ranks)
+                assert _moved(bits, block, motion, everybody) == moved

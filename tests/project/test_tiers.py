@@ -61,7 +61,8 @@ def test_without_a_mark():
 
 
 def outcome(folder: Path, share: int, many: int, *options: str) -> str:
-    """Return the last line of pytest on the file."""
+    """Return the last line of pytest on the file in a folder."""
+    folder.mkdir()
     path = folder / "test_file.py"
     path.write_text(FILE.format(share=share, many=many))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-c", os.devnull]
@@ -78,16 +79,24 @@ def test_a_brief_run_takes_an_eighth_of_many_cases_and_leaves_out_what_is_marked
     tmp_path: Path,
 ) -> None:
     # 40 / 8 cases, 2 of 2, 2 of 10, and five functions
-    assert outcome(tmp_path, 8, 8, "--brief").startswith("14 passed, 45 deselected")
+    found = outcome(tmp_path / "planner", 8, 8, "--brief")
+    assert found.startswith("14 passed, 45 deselected")
+
+
+def test_a_brief_run_takes_all_cases_in_folders_of_short_tests(tmp_path: Path) -> None:
+    # 40 cases, 2, 2 of 10, and five functions
+    found = outcome(tmp_path / "specs", 8, 8, "--brief")
+    assert found.startswith("49 passed, 10 deselected")
 
 
 def test_a_run_may_take_a_share_of_cases_that_take_seconds(tmp_path: Path) -> None:
     # 40 cases, 2, 10 / 4, and seven functions
-    assert outcome(tmp_path, 1, 4, "--share", "4").startswith("52 passed, 7 deselected")
+    found = outcome(tmp_path / "planner", 1, 4, "--share", "4")
+    assert found.startswith("52 passed, 7 deselected")
 
 
 def test_all_run_otherwise(tmp_path: Path) -> None:
-    assert outcome(tmp_path, 1, 1).startswith("59 passed")
+    assert outcome(tmp_path / "planner", 1, 1).startswith("59 passed")
 
 
 def test_tests_of_a_dimension_share_out_its_values() -> None:

@@ -66,3 +66,16 @@ def test_rates_become_bits_per_second(text: object, rate: int) -> None:
 def test_what_is_no_rate_is_refused(text: object, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parse_rate(text)
+
+
+def test_prefixes_of_rates_are_powers_of_1000_and_1024():
+    for base, suffix in ((1000, ""), (1024, "i")):
+        for power, prefix in enumerate("kMG", 1):
+            assert parse_rate(f"1{prefix}{suffix}bit") == base**power
+            assert parse_rate(f"1{prefix.upper()}{suffix}B/s") == 8 * base**power
+
+
+def test_rates_have_at_most_60_bits():
+    assert parse_rate(f"{2**60}bit") == 2**60
+    with pytest.raises(ValueError, match="out of range"):
+        parse_rate(f"{2**60 + 1}bit")

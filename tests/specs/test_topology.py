@@ -9,6 +9,7 @@ import pytest
 
 from collplan.specs import Machine, SpecError, parse_spec
 from collplan.specs.topology import Dragonfly, FatTree, Graph, Torus
+from collplan.specs.topology.graph import GraphLink
 
 
 def refuse(topology: Any, nodes: int = 1, **machine: Any) -> str:
@@ -131,3 +132,8 @@ def test_mistakes_are_one_line(topology: dict[str, Any], message: str) -> None:
 def test_more_nodes_than_hosts() -> None:
     line = refuse(TREE, nodes=17)
     assert "more nodes than hosts: nodes is 17, network.topology has 16" in line
+
+
+def test_a_link_has_both_directions_and_no_latency_of_its_own_by_default() -> None:
+    link = GraphLink()
+    assert (link.both, link.latency_ns, link.bandwidth, link.name) == (True, 0.0, None, None)

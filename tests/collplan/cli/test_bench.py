@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from collplan.cli.bench import lanes
 from command_line import CommandLine
 from emulating import emulate, need_emulation
 from folders import ROOT
@@ -287,3 +289,16 @@ def test_mistakes_are_one_line_before_any_rank_starts(
     }
     outcome = collplan("bench", *arguments.format(**files).split())
     assert problem.format(**files) in outcome.error()
+
+
+def test_times_of_lanes_are_printed_and_drawn(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drawn = []
+    monkeypatch.setattr(lanes, "plot_rows", lambda *what, **words: drawn.append((what, words)))
+    path, rows = Path("plot.svg"), [{"lanes": 1}, {"lanes": 2}]
+    options: Any = SimpleNamespace(as_json=True, plot=path, title="lanes", size_label="bytes")
+    lanes._show(options, {"rows": rows, "library": "MPI"})
+    assert json.loads(capsys.readouterr().out) == {"rows": rows, "library": "MPI"}
+    words = {"title": "lanes, MPI", "size_label": "bytes"}
+    assert drawn == [((path, rows, ["1 lane", "2 lanes"]), words)]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from collplan.cli.exec import _status_of, find_program
 from collplan.cli.main import main
 from collplan.tune.table import parse_table, save_table
 from folders import EXAMPLES, PROGRAMS
@@ -321,3 +323,23 @@ def test_rejected_calls_are_not_counted_and_an_exit_leaves_other_ranks_alone(
     assert sorted(done.stdout.split("\n")) == ["", "rank 0 passed", "rank 1 passed"]
     assert re.search(r"reduce +binomial +2 +8 +8 ", done.stderr), done.stderr
     assert "plans cannot have a communicator: a rank has 64 with plans" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "said"), [(None, 0, ""), (0, 0, ""), (3, 3, ""), ("no", 1, "no\n")]
+)
+def test_the_status_of_a_program_is_what_python_makes_of_its_exit(
+    code: object, status: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _status_of(SystemExit(code)) == status
+    assert capsys.readouterr().err == said
+
+
+def test_programs_are_found_behind_the_interpreter(tmp_path: Path) -> None:
+    script = str(tmp_path / "app.py")
+    Path(script).touch()
+    words = ["pack.age", "-m", "x"]
+    assert find_program([sys.executable, "-m", *words], module=False) == (None, words, True)
+    assert find_program(words, module=True) == (None, words, True)
+    assert find_program([script, "-m"], module=False) == (None, [script, "-m"], False)
+    assert find_program([sys.executable, script, "y"], module=False)[1:] == ([script, "y"], False)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from importlib import import_module
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import pytest
 
+from collplan import cli
 from collplan.cli.group import COMMANDS
+from collplan.cli.options import Options
 from collplan.planner.passes.registry import pass_registry
 from collplan.reports.spec_fields import definitions
 from command_line import CommandLine
@@ -140,3 +147,74 @@ def test_the_list_of_commands_is_printed_without_large_libraries() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+NUMBERS: dict[str, tuple[object, object, object]] = {
+    "BenchmarkOptions.repetitions": (20, 2, None),
+    "CalibrateOptions.lanes": (None, 1, None),
+    "CalibrateOptions.ranks": (None, 1, None),
+    "CompareOptions.max_tasks": (None, 1, None),
+    "CompareOptions.seconds": (None, 0, None),
+    "ConvertOptions.root": (0, 0, None),
+    "EmulateOptions.lanes": (1, None, None),
+    "EmulateOptions.timeout": (None, 1, None),
+    "ExecOptions.ranks": (None, 1, None),
+    "ExecOptions.timeout": (None, 1, None),
+    "ExecOptions.trials": (None, 0, None),
+    "GuidelineOptions.ranks": (None, 1, None),
+    "LaneOptions.ranks": (None, 1, None),
+    "LaneOptions.repetitions": (80, 2, None),
+    "MachineOptions.ranks": (None, 1, None),
+    "MachineOptions.timeout": (600, 1, None),
+    "MeasuringOptions.timeout": (600, 1, None),
+    "OverlapOptions.computation": (None, 0, None),
+    "OverlapOptions.cores": (None, 1, None),
+    "OverlapOptions.radix": (2, None, None),
+    "PatternOptions.inner": (100, 1, None),
+    "ProfileOptions.ranks": (None, 1, None),
+    "ProfileOptions.timeout": (None, 1, None),
+    "ReportOptions.seconds": (10.0, 0, None),
+    "RunOptions.ranks": (None, 1, None),
+    "RunOptions.repetitions": (20, 1, None),
+    "RunOptions.timeout": (600, 1, None),
+    "SynthesizeOptions.chunks": (1, 1, 256),
+    "SynthesizeOptions.ports": (None, 1, 15),
+    "SynthesizeOptions.rounds": (None, 1, 64),
+    "SynthesizeOptions.time_limit": (300, 1, None),
+    "TuneOptions.at_most": (None, 1, None),
+    "TuneOptions.computation": (None, 0, None),
+    "TuneOptions.give_up": (60.0, 1, None),
+    "TuneOptions.keep_within": (1.5, 1, None),
+    "TuneOptions.least": (8, 6, None),
+    "TuneOptions.most": (100, 6, None),
+    "TuneOptions.seconds": (10.0, 0, None),
+    "TuneOptions.start": (None, 1, None),
+    "TuneOptions.timeout": (None, 1, None),
+}
+"""Defaults of options, and the least and the greatest number that each takes."""
+
+
+def declared(kind: type[Options]) -> Iterator[tuple[str, Any, Any]]:
+    """Generate name, default and declaration of all options of a class and its subclasses."""
+    hints = get_type_hints(kind, include_extras=True)
+    for one in fields(kind) if kind is not Options else ():
+        if one.name in vars(kind)["__annotations__"]:
+            annotated = getattr(hints[one.name], "__metadata__", (None,))[0]
+            parameter = one.metadata.get("parameter", annotated)
+            yield f"{kind.__name__}.{one.name}", one.default, parameter
+    for derived in kind.__subclasses__():
+        yield from declared(derived)
+
+
+def test_defaults_and_limits_of_options_stay_what_they_are() -> None:
+    for module in pkgutil.walk_packages(cli.__path__, f"{cli.__name__}."):
+        import_module(module.name)
+    numbers, enabled = {}, []
+    for name, default, parameter in declared(Options):
+        limits = getattr(parameter, "min", None), getattr(parameter, "max", None)
+        if isinstance(default, bool):
+            enabled += [name] * default
+        elif limits != (None, None) or isinstance(default, int | float):
+            numbers[name] = (None if default is MISSING else default, *limits)
+    assert numbers == NUMBERS
+    assert enabled == ["RunOptions.check"]

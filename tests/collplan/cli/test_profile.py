@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from collplan.specs import Machine
+from collplan.tune import gains
 from collplan.tune.gains import gains_of
 from collplan.tune.sweep import Placement
 from collplan.tune.table import save_table
@@ -180,3 +182,17 @@ def test_ranks_that_run_already_are_refused(program: str) -> None:
     done = run([str(mpiexec_of(python)), "-n", "2", *inner])
     assert done.returncode != 0
     assert "profile: starts the ranks itself" in done.stderr
+
+
+@pytest.mark.parametrize(("factor", "plan"), [(1.5, "ring"), (1.1, "ring"), (1.04, None)])
+def test_plans_that_gain_a_twentieth_are_named(
+    factor: float, plan: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = SimpleNamespace(
+        sizes=[64], call="native", leading={64: "ring"},
+        makespans={("native", 64): factor, ("ring", 64): 1.0},
+    )  # fmt: skip
+    monkeypatch.setattr(gains, "compare", lambda specs, seconds: found)
+    row = {"collective": "bcast", "most_bytes": 64}
+    name, gain, _ = gains._by_model(row, Machine(ranks_per_node=4))
+    assert (name, gain) == (plan, factor if plan else 1.0)

@@ -154,3 +154,22 @@ def test_what_was_measured_is_printed_before_a_trace_fails(collplan: CommandLine
     assert "wrote" not in done.stdout
     assert "collplan: error: /proc/both.json: cannot be written" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_only_rank_of_a_job_runs_a_plan_in_its_process(
+    collplan: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collplan.executors.mpi.launch.launcher.is_under_mpi", lambda: True)
+    spec = collplan.write_spec(machine={}, collective={"kind": "allgather", "count": 50})
+    files = {name: tmp_path / f"file.{name}" for name in ("json", "record", "html")}
+    options = ["--trace", files["json"], "--record", files["record"], "--html", files["html"]]
+    outcome = collplan("run", spec, "--predict", *options, "--json", "--repetitions", 2)
+    assert outcome.status == 0, outcome.err
+    document = outcome.json()
+    assert (document["correct"], document["ranks"], document["bytes"]) == (True, 1, 400)
+    assert document["predicted_s"] == collplan("cost", spec, "--json").json()["makespan_s"]
+    assert document["trace"] == str(files["json"])
+    assert len(document["recorded_makespans_s"]) == 2
+    assert all(path.stat().st_size > 100 for path in files.values())
+    text = collplan("run", spec, "--predict", *options, "--repetitions", 1).out
+    assert [f"wrote {path}" in text for path in files.values()] == [True] * 3

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collplan.emulate import running
+from collplan.emulate import kernel, nodes, running
 from collplan.emulate.cluster import MAX_RATE, Cluster, EmulationError, parse_rate, parse_rates
 from collplan.emulate.counters import lane_bytes
 from collplan.emulate.launching import prepare_launch
@@ -294,3 +294,44 @@ def test_lanes_of_different_rates() -> None:
     )
     with pytest.raises(EmulationError, match="2 rates for 3 lanes; give one rate, or one for each"):
         Cluster(2, 2, 3, parse_rates("100Mbit,25Mbit"))
+
+
+def test_flags_of_the_kernel_are_bits_of_their_own() -> None:
+    for names in (
+        ("NEWNS", "NEWUTS", "NEWIPC", "NEWUSER", "NEWPID", "NEWNET"),
+        ("MS_NOSUID", "MS_NODEV", "MS_NOEXEC", "MS_BIND", "MS_REC", "MS_PRIVATE"),
+    ):
+        flags = [getattr(kernel, name) for name in names]
+        assert all(flag.bit_count() == 1 for flag in flags)
+        assert len(set(flags)) == len(flags)
+
+
+def test_every_interface_gets_its_rate_and_its_commands_on_its_node(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    batches: list[tuple[str, list[str], list[str]]] = []
+    monkeypatch.setattr(nodes, "SCRIPTS", str(tmp_path))
+    monkeypatch.setattr(nodes, "_set_up_protocols", lambda: None)
+    monkeypatch.setattr(nodes, "_start_nodes", lambda n: [os.getpid()] * n)
+    monkeypatch.setattr(
+        nodes, "_batch", lambda program, lines, enter=(): batches.append((program, lines, enter))
+    )
+    programs = {"ip": "ip", "tc": "tc", "nsenter": "nsenter"}
+    pids = nodes.build(nodes=2, lane_rates=[5, 7], leaf_of=[3, 3], uplink_rates=[11, 13],
+                       files={"hello": "there"}, **programs)  # fmt: skip
+    enter = ["nsenter", "--target", str(os.getpid()), "--net", "--"]
+    assert pids == [os.getpid()] * 2
+    assert (tmp_path / "hello").read_text() == "there"
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o755}
+    (first, switches, _), *queued = batches
+    assert first == "ip"
+    assert switches == nodes.switch_links(pids, 2, [3, 3])
+    wanted = [
+        ("tc", queues(["p0l0", "p0l1", "p1l0", "p1l1"], [5, 7, 5, 7]), ()),
+        ("tc", queues(nodes.uplink_ports(3, 0), [11, 11]), ()),
+        ("tc", queues(nodes.uplink_ports(3, 1), [13, 13]), ()),
+    ]
+    for node in range(2):
+        wanted.append(("ip", nodes.node_links(node, 2), enter))
+        wanted.append(("tc", queues(["lane0", "lane1"], [5, 7]), enter))
+    assert queued == wanted

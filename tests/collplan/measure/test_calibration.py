@@ -7,12 +7,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from collplan.measure.calibration import fit
 from collplan.measure.calibration.fit import fit_machine, machine_text
-from collplan.measure.calibration.measurements import Measurements, load_measurements
+from collplan.measure.calibration.local_timing import _steps
+from collplan.measure.calibration.measurements import Layout, Measurements, load_measurements
+from collplan.measure.calibration.pair_timing import (
+    BURST_MESSAGES,
+    PING_PONG_SIZES,
+    TRANSFER_SIZES,
+    burst_plan,
+    ping_pong_plan,
+)
+from collplan.planner.plan.plan import Op
 from collplan.specs import Machine, load_spec
 from collplan.specs.errors import CollplanError
 from command_line import CommandLine
@@ -317,3 +327,42 @@ def test_control_characters_of_measurements_are_escaped(
     text = (tmp_path / "m.yaml").read_text()
     assert text.startswith("# Measured on a\\x1b[31m nodes: 7, ")
     assert yaml.safe_load(text)["nodes"] == 2
+
+
+def test_ping_pongs_alternate_and_bursts_are_independent() -> None:
+    """Rows 2i and 2i + 1 are the receive and the send of message i."""
+    plan = ping_pong_plan(16, 3)
+    sends = np.flatnonzero(plan.op == Op.SEND)
+    assert sends.tolist() == [1, 3, 5, 7, 9, 11]
+    assert plan.rank[sends].tolist() == [0, 1] * 3
+    rows = [list(part) for part in np.split(plan.deps.task, plan.deps.indptr[1:-1])]
+    assert rows == [[], [], [], [0], [0], [2], [2], [4], [4], [6], [6], [8]]
+    assert plan.buffer_sizes.tolist() == [[16, 16, 0]] * 2
+    burst = burst_plan(8, 3)
+    assert burst.rank.tolist() == [1, 0] * 3
+    assert len(burst.deps.task) == 0
+    assert burst.reads.offset.tolist() == burst.writes.offset.tolist() == [0, 8, 16]
+
+
+def test_sizes_of_measurements_ascend() -> None:
+    for sizes in (PING_PONG_SIZES, BURST_MESSAGES, TRANSFER_SIZES):
+        assert list(sizes) == sorted(set(sizes))
+    # Shorter messages take no time that can be told from their overhead.
+    assert TRANSFER_SIZES[0] >= 1 << 16
+    assert set(TRANSFER_SIZES) <= set(PING_PONG_SIZES)
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "strided"])
+def test_steps_of_local_work_take_all_of_the_buffers_once(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_bytes, taken = 1 << 16, []
+    steps = _steps("copy", layout, n_bytes, 1 << 13)
+    monkeypatch.setattr(np, "copyto", lambda written, read: taken.append((written, read)))
+    for step in steps:
+        step()
+    for side in zip(*taken, strict=True):
+        starts = [array.__array_interface__["data"][0] for array in side]
+        apart = (1 << 13) * (1 if layout == "contiguous" else 2)
+        assert np.diff(starts).tolist() == [apart] * (n_bytes // apart - 1)
+        assert {array.nbytes for array in side} == {1 << 13}

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from queue import SimpleQueue
+from time import monotonic_ns
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +17,8 @@ from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.errors import BindError
 from collplan.measure import run as measure
 from collplan.measure.native import NativeCollective
-from collplan.measure.run import RunReport, run_plan
+from collplan.measure.run import PADDING, Case, RunReport, run_plan
+from collplan.measure.timing import Clocks, Watch, clock_name, nothing, time_in_turns
 from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Buffer, Plan
 from collplan.specs import Gatherv, PlanSpec
@@ -169,3 +174,114 @@ def test_beyond_memory(comm: MPI.Intracomm) -> None:
     sizes[p - 1, Buffer.SCRATCH] = 2**44
     words = f"scratch of {2**46} bytes does not fit into memory"
     refuses(BindError, words, lambda: run_plan(plan.replace(buffer_sizes=sizes), comm))
+
+
+class OfTwo:
+    """Rank 0 of two ranks, which do not send anything."""
+
+    rank = 0
+
+    def __init__(self, other: str) -> None:
+        self._other = other
+
+    def allgather(self, own: str) -> list[str]:
+        return [own, self._other]
+
+
+def test_clocks_of_one_name_need_no_comparison() -> None:
+    comm: Any
+    for comm, name in ((OfTwo("a"), "a"), (OfTwo(clock_name()), None)):
+        assert Clocks(comm, name).offset() == (0, 0)
+    comm = OfTwo("b")
+    with pytest.raises(AttributeError, match="Send"):
+        Clocks(comm, "a").offset()
+
+
+class InThread:
+    """A rank in a thread, with the calls that clocks make."""
+
+    def __init__(self, rank: int, mail: dict[tuple[int, int], SimpleQueue[Any]]) -> None:
+        self.rank, self._mail = rank, mail
+        self._others = [source for source, dest in mail if dest == rank]
+
+    def _send(self, value: object, dest: int) -> None:
+        self._mail[self.rank, dest].put(value)
+
+    def _recv(self, source: int) -> Any:
+        return self._mail[source, self.rank].get(timeout=60)
+
+    def allgather(self, own: object) -> list[object]:
+        for other in self._others:
+            self._send(own, other)
+        found = {other: self._recv(other) for other in self._others} | {self.rank: own}
+        return [found[rank] for rank in sorted(found)]
+
+    def bcast(self, value: object) -> object:
+        return self.allgather(value)[0]
+
+    def Send(self, buffer: np.ndarray, dest: int) -> None:
+        self._send(buffer.copy(), dest)
+
+    def Recv(self, buffer: np.ndarray, source: int) -> None:
+        buffer[:] = self._recv(source)
+
+
+def test_leads_of_clocks_are_found_within_their_errors() -> None:
+    """Ranks 1 and 2 read a clock that is a second ahead of that of ranks 0 and 3."""
+    ahead_ns = [0, 10**9, 10**9, 0]
+    mail = {(i, j): SimpleQueue() for i in range(4) for j in range(4) if i != j}
+
+    def lead_of(rank: int) -> Any:
+        comm: Any = InThread(rank, mail)
+        return Clocks(comm, f"{ahead_ns[rank]}", lambda: monotonic_ns() + ahead_ns[rank]).offset()
+
+    with ThreadPoolExecutor(4) as threads:
+        leads = list(threads.map(lead_of, range(4)))
+    assert leads[0] == leads[3] == (0, 0)
+    assert leads[1] == leads[2]
+    assert abs(leads[1].ahead_ns - 10**9) <= leads[1].error_ns < 10**9
+
+
+class Noting(Watch):
+    """Notes what it observes."""
+
+    def __init__(self) -> None:
+        self.notes: list[tuple[str, int | None]] = []
+
+    def announce(self, which: int) -> None:
+        self.notes.append(("announce", which))
+
+    def begin(self, which: int) -> None:
+        self.notes.append(("begin", which))
+
+    def end(self) -> None:
+        self.notes.append(("end", None))
+
+
+def test_calls_take_turns_to_be_the_first_and_are_watched() -> None:
+    watch, called = Noting(), []
+    calls = [lambda: called.append(0), lambda: called.append(1)]
+    times = time_in_turns(MPI.COMM_SELF, calls, 3, watch=watch, warm_ups=1, first=1)
+    order = [1, 0, 0, 1, 1, 0, 0, 1]
+    assert called == order
+    expected = [[("announce", which), ("begin", which), ("end", None)] for which in order]
+    assert watch.notes == [note for notes in expected for note in notes]
+    assert times.shape == (2, 3)
+    assert (times >= 0).all()
+    assert time_in_turns(MPI.COMM_SELF, [nothing], 2).shape == (1, 2)
+
+
+def test_wrong_elements_and_a_padding_that_is_touched_are_found() -> None:
+    """Floating-point results may differ by four units of rounding per rank."""
+    plan = plan_of(MPI.COMM_SELF, kind="allreduce", count=4)
+    assert plan.spec is not None
+    case = Case(plan, plan.spec.collective, MPI.COMM_SELF)
+    truth, unit = np.ones(4), np.finfo(np.float64).eps
+    case.recvbuf[:4] = [1, 1 + 4 * unit, 1, 1 - 3 * unit]
+    assert case.own_wrong(truth).tolist() == []
+    case.recvbuf[2] = 1 + 5 * unit
+    case.recvbuf.view(np.uint8)[-1] ^= 1
+    case.recvbuf.view(np.uint8)[4 * 8] ^= 1
+    touched = [4, 4 + PADDING - 1]
+    assert case.own_wrong(truth).tolist() == [2, *touched]
+    assert case.own_wrong(None).tolist() == touched

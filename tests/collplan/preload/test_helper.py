@@ -11,13 +11,16 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from collplan.dropin.config import parse_native_calls
 from collplan.preload import connections
 from collplan.preload.connections import WORKING, Connections
+from collplan.preload.helper import counts_told
 from collplan.specs.errors import CollplanError
 
 SLEEPER = [sys.executable, "-c", "input()"]
@@ -157,3 +160,18 @@ def test_ranks_that_wait_get_signs_of_life_while_the_helper_gets_on(
     for pair in pairs:
         for one in pair:
             one.close()
+
+
+def test_ranks_tell_the_counts_that_they_know() -> None:
+    call: Any = SimpleNamespace(kind="alltoallv", root=0)
+    rows = [[1, 1, -1, 10, 20, 30, 40], [1, 0, -1, 50, 60, 0, 0]]
+    first, second = counts_told(np.array(rows, dtype=np.int64).tobytes(), call, 2)
+    assert np.array_equal(first.counts, [10, 20])
+    assert np.array_equal(first.received, [30, 40])
+    assert np.array_equal(second.counts, [50, 60])
+    assert second.received is None
+    call = SimpleNamespace(kind="gatherv", root=1)
+    rows = [[0, 0, 0, 0, 0, 0, 0], [1, 0, 8, 0, 8, 0, 0]]
+    first, second = counts_told(np.array(rows, dtype=np.int64).tobytes(), call, 2)
+    assert (first.counts, first.own) == (None, 0)
+    assert (second.own, second.root) == (8, 1)

@@ -14,6 +14,7 @@ import pytest
 
 from collplan.cli.main import BROKEN_PIPE, main
 from collplan.cli.ranks import own_command
+from collplan.reports.output import print_json
 from command_line import CommandLine
 
 each_command = pytest.mark.parametrize(
@@ -144,3 +145,12 @@ def test_a_full_disk_loses_machine_code_and_no_result(
     assert line.startswith("collplan: warning: machine code cannot be kept in ")
     assert line.endswith(": No space left on device; let NUMBA_CACHE_DIR name a folder with room\n")
     assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_json_cannot_say_is_no_output(
+    value: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        print_json({"seconds": value})
+    assert capsys.readouterr().out == ""

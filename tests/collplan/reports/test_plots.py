@@ -9,9 +9,17 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
-from collplan.reports.plots import Series, check_plot_path, plot_by_ranks, plot_times
+from collplan.reports.plots import (
+    Series,
+    check_plot_path,
+    furnish_sizes,
+    plot_by_ranks,
+    plot_times,
+)
 from collplan.specs.errors import CollplanError
 from folders import ROOT
 
@@ -142,3 +150,25 @@ def test_refuses_where_it_cannot_write(name: str, problem: str, tmp_path: Path) 
     assert problem in str(refused.value)
     with pytest.raises(CollplanError, match="--plot: "):
         draw(tmp_path / name, NATIVE)
+
+
+@pytest.mark.parametrize("sizes", [(64, 128, 256, 512), (0, 64, 128, 256, 512)])
+def test_sizes_that_double_are_equally_far_apart(sizes: tuple[int, ...]) -> None:
+    """Nothing lies two doublings below the smallest size."""
+    axes = Figure().subplots()
+    furnish_sizes(axes, sizes, "bytes")
+    places = axes.xaxis.get_transform().transform(np.array(sizes))
+    steps = np.diff(places) / (places[-1] - places[-2])
+    assert steps[-3:].tolist() == pytest.approx([1, 1, 1])
+    assert steps[:-3].tolist() == pytest.approx([2] * (0 in sizes))
+    assert axes.xaxis.get_ticklocs().tolist() == list(sizes)
+
+
+def test_nine_sizes_at_most_have_ticks() -> None:
+    for n_sizes in range(1, 40):
+        sizes = [2**i for i in range(n_sizes)]
+        axes = Figure().subplots()
+        furnish_sizes(axes, sizes, "bytes")
+        ticks = axes.xaxis.get_ticklocs().tolist()
+        assert ticks == sizes[:: sizes.index(ticks[1])] if n_sizes > 1 else ticks == sizes
+        assert min(n_sizes, 5) <= len(ticks) <= 9

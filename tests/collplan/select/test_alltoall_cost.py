@@ -11,6 +11,7 @@ from collplan.planner.decompose import draft
 from collplan.select.alltoall_cost import exchange_ns, first_come
 from collplan.select.alltoall_designs import DESIGNS
 from collplan.specs import Machine
+from cost_networks import twice_as_slow
 
 
 @pytest.mark.many
@@ -48,3 +49,18 @@ def test_one_node_stands_for_all_that_are_alike(nodes, monkeypatch):
             of_all = exchange_ns(draft(spec).exchange, spec.machine, 1, is_coalesced=True)
         # Where blocks come at the same time, rounding decides which is served first.
         assert of_one == pytest.approx(of_all, rel=0.1), name
+
+
+@pytest.mark.parametrize("machine", ["uneven", "hydra", "cyclic", "5x3"])
+def test_prices_are_sums_of_times_of_the_network(machine):
+    """So all double with them, whatever the design does."""
+    for name in ("chochia", "node_aware", "khorassani", "ohio_v1", "ohio_v2"):
+        spec = DESIGNS[name].of(auto(machine, 64))
+        exchange = draft(spec).exchange
+        slow = spec.machine.replace(network=twice_as_slow(spec.machine.network))
+        for is_coalesced in (False, True):
+            once, twice = (
+                exchange_ns(exchange, one, 1, is_coalesced=is_coalesced)
+                for one in (spec.machine, slow)
+            )
+            assert twice == pytest.approx(2 * once, rel=1e-12), name

@@ -12,6 +12,7 @@ import pytest
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import bind
+from collplan.executors.mpi.binding.buffers import Buffers
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.program.messages import Messages
 from collplan.planner import compile_plan
@@ -289,3 +290,24 @@ def test_a_rank_that_binds_imports_nothing_of_the_command_line(tmp_path: Path) -
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.endswith(expected)
+
+
+class Elsewhere:
+    """An array of another library, which says where it lies by DLPack's number."""
+
+    def __init__(self, kind: int) -> None:
+        self._kind = kind
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._kind, 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_on_host"), [(1, True), (2, False), (3, True), (4, False), (10, False), (13, True)]
+)
+def test_arrays_on_devices_are_told_from_others_of_the_host(kind: int, is_on_host: bool) -> None:
+    """The host's are main memory, and memory that CUDA has pinned or manages."""
+    plan = compile_plan(make_spec("allreduce", "ring", 2, count=8, datatype="int32"))
+    words = "is a Elsewhere, must be a numpy array" if is_on_host else "lies in a device's memory"
+    with pytest.raises(BindError, match=f"sendbuf {words}"):
+        Buffers(plan, 0).check(Elsewhere(kind), np.zeros(8, np.int32))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import operator
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,13 +13,14 @@ from hypothesis import strategies as st
 
 from collplan.executors.mpi.engine.loop_memory import LoopMemory
 from collplan.executors.mpi.engine.reduction import Callback
-from collplan.executors.mpi.loop import codes
+from collplan.executors.mpi.loop import codes, combine
 from collplan.executors.mpi.loop.calls import inner
 from collplan.executors.mpi.loop.combine import BY_KIND, HALF, ON_PAIRS, reduction_of
 from collplan.executors.mpi.loop.entries import address_of_code, entry
 from collplan.executors.mpi.loop.reductions import (
     COMPILED,
     SIGNATURE,
+    _code,
     is_compiled,
     reduction_address,
 )
@@ -343,3 +346,22 @@ def test_empty_program() -> None:
     memory = loop_memory(PlanWriter([[0, 0, 0]]).plan(), [np.zeros(0, np.int32)] * 3)
     for what in (codes.START, codes.TEST, codes.WAIT, codes.RUN):
         assert entry("run_loop")(memory.address, what) == codes.DONE
+
+
+def test_codes_of_one_name_do_the_same():
+    """Names say what is compiled: an unsigned integer adds as a signed one, a Boolean does not."""
+    names = {dtype: _code("sum", np.dtype(dtype))[0] for dtype in DTYPES}
+    for dtype, name in names.items():
+        alike = {other for other in DTYPES if names[other] == name}
+        integers = {f"int{dtype[-2:].lstrip('t')}", f"uint{dtype[-2:].lstrip('t')}"}
+        assert alike == (integers if "int" in dtype else {dtype})
+    signed = {_code("max", np.dtype(f"{kind}32"))[0] for kind in ("int", "uint")}
+    assert len(signed) == 2
+
+
+@pytest.mark.parametrize("name", ["and", "or", "xor"])
+def test_logical_operations_take_every_number_but_0_as_true(name):
+    function = getattr(combine, f"logical_{name}").py_func
+    expected = getattr(operator, name if name == "xor" else f"{name}_")
+    for a, b in product((0, 1, 2, -1.5), repeat=2):
+        assert function(a, b) == expected(a != 0, b != 0)

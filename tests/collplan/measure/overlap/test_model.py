@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collplan.measure.overlap.model import N_TREES, OverlapTable, overlap_model
+from collplan.measure.overlap.model import MOST_RADIX, N_TREES, OverlapTable, overlap_model
 from collplan.measure.overlap.simulation import SimulatedOverlap, simulate_overlap
 from collplan.planner.passes.progress.tree_model import overlappable_time
 from collplan.specs.errors import CollplanError
@@ -221,3 +221,9 @@ class TestSimulated:
             CollplanError, match="300 is too many for simulating all plans; use 256"
         ):
             simulate_overlap("reduce", 300)
+
+
+@pytest.mark.parametrize("radix", [0, 1, MOST_RADIX + 1])
+def test_radixes_out_of_range_are_refused(radix: int) -> None:
+    with pytest.raises(CollplanError, match=f"radix: {radix} is out of range; use 2 to"):
+        overlap_model("reduce", 4, radix=radix)

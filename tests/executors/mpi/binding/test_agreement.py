@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+from collplan.executors.mpi.binding.agreement import _first_difference
 from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.errors import BindError
 from mpi_plans import InPython, refuses, ring_allreduce_max
@@ -25,3 +26,19 @@ def test_operations_whose_names_share_an_end_or_a_beginning_differ(
     odd = int(comm.size == 2)  # of two ranks, the first one counts as the usual one
     words = f"rank {odd} reduces by {names[odd]}, "
     refuses(BindError, words, partial(bind, plan, comm, send, recv, operation=operation))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [
+        ('{"a": {"b": 1, "c": 2}}', '{"a": {"b": 1, "c": 3}}', "a.c is 2, theirs 3"),
+        ('{"a": 1}', '{"a": 1, "b": {"c": [2]}}', "b.c is None, theirs [2]"),
+        ('{"a": 1}', '{"a": 1}', ""),
+        (None, '{"a": 1}', "one was imported, the other compiled from a spec"),
+        (None, None, ""),
+    ],
+)
+def test_the_first_field_that_differs_is_named(
+    one: str | None, other: str | None, words: str
+) -> None:
+    assert _first_difference(one, other) == words

@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from collplan.executors.mpi.binding.background import _cores_of, _Fact, _NoThreadError
 from mpi_launching import MPIS, assert_passes, mpi_python, mpirun, run
 
-pytestmark = pytest.mark.system
 
-
+@pytest.mark.system
 @pytest.mark.parametrize(("n_ranks", "mpi", "n_starts"), [(2, "openmpi", 9), (3, "mpich", 3)])
 def test_background(n_ranks: int, mpi: str, n_starts: int) -> None:
     """Hundreds of overlapped starts of 44 plans, and all that may come between and after."""
     assert_passes(mpirun(n_ranks, "progress.py", str(n_starts), mpi=mpi))
 
 
+@pytest.mark.system
 def test_a_rank_that_does_not_start() -> None:
     """A rank that waits for a thread says what the thread waits for."""
     result = mpirun(2, "progress_ends.py", "stalls")
@@ -27,6 +28,7 @@ def test_a_rank_that_does_not_start() -> None:
     assert re.search(r"rank 1: recv from 0 tag \d+ .* has not arrived", result.stderr)
 
 
+@pytest.mark.system
 def test_mpi_that_lets_in_one_thread() -> None:
     level = {"MPI4PY_RC_THREAD_LEVEL": "serialized"}
     result = mpirun(2, "progress_ends.py", "few_may_call_mpi", **level)
@@ -35,6 +37,7 @@ def test_mpi_that_lets_in_one_thread() -> None:
     assert "thread level 2" in result.stdout
 
 
+@pytest.mark.system
 def test_the_command_line_warns(tmp_path: Path) -> None:
     """With fewer processors than cores, a run is right and says what it did."""
     spec = tmp_path / "bcast.yaml"
@@ -53,6 +56,7 @@ def test_the_command_line_warns(tmp_path: Path) -> None:
     assert report["why_caller"].startswith(why)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
 def test_the_command_line_places_ranks_and_threads(tmp_path: Path, mpi: str) -> None:
     spec = tmp_path / "bcast.yaml"
@@ -73,3 +77,29 @@ def test_the_command_line_places_ranks_and_threads(tmp_path: Path, mpi: str) -> 
         result = run([str(mpi_python(mpi)), *command, "--cores", "0,9999,0"])
         assert result.returncode == 2, result.stderr
         assert "processor 9999: the thread cannot be kept there" in result.stderr, result.stderr
+
+
+def fact(host: str, node: int, n_cores: int) -> _Fact:
+    return _Fact(host, f"host {host}", range(8), node, n_cores)
+
+
+def test_nodes_on_one_host_take_its_processors_in_turn() -> None:
+    facts = [fact("a", 4, 3), fact("a", 2, 2), fact("b", 3, 8), fact("a", 2, 2)]
+    found = [list(_cores_of(facts, rank)) for rank in range(4)]
+    assert found == [[2, 3, 4], [0, 1], list(range(8)), [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (
+            [fact("a", 0, 1), fact("b", 1, 1), fact("b", 0, 1)],
+            "rank 0 runs on host a and rank 2 of the same node of the plan on host b",
+        ),
+        ([fact("a", 0, 9)], "the plan's node 0 has 9 cores, its ranks may use 8 processors"),
+        ([fact("a", 0, 4), fact("a", 1, 5)], "the plan's 2 nodes here have 9 cores"),
+    ],
+)
+def test_a_node_needs_its_processors_on_one_host(facts: list[_Fact], words: str) -> None:
+    with pytest.raises(_NoThreadError, match=words):
+        _cores_of(facts, 0)

@@ -13,6 +13,7 @@ from collplan.executors.mpi.binding.prepared import Wish, prepare
 from collplan.executors.mpi.errors import BindError, UnsupportedPlanError
 from collplan.executors.mpi.program import calls
 from collplan.planner import compile_plan
+from collplan.planner.plan.rank_program import restrict
 from oracle import make_spec
 
 
@@ -49,3 +50,13 @@ def test_truth_values_are_no_numbers(options: dict[str, Any], words: str) -> Non
     assert claim.limit_s is None
     assert isinstance(claim.error, BindError)
     assert words in str(claim.error)
+
+
+def test_the_program_of_another_rank_is_refused() -> None:
+    plan = compile_plan(make_spec("allreduce", "ring", 2, count=8, datatype="int32"))
+    comm: Any = SimpleNamespace(
+        rank=0, size=2, Is_inter=lambda: False, Get_attr=MPI.COMM_SELF.Get_attr
+    )
+    claim, prepared = prepare(restrict(plan, 1), comm, (None, None), Wish("caller"))
+    assert prepared is None
+    assert "holds the program of rank 1, this is rank 0" in str(claim.error)
