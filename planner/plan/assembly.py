@@ -88,7 +88,7 @@ def assemble(
     read_extents, write_extents, patterns = to_extents(reads, writes)
     fields = {"shared_sizes": np.zeros(placement.n_nodes, dtype=np.int64), **tables}
     return Plan(
-        **filled | columns,
+        **{**filled, **columns},
         reads=read_extents,
         writes=write_extents,
         deps=deps,
