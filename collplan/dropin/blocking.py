@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, ClassVar, Final
@@ -24,7 +23,7 @@ from collplan.dropin.staging import stage
 from collplan.dropin.statistics import Row
 from collplan.dropin.trials import FIRST_COST_S, Contestant, Trial, Waiting, greatest
 from collplan.dropin.vector_agreement import CHANGING, agree_on_counts
-from collplan.dropin.vector_arguments import VectorArguments, read_vector_arguments
+from collplan.dropin.vector_arguments import VectorArguments
 from collplan.executors.mpi.binding.agreement import DOING
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.errors import one_line
@@ -126,24 +125,30 @@ class BlockingPlans(PlanCache):
 
         No rank knows whether the counts of other ranks have changed since an earlier call.
         All ranks therefore meet in each such call, unless recent meetings led to native calls,
-        see `Backoff`. Parameters and results are those of `PlanCache.find_vector`.
+        see `Backoff`. A call that MPI rejects on this rank alone is not such a call. Parameters and
+        results are those of `PlanCache.find_vector`.
         """
+        reason = self._why_no_plans or self.why_no_sweep(kind.name)
+        if reason is not None:
+            return reason, None
+        arguments = self.read_vector(kind, sendbuf, recvbuf, recvcounts, root)
+        if arguments is None:
+            return self.uncounted(kind), None
+        name = None if op is None else self.config.operations.get(op.handle)
+        call = VectorCall(kind.name, 0, root, name, arguments.element)
+        if name and arguments.element and (reason := call.why_not_reduced()):
+            return reason, None  # MPI rejects the call on each rank by itself
         backoff = self._backoffs[kind.name]
-        reason = self._why_no_plans or self.why_no_sweep(kind.name) or backoff.why_not_now()
+        reason = backoff.why_not_now()
         if reason is not None:
             return reason, None
         if not self._has_private():
             return str(self._why_no_plans), None
-        name = None if op is None else self.config.operations.get(op.handle)
-        arguments: VectorArguments | None = None
-        with suppress(Exception):  # mpi4py raises its own error later
-            arguments = read_vector_arguments(
-                kind, sendbuf, recvbuf, recvcounts, root, self.rank, self.size
-            )
-        call = agree_on_counts(self.private, arguments, kind.name, root, name)
-        if isinstance(call, str):
-            backoff.note_in_vain(call)
-            return call, None
+        agreed = agree_on_counts(self.private, arguments, kind.name, root, name)
+        if isinstance(agreed, str):
+            backoff.note_in_vain(agreed)
+            return agreed, None
+        call = agreed
         is_new = call not in self._decided
         route = self._route(call)
         if is_new and route.wanted is not None and backoff.has_met:

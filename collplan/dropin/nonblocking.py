@@ -29,8 +29,7 @@ from collplan.dropin.plan_cache import PlanCache
 from collplan.dropin.routes import Route
 from collplan.dropin.shared_plans import Made, SharedPlans, load_program
 from collplan.dropin.staging import Staged, stage
-from collplan.dropin.vector_agreement import UNREADABLE
-from collplan.dropin.vector_arguments import VectorArguments, read_vector_arguments
+from collplan.dropin.vector_arguments import VectorArguments
 from collplan.executors.mpi.binding.agreement import DOING
 from collplan.executors.mpi.binding.instances import (
     Copy,
@@ -337,12 +336,9 @@ class NonBlockingPlans(PlanCache):
         if not has_all_counts or (kind.traits.has_op and recvcounts is None):
             return NOT_KNOWN, None
         name = None if op is None else self.config.operations.get(op.handle)
-        try:
-            arguments = read_vector_arguments(
-                kind, sendbuf, recvbuf, recvcounts, root, self.rank, self.size
-            )
-        except Exception:  # mpi4py raises its own error
-            return UNREADABLE, None
+        arguments = self.read_vector(kind, sendbuf, recvbuf, recvcounts, root)
+        if arguments is None:
+            return self.uncounted(kind), None
         sizes = arguments.counts.counts
         assert sizes is not None
         known = RankCounts(kind.name, sizes)

@@ -34,7 +34,7 @@ from collplan.dropin.routes import Route
 from collplan.dropin.statistics import Row
 from collplan.dropin.trials import Waiting
 from collplan.dropin.vector_agreement import Backoff
-from collplan.dropin.vector_arguments import VectorArguments
+from collplan.dropin.vector_arguments import VectorArguments, read_vector_arguments
 from collplan.measure.lanes import node_of_ranks
 from collplan.planner.plan.plan import Buffer, Plan
 from collplan.specs import PlanSpec
@@ -138,16 +138,16 @@ class PlanCache(ABC):
             name = None if op is None else self.config.operations.get(op.handle)
             call = arguments.call(root, name)
             if not may_coincide(kind, arguments, op, self.rank):
-                return self._uncounted(kind, native)
+                return self.uncounted(kind), 0, 0, None
         except Exception:  # mpi4py raises its own error
-            return self._uncounted(kind, native)
+            return self.uncounted(kind), 0, 0, None
         try:
             route = self._route(call)
         except DifferentCalls as different:
             calls = different.calls
-            return self._uncounted(
-                kind, lambda comm, *given: run_different(comm, native, given, self.rank, calls)
-            )
+            route = self.uncounted(kind)
+            route.native = lambda comm, *given: run_different(comm, native, given, self.rank, calls)
+            return route, 0, 0, None
         if route.native is None and not arguments.is_plain(route.itemsize):
             return route, None, None, arguments
         if key is not None and not route.is_temporary:
@@ -206,10 +206,21 @@ class PlanCache(ABC):
     def run_staged(self, route: Route, arguments: Arguments, given: Any) -> Any:
         """Run or start the plan of a route with copies of buffers that it cannot use directly."""
 
-    def _uncounted(self, kind: Kind, native: Any) -> Found:
+    def uncounted(self, kind: Kind) -> Route:
         """Return a native route for a single call, which is not counted in the statistics."""
         row = Row(kind.name, NATIVE_LABEL, "", self.size)
-        return Route(CollectiveCall(kind.name, 0), row, native=native), 0, 0, None
+        return Route(CollectiveCall(kind.name, 0), row, native=kind.natives[self.is_blocking])
+
+    def read_vector(
+        self, kind: Kind, sendbuf: Any, recvbuf: Any, recvcounts: Any, root: int
+    ) -> VectorArguments | None:
+        """Return the arguments of a call whose counts differ per rank; None if MPI rejects them."""
+        try:
+            return read_vector_arguments(
+                kind, sendbuf, recvbuf, recvcounts, root, self.rank, self.size
+            )
+        except Exception:  # mpi4py raises its own error
+            return None
 
     def read(self, kind: Kind, sendbuf: Any, recvbuf: Any, root: int) -> Arguments:
         """Return the buffers of this rank; see `read_arguments`."""

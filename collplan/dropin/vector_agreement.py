@@ -15,7 +15,6 @@ from collplan.dropin.vector_arguments import VectorArguments
 from collplan.specs import COLLECTIVES
 
 CHANGING: Final = "counts change from call to call"
-UNREADABLE: Final = "a rank's arguments are not such as plans know"
 DIFFERENT: Final = "ranks name different operations"
 ELSEWHERE: Final = "the operation or datatype of another rank is not one that plans know"
 _WORDS: Final = Struct("16sQQQ")
@@ -84,7 +83,7 @@ class Backoff:
 
 
 def agree_on_counts(
-    comm: MPI.Intracomm, arguments: VectorArguments | None, kind: str, root: int, op: str | None
+    comm: MPI.Intracomm, arguments: VectorArguments, kind: str, root: int, op: str | None
 ) -> VectorCall | str:
     """Return the signature of a call whose counts differ per rank; collective.
 
@@ -95,8 +94,8 @@ def agree_on_counts(
     ----------
     comm : MPI.Intracomm
         Communicator for the reduction.
-    arguments : VectorArguments or None
-        Arguments of this rank; None if they cannot be read.
+    arguments : VectorArguments
+        Arguments of this rank.
     kind : str
         Kind of the collective.
     root : int
@@ -110,20 +109,18 @@ def agree_on_counts(
         Signature of the call, or the reason why it is native, which may differ between ranks.
     """
     traits = COLLECTIVES[kind]
-    element = None if arguments is None else arguments.element
+    element = arguments.element
     own_call = VectorCall(kind, 0, root, op, element)
-    reason = UNREADABLE if arguments is None else None
-    if reason is None and traits.has_op:
-        reason = own_call.why_not_reduced()
+    reason = own_call.why_not_reduced() if traits.has_op else None
     words = bytearray(_WORDS.size)
-    if arguments is None or reason is not None:
+    if reason is not None:
         _WORDS.pack_into(words, 0, bytes(16), 0, 1, 0)
     else:
         digest = arguments.counts.digest(f"{comm.rank} {op} {element}")
         _WORDS.pack_into(words, 0, digest, arguments.n_bytes, 0, bool(own_call.commutes))
     combine(comm, [words, MPI.UINT64_T])
     digest, n_bytes, n_unable, n_commuting = _WORDS.unpack(words)
-    if n_unable or arguments is None:
+    if n_unable:
         return reason or ELSEWHERE
     if n_commuting not in (0, comm.size):
         return DIFFERENT

@@ -179,6 +179,8 @@ def _read(given: Any, blocks: int, *, is_written: bool) -> Message:
         counts = [n_elements // blocks + (n_elements % blocks > i) for i in range(blocks)]
     counts = _numbers(counts, blocks)
     displs = None if displs is None else _numbers(displs, blocks, is_stride=True)
+    if not address and element.is_plain and counts.any():
+        raise ValueError("the address is null")
     layout = _layout(counts.tobytes(), None if displs is None else displs.tobytes())
     total, first = layout.total, layout.first
     sizes = counts if element.size == 1 else counts * element.size

@@ -54,6 +54,25 @@ def check_errors() -> None:
     COMM.Barrier()
 
 
+def check_errors_with_counts() -> None:
+    """Calls of one rank whose counts differ per rank return, too, and later results are right."""
+    pair = MPI.INT.Create_contiguous(2)
+    out, counts = np.zeros(4 * SIZE, np.int32), list(range(1, SIZE + 1))
+    places = [sum(counts[:i]) for i in range(SIZE)]
+    floats = np.zeros(SIZE)
+    for i in range(3 * TIMES):
+        given = np.full(RANK + 1, i + RANK, np.int32)
+        if RANK == 0:
+            assert class_of(COMM.Allgatherv, [given, 1, pair], [out, counts, places, MPI.INT])
+            assert class_of(COMM.Gatherv, given, [out, [-1] * SIZE, places, MPI.INT])
+            assert class_of(COMM.Reduce_scatter, floats, floats[:1].copy(), [1] * SIZE, MPI.BAND)
+            if IS_MPICH:
+                void = [MPI.BOTTOM, 1, MPI.INT]
+                assert class_of(COMM.Allgatherv, void, [out, counts, places, MPI.INT])
+        COMM.Allgatherv(given, [out, counts, places, MPI.INT])
+        assert out[: sum(counts)].tolist() == np.repeat(np.arange(SIZE) + i, counts).tolist()
+
+
 def check_repeated_calls() -> None:
     """A root that corrects its call has the sums of the others."""
     pair = MPI.INT.Create_contiguous(2)
@@ -103,6 +122,7 @@ def check_nonblocking_setup() -> None:
 
 
 check_errors()
+check_errors_with_counts()
 check_repeated_calls()
 check_many_communicators()
 check_nonblocking_setup()
