@@ -386,6 +386,8 @@ def is_rejection(error: Exception) -> bool:
 
 def is_in_place(buffer: Any) -> bool:
     """Return whether an argument stands for MPI_IN_PLACE; None does so, as in mpi4py."""
+    if isinstance(buffer, SEQUENCES) and buffer:
+        return buffer[0] is MPI.IN_PLACE
     return buffer is None or buffer is MPI.IN_PLACE
 
 

@@ -73,6 +73,17 @@ def check_errors_with_counts() -> None:
         assert out[: sum(counts)].tolist() == np.repeat(np.arange(SIZE) + i, counts).tolist()
 
 
+def check_in_place_in_a_list() -> None:
+    """mpi4py also takes MPI_IN_PLACE with a count and a datatype."""
+    for i in range(2 * TIMES):
+        out = np.full(SIZE, i + RANK, np.int32)
+        COMM.Allreduce([MPI.IN_PLACE, SIZE, MPI.INT], out)
+        assert out.tolist() == [SIZE * i + SIZE * (SIZE - 1) // 2] * SIZE
+        out = np.full(SIZE, i, np.int32)
+        COMM.Reduce_scatter([MPI.IN_PLACE, SIZE, MPI.INT], out, [1] * SIZE)
+        assert out[0] == SIZE * i
+
+
 def check_repeated_calls() -> None:
     """A root that corrects its call has the sums of the others."""
     pair = MPI.INT.Create_contiguous(2)
@@ -123,6 +134,7 @@ def check_nonblocking_setup() -> None:
 
 check_errors()
 check_errors_with_counts()
+check_in_place_in_a_list()
 check_repeated_calls()
 check_many_communicators()
 check_nonblocking_setup()
