@@ -13,7 +13,7 @@ from collplan.executors.mpi.binding.prepared import Wish, prepare
 from collplan.executors.mpi.errors import BindError, UnsupportedPlanError
 from collplan.executors.mpi.program import calls
 from collplan.planner import compile_plan
-from collplan.planner.plan.rank_program import restrict
+from collplan.planner.rewrite.rank_program import restrict
 from oracle import make_spec
 
 
