@@ -32,7 +32,7 @@ HELPERS = Path("tests") / "helpers"
 MOST_TASKS = 400
 """Number of tasks up to which plans are corrupted."""
 Result = dict[str, str]
-"""What a checkout makes of a spec: texts and digests by name."""
+"""Texts and digests by name, which a checkout makes of a spec."""
 DERIVED: dict[str, Callable[[Any], Any]] = {"node": lambda plan: plan.rank_node[plan.rank]}
 """Columns of older plans, by the columns that tell the same."""
 
@@ -111,8 +111,8 @@ def answer() -> None:
 
     assert Path(collplan.__file__).parents[1] == Path.cwd(), collplan.__file__
     warnings.simplefilter("ignore")
-    for number, line in enumerate(sys.stdin):
-        print(json.dumps(result_of(json.loads(line), random.Random(number))))
+    for line in sys.stdin:
+        print(json.dumps(result_of(json.loads(line), random.Random(line))))
 
 
 def result_of(document: Any, rng: random.Random) -> Result:

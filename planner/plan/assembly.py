@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -51,7 +50,7 @@ class Placement:
 
 def assemble(
     placement: Placement,
-    columns: Mapping[str, Ints],
+    columns: dict[str, Ints],
     reads: Pieces,
     writes: Pieces,
     deps: Dependencies,
@@ -62,7 +61,7 @@ def assemble(
     Parameters
     ----------
     placement : Placement
-    columns : mapping of str to ndarray, shape (n_tasks,)
+    columns : dict of ndarray, shape (n_tasks,)
         Columns of a plan: at least `op`, `rank`, `peer`, `tag` and `round`. By default, tasks run
         in the background on the core of their rank, in the only phase. Without `lane`, messages
         between nodes have the lane of their destination and come before other tasks.
@@ -74,7 +73,7 @@ def assemble(
     """
     op, rank = columns["op"], columns["rank"]
     constant = {"phase": 0, "stream": NONE, "stage": Stage.BACKGROUND, "duration_ns": 0}
-    filled = {
+    filled: dict[str, Any] = {
         name: csr.repeated(np.array([value], dtype=COLUMNS[name]), len(op))
         for name, value in constant.items()
     }
