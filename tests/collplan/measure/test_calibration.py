@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 
-from collplan.measure.calibration import fit
+from collplan.measure.calibration import fit, pair_timing
 from collplan.measure.calibration.fit import fit_machine, machine_text
 from collplan.measure.calibration.local_timing import _steps
 from collplan.measure.calibration.measurements import Layout, Measurements, load_measurements
@@ -366,3 +367,17 @@ def test_steps_of_local_work_take_all_of_the_buffers_once(
         apart = (1 << 13) * (1 if layout == "contiguous" else 2)
         assert np.diff(starts).tolist() == [apart] * (n_bytes // apart - 1)
         assert {array.nbytes for array in side} == {1 << 13}
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_only_the_receiver_of_a_late_message_is_late(
+    rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(pair_timing.time, "sleep", slept.append)
+    timer: Any = SimpleNamespace(
+        _comm=SimpleNamespace(rank=rank, Barrier=lambda: None),
+        _start=lambda message: SimpleNamespace(Test=lambda: True),
+    )
+    assert pair_timing.PairTimer._late_send(timer, np.ones(1, np.uint8), 0.5) >= 0
+    assert slept == [0.5] * rank

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,10 +19,12 @@ import numpy as np
 import pytest
 
 from collplan.dropin.config import parse_native_calls
-from collplan.preload import connections
+from collplan.preload import connections, helper
 from collplan.preload.connections import WORKING, Connections
-from collplan.preload.helper import counts_told
+from collplan.preload.helper import KINDS, Helper, counts_told
 from collplan.specs.errors import CollplanError
+from collplan.tune.table import save_table
+from tables_everywhere import planning_table
 
 SLEEPER = [sys.executable, "-c", "input()"]
 
@@ -175,3 +178,32 @@ def test_ranks_tell_the_counts_that_they_know() -> None:
     first, second = counts_told(np.array(rows, dtype=np.int64).tobytes(), call, 2)
     assert (first.counts, first.own) == (None, 0)
     assert (second.own, second.root) == (8, 1)
+
+
+def test_a_rank_is_told_what_the_table_has_and_where_it_may_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    table = planning_table(3)
+    save_table(table, tmp_path / "table.json")
+    monkeypatch.setenv(helper.TABLE, str(tmp_path / "table.json"))
+    monkeypatch.setenv(helper.FORCE, "1")
+
+    def hello(handle_bytes: int) -> tuple[int, bytes]:
+        sizes = handle_bytes, helper.STATUS_BYTES
+        words = struct.pack("<7q", os.getpid(), 0, 1, 1, *sizes, 2**20)
+        return Helper().answer(helper.HELLO, words + b"MPICH Version: 4.2")
+
+    status, text = hello(helper.HANDLE_BYTES)
+    assert status == 0, text
+    head = struct.unpack_from("<4qQ", text)
+    assert head[1] == helper.MAX_PLANS
+    swept = {sweep.collective for sweep in table.sweeps if sweep.complete}
+    kinds = [kind for number, kind in enumerate(KINDS) if head[-1] >> number & 1]
+    assert swept <= set(kinds) <= {*swept, *(f"{kind}v" for kind in swept), "reduce_scatter"}
+    facts = np.frombuffer(text[40:], np.uint64)
+    assert len(facts) == helper.N_FACTS
+    bits = np.unpackbits(facts[helper.MASK_AT :].view(np.uint8), bitorder="little")
+    assert set(np.flatnonzero(bits)) == os.sched_getaffinity(0)
+    status, text = hello(helper.HANDLE_BYTES + 1)
+    assert status == 1
+    assert b"they are different libraries" in text

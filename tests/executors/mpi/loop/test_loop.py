@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
+from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -17,11 +19,12 @@ from collplan.executors.mpi.engine.loop_memory import (
     YIELDS,
     LoopMemory,
 )
+from collplan.executors.mpi.engine.progress_thread import Background, ProgressThread
 from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.entries import entry
 from collplan.executors.mpi.loop.reductions import reduction_address
 from collplan.executors.mpi.program.program import rank_program
-from collplan.planner.plan.plan import Buffer, Op, Plan
+from collplan.planner.plan.plan import Buffer, Op, Plan, Stage
 from mpi_plans import PlanWriter
 
 INT, LONG = ctypes.c_int32, ctypes.c_int64
@@ -187,3 +190,32 @@ def test_a_ready_reduction_comes_before_later_receives_and_after_earlier_message
     assert entry("run_loop")(memory.address, codes.RUN) == codes.DONE
     assert seen == {"recv 0": 30, "send 3": 30, "recv 1": 42, "send 2": 42}
     assert [name for name in mpi.calls if name != "poll"] == list(seen)
+
+
+def test_a_thread_on_its_processor_runs_what_is_handed_over_until_it_is_taken_back() -> None:
+    """Each of the stages START, BACKGROUND and WAIT copies one element."""
+    writer = PlanWriter([[3, 3, 0]], itemsize=8)
+    for i, stage in enumerate((Stage.START, Stage.BACKGROUND, Stage.WAIT)):
+        writer.add(Op.COPY, 0, [(Buffer.SEND, i, 1)], [(Buffer.RECV, i, 1)], stage=stage)
+    usable = sorted(os.sched_getaffinity(0))
+    background = Background((usable[0], usable[-1]), np.array([-1, 1, -1], dtype=np.int16), 1)
+    memory = LoopMemory(rank_program(writer.plan(), 0), background=background)
+    sent, received = np.arange(3), np.zeros(3, np.int64)
+    memory.use([sent, received, np.zeros(0, np.int64)])
+    memory.set(turn_ns=10**9)
+    run = partial(entry("run_loop"), memory.address)
+    words = memory.address_in("is_stopping"), memory.get("handed")
+    thread = ProgressThread("test", partial(run, codes.SERVE), *words, memory)
+    for _ in range(3):
+        sent += 10
+        received[:] = 0
+        assert run(codes.START) == codes.DONE
+        assert received[[0, 2]].tolist() == [sent[0], 0]
+        found = codes.PENDING
+        while found == codes.PENDING:
+            found = run(codes.WAIT)
+        assert found == codes.DONE
+        assert received.tolist() == sent.tolist()
+        assert memory.get("n_left") == memory.get("is_handed") == 0
+    assert os.sched_getaffinity(thread.native_id) == {usable[-1]}
+    assert thread.stop()
