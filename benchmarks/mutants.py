@@ -87,14 +87,18 @@ class Judge:
         begin_s = time.monotonic()
         early = self._tests.early(mutant, self._seconds[0])
         usual_s = sum(self._tests.seconds[name] for name in early)
-        files = sorted({name.partition("::")[0] for name in early})
         n_run = 0
 
         def first(limit_s: float) -> Run:
-            return copy.run([*self._arguments[0], *files], limit_s, first=early)
+            unfit = self._unfit()
+            fit = [one for one in early if unfit.isdisjoint((one, one.partition("::")[0]))]
+            if not fit:
+                return Run([], [], {}, is_late=False, is_whole=True)
+            files = sorted({name.partition("::")[0] for name in fit})
+            return copy.run([*self._arguments[0], *files], limit_s, first=fit)
 
         def rest(limit_s: float) -> Run:
-            unfit = {name for name, passes in self._passes.items() if not passes}
+            unfit = self._unfit()
             later = [file for file in self._tests.later_files(mutant) if file not in unfit]
             where = {"without": list(unfit), "last": list(self._tests.seconds)}
             arguments = [*self._arguments[-1], *later]
@@ -123,6 +127,10 @@ class Judge:
             "tests": n_run,
             "seconds": round(time.monotonic() - begin_s, 1),
         }
+
+    def _unfit(self) -> set[str]:
+        """Return the tests that fail on the unchanged sources, and the files not collected."""
+        return {name for name, passes in self._passes.items() if not passes}
 
     def _until_it_counts(
         self, stage: Callable[[float], Run], limit_s: float, mutant: Mutant, copy: Copy
