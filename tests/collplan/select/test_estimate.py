@@ -222,20 +222,19 @@ def test_whether_a_plan_folds_is_known_from_other_even_counts(
     assert n_answers / 5 < len(looked) < n_answers
 
 
-@pytest.mark.parametrize("kind", ["allreduce", "reduce", "allgather", "bcast", "alltoall"])
-def test_bounds_of_few_small_messages_are_overheads(kind: str) -> None:
+def test_bounds_of_few_small_messages_are_overheads() -> None:
     """Of two ranks, either does little else than send and receive."""
     network = {"network": {"L_ns": 0, "o_ns": 1000, "g_ns": 0, "G_ns_per_byte": 0.001}}
     machine = {"nodes": 2, "network": network}
-    for count in (1, 5):
-        collective = {"kind": kind, "count": count, "datatype": "int32"}
+    for kind in ("reduce", "bcast", "scan", "allgather"):
+        collective = {"kind": kind, "count": 1, "datatype": "int32"}
         spec = PlanSpec.model_validate({"machine": machine, "collective": collective})
         tightest = 0.0
         for form in all_forms(spec):
             if form.is_native:
                 continue
             (found,) = estimate(form.of(spec))
-            time_s = simulate(compile_plan(form.of(spec))).makespan_s
+            time_s = simulate(compile_plan(form.of(spec), is_proved=False)).makespan_s
             assert found.bound_s <= time_s * (1 + 1e-9), form.name
             tightest = max(tightest, found.bound_s / time_s)
-        assert tightest > 0.4
+        assert tightest > 0.4, kind
