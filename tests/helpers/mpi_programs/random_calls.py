@@ -118,13 +118,8 @@ class Case:
         mine = MPI.IN_PLACE if self.is_own else own
         n_own = self.counts[self.comm.rank]
         part, parts = [self.sent, n_own, self.type], [into, self.counts, self.places, self.type]
-        if self.kind in ("allreduce", "scan", "exscan"):
+        if self.kind in ("allreduce", "scan", "exscan", "reduce_scatter_block"):
             return given, whole, self.op
-        if self.kind == "reduce_scatter_block":
-            n_all = self.count * self.comm.size
-            if self.in_place:
-                return given, [into, n_all, self.type], self.op
-            return [self.sent, n_all, self.type], whole, self.op
         if self.kind == "reduce_scatter":
             if self.in_place:
                 return given, [into, sum(self.counts), self.type], self.counts, self.op
