@@ -1,4 +1,4 @@
-"""How far chosen plans are from the best that an exhaustive search finds.
+"""Ratios of the makespans of chosen plans to the best that an exhaustive search finds.
 
 usage: python benchmarks/regret.py [--machines FILE] [--kinds NAMES] [--sizes BYTES] [--cells N]
                                    [--reference SECONDS] [--json]
