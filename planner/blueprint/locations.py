@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from collplan.planner.arrays import Ints
 from collplan.planner.blueprint.regions import PairTable, Regions
-from collplan.planner.collective.buffers import buffer_sizes
+from collplan.planner.collective.buffers import buffer_sizes, pair_layout, pair_sizes
 from collplan.planner.plan.plan import Buffer
 from collplan.specs import Collective
 
@@ -128,9 +128,8 @@ def bind_collective(collective: Collective, size: int, scratch: Home) -> Binding
     MemoryLimitError
         If the counts of all pairs of ranks do not fit into memory.
     """
-    sizes = buffer_sizes(collective, size)
     if collective.is_pairwise:
-        return _bind_pairs(collective, size, sizes)
+        return _bind_pairs(collective, size)
     send, recv = _buffers(size)
     counts, displs = collective.block_layout(size)
     if not collective.has_blocks:
@@ -150,7 +149,7 @@ def bind_collective(collective: Collective, size: int, scratch: Home) -> Binding
     else:
         gets = at_root | (collective.receiver == "all")
         source, result = recv.where(gets & in_place, source), result.where(gets, scratch)
-    return Binding(source, result, lambda: (given, None), *sizes)
+    return Binding(source, result, lambda: (given, None), *buffer_sizes(collective, size))
 
 
 def _buffers(size: int) -> tuple[Home, Home]:
@@ -162,9 +161,10 @@ def _buffers(size: int) -> tuple[Home, Home]:
     )
 
 
-def _bind_pairs(collective: Collective, size: int, sizes: tuple[Ints, Ints]) -> Binding:
+def _bind_pairs(collective: Collective, size: int) -> Binding:
     """Return the homes and regions of a collective whose blocks belong to pairs of ranks."""
-    layout, (send, recv) = collective.pair_layout(size), _buffers(size)
+    layout, (send, recv) = pair_layout(collective, size), _buffers(size)
+    sizes = pair_sizes(collective, size, layout)
 
     def regions() -> tuple[Regions, Regions]:
         if layout is None:

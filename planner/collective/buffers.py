@@ -11,6 +11,8 @@ from collplan.specs.tables import ends_of
 
 BYTES_PER_PAIR = 100
 """Peak memory in bytes per pair of ranks for counts and displacements of unequal blocks."""
+PairLayout = tuple[Ints, Ints, Ints] | None
+"""Counts, and displacements at senders and at receivers; None if all pairs have equal blocks."""
 
 
 def buffer_sizes(collective: Collective, size: int) -> tuple[Ints, Ints]:
@@ -28,13 +30,15 @@ def buffer_sizes(collective: Collective, size: int) -> tuple[Ints, Ints]:
     MemoryLimitError
         If the counts of all pairs of ranks do not fit into memory.
     """
-    nothing = np.zeros(size, dtype=np.int64)
-    in_place, sent, received = collective.in_place, *_whole_sizes(collective, size)
     if collective.is_pairwise:
-        return nothing if in_place else sent, received
+        return pair_sizes(collective, size, pair_layout(collective, size))
+    counts, displs = collective.block_layout(size)
+    total = np.full(size, ends_of(displs, counts)) if collective.has_blocks else counts
+    sent = total if collective.sends_blocks else counts
+    received = total if collective.receives_blocks else counts
+    in_place, at_root = collective.in_place, np.arange(size) == collective.root
     if collective.has_one_buffer:
-        return nothing, received
-    at_root = np.arange(size) == collective.root
+        return np.zeros(size, dtype=np.int64), received
     if collective.sender == "root":
         return np.where(at_root, sent, 0), np.where(at_root & in_place, 0, received)
     gets = at_root | (collective.receiver == "all")
@@ -43,19 +47,26 @@ def buffer_sizes(collective: Collective, size: int) -> tuple[Ints, Ints]:
     return np.where(lies_there, 0, sent), received
 
 
-def _whole_sizes(collective: Collective, size: int) -> tuple[Ints, Ints]:
-    """Return what every rank sends and receives if it has both buffers."""
-    if not collective.is_pairwise:
-        counts, displs = collective.block_layout(size)
-        total = np.full(size, ends_of(displs, counts)) if collective.has_blocks else counts
-        sizes = collective.sends_blocks, collective.receives_blocks
-        sent, received = (total if has_all else counts for has_all in sizes)
-        return sent, received
+def pair_layout(collective: Collective, size: int) -> PairLayout:
+    """Return counts and displacements of all pairs of ranks, as `Collective.pair_layout` does.
+
+    Raises
+    ------
+    MemoryLimitError
+        If they do not fit into memory.
+    """
     if collective.regular is not None:
         require_memory(size**2 * BYTES_PER_PAIR)
-    layout = collective.pair_layout(size)
+    return collective.pair_layout(size)
+
+
+def pair_sizes(collective: Collective, size: int, layout: PairLayout) -> tuple[Ints, Ints]:
+    """Return the sizes of the buffers of a collective whose blocks belong to pairs of ranks."""
+    sent: Ints
+    received: Ints
     if layout is None:
-        alike = np.full(size, size * collective.count, dtype=np.int64)
-        return alike, alike
-    counts, given, taken = layout
-    return ends_of(given, counts), ends_of(taken.T, counts.T)
+        sent = received = np.full(size, size * collective.count, dtype=np.int64)
+    else:
+        counts, given, taken = layout
+        sent, received = ends_of(given, counts), ends_of(taken.T, counts.T)
+    return np.zeros_like(sent) if collective.in_place else sent, received
