@@ -18,11 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from collplan.executors.cost.fluid import simulate_messages
-from collplan.planner.formats.message_graph import parse_message_graph, parse_platform
 from collplan.planner.memory import keep_freed_memory
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
+
+from message_files import parse_message_graph, parse_platform
+from message_simulation import simulate_messages
 
 from fat_trees import exchange, fat_tree, pairwise, ring, scattered
 from textbook_fluid import arrivals

@@ -43,7 +43,6 @@ FORMATS: Final[dict[str, SearchStrategy[Attack]]] = {
     "graphml": attack_networks.attacks_by_graphml(),
     "links": attack_networks.attacks_by_links(),
     "graphs": attack_networks.attacks_by_graphs(),
-    "messages": attack_networks.attacks_by_messages(),
     "placements": attack_networks.attacks_by_placements(),
     "counts": attack_networks.attacks_by_counts(),
     "msccl": attack_networks.attacks_by_schedules(),

@@ -23,12 +23,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from collplan.executors.cost.fluid import simulate_messages
-from collplan.planner.formats.message_graph import MessageGraph, Platform, parse_message_graph
 from collplan.planner.memory import keep_freed_memory
 from collplan.reports.output import print_line, print_table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
+
+from message_files import MessageGraph, Platform, parse_message_graph
+from message_simulation import simulate_messages
 
 from fat_trees import pairwise
 

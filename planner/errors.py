@@ -32,7 +32,7 @@ class AsymmetricError(AlgorithmError):
 
 
 class MemoryLimitError(AlgorithmError):
-    """A plan that takes more memory to compile than there is, or a message graph to simulate."""
+    """A plan that takes more memory to compile or to simulate than there is."""
 
 
 class MatchError(PlanError):

@@ -140,9 +140,6 @@ class Network(ShortModel):
         one rank to those of another, as when progress threads share the core.
     topology : FatTree, Dragonfly, Torus, Graph or None
         Links between adapters; None if adapters share no links.
-    contention : "hybrid" or "fluid"
-        Sharing of links if there is a topology. ``hybrid``: lanes serve messages in order, and
-        messages share the links beyond the lanes. ``fluid``: messages share lanes, too.
     """
 
     core: Link = Link(L_ns=100, o_ns=100, g_ns=0, G_ns_per_byte=0.08)
@@ -163,7 +160,6 @@ class Network(ShortModel):
     nic: Nic | None = None
     switch_s: Seconds = 0.0
     topology: Topology | None = None
-    contention: Literal["hybrid", "fluid"] = "hybrid"
 
     @classmethod
     def complete(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,13 +169,16 @@ class Network(ShortModel):
             for name in LINKS
             if isinstance(fields.get(name), Mapping)
         }
-        return {**fields, **completed}
+        completed = {**fields, **completed}
+        # Files of earlier versions state the model of contention that is now the only one.
+        if completed.pop("contention", "hybrid") != "hybrid":
+            raise ValueError(
+                "contention is no longer a field; leave it out, and set network.g_ns and "
+                "network.G_ns_per_byte to 0, so that messages share all links of their routes"
+            )
+        return completed
 
     @property
     def joins_nodes(self) -> bool:
         """Return whether a cache, processors, or a topology couples the costs of the nodes."""
         return bool(self.nic or self.processors or self.topology)
-
-    def _check(self) -> None:
-        if self.contention == "fluid" and self.topology is None:
-            raise ValueError("contention is fluid, but there is no topology; give one")

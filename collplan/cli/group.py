@@ -18,7 +18,7 @@ COMMANDS: Final = {
     "verify": "Prove a plan, or show the counter-example.",
     "draw": "Draw the task graph into an SVG, PNG, PDF or dot file.",
     "show": "Print a plan as text, a line per task.",
-    "cost": "Price a plan, a GOAL schedule or a message graph on a machine model.",
+    "cost": "Price a plan or a GOAL schedule on a machine model.",
     "compare": "Compare all candidates of a collective over a range of sizes.",
     "synthesize": "Search an optimal schedule on a small machine; write it as an algorithm.",
     "report": "Write which algorithm wins, by how much and why, as one HTML file.",

@@ -1,4 +1,4 @@
-"""Reading of the plans, specs and message graphs that users pass to commands."""
+"""Reading of the plans and specs that users pass to commands."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from collplan.planner.errors import AsymmetricError, PlanError
 from collplan.reports.output import warn
 from collplan.reports.progress import shows_progress, spinner
 from collplan.specs import Network, PlanSpec
-from collplan.specs.documents import check_size, require_regular
+from collplan.specs.documents import require_regular
 from collplan.specs.errors import CollplanError, SpecError
 from collplan.specs.explaining import explaining
-from collplan.specs.loading import load_spec, machine_at_hand, spec_in
+from collplan.specs.loading import load_spec, machine_at_hand
 
 if TYPE_CHECKING:
-    from collplan.planner.formats.message_graph import MessageGraph
     from collplan.planner.plan.plan import Plan
 
 ZIP_MAGIC = b"PK\x03\x04"
@@ -61,10 +60,6 @@ def open_plan(
     spec = open_spec(path)
     # Errors come before compiling, which may print warnings.
     _require_rank(rank, spec.machine.n_ranks)
-    return _compile(spec, folds=folds, is_proved=is_proved)
-
-
-def _compile(spec: PlanSpec, *, folds: bool, is_proved: bool = True) -> Plan:
     folded = _fold_large(spec) if folds else None
     return folded or compile_warning(spec, is_proved=is_proved)
 
@@ -82,28 +77,6 @@ def _read_schedule(path: Path) -> Plan:
         from collplan.planner.formats.goal import read_goal
 
         return read_goal(path)
-
-
-def open_priced(path: Path, *, folds: bool) -> Plan | MessageGraph:
-    """Return the message graph in a file or, for all other files, the result of `open_plan`.
-
-    A message graph is a document with a list of messages, which specs do not have.
-    """
-    from collplan.planner.formats.message_graph import (
-        holds_messages,
-        parse_message_graph,
-        read_graph_or_spec,
-    )
-
-    if path.suffix == ".goal" or is_plan_file(path):
-        return open_plan(path, folds=folds)
-    announce_compiling()
-    with spinner(f"reading {path}"):
-        document = read_graph_or_spec(path)
-        if holds_messages(document):
-            return parse_message_graph(document, str(path))
-    check_size(document, str(path))
-    return _compile(spec_in(document, path, machine_at_hand()), folds=folds)
 
 
 def _read_plan(path: Path) -> Plan:

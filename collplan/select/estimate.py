@@ -130,7 +130,7 @@ def estimate(
         size = whole_elements(cut, spec.collective.itemsize)
         works = [block.work(size) for block in blocks]
         n_tasks = n_rough + n_tasks_of(works)
-        ns = _price_ns(works, spec, size, rough_ns) if n_tasks <= most else (0.0, 0.0)
+        ns = _price_ns(works, size, rough_ns) if n_tasks <= most else (0.0, 0.0)
         seconds = ns[0] * 1e-9, ns[1] * 1e-9 * SLACK * _sure_part(wanted, spec)
         effort = max(n_tasks, least) + sum(block.effort_of_parts for block in blocks)
         if may_fold and not cut:
@@ -156,12 +156,7 @@ def _cuts(
 
 
 def _sure_part(wanted: PlanSpec, spec: PlanSpec) -> float:
-    """Return the factor by which the bound at an even count also bounds the wanted spec.
-
-    It is 0 if contention is fluid, as a host may have more links than lanes.
-    """
-    if spec.machine.network.contention == "fluid":
-        return 0.0
+    """Return the factor by which the bound at an even count also bounds the wanted spec."""
     return min(1.0, wanted.collective.count / max(1, spec.collective.count))
 
 
@@ -178,15 +173,10 @@ def _program_of(
     return program_of(blueprint), remaining
 
 
-def _price_ns(
-    works: Sequence[Work], spec: PlanSpec, cut: Cut, rough_ns: Floats
-) -> tuple[float, float]:
+def _price_ns(works: Sequence[Work], cut: Cut, rough_ns: Floats) -> tuple[float, float]:
     """Return the price of cut messages and of roughly estimated parts, and a lower bound, in ns."""
     least_ns = max(float(rough_ns[:, 0].max()), bound_ns(works))
     price_ns = float(rough_ns[:, 1].sum()) + estimate_ns(works, cut)
-    if spec.machine.network.contention == "fluid":
-        # If there are several links, lanes do not limit fluid flows.
-        return max(least_ns, price_ns), 0.0
     return max(least_ns, price_ns), least_ns
 
 

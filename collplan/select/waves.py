@@ -226,12 +226,10 @@ class _Ratios:
         at most 3 % better (`TOLERANCE`).
 
         Over a topology, candidates share links to different degrees, which closed forms do not
-        consider. Therefore the ratios of other candidates are not used. The factor is 0 if
-        contention is fluid.
+        consider. Therefore the ratios of other candidates are not used.
         """
-        network = entry.base.machine.network
-        if network.topology is not None:
-            return 0.0 if network.contention == "fluid" else 1 / SAFETY
+        if entry.base.machine.network.topology is not None:
+            return 1 / SAFETY
         certainty = next(part for most, part in CAUTION if entry.estimate.effort <= most)
         least = certainty * min(self.alike(entry), default=0.0)
         trend = self._trend(entry)

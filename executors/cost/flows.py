@@ -190,9 +190,9 @@ def find_routes(places: Places, fabric: Fabric) -> Routes:
 def make_flows(routes: Routes, places: Places, network: Network) -> Flows:
     """Return the tables of flows before the simulation begins.
 
-    With hybrid contention, links that the lanes cannot fill are left out: links of hosts that are
-    at least as fast as their lanes, and other links that are at least as fast as all lanes
-    together that send over them.
+    Links that the lanes cannot fill are left out: links of hosts that are at least as fast as
+    their lanes, and other links that are at least as fast as all lanes together that send over
+    them.
 
     Parameters
     ----------
@@ -210,14 +210,13 @@ def make_flows(routes: Routes, places: Places, network: Network) -> Flows:
     queue = places.tasks["queue"][routes.sends]
     pace = network.network.G_ns_per_byte * places.queues["pace"][queue]
     bandwidth = routes.fabric.bandwidth / 1e9
-    is_kept = np.ones(len(bandwidth), dtype=np.bool_)
-    if network.contention == "hybrid":
-        order = np.argsort(routes.out_lane, kind="stable")
-        is_own = routes.fabric.link_class == HOST
-        senders = (order, routes.out_lane, pace, routes.n_bytes)
-        of_fabric, shared = (bandwidth, is_own, is_kept), (routes.begin, routes.links)
-        # A lane that passes bursts can exceed its rate.
-        _find_shared(senders, shared, of_fabric, network.burst_bytes > 0)
+    is_kept = np.zeros(len(bandwidth), dtype=np.bool_)
+    order = np.argsort(routes.out_lane, kind="stable")
+    is_own = routes.fabric.link_class == HOST
+    senders = (order, routes.out_lane, pace, routes.n_bytes)
+    of_fabric, shared = (bandwidth, is_own, is_kept), (routes.begin, routes.links)
+    # A lane that passes bursts can exceed its rate.
+    _find_shared(senders, shared, of_fabric, network.burst_bytes > 0)
     limit = _limits(routes, pace, network)
     begin = np.zeros(len(queue) + 1, dtype=np.int64)
     _take_shared((routes.begin, routes.links), routes.n_bytes, limit, bandwidth, is_kept, begin)
@@ -225,7 +224,7 @@ def make_flows(routes: Routes, places: Places, network: Network) -> Flows:
     links = np.empty(begin[-1], dtype=np.int64)
     own = _fill_shared((routes.begin, routes.links), limit, is_kept, begin, links, len(bandwidth))
     bandwidth = np.concatenate((bandwidth, limit[own]))
-    traffic = allocate(len(queue), len(links), 0, bandwidth)
+    traffic = allocate(len(queue), len(links), bandwidth)
     messages, hops = traffic.messages, traffic.hops
     messages["left"], messages["hops"] = routes.n_bytes, begin[1:]
     messages["delay"] = routes.delays[routes.sends]
@@ -248,7 +247,7 @@ def _find_shared(
     fabric: tuple[Floats, Bools, Bools],
     has_bursts: bool,
 ) -> None:
-    """Unmark links that lanes cannot fill.
+    """Mark the links that lanes can fill.
 
     Messages are visited in `order`, which groups them by lane.
     """
@@ -257,8 +256,6 @@ def _find_shared(
     bandwidth, is_own, is_kept = fabric
     load = np.zeros(len(bandwidth))
     last = np.full(len(bandwidth), -1, np.int64)
-    for link in range(len(bandwidth)):
-        is_kept[link] = False
     for i in range(len(order)):
         message = order[i]
         if n_bytes[message] == 0:
@@ -298,8 +295,7 @@ def _take_shared(
                 if is_kept[links[hop]]:
                     n += 1
                     slowest = min(slowest, bandwidth[links[hop]])
-        is_inside = begin[message] == begin[message + 1]
-        if limit[message] < slowest * _SLOWER and (n > 0 or is_inside):
+        if limit[message] < slowest * _SLOWER and n > 0:
             n += 1
         else:
             limit[message] = np.inf
@@ -338,16 +334,12 @@ def _fill_shared(
 def _limits(routes: Routes, pace: Floats, network: Network) -> Floats:
     """Return the largest rate of each message in bytes per ns; infinity if it has no limit.
 
-    With fluid contention, only messages inside a host have a limit: the rate of their lane. With
-    hybrid contention, a message of s bytes between hosts takes its lane for (s - 1)·G, which
-    limits its rate unless the lanes pass bursts.
+    A message of s bytes between hosts takes its lane for (s - 1)·G, which limits its rate unless
+    the lanes pass bursts.
     """
     n_bytes = routes.n_bytes
     none = np.full(len(n_bytes), np.inf)
     is_inside = csr.lengths_of(routes.begin) == 0
-    if network.contention == "fluid":
-        limits = is_inside & (n_bytes > 0) & (pace > 0)
-        return np.asarray(np.divide(1.0, pace, out=none, where=limits))
     takes = np.maximum(n_bytes - 1, 0) * pace
     limits = (takes > 0) & ~is_inside & (network.burst_bytes == 0)
     return np.asarray(np.divide(n_bytes, takes, out=none, where=limits))

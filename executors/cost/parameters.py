@@ -24,8 +24,7 @@ def link_table(network: Network) -> Records:
 
     Fields are L, o, g, G and O in ns; `offload`, which is 1 if adapters write to memory; and
     `last`, the overhead that remains when the last byte of a message has arrived. Between nodes,
-    o includes the first packet of a message. With fluid contention, g and G between nodes are 0,
-    because data flows over the links of a route, which include those of lanes.
+    o includes the first packet of a message.
 
     Parameters
     ----------
@@ -40,10 +39,8 @@ def link_table(network: Network) -> Records:
     for name in LINKS:
         link: Link = getattr(network, name)
         overhead = link.o_ns + (packet_cost(network) if name == "network" else 0.0)
-        passing = (link.g_ns, link.G_ns_per_byte)
-        if name == "network" and network.contention == "fluid":
-            passing = (0.0, 0.0)
-        rows.append((link.L_ns, overhead, *passing, link.O_ns_per_byte, link.offload, overhead))
+        passing = (link.g_ns, link.G_ns_per_byte, link.O_ns_per_byte)
+        rows.append((link.L_ns, overhead, *passing, link.offload, overhead))
     latency, overhead, *rest = rows[-1]
     return np.array([*rows, (latency + overhead, 0, *rest)], dtype=LINK)
 
@@ -79,9 +76,7 @@ def cost_table(network: Network) -> Records:
     nic = network.nic or _NO_NIC
     costs = {
         "handshake": network.handshake,
-        "burst": 0.0
-        if network.contention == "fluid"
-        else network.burst_bytes * network.network.G_ns_per_byte,
+        "burst": network.burst_bytes * network.network.G_ns_per_byte,
         "copy": network.copy_ns_per_byte,
         "reduce": network.reduce_ns_per_byte,
         "strided": network.strided_ns_per_byte,

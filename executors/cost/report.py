@@ -167,10 +167,9 @@ def _bound(plan: Plan, network: Network) -> tuple[float | None, str | None]:
     """Return a lower bound of the time in seconds, and its reason; None if no bound is known.
 
     The bound is the transfer time through the busiest lane or, on a single node, through the
-    busiest rank. With fluid contention, no bound is known, because a node may have more links
-    than lanes.
+    busiest rank.
     """
-    if plan.spec is None or network.contention == "fluid":
+    if plan.spec is None:
         return None, None
     machine, bounds = plan.spec.machine, lower_bounds(plan.spec)
     per_byte = network.network.G_ns_per_byte

@@ -338,9 +338,7 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
         costs=costs,
         connections=connections,
         adapters=adapters,
-        request_delays=np.zeros(0)
-        if routes is None or network.contention == "fluid"
-        else routes.delays,
+        request_delays=np.zeros(0) if routes is None else routes.delays,
     )
     n_done = run(sim, initial, flows)
     n_left = len(tasks) - n_done
@@ -372,22 +370,8 @@ def _with_routes(
     has_flowed = flows.states["ends"] >= 0
     begins = np.where(has_flowed, flows.states["begins"], timeline.start_ns[task] + delays[task])
     ends = np.where(has_flowed, flows.states["ends"], begins + takes)
-    lanes = timeline.lane_busy_ns
-    if network.contention == "fluid":
-        # Lanes are links, so their bytes determine their busy time.
-        layout = timeline.places.clocks
-        busy = np.zeros(layout.unused + 1)
-        for lane in (routes.out_lane, routes.in_lane):
-            np.add.at(busy, lane, takes)
-        shape = (2, layout.n_nodes, layout.n_lanes)
-        lanes = np.moveaxis(busy[layout.lane_out : layout.port_out].reshape(shape), 0, 2)
     return replace(
-        timeline,
-        routes=routes,
-        delays_ns=delays,
-        alone_ns=alone,
-        flows_ns=(begins, ends),
-        lane_busy_ns=lanes,
+        timeline, routes=routes, delays_ns=delays, alone_ns=alone, flows_ns=(begins, ends)
     )
 
 

@@ -155,26 +155,6 @@ def test_cost_of_a_goal_file_takes_loggps(collplan: CommandLine) -> None:
     assert outcome.json()["makespan_s"] == pytest.approx((10 + 100 + 10 + 7 * 2) * 1e-9)
 
 
-def test_cost_of_a_message_graph_has_every_arrival(collplan: CommandLine) -> None:
-    """Two messages share a link of 1 GB/s and 1 µs; the third is inside a host."""
-    link = {"bandwidth_B_per_s": 1e9, "latency_s": 1e-6}
-    platform = {"hosts": 2, "links": [link], "routes": [[None, [0]], [None, None]]}
-    messages = [[0, 1, 1000, []], [0, 1, 3000, []], [1, 1, 1000, [0]]]
-    graph = {"platform": "one", "messages": messages, "local": link}
-    for name, document in (("cases/two", graph), ("platforms/one", platform)):
-        path = collplan.folder / f"{name}.json"
-        path.parent.mkdir()
-        path.write_text(json.dumps(document))
-    case, other = collplan.folder / "cases" / "two.json", collplan.folder / "platforms" / "one.json"
-    document = collplan("cost", case, "--json").json()
-    assert document["arrivals_s"] == pytest.approx([3e-6, 5e-6, 5e-6], rel=1e-9, abs=0)
-    assert document["makespan_s"] == max(document["arrivals_s"])
-    assert document["n_messages"] == 3
-    assert collplan("cost", case).out.startswith("makespan 5 µs: 3 messages on ")
-    named = collplan("cost", case, "--platform", other, "--json").json()
-    assert named["arrivals_s"] == document["arrivals_s"]
-
-
 def test_exported_goal_costs_what_the_plan_costs(collplan: CommandLine) -> None:
     spec = collplan.write_spec(
         machine={"nodes": 4}, collective={"kind": "bcast", "count": 64}, algorithms="binomial"

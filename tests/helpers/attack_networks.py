@@ -128,13 +128,6 @@ def _platform(n_hosts: int = 4) -> dict[str, Any]:
     return {"hosts": n_hosts, "links": links, "routes": routes}
 
 
-MESSAGES: Final = [
-    {"platform": "ring", "messages": [[0, 1, 500, []], [1, 2, 70, [0]], [2, 3, 70, [0, 1], 0.5]]},
-    {
-        "local": {"latency_s": 2e-07, "bandwidth_B_per_s": 1e10},
-        "messages": [[0, 0, 1000, []], [0, 1, 1000, [0]]],
-    },
-]
 _GRAPH_KEYS: Final[dict[str, tuple[Any, ...]]] = {
     "id": ("h0", "s0", 5, None, [1], 2**70),
     "kind": ("host", "switch", 5, None),
@@ -152,9 +145,6 @@ _GRAPH_KEYS: Final[dict[str, tuple[Any, ...]]] = {
     "edges": ([],),
     "routes": ([], [[None]], [[None, [0]], [[1], None]], [[[0, 0], None]] * 4),
     "hosts": (0, 1, 2, 4, 2**31, "4", [1]),
-    "platform": ("ring", "x" * 5000, "../x", "\0", 5, None),
-    "messages": ([], [[0, 1, 5, []]], [[0, 1, 5, [0]]], [[0, 1, 5, [1]], [1, 0, 5, [0]]]),
-    "local": ({"latency_s": 0, "bandwidth_B_per_s": 1}, {}, 5),
 }
 
 
@@ -169,17 +159,6 @@ def attacks_by_graphs(draw: Draw) -> Attack:
     content = draw(documents([*nodes, _platform()], _GRAPH_KEYS, is_json=True))
     spec = json.dumps(_network_spec(draw, "g.json")).encode()
     return Attack({"g.json": content, "spec.json": spec}, draw(st.sampled_from(_PRICED)))
-
-
-@st.composite
-def attacks_by_messages(draw: Draw) -> Attack:
-    """Message graphs, and the platforms on which they are priced."""
-    graph = draw(documents(MESSAGES, _GRAPH_KEYS, is_json=True))
-    platform = draw(documents([_platform()], _GRAPH_KEYS, is_json=True))
-    if draw(st.booleans()):
-        graph = json.dumps(draw(st.sampled_from(MESSAGES))).encode()
-    where = [] if draw(st.integers(0, 4)) == 0 else ["--platform", "p.json"]
-    return Attack({"m.json": graph, "p.json": platform}, ["cost", "m.json", *where])
 
 
 CONF: Final = (

@@ -82,6 +82,7 @@ def test_a_topology_is_changed_in_part_or_exchanged() -> None:
     assert changed.network.topology.n_hosts == 64
 
 
-def test_contention_needs_a_topology() -> None:
-    with pytest.raises(ValidationError, match="contention is fluid, but there is no topology"):
-        Network(contention="fluid")
+def test_files_of_earlier_versions_state_the_only_contention() -> None:
+    assert Network.model_validate({"contention": "hybrid"}) == Network()
+    with pytest.raises(ValidationError, match="contention is no longer a field; leave it out"):
+        Network.model_validate({"contention": "fluid"})

@@ -109,45 +109,6 @@ def test_bad_specs_are_refused_in_one_line(collplan: CommandLine, case: str) -> 
     assert ";" in line
 
 
-def test_bad_message_graphs_are_refused_in_one_line(collplan: CommandLine) -> None:
-    link = {"bandwidth_B_per_s": 1e9, "latency_s": 1e-6}
-    good = {"hosts": 2, "links": [link], "routes": [[None, [0]], [None, None]]}
-    graph = collplan.folder / "graph.json"
-    platform = collplan.folder / "platform.json"
-
-    def refused(messages: list[Any], changes: dict[str, Any]) -> str:
-        graph.write_text(json.dumps({"messages": messages}))
-        platform.write_text(json.dumps(good | changes))
-        line = collplan("cost", graph, "--json", "--platform", platform).error()
-        assert ";" in line
-        return line
-
-    one = [[0, 1, 5, []]]
-    assert "target host 2 of 2" in refused([[0, 2, 5, []]], {})
-    assert "there is no route from host 1 to host 0" in refused([[1, 0, 5, []]], {})
-    assert "0.0 is not a bandwidth" in refused(one, {"links": [link | {"bandwidth_B_per_s": 0.0}]})
-    assert "-5 is not a bandwidth" in refused(one, {"links": [link | {"bandwidth_B_per_s": -5}]})
-    assert "0 is not a number of bytes" in refused([[0, 1, 0, []]], {})
-    assert "after 7, which is not a message" in refused([[0, 1, 5, [7]]], {})
-    assert "waits for itself: 0 after 0" in refused([[0, 1, 5, [0]]], {})
-    graph.write_text("{")
-    assert "mend the JSON" in collplan("cost", graph).error()
-
-
-def test_options_of_message_graphs_and_of_plans_are_kept_apart(collplan: CommandLine) -> None:
-    graph = collplan.folder / "graph.json"
-    graph.write_text(json.dumps({"messages": []}))
-    assert "platform is missing; name one" in collplan("cost", graph).error()
-    graph.write_text(json.dumps({"messages": [], "platform": "absent"}))
-    assert "'absent' is unknown" in collplan("cost", graph).error()
-    for option in (["--allocated"], ["--loggps", "L=1"], ["--trace", "a.json"]):
-        line = collplan("cost", graph, *option).error()
-        assert line == f"{option[0]}: {graph} is a message graph; leave {option[0]} out"
-    spec = collplan.write_spec()
-    line = collplan("cost", spec, "--platform", graph).error()
-    assert line == f"--platform: {spec} is not a message graph; leave --platform out"
-
-
 def test_files_of_counts_that_are_none(collplan: CommandLine) -> None:
     """A file that is cut short, or that holds objects, which might run code when read."""
     path = collplan.write_spec(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +21,37 @@ from collplan.planner.errors import AsymmetricError
 from collplan.planner.plan.plan import Op, Plan
 from collplan.planner.topology import fabric_of
 from collplan.specs import Network, PlanSpec, SpecError, parse_spec
+from folders import BENCHMARKS
 from reference_topologies import REFERENCE_TOPOLOGIES, reference_topology
+
+sys.path.insert(0, str(BENCHMARKS))
+
+from message_files import find_platform, read_message_graph, read_platform
+from message_simulation import simulate_messages
 
 SPECS = sorted((Path(__file__).parent / "fluid" / "specs").glob("*.json"))
 """Specs of collectives with their platform, protocol, makespan and arrivals in SimGrid."""
 FREE = {"L_ns": 0, "o_ns": 0, "g_ns": 0, "G_ns_per_byte": 0}
-LANE = 12.5  # bytes per ns of the default lane
+AT_ONCE = {"g_ns": 0, "G_ns_per_byte": 0}
+"""Lanes that take no time, so that messages share all links of their routes."""
 
 
-def bare(platform: str, protocol: str, contention: str = "fluid") -> dict[str, Any]:
-    """Return the network of the reference cases: bytes and latencies, and nothing else."""
+def bare(platform: str, latency_ns: float, *, is_long: bool) -> dict[str, Any]:
+    """Return the network of the reference cases: bytes and latencies, and nothing else.
+
+    As lanes take no time, messages share all links of their routes.
+    """
     local = {**FREE, "L_ns": 200, "G_ns_per_byte": 0.1}
-    is_long = protocol == "rendezvous"
+    # Its hosts are 16 nodes with two lanes.
+    topology = reference_topology("star16" if platform == "star32" else platform)
     return {
         **dict.fromkeys(("core", "numa", "node"), local),
-        "network": {**FREE, "G_ns_per_byte": 0.08, "offload": True},
+        "network": {**FREE, "offload": True},
         "eager_limit_bytes": 0 if is_long else "1GiB",
         "handshake": is_long,
         "copy_ns_per_byte": 0,
         "reduce_ns_per_byte": 0,
-        # Its hosts are 16 nodes with two lanes.
-        "topology": reference_topology("star16" if platform == "star32" else platform),
-        "contention": contention,
+        "topology": {"bandwidth": "100Gbit"} | topology | {"latency_ns": latency_ns},
     }
 
 
@@ -55,18 +66,27 @@ def with_network(spec: dict[str, Any], network: dict[str, Any]) -> dict[str, Any
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
 def test_arrivals_are_those_of_simgrid(path: Path) -> None:
+    """Requests to send take the latencies of routes, and have none in the cases: these get none."""
     case = json.loads(path.read_text())
-    network = bare(case["platform"], case["protocol"])
+    is_long = case["protocol"] == "rendezvous"
+    expected, makespan = np.array(case["arrivals_s"]), case["makespan_s"]
+    latency_ns: Any = reference_topology(case["platform"])["latency_ns"]
+    if is_long:
+        graph = read_message_graph(path.parents[1] / "cases" / path.name)
+        platform = read_platform(find_platform(graph))
+        latency_ns, platform = 0, replace(platform, latency_s=np.zeros_like(platform.latency_s))
+        found = simulate_messages(graph, platform)
+        expected, makespan = found.arrivals_s, found.makespan_s
+    network = bare(case["platform"], latency_ns, is_long=is_long)
     plan, spec = planned(with_network(case["spec"], network))
     timeline = simulate(plan, spec.machine.network)
     sends = np.flatnonzero(plan.op == Op.SEND)
     arrivals = timeline.end_ns[timeline.partner[sends]]
-    expected = 1e9 * np.array(case["arrivals_s"])
     # Inside a node LogGP takes (s - 1)·G, and not s·G.
     hops = case["longest_local_chain"]
-    assert timeline.makespan_ns == pytest.approx(1e9 * case["makespan_s"], abs=0.1 * hops + 1e-3)
+    assert timeline.makespan_ns == pytest.approx(1e9 * makespan, abs=0.1 * hops + 1e-3)
     if hops == 0:
-        assert arrivals == pytest.approx(expected, rel=1e-9)
+        assert arrivals == pytest.approx(1e9 * expected, rel=1e-9)
 
 
 def test_there_are_cases_of_all_kinds_of_platforms() -> None:
@@ -122,9 +142,9 @@ def cases(draw: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def priced(
-    spec: dict[str, Any], network: dict[str, Any], topology: dict[str, Any] | None, **more: Any
+    spec: dict[str, Any], network: dict[str, Any], topology: dict[str, Any] | None
 ) -> Timeline:
-    fields = network if topology is None else {**network, "topology": topology, **more}
+    fields = network if topology is None else {**network, "topology": topology}
     plan, made = planned(with_network(spec, fields))
     return simulate(plan, made.machine.network)
 
@@ -171,19 +191,17 @@ def busiest_ns(timeline: Timeline, network: Network) -> tuple[float, float]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(cases(), st.sampled_from(SHAPES), st.sampled_from(["hybrid", "fluid"]), st.floats(0.05, 4))
-def test_no_makespan_is_below_its_bounds(
-    case: Any, shape: dict[str, Any], contention: str, factor: float
-) -> None:
+@given(cases(), st.sampled_from(SHAPES), st.floats(0.05, 4))
+def test_no_makespan_is_below_its_bounds(case: Any, shape: dict[str, Any], factor: float) -> None:
     spec, network = case
     network = {key: value for key, value in network.items() if key not in ("burst_bytes", "nic")}
     rate = round(factor * 100e9)
     topology = {**shape, "bandwidth": f"{rate}bit", "latency_ns": 50}
-    timeline = priced(spec, network, topology, contention=contention)
+    timeline = priced(spec, network, topology)
     made = parse_spec(with_network(spec, {**network, "topology": topology})).machine.network
     bytes_ns, first_ns = busiest_ns(timeline, made)
     # Lanes in order take the first byte of a message with its latency.
-    slack = first_ns if contention == "hybrid" and factor >= 0.999 else 0.0
+    slack = first_ns if factor >= 0.999 else 0.0
     assert timeline.makespan_ns >= (bytes_ns - slack) * (1 - 1e-9)
     fast = {**topology, "bandwidth": f"{2**59}bit"}
     fast.pop("oversubscription", None)
@@ -193,7 +211,7 @@ def test_no_makespan_is_below_its_bounds(
     # Lanes that take no time per byte have no rates.
     lanes = spec["machine"].get("lanes", 1)
     counted = {**spec["machine"], "lanes": lanes if isinstance(lanes, int) else len(lanes)}
-    chain = priced({**spec, "machine": counted}, lean, fast, contention=contention)
+    chain = priced({**spec, "machine": counted}, lean, fast)
     assert timeline.makespan_ns >= chain.makespan_ns * (1 - 1e-9) - 1e-6
 
 
@@ -201,47 +219,48 @@ LATENCIES = {"core": 100, "numa": 200, "node": 350, "network": 1000}
 
 
 @settings(max_examples=30, deadline=None)
-@given(cases(), st.sampled_from(["hybrid", "fluid"]))
-def test_more_bandwidth_where_nothing_waits_changes_nothing(case: Any, contention: str) -> None:
+@given(cases())
+def test_more_bandwidth_where_nothing_waits_changes_nothing(case: Any) -> None:
     spec, network = case
     ends = []
     for top in (10_000, 30_000):
         thick = {"kind": "fat_tree", "down": [3, 4], "up": [1, 1]}
         thick["bandwidth"] = ["100Gbit", f"{top}Gbit"]
-        ends.append(priced(spec, network, thick, contention=contention).end_ns)
+        ends.append(priced(spec, network, thick).end_ns)
     assert ends[1] == pytest.approx(ends[0], rel=1e-9, abs=1e-3)
 
 
 @pytest.mark.parametrize("n", [3, 5, 7])
-@pytest.mark.parametrize("contention", ["hybrid", "fluid"])
+@pytest.mark.parametrize("passing", [{}, AT_ONCE], ids=["lanes", "at once"])
 @pytest.mark.parametrize(
     ("kind", "algorithm"), [("allgather", "ring"), ("allgather", "bruck"), ("alltoall", "linear")]
 )
 def test_symmetric_traffic_ends_symmetrically(
-    n: int, contention: str, kind: str, algorithm: str
+    n: int, passing: dict[str, Any], kind: str, algorithm: str
 ) -> None:
     """On rings of odd lengths nothing distinguishes one rank from another."""
     collective = {"kind": kind, "count": 5000, "datatype": "int32"}
     spec = {"machine": {"nodes": n}, "collective": collective, "algorithms": algorithm}
     ring = {"kind": "torus", "dimensions": [n], "latency_ns": 100, "bandwidth": "50Gbit"}
-    timeline = priced(spec, {}, ring, contention=contention)
+    timeline = priced(spec, {"network": passing}, ring)
     ends = [timeline.end_ns[timeline.plan.rank == rank].max() for rank in range(n)]
     assert ends == pytest.approx([ends[0]] * n, rel=1e-12)
 
 
-@pytest.mark.parametrize("contention", ["hybrid", "fluid"])
+@pytest.mark.parametrize("passing", [{}, AT_ONCE], ids=["lanes", "at once"])
 @pytest.mark.parametrize("features", FEATURES[:4], ids=str)
 def test_machine_code_computes_the_same(
-    contention: str, features: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    passing: dict[str, Any], features: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collective = {"kind": "alltoall", "count": 3000, "datatype": "int32"}
     machine = {"nodes": 8, "ranks_per_node": 2, "lanes": 2}
     spec = {"machine": machine, "collective": collective, "algorithms": "linear"}
     shape = {"kind": "fat_tree", "down": [4, 2], "oversubscription": 4, "latency_ns": 75}
+    shape, network = shape | {"bandwidth": "100Gbit"}, features | {"network": passing}
     times = []
     for is_compiled in (False, True):
         monkeypatch.setattr(Interpreted, "has_time_for", lambda *_, no=is_compiled: not no)
-        times.append(priced(spec, features, shape, contention=contention).end_ns.tolist())
+        times.append(priced(spec, network, shape).end_ns.tolist())
     assert times[0] == times[1]
 
 
@@ -261,8 +280,8 @@ def test_contention_is_felt_and_lanes_keep_their_order() -> None:
         "collective": {"kind": "bcast", "count": 10**6, "datatype": "uint8"},
         "algorithms": "linear",
     }
-    star = {"kind": "fat_tree", "down": [4]}
-    ordered, fluid = (priced(bcast, {}, star, contention=mode) for mode in ("hybrid", "fluid"))
+    star = {"kind": "fat_tree", "down": [4], "bandwidth": "100Gbit"}
+    ordered, fluid = (priced(bcast, {"network": own}, star) for own in ({}, AT_ONCE))
     recvs = np.flatnonzero(ordered.plan.op == Op.RECV)
     assert len(np.unique(np.rint(ordered.end_ns[recvs] / 1e4))) == 3
     assert len(np.unique(np.rint(fluid.end_ns[recvs] / 1e4))) == 1

@@ -1,13 +1,15 @@
 """Messages on shared links: reference times, a simulator by the textbook, and invariants.
 
-Cases and platforms in the folder `fluid` are SimGrid's (3.32, max-min fair rates without weights,
-latencies before the bytes), with the arrival of every message as its last entry.
+Message graphs (`benchmarks/message_simulation.py`) are the shortest way to give messages to the
+sharing of links. Cases and platforms in the folder `fluid` are SimGrid's (3.32, max-min fair rates
+without weights, latencies before the bytes), with the arrival of every message as its last entry.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import sys
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collplan.executors.cost.fluid import simulate_messages
-from collplan.executors.cost.fluid.simulation import run
-from collplan.executors.cost.fluid.tables import make_tables
 from collplan.planner.arrays.interpreted import Interpreted
 from collplan.planner.errors import MemoryLimitError
-from collplan.planner.formats.message_graph import (
+from fat_trees import exchange, fat_tree, pairwise, ring, scattered
+from folders import BENCHMARKS
+from textbook_fluid import arrivals
+
+sys.path.insert(0, str(BENCHMARKS))
+
+from message_files import (
     GraphError,
     find_platform,
     parse_message_graph,
@@ -30,8 +35,7 @@ from collplan.planner.formats.message_graph import (
     read_message_graph,
     read_platform,
 )
-from fat_trees import exchange, fat_tree, pairwise, ring, scattered
-from textbook_fluid import arrivals
+from message_simulation import make_tables, run, simulate_messages
 
 Document = dict[str, Any]
 
@@ -68,14 +72,13 @@ def pair(*links: Document) -> Document:
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_every_arrival_is_that_of_the_reference(path: Path) -> None:
     graph = read_message_graph(path)
-    assert graph is not None
     found = simulate_messages(graph, read_platform(find_platform(graph)))
     expected = [message[4] for message in json.loads(path.read_text())["messages"]]
     assert found.arrivals_s.tolist() == pytest.approx(expected, **CLOSE)
 
 
 def test_reference_cases_are_there() -> None:
-    assert len(CASES) == 3
+    assert len(CASES) == 4
 
 
 def test_nothing_takes_no_time() -> None:
@@ -200,7 +203,7 @@ def test_python_and_machine_code_agree_to_the_last_bit() -> None:
     platform = parse_platform(fat_tree(4, 4, 2), "platform")
     one, other = (make_tables(graph, platform) for _ in range(2))
     assert Interpreted(run.py_func)(one) == run.dispatcher(other) == len(messages)
-    assert np.array_equal(one.messages["arrival"], other.messages["arrival"])
+    assert np.array_equal(one.arrivals, other.arrivals)
 
 
 SIZES = st.integers(1, 20).map(lambda n: 1000 * n)

@@ -75,14 +75,12 @@ def test_a_plan_without_messages_between_nodes_uses_no_link() -> None:
     assert use.halves == (0, 0, 0)
 
 
-@pytest.mark.parametrize("contention", ["hybrid", "fluid"])
-def test_reports_say_where_time_goes(contention: str) -> None:
+def test_reports_say_where_time_goes() -> None:
     fields = {
         "machine": {
             "nodes": 4,
             "network": {
                 "topology": {**TREE, "latency_ns": 100},
-                "contention": contention,
                 "reduce_ns_per_byte": 0,
             },
         },

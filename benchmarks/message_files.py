@@ -20,8 +20,6 @@ from collplan.planner.memory import require_memory
 from collplan.specs.documents import Limits, read_document, require_regular
 from collplan.specs.errors import CollplanError, first_repeated, show_value
 
-MESSAGES: Final = "messages"
-"""Key with a list as value, which only message graphs have, and specs do not."""
 _LIMITS: Final = Limits(2**30, 10**8)
 _BYTES_PER_BYTE: Final = 40
 """Approximate peak memory of Python's objects per byte of JSON, which ``[[]],`` needs."""
@@ -138,38 +136,19 @@ class MessageGraph:
         )
 
 
-def read_message_graph(path: Path) -> MessageGraph | None:
-    """Read a message graph; return None if the document is not one.
+def read_message_graph(path: Path) -> MessageGraph:
+    """Read a message graph.
 
     Raises
     ------
     SpecError
         If the file is neither JSON nor YAML.
     GraphError
-        If it has a list of messages, but is not a valid message graph.
+        If it is not a valid message graph.
     MemoryLimitError
         If the file is too large for the available memory.
     """
-    document = read_graph_or_spec(path)
-    return parse_message_graph(document, str(path)) if holds_messages(document) else None
-
-
-def read_graph_or_spec(path: Path) -> Any:
-    """Read a document within the size limits of message graphs.
-
-    Raises
-    ------
-    SpecError
-        If the file is neither JSON nor YAML.
-    MemoryLimitError
-        If the file is too large for the available memory.
-    """
-    return _read(path, "spec or message graph")
-
-
-def holds_messages(document: Any) -> bool:
-    """Return whether a document has a list of messages, as message graphs do and specs do not."""
-    return isinstance(document, Mapping) and isinstance(document.get(MESSAGES), list)
+    return parse_message_graph(_read(path, "message graph"), str(path))
 
 
 def find_platform(graph: MessageGraph) -> Path:
@@ -230,7 +209,9 @@ def parse_message_graph(document: Any, name: str) -> MessageGraph:
     >>> graph.source.tolist(), graph.n_bytes.tolist(), graph.after.tolist()
     ([0, 1], [500.0, 70.0], [0])
     """
-    messages = document[MESSAGES]
+    messages = document.get("messages") if isinstance(document, Mapping) else None
+    if type(messages) is not list:
+        _fail(f"{name}: messages", f"{show_value(messages)} is not a list", "list all messages")
     _check_messages(messages, name)
     source = np.array([message[0] for message in messages], dtype=np.int64)
     target = np.array([message[1] for message in messages], dtype=np.int64)
