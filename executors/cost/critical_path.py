@@ -9,7 +9,7 @@ a core that switches to another rank.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import groupby
@@ -18,7 +18,7 @@ from typing import Final, Literal
 import numpy as np
 
 from collplan.executors.cost.simulator import Timeline
-from collplan.executors.cost.tables import Resource
+from collplan.executors.cost.tables import ENDED, HELD, MATCHED, POSTED, Resource
 from collplan.executors.cost.task_durations import Durations, durations_of
 from collplan.planner.plan.plan import Op
 from collplan.planner.plan.ragged import ON_START
@@ -116,55 +116,26 @@ def _step_back(timeline: Timeline, row: int, event: Event) -> tuple[int, Event, 
     cause = int(timeline.arrival_cause[send])
     if cause == send:
         return send, Event.START, "message"
-    return _holder(timeline, cause)
+    # A code of at most -2 means a send that held the core or lane until its rendezvous matched.
+    return _holder(timeline, cause) if cause >= 0 else (-2 - cause, Event.MATCH, "resource")
 
 
 def _before_start(timeline: Timeline, row: int) -> tuple[int, Event, WaitedFor]:
     """Return the row and event that the start of a task waited for, and the reason."""
-    cause = int(timeline.cause[row])
-    if timeline.is_asking[row] and cause <= -2:
-        return _before_request(timeline, row, -2 - cause)
-    if cause == -1:
+    cause, reason = int(timeline.cause[row]), timeline.reason[row]
+    if cause < 0:
         return -1, Event.START, "nothing"
-    start = timeline.start_ns[row]
-    for event, event_ns in _dependencies(timeline, row, cause):
-        if event_ns + timeline.flag_ns(cause, row) == start:
-            return cause, event, "dependency"
-    return _holder(timeline, cause)
-
-
-def _before_request(timeline: Timeline, row: int, cause: int) -> tuple[int, Event, WaitedFor]:
-    """Return the event that the start of a send with a handshake waited for, and the reason.
-
-    This event is that of a predecessor, or the posting of the receive.
-    """
-    # A task may depend on both the start and the completion of another task.
-    if events := list(_dependencies(timeline, row, cause)):
-        event, _ = max(events, key=lambda found: found[1])
-        return cause, event, "dependency"
-    if cause == timeline.partner[row]:
+    if reason == HELD:
+        return _holder(timeline, cause)
+    if reason == MATCHED:
+        return cause, Event.MATCH, "resource"
+    if reason == POSTED:
         return cause, Event.START, "message"
-    return -1, Event.START, "nothing"
-
-
-def _dependencies(timeline: Timeline, row: int, cause: int) -> Iterator[tuple[Event, float]]:
-    """Generate the events of a predecessor that a task depends on, and their times in ns."""
-    deps = timeline.plan.deps
-    for i in range(deps.indptr[row], deps.indptr[row + 1]):
-        if deps.task[i] == cause:
-            if deps.kind[i] & ON_START:
-                yield Event.START, timeline.start_ns[cause]
-            else:
-                yield _completion(timeline, cause), timeline.end_ns[cause]
+    return cause, _completion(timeline, cause) if reason == ENDED else Event.START, "dependency"
 
 
 def _holder(timeline: Timeline, cause: int) -> tuple[int, Event, WaitedFor]:
-    """Return the event of the task that held a core or lane, from its code in a timeline.
-
-    A code of at most -2 means a send that held it until its rendezvous matched.
-    """
-    if cause <= -2:
-        return -2 - cause, Event.MATCH, "resource"
+    """Return the event from which a task held a core or lane."""
     is_recv = timeline.plan.op[cause] == Op.RECV
     return cause, Event.ARRIVAL if is_recv else Event.START, "resource"
 
@@ -228,7 +199,7 @@ def legs(timeline: Timeline, network: Network) -> tuple[Leg, ...]:
     if not path:
         return ()
     view = _View(timeline, path, network)
-    known = [view.time_of(visit) for visit in path] + [timeline.makespan_ns]
+    known = [*view.times, timeline.makespan_ns]
     latest = np.minimum.accumulate(np.array(known)[::-1])[::-1].tolist()
     found: list[Leg] = []
     begin = 0.0
@@ -238,8 +209,6 @@ def legs(timeline: Timeline, network: Network) -> tuple[Leg, ...]:
             # Only a request to send can precede the first event.
             explained = [*view.handshake(0), *explained]
         end = latest[i + 1]
-        if math.isinf(known[i + 1]):
-            end = min(begin + sum(ns for _, ns in explained), end)
         resource, queued = None, 0.0
         if visit.waited_for == "resource" and i > 0:
             resource = view.clocks.resource(view.shared(i - 1, i))
@@ -293,6 +262,8 @@ class _View:
         self.timeline, self.path, self.clocks = timeline, path, timeline.places.clocks
         rows = np.array([visit.row for visit in path], dtype=np.int64)
         self.op = [Op(op) for op in timeline.plan.op[rows].tolist()]
+        times = (timeline.start_ns, timeline.arrival_ns, timeline.end_ns)
+        self.times = [float(times[visit.event.value][visit.row]) for visit in path]
         self.is_asking: list[bool] = timeline.is_asking[rows].tolist()
         held = timeline.places.take(rows)
         self.durations: Durations = durations_of(held, network)
@@ -312,13 +283,6 @@ class _View:
         self.core, self.lane = held.core.tolist(), held.lane.tolist()
         self.wanted_core, self.wanted_lane = wanted.core.tolist(), wanted.lane.tolist()
         self.other_core, self.other_lane = other.core.tolist(), other.lane.tolist()
-
-    def time_of(self, visit: Visit) -> float:
-        """Return the time of an event in ns; infinity for an arrival, which is not recorded."""
-        if visit.event is Event.ARRIVAL:
-            return math.inf
-        times = self.timeline.start_ns if visit.event is Event.START else self.timeline.end_ns
-        return float(times[visit.row])
 
     def explained(self, i: int) -> list[Part]:
         """Return the parts that the formulas give for the time from event i to the next."""

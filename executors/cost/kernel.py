@@ -19,8 +19,8 @@ from collplan.executors.cost.occupancy import (
 )
 from collplan.executors.cost.parameters import NETWORK
 from collplan.executors.cost.prefetching import N_RECENT, prefetch
-from collplan.executors.cost.queues import advance, enqueue, free_at, last_holder, leave_line
-from collplan.executors.cost.tables import Simulation, inlined, inner
+from collplan.executors.cost.queues import advance, blame, enqueue, free_at, last_holder, leave_line
+from collplan.executors.cost.tables import ENDED, POSTED, STARTED, Simulation, inlined, inner
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.jit import compile_with
 
@@ -143,7 +143,7 @@ def _execute(sim: Simulation, row: int, now: float, flows: Any) -> None:
     task = tasks[row]
     queue, following = task.queue, task.following
     if task.start < now:
-        task.cause = last_holder(sim.clocks, sim.queues, queue, now)
+        blame(task, last_holder(sim.clocks, sim.queues, queue, now))
     ends = True
     if task.op == _SEND:
         arrives = charge_send(sim, row, now)
@@ -153,7 +153,7 @@ def _execute(sim: Simulation, row: int, now: float, flows: Any) -> None:
             # The next piece of the message follows after pieces of other pairs of ranks.
             rest = tasks[row + 1]
             rest.stamp = _next_stamp(sim, queue)
-            rest.pending, rest.start, rest.cause = 0, now, row
+            rest.pending, rest.start = 0, now
             rest.following = following
             if following < 0:
                 sim.queues[queue].last = row + 1
@@ -289,6 +289,7 @@ def _release(sim: Simulation, row: int, starts: bool, ends: bool) -> None:
         if time >= successor.start:
             successor.start = time
             successor.cause = row
+            successor.reason = STARTED if successors[i] & 1 else ENDED
         successor.pending -= 1
         if successor.pending == 0:
             _make_ready(sim, successors[i] >> 3)
@@ -318,7 +319,7 @@ def _make_ready(sim: Simulation, row: int) -> None:
         core = clocks[queues[task.queue].awaits]
         if task.start < core.time:
             task.start = core.time
-            task.cause = core.holder
+            blame(task, core.holder)
         if task.state & (ARRIVED | HAS_ON_START):
             task.state |= QUEUED
             push(sim.runs, sim.entries, task.start, task.stamp, len(queues) + row)
@@ -347,9 +348,7 @@ def _allow(sim: Simulation, row: int) -> None:
     delay = sim.links[send.link].o + sim.links[send.link].L
     if len(sim.request_delays) > 0:
         delay += sim.request_delays[row]
-    # With handshakes, no send holds clocks until its match, so codes below -1 have no other use.
-    send.cause = -2 - send.cause
     if recv.start > send.start + delay:
-        send.cause = -2 - send.partner
+        send.cause, send.reason = send.partner, POSTED
     send.start = max(send.start + delay, recv.start) + delay
     push(sim.runs, sim.entries, send.start, send.stamp, len(sim.queues) + row)

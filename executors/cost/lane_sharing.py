@@ -86,8 +86,9 @@ class TaskPieces:
         n_more = self.last - self.first
         tasks["work"] = np.add.reduceat(rows["work"], self.first) - n_more
         tasks["pending"] = np.maximum.reduceat(rows["pending"], self.first)
-        for field in ("cause", "following"):
-            tasks[field] = self._tasks_of(tasks[field])
+        tasks["cause"] = self._tasks_of(tasks["cause"])
+        is_send = tasks["op"] == Op.SEND
+        tasks["following"][is_send] = self._tasks_of(tasks["following"][is_send])
         tasks["partner"] = self.task[tasks["partner"]]
         return tasks
 

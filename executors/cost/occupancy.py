@@ -14,7 +14,7 @@ import numpy as np
 
 from collplan.executors.cost.connections import fetch
 from collplan.executors.cost.parameters import CONTINUATION, NETWORK
-from collplan.executors.cost.queues import hold, last_holder
+from collplan.executors.cost.queues import blame, hold, last_holder
 from collplan.executors.cost.tables import Records, Simulation, inlined, inner
 
 _COPY, _REDUCE = 2, 3
@@ -139,7 +139,7 @@ def charge_send(sim: Simulation, row: int, now: float) -> float:
     sent = hold(clocks, queue.lane, row, leaves, reads / costs.at_once + passes)
     send.start = begin
     if before != NOBODY:
-        send.cause = before
+        blame(send, before)
     send.following = row
     send.end = end
     if send.link == CONTINUATION or (costs.handshake > 0 and send.state & IS_LONG):
@@ -149,7 +149,10 @@ def charge_send(sim: Simulation, row: int, now: float) -> float:
 
 @inlined
 def charge_arrival(sim: Simulation, row: int, now: float, has_waited: bool) -> None:
-    """Occupy the resources of the receiver of send `row`, whose lane is free."""
+    """Occupy the resources of the receiver of send `row`, whose lane is free.
+
+    The message arrives when the resource for which it waited last takes it.
+    """
     clocks, queues, costs = sim.clocks, sim.queues, sim.costs[0]
     send = sim.tasks[row]
     recv = sim.tasks[send.partner]
@@ -167,6 +170,7 @@ def charge_arrival(sim: Simulation, row: int, now: float, has_waited: bool) -> N
     gap, passes = _gap(send, link), more * (link.G * queue.pace)
     begins = _bucket(sim, queue, send.link, now)
     taken = hold(clocks, queue.lane, send.partner, begins, gap + passes)
+    recv.arrival = now
     if link.offload > 0:
         core = clocks[queue.core]
         begins, holder = max(now, core.time), core.holder
@@ -174,13 +178,14 @@ def charge_arrival(sim: Simulation, row: int, now: float, has_waited: bool) -> N
         recv.end = max(now, taken - gap) + link.last
         if end > recv.end:
             recv.end = end
+            recv.arrival = begin
             if before != NOBODY:
                 send.following = before
             elif begin > now:
                 send.following = holder
     else:
         works = max(works, link.o + passes)
-        _, _, recv.end, before = occupy(sim, queue, send.partner, now, works, moves)
+        recv.arrival, _, recv.end, before = occupy(sim, queue, send.partner, now, works, moves)
         if before != NOBODY:
             send.following = before
 
@@ -202,4 +207,4 @@ def charge_local(sim: Simulation, row: int, now: float) -> None:
     queue = sim.queues[task.queue]
     task.start, _, task.end, before = occupy(sim, queue, row, now, works, moves)
     if before != NOBODY:
-        task.cause = before
+        blame(task, before)

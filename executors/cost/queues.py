@@ -12,11 +12,13 @@ how many queues share a lane.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from collplan.executors.cost.event_queue import push
 from collplan.executors.cost.prefetching import prefetch
-from collplan.executors.cost.tables import Records, Simulation, inlined, inner
+from collplan.executors.cost.tables import HELD, MATCHED, Records, Simulation, inlined, inner
 
 
 @inner
@@ -33,6 +35,14 @@ def last_holder(clocks: Records, queues: Records, queue: int, now: float) -> int
     """Return the task that held the core or lane for which a queue had to wait until now."""
     core = clocks[queues[queue].awaits]
     return int(core.holder if core.time == now else clocks[queues[queue].lane].holder)
+
+
+@inlined
+def blame(task: Any, holder: int) -> None:
+    """Record that a task waited for the holder of a clock."""
+    task.cause, task.reason = holder, HELD
+    if holder < -1:
+        task.cause, task.reason = -2 - holder, MATCHED
 
 
 @inner

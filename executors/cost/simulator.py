@@ -58,19 +58,14 @@ class Timeline:
     simulate_s : float
         Wall-clock time of the simulation in seconds, including preparation, but not the
         compilation of kernels.
-    cause : ndarray of int32, shape (n_tasks,)
-        Task that each task waited for before `start_ns`: a predecessor, or the previous holder
-        of its core or lane. The cause is -1 if the task starts at 0, and ``-2 - s`` if send s
-        held the core or lane until it matched.
-    arrival_cause : ndarray of int32, shape (n_tasks,)
-        For every send, the task that its message waited for at the receiver: the holder of the
-        core or lane, with the codes of `cause`, or the send itself if the message did not wait.
+    cause, reason : ndarray of int32 and int8, shape (n_tasks,)
+        Task that each task waited for before `start_ns`, and what of it: one of `STARTED`,
+        `ENDED`, `HELD`, `MATCHED` and `POSTED` in `tables`. The cause is -1 if the task starts at
+        0. The request of a send with a handshake waits for its cause, too.
     is_rendezvous : ndarray of bool, shape (n_tasks,)
         Whether the task is a send that ended when its receive matched.
     is_asking : ndarray of bool, shape (n_tasks,)
-        Whether the task is a send with a handshake. If such a send started as soon as the answer
-        to its request arrived, its `cause` is ``-2 - c``. Task c is the predecessor that the
-        request waited for (-1 for none), or the receive if this was posted late.
+        Whether the task is a send with a handshake.
     partner : ndarray of int32, shape (n_tasks,)
         Row of the other end of every message.
     plan : Plan
@@ -101,7 +96,7 @@ class Timeline:
     lane_busy_ns: Floats
     simulate_s: float
     cause: Ints
-    arrival_cause: Ints
+    reason: Ints
     is_rendezvous: Bools
     is_asking: Bools
     partner: Ints
@@ -133,6 +128,23 @@ class Timeline:
     def makespan_ns(self) -> float:
         """Makespan in ns, which is a whole number and exact if all parameters are whole."""
         return float(self.end_ns.max(initial=0.0))
+
+    @property
+    def arrival_ns(self) -> Floats:
+        """Time in ns at which the message of each receive arrives; NaN for other tasks.
+
+        If the message waits for a core or lane, it arrives when the resource takes it.
+        """
+        return np.where(self.plan.op == Op.RECV, self.places.tasks["arrival"], np.nan)
+
+    @property
+    def arrival_cause(self) -> Ints:
+        """Task that the message of each send waited for at the receiver.
+
+        It is the holder of the core or lane, ``-2 - s`` if send s held it until it matched, or the
+        send itself if its message did not wait. Other tasks have any numbers.
+        """
+        return np.asarray(self.places.tasks["following"])
 
     def flag_ns(self, before: int, row: int) -> float:
         """Return the delay in ns until the core of task `row` sees that task `before` has ended.
@@ -392,7 +404,7 @@ def _timeline(
         core_busy_ns=busy[: layout.lane_out].reshape(layout.n_nodes, layout.n_cores),
         lane_busy_ns=np.moveaxis(lanes, 0, 2),
         cause=tasks["cause"],
-        arrival_cause=tasks["following"],
+        reason=tasks["reason"],
         is_rendezvous=is_long & (not network.handshake),
         is_asking=is_long & network.handshake,
         partner=tasks["partner"],

@@ -26,7 +26,7 @@ Reference counts would take nine tenths of the time. Compiled functions cannot a
 inlined = compile_with(is_inner=True, _nrt=False, forceinline=True)
 """Compile like `inner`, and inline every call, as passing many arrays would dominate its cost."""
 
-TASK: Final = np.dtype(
+_TASK: Final = np.dtype(
     [
         ("work", "f8"),  # bytes, or ns for a computation
         ("start", "f8"),  # before the task runs: the time from which predecessors allow it
@@ -34,19 +34,37 @@ TASK: Final = np.dtype(
         ("queue", "i4"),
         ("partner", "i4"),  # the other end of a message
         ("far_queue", "i4"),  # the queue of the other end
+        ("following", "i4"),  # next task in the queue; after a send, the message's cause of waiting
         ("pending", "i4"),  # number of predecessors that are not done
         ("successors", "i4"),  # range of its entries in the table of successors
         ("end_successors", "i4"),
         ("stamp", "i4"),  # order of readiness; after a send has run, that of its message
-        ("following", "i4"),  # next task in the queue; after a send, the message's cause of waiting
-        ("cause", "i4"),  # the task for which it waited
+        ("cause", "i4"),  # the task for which it waited; -1 if it did not wait
+        ("reason", "i1"),  # what of that task it waited for
         ("op", "i1"),
         ("link", "i1"),
         ("state", "u1"),
     ],
     align=True,
 )
-"""A task, which fills one cache line."""
+_FIELDS: Final[dict[str, Any]] = dict(_TASK.fields or {})
+TASK: Final = np.dtype(
+    {
+        "names": [*_FIELDS, "arrival"],
+        "formats": [*(field[0] for field in _FIELDS.values()), "f8"],
+        "offsets": [*(field[1] for field in _FIELDS.values()), _FIELDS["far_queue"][1]],
+        "itemsize": _TASK.itemsize,
+    },
+    align=True,
+)
+"""A task, which fills one cache line.
+
+Receives are in no queue, so the time at which their message arrives has the place of `far_queue`
+and `following`.
+"""
+STARTED, ENDED, HELD, MATCHED, POSTED = range(5)
+"""Reasons: the start or the completion of a predecessor; the core or lane that a task held, or
+that a send held until its match; the posting of the receive that answered a request to send."""
 CLOCK: Final = np.dtype(
     [
         ("time", "f8"),

@@ -11,15 +11,13 @@ import numpy as np
 from collplan.executors.cost.layout import places_of
 from collplan.executors.cost.link_use import LinkUse
 from collplan.executors.cost.simulator import Timeline
-from collplan.executors.cost.task_durations import Durations, durations_of
+from collplan.executors.cost.task_durations import durations_of
 from collplan.planner.arrays import Floats, Ints
 from collplan.planner.plan.plan import Op, Plan
 from collplan.specs import Network
 
 MOST_LINKS: Final = 32
 """Largest number of links between nodes that a trace shows, the busiest ones."""
-_ROUNDS: Final = 64
-"""Maximum length of a chain of messages whose arrivals are derived from each other."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -118,7 +116,7 @@ def simulated_layer(timeline: Timeline, network: Network, label: str = "simulate
     """
     plan = timeline.plan
     durations = durations_of(timeline.places, network)
-    begin = np.where(plan.op == Op.RECV, _arrivals(timeline, durations), timeline.start_ns)
+    begin = np.where(plan.op == Op.RECV, timeline.arrival_ns, timeline.start_ns)
     spans = Spans(
         begin=begin,
         core_end=np.where(plan.op <= Op.RECV, begin + durations.core_ns, timeline.end_ns),
@@ -135,47 +133,6 @@ def _links(timeline: Timeline) -> tuple[Link, ...]:
     found = [(link, use.messages_over(link)) for link in use.busiest(MOST_LINKS)]
     name = use.routes.fabric.link_name
     return tuple(Link(name(link), begin[rows], end[rows]) for link, rows in found)
-
-
-def _arrivals(timeline: Timeline, durations: Durations) -> Floats:
-    """Return the arrival time of the message of every receive in ns; NaN for other tasks.
-
-    If a receive completes with its message, its end gives the time. If it was posted after the
-    arrival, the message was taken in when its flight ended, or when the task for which it
-    waited released its core or lane.
-    """
-    plan, start, end = timeline.plan, timeline.start_ns, timeline.end_ns
-    recvs = np.flatnonzero(plan.op == Op.RECV)
-    complete = np.maximum(durations.core_ns, durations.overhead_ns + durations.wire_ns)
-    arrival = np.full(plan.n_tasks, np.nan)
-    is_known = end[recvs] > start[recvs]
-    flight = durations.overhead_ns + durations.latency_ns
-    if timeline.alone_ns is not None and timeline.delays_ns is not None:
-        # On shared links, messages end later than the formulas of their lanes state.
-        is_known &= timeline.alone_ns[recvs] == 0
-        flight = flight + timeline.delays_ns
-    arrival[recvs] = np.where(is_known, (end - complete)[recvs], np.nan)
-    send = timeline.partner.astype(np.int64)
-    core, lane = timeline.places.core, timeline.places.lane
-    open_rows = recvs[np.isnan(arrival[recvs])]
-    for _ in range(_ROUNDS):
-        if not len(open_rows):
-            break
-        cause = timeline.arrival_cause[send[open_rows]].astype(np.int64)
-        held = np.where(cause < -1, -2 - cause, np.maximum(cause, 0))
-        # If both ranks share a core, the message may have waited for its own send.
-        held_ns = np.maximum(
-            np.where(core[held] == core[open_rows], durations.core_ns[held], 0.0),
-            np.where(lane[held] == lane[open_rows], durations.lane_ns[held], 0.0),
-        )
-        began = np.where(plan.op[held] == Op.RECV, arrival[held], start[held])
-        released = np.where(cause < -1, end[held], began + held_ns)
-        earliest = start[send[open_rows]] + flight[open_rows]
-        found = np.maximum(released, earliest)
-        arrival[open_rows] = found
-        open_rows = open_rows[np.isnan(found)]
-    arrival[open_rows] = start[send[open_rows]] + flight[open_rows]
-    return arrival
 
 
 def tracks_of(layer: Layer) -> Tracks:

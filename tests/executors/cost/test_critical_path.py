@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from collplan.executors.cost import Timeline, simulate
 from collplan.executors.cost.critical_path import KINDS, breakdown, legs
-from collplan.executors.cost.tables import Resource
+from collplan.executors.cost.tables import ENDED, Resource
 from collplan.planner import compile_plan
 from collplan.planner.errors import DeadlockError
 from collplan.planner.formats.goal import parse_goal
@@ -107,10 +107,40 @@ def test_a_busy_core_is_named() -> None:
     }
     """
     parameters = network(BETWEEN)
-    path = legs(simulate(parse_goal(text), parameters), parameters)
+    timeline = simulate(parse_goal(text), parameters)
+    assert timeline.arrival_ns[2] == 500
+    path = legs(timeline, parameters)
     assert path[-1].resource == Resource("core", 1, 0)
     assert path[-1].queued_ns == 390
     assert breakdown(path)["compute"] == 500
+
+
+def test_causes_and_arrivals_are_recorded() -> None:
+    """The message of rank 0 is there at 110, before its receive is posted at 720."""
+    text = """
+    num_ranks 3
+    rank 0 {
+    s: send 101b to 2
+    }
+    rank 1 {
+    c: calc 500
+    t: send 101b to 2
+    t requires c
+    }
+    rank 2 {
+    q: recv 101b from 1
+    r: recv 101b from 0
+    r requires q
+    }
+    """
+    timeline = simulate(parse_goal(text), network(BETWEEN))
+    s, c, t, q, r = range(5)
+    assert timeline.start_ns[[s, t, r]].tolist() == [0, 500, 720]
+    assert timeline.arrival_ns[[q, r]].tolist() == [610, 110]
+    assert np.isnan(timeline.arrival_ns[[s, c, t]]).all()
+    assert timeline.cause[[s, t, r]].tolist() == [-1, c, q]
+    assert timeline.reason[[t, r]].tolist() == [ENDED, ENDED]
+    assert timeline.arrival_cause[[s, t]].tolist() == [s, t]
 
 
 def test_time_that_no_formula_explains_is_waiting() -> None:
