@@ -65,7 +65,6 @@ def on_machine(text: str, nodes: list[int], cores: list[int], n_lanes: int = 1) 
     lane = core % n_lanes
     receiver = np.where(plan.op == Op.RECV, plan.rank, plan.peer)
     return plan.replace(
-        node=node[plan.rank],
         core=core[plan.rank],
         lane=np.where(plan.op <= Op.RECV, lane[receiver], -1),
         rank_node=node,
