@@ -10,7 +10,6 @@ from dataclasses import fields, replace
 from itertools import permutations, product
 from math import comb, prod
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -626,20 +625,3 @@ def test_the_only_rank_of_a_job_tunes_in_its_process(
     again = collplan("tune", *words, *limits, "-o", path, "--json").json()
     assert (again["points"], again["resumed"]) == (2, 2)
     assert again["table"] == document["table"]
-
-
-def test_in_a_row_native_calls_are_credited_with_the_time_of_python(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The median native call takes 10 s, a second of it in Python on the fastest rank."""
-    trial = pytest.importorskip("collplan.tune.trial")
-    monkeypatch.setattr(trial, "call_overhead_s", lambda has_data: 2.0)
-    times = np.array([[10.0, 10, 40], [9.5, 9.5, 0.5], [9.2, 8, 8]])
-    own: Any = SimpleNamespace(
-        verdict=SimpleNamespace(times={"native": SimpleNamespace(median_s=1e-5)}),
-        _rules=Rules(),
-        _case=SimpleNamespace(collective=Bcast(count=1)),
-        _comm=SimpleNamespace(allgather=lambda own_s: [own_s, 1.0]),
-        _time=lambda names, n, n_calls: (times, n_calls),
-    )
-    assert trial._Trial._faster_in_a_row(own, ["slow", "fast"]) == ["fast"]

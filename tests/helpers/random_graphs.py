@@ -42,7 +42,7 @@ class GraphWriter:
         book, rng = self.book, self.rng
         after: list[tuple[int, int]] = []
         for row, other in enumerate(book.rows):
-            if other["node"] != book.rank_node[rank]:
+            if book.rank_node[other["rank"]] != book.rank_node[rank]:
                 continue
             theirs = (book.reads[row], book.writes[row])
             conflicts = meets(writes, rank, theirs[0] + theirs[1], other["rank"])

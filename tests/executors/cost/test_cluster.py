@@ -182,7 +182,7 @@ class TestMemory:
     def test_cores_of_a_node_share_its_memory(self) -> None:
         """Two copies of 100 bytes: each core needs 100, the memory 80 for each, one by one."""
         costs = network(BETWEEN, copy_ns_per_byte=1.0, memory_ns_per_byte=0.8)
-        plan = copies([100, 100], rank_node=np.array([0, 0]), node=np.array([0, 0]))
+        plan = copies([100, 100], rank_node=np.array([0, 0]))
         plan = plan.replace(
             rank_core=np.array([0, 1]), core=np.array([0, 1]), shared_sizes=np.zeros(1, np.int64)
         )
