@@ -25,7 +25,7 @@ from collplan.compiling import compile_spec
 from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.world import join_world
 from collplan.measure.native import NativeCollective
-from collplan.measure.timing import Times, Watch, library_name, time_in_turns
+from collplan.measure.timing import CallObserver, Times, library_name, time_in_turns
 from collplan.planner.algorithms.registry import registry
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
@@ -49,7 +49,7 @@ BLOCK_S: Final = 0.02
 SCREENING_ROUNDS: Final = 3
 
 
-class WarmUp(Watch):
+class WarmUp(CallObserver):
     """Make every call once before its block: its memory is warm, and its connections are made."""
 
     def __init__(self, calls: Sequence[Call]) -> None:

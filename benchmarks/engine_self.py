@@ -20,7 +20,7 @@ from collplan.executors.mpi.loop.calls import call, ints, pointer
 from collplan.executors.mpi.program.messages import handle_of
 from collplan.measure.timing import Call, time_in_turns
 from collplan.planner.arrays.machine_code import compile_at_once
-from collplan.planner.plan.assembly import Placement, assemble
+from collplan.planner.plan.assembly import RankPlaces, assemble
 from collplan.planner.plan.pieces import one_each
 from collplan.planner.plan.plan import Buffer, Op, Plan
 from collplan.planner.plan.ragged import Dependencies
@@ -83,7 +83,7 @@ def self_messages(n: int) -> Plan:
     zero, counts = np.zeros(2 * n, dtype=np.int64), np.ones(2 * n, dtype=np.int64)
     columns = {"op": op, "round": place, "priority": row}
     return assemble(
-        Placement.one_per_node(1),
+        RankPlaces.one_per_node(1),
         columns | dict.fromkeys(("rank", "peer", "tag"), zero),
         one_each(Buffer.SEND, place, counts).masked(op == Op.SEND),
         one_each(Buffer.RECV, place, counts).masked(op == Op.RECV),

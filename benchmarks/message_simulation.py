@@ -22,7 +22,7 @@ from collplan.executors.cost.fluid.tables import (
     HOP,
     LINKS,
     MESSAGE,
-    Traffic,
+    FlowTables,
     allocate,
 )
 from collplan.executors.cost.tables import inlined
@@ -107,7 +107,7 @@ class Tables(NamedTuple):
 
     Parameters
     ----------
-    traffic : Traffic
+    traffic : FlowTables
         Messages, the links of their routes, and all links.
     arrivals : ndarray of float64, shape (n_messages,)
         Arrival time of every message in seconds.
@@ -120,7 +120,7 @@ class Tables(NamedTuple):
         Messages whose events are simultaneous.
     """
 
-    traffic: Traffic
+    traffic: FlowTables
     arrivals: Floats
     pending: Ints
     end: Ints

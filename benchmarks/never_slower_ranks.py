@@ -22,7 +22,7 @@ from collplan.executors.mpi.world import join_world
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.timing import time_in_turns
 from collplan.planner.formats.output_files import write_text
-from collplan.tune.sweep import Placement, Point, Sweep
+from collplan.tune.sweep import NodePlacement, Point, Sweep
 from collplan.tune.table import TuningTable, load_table
 
 FIRST_CALLS = 4
@@ -74,7 +74,7 @@ class Case:
 
 def points_here(table: TuningTable, comm: MPI.Intracomm) -> Iterator[tuple[Sweep, Point]]:
     """Yield the points of sweeps that were tuned on ranks where these are."""
-    placement = Placement.of_nodes(node_of_ranks(comm))
+    placement = NodePlacement.of_nodes(node_of_ranks(comm))
     for sweep in table.sweeps:
         if sweep.complete and sweep.placement == placement:
             yield from ((sweep, point) for point in sweep.points)

@@ -55,10 +55,10 @@ def run_local(
     """
     require_all_ranks(plan, "executed by one process")
     plan = without_calls(plan)
-    _Run(plan, sendbufs, recvbufs, operation).execute(order)
+    _LocalRun(plan, sendbufs, recvbufs, operation).execute(order)
 
 
-class _Run:
+class _LocalRun:
     def __init__(
         self, plan: Plan, sendbufs: Buffers, recvbufs: Buffers, operation: ReductionOperation | None
     ) -> None:

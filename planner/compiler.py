@@ -17,7 +17,7 @@ from collplan.planner.lowering.symmetry import Symmetries, folding_of
 from collplan.planner.memory import require_memory
 from collplan.planner.passes import find_pass, prove, registry, run_blueprint_passes, run_passes
 from collplan.planner.passes.registry import check_choices
-from collplan.planner.plan.assembly import Placement
+from collplan.planner.plan.assembly import RankPlaces
 from collplan.planner.plan.plan import Plan
 from collplan.planner.rewrite.calls import has_calls
 from collplan.planner.rewrite.fold import fold, require_copy
@@ -251,7 +251,7 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
     unchanged: list[PassChoice] = []
     # Node 0, and the nodes onto which the generators of a motion may map it.
     nodes = [0, *(1 << bit for bit in range((spec.machine.nodes - 1).bit_length()))]
-    only = np.flatnonzero(np.isin(Placement.of(spec.machine).node, nodes))
+    only = np.flatnonzero(np.isin(RankPlaces.of(spec.machine).node, nodes))
     drafted = draft(spec, only_ranks=only)
     blueprint, choices = run_blueprint_passes(drafted, spec.passes, unchanged)
     program = program_of(blueprint)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collplan.planner.algorithms import Algorithm
 
 
-class Library(StrEnum):
+class KnownLibrary(StrEnum):
     """Libraries whose algorithms are known."""
 
     mpich = "mpich"
@@ -26,7 +26,7 @@ class AlgorithmsOptions(Options):
     """Options of ``collplan algorithms``."""
 
     kind: str | None = argument("[KIND]", "List only algorithms of this collective.", default=None)
-    like: Library | None = option(
+    like: KnownLibrary | None = option(
         "LIBRARY", "List the algorithms of mpich, openmpi, ucc or nccl, and which of ours each is."
     )
     as_json: Json = False

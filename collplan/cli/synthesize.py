@@ -15,7 +15,7 @@ from collplan.specs.errors import CollplanError, show_value
 
 if TYPE_CHECKING:
     from collplan.specs import PlanSpec
-    from collplan.synthesize.graph import Graph
+    from collplan.synthesize.graph import RankGraph
     from collplan.synthesize.problem import Problem
     from collplan.synthesize.search import Found
 
@@ -66,7 +66,7 @@ def command(options: SynthesizeOptions) -> None:
     The output is a Python file with the schedule as an algorithm, which --import makes known.
     """
     from collplan.synthesize.algorithm_file import file_text
-    from collplan.synthesize.search import Question, search, search_composed
+    from collplan.synthesize.search import SearchProblem, search, search_composed
     from collplan.synthesize.solver import require_solver
 
     spec, name = open_spec(options.spec), _name_of(options)
@@ -74,7 +74,7 @@ def command(options: SynthesizeOptions) -> None:
     problem = _problem(spec, options)
     searched = _half_of(problem) if options.compose else problem
     graph = _graph(spec, searched, options)
-    question = Question(searched, graph, options.rounds, _within(options), options.time_limit)
+    question = SearchProblem(searched, graph, options.rounds, _within(options), options.time_limit)
     found = search_composed(question) if options.compose else search(question)
     write_text(options.output, file_text(name, problem, graph, found))
     document = _document(options, name, problem, graph, found)
@@ -133,7 +133,7 @@ def _problem(spec: PlanSpec, options: SynthesizeOptions) -> Problem:
     return state_problem(kind, n_ranks, options.chunks, collective.root or 0)
 
 
-def _graph(spec: PlanSpec, problem: Problem, options: SynthesizeOptions) -> Graph:
+def _graph(spec: PlanSpec, problem: Problem, options: SynthesizeOptions) -> RankGraph:
     from collplan.planner.collective.bounds import lower_bounds
     from collplan.specs import PlanSpec
     from collplan.synthesize.graph import link_graph, machine_graph
@@ -175,7 +175,7 @@ def _within(options: SynthesizeOptions) -> Fraction | None:
 
 
 def _document(
-    options: SynthesizeOptions, name: str, problem: Problem, graph: Graph, found: Found
+    options: SynthesizeOptions, name: str, problem: Problem, graph: RankGraph, found: Found
 ) -> dict[str, Any]:
     from collplan.synthesize.reporting import (
         busiest,

@@ -150,7 +150,7 @@ class TuneOptions(Options):
             If an option is invalid, or options contradict each other.
         """
         from collplan.tune.options import TuningJob
-        from collplan.tune.racing import Rules
+        from collplan.tune.racing import StopRules
 
         self._check_files()
         if self.again and self.restart:
@@ -163,7 +163,7 @@ class TuneOptions(Options):
             collectives=collectives,
             sizes=tuple(parse_sizes(self.sizes, first.itemsize, first.datatype, MAX_COUNT)),
             ranks=self._ranks(),
-            rules=Rules(_parse_percent(self.tight), self.least, self.most, self.seconds),
+            rules=StopRules(_parse_percent(self.tight), self.least, self.most, self.seconds),
             keep_within=self.keep_within,
             at_most=self.at_most,
             network=machine.network,

@@ -67,7 +67,7 @@ KINDS: Final = {name: Kind(name) for name in COLLECTIVES}
 
 
 @dataclass(slots=True)  # not frozen, because every call creates messages
-class Message:
+class BufferArgument:
     """A send or receive buffer of one rank in one call.
 
     Parameters
@@ -98,13 +98,13 @@ class Message:
         """Size of a block's type signature in bytes."""
         return self.count * self.element.size
 
-    def block(self, number: int) -> Message:
+    def block(self, number: int) -> BufferArgument:
         """Return block `number`, counted from 0, as a message."""
         buffer, _, displ, datatype = self.spec
         skip = number * self.count
         address = self.address + skip * self.element.extent
         spec = [buffer, self.count, displ + skip, datatype]
-        return Message(address, self.count, 1, self.element, spec, self.is_reachable)
+        return BufferArgument(address, self.count, 1, self.element, spec, self.is_reachable)
 
     def is_plain(self, itemsize: int) -> bool:
         """Return whether a plan with elements of `itemsize` bytes can use the memory directly."""
@@ -119,15 +119,15 @@ class Arguments:
     ----------
     kind : Kind
         Kind of the collective.
-    sent, received : Message or None
+    sent, received : BufferArgument or None
         Buffers; None if the call does not use the buffer on this rank, or it is MPI_IN_PLACE.
     is_in_place : bool
         Whether one of the buffers is MPI_IN_PLACE.
     """
 
     kind: Kind
-    sent: Message | None
-    received: Message | None
+    sent: BufferArgument | None
+    received: BufferArgument | None
     is_in_place: bool
 
     @property
@@ -216,7 +216,9 @@ def _read_broadcast(kind: Kind, buffer: Any, is_root: bool) -> Arguments:
     return Arguments(kind, None, message, False)
 
 
-def read_message(given: Any, blocks: int, *, is_written: bool, is_reduced: bool = False) -> Message:
+def read_message(
+    given: Any, blocks: int, *, is_written: bool, is_reduced: bool = False
+) -> BufferArgument:
     """Return the message that an argument of a collective describes.
 
     The argument may be ``buf``, ``[buf, datatype]``, ``[buf, count]``,
@@ -263,7 +265,9 @@ def read_message(given: Any, blocks: int, *, is_written: bool, is_reduced: bool 
     if count > 0 and element.is_plain and not address + displ:
         raise ValueError("the address is null")
     spec = [buffer, count * blocks, displ, datatype]
-    return Message(address + displ * element.extent, count, blocks, element, spec, is_reachable)
+    return BufferArgument(
+        address + displ * element.extent, count, blocks, element, spec, is_reachable
+    )
 
 
 def unpack(given: Any) -> tuple[Any, Any, Any, Any]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from collplan.dropin.calls import CollectiveCall
 from collplan.specs import COLLECTIVES, PlanSpec
-from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Placement
+from collplan.tune.sweep import NATIVE, NATIVE_LABEL, NodePlacement
 from collplan.tune.table import Decision, TuningTable
 
 NATIVE_CALLS: Final = 2
@@ -67,7 +67,7 @@ def why_no_sweep(kinds: Collection[str], kind: str) -> str | None:
 
 
 def decide(
-    table: TuningTable, call: CollectiveCall, placement: Placement, *, overlaps: bool = False
+    table: TuningTable, call: CollectiveCall, placement: NodePlacement, *, overlaps: bool = False
 ) -> Decision:
     """Return the decision of a table for a call, which is the same on all ranks.
 
@@ -76,7 +76,7 @@ def decide(
     table : TuningTable
     call : CollectiveCall
         Signature of the call. Vector kinds use the sweep of their regular kind.
-    placement : Placement
+    placement : NodePlacement
         Placement of the ranks on nodes.
     overlaps : bool
         Whether the call is non-blocking, so that it may overlap computation.

@@ -32,8 +32,8 @@ from collplan.dropin.staging import Staged, stage
 from collplan.dropin.vector_arguments import VectorArguments
 from collplan.executors.mpi.binding.agreement import DOING
 from collplan.executors.mpi.binding.instances import (
-    Copy,
     LocalProgram,
+    ProgramInstance,
     SharedProgram,
     SharedStart,
 )
@@ -48,7 +48,7 @@ from collplan.rank_counts import RankCounts
 from collplan.specs import COLLECTIVES, CollplanError, PlanSpec
 from collplan.specs.request import MESSAGES
 from collplan.splitting import KINDS, program_of, split_for, split_levels, with_cores
-from collplan.tune.sweep import Placement
+from collplan.tune.sweep import NodePlacement
 from collplan.tune.table import Decision
 
 LEAST_BYTES: Final = 1 << 20
@@ -109,7 +109,7 @@ class Started:
     ----------
     number : int
         Number of the start on this communicator, counted from 0.
-    copy : Copy or SharedStart
+    copy : ProgramInstance or SharedStart
         Copy of the program's state.
     staged : Staged or None
         Copies of the caller's buffers, if the program uses any.
@@ -118,7 +118,7 @@ class Started:
     """
 
     number: int
-    copy: Copy | SharedStart
+    copy: ProgramInstance | SharedStart
     staged: Staged | None
     given: Any
 
@@ -161,7 +161,7 @@ class NonBlockingPlans(PlanCache):
     ) -> None:
         super().__init__(comm, setup.table, config)
         # Creating these in a non-blocking call would wait for other ranks.
-        self._private, self._placement = setup.comm, Placement.of_nodes(setup.rank_to_node)
+        self._private, self._placement = setup.comm, NodePlacement.of_nodes(setup.rank_to_node)
         self.setup = setup
         self._in_flight: deque[Started] = deque()
         self._n_started = 0

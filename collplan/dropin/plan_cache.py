@@ -38,7 +38,7 @@ from collplan.dropin.vector_arguments import VectorArguments, read_vector_argume
 from collplan.measure.lanes import node_of_ranks
 from collplan.planner.plan.plan import Buffer, Plan
 from collplan.specs import PlanSpec
-from collplan.tune.sweep import NATIVE_LABEL, Placement
+from collplan.tune.sweep import NATIVE_LABEL, NodePlacement
 from collplan.tune.table import Decision, TuningTable
 
 Found = tuple[Route, int | None, int | None, Arguments | None]
@@ -96,7 +96,7 @@ class PlanCache(ABC):
         self.kept: OrderedDict[int, Route] = OrderedDict()
         self.latest: Route | None = None
         self._private: MPI.Intracomm | None = None
-        self._placement: Placement | None = None
+        self._placement: NodePlacement | None = None
         self._decided: dict[CollectiveCall, Route] = {}
         self._replaced: dict[CollectiveCall, int] = {}
         self._backoffs: dict[str, Backoff] = defaultdict(Backoff)
@@ -295,10 +295,10 @@ class PlanCache(ABC):
         return self._private
 
     @property
-    def placement(self) -> Placement:
+    def placement(self) -> NodePlacement:
         """Placement of the ranks on nodes; collective on first use."""
         if self._placement is None:
-            self._placement = Placement.of_nodes(node_of_ranks(self.private))
+            self._placement = NodePlacement.of_nodes(node_of_ranks(self.private))
         return self._placement
 
     def is_tried(self, _call: CollectiveCall) -> bool:

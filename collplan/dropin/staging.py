@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.dropin.arguments import Arguments, Message
+from collplan.dropin.arguments import Arguments, BufferArgument
 from collplan.dropin.routes import Route
 
 Bytes = npt.NDArray[np.uint8]
@@ -87,7 +87,7 @@ def _refuse() -> None:
     raise MPI.Exception(MPI.ERR_TRUNCATE)
 
 
-def _hold(message: Message) -> tuple[Message, MPI.Datatype | None]:
+def _hold(message: BufferArgument) -> tuple[BufferArgument, MPI.Datatype | None]:
     """Return a message with a duplicate of its datatype, and the duplicate.
 
     Predefined datatypes cannot be freed; their message is returned unchanged, with None.
@@ -99,14 +99,14 @@ def _hold(message: Message) -> tuple[Message, MPI.Datatype | None]:
     return replace(message, spec=[buffer, count, displ, held]), held
 
 
-def _unpack_all(target: Bytes, received: Message, *, fits: bool) -> None:
+def _unpack_all(target: Bytes, received: BufferArgument, *, fits: bool) -> None:
     """Copy the results of a plan to the receive buffer.
 
     Parameters
     ----------
     target : ndarray of uint8
         Results of the plan.
-    received : Message
+    received : BufferArgument
         Receive buffer of the caller.
     fits : bool
         Whether the blocks of `target` and `received` have equal sizes. Otherwise, the blocks of
@@ -119,7 +119,7 @@ def _unpack_all(target: Bytes, received: Message, *, fits: bool) -> None:
         _unpack(block, received.block(number))
 
 
-def _pack(message: Message) -> Bytes:
+def _pack(message: BufferArgument) -> Bytes:
     """Return a contiguous copy of the data of a message."""
     n_bytes = message.n_bytes * message.blocks
     if message.is_plain(1):
@@ -129,7 +129,7 @@ def _pack(message: Message) -> Bytes:
     return packed
 
 
-def _unpack(packed: Bytes, message: Message) -> None:
+def _unpack(packed: Bytes, message: BufferArgument) -> None:
     """Copy contiguous data to the buffer of a message."""
     if message.is_plain(1):
         _bytes_at(message.address, len(packed))[:] = packed

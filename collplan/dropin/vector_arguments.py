@@ -13,7 +13,14 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.dropin.arguments import Arguments, Kind, Message, is_in_place, locate, read_message
+from collplan.dropin.arguments import (
+    Arguments,
+    BufferArgument,
+    Kind,
+    is_in_place,
+    locate,
+    read_message,
+)
 from collplan.dropin.elements import Element, element_of
 from collplan.rank_counts import RankCounts
 
@@ -21,7 +28,7 @@ Ints = npt.NDArray[np.integer[Any]]
 
 
 @dataclass(slots=True)  # not frozen, because every call creates messages
-class VectorMessage(Message):
+class VectorMessage(BufferArgument):
     """A buffer with one block per rank; each block has its own count and displacement.
 
     Contiguous blocks are described as one block of a plain message. If the blocks are not
@@ -129,7 +136,9 @@ def read_vector_arguments(
     return VectorArguments(kind, sent, received, in_place, counts, None, n_bytes)
 
 
-def _counts_of(kind: Kind, sent: Message | None, received: Message | None, root: int) -> RankCounts:
+def _counts_of(
+    kind: Kind, sent: BufferArgument | None, received: BufferArgument | None, root: int
+) -> RankCounts:
     """Return the counts of a rank's messages in bytes."""
     if kind.traits.is_pairwise:
         sizes = [getattr(one, "sizes", None) for one in (sent, received)]
@@ -163,7 +172,7 @@ def _read_reduction(
     return VectorArguments(kind, sent, received, in_place, known, whole.element.name, n_bytes)
 
 
-def _read(given: Any, blocks: int, *, is_written: bool) -> Message:
+def _read(given: Any, blocks: int, *, is_written: bool) -> BufferArgument:
     """Return a message with a number of blocks, or a message without counts for 0 blocks."""
     if not blocks:
         return read_message(given, 1, is_written=is_written)

@@ -14,9 +14,9 @@ from typing import Any, Final, TypeGuard
 
 from collplan.exports.selection import (
     Export,
-    Interval,
-    Library,
+    LibraryRules,
     Selection,
+    SizeInterval,
     Target,
     select,
     total_bytes,
@@ -63,7 +63,7 @@ def write_mpich(table: TuningTable, defaults: Tree) -> Export:
         Built-in selection of MPICH, see `built_in_selection`.
     """
     blind = {sweep.collective for sweep in table.sweeps} - set(_SIZE_KEYS)
-    library = Library(
+    library = LibraryRules(
         name="MPICH",
         equivalent=equivalent,
         size_blind=frozenset(blind),
@@ -190,7 +190,7 @@ def _by_size(kind: str, selection: Selection, intra: Tree) -> Tree:
     return branches
 
 
-def _leaf(kind: str, interval: Interval, intra: Tree) -> Tree:
+def _leaf(kind: str, interval: SizeInterval, intra: Tree) -> Tree:
     target = interval.target
     if target is None:
         return intra

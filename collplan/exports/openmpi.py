@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from collplan.exports.selection import (
     Export,
-    Library,
+    LibraryRules,
     Selection,
     Target,
     select,
@@ -132,9 +132,9 @@ def _fan_out(target: Target) -> int:
     return sum(int(option.removeprefix(_FAN_OUT)) for option in target.options)
 
 
-def _library(assume_commuting: bool, has_direct: bool) -> Library:
+def _library(assume_commuting: bool, has_direct: bool) -> LibraryRules:
     answer = partial(equivalent, assume_commuting, has_direct)
-    return Library("Open MPI", answer, _SIZE_BLIND, across_nodes="coll/han")
+    return LibraryRules("Open MPI", answer, _SIZE_BLIND, across_nodes="coll/han")
 
 
 def equivalent(

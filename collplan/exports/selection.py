@@ -49,7 +49,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Library:
+class LibraryRules:
     """Algorithms and selection rules of an MPI library.
 
     Parameters
@@ -77,7 +77,7 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class SizeInterval:
     """Interval of message sizes, with the algorithm for these sizes.
 
     Parameters
@@ -102,12 +102,12 @@ class Selection:
     Parameters
     ----------
     sweep : Sweep
-    intervals : tuple of Interval
+    intervals : tuple of SizeInterval
         Intervals in ascending order, which cover all sizes.
     """
 
     sweep: Sweep
-    intervals: tuple[Interval, ...]
+    intervals: tuple[SizeInterval, ...]
 
     @property
     def spans_nodes(self) -> bool:
@@ -148,7 +148,7 @@ class Export:
     notes: list[str]
 
 
-def select(table: TuningTable, library: Library) -> tuple[list[Selection], list[str]]:
+def select(table: TuningTable, library: LibraryRules) -> tuple[list[Selection], list[str]]:
     """Choose algorithms of a library for every sweep of a table.
 
     At each size, the fastest algorithm of the library is chosen if it is faster than the
@@ -159,7 +159,7 @@ def select(table: TuningTable, library: Library) -> tuple[list[Selection], list[
     Parameters
     ----------
     table : TuningTable
-    library : Library
+    library : LibraryRules
 
     Returns
     -------
@@ -207,7 +207,7 @@ def total_bytes(sweep: Sweep, n_bytes: int) -> int:
     return n_bytes * sweep.ranks if COLLECTIVES[sweep.collective].has_blocks else n_bytes
 
 
-def _with_one_setting(sweeps: list[Sweep], library: Library) -> Library:
+def _with_one_setting(sweeps: list[Sweep], library: LibraryRules) -> LibraryRules:
     """Return a library with one value for each variable: the one that most winners need.
 
     The returned library refuses algorithms that need another value.
@@ -232,7 +232,7 @@ def _with_one_setting(sweeps: list[Sweep], library: Library) -> Library:
     return replace(library, equivalent=equivalent)
 
 
-def _expressible(table: TuningTable, library: Library, notes: list[str]) -> list[Sweep]:
+def _expressible(table: TuningTable, library: LibraryRules, notes: list[str]) -> list[Sweep]:
     """Return the sweeps of a table that a library can express.
 
     Of several sweeps that the library cannot tell apart, one is returned. Notes on all other
@@ -273,7 +273,7 @@ def _preference(sweep: Sweep) -> tuple[bool, int]:
     return sweep.op_commutes is not False, len(sweep.placement.ranks_per_node)
 
 
-def _intervals(sweep: Sweep, library: Library, notes: list[str]) -> Iterator[Interval]:
+def _intervals(sweep: Sweep, library: LibraryRules, notes: list[str]) -> Iterator[SizeInterval]:
     answers = {label: _target(sweep, choice, library) for label, choice in sweep.choices.items()}
     targets = {label: one for label, one in answers.items() if isinstance(one, Target)}
     if sweep.collective in library.size_blind:
@@ -287,10 +287,10 @@ def _intervals(sweep: Sweep, library: Library, notes: list[str]) -> Iterator[Int
     chosen = sweep.model_copy(update={"points": won})
     for target, group in groupby(chosen.intervals(), lambda interval: targets.get(interval[2])):
         intervals = list(group)
-        yield Interval(intervals[0][0], intervals[-1][1], target)
+        yield SizeInterval(intervals[0][0], intervals[-1][1], target)
 
 
-def _target(sweep: Sweep, choice: Choice, library: Library) -> Target | str:
+def _target(sweep: Sweep, choice: Choice, library: LibraryRules) -> Target | str:
     if choice.native:
         return ""
     passes = {each.name: each for each in choice.passes if each.name not in _ORDERING}
@@ -337,7 +337,7 @@ def _best_of_all(sweep: Sweep, targets: dict[str, Target]) -> str:
 
 
 def _lost_winners(
-    sweep: Sweep, library: Library, winners: list[str], answers: Mapping[str, Target | str]
+    sweep: Sweep, library: LibraryRules, winners: list[str], answers: Mapping[str, Target | str]
 ) -> Iterator[str]:
     """Yield a note on each winner of the table that another algorithm replaces."""
     instead: dict[str, dict[str, None]] = {}

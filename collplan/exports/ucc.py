@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collplan.exports.selection import Export, Library, Target, select, settings_of
+from collplan.exports.selection import Export, LibraryRules, Target, select, settings_of
 from collplan.libraries.counterparts import algorithms_of
 from collplan.specs.named_option import AlgorithmChoice
 from collplan.tune.sweep import Sweep
@@ -21,7 +21,7 @@ def write_ucc(table: TuningTable) -> Export:
     """
     # UCC compares the rules of this kind with a size that changed between releases.
     blind = frozenset({"reduce_scatter_block"})
-    selections, notes = select(table, Library("UCC", equivalent, blind))
+    selections, notes = select(table, LibraryRules("UCC", equivalent, blind))
     tokens = []
     for selection in selections:
         sweep = selection.sweep

@@ -47,7 +47,7 @@ Nodes = Literal["one", "several", "spread"]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class RuleInputs:
     """Properties of a call on which rules depend.
 
     Parameters
@@ -98,7 +98,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Decision:
+class LibraryDecision:
     """An algorithm of a library, chosen by the rules of the library.
 
     Parameters
@@ -170,14 +170,14 @@ def decided_kinds(library: str) -> tuple[str, ...]:
     return tuple(_rules(library)["kinds"])
 
 
-def decide(library: str, case: Case) -> Decision | None:
+def decide(library: str, case: RuleInputs) -> LibraryDecision | None:
     """Return the algorithm that a library runs by default; None if it has no such collective.
 
     Parameters
     ----------
     library : str
         Name of the library, one of `DECIDING`.
-    case : Case
+    case : RuleInputs
         Properties of the call.
     """
     rules = _rules(library)
@@ -200,10 +200,10 @@ def decide(library: str, case: Case) -> Decision | None:
     name, options = _parsed(run, case)
     row = _counterpart(library, case.kind, name, options)
     note = rules["notes"][rule["note"]] if "note" in rule else ""
-    return Decision(name, options, case.n_ranks, row, note)
+    return LibraryDecision(name, options, case.n_ranks, row, note)
 
 
-def _facts(case: Case) -> dict[str, Any]:
+def _facts(case: RuleInputs) -> dict[str, Any]:
     """Return the facts with which the values of conditions are compared."""
     n_ranks = case.n_ranks
     return {
@@ -229,7 +229,7 @@ def _holds(rule: Mapping[str, Any], facts: Mapping[str, Any], limits: Mapping[st
     )
 
 
-def _parsed(run: str, case: Case) -> tuple[str, dict[str, int | str]]:
+def _parsed(run: str, case: RuleInputs) -> tuple[str, dict[str, int | str]]:
     """Return the name and the options of an algorithm; a radix is at most the number of ranks."""
     words = run.split()
     name = " ".join(word for word in words if "=" not in word)
@@ -242,7 +242,7 @@ def _parsed(run: str, case: Case) -> tuple[str, dict[str, int | str]]:
     return name, options
 
 
-def fewest_extra(case: Case) -> int:
+def fewest_extra(case: RuleInputs) -> int:
     """Return the radix that UCC uses if ranks are bound to sockets.
 
     The greatest power of a radix up to the number of ranks has a largest multiple that is at

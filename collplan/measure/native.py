@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.engine.repeated import Repeated
+from collplan.executors.mpi.engine.repeated import RepeatedCall
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.host.symbols import address_of
 from collplan.executors.mpi.program.elements import Elements
@@ -63,7 +63,7 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
         self._call, self._begin = call(""), call("I")
         self._kept: list[Array] = []
         self._in_c = partial(self._find_in_c, collective, comm, sent, received, mpi_op)
-        self._repeated: Repeated | None = None
+        self._repeated: RepeatedCall | None = None
 
     def __call__(self) -> None:
         """Run the collective; return when it is complete on this rank."""
@@ -154,7 +154,7 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
         sent: Any,
         received: Any,
         op: MPI.Op | None,
-    ) -> Repeated | None:
+    ) -> RepeatedCall | None:
         """Return the function of C with its arguments; None if MPI does not have the collective."""
         kind = collective.kind.capitalize()
         if not hasattr(comm, kind):
@@ -173,7 +173,7 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
             gives, takes = collective.sends_blocks, collective.receives_blocks
             arguments = self._side(sent, count, has_blocks=is_vector and gives)
             arguments += self._side(received, count, has_blocks=is_vector and takes)
-        return Repeated(address_of(f"MPI_{kind}", MPI.__file__), [*arguments, *last])
+        return RepeatedCall(address_of(f"MPI_{kind}", MPI.__file__), [*arguments, *last])
 
     def _side(self, buffer: Any, count: int | None, *, has_blocks: bool = False) -> list[int]:
         """Return address, counts and datatype of a buffer in C. Without a count, it is the size."""

@@ -138,7 +138,7 @@ def library_name() -> str:
     return short_version(MPI.Get_library_version())
 
 
-class Watch:
+class CallObserver:
     """Base class of observers of timed calls; its methods run outside the timed interval.
 
     The methods of this class do nothing.
@@ -161,7 +161,7 @@ def time_in_turns(
     *,
     prepare: Call = nothing,
     advance: Call = nothing,
-    watch: Watch | None = None,
+    watch: CallObserver | None = None,
     warm_ups: int = WARM_UPS,
     first: int = 0,
     from_first: bool | None = None,
@@ -180,7 +180,7 @@ def time_in_turns(
         Number of repetitions that count, in addition to `warm_ups`.
     prepare, advance : callable
         Functions called before each call, outside its time, and after each repetition.
-    watch : Watch, optional
+    watch : CallObserver, optional
         Observer of the calls.
     warm_ups, first : int
         Number of repetitions that do not count, and index of the very first call.
@@ -193,7 +193,7 @@ def time_in_turns(
     ndarray of float64, shape (len(calls), repetitions)
         Time of the slowest rank in s, the same on every rank.
     """
-    watch, crowded = watch or Watch(), ranks_per_core(comm) > 1
+    watch, crowded = watch or CallObserver(), ranks_per_core(comm) > 1
     if from_first is None:
         from_first = crowded and share_clock(comm)
     begins, ends = np.empty((2, len(calls), warm_ups + repetitions))

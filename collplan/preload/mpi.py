@@ -22,12 +22,12 @@ def vendor_and_library() -> tuple[str, str]:
     from mpi4py import MPI
 
     # A file of mpi4py's has the functions of the library that it has loaded.
-    functions, found = CDLL(str(MPI.__file__)), _Found()
+    functions, found = CDLL(str(MPI.__file__)), _LibraryOfAddress()
     CDLL(None).dladdr(cast(functions.PMPI_Init, c_void_p), byref(found))
     return str(MPI.get_vendor()[0]), os.fsdecode(found.file or b"")
 
 
-class _Found(Structure):
+class _LibraryOfAddress(Structure):
     """Library of an address, as dladdr describes it."""
 
     _fields_ = (("file", c_char_p), ("base", c_void_p), ("name", c_char_p), ("address", c_void_p))

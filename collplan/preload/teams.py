@@ -33,7 +33,7 @@ from collplan.planner.rewrite.rank_program import restrict
 from collplan.rank_counts import RankCounts, counts_of_all
 from collplan.select.auto import resolve
 from collplan.specs import PlanSpec, numpy_dtype
-from collplan.tune.sweep import Placement
+from collplan.tune.sweep import NodePlacement
 from collplan.tune.table import Decision, TuningTable
 
 Words = npt.NDArray[np.uint64]
@@ -60,9 +60,9 @@ class Team:
     facts: Words
 
     @cached_property
-    def placement(self) -> Placement:
+    def placement(self) -> NodePlacement:
         """Placement of the ranks on nodes."""
-        return Placement.of_nodes(self.facts[:, 0].tolist())
+        return NodePlacement.of_nodes(self.facts[:, 0].tolist())
 
     @cached_property
     def crowding(self) -> Crowding:
@@ -78,7 +78,7 @@ class Team:
         return found
 
 
-class Verdict(NamedTuple):
+class TeamDecision(NamedTuple):
     """Decision for a call, and a digest with which nodes compare their decisions."""
 
     decision: Decision
@@ -99,7 +99,7 @@ class Planner:
         self._table, self._kinds = table, kinds
         self._plans: OrderedDict[tuple[bytes, CollectiveCall], Any] = OrderedDict()
 
-    def decide(self, team: Team, call: CollectiveCall) -> Verdict:
+    def decide(self, team: Team, call: CollectiveCall) -> TeamDecision:
         """Return the decision of the table for a call, and its digest."""
         reason = why_no_sweep(self._kinds, call.kind) or call.why_unplanned()
         if reason is None:
@@ -108,7 +108,7 @@ class Planner:
             decision = native_decision(reason)
         choice = decision.choice.model_dump_json()
         digest = hashlib.blake2b(f"{decision.label} {choice}".encode(), digest_size=7).digest()
-        return Verdict(decision, int.from_bytes(digest, "little"))
+        return TeamDecision(decision, int.from_bytes(digest, "little"))
 
     def program(
         self, team: Team, rank: int, call: CollectiveCall, told: Sequence[RankCounts] = ()

@@ -13,9 +13,9 @@ from collplan.reports.plots import COLOURS, Series, finish, new_figure, plot_by_
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from collplan.measure.overlap.model import Choice, OverlapTable, Times
+    from collplan.measure.overlap.model import LevelChoice, OverlapTable, Times
     from collplan.measure.overlap.simulation import SimulatedOverlap
-    from collplan.measure.overlap.sweep import Sweep
+    from collplan.measure.overlap.sweep import OverlapSweep
 
 _SIZE_INCHES: Final = (11.0, 4.8)
 _MOST_LINES: Final = 7
@@ -117,7 +117,7 @@ def _print_choices(name: str, table: OverlapTable) -> None:
     )
 
 
-def _range_row(part: Sequence[Choice], n_cores: int) -> tuple[str, ...]:
+def _range_row(part: Sequence[LevelChoice], n_cores: int) -> tuple[str, ...]:
     first, last = part[0].ranks, part[-1].ranks
     fastest = min(part, key=lambda one: one.time)
     return (
@@ -213,12 +213,14 @@ def _furnish(axes: Axes, title: str) -> None:
     finish(axes, title, fontsize=8, ncols=2)
 
 
-def sweep_document(sweep: Sweep, repetitions: int | None, found: dict[str, Any]) -> dict[str, Any]:
+def sweep_document(
+    sweep: OverlapSweep, repetitions: int | None, found: dict[str, Any]
+) -> dict[str, Any]:
     """Return the results of a sweep as a dictionary that JSON can hold.
 
     Parameters
     ----------
-    sweep : Sweep
+    sweep : OverlapSweep
         Sweep that was run or simulated.
     repetitions : int or None
         Number of repetitions that count; None for a simulation.

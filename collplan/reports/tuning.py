@@ -66,7 +66,7 @@ def speedup_of(point: Point) -> Speedup:
     )
 
 
-class Gain(NamedTuple):
+class SweepGain(NamedTuple):
     """Smallest, mean and largest speed-up over the sizes of a sweep; it is 1 if native wins."""
 
     least: float
@@ -74,10 +74,10 @@ class Gain(NamedTuple):
     greatest: float
 
 
-def gain_of(sweep: Sweep) -> Gain:
+def gain_of(sweep: Sweep) -> SweepGain:
     """Return the gain of a sweep with at least one point."""
     factors = [speedup_of(point).factor for point in sweep.points]
-    return Gain(min(factors), float(np.mean(factors)), max(factors))
+    return SweepGain(min(factors), float(np.mean(factors)), max(factors))
 
 
 def measured_sweeps(table: TuningTable) -> list[Sweep]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from collplan.planner.arrays import Bools, Floats, Ints, csr
 from collplan.planner.blueprint.exchange import Exchange
-from collplan.planner.plan.assembly import Placement
+from collplan.planner.plan.assembly import RankPlaces
 from collplan.select.wire import Wire
 from collplan.specs import Machine
 
@@ -44,7 +44,7 @@ def flat_ns(machine: Machine, n_bytes: float, *, is_in_place: bool = False) -> f
         Time in ns.
     """
     network, n_ranks = machine.network, machine.n_ranks
-    placement = Placement.of(machine)
+    placement = RankPlaces.of(machine)
     node, lane = placement.node.astype(np.int64), placement.lane.astype(np.int64)
     place = node * machine.numa_domains + placement.numa
     near, inside = np.bincount(place)[place] - 1, np.bincount(node)[node] - 1
@@ -160,7 +160,7 @@ class _PipelineEstimate:
             self.blocks = blocks._replace(source=blocks.dest, sender=sender)
         else:
             self.blocks = exchange.blocks_of(np.arange(exchange.n_rows))
-        lane = Placement.of(self.machine).lane[exchange.ranks].astype(np.int64)
+        lane = RankPlaces.of(self.machine).lane[exchange.ranks].astype(np.int64)
         self.lane = lane[self.blocks.receiver]
         self.slowness = np.array(self.machine.lane_slowness)[self.lane]
         sizes = exchange.sizes[self.blocks.source]
@@ -304,7 +304,7 @@ class _PipelineEstimate:
     def _flag_ns(self) -> float:
         """Delay in ns until a rank sees that another rank of its node has finished."""
         exchange, network = self.exchange, self.machine.network
-        domain = Placement.of(self.machine).numa[exchange.ranks]
+        domain = RankPlaces.of(self.machine).numa[exchange.ranks]
         are_apart = (domain != domain[exchange.first[exchange.row]]).any()
         return network.node.L_ns if are_apart else network.numa.L_ns
 

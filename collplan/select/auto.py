@@ -59,7 +59,7 @@ ROOM: Final = 1.03
 
 
 @dataclass(frozen=True)
-class Candidate:
+class EstimatedSpec:
     """A way to compute the collective, with its estimated cost.
 
     Parameters
@@ -127,7 +127,7 @@ def _best_simulated(spec: PlanSpec) -> PlanSpec:
 
 
 @lru_cache(maxsize=64)
-def candidates(spec: PlanSpec) -> tuple[Candidate, ...]:
+def candidates(spec: PlanSpec) -> tuple[EstimatedSpec, ...]:
     """Return all candidates for a spec's collective on its machine, cheapest first.
 
     If all are refused, for example because of a pass, the flat one is returned. Its compilation
@@ -139,12 +139,12 @@ def candidates(spec: PlanSpec) -> tuple[Candidate, ...]:
         found = list(_through_leaders(spec, likely_forms(spec)))
     estimates.forget_drafts()
     found.sort(key=lambda candidate: candidate.cost_s)
-    return tuple(found) or (Candidate(spec.replace(decomposition=FLAT), 0.0),)
+    return tuple(found) or (EstimatedSpec(spec.replace(decomposition=FLAT), 0.0),)
 
 
 def _through_leaders(
     spec: PlanSpec, forms: Iterable[tuple[Decomposition, Algorithms]]
-) -> Iterator[Candidate]:
+) -> Iterator[EstimatedSpec]:
     """Yield decompositions with algorithms, both with whole messages and with cut ones."""
     machine, network = spec.machine, spec.machine.network
     structures = Structures()
@@ -166,13 +166,13 @@ def _through_leaders(
         for one in found:
             price_s = (UNLIKE_SHARES if is_unlike else 1) * one.price_s
             if one.cut is None or spec.passes:
-                yield Candidate(plain, CONGESTION * price_s, one.n_tasks)
+                yield EstimatedSpec(plain, CONGESTION * price_s, one.n_tasks)
             else:
                 n_bytes = one.cut.crossing_bytes if isinstance(one.cut, Slices) else one.cut
                 are_eager = n_bytes <= network.eager_limit_bytes
                 price_s *= RENDEZVOUS if network.handshake and not are_eager else 1
                 pieces = _in_pieces(plain, one.cut, are_eager=are_eager)
-                yield Candidate(pieces, price_s, one.n_tasks)
+                yield EstimatedSpec(pieces, price_s, one.n_tasks)
 
 
 def _in_pieces(plain: PlanSpec, cut: int | Slices, *, are_eager: bool) -> PlanSpec:
@@ -202,7 +202,7 @@ def _has_designs(spec: PlanSpec) -> bool:
     return collective.regular is None
 
 
-def _alltoall_designs(spec: PlanSpec) -> Iterator[Candidate]:
+def _alltoall_designs(spec: PlanSpec) -> Iterator[EstimatedSpec]:
     """Yield a spec's alltoall in every design that the spec allows, simple ones first.
 
     The spec's passes and transport are kept. If it has none, those of the design are taken.
@@ -220,7 +220,7 @@ def _alltoall_designs(spec: PlanSpec) -> Iterator[Candidate]:
             continue  # designs that differ only in fields that the spec replaces
         seen.add(chosen)
         try:
-            yield Candidate(chosen, congestion * _design_ns(chosen) * 1e-9)
+            yield EstimatedSpec(chosen, congestion * _design_ns(chosen) * 1e-9)
         except AlgorithmError:
             continue
 

@@ -13,7 +13,7 @@ from collplan.planner.blueprint.blueprint import Component
 from collplan.planner.decompose import draft, guideline, transpose
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.select import ANYWHERE, NATIVELY
-from collplan.planner.plan.assembly import Placement
+from collplan.planner.plan.assembly import RankPlaces
 from collplan.planner.plan.phases import NATIVE
 from collplan.planner.rewrite.calls import CALLED
 from collplan.select.alltoall_designs import DESIGNS
@@ -347,7 +347,7 @@ def components_of(spec: PlanSpec, chosen: Decomposition) -> list[Component]:
         spec, chosen = _on_few_nodes(spec, chosen)
         try:
             # The groups of the first node have all roles and kinds.
-            node = Placement.of(spec.machine).node
+            node = RankPlaces.of(spec.machine).node
             first = np.flatnonzero(node == node[0])
             spec = spec.replace(decomposition=chosen, algorithms=AUTO)
             known = draft(spec, only_ranks=first, is_rough=True)

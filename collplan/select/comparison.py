@@ -20,7 +20,7 @@ from collplan.select.candidates import (
 )
 from collplan.select.compared import LEFT_OUT, TOLERANCE, Comparison, Pruned, leave_out
 from collplan.select.crossovers import Crossover, choose_best, find_crossovers
-from collplan.select.entries import Entry, NotEstimated, Question, bytes_of, estimate_all
+from collplan.select.entries import Entry, EstimateRequest, NotEstimated, bytes_of, estimate_all
 from collplan.select.estimate import forget_drafts
 from collplan.select.jobs import Jobs, Progress
 from collplan.select.library_defaults import estimate_defaults, price_defaults
@@ -231,13 +231,13 @@ def _list_entries(
 ) -> list[Entry]:
     """Return every candidate at every size at which it exists."""
     _require_all_used(patterns, forms)
-    questions: list[Question] = []
+    questions: list[EstimateRequest] = []
     for form in forms:
         names = {form.name_with(segment) for segment in _segments(form)}
         is_own = bool(names & {comparison.own, *comparison.others})
         wanted = [size for size in _segments(form) if is_own or _takes(patterns, form, size)]
         cuts = tuple(size for size in wanted if size is not None)
-        questions += [Question(form, spec, cuts) for spec in specs if wanted]
+        questions += [EstimateRequest(form, spec, cuts) for spec in specs if wanted]
     entries = []
     largest: dict[str, tuple[Form, int | None, PlanSpec]] = {}
     for entry in estimate_all(questions, jobs.estimate, comparison.refused):

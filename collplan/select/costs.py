@@ -12,7 +12,7 @@ from collplan.planner.arrays import Bools, Floats, Ints, csr
 from collplan.planner.plan.plan import Op
 from collplan.select.cuts import Cut, longest_pieces, pieces
 from collplan.select.message_costs import MessageCosts
-from collplan.select.work import Held, Places, Work
+from collplan.select.work import Held, HeldResources, Work
 
 MOST_DENSE: Final = 1 << 16
 """Largest table of sums by size and place that is stored with its zeros."""
@@ -25,11 +25,11 @@ class Costs:
     ----------
     rows : MessageCosts
         Costs of each message and step.
-    places : Places
+    places : HeldResources
         Places of the ranks whose messages and steps are all in the tables.
     """
 
-    def __init__(self, rows: MessageCosts, places: Places) -> None:
+    def __init__(self, rows: MessageCosts, places: HeldResources) -> None:
         tables, machine = rows.tables, rows.machine
         there = (1 + int(one.round.max(initial=-1)) for one in (tables.messages, tables.steps))
         self.machine, self.places, self.is_sample = machine, places, rows.ranks is not None

@@ -58,7 +58,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class EstimateRequest:
     """A form of a spec's collective to estimate.
 
     Parameters
@@ -85,13 +85,13 @@ class NotEstimated:
 
     Parameters
     ----------
-    question : Question
+    question : EstimateRequest
         Form that was to be estimated.
     by : str
         The resource that did not suffice: ``time`` or ``memory``.
     """
 
-    question: Question
+    question: EstimateRequest
     by: str
 
 
@@ -108,16 +108,18 @@ suffice."""
 class Estimating(Protocol):
     """Function that estimates forms within a number of seconds."""
 
-    def __call__(self, questions: Sequence[Question], seconds: float = inf, /) -> Sequence[Answer]:
+    def __call__(
+        self, questions: Sequence[EstimateRequest], seconds: float = inf, /
+    ) -> Sequence[Answer]:
         """Return answers in the order of the questions, until the time is over."""
 
 
-Run = Callable[[Estimating, Sequence[Sequence[Question]]], Sequence[Sequence[Answer]]]
+Run = Callable[[Estimating, Sequence[Sequence[EstimateRequest]]], Sequence[Sequence[Answer]]]
 """Function that applies another one to items in order, and returns results until time is over."""
 
 
 def estimate_all(
-    questions: Sequence[Question], run: Run, refused: dict[str, str]
+    questions: Sequence[EstimateRequest], run: Run, refused: dict[str, str]
 ) -> Iterator[Entry | NotEstimated]:
     """Yield the entries of all forms in order, and note the reasons of refused ones by name.
 
@@ -163,7 +165,7 @@ def estimate_all(
             yield Entry(form, segment, question.spec, found)
 
 
-def _estimate(questions: Sequence[Question], seconds: float = inf, /) -> Sequence[Answer]:
+def _estimate(questions: Sequence[EstimateRequest], seconds: float = inf, /) -> Sequence[Answer]:
     """Estimate forms in a worker, one after another, until the time is over."""
     begin, structures, answers = thread_time(), Structures(), list[Answer]()
     for question in questions:
@@ -173,7 +175,7 @@ def _estimate(questions: Sequence[Question], seconds: float = inf, /) -> Sequenc
     return answers
 
 
-def _answer(question: Question, structures: Structures) -> Answer:
+def _answer(question: EstimateRequest, structures: Structures) -> Answer:
     try:
         spec = resolve(question.form.of(question.spec))
         return estimate(spec, question.segments, question.max_tasks, structures)

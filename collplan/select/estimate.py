@@ -21,9 +21,9 @@ from collplan.planner.lowering.select import priced_spec
 from collplan.planner.lowering.stated import Stated
 from collplan.planner.passes import run_blueprint_passes
 from collplan.planner.passes.shared_memory.layout import aligned_elements
-from collplan.planner.plan.assembly import Placement
+from collplan.planner.plan.assembly import RankPlaces
 from collplan.select.cuts import Cut, Slices, own_segment, whole_elements, without_slices
-from collplan.select.structures import Block, Structures, n_copies_of, symmetries, work_of
+from collplan.select.structures import PhaseBlock, Structures, n_copies_of, symmetries, work_of
 from collplan.select.work import Work, bound_ns, estimate_ns, n_tasks_of
 from collplan.specs import Collective, Decomposition, Link, Machine, PassChoice, PlanSpec
 
@@ -141,7 +141,7 @@ def estimate(
 
 
 def _cuts(
-    segments: Sequence[int], blocks: Sequence[Block], spec: PlanSpec, *, are_sliced: bool
+    segments: Sequence[int], blocks: Sequence[PhaseBlock], spec: PlanSpec, *, are_sliced: bool
 ) -> list[Cut]:
     """Return the cuts whose messages have at most the given sizes in bytes."""
     if not segments or not blocks:
@@ -245,7 +245,7 @@ def _sample(spec: PlanSpec) -> tuple[int, ...] | None:
 
 @lru_cache(maxsize=4)
 def _sample_around(machine: Machine, root: int) -> tuple[int, ...]:
-    place, sizes = Placement.of(machine).node, machine.node_to_n_ranks
+    place, sizes = RankPlaces.of(machine).node, machine.node_to_n_ranks
     first = int(place[root])
     nodes = [first, (first + machine.nodes // 2) % machine.nodes, sizes.index(max(sizes))]
     ranks = np.flatnonzero(np.isin(place, nodes))
@@ -328,7 +328,7 @@ def _rough_ns(part: Stated, spec: PlanSpec) -> tuple[float, float]:
 
 
 def _node_of(ranks: Ints, machine: Machine) -> Ints:
-    return Placement.of(machine).node[ranks]
+    return RankPlaces.of(machine).node[ranks]
 
 
 def _most_crossing(groups: Groups, machine: Machine) -> int:

@@ -9,12 +9,19 @@ from itertools import product
 
 import numpy as np
 
-from collplan.libraries.decisions import DECIDING, Case, Decision, Nodes, decide, title_of
+from collplan.libraries.decisions import (
+    DECIDING,
+    LibraryDecision,
+    Nodes,
+    RuleInputs,
+    decide,
+    title_of,
+)
 from collplan.planner.blueprint.blueprint import Component
-from collplan.planner.plan.assembly import Placement
+from collplan.planner.plan.assembly import RankPlaces
 from collplan.select.candidates import Form, components_of, segmented
 from collplan.select.compared import Comparison, Default
-from collplan.select.entries import Entry, NotEstimated, Question, bytes_of, estimate_all
+from collplan.select.entries import Entry, EstimateRequest, NotEstimated, bytes_of, estimate_all
 from collplan.select.jobs import Jobs
 from collplan.select.waves import MAX_TASKS
 from collplan.specs import AlgorithmChoice, AlgorithmsByRole, Machine, Method, PlanSpec, Transport
@@ -22,7 +29,7 @@ from collplan.specs.documents import parse_yaml
 from collplan.specs.request import AUTO, MESSAGES
 
 
-def case_of(spec: PlanSpec) -> Case:
+def case_of(spec: PlanSpec) -> RuleInputs:
     """Return the properties of a spec that libraries' rules use."""
     machine, collective = spec.machine, spec.collective
     traits = type(collective)
@@ -30,7 +37,7 @@ def case_of(spec: PlanSpec) -> Case:
     n_elements = collective.count * (machine.n_ranks if is_even else 1)
     if collective.is_pairwise and not is_even:
         n_elements //= machine.n_ranks
-    return Case(
+    return RuleInputs(
         kind=collective.kind,
         n_ranks=machine.n_ranks,
         nodes=_nodes(machine),
@@ -40,7 +47,7 @@ def case_of(spec: PlanSpec) -> Case:
         commutes=collective.is_commutative,
         is_built_in=collective.op is None or collective.op.is_builtin,
         is_in_place=bool(collective.in_place),
-        is_in_node_order=bool((np.diff(Placement.of(machine).node) >= 0).all()),
+        is_in_node_order=bool((np.diff(RankPlaces.of(machine).node) >= 0).all()),
         domain_size=max(1, min(machine.node_to_n_ranks) // machine.numa_domains),
     )
 
@@ -51,7 +58,7 @@ def _nodes(machine: Machine) -> Nodes:
     return "one" if machine.nodes == 1 else "several"
 
 
-def method_of(library: str, decision: Decision, spec: PlanSpec) -> Method | None:
+def method_of(library: str, decision: LibraryDecision, spec: PlanSpec) -> Method | None:
     """Return the method whose plan does the same as a library's algorithm; None if there is none.
 
     Components of a decomposition run the library's algorithms for them.
@@ -93,13 +100,13 @@ def _by_role(
     return algorithms, shared
 
 
-def _case_of_component(component: Component, whole: Case, machine: Machine) -> Case:
+def _case_of_component(component: Component, whole: RuleInputs, machine: Machine) -> RuleInputs:
     """Return the properties of a component's largest group that rules use."""
     groups = component.groups
     n_ranks = int(groups.sizes.max(initial=1))
-    node = Placement.of(machine).node[groups[int(groups.sizes.argmax())]]
+    node = RankPlaces.of(machine).node[groups[int(groups.sizes.argmax())]]
     most = int(component.given.totals.max(initial=0))
-    return Case(
+    return RuleInputs(
         kind=component.kind,
         n_ranks=n_ranks,
         # Groups across nodes count as one rank per node, so that they are not divided again.
@@ -146,7 +153,7 @@ def estimate_defaults(specs: Sequence[PlanSpec], jobs: Jobs, into: Comparison) -
         if method is not None:
             name = f"{title} at {bytes_of(spec)}"
             by_name[name] = found
-            questions.append(Question(Form(name, method), spec, ()))
+            questions.append(EstimateRequest(Form(name, method), spec, ()))
     refused: dict[str, str] = {}
     entries = []
     for answer in estimate_all(questions, jobs.estimate, refused):

@@ -10,7 +10,7 @@ import numpy as np
 
 from collplan.planner.arrays import Bools, Floats, Ints, csr
 from collplan.planner.lowering.tables import LocalTable, MessageTable, Tables
-from collplan.planner.plan.assembly import Placement
+from collplan.planner.plan.assembly import RankPlaces
 from collplan.planner.plan.pieces import Pieces, is_constant
 from collplan.planner.plan.plan import Buffer, Op
 from collplan.planner.topology import fabric_of
@@ -61,7 +61,7 @@ class MessageCosts:
             for column in (messages.round, messages.phase, messages.source, messages.dest)
         )
         self.step_phase, self.step_rank = steps.phase.astype(np.int64), steps.rank.astype(np.int64)
-        placement = Placement.of(machine)
+        placement = RankPlaces.of(machine)
         node, domain, lane = placement.node, placement.numa, placement.lane[self.dest]
         self.node, self.lane = node, lane
         self.crosses = node[self.source] != node[self.dest]
@@ -225,5 +225,5 @@ def _pairs_per_adapter(source: Ints, dest: Ints, machine: Machine) -> int:
     if machine.network.nic is None:
         return 0
     pairs = np.unique(source * machine.n_ranks + dest) // machine.n_ranks
-    node = Placement.of(machine).node
+    node = RankPlaces.of(machine).node
     return -(-int(np.bincount(node[pairs], minlength=1).max()) // machine.n_lanes)

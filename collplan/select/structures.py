@@ -16,12 +16,12 @@ from collplan.planner.lowering.stated import Stated
 from collplan.planner.lowering.symmetry import Symmetries
 from collplan.planner.lowering.tables import Tables
 from collplan.planner.passes.coalescing.coalesce_requests import coalesce_table
-from collplan.planner.plan.assembly import Placement
+from collplan.planner.plan.assembly import RankPlaces
 from collplan.planner.plan.phases import is_inside
 from collplan.select.costs import Costs
 from collplan.select.cuts import Cut
 from collplan.select.message_costs import MessageCosts
-from collplan.select.work import Places, Work
+from collplan.select.work import HeldResources, Work
 from collplan.specs import Machine, PassChoice, PlanSpec
 
 MOST_ROWS: Final = 2_000_000
@@ -82,7 +82,7 @@ class Structure:
     @cached_property
     def phases_inside(self) -> Ints:
         """Phases with messages inside a node, ascending."""
-        messages, node = self.tables.messages, Placement.of(self.spec.machine).node
+        messages, node = self.tables.messages, RankPlaces.of(self.spec.machine).node
         return np.unique(messages.phase[node[messages.source] == node[messages.dest]])
 
     def costs(self, shared_phases: Bools) -> Costs:
@@ -112,7 +112,7 @@ class Structure:
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class PhaseBlock:
     """Some phases of a program at its count.
 
     Parameters
@@ -147,8 +147,8 @@ class Block:
 
 
 @lru_cache(maxsize=4)
-def _places_of(machine: Machine, ranks: tuple[int, ...] | None) -> Places:
-    return Places.of(machine, ranks)
+def _places_of(machine: Machine, ranks: tuple[int, ...] | None) -> HeldResources:
+    return HeldResources.of(machine, ranks)
 
 
 class Structures:
@@ -173,7 +173,7 @@ class Structures:
 
     def blocks(
         self, program: Program, ranks: tuple[int, ...] | None, passes: Sequence[PassChoice]
-    ) -> list[Block]:
+    ) -> list[PhaseBlock]:
         """Return a program in blocks of phases, whose structures other programs may share.
 
         A block is a component, or several local ones that follow each other. Adapters that cache
@@ -202,7 +202,7 @@ class Structures:
         shared_phases: Bools,
         spec: PlanSpec,
         ranks: tuple[int, ...] | None,
-    ) -> Block:
+    ) -> PhaseBlock:
         """Return a block; its structure is created unless a known one is valid for its count."""
         count, is_regular = spec.collective.count, spec.collective.regular is None
         for structure in self.kept:
@@ -218,7 +218,7 @@ class Structures:
         # Only messages inside nodes depend on the phases in which ranks share memory.
         shares = np.zeros(len(shared_phases), dtype=np.bool_)
         shares[structure.phases_inside] = shared_phases[structure.phases_inside]
-        return Block(structure, shares, count)
+        return PhaseBlock(structure, shares, count)
 
 
 def _runs(parts: Sequence[Stated]) -> Iterator[tuple[int, int]]:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from collplan.planner.arrays import Bools, Floats, Ints, csr
-from collplan.planner.plan.assembly import Placement
+from collplan.planner.plan.assembly import RankPlaces
 from collplan.select.cuts import Cut
 from collplan.specs import Machine
 
@@ -20,7 +20,7 @@ WINDOW: Final = 0.75
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class HeldResources:
     """Numbers of the places that messages and steps hold, of all kinds together.
 
     A place is a core, a port or a lane at either end, or a node's memory. If only some ranks
@@ -50,9 +50,9 @@ class Places:
     is_known: Bools
 
     @classmethod
-    def of(cls, machine: Machine, ranks: Sequence[int] | None) -> Places:
+    def of(cls, machine: Machine, ranks: Sequence[int] | None) -> HeldResources:
         """Return the places of some ranks; of all ranks if None."""
-        placement = Placement.of(machine)
+        placement = RankPlaces.of(machine)
         chosen = np.arange(machine.n_ranks) if ranks is None else np.array(ranks)
         rank, node = np.zeros(machine.n_ranks, np.bool_), np.zeros(machine.nodes, np.bool_)
         rank[chosen] = node[placement.node[chosen]] = True
@@ -94,18 +94,18 @@ class Held:
 
     Parameters
     ----------
-    places : Places
+    places : HeldResources
     ns : ndarray of float64, shape (n_places,)
         Time of every place.
     gap_ns, burst_ns : float
-        See `Places.spared_ns`.
+        See `HeldResources.spared_ns`.
     links_ns : float
         Time of the busiest link of a topology.
     processors_ns : float
         Mean time of shared processors.
     """
 
-    places: Places
+    places: HeldResources
     ns: Floats
     gap_ns: float
     burst_ns: float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collplan import __version__
-from collplan.synthesize.graph import Graph
+from collplan.synthesize.graph import RankGraph
 from collplan.synthesize.problem import ROOTED, Problem
 from collplan.synthesize.reporting import describe_bytes, describe_bytes_proof, describe_rounds
 from collplan.synthesize.search import Found
@@ -48,7 +48,7 @@ def {name}(group: Group) -> Rounds:
 '''
 
 
-def file_text(name: str, problem: Problem, graph: Graph, found: Found) -> str:
+def file_text(name: str, problem: Problem, graph: RankGraph, found: Found) -> str:
     """Return the text of a Python file that registers a schedule.
 
     Parameters
@@ -57,7 +57,7 @@ def file_text(name: str, problem: Problem, graph: Graph, found: Found) -> str:
         Name of the algorithm, which must be an identifier.
     problem : Problem
         Problem of the collective itself.
-    graph : Graph
+    graph : RankGraph
         Graph for which the schedule was found.
     found : Found
         Schedule and its proofs.

@@ -7,11 +7,11 @@ from collections import Counter
 
 import numpy as np
 
-from collplan.synthesize.graph import Graph
+from collplan.synthesize.graph import RankGraph
 from collplan.synthesize.problem import Problem
 
 
-def least_rounds(problem: Problem, graph: Graph) -> tuple[int, str]:
+def least_rounds(problem: Problem, graph: RankGraph) -> tuple[int, str]:
     """Return a lower bound on the number of rounds, and the reason for it.
 
     Examples
@@ -37,7 +37,7 @@ def least_rounds(problem: Problem, graph: Graph) -> tuple[int, str]:
     return least, why
 
 
-def least_chunk_times(problem: Problem, graph: Graph) -> int:
+def least_chunk_times(problem: Problem, graph: RankGraph) -> int:
     """Return a lower bound on the chunk times of links.
 
     It follows from the chunks that must enter each set of ranks, and from the number of
@@ -70,7 +70,7 @@ def least_chunk_times(problem: Problem, graph: Graph) -> int:
     return max(int((-(-entering // width)).max()), least_rounds(problem, graph)[0])
 
 
-def scale_of(graph: Graph) -> int:
+def scale_of(graph: RankGraph) -> int:
     """Return the unit in which the loads of resources with different bounds are compared.
 
     A load equal to the resource's bound has this value in the common scale.

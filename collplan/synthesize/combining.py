@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 
 from collplan.synthesize.bounds import scale_of
-from collplan.synthesize.graph import Graph
+from collplan.synthesize.graph import RankGraph
 from collplan.synthesize.problem import Rounds
 from collplan.synthesize.solver import Literal_, Model, negated
 
@@ -22,13 +22,13 @@ class CombiningModel(Model):
     ----------
     n_parts : int
         Number of parts of the vector.
-    graph : Graph
+    graph : RankGraph
         Graph of the ranks.
     n_rounds : int
         Number of rounds.
     """
 
-    def __init__(self, n_parts: int, graph: Graph, n_rounds: int) -> None:
+    def __init__(self, n_parts: int, graph: RankGraph, n_rounds: int) -> None:
         super().__init__(graph, n_rounds)
         self._sent: dict[tuple[int, int, int, int], Literal_] = {}
         for part in range(n_parts):
@@ -112,7 +112,7 @@ class ElementModel(Model):
     ----------
     n_parts : int
         Number of parts of the vector on which the bounds of the graph are based.
-    graph : Graph
+    graph : RankGraph
         Graph of the ranks.
     n_rounds : int
         Number of rounds.
@@ -120,7 +120,7 @@ class ElementModel(Model):
         Largest number of bytes, as `Model.limit_bytes` counts them; None for no limit.
     """
 
-    def __init__(self, n_parts: int, graph: Graph, n_rounds: int, most: int | None) -> None:
+    def __init__(self, n_parts: int, graph: RankGraph, n_rounds: int, most: int | None) -> None:
         super().__init__(graph, n_rounds)
         ranks = range(graph.n_ranks)
         self._sent: dict[tuple[int, int, int], Literal_] = {}

@@ -19,7 +19,7 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class GraphResource:
     """One direction of a rank or lane, with a lower bound on its load.
 
     Parameters
@@ -38,7 +38,7 @@ class Resource:
 
 
 @dataclass(frozen=True)
-class Graph:
+class RankGraph:
     """Ranks and the pairs of ranks that may communicate.
 
     Parameters
@@ -56,7 +56,7 @@ class Graph:
     ports : int or None
         Number of partners to which a rank may send in a round, and from which it may receive;
         None for any number.
-    resources : tuple of Resource
+    resources : tuple of GraphResource
         Ranks and lanes whose loads over all rounds are limited.
     is_rotational : bool
         Whether the graph stays the same if every rank becomes the next one.
@@ -67,17 +67,17 @@ class Graph:
     widths: Mapping[Pair, int] = field(hash=False)
     has_links: bool
     ports: int | None
-    resources: tuple[Resource, ...] = ()
+    resources: tuple[GraphResource, ...] = ()
     is_rotational: bool = False
 
-    def reversed(self) -> Graph:
+    def reversed(self) -> RankGraph:
         """Return the graph with all pairs reversed, for schedules that run backwards."""
         turned = tuple(
-            Resource(one.name, frozenset((b, a) for a, b in one.pairs), one.bound)
+            GraphResource(one.name, frozenset((b, a) for a, b in one.pairs), one.bound)
             for one in self.resources
         )
         widths = {(b, a): width for (a, b), width in self.widths.items()}
-        return Graph(
+        return RankGraph(
             self.name, self.n_ranks, widths, self.has_links, self.ports, turned, self.is_rotational
         )
 
@@ -104,7 +104,7 @@ class Graph:
         return tuple(found)
 
 
-def machine_graph(machine: Machine, ports: int, bounds: Bounds) -> Graph:
+def machine_graph(machine: Machine, ports: int, bounds: Bounds) -> RankGraph:
     """Return the graph of a machine, in which all ranks may communicate through ports and lanes.
 
     Parameters
@@ -135,7 +135,7 @@ def machine_graph(machine: Machine, ports: int, bounds: Bounds) -> Graph:
     if machine.nodes == 1:
         name = f"{machine.n_ranks} ranks on one node"
     is_rotational = machine.nodes in (1, machine.n_ranks)
-    return Graph(
+    return RankGraph(
         f"{name}, {ports} {'ports' if ports > 1 else 'port'}",
         machine.n_ranks,
         dict.fromkeys(pairs, 1),
@@ -146,12 +146,12 @@ def machine_graph(machine: Machine, ports: int, bounds: Bounds) -> Graph:
     )
 
 
-def _resources(machine: Machine, pairs: list[Pair], bounds: Bounds) -> Iterator[Resource]:
+def _resources(machine: Machine, pairs: list[Pair], bounds: Bounds) -> Iterator[GraphResource]:
     for rank in range(machine.n_ranks):
         sent = frozenset(pair for pair in pairs if pair[0] == rank)
         received = frozenset(pair for pair in pairs if pair[1] == rank)
-        yield Resource("rank", sent, bounds.bytes_sent_per_rank)
-        yield Resource("rank", received, bounds.bytes_received_per_rank)
+        yield GraphResource("rank", sent, bounds.bytes_sent_per_rank)
+        yield GraphResource("rank", received, bounds.bytes_received_per_rank)
     if machine.nodes == 1:
         return
     node, lane = machine.rank_to_node, machine.rank_to_lane
@@ -161,11 +161,11 @@ def _resources(machine: Machine, pairs: list[Pair], bounds: Bounds) -> Iterator[
             # A message uses the lane of its destination at both ends.
             sent = frozenset((a, b) for a, b in crossing if node[a] == home and lane[b] == rail)
             received = frozenset((a, b) for a, b in crossing if node[b] == home and lane[b] == rail)
-            yield Resource("lane", sent, bounds.bytes_sent_per_lane)
-            yield Resource("lane", received, bounds.bytes_received_per_lane)
+            yield GraphResource("lane", sent, bounds.bytes_sent_per_lane)
+            yield GraphResource("lane", received, bounds.bytes_received_per_lane)
 
 
-def link_graph(name: str, widths: Mapping[Pair, int], n_ranks: int, ports: int | None) -> Graph:
+def link_graph(name: str, widths: Mapping[Pair, int], n_ranks: int, ports: int | None) -> RankGraph:
     """Return the graph of given links.
 
     Raises
@@ -180,7 +180,7 @@ def link_graph(name: str, widths: Mapping[Pair, int], n_ranks: int, ports: int |
             f"ranks; give a machine with {highest + 1}, or other links"
         )
     turned = {((a + 1) % n_ranks, (b + 1) % n_ranks): width for (a, b), width in widths.items()}
-    graph = Graph(
+    graph = RankGraph(
         f"links of {name}" + (f", {ports} ports" if ports else ""),
         n_ranks,
         dict(widths),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from collplan.synthesize.graph import Graph
+from collplan.synthesize.graph import RankGraph
 from collplan.synthesize.problem import Chunk, Problem, Rounds
 from collplan.synthesize.solver import Literal_, Model, negated
 
@@ -25,7 +25,7 @@ class MovingModel(Model):
     ----------
     problem : Problem
         Chunks to move.
-    graph : Graph
+    graph : RankGraph
         Graph of the ranks.
     n_rounds : int
         Number of rounds.
@@ -34,7 +34,7 @@ class MovingModel(Model):
     """
 
     def __init__(
-        self, problem: Problem, graph: Graph, n_rounds: int, *, is_rotational: bool = False
+        self, problem: Problem, graph: RankGraph, n_rounds: int, *, is_rotational: bool = False
     ) -> None:
         super().__init__(graph, n_rounds, is_rotational=is_rotational)
         self.problem = problem

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collplan.synthesize.graph import Graph
+from collplan.synthesize.graph import RankGraph
 from collplan.synthesize.problem import Problem
 from collplan.synthesize.search import Found, Proof
 
@@ -32,7 +32,7 @@ def unit_of_bytes(problem: Problem) -> str:
     return "the vector" if problem.kind in ("bcast", "reduce", "allreduce") else "a block"
 
 
-def busiest(found: Found, problem: Problem, graph: Graph) -> dict[str, int]:
+def busiest(found: Found, problem: Problem, graph: RankGraph) -> dict[str, int]:
     """Return the number of chunks that the busiest rank and lane carry in one direction.
 
     The schedule is that of the collective itself. The graph is that of the search, which is
@@ -47,7 +47,7 @@ def busiest(found: Found, problem: Problem, graph: Graph) -> dict[str, int]:
     return most
 
 
-def describe_bytes(found: Found, problem: Problem, graph: Graph) -> str:
+def describe_bytes(found: Found, problem: Problem, graph: RankGraph) -> str:
     """Return the load of the links, or of the busiest rank and lane, in words."""
     share = f"1/{problem.n_parts} of " if problem.n_parts > 1 else ""
     about = f"(a chunk is {share}{unit_of_bytes(problem)})"

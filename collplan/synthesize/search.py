@@ -12,7 +12,7 @@ from collplan.reports.progress import spinner
 from collplan.specs.errors import CollplanError
 from collplan.synthesize.bounds import least_chunk_times, least_rounds, scale_of
 from collplan.synthesize.combining import CombiningModel, ElementModel
-from collplan.synthesize.graph import Graph
+from collplan.synthesize.graph import RankGraph
 from collplan.synthesize.moving import MovingModel
 from collplan.synthesize.problem import Problem, Rounds, turned_around
 from collplan.synthesize.solver import Model, require_solver
@@ -26,14 +26,14 @@ ROTATION_SHARE: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SearchProblem:
     """A problem on a graph, and limits of the search.
 
     Parameters
     ----------
     problem : Problem
         Chunks of the collective.
-    graph : Graph
+    graph : RankGraph
         Graph of the ranks.
     n_rounds : int, optional
         Number of rounds of the schedule; the fewest by default.
@@ -45,7 +45,7 @@ class Question:
     """
 
     problem: Problem
-    graph: Graph
+    graph: RankGraph
     n_rounds: int | None
     within: Fraction | None
     seconds: float
@@ -112,7 +112,7 @@ class Found:
 class _Search:
     """The state of a search."""
 
-    question: Question
+    question: SearchProblem
     least_bytes: int
     most_bytes: int | None
     unit: int
@@ -125,7 +125,7 @@ class _Search:
         return self.end - time.monotonic()
 
 
-def search(question: Question) -> Found:
+def search(question: SearchProblem) -> Found:
     """Search for a schedule.
 
     Raises
@@ -177,7 +177,7 @@ def _fewest_rounds(state: _Search) -> tuple[Model, Proof]:
     )
 
 
-def _require_small(question: Question, n_rounds: int) -> None:
+def _require_small(question: SearchProblem, n_rounds: int) -> None:
     """Raise `CollplanError` if a model has too many variables.
 
     The model of an allreduce has variables for each operand, too.
@@ -248,7 +248,7 @@ def _class_of(problem: Problem) -> str:
 
 
 def _builders(
-    question: Question, n_rounds: int
+    question: SearchProblem, n_rounds: int
 ) -> list[tuple[bool, Callable[[], MovingModel | CombiningModel]]]:
     """Return constructors of models to try, each with whether it has only rotational schedules."""
     problem, graph = question.problem, question.graph
@@ -306,7 +306,7 @@ def _result(state: _Search, model: Model, rounds_proof: Proof) -> Found:
     )
 
 
-def count_bytes(schedule: Rounds, graph: Graph) -> int:
+def count_bytes(schedule: Rounds, graph: RankGraph) -> int:
     """Return the bytes of a schedule, in the unit of `Found.n_bytes`.
 
     Examples
@@ -330,11 +330,11 @@ def count_bytes(schedule: Rounds, graph: Graph) -> int:
     )
 
 
-def search_composed(question: Question) -> Found:
+def search_composed(question: SearchProblem) -> Found:
     """Search for an allreduce that is a reduce-scatter followed by an allgather.
 
     Each half is searched separately. The vector has one block per rank, which is cut into
-    parts; `Question.problem` is the allgather of these blocks.
+    parts; `SearchProblem.problem` is the allgather of these blocks.
 
     References
     ----------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from collplan.specs.errors import CollplanError
 from collplan.synthesize.bounds import scale_of
-from collplan.synthesize.graph import Graph, Pair
+from collplan.synthesize.graph import Pair, RankGraph
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -59,7 +59,7 @@ class Model:
 
     Parameters
     ----------
-    graph : Graph
+    graph : RankGraph
         Graph of the ranks.
     n_rounds : int
         Number of rounds.
@@ -67,7 +67,7 @@ class Model:
         Whether messages are the same on all ranks, so that only those of rank 0 are variables.
     """
 
-    def __init__(self, graph: Graph, n_rounds: int, *, is_rotational: bool = False) -> None:
+    def __init__(self, graph: RankGraph, n_rounds: int, *, is_rotational: bool = False) -> None:
         from ortools.sat.python import cp_model
 
         self.graph, self.n_rounds, self.is_rotational = graph, n_rounds, is_rotational

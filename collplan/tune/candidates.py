@@ -19,7 +19,7 @@ from collplan.planner.passes.progress.tree_model import tree_height
 from collplan.planner.plan.phases import NATIVE
 from collplan.select.alltoall_designs import DESIGNS
 from collplan.select.candidates import SEGMENTS, SHARED, Form, all_forms, call_of, with_algorithms
-from collplan.select.entries import Entry, NotEstimated, Question, estimate_all
+from collplan.select.entries import Entry, EstimateRequest, NotEstimated, estimate_all
 from collplan.select.sweep import price
 from collplan.select.waves import MAX_TASKS, SAFETY, WAVES
 from collplan.specs import (
@@ -169,7 +169,7 @@ def _designs(spec: PlanSpec, taken: set[str]) -> Iterator[Form]:
         yield Form(f"{name} {DESIGN}" if name in taken else name, method)
 
 
-class Spread(Protocol):
+class MapFunction(Protocol):
     """A map function that may distribute its calls, for instance over ranks."""
 
     def __call__(
@@ -206,7 +206,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class MeasuredCandidates:
     """The candidates to measure at one message size.
 
     Parameters
@@ -224,11 +224,11 @@ class Selection:
 def select(
     spec: PlanSpec,
     keep_within: float,
-    spread: Spread = one_by_one,
+    spread: MapFunction = one_by_one,
     at_most: int | None = None,
     *,
     beside_cores: int | None = None,
-) -> Selection:
+) -> MeasuredCandidates:
     """Return the candidates whose predicted time is near the best.
 
     Candidates are kept if their times are within `keep_within` times the best time. The best
@@ -272,7 +272,7 @@ def select(
     kept = kept[:at_most]
     # A simulation without a result means that the plan cannot be compiled.
     n_compilable = sum(makespans.get(entry.name, 0.0) is not None for entry in entries)
-    return Selection(kept, max(0, n_compilable - len(kept)))
+    return MeasuredCandidates(kept, max(0, n_compilable - len(kept)))
 
 
 def overlapping(
@@ -348,13 +348,13 @@ def _gains(entry: Entry, found: Mapping[str, float]) -> bool:
     return entry.name == entry.form.name or found[entry.name] < whole_s
 
 
-def list_entries(spec: PlanSpec, spread: Spread) -> list[Entry]:
+def list_entries(spec: PlanSpec, spread: MapFunction) -> list[Entry]:
     """Return an entry for every distinct plan that can be estimated.
 
     Of several entries with the same plan, the first is kept.
     """
     questions = [
-        Question(form, spec, SEGMENTS if form.has_segments else (), MAX_TASKS)
+        EstimateRequest(form, spec, SEGMENTS if form.has_segments else (), MAX_TASKS)
         for form in all_variants(spec)
     ]
     different: dict[tuple[str, ...], Entry] = {}
@@ -368,7 +368,7 @@ def list_entries(spec: PlanSpec, spread: Spread) -> list[Entry]:
 
 
 def _simulate_near(
-    entries: Sequence[Entry], limit: float, keep_within: float, spread: Spread
+    entries: Sequence[Entry], limit: float, keep_within: float, spread: MapFunction
 ) -> dict[str, float | None]:
     """Simulate the entries that may be near the best, in waves of ascending estimates.
 

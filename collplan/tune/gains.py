@@ -11,7 +11,7 @@ from collplan.specs import COLLECTIVES, Machine, PlanSpec
 from collplan.specs.collective import validate_collective
 from collplan.specs.errors import CollplanError
 from collplan.specs.explaining import explaining
-from collplan.tune.sweep import Placement
+from collplan.tune.sweep import NodePlacement
 from collplan.tune.table import TuningTable
 
 MOST_COMPARED: Final = 12
@@ -147,7 +147,7 @@ def _by_table(
     row: Mapping[str, Any], machine: Machine, table: TuningTable
 ) -> tuple[str | None, float | None, str]:
     """Return the plan that the table chooses, its speed-up, and the source of both."""
-    kind, placement = row["collective"], Placement.of_nodes(machine.rank_to_node)
+    kind, placement = row["collective"], NodePlacement.of_nodes(machine.rank_to_node)
     commutes = True if COLLECTIVES[kind].has_op else None
     decision = table.decide(kind, row["most_bytes"], row["ranks"], placement, commutes)
     factor = None

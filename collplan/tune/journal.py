@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from collplan.planner.formats.output_files import write_text
 from collplan.specs.errors import CollplanError
-from collplan.tune.candidates import Selection
+from collplan.tune.candidates import MeasuredCandidates
 from collplan.tune.crash_log import Attempt, CrashLog, Failure
 from collplan.tune.options import Goal, TuningJob
 from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Choice, Point, Sweep
@@ -40,7 +40,7 @@ class Journal:
         self.path = output.with_name(output.name + SUFFIX)
         self._arguments = dict(arguments)
 
-    def read(self, fingerprint: Fingerprint) -> State | None:
+    def read(self, fingerprint: Fingerprint) -> JournalState | None:
         """Return the state that the journal contains; None if there is no journal.
 
         Parameters
@@ -67,9 +67,9 @@ class Journal:
         table = parse_table(document["table"], source=str(self.path))
         check_fingerprint(self.path, table.fingerprint, fingerprint)
         failures = tuple(Failure(**entry) for entry in document.get("failures", ()))
-        return State(table, tuple(document["wrong"]), failures)
+        return JournalState(table, tuple(document["wrong"]), failures)
 
-    def write(self, state: State) -> None:
+    def write(self, state: JournalState) -> None:
         """Replace the file atomically by one that contains the given state."""
         document = {
             "format": FORMAT,
@@ -140,7 +140,7 @@ def _shown(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class JournalState:
     """An unfinished table, the wrong results that were found, and the failed candidates.
 
     Parameters
@@ -176,7 +176,9 @@ class State:
             if one.sweep == str(goal)
         }
 
-    def after(self, goal: Goal, n_bytes: int, selection: Selection, verdict: Verdict) -> State:
+    def after(
+        self, goal: Goal, n_bytes: int, selection: MeasuredCandidates, verdict: Verdict
+    ) -> JournalState:
         """Return the state with one more point.
 
         Parameters
@@ -185,7 +187,7 @@ class State:
             Sweep of the point.
         n_bytes : int
             Message size in bytes.
-        selection : Selection
+        selection : MeasuredCandidates
             Candidates that were to be measured.
         verdict : Verdict
             Measured times, winner and wrong results.
@@ -216,7 +218,9 @@ class State:
         sweeps = [sweep if other == before else other for other in self.table.sweeps]
         sweeps += [] if before in self.table.sweeps else [sweep]
         lines = [f"{goal}, {n_bytes} bytes: {name}: {at}" for name, at in verdict.wrong.items()]
-        return State(self.table.replace(sweeps=tuple(sweeps)), (*self.wrong, *lines), self.failures)
+        return JournalState(
+            self.table.replace(sweeps=tuple(sweeps)), (*self.wrong, *lines), self.failures
+        )
 
 
 def open_state(
@@ -227,7 +231,7 @@ def open_state(
     *,
     restart: bool,
     crash_log: CrashLog | None = None,
-) -> State:
+) -> JournalState:
     """Return the state from which a run starts.
 
     This is the state of the journal if there is one, else that of the table at the output
@@ -258,15 +262,17 @@ def open_state(
     state = None if restart else journal.read(now)
     table = None if restart or state is not None else read_complete(journal.output, now)
     if table is not None:
-        state = State(_to_add_to(table, goals, empty, journal, job.again))
-    state = state or State(empty)
+        state = JournalState(_to_add_to(table, goals, empty, journal, job.again))
+    state = state or JournalState(empty)
     if restart:
         # If this run is killed, the next one must not add to the table that is being replaced.
         journal.write(state)
     return state if crash_log is None else _with_last_failure(state, journal, crash_log, restart)
 
 
-def _with_last_failure(state: State, journal: Journal, crash_log: CrashLog, restart: bool) -> State:
+def _with_last_failure(
+    state: JournalState, journal: Journal, crash_log: CrashLog, restart: bool
+) -> JournalState:
     """Add the candidate that ended the last run to a state, and create a new crash log."""
     found = None if restart else crash_log.find()
     if isinstance(found, Failure) and found not in state.failures:

@@ -10,8 +10,8 @@ from typing import Any
 from collplan.specs import Collective
 from collplan.specs.errors import CollplanError
 from collplan.specs.network import Network
-from collplan.tune.racing import Rules
-from collplan.tune.sweep import Placement, Sweep, counts_in_words
+from collplan.tune.racing import StopRules
+from collplan.tune.sweep import NodePlacement, Sweep, counts_in_words
 from collplan.tune.table import TuningTable
 
 
@@ -29,7 +29,7 @@ class TuningJob:
         per rank, of all blocks together.
     ranks : tuple of int
         Numbers of ranks to tune for, filling nodes in order; all ranks if empty.
-    rules : Rules
+    rules : StopRules
         Precision to which medians are measured.
     keep_within : float
         Factor of the best predicted time within which candidates are measured.
@@ -57,7 +57,7 @@ class TuningJob:
     collectives: tuple[Collective, ...]
     sizes: tuple[int, ...]
     ranks: tuple[int, ...] = ()
-    rules: Rules = field(default_factory=Rules)
+    rules: StopRules = field(default_factory=StopRules)
     keep_within: float = 1.5
     at_most: int | None = None
     network: Network = field(default_factory=Network)
@@ -68,7 +68,7 @@ class TuningJob:
     computation_s: float | None = None
     cores: tuple[int, ...] | None = None
 
-    def arguments(self, placement: Placement) -> dict[str, Any]:
+    def arguments(self, placement: NodePlacement) -> dict[str, Any]:
         """Return all arguments that affect the measurements, as values for JSON."""
         network = hashlib.sha256(self.network.model_dump_json().encode()).hexdigest()[:12]
         return {
@@ -109,7 +109,7 @@ class TuningJob:
                     f"--ranks: {n_ranks} ranks, there are {len(nodes)}; start more with -n"
                 )
             members = tuple(sorted(order[:n_ranks]))
-            placement = Placement.of_nodes([nodes[rank] for rank in members])
+            placement = NodePlacement.of_nodes([nodes[rank] for rank in members])
             for collective in self.collectives:
                 root = collective.root or 0
                 if root >= n_ranks:
@@ -134,7 +134,7 @@ class Goal:
         Collective, whose count is ignored.
     members : tuple of int
         Ranks that take part, ascending.
-    placement : Placement
+    placement : NodePlacement
         Placement of these ranks on nodes.
     sizes : tuple of int
         Message sizes in bytes, ascending.
@@ -146,7 +146,7 @@ class Goal:
 
     collective: Collective
     members: tuple[int, ...]
-    placement: Placement
+    placement: NodePlacement
     sizes: tuple[int, ...]
     computation_s: float | None = None
     cores: int | None = None

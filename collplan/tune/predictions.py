@@ -9,7 +9,7 @@ from collplan.select.auto import candidates
 from collplan.select.candidates import SHARED
 from collplan.specs import Collective, CollplanError, Decomposition, PlanSpec
 from collplan.specs.request import FLAT, MESSAGES
-from collplan.tune.sweep import Choice, Placement
+from collplan.tune.sweep import Choice, NodePlacement
 from collplan.tune.table import TuningTable
 
 MOST: Final = 3
@@ -17,7 +17,7 @@ MOST: Final = 3
 
 
 def predict(
-    table: TuningTable, placement: Placement, collective: Collective, n_bytes: int
+    table: TuningTable, placement: NodePlacement, collective: Collective, n_bytes: int
 ) -> list[Choice]:
     """Return the plans that may be the fastest on a placement, the model's best plan first.
 
@@ -29,7 +29,7 @@ def predict(
     ----------
     table : TuningTable
         Table whose machine the cost model uses.
-    placement : Placement
+    placement : NodePlacement
         Placement of the ranks on nodes.
     collective : Collective
         Collective with its count.

@@ -26,7 +26,7 @@ FINALISTS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class StopRules:
     """Rules that end a series of measurements.
 
     Parameters
@@ -74,7 +74,7 @@ class Race:
     ----------
     names : sequence of str
         Names of the candidates; one of them is `NATIVE_LABEL`.
-    rules : Rules
+    rules : StopRules
         Rules that end the race.
 
     Attributes
@@ -83,7 +83,7 @@ class Race:
         Candidates that are still measured, in the order of `names`.
     """
 
-    def __init__(self, names: Sequence[str], rules: Rules) -> None:
+    def __init__(self, names: Sequence[str], rules: StopRules) -> None:
         assert NATIVE_LABEL in names
         self.active = list(names)
         self._rules = rules

@@ -34,7 +34,7 @@ from collplan.specs.vectors import Vector
 NATIVE_LABEL: Final = "native"
 
 
-class Placement(SpecModel):
+class NodePlacement(SpecModel):
     """The placement of ranks on nodes, which are numbered in the order of their first ranks.
 
     Equal placements compare equal: a block or cyclic order is always written by its name.
@@ -49,9 +49,9 @@ class Placement(SpecModel):
 
     Examples
     --------
-    >>> Placement.of_nodes([7, 7, 3, 3])
-    Placement(ranks_per_node=(2, 2), rank_order='block')
-    >>> str(Placement.of_nodes("abab"))
+    >>> NodePlacement.of_nodes([7, 7, 3, 3])
+    NodePlacement(ranks_per_node=(2, 2), rank_order='block')
+    >>> str(NodePlacement.of_nodes("abab"))
     '2 x 2 ranks cyclic'
     """
 
@@ -59,7 +59,7 @@ class Placement(SpecModel):
     rank_order: RankOrder = "block"
 
     @classmethod
-    def of_nodes(cls, rank_to_node: Sequence[object]) -> Placement:
+    def of_nodes(cls, rank_to_node: Sequence[object]) -> NodePlacement:
         """Return the placement of ranks, given a name of any type for the node of each rank."""
         names = list(dict.fromkeys(rank_to_node))
         room, order = place_ranks(tuple(names.index(name) for name in rank_to_node))
@@ -83,7 +83,7 @@ class Placement(SpecModel):
         """Number of ranks."""
         return sum(self.ranks_per_node)
 
-    def is_like(self, other: Placement) -> bool:
+    def is_like(self, other: NodePlacement) -> bool:
         """Return whether all nodes of both placements have equally many ranks, in the same order.
 
         The result is False for a single node, as no message crosses the network.
@@ -91,7 +91,7 @@ class Placement(SpecModel):
         n_nodes = min(len(self.ranks_per_node), len(other.ranks_per_node))
         return n_nodes > 1 and self.is_akin(other)
 
-    def is_akin(self, other: Placement) -> bool:
+    def is_akin(self, other: NodePlacement) -> bool:
         """Return whether `is_like` holds, or both placements are on a single node."""
         n_nodes = {len(self.ranks_per_node), len(other.ranks_per_node)}
         if 1 in n_nodes:
@@ -256,7 +256,7 @@ class Sweep(SpecModel):
         Whether the operation commutes; None if the collective has no operation.
     ranks : int
         Number of ranks.
-    placement : Placement
+    placement : NodePlacement
         Placement of the ranks on nodes.
     datatype : str
         Datatype of the measured calls.
@@ -287,7 +287,7 @@ class Sweep(SpecModel):
     collective: str
     op_commutes: Flag | None = None
     ranks: NumberOfRanks
-    placement: Placement
+    placement: NodePlacement
     datatype: Datatype = "float64"
     op: Operation | None = None
     counts: Annotated[str, Field(min_length=1)] | None = None
@@ -347,7 +347,7 @@ class Sweep(SpecModel):
             raise ValueError("complete is true, but there are no points; measure some")
 
     @cached_property
-    def key(self) -> tuple[str, bool | None, str | None, Placement, bool]:
+    def key(self) -> tuple[str, bool | None, str | None, NodePlacement, bool]:
         """Key of the sweep in a table.
 
         The key consists of the kind of collective, whether its operation commutes, the

@@ -24,7 +24,7 @@ from collplan.specs.numbers import (
     NumberOfLanes,
     NumberOfNodes,
 )
-from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Choice, Placement, Sweep, name_with_counts
+from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Choice, NodePlacement, Sweep, name_with_counts
 
 VERSION: Final = 1
 """Version of the file format."""
@@ -172,7 +172,7 @@ class TuningTable(SpecModel):
         table: str = view("table_html", self)
         return table
 
-    def machine(self, placement: Placement) -> Machine:
+    def machine(self, placement: NodePlacement) -> Machine:
         """Return the machine for which plans on a placement are compiled.
 
         Raises
@@ -196,7 +196,7 @@ class TuningTable(SpecModel):
         kind: str,
         n_bytes: int,
         ranks: int,
-        placement: Placement,
+        placement: NodePlacement,
         op_commutes: bool | None = None,
         counts: str | None = None,
         *,
@@ -222,7 +222,7 @@ class TuningTable(SpecModel):
             differ per rank.
         ranks : int
             Number of ranks.
-        placement : Placement
+        placement : NodePlacement
             Placement of the ranks on nodes.
         op_commutes : bool or None
             Whether the operation commutes; None if the collective has no operation.
@@ -282,7 +282,7 @@ class TuningTable(SpecModel):
 
 
 def _around(
-    sweeps: Sequence[Sweep], ranks: int, placement: Placement
+    sweeps: Sequence[Sweep], ranks: int, placement: NodePlacement
 ) -> tuple[Sweep | None, Sweep | None]:
     """Return the sweep that decides for a placement, and a sweep for interpolation.
 

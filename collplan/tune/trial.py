@@ -16,14 +16,14 @@ from collplan.measure.native import NativeCollective
 from collplan.measure.overlap.beside import Beside, Overlapped
 from collplan.measure.run import Case, allocate_case, find_truth, make_or_refuse
 from collplan.measure.statistics import is_faster
-from collplan.measure.timing import Call, Watch, time_in_turns
+from collplan.measure.timing import Call, CallObserver, time_in_turns
 from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Buffer, Plan
 from collplan.specs import Method, PlanSpec
 from collplan.specs.errors import CollplanError
 from collplan.tune.candidates import Candidate
 from collplan.tune.crash_log import Watchdog
-from collplan.tune.racing import Race, Rules, Times
+from collplan.tune.racing import Race, StopRules, Times
 from collplan.tune.sweep import NATIVE_LABEL, Time
 
 MOST_AT_ONCE: Final = 8
@@ -82,7 +82,7 @@ def try_candidates(
     comm: Any,
     spec: PlanSpec,
     candidates: Sequence[Candidate],
-    rules: Rules,
+    rules: StopRules,
     *,
     advance: Advance,
     watchdog: Watchdog,
@@ -102,7 +102,7 @@ def try_candidates(
         Spec whose collective has the count to measure.
     candidates : sequence of Candidate
         Candidates, the most promising first.
-    rules : Rules
+    rules : StopRules
         Rules that end the races.
     advance : callable
         Called with the part of the work that is done.
@@ -147,7 +147,7 @@ class _Trial:
         self,
         case: Case,
         native: NativeCollective,
-        rules: Rules,
+        rules: StopRules,
         watchdog: Watchdog,
         beside: Beside | None,
     ) -> None:
@@ -273,7 +273,9 @@ class _Trial:
         for bound in self._bound.values():
             bound.free()
 
-    def _run(self, names: list[str], rules: Rules | None = None, *, is_warm: bool = False) -> Race:
+    def _run(
+        self, names: list[str], rules: StopRules | None = None, *, is_warm: bool = False
+    ) -> Race:
         """Run a race to its end, and record all times in the verdict."""
         race = Race(names, rules or self._rules)
         if not is_warm:
@@ -310,7 +312,7 @@ class _Trial:
         return times / n_calls, float(self._comm.bcast(perf_counter() - begin))
 
 
-class _Guarded(Watch):
+class _Guarded(CallObserver):
     """Report the calls of candidates to a watchdog; native calls are not watched."""
 
     def __init__(self, watchdog: Watchdog, names: Sequence[str]) -> None:

@@ -18,13 +18,13 @@ from collplan.progress_places import ProgressPlaces, find_places
 from collplan.select.sweep import price
 from collplan.specs import Bcast, PlanSpec
 from collplan.specs.errors import CollplanError
-from collplan.tune.candidates import Spread, select
+from collplan.tune.candidates import MapFunction, select
 from collplan.tune.claim import claimed
 from collplan.tune.crash_log import CrashLog, Watchdog
 from collplan.tune.fingerprint import take_fingerprint
-from collplan.tune.journal import Journal, State, open_state
+from collplan.tune.journal import Journal, JournalState, open_state
 from collplan.tune.options import Goal, TuningJob
-from collplan.tune.sweep import Placement
+from collplan.tune.sweep import NodePlacement
 from collplan.tune.table import TuningTable, save_table
 from collplan.tune.trial import Verdict, try_candidates
 
@@ -107,8 +107,8 @@ def tune(
     goals = list(job.goals(nodes, places.n_spare))
     with ExitStack() as held:
         on_first(comm, lambda: held.enter_context(claimed(output)))
-        journal = Journal(output, job.arguments(Placement.of_nodes(nodes)))
-        run = _Run(comm, job, goals, journal, on_progress, places)
+        journal = Journal(output, job.arguments(NodePlacement.of_nodes(nodes)))
+        run = _TuningRun(comm, job, goals, journal, on_progress, places)
         return run.finish(restart=restart)
 
 
@@ -123,7 +123,7 @@ def on_first(comm: Any, make: Callable[[], Result]) -> Result:
     return everywhere(comm, together(comm, lambda: make() if comm.rank == 0 else None))
 
 
-def over_ranks(comm: Any) -> Spread:
+def over_ranks(comm: Any) -> MapFunction:
     """Return a map function that distributes its calls over the ranks.
 
     Calls of the returned function are collective.
@@ -143,7 +143,7 @@ def _weight(n_bytes: int) -> float:
     return 1 + sqrt(n_bytes) / 256
 
 
-class _Run:
+class _TuningRun:
     """A tuning run on the ranks of a communicator."""
 
     def __init__(
@@ -187,7 +187,7 @@ class _Run:
         failures = tuple(map(str, state.failures))
         return Tuned(state.table, state.wrong, failures, n_points, n_points - len(missing))
 
-    def _conclude(self) -> State:
+    def _conclude(self) -> JournalState:
         """Write the complete table, then delete the journal and the crash log."""
         save_table(self._state.table, self._journal.output)
         self._journal.remove()

@@ -15,10 +15,10 @@ import numpy as np
 
 from collplan.executors.cost.fluid.events import add, take
 from collplan.executors.cost.fluid.sharing import enter, leave, share
-from collplan.executors.cost.fluid.tables import EPOCH, EVENTS, LINKS, Traffic, allocate
+from collplan.executors.cost.fluid.tables import EPOCH, EVENTS, LINKS, FlowTables, allocate
 from collplan.executors.cost.occupancy import IS_LONG
 from collplan.executors.cost.parameters import CONTINUATION, NETWORK
-from collplan.executors.cost.tables import Places, Records, Simulation, inlined
+from collplan.executors.cost.tables import HeldClocks, Records, Simulation, inlined
 from collplan.planner.arrays import Bools, Floats, Ints, csr
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.memory import require_memory
@@ -56,7 +56,7 @@ class Flows(NamedTuple):
 
     Parameters
     ----------
-    traffic : Traffic
+    traffic : FlowTables
         Messages between nodes in the order of their sends, and links. The links are those of the
         fabric, and a private link for each message whose rate has a limit. Times are in ns.
     states : ndarray of FLOW, shape (n_messages,)
@@ -68,7 +68,7 @@ class Flows(NamedTuple):
         Number of entries of `ended` that `next_flow` has returned, and number of its entries.
     """
 
-    traffic: Traffic
+    traffic: FlowTables
     states: Records
     flow_of: Ints
     ended: Ints
@@ -126,12 +126,12 @@ class Routes:
         return delays
 
 
-def find_routes(places: Places, fabric: Fabric) -> Routes:
+def find_routes(places: HeldClocks, fabric: Fabric) -> Routes:
     """Return the messages of a plan between nodes, and their routes.
 
     Parameters
     ----------
-    places : Places
+    places : HeldClocks
     fabric : Fabric
 
     Returns
@@ -187,7 +187,7 @@ def find_routes(places: Places, fabric: Fabric) -> Routes:
     )
 
 
-def make_flows(routes: Routes, places: Places, network: Network) -> Flows:
+def make_flows(routes: Routes, places: HeldClocks, network: Network) -> Flows:
     """Return the tables of flows before the simulation begins.
 
     Links that the lanes cannot fill are left out: links of hosts that are at least as fast as
@@ -198,7 +198,7 @@ def make_flows(routes: Routes, places: Places, network: Network) -> Flows:
     ----------
     routes : Routes
         Messages between nodes.
-    places : Places
+    places : HeldClocks
         Tasks of the plan, and the clocks that they hold.
     network : Network
         Parameters of the cost model.

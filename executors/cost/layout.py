@@ -10,7 +10,7 @@ from collplan.executors.cost.columns import dense, partners, thin
 from collplan.executors.cost.kernel import HAS_ON_START
 from collplan.executors.cost.occupancy import IS_STRIDED
 from collplan.executors.cost.parameters import NETWORK
-from collplan.executors.cost.tables import TASK, Clocks, Places, Records, table_of
+from collplan.executors.cost.tables import TASK, ClockOffsets, HeldClocks, Records, table_of
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.plan.matching import match_messages
@@ -23,7 +23,7 @@ _MOST_PRIORITIES: Final = 1 << 16
 _SEND, _RECV, _COPY, _REDUCE = (int(op) for op in (Op.SEND, Op.RECV, Op.COPY, Op.REDUCE))
 
 
-def places_of(plan: Plan) -> Places:
+def places_of(plan: Plan) -> HeldClocks:
     """Return the clocks that all tasks of a plan hold.
 
     Parameters
@@ -32,16 +32,16 @@ def places_of(plan: Plan) -> Places:
 
     Returns
     -------
-    Places
+    HeldClocks
 
     Raises
     ------
     MatchError
         If sends and receives do not match.
     """
-    clocks = Clocks.of(plan)
+    clocks = ClockOffsets.of(plan)
     tasks, slots = place(plan, clocks)
-    return Places(clocks, tasks, clocks.make_queues(plan, slots, offload=False))
+    return HeldClocks(clocks, tasks, clocks.make_queues(plan, slots, offload=False))
 
 
 def core_to_numa(plan: Plan) -> Ints:
@@ -63,13 +63,13 @@ def core_to_numa(plan: Plan) -> Ints:
     return (cores * machine.numa_domains // machine.cores_per_node).astype(np.int32)
 
 
-def place(plan: Plan, clocks: Clocks, *, allocated: bool = False) -> tuple[Records, Ints]:
+def place(plan: Plan, clocks: ClockOffsets, *, allocated: bool = False) -> tuple[Records, Ints]:
     """Return the table of tasks with the queue, link, work and partner of each.
 
     Parameters
     ----------
     plan : Plan
-    clocks : Clocks
+    clocks : ClockOffsets
     allocated : bool
         Whether the callers' buffers are in shared memory. If so, copies of staged elements cost
         nothing.

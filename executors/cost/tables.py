@@ -159,7 +159,7 @@ class Simulation(NamedTuple):
         Whether each node counts its own stamps, so that nodes that do the same get equal stamps.
     recent : ndarray of int32, shape (N_RECENT,)
         Ring buffer of the last sends.
-    layout : Clocks
+    layout : ClockOffsets
         Offset of each kind of resource in `clocks`.
     links, costs : ndarray of records
         Tables of `link_table` and `cost_table`.
@@ -180,7 +180,7 @@ class Simulation(NamedTuple):
     stamps: Ints
     is_by_node: bool
     recent: Ints
-    layout: Clocks
+    layout: ClockOffsets
     links: Records
     costs: Records
     connections: Records
@@ -219,7 +219,7 @@ class Resource:
         return {"kind": self.kind} | fields.get(self.kind, {})
 
 
-class Clocks(NamedTuple):
+class ClockOffsets(NamedTuple):
     """Offset of each kind of resource in the table of clocks.
 
     Parameters
@@ -252,7 +252,7 @@ class Clocks(NamedTuple):
     unused: int
 
     @classmethod
-    def of(cls, plan: Plan, network: Network | None = None) -> Clocks:
+    def of(cls, plan: Plan, network: Network | None = None) -> ClockOffsets:
         """Return the clocks for the resources that a plan uses.
 
         Parameters
@@ -263,7 +263,7 @@ class Clocks(NamedTuple):
 
         Returns
         -------
-        Clocks
+        ClockOffsets
         """
         nodes, ranks = plan.n_nodes, plan.n_ranks
         n_cores = 1 + int(max(plan.core.max(initial=0), plan.rank_core.max(initial=0)))
@@ -355,26 +355,26 @@ class Clocks(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Places:
+class HeldClocks:
     """The clocks that tasks of a plan hold.
 
     Parameters
     ----------
-    clocks : Clocks
+    clocks : ClockOffsets
         Offset of each kind of resource in the table of clocks.
     tasks : ndarray of TASK
         Work, link, state and queue of each task, see `place`.
     queues : ndarray of QUEUE
-        Queues, see `Clocks.make_queues`.
+        Queues, see `ClockOffsets.make_queues`.
     """
 
-    clocks: Clocks
+    clocks: ClockOffsets
     tasks: Records
     queues: Records
 
-    def take(self, rows: Ints) -> Places:
+    def take(self, rows: Ints) -> HeldClocks:
         """Return the places of some tasks."""
-        return Places(self.clocks, self.tasks[rows], self.queues)
+        return HeldClocks(self.clocks, self.tasks[rows], self.queues)
 
     @property
     def core(self) -> Ints:

@@ -78,7 +78,7 @@ class Component:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class GroupTask:
     """A collective on one group, which may still be decomposed. Its fields are as in `Component`.
 
     `ranks` are in the order of positions, which is the order of operands. In a task of a `LOCAL`
@@ -163,7 +163,7 @@ class Sketch:
         self.only = only
         self.is_rough = is_rough
         self.n_scratch = 0
-        self._phases: dict[tuple[Path, str, str], list[Task]] = {}
+        self._phases: dict[tuple[Path, str, str], list[GroupTask]] = {}
         self._scratch: dict[Path, list[tuple[Home, Bools]]] = {}
 
     def scratch(self, path: Path, ranks: Ints) -> Home:
@@ -183,7 +183,7 @@ class Sketch:
         homes[-1][1][ranks] = True
         return home
 
-    def add(self, path: Path, task: Task) -> Bools:
+    def add(self, path: Path, task: GroupTask) -> Bools:
         """Add a task to a phase, and mark the ranks that have the result in its output.
 
         Tasks of one rank and tasks without elements are omitted. A gather or scatter in which
@@ -222,28 +222,32 @@ class Sketch:
         rows = np.flatnonzero(moves)
         own = None if received is None else received.take(rows)
         ends = input, output, given.take(rows), own
-        self._put_local(path, Task(COPY, role, ranks[rows], 0, *ends))
+        self._put_local(path, GroupTask(COPY, role, ranks[rows], 0, *ends))
 
     def reduce(self, path: Path, role: str, ranks: Ints, input: Home, output: Home,
                given: Regions) -> None:  # fmt: skip
         """Combine row i of `given` on rank i of `ranks`: ``output = input op output``."""
         rows = np.flatnonzero(given.totals > 0)
-        self._put_local(path, Task(REDUCE, role, ranks[rows], 0, input, output, given.take(rows)))
+        self._put_local(
+            path, GroupTask(REDUCE, role, ranks[rows], 0, input, output, given.take(rows))
+        )
 
     def components(self) -> tuple[Component, ...]:
         """Return the components, in program order."""
         phases = sorted(self._phases.items(), key=lambda phase: phase[0][0])
         return tuple(c for _, tasks in phases for c in _joined(tasks, self.n_ranks))
 
-    def _put_local(self, path: Path, task: Task) -> None:
+    def _put_local(self, path: Path, task: GroupTask) -> None:
         if task.size:
             self._put(path, task)
 
-    def _put(self, path: Path, task: Task) -> None:
+    def _put(self, path: Path, task: GroupTask) -> None:
         self._phases.setdefault((path, task.kind, task.role), []).append(task)
 
 
-def _staged(task: Task, new_scratch: Callable[[], Home]) -> tuple[list[Task], Task, list[Task]]:
+def _staged(
+    task: GroupTask, new_scratch: Callable[[], Home]
+) -> tuple[list[GroupTask], GroupTask, list[GroupTask]]:
     """Stage data in place that an algorithm would overwrite while they are still needed.
 
     A kind that stages its input copies it to scratch first. A kind that stages its output leaves
@@ -251,11 +255,11 @@ def _staged(task: Task, new_scratch: Callable[[], Home]) -> tuple[list[Task], Ta
 
     Returns
     -------
-    before : list of Task
+    before : list of GroupTask
         Copies that run before the task.
-    staged : Task
+    staged : GroupTask
         The task with the input or output in scratch.
-    after : list of Task
+    after : list of GroupTask
         Copies that run after the task.
     """
     if task.traits.staged is None:
@@ -274,13 +278,13 @@ def _staged(task: Task, new_scratch: Callable[[], Home]) -> tuple[list[Task], Ta
     stage = new_scratch().where(is_staged, home)
     ends = (home, stage) if stages_input else (stage, home)
     rows = _rows_of_members(task)
-    copies = Task(COPY, task.role, task.ranks[staged], 0, *ends, rows.take(staged))
+    copies = GroupTask(COPY, task.role, task.ranks[staged], 0, *ends, rows.take(staged))
     if stages_input:
         return [copies], replace(task, input=stage), []
     return [], replace(task, output=stage), [copies]
 
 
-def simplified(task: Task, new_scratch: Callable[[], Home]) -> Task:
+def simplified(task: GroupTask, new_scratch: Callable[[], Home]) -> GroupTask:
     """Return the simplest collective with the effect of `task`.
 
     For example, an allgather in which only one block has elements is a bcast. Decompositions
@@ -309,7 +313,7 @@ def simplified(task: Task, new_scratch: Callable[[], Home]) -> Task:
     return replace(task, kind=least, root=root, input=task.output, given=given)
 
 
-def _with_one_receiver(task: Task, kind: str) -> Task:
+def _with_one_receiver(task: GroupTask, kind: str) -> GroupTask:
     """Return an alltoall with one receiver as `kind`, if the output of all ranks is in scratch.
 
     Otherwise, return `task`.
@@ -327,7 +331,7 @@ def _with_one_receiver(task: Task, kind: str) -> Task:
     return replace(task, kind=kind, root=int(receivers[0]), given=given, received=received)
 
 
-def _rows_of_members(task: Task) -> Regions:
+def _rows_of_members(task: GroupTask) -> Regions:
     """Return a row per position: all its blocks for others, its own block, or the whole vector."""
     if task.traits.is_pairwise:
         rows = np.arange(task.size**2).reshape(task.size, task.size)
@@ -343,9 +347,9 @@ class _Bundle:
 
     homes: tuple[Home, Home]
     is_set: Bools
-    tasks: list[Task]
+    tasks: list[GroupTask]
 
-    def takes(self, task: Task) -> bool:
+    def takes(self, task: GroupTask) -> bool:
         """Add `task` and return True, unless one of its ranks already has another home."""
         known = task.ranks[self.is_set[task.ranks]]
         ends = list(zip(self.homes, (task.input, task.output), strict=True))
@@ -361,7 +365,7 @@ class _Bundle:
         return True
 
 
-def _joined(tasks: list[Task], n_ranks: int) -> list[Component]:
+def _joined(tasks: list[GroupTask], n_ranks: int) -> list[Component]:
     """Return the component of tasks that run concurrently, or several if homes conflict."""
     bundles: list[_Bundle] = []
     for task in tasks:
@@ -372,7 +376,7 @@ def _joined(tasks: list[Task], n_ranks: int) -> list[Component]:
     return [_component(bundle.tasks, bundle.homes) for bundle in bundles]
 
 
-def _component(tasks: list[Task], homes: tuple[Home, Home]) -> Component:
+def _component(tasks: list[GroupTask], homes: tuple[Home, Home]) -> Component:
     kind, role = tasks[0].kind, tasks[0].role
     groups, root = Groups.of([task.ranks for task in tasks]), np.array([one.root for one in tasks])
     if kind in LOCAL:
@@ -381,7 +385,7 @@ def _component(tasks: list[Task], homes: tuple[Home, Home]) -> Component:
     return Component(kind, role, groups, root, *homes, given, _stack_received(tasks))
 
 
-def _stack_received(tasks: list[Task]) -> Regions | None:
+def _stack_received(tasks: list[GroupTask]) -> Regions | None:
     if all(task.received is None for task in tasks):
         return None
     return Regions.stack([task.received or task.given for task in tasks])

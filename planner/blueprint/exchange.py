@@ -39,7 +39,7 @@ DEFAULT_FOR = ("hierarchical", "multi_leader")
 """Decompositions whose alltoall is staged by default if ranks share memory."""
 
 
-class Blocks(NamedTuple):
+class NodeBlocks(NamedTuple):
     """Blocks that nodes send to each other, one per step, receiving node and part with ranks.
 
     Parameters
@@ -193,7 +193,7 @@ class Exchange:
         place = np.arange(len(self.row)) - self.first[self.row]
         return place % self.n_leaders[self.row] if self.n_parts > 1 else 0 * place
 
-    def blocks_of(self, rows: Ints, *, sent: bool = False) -> Blocks:
+    def blocks_of(self, rows: Ints, *, sent: bool = False) -> NodeBlocks:
         """Return the blocks that some nodes receive, sorted by step, receiving node and part.
 
         Parameters
@@ -212,14 +212,14 @@ class Exchange:
         step, dest = step[entry], dest[entry]
         source, turn = self.source(dest, step), step - 1 if self.shares_peers else part
         ends = (self.first[row] + turn % self.n_leaders[row] for row in (source, dest))
-        return Blocks(step, source, dest, part, teams[dest, part], *ends)
+        return NodeBlocks(step, source, dest, part, teams[dest, part], *ends)
 
-    def served(self, blocks: Blocks, block: Ints) -> tuple[Ints, Ints, Ints]:
+    def served(self, blocks: NodeBlocks, block: Ints) -> tuple[Ints, Ints, Ints]:
         """Return the ranks that blocks serve.
 
         Parameters
         ----------
-        blocks : Blocks
+        blocks : NodeBlocks
         block : ndarray of int64
             Selected blocks, as indices.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.blueprint.blueprint import Blueprint, Path, Sketch, Task, simplified
+from collplan.planner.blueprint.blueprint import Blueprint, GroupTask, Path, Sketch, simplified
 from collplan.planner.blueprint.exchange import FORMS as EXCHANGES
 from collplan.planner.blueprint.exchange import count_leaders, exchange_of
 from collplan.planner.blueprint.groups import Rows, blocks_of, rows_by, runs_of
@@ -79,7 +79,7 @@ def draft(
     if exchange is not None:
         return Blueprint((), sketch.n_scratch, chosen, binding, spec, exchange, only_ranks)
     root = spec.collective.root or 0
-    task = Task(
+    task = GroupTask(
         kind, "", everyone, root, binding.input, binding.output, binding.given, binding.received
     )
     if chosen.name != "flat" and kind not in guideline.FORMS:
@@ -143,7 +143,7 @@ class _Expansion:
     machine: Machine
     is_commutative: bool
 
-    def expand(self, path: Path, task: Task, chosen: Decomposition | None) -> Bools:
+    def expand(self, path: Path, task: GroupTask, chosen: Decomposition | None) -> Bools:
         """State `task` by its decomposition; return the ranks with the result in their output."""
         task = simplified(task, lambda: self.sketch.scratch((*path, -1), task.ranks))
         is_empty = task.size < 2 or not task.given.totals.any()
@@ -163,7 +163,7 @@ class _Expansion:
         moved[task.ranks] = True
         return moved
 
-    def _expand_renumbered(self, path: Path, task: Task, chosen: Decomposition) -> Bools:
+    def _expand_renumbered(self, path: Path, task: GroupTask, chosen: Decomposition) -> Bools:
         """State a gather or scatter in one numbering, although its output has another one.
 
         Data at leaders between the parts of the collective have only one numbering. Copies
@@ -179,7 +179,7 @@ class _Expansion:
         self.sketch.copy((*path, 1), *ends)
         return moved
 
-    def _expand_leaders(self, path: Path, task: Task, chosen: Decomposition) -> None:
+    def _expand_leaders(self, path: Path, task: GroupTask, chosen: Decomposition) -> None:
         rows = self._rows(task, chosen)
         n_leaders = count_leaders(chosen, rows)
         if chosen.by in NETWORK_LEVELS and n_leaders < (chosen.leaders or 0):
@@ -194,7 +194,7 @@ class _Expansion:
         parts = self._parts(path, task, grid, ("node", "lane"), chosen.node, chosen.lane)
         _leader_form(task.kind, chosen.form, is_balanced=isinstance(grid, BalancedGrid))(parts)
 
-    def _expand_mesh(self, path: Path, task: Task, chosen: Decomposition) -> None:
+    def _expand_mesh(self, path: Path, task: GroupTask, chosen: Decomposition) -> None:
         shape, inner = chosen.shape, None
         if shape is None:
             rows = self._rows(task, chosen)
@@ -221,7 +221,7 @@ class _Expansion:
     def _parts(
         self,
         path: Path,
-        task: Task,
+        task: GroupTask,
         grid: Grid,
         roles: tuple[str, str],
         inner: Decomposition | None,
@@ -241,7 +241,7 @@ class _Expansion:
             is_nested=not self.sketch.is_rough and (len(path) > 1 or inner is not None),
         )
 
-    def _rows(self, task: Task, chosen: Decomposition) -> Rows:
+    def _rows(self, task: GroupTask, chosen: Decomposition) -> Rows:
         """Return the rows: all ranks of a node, or runs of consecutive ranks if order matters."""
         place = rank_places(self.machine, chosen.by)[task.ranks]
         keeps_order = task.traits.has_op and not self.is_commutative

@@ -13,42 +13,42 @@ from dataclasses import replace
 
 import numpy as np
 
-from collplan.planner.blueprint.blueprint import Path, Sketch, Task
+from collplan.planner.blueprint.blueprint import GroupTask, Path, Sketch
 from collplan.planner.blueprint.regions import Regions
 from collplan.planner.errors import AlgorithmError
 from collplan.specs.errors import show_value
 
-Form = Callable[[Sketch, Path, Task], None]
+Form = Callable[[Sketch, Path, GroupTask], None]
 
 
-def _scatter_allgather(sketch: Sketch, path: Path, task: Task) -> None:
+def _scatter_allgather(sketch: Sketch, path: Path, task: GroupTask) -> None:
     """Bcast: scatter the vector, then allgather it."""
     chunks, home = task.given.cut(task.size), task.output
     sketch.add((*path, 0), replace(task, kind="scatter", input=home, given=chunks))
     sketch.add((*path, 1), replace(task, kind="allgather", input=home, given=chunks, root=0))
 
 
-def _reduce_scatter_gather(sketch: Sketch, path: Path, task: Task) -> None:
+def _reduce_scatter_gather(sketch: Sketch, path: Path, task: GroupTask) -> None:
     """Reduce: compute a part of the result on every rank, then gather the parts at the root."""
     chunks = task.given.cut(task.size)
     sketch.add((*path, 0), replace(task, kind="reduce_scatter_block", given=chunks, root=0))
     sketch.add((*path, 1), replace(task, kind="gather", input=task.output, given=chunks))
 
 
-def _reduce_scatter_allgather(sketch: Sketch, path: Path, task: Task) -> None:
+def _reduce_scatter_allgather(sketch: Sketch, path: Path, task: GroupTask) -> None:
     """Allreduce: compute a part of the result on every rank, then allgather the parts."""
     chunks = task.given.cut(task.size)
     sketch.add((*path, 0), replace(task, kind="reduce_scatter_block", given=chunks))
     sketch.add((*path, 1), replace(task, kind="allgather", input=task.output, given=chunks))
 
 
-def _reduce_bcast(sketch: Sketch, path: Path, task: Task) -> None:
+def _reduce_bcast(sketch: Sketch, path: Path, task: GroupTask) -> None:
     """Allreduce: reduce to the first rank, which broadcasts the result."""
     sketch.add((*path, 0), replace(task, kind="reduce"))
     sketch.add((*path, 1), replace(task, kind="bcast", input=task.output))
 
 
-def _allgather(sketch: Sketch, path: Path, task: Task) -> None:
+def _allgather(sketch: Sketch, path: Path, task: GroupTask) -> None:
     """Gather: allgather, into scratch on all ranks except the root."""
     at_root = np.arange(sketch.n_ranks) == task.ranks[task.root]
     stage = sketch.scratch((*path, -1), task.ranks)
@@ -57,7 +57,7 @@ def _allgather(sketch: Sketch, path: Path, task: Task) -> None:
     sketch.add((*path, 0), replace(task, kind="allgather", root=0, output=result))
 
 
-def _bcast(sketch: Sketch, path: Path, task: Task) -> None:
+def _bcast(sketch: Sketch, path: Path, task: GroupTask) -> None:
     """Scatter: broadcast all blocks; each rank copies its own block."""
     whole = task.given.union([np.arange(task.size)])
     told = replace(task, kind="bcast", output=task.input, given=whole, received=None)
@@ -67,14 +67,14 @@ def _bcast(sketch: Sketch, path: Path, task: Task) -> None:
     )
 
 
-def _gather_bcast(sketch: Sketch, path: Path, task: Task) -> None:
+def _gather_bcast(sketch: Sketch, path: Path, task: GroupTask) -> None:
     """Allgather: gather at the first rank, which broadcasts the blocks."""
     whole = task.given.union([np.arange(task.size)])
     sketch.add((*path, 0), replace(task, kind="gather"))
     sketch.add((*path, 1), replace(task, kind="bcast", input=task.output, given=whole))
 
 
-def _reduce_scatter(sketch: Sketch, path: Path, task: Task) -> None:
+def _reduce_scatter(sketch: Sketch, path: Path, task: GroupTask) -> None:
     """Reduce-scatter: reduce all blocks to the first rank, which scatters the result."""
     whole = task.given.union([np.arange(task.size)])
     stage = sketch.scratch((*path, -1), task.ranks)
@@ -82,7 +82,7 @@ def _reduce_scatter(sketch: Sketch, path: Path, task: Task) -> None:
     sketch.add((*path, 1), replace(task, kind="scatter", input=stage))
 
 
-def _exscan_reduce(sketch: Sketch, path: Path, task: Task) -> None:
+def _exscan_reduce(sketch: Sketch, path: Path, task: GroupTask) -> None:
     """Scan: exscan, then combine its result with the rank's own operand."""
     before = sketch.scratch((*path, -1), task.ranks)
     sketch.add((*path, 0), replace(task, kind="exscan", output=before))
@@ -94,7 +94,7 @@ def _exscan_reduce(sketch: Sketch, path: Path, task: Task) -> None:
     )
 
 
-def _shift_scan(sketch: Sketch, path: Path, task: Task) -> None:
+def _shift_scan(sketch: Sketch, path: Path, task: GroupTask) -> None:
     """Exscan: send each operand to the next rank, then scan."""
     handed = sketch.scratch((*path, -1), task.ranks)
     for low in range(task.size - 1):
@@ -102,7 +102,7 @@ def _shift_scan(sketch: Sketch, path: Path, task: Task) -> None:
         nothing = Regions.of(task.given.low[:1], np.zeros(1, dtype=np.int64))
         sketch.add(
             (*path, 0),
-            Task("scatter", task.role, pair, 0, task.input, handed,
+            GroupTask("scatter", task.role, pair, 0, task.input, handed,
                  Regions.stack([nothing, task.given])),
         )  # fmt: skip
     later = task.ranks[1:]
@@ -112,7 +112,7 @@ def _shift_scan(sketch: Sketch, path: Path, task: Task) -> None:
         sketch.add((*path, 1), replace(task, kind="scan", ranks=later, input=handed))
 
 
-def _allgather_copy(sketch: Sketch, path: Path, task: Task) -> None:
+def _allgather_copy(sketch: Sketch, path: Path, task: GroupTask) -> None:
     """Alltoall: allgather all blocks; each rank copies the blocks for itself."""
     assert task.received is not None
     n = task.size

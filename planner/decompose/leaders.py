@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.blueprint.blueprint import Path, Sketch, Task
+from collplan.planner.blueprint.blueprint import GroupTask, Path, Sketch
 from collplan.planner.blueprint.locations import Home
 from collplan.planner.blueprint.regions import Regions
 from collplan.planner.decompose.grid import Grid
 
-Inner = Callable[[Path, Task], Bools]
+Inner = Callable[[Path, GroupTask], Bools]
 """Function that states a task of a part and marks the ranks with the result in its output."""
 Ranks = Callable[[list[int]], Ints]
 """Function that returns the ranks of rows, or of columns, of a grid: an array row for each."""
@@ -41,7 +41,7 @@ class Parts:
     Parameters
     ----------
     sketch : Sketch
-    task : Task
+    task : GroupTask
     grid : Grid
     path : tuple of int
         Phase to which all parts belong.
@@ -57,7 +57,7 @@ class Parts:
     """
 
     sketch: Sketch
-    task: Task
+    task: GroupTask
     grid: Grid
     path: Path
     inner: Inner
@@ -67,13 +67,13 @@ class Parts:
     is_nested: bool
 
     def inside(self, phase: int, kind: str, positions: Ints, root: int, *ends: Any) -> Bools:
-        """State a collective on some positions of a row; `ends` are the last fields of `Task`."""
-        task = Task(kind, self.roles[0], self.task.ranks[positions], root, *ends)
+        """State a collective on some positions of a row; `ends` are the last fields of its task."""
+        task = GroupTask(kind, self.roles[0], self.task.ranks[positions], root, *ends)
         return self.inner((*self.path, phase, 0), task)
 
     def along(self, phase: int, kind: str, positions: Ints, root: int, *ends: Any) -> Bools:
         """State a collective on positions of several rows, like `inside` on those of one row."""
-        task = Task(kind, self.roles[1], self.task.ranks[positions], root, *ends)
+        task = GroupTask(kind, self.roles[1], self.task.ranks[positions], root, *ends)
         return self.outer((*self.path, phase, 0), task)
 
     def in_rows(

@@ -12,7 +12,7 @@ import numpy as np
 from collplan.planner.draw import style
 from collplan.planner.draw.phase_view import draw_phases
 from collplan.planner.draw.place_views import (
-    Messages,
+    DrawnMessages,
     collect_messages,
     count_flows,
     describe_flows,
@@ -141,7 +141,7 @@ def picture(plan: Plan, by: str = "auto", timeline: style.Times | None = None) -
     return sheet.source()
 
 
-def _choose(plan: Plan, messages: Messages, by: str, timeline: style.Times | None) -> _Sketch:
+def _choose(plan: Plan, messages: DrawnMessages, by: str, timeline: style.Times | None) -> _Sketch:
     """Return the requested view, or the finest coarser view that can be drawn."""
     wanted = "task" if by == "auto" else by
     for name in _VIEWS[_VIEWS.index(wanted) :]:
@@ -161,7 +161,7 @@ def _choose(plan: Plan, messages: Messages, by: str, timeline: style.Times | Non
 
 
 def _sketch(
-    view: str, plan: Plan, messages: Messages, timeline: style.Times | None, *, is_forced: bool
+    view: str, plan: Plan, messages: DrawnMessages, timeline: style.Times | None, *, is_forced: bool
 ) -> _Sketch | None:
     """Return a view of the plan, or None if it has more elements than can be drawn."""
     if view == "phase":

@@ -16,7 +16,7 @@ from collplan.planner.plan.plan import Op, Plan
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Messages:
+class DrawnMessages:
     """Messages of a plan, in ascending order of the row of their send, or of their receive."""
 
     source: Ints
@@ -28,12 +28,12 @@ class Messages:
         return len(self.source)
 
 
-def collect_messages(plan: Plan) -> Messages:
+def collect_messages(plan: Plan) -> DrawnMessages:
     """Return the messages of `plan`, by its sends; for one rank's program, also by its receives."""
     last = Op.SEND if plan.only_rank is None else Op.RECV
     row = np.flatnonzero(plan.op <= last)
     is_send = plan.op[row] == Op.SEND
-    return Messages(
+    return DrawnMessages(
         source=np.where(is_send, plan.rank[row], plan.peer[row]).astype(np.int64),
         dest=np.where(is_send, plan.peer[row], plan.rank[row]).astype(np.int64),
         n_bytes=plan.elements[row] * plan.itemsize,
@@ -62,12 +62,12 @@ class Flow:
         return f"{n_messages}, {style.format_bytes(self.n_bytes)}"
 
 
-def count_flows(messages: Messages, place: Ints) -> tuple[list[Flow], list[Flow]]:
+def count_flows(messages: DrawnMessages, place: Ints) -> tuple[list[Flow], list[Flow]]:
     """Sum messages by place of source, place of destination, and lane.
 
     Parameters
     ----------
-    messages : Messages
+    messages : DrawnMessages
         Messages to count.
     place : ndarray of int64, shape (n_ranks,)
         Place of each rank: the rank itself, or its node.

@@ -41,7 +41,7 @@ _MAX_WIDE_RANKS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class TaskGrid:
     """Layout of the view, with a column per rank and a line per step of a round."""
 
     tasks: list[Task]
@@ -62,7 +62,7 @@ class Grid:
 
 def lay_out(
     plan: Plan, ends: Ends, top: float, times: style.Times | None, looks: style.Looks
-) -> Grid:
+) -> TaskGrid:
     """Return the layout of the tasks of `plan` below `top`, given the rows of its messages."""
     tasks = list(plan.tasks())
     # The columns of a node are adjacent for any order of ranks.
@@ -100,7 +100,7 @@ def lay_out(
             y += _ROUND_GAP / 2 - 4
     boxes = [Box(column_x[task.rank], line_y[line[task.row]], width, height) for task in tasks]
     right, bottom = x + width + 2 * PADDING, y + PADDING
-    return Grid(
+    return TaskGrid(
         tasks, labels, boxes, line, line_y, column_x, width, column_gap, rounds, right, bottom
     )
 
@@ -225,7 +225,7 @@ def draw_tasks(sheet: Sheet, plan: Plan, top: float, times: style.Times | None) 
     return Box.below(top, grid.right, grid.bottom)
 
 
-def _draw_nodes(sheet: Sheet, plan: Plan, grid: Grid, top: float, *, shows_cores: bool) -> None:
+def _draw_nodes(sheet: Sheet, plan: Plan, grid: TaskGrid, top: float, *, shows_cores: bool) -> None:
     """Draw a frame around every rank, and a frame around the ranks of every node."""
     half = grid.column_width / 2
     for node, members in groupby(grid.column_x.items(), lambda column: plan.rank_node[column[0]]):
@@ -245,7 +245,7 @@ def _draw_nodes(sheet: Sheet, plan: Plan, grid: Grid, top: float, *, shows_cores
             )
 
 
-def _draw_rounds(sheet: Sheet, grid: Grid) -> None:
+def _draw_rounds(sheet: Sheet, grid: TaskGrid) -> None:
     for i, (name, y) in enumerate(grid.rounds):
         sheet.frame(
             f"round_{i}",
@@ -259,7 +259,7 @@ def _draw_rounds(sheet: Sheet, grid: Grid) -> None:
         )
 
 
-def _draw_dependencies(sheet: Sheet, plan: Plan, grid: Grid) -> None:
+def _draw_dependencies(sheet: Sheet, plan: Plan, grid: TaskGrid) -> None:
     # `place` is the number of boxes above each task in its column.
     order = np.argsort(grid.line, kind="stable")
     place = csr.occurrence(plan.rank[order])[csr.inverse(order)].tolist()
@@ -300,7 +300,7 @@ def _fall(start: Point, end: Point) -> list[Point]:
     return [start, (start[0], middle), (end[0], middle), end]
 
 
-def _draw_messages(sheet: Sheet, plan: Plan, ends: Ends, grid: Grid) -> None:
+def _draw_messages(sheet: Sheet, plan: Plan, ends: Ends, grid: TaskGrid) -> None:
     for i, (send, recv) in enumerate(ends):
         n_bytes, lane = int(plan.elements[send]) * plan.itemsize, int(plan.lane[send])
         source, dest = grid.tasks[send].rank, grid.tasks[recv].rank
@@ -315,7 +315,7 @@ def _draw_messages(sheet: Sheet, plan: Plan, ends: Ends, grid: Grid) -> None:
         )
 
 
-def _draw_calls(sheet: Sheet, plan: Plan, grid: Grid) -> None:
+def _draw_calls(sheet: Sheet, plan: Plan, grid: TaskGrid) -> None:
     """Draw lines between adjacent members of every group that calls MPI together."""
     rows = np.flatnonzero(plan.op == Op.CALL)
     at = {(int(plan.phase[row]), int(plan.tag[row]), int(plan.rank[row])): row for row in rows}
@@ -336,7 +336,7 @@ def _draw_calls(sheet: Sheet, plan: Plan, grid: Grid) -> None:
                 )
 
 
-def _route(grid: Grid, send: int, recv: int, number: int) -> list[Point]:
+def _route(grid: TaskGrid, send: int, recv: int, number: int) -> list[Point]:
     """Return a curve from the bottom of a send to the top of its receive that crosses no box."""
     tail, head = grid.boxes[send], grid.boxes[recv]
     start, end = (tail.x, tail.bottom), (head.x, head.top)

@@ -154,7 +154,7 @@ class Part(NamedTuple):
     high: int
 
 
-class _Memory:
+class _BufferParts:
     """Contents of a buffer: parts of values, in the order of their offsets."""
 
     def __init__(self, size: int, key: Key | None) -> None:
@@ -192,7 +192,7 @@ class _Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Gather:
+class JoinedParts:
     """A task that joins parts of the values of other tasks.
 
     Parameters
@@ -219,7 +219,7 @@ class Gather:
 class Combine:
     """A task that combines two operands, which are joined from the values of other tasks."""
 
-    operands: Gather
+    operands: JoinedParts
     operation: ReductionOperation | str
 
     def __call__(self, *values: Any) -> Array:
@@ -246,13 +246,13 @@ class Finish:
 
     Parameters
     ----------
-    written : tuple of (int, int, Gather)
+    written : tuple of (int, int, JoinedParts)
         Begin and end of every part of the buffer that was written, and its elements.
     dtype : dtype
         Type of the elements.
     """
 
-    written: tuple[tuple[int, int, Gather], ...]
+    written: tuple[tuple[int, int, JoinedParts], ...]
     dtype: np.dtype[Any]
 
     def __call__(self, before: Array | None, *values: Any) -> Array:
@@ -277,12 +277,12 @@ class _Tracing:
         # Keys must be unique among all graphs on a cluster.
         self.token = uuid4().hex
         self.keys = [self._key(Op(op).name.lower(), i) for i, op in enumerate(plan.op.tolist())]
-        shared = [_Memory(int(n), None) for n in plan.shared_sizes]
+        shared = [_BufferParts(int(n), None) for n in plan.shared_sizes]
         self.memory = [
             (
-                _Memory(int(sizes[Buffer.SEND]), self._key("sendbuf", rank)),
-                _Memory(int(sizes[Buffer.RECV]), self._key("recvbuf", rank)),
-                _Memory(int(sizes[Buffer.SCRATCH]), None),
+                _BufferParts(int(sizes[Buffer.SEND]), self._key("sendbuf", rank)),
+                _BufferParts(int(sizes[Buffer.RECV]), self._key("recvbuf", rank)),
+                _BufferParts(int(sizes[Buffer.SCRATCH]), None),
                 shared[plan.rank_node[rank]],
             )
             for rank, sizes in enumerate(plan.buffer_sizes)
@@ -334,7 +334,7 @@ class _Tracing:
                 start += high - low
         return function, *dict.fromkeys((*needed, *self._waits(row)))
 
-    def _combine(self, row: int, operands: Gather) -> Combine:
+    def _combine(self, row: int, operands: JoinedParts) -> Combine:
         if self.operation is None:
             raise PlanError(f"{self.plan.task(row)} reduces, but there is no operation; give one")
         # MPI's operations are sent to workers by name. Others are sent as objects, because they
@@ -350,7 +350,7 @@ class _Tracing:
             if not kind & ON_START:
                 yield self.keys[before]
 
-    def _gather(self, parts: Iterable[Part], needed: dict[Key, int]) -> Gather:
+    def _gather(self, parts: Iterable[Part], needed: dict[Key, int]) -> JoinedParts:
         """Return the task that joins parts, and add the values that it needs to `needed`."""
         places: list[tuple[int, int, int]] = []
         for key, low, high in parts:
@@ -359,7 +359,7 @@ class _Tracing:
                 places[-1] = (place, places[-1][1], high)
             else:
                 places.append((place, low, high))
-        return Gather(tuple(places), self.dtype)
+        return JoinedParts(tuple(places), self.dtype)
 
     def _result(self, rank: int) -> tuple[Any, ...]:
         memory, own = self.memory[rank][Buffer.RECV], self._key("recvbuf", rank)

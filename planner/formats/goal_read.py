@@ -21,7 +21,7 @@ import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.errors import PlanFormatError
-from collplan.planner.plan.assembly import Placement, assemble
+from collplan.planner.plan.assembly import RankPlaces, assemble
 from collplan.planner.plan.pieces import one_each
 from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
 from collplan.planner.plan.ragged import INTENT, ON_START, Dependencies
@@ -112,7 +112,7 @@ def parse_goal(text: str, name: str = "<goal>") -> Plan:
     """
     if "//" in text or "/*" in text:
         text = _COMMENT.sub(partial(_blank, name), text)
-    return _Reader(text, name).read()
+    return _GoalReader(text, name).read()
 
 
 def _blank(name: str, comment: re.Match[str]) -> str:
@@ -133,7 +133,7 @@ _Task = tuple[int, int, int, int, int, int]
 
 
 @dataclass(slots=True)
-class _Reader:
+class _GoalReader:
     """Reader of a schedule, with the statements that it has read so far."""
 
     text: str
@@ -283,7 +283,7 @@ class _Reader:
         constant = dict.fromkeys(("round", "priority", "stage"), np.zeros(self.n_tasks, np.int8))
         columns = {"op": op, "rank": rank, "peer": peer, "tag": tag, "lane": nic, "core": cpu}
         return assemble(
-            Placement.one_per_node(self.n_ranks),
+            RankPlaces.one_per_node(self.n_ranks),
             columns | constant | {"duration_ns": np.where(op == Op.COMPUTE, amount, 0)},
             one_each(Buffer.SEND, offset, amount).masked(sends),
             one_each(Buffer.RECV, offset, amount).masked(receives),

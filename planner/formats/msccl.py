@@ -14,7 +14,7 @@ from collplan.planner.collective.buffers import buffer_sizes
 from collplan.planner.errors import DeadlockError, MatchError
 from collplan.planner.formats.msccl_read import MscclError, read_schedule
 from collplan.planner.formats.msccl_schedule import RECEIVES, SENDS, Order, Place, Schedule, Step
-from collplan.planner.plan.assembly import Placement, assemble
+from collplan.planner.plan.assembly import RankPlaces, assemble
 from collplan.planner.plan.hazards import derive_dependencies
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.origin import KnownSpec
@@ -131,7 +131,7 @@ def plan_of(
             f"give one of as many"
         )
     spec, elements = _spec_of(schedule, path, machine, count, datatype, op, root)
-    memory = _Memory(schedule, path, spec, elements)
+    memory = _ChunkMemory(schedule, path, spec, elements)
     plan = _Builder(schedule, order, memory, machine, frozenset()).plan()
     landed = _overtaken(plan)
     return _Builder(schedule, order, memory, machine, landed).plan() if landed else plan
@@ -199,7 +199,7 @@ def _spec_of(
         return PlanSpec(machine=machine, collective=collective), count // unit
 
 
-class _Memory:
+class _ChunkMemory:
     """Location of MSCCL's chunks in the buffers of a plan."""
 
     def __init__(self, schedule: Schedule, name: str, spec: PlanSpec | None, elements: int) -> None:
@@ -246,7 +246,7 @@ class _Builder:
         self,
         schedule: Schedule,
         order: Order,
-        memory: _Memory,
+        memory: _ChunkMemory,
         machine: Machine,
         landed: frozenset[tuple[int, int, int]],
     ) -> None:
@@ -267,7 +267,7 @@ class _Builder:
             for name in ("op", "rank", "peer", "tag", "round", "at")
         }
         at = columns.pop("at")
-        placement, spec = Placement.of(self.machine), self.memory.spec
+        placement, spec = RankPlaces.of(self.machine), self.memory.spec
         derived = derive_dependencies(columns["rank"], reads, writes, placement.node)
         sizes = self.memory.sizes.copy()
         sizes[:, Buffer.SCRATCH] = self.scratch

@@ -9,7 +9,14 @@ from typing import Any, Final, NoReturn
 from xml.parsers import expat
 
 from collplan.planner.errors import PlanFormatError
-from collplan.planner.formats.msccl_schedule import FUSED, RECEIVES, SENDS, Block, Schedule, Step
+from collplan.planner.formats.msccl_schedule import (
+    FUSED,
+    RECEIVES,
+    SENDS,
+    Schedule,
+    Step,
+    ThreadBlock,
+)
 from collplan.specs.documents import foreign_reader
 from collplan.specs.errors import show_value
 
@@ -64,10 +71,10 @@ def parse_schedule(content: bytes, name: str = "<msccl>") -> Schedule:
     MscclError
         If it is not a valid schedule. The message has name and line, problem, and remedy.
     """
-    return _Reader(name).read(content)
+    return _MscclReader(name).read(content)
 
 
-class _Reader:
+class _MscclReader:
     """Reader of a document, with the elements that it has read so far."""
 
     def __init__(self, name: str) -> None:
@@ -152,7 +159,7 @@ class _Reader:
             self._fail(f"thread block {number} of gpu {self.gpu} has itself as peer", "use 'cpy'")
         channel = self._number(attributes, "chan", 0, MAX_STEPS)
         line = self.parser.CurrentLineNumber
-        schedule.blocks.append(Block(self.gpu, number, send, recv, channel, line))
+        schedule.blocks.append(ThreadBlock(self.gpu, number, send, recv, channel, line))
 
     def _add_step(self, attributes: Mapping[str, str]) -> None:
         schedule = self._known()

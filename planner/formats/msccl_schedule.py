@@ -44,7 +44,7 @@ class Step(NamedTuple):
 
 
 @dataclass(slots=True)
-class Block:
+class ThreadBlock:
     """A thread block: a program of one GPU that sends to and receives from at most one peer."""
 
     gpu: int
@@ -92,7 +92,7 @@ class Schedule:
         Whether the schedule runs only in place, with one buffer for input and output.
     chunks : dict of int to dict of str to int
         Number of chunks of the buffers ``i``, ``o`` and ``s`` of each GPU.
-    blocks : list of Block
+    blocks : list of ThreadBlock
         Thread blocks of all GPUs.
     n_steps : int
         Number of steps of all thread blocks.
@@ -108,7 +108,7 @@ class Schedule:
     max_bytes: int | None
     is_in_place: bool
     chunks: dict[int, dict[str, int]] = field(default_factory=dict)
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[ThreadBlock] = field(default_factory=list)
     n_steps: int = 0
     _awaited: set[tuple[int, int, int]] | None = None
 

@@ -39,7 +39,7 @@ class Written:
         Number of chunks of a buffer, greatest number of thread blocks per GPU, and greatest
         number of steps per thread block.
     notes : tuple of str
-        Notes for users of the file, see `_Writer.notes`.
+        Notes for users of the file, see `_MscclWriter.notes`.
     """
 
     n_chunks: int
@@ -98,7 +98,7 @@ def write_msccl(
     MscclError
         If MSCCL has no equivalent of the collective or of one of the tasks.
     """
-    writer = _Writer(plan)
+    writer = _MscclWriter(plan)
     programs = writer.programs()
     write_text(Path(path), writer.document(programs, protocol, between))
     blocks = [len(blocks) for blocks in programs]
@@ -107,7 +107,7 @@ def write_msccl(
     return Written(writer.n_chunks, max(blocks, default=0), max(steps, default=0), notes)
 
 
-class _Writer:
+class _MscclWriter:
     def __init__(self, plan: Plan) -> None:
         require_unfolded(plan, "written as an MSCCL schedule")
         if plan.only_rank is not None or plan.spec is None:

@@ -26,7 +26,7 @@ from collplan.planner.errors import PlanFileError, PlanFormatError
 from collplan.planner.formats.output_files import replacing
 from collplan.planner.plan.format_check import check_format
 from collplan.planner.plan.origin import Origin
-from collplan.planner.plan.phases import Call, Phase, Trees
+from collplan.planner.plan.phases import GroupCall, Phase, Trees
 from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Plan
 from collplan.planner.rewrite.fold import require_unfolded
 from collplan.specs.documents import foreign_reader
@@ -215,7 +215,7 @@ def load(path: str | Path) -> Plan:
             begin = f"it begins with {start!r}, not with b'PK'" if start else "it is empty"
             _refuse(path, f"not a plan file: {begin}", way_out)
         with zipfile.ZipFile(file) as archive:
-            return _Reader(path, archive).plan()
+            return _ArchiveReader(path, archive).plan()
 
 
 def _refuse(path: Path, problem: str, way_out: str, cause: Exception | None = None) -> NoReturn:
@@ -274,7 +274,7 @@ class FileSpec(Origin):
         return spec
 
 
-class _Reader:
+class _ArchiveReader:
     """Reader of an open archive, whose errors name the file."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
@@ -424,9 +424,9 @@ class _Reader:
             radix=radix,
         )
 
-    def call(self, place: str, stored: Any) -> Call:
+    def call(self, place: str, stored: Any) -> GroupCall:
         self.require(place, stored, dict, "mapping")
-        return Call(self.numbers(f"{place}.members", stored.get("members")))
+        return GroupCall(self.numbers(f"{place}.members", stored.get("members")))
 
     def trees(self, place: str, stored: Any) -> Trees:
         self.require(place, stored, dict, "mapping")

@@ -16,9 +16,9 @@ from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.intervals import union
 from collplan.planner.blueprint.locations import Binding
 from collplan.planner.lowering.staged_calls import stage_calls
-from collplan.planner.lowering.tables import LocalTable, MessageTable, Table, Tables
+from collplan.planner.lowering.tables import LocalTable, MessageTable, RowTable, Tables
 from collplan.planner.plan import pieces
-from collplan.planner.plan.assembly import Placement, assemble
+from collplan.planner.plan.assembly import RankPlaces, assemble
 from collplan.planner.plan.hazards import derive_dependencies, without_hazards
 from collplan.planner.plan.origin import KnownSpec
 from collplan.planner.plan.pieces import Pieces
@@ -28,7 +28,7 @@ from collplan.specs import PlanSpec
 
 
 @dataclass
-class TaskTable(Table):
+class TaskTable(RowTable):
     """Tasks in any order, with one row per task.
 
     `order` sorts the rows within a round: sends, then receives with the copies and reductions of
@@ -78,7 +78,7 @@ def build(
         Whether to derive dependencies between conflicting tasks. Callers that derive them later
         can omit them.
     """
-    messages, steps, placement = lowered.messages, lowered.steps, Placement.of(spec.machine)
+    messages, steps, placement = lowered.messages, lowered.steps, RankPlaces.of(spec.machine)
     buffer_sizes = np.column_stack((binding.send_sizes, binding.recv_sizes, lowered.scratch_sizes))
     steps, buffer_sizes = stage_calls(steps, buffer_sizes)
     landing = plan_landings(messages, buffer_sizes)

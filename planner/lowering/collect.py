@@ -79,7 +79,7 @@ class Column:
         return Spread(values, offset, is_relative)
 
 
-class Table:
+class GrowingColumns:
     """Growing columns of one length.
 
     Parameters
@@ -105,7 +105,7 @@ class Table:
             column.values = [array]
 
 
-class Runs(Table):
+class Runs(GrowingColumns):
     """Runs of chunks of many steps, which later become pieces."""
 
     FIELDS = ("owner", "space", "first", "n", "stride", "repeat")
@@ -160,7 +160,7 @@ LOCAL: Final[Mapping[str, npt.DTypeLike]] = {"round": np.int32, "rank": np.int32
 """Types of the columns of local steps."""
 
 
-class Steps(Table):
+class Steps(GrowingColumns):
     """Messages or local steps.
 
     Parameters

@@ -25,7 +25,7 @@ from functools import cached_property
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
-from collplan.planner.blueprint.exchange import Blocks, Exchange
+from collplan.planner.blueprint.exchange import Exchange, NodeBlocks
 from collplan.planner.lowering.tables import LocalTable, MessageTable, Tables
 from collplan.planner.plan import pieces
 from collplan.planner.plan.phases import Phase
@@ -57,7 +57,7 @@ def exchange_tables(
     only_ranks : sequence of int, optional
         Omit messages and copies of nodes without these ranks.
     """
-    return _Writer(exchange, rank_node, only_ranks).tables(n_nodes)
+    return _ExchangeWriter(exchange, rank_node, only_ranks).tables(n_nodes)
 
 
 class Writer(ABC):
@@ -134,7 +134,7 @@ class Writer(ABC):
         """Return copies of blocks from other nodes, in the round after each block arrives."""
 
 
-class _Writer(Writer):
+class _ExchangeWriter(Writer):
     def __init__(
         self, exchange: Exchange, rank_node: Ints, only_ranks: Sequence[int] | None
     ) -> None:
@@ -150,12 +150,12 @@ class _Writer(Writer):
         return np.where(exchange.stages, whole, 0)
 
     @cached_property
-    def blocks(self) -> Blocks:
+    def blocks(self) -> NodeBlocks:
         """Blocks that kept nodes send or receive."""
         return self.exchange.blocks_of(np.flatnonzero(self.is_kept), sent=True)
 
     @cached_property
-    def _laid_out(self) -> tuple[Blocks, Ints, Ints]:
+    def _laid_out(self) -> tuple[NodeBlocks, Ints, Ints]:
         """Blocks with their offsets and sizes in the shared buffers of the nodes that receive them.
 
         If the exchange is even, only the blocks of node 0 are listed, as all nodes have the same
@@ -173,7 +173,7 @@ class _Writer(Writer):
         exchange, blocks = self.exchange, self.blocks
         laid_out, offset, _ = self._laid_out
 
-        def key(one: Blocks) -> Ints:
+        def key(one: NodeBlocks) -> Ints:
             dest = 0 if exchange.is_even else one.dest
             return csr.joint_key(one.step * exchange.n_rows + dest, one.part, exchange.n_parts)
 

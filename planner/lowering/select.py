@@ -19,7 +19,7 @@ from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.mpich_rules import mpich_algorithm
 from collplan.planner.lowering.stated import Stated
 from collplan.planner.lowering.traffic import has_unlike_blocks, is_uneven, traffic_of
-from collplan.planner.plan.assembly import Placement
+from collplan.planner.plan.assembly import RankPlaces
 from collplan.planner.plan.phases import NATIVE, is_inside
 from collplan.specs import AlgorithmChoice, AlgorithmsByRole, PlanSpec
 
@@ -251,7 +251,7 @@ class _Choices:
     def _ranks_per_node(self, component: Component) -> int:
         """Return the largest number of ranks into which groups divide without crossing nodes."""
         groups = component.groups
-        node = Placement.of(self.blueprint.spec.machine).node[groups.ranks]
+        node = RankPlaces.of(self.blueprint.spec.machine).node[groups.ranks]
         position = np.arange(len(node)) - np.repeat(groups.indptr[:-1], groups.sizes)
         changes = position[1:][node[1:] != node[:-1]]
         return math.gcd(*changes.tolist(), *np.unique(groups.sizes).tolist())
@@ -265,7 +265,7 @@ class _Choices:
         roles = spec.transport.shared_roles
         if roles is not None and not any(is_inside(component.role, role) for role in roles):
             return False
-        node = Placement.of(spec.machine).node[groups.ranks]
+        node = RankPlaces.of(spec.machine).node[groups.ranks]
         group = csr.row_numbers(groups.indptr)
         same = (node[1:] == node[:-1]) | (group[1:] != group[:-1])
         return bool(same.all())

@@ -13,7 +13,7 @@ from collplan.planner.algorithms.registry import Algorithm
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.blueprint.blueprint import Component
 from collplan.planner.blueprint.regions import PairTable
-from collplan.planner.plan.phases import Call, Phase, Trees
+from collplan.planner.plan.phases import GroupCall, Phase, Trees
 
 Shape = tuple[int, int]
 """Size and root of a group."""
@@ -107,7 +107,7 @@ class Stated:
             for shape, ranks in shapes.items()
         )
         numbers = range(len(groups)) if self.algorithm.is_native else ()
-        calls = (Call(tuple(groups[number].tolist())) for number in numbers)
+        calls = (GroupCall(tuple(groups[number].tolist())) for number in numbers)
         radix = int(self.options["radix"]) if tree == "knomial" else 2 * (tree == "binomial")
         name, role = self.algorithm.name, self.component.role
         return Phase(kind, name, role, tree or "", tuple(trees), tuple(calls), radix)

@@ -14,7 +14,7 @@ from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.pieces import Pieces
 
 
-class Table:
+class RowTable:
     """Columns of rows: arrays, and `Pieces` with a row each."""
 
     @classmethod
@@ -41,7 +41,7 @@ class Table:
 
 
 @dataclass
-class MessageTable(Table):
+class MessageTable(RowTable):
     """Messages of all rounds, in program order, with a row of each kind of pieces per message."""
 
     phase: Ints
@@ -57,7 +57,7 @@ class MessageTable(Table):
 
 
 @dataclass
-class LocalTable(Table):
+class LocalTable(RowTable):
     """Copies, reductions and calls of all rounds, in program order.
 
     For a reduction, `read` has the left operand, then the right one. For a call, `peer` is its

@@ -10,7 +10,7 @@ from collplan.planner.algorithms.closed_forms import Traffic
 from collplan.planner.arrays import Ints
 from collplan.planner.blueprint.blueprint import Component
 from collplan.planner.blueprint.regions import PairTable
-from collplan.planner.plan.assembly import Placement
+from collplan.planner.plan.assembly import RankPlaces
 from collplan.specs import Machine
 
 UNEVEN: Final = 4
@@ -51,7 +51,7 @@ def traffic_of(component: Component, machine: Machine, itemsize: int) -> Traffic
         Bytes per element.
     """
     groups, rows = component.groups, _first_rows(component)
-    node = Placement.of(machine).node
+    node = RankPlaces.of(machine).node
     chosen = int(np.add.reduceat(component.given.totals, rows[:-1]).argmax())
     ranks, size = groups[chosen], int(groups.sizes[chosen])
     n_bytes = component.given.totals[rows[chosen] : rows[chosen + 1]] * itemsize

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
-from collplan.planner.blueprint.exchange import Blocks, Exchange, Pairs
+from collplan.planner.blueprint.exchange import Exchange, NodeBlocks, Pairs
 from collplan.planner.lowering.exchange import DELIVER, STAGE, Writer, copy_table, home
 from collplan.planner.lowering.tables import LocalTable, MessageTable, Tables
 from collplan.planner.plan import pieces
@@ -38,7 +38,7 @@ def uneven_tables(
 
 @dataclass(frozen=True, eq=False)
 class _Entries:
-    """Non-empty blocks of pairs of ranks on different nodes, in the order of `Blocks`.
+    """Non-empty blocks of pairs of ranks on different nodes, in the order of `NodeBlocks`.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class _Entries:
     count: Ints
 
     @classmethod
-    def of(cls, exchange: Exchange, pairs: Pairs, blocks: Blocks) -> _Entries:
+    def of(cls, exchange: Exchange, pairs: Pairs, blocks: NodeBlocks) -> _Entries:
         """Return the entries of all blocks, sorted by sender within each block."""
         block, place = csr.expand(exchange.sizes[blocks.source] * blocks.team)
         turn, member = np.divmod(place, blocks.team[block])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Placement:
+class RankPlaces:
     """Node, NUMA domain, lane and core of every rank, as read-only arrays of shape (n_ranks,)."""
 
     node: Ints
@@ -29,7 +29,7 @@ class Placement:
 
     @staticmethod
     @lru_cache(maxsize=4)
-    def of(machine: Machine) -> Placement:
+    def of(machine: Machine) -> RankPlaces:
         """Return the placement that a machine spec describes."""
         columns: dict[str, Ints] = {
             "node": np.array(machine.rank_to_node, dtype=np.int32),
@@ -39,17 +39,17 @@ class Placement:
         }
         for column in columns.values():
             column.flags.writeable = False
-        return Placement(**columns, n_nodes=machine.nodes)
+        return RankPlaces(**columns, n_nodes=machine.nodes)
 
     @staticmethod
-    def one_per_node(n_ranks: int) -> Placement:
+    def one_per_node(n_ranks: int) -> RankPlaces:
         """Return the placement of ranks that have a node with one lane each."""
         nothing = np.zeros(n_ranks, dtype=np.int16)
-        return Placement(np.arange(n_ranks), nothing, nothing, nothing, n_ranks)
+        return RankPlaces(np.arange(n_ranks), nothing, nothing, nothing, n_ranks)
 
 
 def assemble(
-    placement: Placement,
+    placement: RankPlaces,
     columns: dict[str, Ints],
     reads: Pieces,
     writes: Pieces,
@@ -60,7 +60,7 @@ def assemble(
 
     Parameters
     ----------
-    placement : Placement
+    placement : RankPlaces
     columns : dict of ndarray, shape (n_tasks,)
         Columns of a plan: at least `op`, `rank`, `peer`, `tag` and `round`. By default, tasks run
         in the background on the core of their rank, in the only phase. Without `lane`, messages

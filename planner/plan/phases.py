@@ -64,7 +64,7 @@ class Trees:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class GroupCall:
     """A group of ranks that call a collective of the MPI library together.
 
     Parameters
@@ -94,7 +94,7 @@ class Phase:
         The shape of its trees, such as ``binomial``; empty if it has none.
     trees : tuple of Trees
         Its trees, one entry per shape.
-    calls : tuple of Call
+    calls : tuple of GroupCall
         The groups that call the MPI library's own collective. A rank may be in several. Those that
         it is in are numbered from 0 for each rank; see `call_tags`.
     radix : int
@@ -106,7 +106,7 @@ class Phase:
     role: str = ""
     tree: str = ""
     trees: tuple[Trees, ...] = ()
-    calls: tuple[Call, ...] = ()
+    calls: tuple[GroupCall, ...] = ()
     radix: int = 0
 
     @classmethod
@@ -148,7 +148,7 @@ class Phase:
             n_earlier.update(call.members)
         return found
 
-    def call_of(self, rank: int, tag: int) -> Call:
+    def call_of(self, rank: int, tag: int) -> GroupCall:
         """Return the call that a rank makes by the task with a tag."""
         return [call for call in self.calls if rank in call.members][tag]
 

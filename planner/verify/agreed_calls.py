@@ -8,7 +8,7 @@ import numpy as np
 
 from collplan.planner.errors import CallError, DeadlockError
 from collplan.planner.plan.matching import match_messages
-from collplan.planner.plan.phases import Call
+from collplan.planner.plan.phases import GroupCall
 from collplan.planner.plan.plan import NONE, Op, Plan
 from collplan.planner.rewrite.calls import (
     CALLED,
@@ -77,7 +77,7 @@ def _check_members(plan: Plan) -> None:
             )
 
 
-def _check_call(plan: Plan, number: int, call: Call, rows: dict[int, int]) -> None:
+def _check_call(plan: Plan, number: int, call: GroupCall, rows: dict[int, int]) -> None:
     phase, members = plan.phases[number], call.members
     name = f"the group of ranks {', '.join(map(str, members[:3]))}{', ...' * (len(members) > 3)}"
     if len(set(members)) < len(members):

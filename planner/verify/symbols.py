@@ -32,7 +32,7 @@ from collplan.planner.verify.travel import (
     BY_SHIFT,
     BY_XOR,
     IN_ORDER,
-    Rules,
+    ContentRules,
     turned,
 )
 
@@ -172,7 +172,9 @@ class Symbols:
         return f"elements {self.index[atom]} of ranks {names}, combined"
 
 
-def run_symbols(edges: Ints, moves: Moves, start: Ints, before: Contents, rules: Rules) -> Symbols:
+def run_symbols(
+    edges: Ints, moves: Moves, start: Ints, before: Contents, rules: ContentRules
+) -> Symbols:
     """Execute moves on symbols.
 
     Parameters
@@ -183,7 +185,7 @@ def run_symbols(edges: Ints, moves: Moves, start: Ints, before: Contents, rules:
         In execution order.
     start, before
         Addresses of the contributions, and their contents.
-    rules : Rules
+    rules : ContentRules
     """
     n_atoms = len(edges)
     term = np.full(n_atoms, UNDEFINED, dtype=np.int64)
@@ -226,7 +228,12 @@ def atoms_of(edges: Ints, start: Ints, count: Ints) -> tuple[Ints, Ints]:
 
 @compiled
 def _execute(
-    edges: Ints, state: _State, trees: OperandTrees, moves: Moves, places: _Atoms, rules: Rules
+    edges: Ints,
+    state: _State,
+    trees: OperandTrees,
+    moves: Moves,
+    places: _Atoms,
+    rules: ContentRules,
 ) -> Any:
     """Carry symbols along all moves, and return the bit sets of general symbols."""
     n_ranks, commutative, sender, motion, n_local = rules[:5]

@@ -21,10 +21,10 @@ from collplan.planner.metrics import measure
 from collplan.planner.plan.plan import Op, Plan
 from collplan.synthesize.bounds import least_chunk_times, least_rounds
 from collplan.synthesize.combining import ElementModel
-from collplan.synthesize.graph import Graph, link_graph, machine_graph
+from collplan.synthesize.graph import RankGraph, link_graph, machine_graph
 from collplan.synthesize.links import read_links
 from collplan.synthesize.problem import KINDS, ROOTED, state_problem, turned_around
-from collplan.synthesize.search import Question, count_bytes, search
+from collplan.synthesize.search import SearchProblem, count_bytes, search
 from command_line import CommandLine
 from synthesizing import Synthesis, registered
 
@@ -42,7 +42,7 @@ def synthesis(collplan: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Synthes
     return Synthesis(collplan)
 
 
-def dgx1() -> Graph:
+def dgx1() -> RankGraph:
     return link_graph("dgx1", read_links("dgx1"), 8, None)
 
 
@@ -157,7 +157,7 @@ def test_rounds_are_optimal_for_any_number_of_ports(kind: str, ports: int) -> No
             "collective": {"kind": kind, "count": 1, "datatype": "int8"},
         })  # fmt: skip
         graph = machine_graph(spec.machine, ports, lower_bounds(spec))
-        found = search(Question(state_problem(kind, n_ranks, 1, 0), graph, None, None, 10))
+        found = search(SearchProblem(state_problem(kind, n_ranks, 1, 0), graph, None, None, 10))
         assert (ports + 1) ** found.n_rounds >= n_ranks
         assert (ports + 1) ** (found.n_rounds - 1) < n_ranks
         for sent in found.rounds:
@@ -213,7 +213,7 @@ def test_bounds_of_a_ring_are_met() -> None:
         assert graph.is_rotational
         assert least_rounds(problem, graph)[0] == n_ranks // 2
         assert least_chunk_times(problem, graph) == n_ranks // 2
-        found = search(Question(problem, graph, None, None, 10))
+        found = search(SearchProblem(problem, graph, None, None, 10))
         assert (found.n_rounds, found.n_bytes) == (n_ranks // 2, n_ranks // 2)
         assert found.is_rotational
 
@@ -226,14 +226,16 @@ def test_cuts_count_what_must_enter_a_set_of_ranks() -> None:
     assert least_chunk_times(state_problem("allgather", 6, 2, 0), graph) == 6
     assert least_chunk_times(state_problem("alltoall", 6, 1, 0), graph) == 9
     assert least_chunk_times(state_problem("bcast", 6, 4, 0), graph) == 4
-    found = search(Question(state_problem("alltoall", 6, 1, 0), graph, None, None, 20))
+    found = search(SearchProblem(state_problem("alltoall", 6, 1, 0), graph, None, None, 20))
     assert found.n_bytes >= 9
 
 
 def test_a_reversed_schedule_is_one_on_the_reversed_graph() -> None:
     one_way = {(a, (a + 1) % 4): 1 for a in range(4)}
     graph = link_graph("one way", one_way, 4, None)
-    found = search(Question(state_problem("reduce", 4, 1, 2), graph.reversed(), None, None, 10))
+    found = search(
+        SearchProblem(state_problem("reduce", 4, 1, 2), graph.reversed(), None, None, 10)
+    )
     assert {(a, b) for sent in found.rounds for a, b, _ in sent} <= set(one_way)
     assert found.n_rounds == 3
     assert count_bytes(turned_around(found.rounds), graph.reversed()) == found.n_bytes

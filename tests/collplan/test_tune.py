@@ -19,7 +19,7 @@ from collplan.cli.tune import TuneOptions
 from collplan.measure.statistics import LEAST, is_faster
 from collplan.planner import compile_plan
 from collplan.reports.tuning import plot_speedups, print_candidates, print_tuned, to_json
-from collplan.select.entries import Entry, Question, estimate_all
+from collplan.select.entries import Entry, EstimateRequest, estimate_all
 from collplan.select.waves import MAX_TASKS
 from collplan.specs import Bcast, CollplanError, Gatherv, Method
 from collplan.tune.candidates import (
@@ -32,10 +32,10 @@ from collplan.tune.candidates import (
     starts_alone,
     topology_of,
 )
-from collplan.tune.journal import State, open_state
+from collplan.tune.journal import JournalState, open_state
 from collplan.tune.options import TuningJob
-from collplan.tune.racing import Race, Rules, time_of
-from collplan.tune.sweep import NATIVE, Placement, Time
+from collplan.tune.racing import Race, StopRules, time_of
+from collplan.tune.sweep import NATIVE, NodePlacement, Time
 from collplan.tune.table import TuningTable, load_table
 from collplan.tune.tuner import Tuned
 from command_line import CommandLine
@@ -83,7 +83,7 @@ def test_counts_are_scaled_to_each_size_and_named() -> None:
     assert name == str(goal).partition(" on ")[0]
     other = TuningJob((Gatherv(counts=[4, 8, 0]),), (96,))
     assert name != next(other.goals([0, 0, 0])).empty_sweep().name
-    words = job.arguments(Placement.of_nodes([0, 0, 0]))["collectives"]
+    words = job.arguments(NodePlacement.of_nodes([0, 0, 0]))["collectives"]
     assert words == [f"gatherv counts={name[9:-1]} datatype=float64"]
     with pytest.raises(CollplanError, match="has entries for 3 ranks, the machine has 2"):
         list(replace(job, ranks=(2,)).goals([0, 0, 0]))
@@ -171,7 +171,7 @@ def test_equal_plans_are_measured_once_and_segments_where_they_gain() -> None:
     entries, selection = list_entries(spec, one_by_one), select(spec, 2.0)
     names = {one.name for one in selection.kept}
     assert names <= {entry.name for entry in entries}
-    asked = [Question(form, spec, (), MAX_TASKS) for form in all_variants(spec)]
+    asked = [EstimateRequest(form, spec, (), MAX_TASKS) for form in all_variants(spec)]
     estimated = [one for one in estimate_all(asked, one_by_one, {}) if isinstance(one, Entry)]
     twins = {one.name for one in estimated} - {entry.name for entry in entries}
     assert twins
@@ -230,8 +230,8 @@ def test_goals_beside_computation_name_their_cores() -> None:
         assert other.find(table, of_rival=True) is not None
         blocking = replace(goal, computation_s=None, cores=None)
         assert blocking.find(table, of_rival=True) is None
-    assert job.arguments(Placement.of_nodes(NODES))["computation"] == 0.5
-    assert "computation" not in JOB.arguments(Placement.of_nodes(NODES))
+    assert job.arguments(NodePlacement.of_nodes(NODES))["computation"] == 0.5
+    assert "computation" not in JOB.arguments(NodePlacement.of_nodes(NODES))
 
 
 def test_predictions_do_not_depend_on_where_they_are_made() -> None:
@@ -261,7 +261,7 @@ def test_the_medians_interval_holds_it_as_often_as_it_says() -> None:
     assert 0.94 < np.mean(held) < 0.99
 
 
-def run_race(rules: Rules, **costs: Any) -> Race:
+def run_race(rules: StopRules, **costs: Any) -> Race:
     """Run a race of candidates whose i-th time is said, a second a round."""
     race = Race([*costs], rules)
     done = 0
@@ -273,7 +273,7 @@ def run_race(rules: Rules, **costs: Any) -> Race:
 
 
 def test_clear_losers_are_out_after_three_rounds_and_native_never() -> None:
-    rules = Rules(tight=0.05, least=8, most=50, seconds=1e9)
+    rules = StopRules(tight=0.05, least=8, most=50, seconds=1e9)
     race = run_race(rules, native=lambda _: 9.0, quick=lambda _: 1.0, slow=lambda _: 1.3)
     assert race.ranking() == ["quick"]
     assert (race.time("slow").n, race.time("quick").n) == (3, 9)
@@ -286,13 +286,13 @@ def test_clear_losers_are_out_after_three_rounds_and_native_never() -> None:
 def test_a_contest_ends_when_intervals_are_tight_or_it_took_too_long() -> None:
     noise = np.random.default_rng(2).uniform(0.9, 1.1, 1000)
     costs: Any = {"native": lambda i: noise[i], "other": lambda i: noise[-i]}
-    wide = run_race(Rules(tight=0.2, least=8, most=500, seconds=1e9), **costs).time("native")
-    tight = run_race(Rules(tight=0.02, least=8, most=500, seconds=1e9), **costs).time("native")
+    wide = run_race(StopRules(tight=0.2, least=8, most=500, seconds=1e9), **costs).time("native")
+    tight = run_race(StopRules(tight=0.02, least=8, most=500, seconds=1e9), **costs).time("native")
     assert wide.n < tight.n < 500
     assert tight.high_s - tight.low_s <= 0.04 * tight.median_s
-    most = run_race(Rules(tight=1e-9, least=8, most=30, seconds=1e9), **costs)
+    most = run_race(StopRules(tight=1e-9, least=8, most=30, seconds=1e9), **costs)
     assert most.time("native").n == 30
-    hasty = run_race(Rules(tight=1e-9, least=8, most=500, seconds=20), **costs)
+    hasty = run_race(StopRules(tight=1e-9, least=8, most=500, seconds=20), **costs)
     assert 20 <= hasty.time("native").n < 40
 
 
@@ -300,7 +300,7 @@ def test_few_go_on_where_many_are_as_good() -> None:
     noise = np.random.default_rng(3).uniform(0.5, 1.5, (10, 1000))
     costs: Any = {f"c{k}": lambda i, k=k: noise[k][i] for k in range(9)}
     race = run_race(
-        Rules(tight=0.01, least=8, most=60, seconds=1e9), native=lambda i: noise[9][i], **costs
+        StopRules(tight=0.01, least=8, most=60, seconds=1e9), native=lambda i: noise[9][i], **costs
     )
     assert 1 <= len(race.ranking()) <= 4
     assert race.time("native").n == 60
@@ -322,7 +322,7 @@ def test_points_make_a_table_that_is_complete_when_all_sizes_are_there() -> None
         "bcast on 2 x 2 ranks block",
         "reduce on 2 x 2 ranks block",
     ]
-    state = State(TuningTable(fingerprint=FINGERPRINT, sweeps=()))
+    state = JournalState(TuningTable(fingerprint=FINGERPRINT, sweeps=()))
     assert state.missing(goals[0]) == [64, 1024]
     late = state.after(
         goals[0], 1024, some_selection("chain"), verdict_of("chain", native=2.0, chain=1.0)
@@ -347,7 +347,7 @@ def test_ranks_that_share_cores_are_noted_in_the_table_and_in_the_output(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (goal, _) = JOB.goals(NODES)
-    state = State(TuningTable(fingerprint=FINGERPRINT, sweeps=()))
+    state = JournalState(TuningTable(fingerprint=FINGERPRINT, sweeps=()))
     alone = replace(verdict_of("chain", native=2.0, chain=1.0), ranks_per_core=0.5)
     crowded = replace(alone, ranks_per_core=1.5)
     before = state.after(goal, 64, some_selection("chain"), alone)
@@ -366,7 +366,7 @@ def test_a_table_says_its_least_mean_and_greatest_gain(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (goal, _) = JOB.goals(NODES)
-    state = State(TuningTable(fingerprint=FINGERPRINT, sweeps=()))
+    state = JournalState(TuningTable(fingerprint=FINGERPRINT, sweeps=()))
     for size, winner, chain in ((64, "native", 9.0), (1024, "chain", 2.0), (4096, "chain", 0.75)):
         verdict = verdict_of(winner, native=3.0, chain=chain)
         state = state.after(goal, size, some_selection("chain"), verdict)
@@ -407,10 +407,10 @@ def test_a_journal_continues_what_was_begun_alike_and_refuses_others(tmp_path: P
     assert journal.read(FINGERPRINT) is None
     state = open_state(journal, goals, JOB, FINGERPRINT, restart=False)
     state = state.after(goals[0], 64, some_selection(), verdict_of("native", native=2.0))
-    journal.write(State(state.table, ("bcast: something",)))
+    journal.write(JournalState(state.table, ("bcast: something",)))
     assert not journal.output.exists()
     again = open_state(journal, goals, JOB, FINGERPRINT, restart=False)
-    assert again == State(state.table, ("bcast: something",))
+    assert again == JournalState(state.table, ("bcast: something",))
 
     other, _ = begun(tmp_path, TuningJob(JOB.collectives, (64, 2048)))
     with pytest.raises(CollplanError) as refusal:

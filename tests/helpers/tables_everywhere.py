@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from collplan.specs import COLLECTIVES
-from collplan.tune.sweep import Placement
+from collplan.tune.sweep import NodePlacement
 from collplan.tune.table import Fingerprint, TuningTable, parse_table
 
 ALGORITHMS = {
@@ -70,7 +70,7 @@ def sweep(
         "collective": kind,
         "op_commutes": commutes,
         "ranks": size,
-        "placement": Placement.of_nodes([0] * size).model_dump(),
+        "placement": NodePlacement.of_nodes([0] * size).model_dump(),
         "points": points,
         "choices": {
             "native": {"native": True},

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from collplan.specs import Bcast, PlanSpec, Reduce
-from collplan.tune.candidates import Candidate, Selection
+from collplan.tune.candidates import Candidate, MeasuredCandidates
 from collplan.tune.journal import Journal
 from collplan.tune.options import Goal, TuningJob
 from collplan.tune.sweep import Time
@@ -41,9 +41,9 @@ def verdict_of(winner: str, **times: float) -> Verdict:
     return Verdict(known, winner)
 
 
-def some_selection(*names: str) -> Selection:
+def some_selection(*names: str) -> MeasuredCandidates:
     spec = spec_of("bcast").replace(algorithms={"name": "chain"})
-    return Selection([Candidate(name, "flat", spec) for name in names], skipped=5)
+    return MeasuredCandidates([Candidate(name, "flat", spec) for name in names], skipped=5)
 
 
 def begun(folder: Path, job: TuningJob = JOB) -> tuple[Journal, list[Goal]]:

@@ -10,7 +10,7 @@ import pytest
 from collplan.planner import compile_plan
 from collplan.planner.compiler import compile_folded
 from collplan.planner.errors import PlanFormatError
-from collplan.planner.plan.assembly import Placement
+from collplan.planner.plan.assembly import RankPlaces
 from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Op
 from oracle import make_spec
 
@@ -47,7 +47,7 @@ def test_nobody_changes_a_plan_by_an_array_that_it_was_made_of():
         taken[0] = 77
     view[0] = 77
     assert (made.priority[0], made.rank[0]) == (0, 0)
-    for column in vars(Placement.of(plan.spec.machine)).values():
+    for column in vars(RankPlaces.of(plan.spec.machine)).values():
         assert isinstance(column, int) or not column.flags.writeable
 
 

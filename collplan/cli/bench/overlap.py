@@ -38,10 +38,10 @@ from collplan.specs.named_option import TRANSPORTS
 
 if TYPE_CHECKING:
     from collplan.executors.cost.traces.states import CoreStates
-    from collplan.measure.overlap.sweep import Sweep
+    from collplan.measure.overlap.sweep import OverlapSweep
 
 
-class OverlapOptions(BenchmarkOptions):
+class BenchOverlapOptions(BenchmarkOptions):
     """Options of ``collplan bench overlap``, and the sweep that they describe."""
 
     collective: str = option(
@@ -83,7 +83,7 @@ class OverlapOptions(BenchmarkOptions):
     trace: Path | None = trace_file("Write what every core did")
     job: Path | None = option(None, "", hidden=True)
 
-    def sweep(self, n_processors: int, n_here: int | None = None) -> Sweep:
+    def sweep(self, n_processors: int, n_here: int | None = None) -> OverlapSweep:
         """Return the sweep to measure or to simulate.
 
         Parameters
@@ -134,7 +134,7 @@ class OverlapOptions(BenchmarkOptions):
             return machine.replace(nodes=1, ranks_per_node=1, rank_order="block", cores=self.cores)
 
 
-def command(options: OverlapOptions) -> int:
+def command(options: BenchOverlapOptions) -> int:
     """Time a collective, computation, and both at once, on fewer ranks than cores.
 
     The total work is fixed: on all cores, computation takes as long as the
@@ -156,7 +156,7 @@ def command(options: OverlapOptions) -> int:
     return _simulate(options, sweep) if options.simulate else _launch(options, sweep)
 
 
-def _simulate(options: OverlapOptions, sweep: Sweep) -> int:
+def _simulate(options: BenchOverlapOptions, sweep: OverlapSweep) -> int:
     from collplan.measure.overlap.simulation import blocking_s, simulate_sweep
 
     with spinner("simulating"):
@@ -169,7 +169,7 @@ def _simulate(options: OverlapOptions, sweep: Sweep) -> int:
     return 0
 
 
-def _on_these_ranks(options: OverlapOptions) -> Benchmark:
+def _on_these_ranks(options: BenchOverlapOptions) -> Benchmark:
     """Return the benchmark for the ranks that mpiexec has started."""
     from collplan.executors.mpi.host.cores import usable_processors
     from collplan.executors.mpi.world import join_world
@@ -184,7 +184,7 @@ def _on_these_ranks(options: OverlapOptions) -> Benchmark:
     )
 
 
-def _launch(options: OverlapOptions, sweep: Sweep) -> int:
+def _launch(options: BenchOverlapOptions, sweep: OverlapSweep) -> int:
     from collplan.executors.mpi.launch.select import select_launcher
 
     job = Job(sweep, "methods", options.computation, options.repetitions)
@@ -199,7 +199,10 @@ def _launch(options: OverlapOptions, sweep: Sweep) -> int:
 
 
 def _show(
-    options: OverlapOptions, sweep: Sweep, parts: list[tuple[Any, Document]], family: str | None
+    options: BenchOverlapOptions,
+    sweep: OverlapSweep,
+    parts: list[tuple[Any, Document]],
+    family: str | None,
 ) -> int:
     """Merge the results of all launches, and report them; return the exit status."""
     documents = [document for part, document in parts if part != "blocking"]
@@ -224,7 +227,7 @@ def _show(
     return 1 if wrong else 0
 
 
-def _report(options: OverlapOptions, document: Document, states: Sequence[CoreStates]) -> None:
+def _report(options: BenchOverlapOptions, document: Document, states: Sequence[CoreStates]) -> None:
     """Print the results, then write files; this order keeps the results if writing fails."""
     files = {"plot": options.plot, "trace": options.trace}
     document |= {name: str(path) for name, path in files.items() if path is not None}

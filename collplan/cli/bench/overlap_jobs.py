@@ -21,7 +21,7 @@ from collplan.reports.output import Document
 from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
-    from collplan.measure.overlap.sweep import Sweep
+    from collplan.measure.overlap.sweep import OverlapSweep
 
 Part = Literal["blocking", "methods", "asynchronous"]
 
@@ -42,7 +42,7 @@ class Job:
 
     Parameters
     ----------
-    sweep : Sweep
+    sweep : OverlapSweep
         Sweep with the collective; its first number of ranks is measured.
     part : {"blocking", "methods", "asynchronous"}
         Calls to measure: only the blocking collective; all plans and native calls; or the
@@ -53,7 +53,7 @@ class Job:
         Number of repetitions without warm-ups.
     """
 
-    sweep: Sweep
+    sweep: OverlapSweep
     part: Part
     computation_s: float | None
     repetitions: int

@@ -23,7 +23,7 @@ from collplan.measure.calibration.measurements import (
 )
 from collplan.measure.timing import everywhere, sleep_until
 from collplan.planner.arrays import csr
-from collplan.planner.plan.assembly import Placement, assemble
+from collplan.planner.plan.assembly import RankPlaces, assemble
 from collplan.planner.plan.pieces import one_each
 from collplan.planner.plan.plan import Buffer, Op, Plan
 from collplan.planner.plan.ragged import Dependencies
@@ -65,7 +65,7 @@ def _plan(sender: Ints, n_bytes: int, *, before_send: int, before_recv: int, n_p
     buffers[:, Buffer.SCRATCH] = 0
     counts = np.full(2 * n, n_bytes)
     return assemble(
-        Placement.one_per_node(_RANKS),
+        RankPlaces.one_per_node(_RANKS),
         {
             "op": np.where(is_send, Op.SEND, Op.RECV),
             "rank": rank,

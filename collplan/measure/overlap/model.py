@@ -27,7 +27,7 @@ N_TREES: Final = {"reduce": 1, "bcast": 1, "gather": 1, "scatter": 1, "allreduce
 """Collectives that have a model, with the number of trees that each runs in sequence."""
 
 
-class Choice(NamedTuple):
+class LevelChoice(NamedTuple):
     """A number of ranks and of levels on the application cores, with the time they take.
 
     Parameters
@@ -81,23 +81,23 @@ class OverlapTable:
         """Return the number of columns: the levels of the tree of all cores, plus one."""
         return int(self.overlapped.shape[1])
 
-    def best(self) -> tuple[Choice, ...]:
+    def best(self) -> tuple[LevelChoice, ...]:
         """Return the fastest choice for every number of ranks; ties go to the fewest levels."""
         levels = self.overlapped.argmin(axis=1)
         return tuple(self._choice(row, int(level)) for row, level in enumerate(levels))
 
-    def switches(self) -> tuple[Choice, ...]:
+    def switches(self) -> tuple[LevelChoice, ...]:
         """Return the best choices whose levels differ from those for one rank fewer."""
         best = self.best()
         return tuple(one for before, one in pairwise(best) if one.levels != before.levels)
 
-    def best_overall(self) -> Choice:
+    def best_overall(self) -> LevelChoice:
         """Return the fastest of all choices; ties go to the fewest ranks, then fewest levels."""
         row, level = np.unravel_index(self.overlapped.argmin(), self.overlapped.shape)
         return self._choice(int(row), int(level))
 
-    def _choice(self, row: int, levels: int) -> Choice:
-        return Choice(row + 1, levels, float(self.overlapped[row, levels]))
+    def _choice(self, row: int, levels: int) -> LevelChoice:
+        return LevelChoice(row + 1, levels, float(self.overlapped[row, levels]))
 
 
 def overlap_model(collective: str, n_cores: int, radix: int = 2) -> OverlapTable:

@@ -20,7 +20,7 @@ from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.host.cores import pin_thread, usable_processors
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.native import NativeCollective
-from collplan.measure.overlap.sweep import BLOCKING, OverlapMethod, Sweep
+from collplan.measure.overlap.sweep import BLOCKING, OverlapMethod, OverlapSweep
 from collplan.measure.run import Case, WrongElement, find_truth
 from collplan.measure.timing import Call, nothing
 from collplan.planner.passes.progress.cores import CorePlacement
@@ -79,7 +79,7 @@ class Pinned:
     core: int
 
     @classmethod
-    def at(cls, comm: MPI.Intracomm, sweep: Sweep) -> Pinned:
+    def at(cls, comm: MPI.Intracomm, sweep: OverlapSweep) -> Pinned:
         """Pin this rank's thread to the processor of its application core; collective.
 
         Raises
@@ -172,7 +172,7 @@ class Timed:
         return 0 if self.thread is None else clock_gettime_ns(self.thread)
 
 
-class Collectives(AbstractContextManager["Collectives"]):
+class CollectivePair(AbstractContextManager["CollectivePair"]):
     """A collective by plans and by the MPI library, with this rank's buffers.
 
     It is a context manager, which frees its resources on exit.
@@ -181,13 +181,13 @@ class Collectives(AbstractContextManager["Collectives"]):
     ----------
     comm : Intracomm
         Communicator of the ranks.
-    sweep : Sweep
+    sweep : OverlapSweep
         Description of the collective.
     pinned : Pinned
         Processors of the cores.
     """
 
-    def __init__(self, comm: MPI.Intracomm, sweep: Sweep, pinned: Pinned) -> None:
+    def __init__(self, comm: MPI.Intracomm, sweep: OverlapSweep, pinned: Pinned) -> None:
         self.comm, self.sweep, self._pinned = comm, sweep, pinned
         self._stack = ExitStack()
         spec = sweep.spec(comm.size, BLOCKING)

@@ -17,7 +17,13 @@ from collplan.measure.overlap.model import (
     n_trees_of,
     overlap_model,
 )
-from collplan.measure.overlap.sweep import BLOCKING, OverlapMethod, Sweep, node_spec, overlap_row
+from collplan.measure.overlap.sweep import (
+    BLOCKING,
+    OverlapMethod,
+    OverlapSweep,
+    node_spec,
+    overlap_row,
+)
 from collplan.planner import compile_plan
 from collplan.planner.passes.add_compute import add_compute
 from collplan.planner.passes.progress.split_tree import split_tree
@@ -201,13 +207,13 @@ class _Trees:
         )
 
 
-def blocking_s(sweep: Sweep) -> float:
+def blocking_s(sweep: OverlapSweep) -> float:
     """Return T_blocking(N_proc), the simulated time of the collective on all cores, in s."""
     return _simulate(sweep, sweep.n_cores, BLOCKING).makespan_s
 
 
 def simulate_sweep(
-    sweep: Sweep, on_all_cores_s: float
+    sweep: OverlapSweep, on_all_cores_s: float
 ) -> Iterator[tuple[dict[str, Any], CoreStates | None]]:
     """Generate the rows of a sweep, with the states of the cores in each overlapped run.
 
@@ -215,7 +221,7 @@ def simulate_sweep(
 
     Parameters
     ----------
-    sweep : Sweep
+    sweep : OverlapSweep
         Collective, numbers of ranks and methods.
     on_all_cores_s : float
         C(N_proc), the time of the computation on all cores in s.
@@ -241,6 +247,6 @@ def simulate_sweep(
 
 
 def _simulate(
-    sweep: Sweep, n_ranks: int, method: OverlapMethod, compute_ns: int | None = None
+    sweep: OverlapSweep, n_ranks: int, method: OverlapMethod, compute_ns: int | None = None
 ) -> Timeline:
     return simulate(compile_plan(sweep.spec(n_ranks, method, compute_ns)), allocated=True)

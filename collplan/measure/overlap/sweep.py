@@ -87,7 +87,7 @@ ASYNCHRONOUS: Final = OverlapMethod("native", asynchronous=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class OverlapSweep:
     """A collective on one node, for several numbers of ranks and methods to run it.
 
     Parameters
@@ -275,19 +275,19 @@ def plan_sweep(
     policies: Sequence[str] | None = None,
     transport: str | None = None,
     radix: int | None = None,
-) -> Sweep:
+) -> OverlapSweep:
     """Check the options of a sweep, and fill in defaults.
 
     Parameters
     ----------
     kind, n_bytes, machine, ranks, levels, policies, transport, radix
-        Fields of `Sweep`, and options of the command line. The default transport is shared
+        Fields of `OverlapSweep`, and options of the command line. The default transport is shared
         memory if it leaves a tree or chain of transfers, and messages if all ranks would
         read the root's buffer or other ranks' blocks in place.
 
     Returns
     -------
-    Sweep
+    OverlapSweep
 
     Raises
     ------
@@ -321,7 +321,7 @@ def plan_sweep(
     split = _levels(kind, chosen[-1], base, levels, policies) if kind in TREES else ()
     if transport is None:
         transport = "messages" if kind in _READ_AT_ONCE else "shared"
-    sweep = Sweep(kind, n_bytes, machine, chosen, split, placed, transport, base)
+    sweep = OverlapSweep(kind, n_bytes, machine, chosen, split, placed, transport, base)
     sweep.spec(chosen[-1], BLOCKING)  # raises if there are too many bytes
     return sweep
 

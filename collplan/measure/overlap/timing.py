@@ -17,35 +17,35 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.cost.traces.states import CoreStates, State
+from collplan.executors.cost.traces.states import CoreState, CoreStates
 from collplan.executors.mpi.together import first_alone
 from collplan.measure.overlap.computation import Computation
-from collplan.measure.overlap.runs import Collectives, Pinned, Stamps, Timed
-from collplan.measure.overlap.sweep import BLOCKING, OverlapMethod, Sweep, overlap_row
+from collplan.measure.overlap.runs import CollectivePair, Pinned, Stamps, Timed
+from collplan.measure.overlap.sweep import BLOCKING, OverlapMethod, OverlapSweep, overlap_row
 from collplan.measure.run import common_progress
 from collplan.measure.statistics import summarize
 from collplan.measure.timing import WARM_UPS, Call, nothing, time_in_turns
 from collplan.planner.plan.plan import Stage
 
-Interval = tuple[int, State, int, int]
+Interval = tuple[int, CoreState, int, int]
 """Core, its state, and the begin and end of the state in ns."""
 Share = tuple[int, int, int, int]
 """Core, begin and end of the interval in which a thread may run there, and its busy time, in ns."""
 
 
 def measure_blocking(
-    comm: MPI.Intracomm, sweep: Sweep, repetitions: int, advance: Call = nothing
+    comm: MPI.Intracomm, sweep: OverlapSweep, repetitions: int, advance: Call = nothing
 ) -> float:
     """Return the median time of the blocking collective on the ranks of `comm`, in s.
 
     Collective over `comm`.
     """
-    with Collectives(comm, sweep, Pinned.at(comm, sweep)) as collectives:
+    with CollectivePair(comm, sweep, Pinned.at(comm, sweep)) as collectives:
         return _blocking_s(comm, collectives, repetitions, advance)
 
 
 def _blocking_s(
-    comm: MPI.Intracomm, collectives: Collectives, repetitions: int, advance: Call
+    comm: MPI.Intracomm, collectives: CollectivePair, repetitions: int, advance: Call
 ) -> float:
     timed = collectives.ready(BLOCKING)
     (times,) = time_in_turns(comm, [timed.alone], repetitions, advance=advance)
@@ -54,7 +54,7 @@ def _blocking_s(
 
 def measure_overlap(
     comm: MPI.Intracomm,
-    sweep: Sweep,
+    sweep: OverlapSweep,
     methods: Sequence[OverlapMethod],
     *,
     on_all_cores_s: float | None,
@@ -70,7 +70,7 @@ def measure_overlap(
     ----------
     comm : Intracomm
         Communicator of ranks on one node; fewer ranks than the node has cores.
-    sweep : Sweep
+    sweep : OverlapSweep
         Description of the collective.
     methods : sequence of OverlapMethod
         Distinct methods to time.
@@ -90,7 +90,7 @@ def measure_overlap(
         there are none; ``computation_s``, C(N_proc); ``processors``, number of usable processors.
     """
     pinned = Pinned.at(comm, sweep)
-    with Collectives(comm, sweep, pinned) as collectives:
+    with CollectivePair(comm, sweep, pinned) as collectives:
         if on_all_cores_s is None:
             ratio = sweep.blocking_ratio(comm.size)
             on_all_cores_s = ratio * _blocking_s(comm, collectives, repetitions, advance)
@@ -160,12 +160,12 @@ def _own_intervals(each: Timed, stamps: Stamps, core: int) -> list[Interval]:
 
     If a thread makes progress and the rank has no tasks in the wait, the wait is idle.
     """
-    found = [(core, State.COMPUTATION, stamps.started, stamps.computed)]
+    found = [(core, CoreState.COMPUTATION, stamps.started, stamps.computed)]
     if not each.method.blocking:
-        found.append((core, State.COMMUNICATION, stamps.began, stamps.started))
+        found.append((core, CoreState.COMMUNICATION, stamps.began, stamps.started))
     waits = any(stage == Stage.WAIT for stage, _ in each.stages)
     if each.progress != "thread" or waits:
-        found.append((core, State.COMMUNICATION, stamps.computed, stamps.ended))
+        found.append((core, CoreState.COMMUNICATION, stamps.computed, stamps.ended))
     return found
 
 
@@ -184,5 +184,5 @@ def _thread_intervals(shares: Sequence[Share]) -> list[Interval]:
     for core in sorted({core for core, *_ in shares}):
         begins, ends, busy = zip(*(rest for other, *rest in shares if other == core), strict=True)
         end = min(max(ends), min(begins) + sum(busy))
-        found.append((core, State.COMMUNICATION, min(begins), end))
+        found.append((core, CoreState.COMMUNICATION, min(begins), end))
     return found

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collplan.executors.cost.fluid.tables import EVENTS, Traffic
+from collplan.executors.cost.fluid.tables import EVENTS, FlowTables
 from collplan.executors.cost.tables import Records, inlined, inner
 
 
 @inlined
-def add(traffic: Traffic, row: int, time: float) -> None:
+def add(traffic: FlowTables, row: int, time: float) -> None:
     """Insert the event of a message."""
     size = traffic.counters[EVENTS]
     traffic.counters[EVENTS] = size + 1
@@ -15,14 +15,14 @@ def add(traffic: Traffic, row: int, time: float) -> None:
 
 
 @inlined
-def move(traffic: Traffic, row: int, time: float) -> None:
+def move(traffic: FlowTables, row: int, time: float) -> None:
     """Change the time of the event of a message."""
     place = traffic.messages[row].slot
     settle(traffic.messages, traffic.events, traffic.counters[EVENTS], place, row, time)
 
 
 @inlined
-def take(traffic: Traffic) -> int:
+def take(traffic: FlowTables) -> int:
     """Remove the earliest event, and return its message."""
     row = traffic.events[0].row
     size = traffic.counters[EVENTS] - 1

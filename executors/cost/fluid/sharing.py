@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from collplan.executors.cost.fluid.events import move
-from collplan.executors.cost.fluid.tables import EPOCH, FREE, LINKS, Traffic
+from collplan.executors.cost.fluid.tables import EPOCH, FREE, LINKS, FlowTables
 from collplan.executors.cost.tables import inlined, inner
 
 _EQUAL: Final = 1 + 1e-13
@@ -27,7 +27,7 @@ _EQUAL: Final = 1 + 1e-13
 
 
 @inlined
-def change(traffic: Traffic, number: int) -> None:
+def change(traffic: FlowTables, number: int) -> None:
     """Record that messages over a link can get other rates in this epoch."""
     link = traffic.links[number]
     if link.mark == traffic.counters[EPOCH]:
@@ -38,7 +38,7 @@ def change(traffic: Traffic, number: int) -> None:
 
 
 @inlined
-def enter(traffic: Traffic, row: int) -> None:
+def enter(traffic: FlowTables, row: int) -> None:
     """Insert a free message into the lists of all links of its route."""
     hops = traffic.hops
     traffic.messages[row].holder = -1
@@ -56,7 +56,7 @@ def enter(traffic: Traffic, row: int) -> None:
 
 
 @inlined
-def leave(traffic: Traffic, row: int) -> None:
+def leave(traffic: FlowTables, row: int) -> None:
     """Remove a message from the lists of all links of its route."""
     hops = traffic.hops
     rate = traffic.messages[row].rate
@@ -76,7 +76,7 @@ def leave(traffic: Traffic, row: int) -> None:
 
 
 @inlined
-def share(traffic: Traffic, now: float) -> None:
+def share(traffic: FlowTables, now: float) -> None:
     """Update the rates of all messages whose rates can change, from time `now` on."""
     counters, links, changed = traffic.counters, traffic.links, traffic.changed
     level = 0.0
@@ -91,7 +91,7 @@ def share(traffic: Traffic, now: float) -> None:
 
 
 @inner
-def _release(traffic: Traffic, first: int) -> None:
+def _release(traffic: FlowTables, first: int) -> None:
     """Free the messages that changed links from `first` on hold and that no other link can hold."""
     messages, hops, links = traffic.messages, traffic.hops, traffic.links
     i = first
@@ -110,7 +110,7 @@ def _release(traffic: Traffic, first: int) -> None:
 
 
 @inlined
-def _find_holder(traffic: Traffic, row: int) -> bool:
+def _find_holder(traffic: FlowTables, row: int) -> bool:
     """Find another full link that can hold a message; return whether there is one."""
     hops, links, message = traffic.hops, traffic.links, traffic.messages[row]
     begin = traffic.messages[row - 1].hops if row > 0 else 0
@@ -122,7 +122,7 @@ def _find_holder(traffic: Traffic, row: int) -> bool:
 
 
 @inlined
-def _free(traffic: Traffic, row: int) -> None:
+def _free(traffic: FlowTables, row: int) -> None:
     """Free a message and return its bandwidth to the links of its route, which change."""
     hops, links, message = traffic.hops, traffic.links, traffic.messages[row]
     message.holder = -1
@@ -136,7 +136,7 @@ def _free(traffic: Traffic, row: int) -> None:
 
 
 @inlined
-def _next_level(traffic: Traffic) -> float:
+def _next_level(traffic: FlowTables) -> float:
     """Return the rate at which the next links become full, and drop links without free messages."""
     links, changed = traffic.links, traffic.changed
     least = np.inf
@@ -156,7 +156,7 @@ def _next_level(traffic: Traffic) -> float:
 
 
 @inlined
-def _fill(traffic: Traffic, number: int, level: float, now: float) -> None:
+def _fill(traffic: FlowTables, number: int, level: float, now: float) -> None:
     """Let a link hold its free messages at rate `level`, if they fill it."""
     messages, hops, link = traffic.messages, traffic.hops, traffic.links[number]
     if link.free == 0:
@@ -186,7 +186,7 @@ def _fill(traffic: Traffic, number: int, level: float, now: float) -> None:
 
 
 @inlined
-def _hold(traffic: Traffic, row: int, number: int, rate: float, now: float) -> None:
+def _hold(traffic: FlowTables, row: int, number: int, rate: float, now: float) -> None:
     """Set the rate of a message from time `now` on, and move the event of its end."""
     hops, links, message = traffic.hops, traffic.links, traffic.messages[row]
     message.holder = number

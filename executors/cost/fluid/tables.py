@@ -41,7 +41,7 @@ EVENTS, EPOCH, LINKS, FREE = range(4)
 """Counters: events, epochs, links changed in this epoch, free messages."""
 
 
-class Traffic(NamedTuple):
+class FlowTables(NamedTuple):
     """Tables of one simulation.
 
     Parameters
@@ -64,7 +64,7 @@ class Traffic(NamedTuple):
     counters: Ints
 
 
-def allocate(n_messages: int, n_hops: int, bandwidth: Floats) -> Traffic:
+def allocate(n_messages: int, n_hops: int, bandwidth: Floats) -> FlowTables:
     """Return tables of unused links, with room for messages.
 
     Parameters
@@ -76,13 +76,13 @@ def allocate(n_messages: int, n_hops: int, bandwidth: Floats) -> Traffic:
 
     Returns
     -------
-    Traffic
+    FlowTables
     """
     links = np.zeros(len(bandwidth), dtype=LINK)
     links["bandwidth"] = links["left"] = bandwidth
     links["level"] = np.inf
     links["first"] = -1
-    return Traffic(
+    return FlowTables(
         table_of(n_messages, MESSAGE),
         np.empty(n_hops, dtype=HOP),
         links,

@@ -33,7 +33,7 @@ class Spans:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Link:
+class LinkTrace:
     """A link between nodes, and the start and end of each message that flows over it, in ns."""
 
     name: str
@@ -56,7 +56,7 @@ class Layer:
     spans : Spans or None
         Times for which tasks hold cores and lanes. If None, tasks are shown from start to end,
         and overlapping tasks of a core are shown on separate tracks.
-    links : tuple of Link
+    links : tuple of LinkTrace
         The busiest links between nodes, if there is a topology.
     """
 
@@ -65,7 +65,7 @@ class Layer:
     start_ns: Floats
     end_ns: Floats
     spans: Spans | None = None
-    links: tuple[Link, ...] = ()
+    links: tuple[LinkTrace, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -125,14 +125,14 @@ def simulated_layer(timeline: Timeline, network: Network, label: str = "simulate
     return Layer(label, plan, timeline.start_ns, timeline.end_ns, spans, _links(timeline))
 
 
-def _links(timeline: Timeline) -> tuple[Link, ...]:
+def _links(timeline: Timeline) -> tuple[LinkTrace, ...]:
     """Return the busiest links between nodes."""
     if timeline.routes is None or timeline.flows_ns is None:
         return ()
     use, (begin, end) = LinkUse(timeline.routes), timeline.flows_ns
     found = [(link, use.messages_over(link)) for link in use.busiest(MOST_LINKS)]
     name = use.routes.fabric.link_name
-    return tuple(Link(name(link), begin[rows], end[rows]) for link, rows in found)
+    return tuple(LinkTrace(name(link), begin[rows], end[rows]) for link, rows in found)
 
 
 def tracks_of(layer: Layer) -> Tracks:

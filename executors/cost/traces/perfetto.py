@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from collplan.executors.cost.traces.layers import Layer, Link, Tracks, tracks_of
+from collplan.executors.cost.traces.layers import Layer, LinkTrace, Tracks, tracks_of
 from collplan.planner.arrays import Ints
 from collplan.planner.plan.plan import Op, Plan
 
@@ -120,7 +120,7 @@ def _in_flight(layer: Layer, tracks: Tracks, pid: int) -> Iterator[str]:
     yield from _counter(f"{layer.label}: bytes in flight", "bytes", (times, changes), pid)
 
 
-def _over_link(label: str, link: Link, pid: int) -> Iterator[str]:
+def _over_link(label: str, link: LinkTrace, pid: int) -> Iterator[str]:
     """Generate a counter of the messages in progress over a link between nodes."""
     times = np.rint(np.concatenate((link.begin_ns, link.end_ns))).astype(np.int64)
     one = np.ones(len(link.begin_ns), dtype=np.int64)

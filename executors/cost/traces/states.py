@@ -24,7 +24,7 @@ from collplan.planner.plan.plan import Op
 from collplan.specs import Network
 
 
-class State(IntEnum):
+class CoreState(IntEnum):
     """States of a core, in ascending order of precedence if several apply."""
 
     COMMUNICATION = 0
@@ -47,7 +47,7 @@ class CoreStates:
     cores : sequence of str, shape (n_cores,)
         Names of the cores.
     core, state : ndarray of int64, shape (n,)
-        Core and `State` of each interval.
+        Core and `CoreState` of each interval.
     begin_ns, end_ns : ndarray of int64, shape (n,)
         Start and end of each interval, at least 0. If intervals of a core overlap, the greatest
         state is shown.
@@ -60,22 +60,22 @@ class CoreStates:
     begin_ns: Ints
     end_ns: Ints
 
-    def slices(self, core: int) -> list[tuple[State, int, int]]:
+    def slices(self, core: int) -> list[tuple[CoreState, int, int]]:
         """Return the intervals of a core in order of time, without overlaps.
 
         Returns
         -------
-        list of (State, int, int)
+        list of (CoreState, int, int)
             State, start and end of each interval in ns. No interval is empty.
         """
         rows = np.flatnonzero((self.core == core) & (self.end_ns > self.begin_ns))
         times = np.unique(np.concatenate((self.begin_ns[rows], self.end_ns[rows])))
-        found: list[tuple[State, int, int]] = []
+        found: list[tuple[CoreState, int, int]] = []
         for begin, end in zip(times[:-1].tolist(), times[1:].tolist(), strict=True):
             covers = (self.begin_ns[rows] <= begin) & (self.end_ns[rows] >= end)
             if not covers.any():
                 continue
-            state = State(int(self.state[rows][covers].max()))
+            state = CoreState(int(self.state[rows][covers].max()))
             if found and found[-1][0] == state and found[-1][2] == begin:
                 begin = found.pop()[1]
             found.append((state, begin, end))
@@ -104,7 +104,7 @@ def simulated_states(timeline: Timeline, network: Network, label: str) -> CoreSt
         label,
         names,
         tracks.track[on_core],
-        np.where(computes, State.COMPUTATION, State.COMMUNICATION).astype(np.int64),
+        np.where(computes, CoreState.COMPUTATION, CoreState.COMMUNICATION).astype(np.int64),
         tracks.begin[on_core],
         tracks.end[on_core],
     )
@@ -170,7 +170,7 @@ _EVENTS: Final = (
     *("CreateContainer", "DestroyContainer", "SetState"),
 )
 _NUMBER: Final = {name: number for number, name in enumerate(_EVENTS)}
-_COLORS: Final = {State.COMPUTATION: "0.2 0.4 0.8", State.COMMUNICATION: "0.8 0.3 0.3"}
+_COLORS: Final = {CoreState.COMPUTATION: "0.2 0.4 0.8", CoreState.COMMUNICATION: "0.8 0.3 0.3"}
 
 
 def _paje(layers: Sequence[CoreStates]) -> Iterator[str]:

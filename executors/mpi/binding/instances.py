@@ -102,10 +102,10 @@ class LocalProgram:
         self.program = replace(program, stage=stage)
         self.reduction = reduction
         reduction.load()
-        self._idle: list[Copy] = []
+        self._idle: list[ProgramInstance] = []
         self._most_idle = MOST_IDLE
 
-    def take(self, sent_at: int, received_at: int) -> Copy:
+    def take(self, sent_at: int, received_at: int) -> ProgramInstance:
         """Return a copy that is not in flight, for buffers at the given addresses.
 
         Parameters
@@ -119,12 +119,12 @@ class LocalProgram:
             If this rank has too little memory for scratch.
         """
         if not self._idle:
-            return Copy(self, sent_at, received_at)
+            return ProgramInstance(self, sent_at, received_at)
         copy = self._idle.pop()
         copy.move(sent_at, received_at)
         return copy
 
-    def give_back(self, copy: Copy) -> None:
+    def give_back(self, copy: ProgramInstance) -> None:
         """Keep a copy that is no longer in flight for later starts, or free it."""
         if len(self._idle) < self._most_idle:
             self._idle.append(copy)
@@ -138,7 +138,7 @@ class LocalProgram:
             self._idle.pop().free()
 
 
-class Copy:
+class ProgramInstance:
     """A copy of a program, with its own scratch and tags.
 
     Parameters
@@ -341,7 +341,7 @@ class SharedProgram:
 
 @dataclass(slots=True, eq=False)
 class SharedStart:
-    """A start of a `SharedProgram`, with the interface of `Copy`.
+    """A start of a `SharedProgram`, with the interface of `ProgramInstance`.
 
     Parameters
     ----------
@@ -360,7 +360,7 @@ class SharedStart:
     def start(self, _tag_space: int, finish: Callable[[], None] | None = None) -> MPI.Request:
         """Start the program or queue the start, and return a generalized request of MPI.
 
-        See `Copy.start`. The start has no tag space.
+        See `ProgramInstance.start`. The start has no tag space.
         """
         end = partial(self.of.end, finish)
         request = MPI.Request.fromhandle(self.flight.prepare(board().address, end))

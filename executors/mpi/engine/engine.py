@@ -20,7 +20,7 @@ from collplan.executors.mpi.engine.loop_memory import TURN_NS, LoopMemory, Recor
 from collplan.executors.mpi.engine.node_memory import NodeMemory
 from collplan.executors.mpi.engine.progress_thread import Background, ProgressThread
 from collplan.executors.mpi.engine.reduction import Reduction
-from collplan.executors.mpi.engine.repeated import Repeated
+from collplan.executors.mpi.engine.repeated import RepeatedCall
 from collplan.executors.mpi.errors import failed_before, still_running
 from collplan.executors.mpi.host.cores import crowding
 from collplan.executors.mpi.host.waiting import sleep_between_polls
@@ -133,7 +133,7 @@ class Engine:
         if recorder is not None:
             self._memory.record(recorder, program)
         self._run_loop = entry("run_loop")
-        self._repeated: Repeated | None = None
+        self._repeated: RepeatedCall | None = None
         self._address, self._words = self._memory.address, self._memory.words
         self._bases = self._memory.bases
         self._messages = Messages(program)
@@ -258,7 +258,7 @@ class Engine:
         """
         if self._repeated is None:
             function = linkable_entry("run_loop").load()
-            self._repeated = Repeated(function, (self._address, codes.RUN))
+            self._repeated = RepeatedCall(function, (self._address, codes.RUN))
         self._words[_TURN] = TURN_NS
         for found in self._repeated.run(n_runs):
             self._go_on(found, codes.WAIT)

@@ -10,7 +10,7 @@ from collplan.executors.mpi.loop.entries import entry
 from collplan.executors.mpi.loop.records import REPEATED
 
 
-class Repeated:
+class RepeatedCall:
     """A C function that returns an int, and its arguments.
 
     Parameters

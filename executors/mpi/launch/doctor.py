@@ -19,7 +19,7 @@ from collplan.executors.mpi.launch.hello import hello
 from collplan.executors.mpi.launch.jobs import run_job
 from collplan.executors.mpi.launch.launcher import (
     Launcher,
-    Library,
+    MpiLibrary,
     clean_environment,
     find_launcher,
     is_compatible,
@@ -140,7 +140,7 @@ def _mpi(join: Callable[[], Any]) -> list[Finding]:
     return [*findings, *_launch(launcher), *_strangers(library)]
 
 
-def _abi(library: Library) -> str:
+def _abi(library: MpiLibrary) -> str:
     """Describe the MPIs for which mpi4py's module is built, according to its file name."""
     parts = Path(library.module).name.split(".")
     built_for_many = len(parts) > 2 and not parts[1].startswith(("cpython", "abi3", "cp"))
@@ -233,7 +233,7 @@ def _abilities(seen: Mapping[str, Any]) -> list[Finding]:
     return [Finding("largest tag", True, str(seen["tag_ub"])), threads, minimum, shared]
 
 
-def _strangers(library: Library | None) -> list[Finding]:
+def _strangers(library: MpiLibrary | None) -> list[Finding]:
     """Return findings about launchers on PATH: the first one, and all that are incompatible."""
     findings: list[Finding] = []
     for position, mpiexec in enumerate(path_launchers()):

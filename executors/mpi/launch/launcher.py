@@ -58,7 +58,7 @@ print(json.dumps({
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class MpiLibrary:
     """The MPI library that mpi4py loads.
 
     Parameters
@@ -85,12 +85,12 @@ class Launcher:
     ----------
     mpiexec : Path
         An mpiexec, or another program that starts ranks.
-    library : Library
+    library : MpiLibrary
         The MPI library.
     """
 
     mpiexec: Path
-    library: Library
+    library: MpiLibrary
 
     def command(self, n_ranks: int, program: Sequence[str]) -> list[str]:
         """Return the command that runs `program` on `n_ranks` ranks.
@@ -238,7 +238,7 @@ def first_number(environ: Mapping[str, str], *names: str) -> int | None:
     return next((int(text) for text in texts if text.isdecimal()), None)
 
 
-def probe_library(python: str = sys.executable) -> Library:
+def probe_library(python: str = sys.executable) -> MpiLibrary:
     """Return the MPI library that mpi4py loads.
 
     A separate process imports mpi4py, without initializing MPI.
@@ -260,7 +260,9 @@ def probe_library(python: str = sys.executable) -> Library:
     if result.returncode == 0:
         found = json.loads(result.stdout.splitlines()[-1])
         family = family_of(found["vendor"])
-        return Library(short_version(found["version"]), family, found["module"], found["library"])
+        return MpiLibrary(
+            short_version(found["version"]), family, found["module"], found["library"]
+        )
     reason = (result.stderr.strip().splitlines() or [f"exit {result.returncode}"])[-1]
     if "No module named 'mpi4py'" in reason:
         raise LaunchError(f"mpi4py is not installed, it executes plans; {way_to_mpi()}")
@@ -387,7 +389,7 @@ def launch_environment(family: str, n_ranks: int, *, are_late: bool = False) -> 
     Parameters
     ----------
     family : str
-        Family of the MPI library, see `Library`.
+        Family of the MPI library, see `MpiLibrary`.
     n_ranks : int
         Number of ranks. If there are more ranks than cores, MPI should yield cores while it waits;
         MPICH only from `MPICH_CROWD` ranks per core on.
@@ -463,7 +465,7 @@ def path_launchers() -> list[Path]:
     return list(found.values())
 
 
-def _candidates(library: Library) -> list[Path]:
+def _candidates(library: MpiLibrary) -> list[Path]:
     near = [Path(sys.prefix) / "bin" / "mpiexec"]
     # The bin folder of lib/libmpi.so or lib/x86_64-linux-gnu/libmpi.so is some levels above.
     near += [parent / "bin" / "mpiexec" for parent in list(Path(library.library).parents)[1:4]]

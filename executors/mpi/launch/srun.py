@@ -20,7 +20,7 @@ from typing import Final
 
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.launch.allocation import Allocation, find_allocation
-from collplan.executors.mpi.launch.launcher import Launcher, Library, ask, clean_environment
+from collplan.executors.mpi.launch.launcher import Launcher, MpiLibrary, ask, clean_environment
 
 CHOSEN_TYPE: Final = "SLURM_MPI_TYPE"
 """Environment variable of Slurm for the option ``--mpi`` of srun."""
@@ -57,7 +57,7 @@ class Srun(Launcher):
     ----------
     mpiexec : Path
         Path of srun.
-    library : Library
+    library : MpiLibrary
         The MPI library.
     pmi : str
         Value of the option ``--mpi``.
@@ -136,7 +136,7 @@ def parse_types(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(line for line in lines if line and len(line.split()) == 1))
 
 
-def types_to_try(library: Library) -> tuple[str, ...]:
+def types_to_try(library: MpiLibrary) -> tuple[str, ...]:
     """Return the interfaces that an MPI may support and srun lists, the best first.
 
     If the user has chosen an interface with `CHOSEN_TYPE`, it is the only one.
@@ -149,7 +149,7 @@ def types_to_try(library: Library) -> tuple[str, ...]:
     return tuple(name for name in wanted if name in offered)
 
 
-def srun_for(library: Library) -> Srun:
+def srun_for(library: MpiLibrary) -> Srun:
     """Return the srun for ranks of an MPI, without a test.
 
     Raises
@@ -173,7 +173,7 @@ def srun_for(library: Library) -> Srun:
 
 
 @cache
-def working_srun(library: Library) -> Srun | None:
+def working_srun(library: MpiLibrary) -> Srun | None:
     """Return an srun whose ranks find each other in this allocation, None if there is none."""
     srun = find_srun()
     if srun is None:

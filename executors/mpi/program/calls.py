@@ -19,7 +19,7 @@ from collplan.executors.mpi.loop.records import CALL
 from collplan.executors.mpi.program.elements import Elements
 from collplan.executors.mpi.program.messages import LARGEST_COUNT, handle_of
 from collplan.executors.mpi.program.program import Program
-from collplan.planner.plan.phases import Call
+from collplan.planner.plan.phases import GroupCall
 from collplan.planner.plan.plan import NONE, Op, Plan
 from collplan.planner.plan.ragged import Extents
 from collplan.planner.rewrite.calls import COMBINING
@@ -107,7 +107,7 @@ class Calls:
         self._elements.free()
 
     def _meet(
-        self, kind: str, call: Call, program: Program, task: int, comm: MPI.Intracomm
+        self, kind: str, call: GroupCall, program: Program, task: int, comm: MPI.Intracomm
     ) -> _Own:
         """Create the communicator of a group, and exchange the sizes of its blocks; collective."""
         everybody = comm.Get_group()

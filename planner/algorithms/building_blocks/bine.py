@@ -23,7 +23,7 @@ MOST_RANKS: Final = 8192
 """Greatest number p of ranks for messages of scattered blocks, with about p/3 runs per rank."""
 
 
-class Edges(NamedTuple):
+class BineEdges(NamedTuple):
     """Edges of one round of a tree: parents, children, and the interval of each subtree.
 
     Parameters
@@ -39,19 +39,19 @@ class Edges(NamedTuple):
     first: Ints
     n: Ints
 
-    def mirrored(self, size: int) -> Edges:
+    def mirrored(self, size: int) -> BineEdges:
         """Return the same edges with positions counted from the other end."""
         last = size - 1
         ends = last - self.parent, last - self.child
-        return Edges(*ends, size - self.first - self.n, self.n)
+        return BineEdges(*ends, size - self.first - self.n, self.n)
 
-    def moved(self, by: int) -> Edges:
+    def moved(self, by: int) -> BineEdges:
         """Return the same edges with all positions increased by `by`."""
-        return Edges(self.parent + by, self.child + by, self.first + by, self.n)
+        return BineEdges(self.parent + by, self.child + by, self.first + by, self.n)
 
 
 @lru_cache(maxsize=64)
-def bine_tree(size: int) -> tuple[Edges, ...]:
+def bine_tree(size: int) -> tuple[BineEdges, ...]:
     """Return the ⌈log₂ size⌉ rounds of a broadcast; positions are relative to the root.
 
     Examples
@@ -63,11 +63,11 @@ def bine_tree(size: int) -> tuple[Edges, ...]:
     found = []
     for edges in rounds:
         parent, child, first = ((ends - root) % size for ends in edges[:3])
-        found.append(Edges(parent, child, first, edges.n))
+        found.append(BineEdges(parent, child, first, edges.n))
     return tuple(found)
 
 
-def inner_bine_tree(size: int) -> tuple[tuple[Edges, ...], Ints]:
+def inner_bine_tree(size: int) -> tuple[tuple[BineEdges, ...], Ints]:
     """Return the rounds of a tree, and the positions except the root that have children."""
     rounds = bine_tree(size)
     parents = np.unique(np.concatenate([np.arange(0), *(edges.parent for edges in rounds)]))
@@ -75,7 +75,7 @@ def inner_bine_tree(size: int) -> tuple[tuple[Edges, ...], Ints]:
 
 
 @lru_cache(maxsize=64)
-def _tree(size: int, level: int) -> tuple[list[Edges], int]:
+def _tree(size: int, level: int) -> tuple[list[BineEdges], int]:
     """Return the rounds of a tree over positions 0 to size - 1, and its root.
 
     The root is in the larger half. The other half is a mirrored tree. Whether it lies to the right
@@ -83,17 +83,17 @@ def _tree(size: int, level: int) -> tuple[list[Edges], int]:
     """
     if size == 1:
         nothing = np.zeros(0, dtype=np.int64)
-        return [Edges(nothing, nothing, nothing, nothing)] * level, 0
+        return [BineEdges(nothing, nothing, nothing, nothing)] * level, 0
     half = (size + 1) // 2
     rest = size - half
     (own, root), (other, child) = _tree(half, level - 1), _tree(rest, level - 1)
     child = rest - 1 - child
     at_own, at_other = (0, half) if level % 2 else (rest, 0)
     parent, below, first, n = np.array([root + at_own, child + at_other, at_other, rest])[:, None]
-    rounds = [Edges(parent, below, first, n)]
+    rounds = [BineEdges(parent, below, first, n)]
     for one, two in zip(own, other, strict=True):
         sides = one.moved(at_own), two.mirrored(rest).moved(at_other)
-        rounds.append(Edges(*map(np.concatenate, zip(*sides, strict=True))))
+        rounds.append(BineEdges(*map(np.concatenate, zip(*sides, strict=True))))
     return rounds, root + at_own
 
 

@@ -16,7 +16,7 @@ from collplan.planner.arrays.logarithms import floor_log2
 
 
 @dataclass(frozen=True)
-class Folding:
+class Survivors:
     """A group of any size p, reduced to q survivors, of which there are at least p/2.
 
     The first 2·(p - q) positions form pairs of neighbors, and one position of each pair
@@ -98,7 +98,7 @@ class Folding:
         return Round(Message(self.hosts, self.folded, vector, vector))
 
 
-def fold(size: int, survivor: int = 0, n_survivors: int | None = None) -> Folding:
+def fold(size: int, survivor: int = 0, n_survivors: int | None = None) -> Survivors:
     """Fold `size` positions to a power of two, or to `n_survivors`, which is at least size/2.
 
     Position `survivor` is kept.
@@ -113,7 +113,7 @@ def fold(size: int, survivor: int = 0, n_survivors: int | None = None) -> Foldin
     surplus = size - (n_survivors or 1 << floor_log2(size))
     even = 2 * np.arange(surplus)
     kept = even + (even + 1 == survivor)
-    return Folding(
+    return Survivors(
         survivors=np.concatenate((kept, np.arange(2 * surplus, size))),
         folded=2 * even + 1 - kept,
     )
@@ -138,7 +138,7 @@ def owned(survivor: Ints, q: int, level: int) -> tuple[Ints, int]:
     return first, q >> level
 
 
-def halving_reduce_scatter(group: Group, folding: Folding) -> Rounds:
+def halving_reduce_scatter(group: Group, folding: Survivors) -> Rounds:
     """Yield rounds that halve vectors until each survivor has one combined chunk in its output."""
     q = folding.n_survivors
     me = np.arange(q)
@@ -147,7 +147,7 @@ def halving_reduce_scatter(group: Group, folding: Folding) -> Rounds:
         yield folding.exchange(group, me, level, partner, *owned(partner, q, level + 1))
 
 
-def doubling_gather(group: Group, folding: Folding, root: int | None = None) -> Rounds:
+def doubling_gather(group: Group, folding: Survivors, root: int | None = None) -> Rounds:
     """Yield rounds that reverse the halving: runs double until all survivors have the vector.
 
     With `root`, the number of a survivor, only this survivor receives the vector.

@@ -12,7 +12,7 @@ from collplan.planner.arrays import Bools, Ints
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Edges:
+class KnomialEdges:
     """Edges of a k-nomial tree that are used in one round.
 
     Parameters
@@ -50,7 +50,7 @@ def spans(size: int, radix: int) -> list[int]:
     return found
 
 
-def knomial_tree(group: Group, *, is_up: bool) -> Iterator[Edges]:
+def knomial_tree(group: Group, *, is_up: bool) -> Iterator[KnomialEdges]:
     """Yield the edges of every round, from the root down or up to the root.
 
     On the way up, each node receives from its nearest child first, so that the data that it has
@@ -63,7 +63,7 @@ def knomial_tree(group: Group, *, is_up: bool) -> Iterator[Edges]:
         for number in range(1, radix):
             parent = holders[holders + number * span < size]
             child = parent + number * span
-            yield Edges(parent, child, np.minimum(span, size - child))
+            yield KnomialEdges(parent, child, np.minimum(span, size - child))
 
 
 def has_children(node: Ints, size: int, radix: int) -> Bools:

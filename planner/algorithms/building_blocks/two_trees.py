@@ -93,7 +93,7 @@ def colors(parents: Ints) -> Ints:
     return (lead > lead[::-1]).astype(np.int64)
 
 
-class Edges(NamedTuple):
+class TwoTreeEdges(NamedTuple):
     """Edges of both trees on some ranks.
 
     Parameters
@@ -121,7 +121,7 @@ class Edges(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def edges_of(size: int) -> Edges:
+def edges_of(size: int) -> TwoTreeEdges:
     """Return the edges of both trees on `size` ranks.
 
     In the first schedule, edges of color 0 are used in even rounds and edges of color 1 in odd
@@ -142,10 +142,10 @@ def edges_of(size: int) -> Edges:
         begin = begins[:, tree[rows], parent[rows]] + 1
         begins[:, tree[rows], child[rows]] = begin + (begin + color[rows] + flip) % 2
     is_inner = np.isin(csr.joint_key(child, tree, 2), csr.joint_key(parent, tree, 2))
-    return Edges(tree, parent, child, ~is_inner, begins[:, tree, child])
+    return TwoTreeEdges(tree, parent, child, ~is_inner, begins[:, tree, child])
 
 
-class Schedule:
+class TreeSchedule:
     """Rounds of a broadcast: the first tree carries even blocks, the second tree odd blocks.
 
     Of the two schedules of `edges_of`, the shorter one is used. Edge i carries its first block in
@@ -194,7 +194,7 @@ def filling_rounds(size: int) -> float:
 
 def spread(group: Group) -> Rounds:
     """Broadcast the output of the root, one block after another."""
-    schedule = Schedule(group.size, option_int(group, "blocks", 1))
+    schedule = TreeSchedule(group.size, option_int(group, "blocks", 1))
     edges = schedule.edges
     ends = group.from_root(edges.parent), group.from_root(edges.child)
     for used, block in schedule.rounds(group.needed(np.arange(len(edges.child)), *ends)):
@@ -208,7 +208,7 @@ def combine(group: Group, root: int) -> Rounds:
     that arrives, over the edge that it uses last in the broadcast.
     """
     n_blocks = option_int(group, "blocks", 1)
-    schedule = Schedule(group.size, n_blocks)
+    schedule = TreeSchedule(group.size, n_blocks)
     edges = schedule.edges
     sent = np.where(edges.leads_to_leaf, group.input, group.output)
     own = np.where(edges.is_last_of_parent(schedule.first), group.input, group.output)

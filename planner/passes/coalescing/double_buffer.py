@@ -94,7 +94,7 @@ def double_buffer(plan: Plan, slots: Slots = 2) -> Plan:
     )
 
 
-def _take_turns(blocks: Blocks, slots: int) -> Ints:
+def _take_turns(blocks: ReceivedBlocks, slots: int) -> Ints:
     """Return the slot of every block, -1 for blocks that keep memory of their own."""
     good = np.flatnonzero(blocks.is_reusable)
     number = csr.occurrence(blocks.chain[good])
@@ -114,7 +114,7 @@ def _take_turns(blocks: Blocks, slots: int) -> Ints:
     return turn
 
 
-def _fold(space: AddressSpace, blocks: Blocks, turn: Ints) -> tuple[Relocation, Ints]:
+def _fold(space: AddressSpace, blocks: ReceivedBlocks, turn: Ints) -> tuple[Relocation, Ints]:
     """Return the relocation of all elements, and the new sizes of all buffers.
 
     Elements outside of blocks that share slots keep their order and close the gaps. The slots of a
@@ -123,7 +123,7 @@ def _fold(space: AddressSpace, blocks: Blocks, turn: Ints) -> tuple[Relocation, 
     Parameters
     ----------
     space : AddressSpace
-    blocks : Blocks
+    blocks : ReceivedBlocks
     turn : ndarray of int64, shape (n_blocks,)
         Slot of every block, or -1.
 
@@ -168,7 +168,7 @@ def _fold(space: AddressSpace, blocks: Blocks, turn: Ints) -> tuple[Relocation, 
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks:
+class ReceivedBlocks:
     """Sets of elements that one rank receives in one phase and round into one buffer.
 
     The blocks of one rank and one scratch or shared buffer form a chain. They have consecutive
@@ -198,7 +198,7 @@ class Blocks:
     last_access: Ints
 
 
-def find_blocks(plan: Plan, space: AddressSpace, reads: Pieces, writes: Pieces) -> Blocks:
+def find_blocks(plan: Plan, space: AddressSpace, reads: Pieces, writes: Pieces) -> ReceivedBlocks:
     """Return the blocks of a plan.
 
     Parameters
@@ -225,7 +225,7 @@ def find_blocks(plan: Plan, space: AddressSpace, reads: Pieces, writes: Pieces) 
     home_of = np.zeros(n, dtype=np.int64)
     home_of[block] = home
     _, chain = np.unique(kinds // n_times, return_inverse=True)
-    found = _Found(space, low, high, block)
+    found = _BlockIndex(space, low, high, block)
     bad = np.zeros(n, dtype=bool)
     bad[block[overlapping(low, high)]] = True
     others = writes.masked(plan.op != Op.RECV)
@@ -238,7 +238,7 @@ def find_blocks(plan: Plan, space: AddressSpace, reads: Pieces, writes: Pieces) 
     np.maximum.at(last_access, block, completion[row])
     np.maximum.at(last_access, read_block, completion[reader])
     bad[read_block[reader < first_receive[read_block, 0]]] = True
-    return Blocks(low, high, block, home_of, chain, ~bad, first_receive, last_access)
+    return ReceivedBlocks(low, high, block, home_of, chain, ~bad, first_receive, last_access)
 
 
 def _orders(plan: Plan) -> tuple[Ints, Ints]:
@@ -271,7 +271,7 @@ def _orders(plan: Plan) -> tuple[Ints, Ints]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
+class _BlockIndex:
     """Index of the intervals of blocks, to find the tasks that access each block.
 
     Parameters

@@ -16,7 +16,7 @@ from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.lower import lower
 from collplan.planner.lowering.select import state
 from collplan.planner.lowering.stated import Stated
-from collplan.planner.passes.mapping.partition import FREE, Traffic, partition
+from collplan.planner.passes.mapping.partition import FREE, PositionTraffic, partition
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.topology import fabric_of
 from collplan.planner.topology.levels import nearness
@@ -186,7 +186,7 @@ class _Mapping:
         if part.least_messages > MOST_MESSAGES:
             return natural
         before = self._messages(replace(part, component=one))
-        traffic = Traffic.of(*before.ends(one.groups.ranks), before.n_bytes, len(natural))
+        traffic = PositionTraffic.of(*before.ends(one.groups.ranks), before.n_bytes, len(natural))
         least, most_ns = crossing(traffic, places), self._link_times(before) * _AS_LONG
         root = int(one.root[0]) if one.traits.is_rooted else None
         for n_levels in range(len(places), 0, -1):
@@ -194,7 +194,9 @@ class _Mapping:
             moved = _reordered(one, [order], csr.running_total(_n_rows(one)))
             # If blocks differ in size, a position sends other numbers of bytes in another order.
             after = self._messages(replace(part, component=moved))
-            bytes_of = Traffic.of(*after.ends(moved.groups.ranks), after.n_bytes, len(natural))
+            bytes_of = PositionTraffic.of(
+                *after.ends(moved.groups.ranks), after.n_bytes, len(natural)
+            )
             is_closer = crossing(bytes_of, places[:, order]) < least
             if is_closer and (self._link_times(after) <= most_ns).all():
                 return order
@@ -296,12 +298,12 @@ def _reordered(component: Component, orders: Sequence[Ints], ends: Ints) -> Comp
     )
 
 
-def arrange(traffic: Traffic, places: Ints, root: int | None) -> Ints:
+def arrange(traffic: PositionTraffic, places: Ints, root: int | None) -> Ints:
     """Return the member that takes each position, so that few bytes cross the coarse levels.
 
     Parameters
     ----------
-    traffic : Traffic
+    traffic : PositionTraffic
         Bytes between positions.
     places : ndarray of int64, shape (n_levels, n_members)
         Place of every member on each level, the coarsest level first. Each place is part of one
@@ -315,7 +317,7 @@ def arrange(traffic: Traffic, places: Ints, root: int | None) -> Ints:
 
     Examples
     --------
-    >>> pairs = Traffic.of(np.array([0, 2]), np.array([1, 3]), np.array([8, 8]), 4)
+    >>> pairs = PositionTraffic.of(np.array([0, 2]), np.array([1, 3]), np.array([8, 8]), 4)
     >>> order = arrange(pairs, np.array([[0, 1, 0, 1]]), None)
     >>> order.tolist(), crossing(pairs, np.array([[0, 1, 0, 1]])[:, order])
     ([0, 2, 1, 3], (0,))
@@ -343,12 +345,12 @@ def arrange(traffic: Traffic, places: Ints, root: int | None) -> Ints:
     return order
 
 
-def crossing(traffic: Traffic, places: Ints) -> tuple[int, ...]:
+def crossing(traffic: PositionTraffic, places: Ints) -> tuple[int, ...]:
     """Return the number of bytes between different places, for each level.
 
     Parameters
     ----------
-    traffic : Traffic
+    traffic : PositionTraffic
         Bytes between positions.
     places : ndarray of int64, shape (n_levels, n_positions)
         Place of every position on each level.

@@ -31,7 +31,7 @@ FREE: Final = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Traffic:
+class PositionTraffic:
     """Bytes exchanged between the positions of a group, as a symmetric CSR matrix.
 
     Parameters
@@ -49,7 +49,7 @@ class Traffic:
     n_bytes: Ints
 
     @classmethod
-    def of(cls, source: Ints, dest: Ints, n_bytes: Ints, size: int) -> Traffic:
+    def of(cls, source: Ints, dest: Ints, n_bytes: Ints, size: int) -> PositionTraffic:
         """Return the traffic of messages between `size` positions.
 
         Parameters
@@ -75,7 +75,7 @@ class Traffic:
         """The position of every entry."""
         return csr.row_numbers(self.indptr)
 
-    def among(self, positions: Ints) -> Traffic:
+    def among(self, positions: Ints) -> PositionTraffic:
         """Return the traffic among some positions, which are renumbered in the given order."""
         number = np.full(len(self), FREE, dtype=np.int64)
         number[positions] = np.arange(len(positions))
@@ -83,7 +83,7 @@ class Traffic:
         owner, other = csr.row_numbers(indptr), number[self.other[entries]]
         kept = other != FREE
         n_bytes = self.n_bytes[entries][kept]
-        return Traffic(csr.indptr_of(owner[kept], len(positions)), other[kept], n_bytes)
+        return PositionTraffic(csr.indptr_of(owner[kept], len(positions)), other[kept], n_bytes)
 
     def cut(self, part: Ints) -> int:
         """Return the number of bytes exchanged between positions of different parts.
@@ -102,7 +102,7 @@ class Traffic:
         return self.other[here], self.n_bytes[here]
 
 
-def partition(traffic: Traffic, sizes: Sequence[int], bound: Ints) -> Ints:
+def partition(traffic: PositionTraffic, sizes: Sequence[int], bound: Ints) -> Ints:
     """Return a partition of the positions in which few bytes are exchanged between parts.
 
     If there are at most `MOST_PARTITIONS` partitions, the result is the one with the fewest bytes.
@@ -110,7 +110,7 @@ def partition(traffic: Traffic, sizes: Sequence[int], bound: Ints) -> Ints:
 
     Parameters
     ----------
-    traffic : Traffic
+    traffic : PositionTraffic
     sizes : sequence of int, length n_parts
         Number of positions of every part. The sum is the number of positions of `traffic`.
     bound : ndarray of int64, shape (n_positions,)
@@ -124,7 +124,7 @@ def partition(traffic: Traffic, sizes: Sequence[int], bound: Ints) -> Ints:
     Examples
     --------
     >>> around = np.arange(6)
-    >>> ring = Traffic.of(around, (around + 1) % 6, np.full(6, 10), 6)
+    >>> ring = PositionTraffic.of(around, (around + 1) % 6, np.full(6, 10), 6)
     >>> halves = partition(ring, [3, 3], np.full(6, FREE))
     >>> ring.cut(halves), ring.cut(np.array([0, 1, 0, 1, 0, 1]))
     (20, 60)
@@ -146,7 +146,7 @@ def count_partitions(sizes: Sequence[int]) -> int:
     return number
 
 
-def _best_of_all(traffic: Traffic, sizes: Sequence[int], bound: Ints) -> Ints:
+def _best_of_all(traffic: PositionTraffic, sizes: Sequence[int], bound: Ints) -> Ints:
     """Return the first of the allowed partitions with the fewest bytes between parts."""
     tried = np.array(list(_all_partitions(tuple(range(len(traffic))), sizes)), dtype=np.int8)
     tried = tried[((tried == bound) | (bound == FREE)).all(axis=1)]
@@ -173,7 +173,7 @@ def _all_partitions(positions: tuple[int, ...], sizes: Sequence[int]) -> Iterato
     yield from deal(np.empty(len(positions), dtype=np.int64), positions, 0)
 
 
-def _bisected(traffic: Traffic, sizes: Sequence[int], bound: Ints) -> Ints:
+def _bisected(traffic: PositionTraffic, sizes: Sequence[int], bound: Ints) -> Ints:
     """Return the part of every position by recursive bisection."""
     if len(sizes) == 1:
         return np.zeros(len(traffic), dtype=np.int64)
@@ -189,7 +189,7 @@ def _bisected(traffic: Traffic, sizes: Sequence[int], bound: Ints) -> Ints:
     return part
 
 
-def _halves(traffic: Traffic, n_first: int, bound: Ints) -> Ints:
+def _halves(traffic: PositionTraffic, n_first: int, bound: Ints) -> Ints:
     """Return the side, 0 or 1, of every position, with `n_first` positions on side 0."""
     best: Ints = np.zeros(0, dtype=np.int64)
     fewest = -1
@@ -212,7 +212,7 @@ def _first_of(order: Ints, n_first: int, bound: Ints) -> Ints:
     return order[np.argsort(turn, kind="stable")[:n_first]]
 
 
-def _orders(traffic: Traffic, bound: Ints) -> Iterator[Ints]:
+def _orders(traffic: PositionTraffic, bound: Ints) -> Iterator[Ints]:
     """Yield orders to cut in two: ascending, even positions first, and grown along edges."""
     positions = np.arange(len(traffic))
     yield positions
@@ -221,7 +221,7 @@ def _orders(traffic: Traffic, bound: Ints) -> Iterator[Ints]:
     yield _grown(traffic, int(held[0]) if len(held) else 0)
 
 
-def _grown(traffic: Traffic, first: int) -> Ints:
+def _grown(traffic: PositionTraffic, first: int) -> Ints:
     """Return an order in which each position exchanges the most bytes with those before it."""
     n = len(traffic)
     order, joined = np.empty(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
@@ -236,12 +236,12 @@ def _grown(traffic: Traffic, first: int) -> Ints:
     return order
 
 
-def _swapped(traffic: Traffic, side: Ints, is_held: Bools) -> Ints:
+def _swapped(traffic: PositionTraffic, side: Ints, is_held: Bools) -> Ints:
     """Return the sides after passes of swaps that reduce the bytes between them.
 
     Parameters
     ----------
-    traffic : Traffic
+    traffic : PositionTraffic
     side : ndarray of int64, shape (n_positions,)
         Side, 0 or 1, of every position.
     is_held : ndarray of bool, shape (n_positions,)
@@ -255,7 +255,7 @@ def _swapped(traffic: Traffic, side: Ints, is_held: Bools) -> Ints:
     return side
 
 
-def _one_pass(traffic: Traffic, side: Ints, is_held: Bools) -> Ints | None:
+def _one_pass(traffic: PositionTraffic, side: Ints, is_held: Bools) -> Ints | None:
     """Swap pairs in the order of their gains, each position at most once.
 
     Returns
@@ -306,7 +306,7 @@ def _move(gains: Ints, neighbors: tuple[Ints, Ints], left: int) -> None:
     gains[1 - left, other] -= 2 * n_bytes
 
 
-def _swapped_between_pairs(traffic: Traffic, part: Ints, bound: Ints) -> Ints:
+def _swapped_between_pairs(traffic: PositionTraffic, part: Ints, bound: Ints) -> Ints:
     """Return the parts after swaps between each pair of parts that exchange bytes."""
     part = part.copy()
     n_parts = int(part.max()) + 1

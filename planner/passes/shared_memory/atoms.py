@@ -8,7 +8,7 @@ import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.intervals import last_at_or_below
-from collplan.planner.passes.shared_memory.program import Program
+from collplan.planner.passes.shared_memory.program import NodeTasks
 from collplan.planner.passes.shared_memory.trace import Trace, trace
 from collplan.planner.passes.shared_memory.values import COPY, FOREVER, Lives, Reads, Tasks
 from collplan.planner.plan.address_space import AddressSpace
@@ -47,12 +47,12 @@ class Atoms:
     reads: Reads
 
 
-def cut(program: Program, tasks: Tasks) -> Atoms:
+def cut(program: NodeTasks, tasks: Tasks) -> Atoms:
     """Divide the memory that `program` accesses so that copies and messages move whole atoms.
 
     Parameters
     ----------
-    program : Program
+    program : NodeTasks
     tasks : Tasks
         Columns of its tasks.
 

@@ -10,7 +10,7 @@ import numpy as np
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.intervals import last_at_or_below, union
 from collplan.planner.passes.shared_memory.atoms import Atoms
-from collplan.planner.passes.shared_memory.program import Program
+from collplan.planner.passes.shared_memory.program import NodeTasks
 from collplan.planner.plan.plan import NONE, Buffer, Plan
 
 ALIGNMENT = 64
@@ -37,7 +37,7 @@ class ScratchAreas:
     rank: Ints
 
     @classmethod
-    def of(cls, atoms: Atoms, program: Program) -> ScratchAreas:
+    def of(cls, atoms: Atoms, program: NodeTasks) -> ScratchAreas:
         """Divide the scratch that a program accesses into areas."""
         blocks, begins = [], atoms.base[:, Buffer.SCRATCH]
         for pieces in (program.reads, program.writes):

@@ -22,7 +22,7 @@ from collplan.planner.rewrite.rebuild import move_edges, places, stack_edges
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class NodeTasks:
     """Tasks of all ranks, or of the ranks of some nodes, without derived dependencies.
 
     Parameters
@@ -47,13 +47,13 @@ class Program:
         return len(self.columns["op"])
 
     @classmethod
-    def of(cls, plan: Plan) -> Program:
+    def of(cls, plan: Plan) -> NodeTasks:
         """Return the tasks of a plan."""
         columns = {name: getattr(plan, name) for name in COLUMNS}
         return cls(columns, *pieces.pieces_of(plan), stated_edges(plan), plan)
 
     @classmethod
-    def stack(cls, parts: Sequence[Program]) -> Program:
+    def stack(cls, parts: Sequence[NodeTasks]) -> NodeTasks:
         """Return the tasks of all parts, one part after another."""
         if len(parts) == 1:
             return parts[0]
@@ -65,9 +65,9 @@ class Program:
             parts[0].plan,
         )
 
-    def take(self, rows: Ints) -> Program:
+    def take(self, rows: Ints) -> NodeTasks:
         """Return the tasks of some rows, in the given order, without edges to other tasks."""
-        return Program(
+        return NodeTasks(
             {name: column[rows] for name, column in self.columns.items()},
             self.reads.take(rows),
             self.writes.take(rows),

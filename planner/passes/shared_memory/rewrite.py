@@ -11,7 +11,7 @@ import numpy as np
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.passes.shared_memory.atoms import Atoms, cut
 from collplan.planner.passes.shared_memory.layout import MIRRORED, Room, ScratchAreas, lay_out
-from collplan.planner.passes.shared_memory.program import Program, match_inside
+from collplan.planner.passes.shared_memory.program import NodeTasks, match_inside
 from collplan.planner.passes.shared_memory.values import (
     FOREVER,
     Tasks,
@@ -29,7 +29,7 @@ ROWS_AT_ONCE: Final = 1 << 18
 """Number of rows from which the nodes of a program are rewritten separately."""
 
 
-def share_messages(program: Program, is_shared: Bools) -> Plan:
+def share_messages(program: NodeTasks, is_shared: Bools) -> Plan:
     """Replace messages inside nodes by copies that their receivers execute.
 
     The data of a sender is staged once in its part of the node's shared buffer, unless it is in
@@ -39,7 +39,7 @@ def share_messages(program: Program, is_shared: Bools) -> Plan:
 
     Parameters
     ----------
-    program : Program
+    program : NodeTasks
         Program in canonical order, with all ranks of every node concerned.
     is_shared : ndarray of bool, shape (n_tasks,)
         Marks both ends of the messages to replace.
@@ -57,7 +57,7 @@ def share_messages(program: Program, is_shared: Bools) -> Plan:
     return _joined(list(parts))
 
 
-def _rows_of_nodes(program: Program) -> Iterator[Ints]:
+def _rows_of_nodes(program: NodeTasks) -> Iterator[Ints]:
     """Generate the rows of some nodes at a time, which needs less memory than all of them.
 
     Nodes share no memory with each other, so each of them can be rewritten alone.
@@ -79,7 +79,7 @@ class _Rewritten:
 
     Parameters
     ----------
-    program : Program
+    program : NodeTasks
     row : ndarray of int64, shape (n_tasks,)
         Row of each task in the original program.
     shares : ndarray of bool, shape (n_ranks,)
@@ -88,7 +88,7 @@ class _Rewritten:
         Layout of shared memory and scratch.
     """
 
-    program: Program
+    program: NodeTasks
     row: Ints
     shares: Bools
     room: Room
@@ -96,7 +96,7 @@ class _Rewritten:
 
 def _joined(parts: Sequence[_Rewritten]) -> Plan:
     """Return the plan of all nodes, with tasks in the order of the program."""
-    program = Program.stack([part.program for part in parts])
+    program = NodeTasks.stack([part.program for part in parts])
     if len(parts) > 1:
         program = program.take(
             np.argsort(np.concatenate([part.row for part in parts]), kind="stable")
@@ -127,12 +127,12 @@ def _joined(parts: Sequence[_Rewritten]) -> Plan:
 class _Traffic:
     """Tasks of some nodes, and the atoms that they access."""
 
-    program: Program
+    program: NodeTasks
     tasks: Tasks
     atoms: Atoms
 
     @classmethod
-    def of(cls, program: Program, is_shared: Bools) -> _Traffic:
+    def of(cls, program: NodeTasks, is_shared: Bools) -> _Traffic:
         """Return the traffic of a program with some shared messages."""
         sends, recvs = match_inside(program.columns, is_shared)
         sender, receiver = np.full((2, len(program)), NONE, dtype=np.int64)
@@ -233,7 +233,7 @@ class _Accesses:
         return np.diff(running[first]), running[:-1] - running[first[self.owner]]
 
 
-def _rewrite(program: Program, is_shared: Bools, rows: Ints) -> _Rewritten:
+def _rewrite(program: NodeTasks, is_shared: Bools, rows: Ints) -> _Rewritten:
     """Return the rewritten tasks of some nodes, whose rows in the whole program are `rows`."""
     traffic = _Traffic.of(program, is_shared)
     scratch = _Scratch.of(traffic)
@@ -254,7 +254,7 @@ def _rewrite(program: Program, is_shared: Bools, rows: Ints) -> _Rewritten:
         written = pieces.stack((written, program.writes)).take(number)
         number[np.isin(row, traffic.signals)] = len(row) + len(program)
         read = pieces.stack((read, program.reads, _LOOK)).take(number)
-    rewritten = Program(columns, read, written, _intents(traffic, row), program.plan)
+    rewritten = NodeTasks(columns, read, written, _intents(traffic, row), program.plan)
     return _Rewritten(rewritten, rows[row], shares, room)
 
 

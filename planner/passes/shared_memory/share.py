@@ -10,7 +10,7 @@ import numpy as np
 from collplan.planner.arrays import Bools
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
-from collplan.planner.passes.shared_memory.program import Program, canonical_order
+from collplan.planner.passes.shared_memory.program import NodeTasks, canonical_order
 from collplan.planner.passes.shared_memory.rewrite import share_messages
 from collplan.planner.plan.phases import is_inside
 from collplan.planner.plan.plan import Op, Plan
@@ -65,7 +65,7 @@ def share(plan: Plan, roles: Roles = None) -> Plan:
             "passes.share: the plan shares memory already; name all roles in one pass"
         )
     order = canonical_order(plan.rank, plan.round, plan.op)
-    program = Program.of(plan).take(order)
+    program = NodeTasks.of(plan).take(order)
     before, after, kind = program.intents
     if ((before > after) & (kind == INTENT)).any():
         raise AlgorithmError(

@@ -60,7 +60,7 @@ class Lives(NamedTuple):
     origin: Ints
 
 
-class Places(NamedTuple):
+class SharedPlaces(NamedTuple):
     """Places in shared memory from which shared messages are read.
 
     Parameters
@@ -81,7 +81,7 @@ class Places(NamedTuple):
 
 @compiled
 def find_places(tasks: Tasks, reads: Reads, lives: Lives, relocated: Bools) -> Any:
-    """Return the `Places` from which the receivers of messages read.
+    """Return the `SharedPlaces` from which the receivers of messages read.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def find_places(tasks: Tasks, reads: Reads, lives: Lives, relocated: Bools) -> A
 
     Returns
     -------
-    Places
+    SharedPlaces
     """
     n_atoms = len(relocated)
     place, until = np.zeros(len(reads.atom), np.int64), np.zeros(len(reads.atom), np.int64)
@@ -120,11 +120,13 @@ def find_places(tasks: Tasks, reads: Reads, lives: Lives, relocated: Bools) -> A
             for atom in range(lives.first[row], lives.first[row + 1]):
                 if relocated[atom] and end[atom] > home_until[origin[atom]]:
                     home[origin[atom]], home_until[origin[atom]] = atom, end[atom]
-    return Places(place, until, needed)
+    return SharedPlaces(place, until, needed)
 
 
 @compiled
-def find_needless(tasks: Tasks, reads: Reads, lives: Lives, places: Places, is_final: Bools) -> Any:
+def find_needless(
+    tasks: Tasks, reads: Reads, lives: Lives, places: SharedPlaces, is_final: Bools
+) -> Any:
     """Find receives that are not needed, because all readers can read in shared memory instead.
 
     A receive must remain if it writes the final contents of a caller's buffer (`is_final` atoms),
@@ -137,7 +139,7 @@ def find_needless(tasks: Tasks, reads: Reads, lives: Lives, places: Places, is_f
     tasks : Tasks
     reads : Reads
     lives : Lives
-    places : Places
+    places : SharedPlaces
     is_final : ndarray of bool, shape (n_atoms,)
         Whether the atom is in a buffer of the caller.
 

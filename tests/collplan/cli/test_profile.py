@@ -12,7 +12,7 @@ import pytest
 from collplan.specs import Machine
 from collplan.tune import gains
 from collplan.tune.gains import gains_of
-from collplan.tune.sweep import Placement
+from collplan.tune.sweep import NodePlacement
 from collplan.tune.table import save_table
 from command_line import CommandLine
 from mpi_launching import MPIS, mpi_python, mpiexec_of, run
@@ -78,7 +78,7 @@ def test_calls_are_counted_by_size_and_judged_by_a_table(
     assert document["calls"] == 17
     assert document["seconds"] == pytest.approx(sum(one["seconds"] for one in rows.values()))
     small = rows["allreduce", 32]
-    placement = Placement(ranks_per_node=(3,))
+    placement = NodePlacement(ranks_per_node=(3,))
     chosen = planning_table(3).decide("allreduce", 32, 3, placement, op_commutes=True)
     assert chosen.native_s is not None
     assert chosen.chosen_s is not None

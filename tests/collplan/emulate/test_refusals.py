@@ -14,7 +14,7 @@ from collplan.emulate.counters import lane_bytes
 from collplan.emulate.launching import prepare_launch
 from collplan.emulate.machine import emulated_machine
 from collplan.emulate.nodes import queues
-from collplan.executors.mpi.launch.launcher import Launcher, Library
+from collplan.executors.mpi.launch.launcher import Launcher, MpiLibrary
 from command_line import CommandLine
 from emulating import emulate, need_emulation
 from mpi_launching import mpi_python, run
@@ -148,7 +148,7 @@ def test_another_mpi(collplan: CommandLine, mpi: str, words: str) -> None:
 
 
 def test_foreign_mpi(collplan: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = Launcher(Path("mpiexec"), Library("Intel MPI 2021", "intelmpi", "", ""))
+    other = Launcher(Path("mpiexec"), MpiLibrary("Intel MPI 2021", "intelmpi", "", ""))
     monkeypatch.setattr(running, "find_launcher", lambda: other)
     monkeypatch.setattr(running, "find_tools", dict)  # a minimal system has none
     line = collplan("emulate", *CLUSTER, "--", "true").error()
@@ -246,7 +246,7 @@ def test_no_such_module(tmp_path: Path, program: str, failing: int, module: str)
 
 def test_a_rank_on_the_wrong_node_is_refused(tmp_path: Path) -> None:
     cluster = Cluster(nodes=2, ranks_per_node=1, lanes=1, rate_bits_per_s=10**8)
-    launcher = Launcher(Path("mpiexec"), Library("MPICH", "mpich", "", ""))
+    launcher = Launcher(Path("mpiexec"), MpiLibrary("MPICH", "mpich", "", ""))
     _, _, files = prepare_launch(launcher, emulated_machine(cluster), ["true"], striped=False)
     script = tmp_path / "rank"
     script.write_text(files["rank"])

@@ -9,7 +9,7 @@ import yaml
 
 from collplan import compile as compile_spec
 from collplan import parse_spec
-from collplan.cli.algorithms import Library
+from collplan.cli.algorithms import KnownLibrary
 from collplan.libraries.counterparts import (
     ANY,
     Counterpart,
@@ -83,7 +83,7 @@ def test_files_name_only_collectives_that_plans_have() -> None:
             is_named = row.rule and row.ours is not None
             assert not is_named or row.collective in registry.kinds()
             assert not (row.rule and (row.none or row.differs))
-    assert set(Library) == set(library_names())
+    assert set(KnownLibrary) == set(library_names())
 
 
 def test_all_collectives_of_libraries_have_rows() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from collplan.libraries.decisions import (
     DECIDING,
-    Case,
     Nodes,
+    RuleInputs,
     decide,
     decided_kinds,
     fewest_extra,
@@ -20,13 +20,15 @@ from collplan.libraries.decisions import (
 from collplan.specs.collective import COLLECTIVES
 
 
-def case(kind: str, n_ranks: int, n_bytes: int, nodes: Nodes = "spread", **facts: Any) -> Case:
+def case(
+    kind: str, n_ranks: int, n_bytes: int, nodes: Nodes = "spread", **facts: Any
+) -> RuleInputs:
     """Return a case of bytes: of a vector, or of all blocks."""
     has_blocks = COLLECTIVES[kind].has_blocks
-    return Case(kind, n_ranks, nodes, n_bytes, 1, has_blocks, **facts)
+    return RuleInputs(kind, n_ranks, nodes, n_bytes, 1, has_blocks, **facts)
 
 
-def runs(library: str, of: Case) -> str:
+def runs(library: str, of: RuleInputs) -> str:
     decision = decide(library, of)
     assert decision is not None
     return str(decision)
@@ -55,7 +57,7 @@ def runs(library: str, of: Case) -> str:
         (case("scan", 64, 100), "linear"),
     ],
 )
-def test_open_mpi_decides_as_its_source_says(of: Case, name: str) -> None:
+def test_open_mpi_decides_as_its_source_says(of: RuleInputs, name: str) -> None:
     assert runs("openmpi", of) == name
 
 
@@ -64,7 +66,7 @@ def test_open_mpi_runs_another_where_its_algorithm_cannot_serve() -> None:
     # Recursive doubling would run Bruck's algorithm on such numbers of ranks.
     assert "recursive_doubling" not in names
     assert runs("openmpi", case("reduce", 3, 4)) == "rabenseifner"
-    few = Case("allreduce", 300, "spread", 100, 64)
+    few = RuleInputs("allreduce", 300, "spread", 100, 64)
     assert runs("openmpi", few) == "basic_linear"
 
 
@@ -83,8 +85,8 @@ def test_open_mpi_runs_another_where_its_algorithm_cannot_serve() -> None:
         (case("allreduce", 12, 8), "recursive_doubling"),
         (case("allreduce", 12, 9), "reduce_scatter_allgather"),
         (case("allreduce", 12, 100, is_built_in=False), "recursive_doubling"),
-        (Case("reduce", 12, "spread", 7, 1_000), "binomial"),
-        (Case("reduce", 12, "spread", 8, 1_000), "reduce_scatter_gather"),
+        (RuleInputs("reduce", 12, "spread", 7, 1_000), "binomial"),
+        (RuleInputs("reduce", 12, "spread", 8, 1_000), "reduce_scatter_gather"),
         (case("alltoall", 7, 7 * 256), "scattered"),
         (case("alltoall", 8, 8 * 256), "brucks"),
         (case("alltoall", 8, 8 * 257), "scattered"),
@@ -99,7 +101,7 @@ def test_open_mpi_runs_another_where_its_algorithm_cannot_serve() -> None:
         (case("barrier", 8, 0), "k_dissemination radix=2"),
     ],
 )
-def test_mpich_decides_as_its_source_says(of: Case, name: str) -> None:
+def test_mpich_decides_as_its_source_says(of: RuleInputs, name: str) -> None:
     assert runs("mpich", of) == name
 
 
@@ -121,7 +123,7 @@ def test_mpich_decides_as_its_source_says(of: Case, name: str) -> None:
         (case("alltoallv", 64, 64), "hybrid radix=2"),
     ],
 )
-def test_ucc_decides_as_its_source_says(of: Case, name: str) -> None:
+def test_ucc_decides_as_its_source_says(of: RuleInputs, name: str) -> None:
     assert runs("ucc", of) == name
 
 
@@ -163,7 +165,7 @@ def test_uccs_radix_leaves_the_fewest_ranks_over() -> None:
 
 
 def test_remarks_say_where_messages_differ() -> None:
-    def remark(library: str, of: Case) -> str:
+    def remark(library: str, of: RuleInputs) -> str:
         decision = decide(library, of)
         assert decision is not None
         return decision.remark

@@ -10,13 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collplan.cli.bench.overlap import OverlapOptions
-from collplan.executors.cost.traces.states import CoreStates, State, simulated_states, write_states
+from collplan.cli.bench.overlap import BenchOverlapOptions
+from collplan.executors.cost.traces.states import (
+    CoreState,
+    CoreStates,
+    simulated_states,
+    write_states,
+)
 from collplan.measure.overlap.computation import Computation
 from collplan.measure.overlap.sweep import (
     BLOCKING,
     OverlapMethod,
-    Sweep,
+    OverlapSweep,
     default_ranks,
     overlap_ratio,
     plan_sweep,
@@ -134,7 +139,7 @@ def test_a_wrong_result_is_shown_and_is_no_success(
     }  # fmt: skip
     document = {"rows": [row], "states": [], "library": "MPI", "processors": 2,
                 "computation_s": 1.0, "wrong": ["S=0: rank 1, element 0: got 1"]}  # fmt: skip
-    options, sweep = OverlapOptions(repetitions=2), sweep_of("reduce", 3)
+    options, sweep = BenchOverlapOptions(repetitions=2), sweep_of("reduce", 3)
     assert _show(options, sweep, [("methods", document)], None) == 1
     printed = capsys.readouterr().out
     assert "WRONG: S=0: rank 1, element 0: got 1" in printed
@@ -144,7 +149,7 @@ def test_a_wrong_result_is_shown_and_is_no_success(
 
 
 def test_other_ranks_than_mpiexec_has_started_are_refused() -> None:
-    asked = OverlapOptions(cores=4, ranks="3", n_bytes="4KiB")
+    asked = BenchOverlapOptions(cores=4, ranks="3", n_bytes="4KiB")
     with pytest.raises(CollplanError, match="--ranks: 3, but mpiexec has started 2; leave --ranks"):
         asked.sweep(4, 2)
     assert asked.sweep(4, 3).ranks == (3,)
@@ -200,7 +205,7 @@ def test_the_simulated_table_and_files(collplan: CommandLine) -> None:
     assert states_in(trace, labels) == {"computation", "communication"}
 
 
-def sweep_of(kind: str, n_cores: int, **asked: Any) -> Sweep:
+def sweep_of(kind: str, n_cores: int, **asked: Any) -> OverlapSweep:
     return plan_sweep(kind, 4096, Machine(cores=n_cores), **asked)
 
 
@@ -214,24 +219,24 @@ def test_simulated_cores_compute_or_communicate() -> None:
     states = simulated_states(timeline, plan.spec.machine.network, "run")  # type: ignore[union-attr]
     assert list(states.cores) == [f"core {i}" for i in range(5)]
     for core in range(4):
-        assert states.slices(core) == [(State.COMPUTATION, 0, 123_456)]
+        assert states.slices(core) == [(CoreState.COMPUTATION, 0, 123_456)]
     busy = states.slices(4)
-    assert {state for state, *_ in busy} == {State.COMMUNICATION}
+    assert {state for state, *_ in busy} == {CoreState.COMMUNICATION}
     assert sum(end - begin for _, begin, end in busy) <= timeline.core_busy_ns[0, 4] + 1
 
 
 def test_states_are_merged_and_computation_prevails(tmp_path: Path) -> None:
     """Two ranks' threads on a core at once are one interval; what is empty is left out."""
     columns = np.array(
-        [(0, State.COMMUNICATION, 0, 50), (0, State.COMMUNICATION, 30, 80),
-         (0, State.COMPUTATION, 40, 60), (0, State.COMPUTATION, 60, 60),
-         (1, State.COMMUNICATION, 20, 20)]
+        [(0, CoreState.COMMUNICATION, 0, 50), (0, CoreState.COMMUNICATION, 30, 80),
+         (0, CoreState.COMPUTATION, 40, 60), (0, CoreState.COMPUTATION, 60, 60),
+         (1, CoreState.COMMUNICATION, 20, 20)]
     ).T  # fmt: skip
     states = CoreStates("run", ["core 0", "core 1"], *columns)
     expected = [
-        (State.COMMUNICATION, 0, 40),
-        (State.COMPUTATION, 40, 60),
-        (State.COMMUNICATION, 60, 80),
+        (CoreState.COMMUNICATION, 0, 40),
+        (CoreState.COMPUTATION, 40, 60),
+        (CoreState.COMMUNICATION, 60, 80),
     ]
     assert states.slices(0) == expected
     assert states.slices(1) == []

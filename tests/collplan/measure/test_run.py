@@ -18,7 +18,7 @@ from collplan.executors.mpi.errors import BindError
 from collplan.measure import run as measure
 from collplan.measure.native import NativeCollective
 from collplan.measure.run import PADDING, Case, RunReport, run_plan
-from collplan.measure.timing import Clocks, Watch, clock_name, nothing, time_in_turns
+from collplan.measure.timing import CallObserver, Clocks, clock_name, nothing, time_in_turns
 from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Buffer, Plan
 from collplan.specs import Gatherv, PlanSpec
@@ -242,7 +242,7 @@ def test_leads_of_clocks_are_found_within_their_errors() -> None:
     assert abs(leads[1].ahead_ns - 10**9) <= leads[1].error_ns < 10**9
 
 
-class Noting(Watch):
+class Noting(CallObserver):
     """Notes what it observes."""
 
     def __init__(self) -> None:

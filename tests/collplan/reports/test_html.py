@@ -32,7 +32,7 @@ from collplan.select.auto import resolve
 from collplan.select.compared import Pruned
 from collplan.select.comparison import compare
 from collplan.specs import Machine, PlanSpec
-from collplan.tune.sweep import NATIVE, Choice, Placement, Point, Sweep, Time
+from collplan.tune.sweep import NATIVE, Choice, NodePlacement, Point, Sweep, Time
 from collplan.tune.table import TuningTable
 from collplan.tune.tuner import Tuned
 from oracle import make_spec
@@ -97,7 +97,8 @@ def tune_page(folder: Path) -> Path:
 
     sweeps = [
         Sweep(
-            collective=kind, ranks=4, placement=Placement(ranks_per_node=(4,)), datatype="float64",
+            collective=kind, ranks=4, placement=NodePlacement(ranks_per_node=(4,)),
+            datatype="float64",
             choices=choices, ranks_per_core=2.0, complete=True, **more,
             points=(point(64, **{native: 1e-5, ring: 2e-5}),
                     point(65536, **{native: 4e-4, ring: 1e-4, tree: 3e-4})),

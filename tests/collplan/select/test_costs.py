@@ -9,7 +9,7 @@ from collplan.select.costs import Costs
 from collplan.select.cuts import Slices
 from collplan.select.estimate import program_of_sample
 from collplan.select.message_costs import MessageCosts
-from collplan.select.work import Held, Places, bound_ns, estimate_ns, n_tasks_of
+from collplan.select.work import Held, HeldResources, bound_ns, estimate_ns, n_tasks_of
 from collplan.specs import PlanSpec
 
 LINK = {"L_ns": 1000, "o_ns": 100, "g_ns": 10, "G_ns_per_byte": 0.5, "O_ns_per_byte": 0.25}
@@ -27,7 +27,7 @@ def costs_of(kind: str, count: int, **machine: object) -> Costs:
     )
     tables, shared = program_of_sample(spec).tables(), np.zeros(1, dtype=np.bool_)
     rows = MessageCosts(tables, spec.machine, 1, shared)
-    return Costs(rows, Places.of(spec.machine, None))
+    return Costs(rows, HeldResources.of(spec.machine, None))
 
 
 def test_a_message_holds_cores_and_lanes_for_its_bytes() -> None:
@@ -74,7 +74,7 @@ def test_places_of_other_ranks_are_not_known() -> None:
             "collective": {"kind": "bcast", "count": 1},
         }
     ).machine
-    places, every = Places.of(machine, (2, 3)), Places.of(machine, None)
+    places, every = HeldResources.of(machine, (2, 3)), HeldResources.of(machine, None)
     # Two ranks with a core and two ports each, two lanes with two ends, and a memory.
     assert places.is_known.sum() == 2 * 3 + 2 * 2 + 1
     assert every.is_known.sum() == 3 * places.is_known.sum()
@@ -83,7 +83,7 @@ def test_places_of_other_ranks_are_not_known() -> None:
 
 
 def test_the_busiest_place_is_that_of_all_work_together() -> None:
-    places = Places.of(costs_of("bcast", 8).machine, None)
+    places = HeldResources.of(costs_of("bcast", 8).machine, None)
     one, other = np.zeros((2, places.n))
     one[places.core[0]], other[places.core[1]] = 5.0, 4.0
     held = [Held(places, ns, 0.0, 0.0, 0.0, 0.0) for ns in (one, other)]

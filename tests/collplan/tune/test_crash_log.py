@@ -10,7 +10,7 @@ import pytest
 
 from collplan.cli.main import main
 from collplan.tune.crash_log import MOST_ENDS, NOTE_BYTES, Attempt, CrashLog, Failure
-from collplan.tune.journal import State, open_state
+from collplan.tune.journal import JournalState, open_state
 from collplan.tune.table import load_table
 from folders import PROGRAMS
 from mpi_launching import mpi_python, mpiexec_of, run
@@ -110,7 +110,7 @@ def test_failed_candidates_are_kept_with_what_is_measured(tmp_path: Path) -> Non
     with one.noting_faults():
         one.blame(Failure(SWEEP, 64, "chain", "did not end within 60 s"))
 
-    def opened() -> State:
+    def opened() -> JournalState:
         again = crash_log(tmp_path)
         return open_state(journal, goals, JOB, FINGERPRINT, restart=False, crash_log=again)
 

@@ -11,13 +11,13 @@ import pytest
 from collplan.specs import Allreduce, Bcast, CollplanError, Gather
 from collplan.specs.elements import Operation
 from collplan.specs.network import Network
-from collplan.tune.journal import Journal, State, open_state
+from collplan.tune.journal import Journal, JournalState, open_state
 from collplan.tune.options import Goal, TuningJob
 from collplan.tune.table import TuningTable, load_table, save_table
 from tuned import FINGERPRINT, JOB, begun, some_selection, verdict_of
 
 
-def measured(state: State, goals: Sequence[Goal], native_s: float = 2.0) -> State:
+def measured(state: JournalState, goals: Sequence[Goal], native_s: float = 2.0) -> JournalState:
     """Measure all that is missing."""
     for goal in goals:
         for size in state.missing(goal):
@@ -35,7 +35,7 @@ def table_there(folder: Path, job: TuningJob = JOB, **changes: Any) -> TuningTab
     return state.table
 
 
-def opened(folder: Path, job: TuningJob) -> tuple[State, Journal, list[Goal]]:
+def opened(folder: Path, job: TuningJob) -> tuple[JournalState, Journal, list[Goal]]:
     journal, goals = begun(folder, job)
     return open_state(journal, goals, job, FINGERPRINT, restart=False), journal, goals
 

@@ -11,7 +11,7 @@ from collplan.specs import Allreduce, Alltoall, Barrier, Bcast
 from collplan.specs.collective import Collective
 from collplan.specs.request import MESSAGES
 from collplan.tune.predictions import MOST, predict
-from collplan.tune.sweep import Placement
+from collplan.tune.sweep import NodePlacement
 from collplan.tune.table import TuningTable, load_table
 
 EXAMPLE = Path(__file__).parent / "tables" / "example.yaml"
@@ -42,7 +42,7 @@ def table() -> TuningTable:
 def test_predicted_plans_differ_and_can_be_compiled(
     table: TuningTable, nodes: list[int], collective: Collective
 ) -> None:
-    placement = Placement.of_nodes(nodes)
+    placement = NodePlacement.of_nodes(nodes)
     n_bytes = collective.count * collective.itemsize if collective.has_data else 0
     choices = predict(table, placement, collective, n_bytes)
     assert 1 <= len(choices) <= MOST
@@ -57,7 +57,9 @@ def test_predicted_plans_differ_and_can_be_compiled(
 
 
 def test_the_winner_of_the_nearest_sweep_is_among_them_if_it_fits(table: TuningTable) -> None:
-    placement = Placement.of_nodes([0] * 5)
+    placement = NodePlacement.of_nodes([0] * 5)
     labels = [one.label for one in predict(table, placement, Allreduce(count=1 << 17), 1 << 20)]
-    assert table.decide("allreduce", 1 << 20, 4, Placement.of_nodes([0] * 4), True).label in labels
+    assert (
+        table.decide("allreduce", 1 << 20, 4, NodePlacement.of_nodes([0] * 4), True).label in labels
+    )
     assert any(label.startswith("flat transport=shared") for label in labels)

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from collplan.planner import compile_plan
 from collplan.specs import Allreduce, CollplanError, Machine, SpecError, load_spec
-from collplan.tune.sweep import NATIVE, Choice, Placement, Sweep, Time
+from collplan.tune.sweep import NATIVE, Choice, NodePlacement, Sweep, Time
 from collplan.tune.table import Fingerprint, TuningTable, load_table, parse_table, save_table
 
 EXAMPLE = Path(__file__).parent / "tables" / "example.yaml"
-ONE_NODE = Placement.of_nodes([0] * 4)
-FOUR_NODES = Placement.of_nodes([node for node in range(4) for _ in range(4)])
+ONE_NODE = NodePlacement.of_nodes([0] * 4)
+FOUR_NODES = NodePlacement.of_nodes([node for node in range(4) for _ in range(4)])
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +194,7 @@ def test_a_sweep_says_its_counts_where_they_differ(counts: str | None, kind: str
 def test_sweeps_speak_for_equally_full_nodes_only(
     table: TuningTable, nodes: list[int], expected: str
 ) -> None:
-    placement = Placement.of_nodes(nodes)
+    placement = NodePlacement.of_nodes(nodes)
     assert table.decide("allreduce", 2**20, len(nodes), placement, True).choice.label == expected
 
 
@@ -237,17 +237,19 @@ def test_a_choice_is_what_a_spec_says_without_machine_and_collective() -> None:
 
 
 def test_placements_have_one_name() -> None:
-    assert Placement.of_nodes("aabb") == Placement.of_nodes([5, 5, 1, 1])
-    assert Placement.of_nodes("abab").rank_order == "cyclic"
-    assert Placement.of_nodes("abba") == Placement(ranks_per_node=(2, 2), rank_order=(0, 1, 1, 0))
+    assert NodePlacement.of_nodes("aabb") == NodePlacement.of_nodes([5, 5, 1, 1])
+    assert NodePlacement.of_nodes("abab").rank_order == "cyclic"
+    assert NodePlacement.of_nodes("abba") == NodePlacement(
+        ranks_per_node=(2, 2), rank_order=(0, 1, 1, 0)
+    )
     assert (
-        Placement.of_nodes(Machine(nodes=2, ranks_per_node=(1, 3)).rank_to_node).rank_order
+        NodePlacement.of_nodes(Machine(nodes=2, ranks_per_node=(1, 3)).rank_to_node).rank_order
         == "block"
     )
     with pytest.raises(ValueError, match="in order block; write that"):
-        Placement(ranks_per_node=(2, 2), rank_order=(0, 0, 1, 1))
+        NodePlacement(ranks_per_node=(2, 2), rank_order=(0, 0, 1, 1))
     with pytest.raises(ValueError, match=r"\[2, 1\] in order \(0, 1, 0\)|cyclic; write that"):
-        Placement(ranks_per_node=(1, 2), rank_order=(1, 0, 1))
+        NodePlacement(ranks_per_node=(1, 2), rank_order=(1, 0, 1))
 
 
 @pytest.mark.parametrize(
@@ -344,7 +346,7 @@ def test_what_is_no_table_is_said(tmp_path: Path) -> None:
         load_table(tmp_path / "cut.json")
 
 
-def sized_sweep(placement: Placement, sizes: tuple[int, int], labels: tuple[str, str]) -> Sweep:
+def sized_sweep(placement: NodePlacement, sizes: tuple[int, int], labels: tuple[str, str]) -> Sweep:
     time = {"median_s": 1e-3, "low_s": 1e-3, "high_s": 1e-3, "n": 8}
     return Sweep.model_validate(
         {
@@ -361,15 +363,15 @@ def sized_sweep(placement: Placement, sizes: tuple[int, int], labels: tuple[str,
     )
 
 
-def one_node(n_ranks: int) -> Placement:
-    return Placement.of_nodes([0] * n_ranks)
+def one_node(n_ranks: int) -> NodePlacement:
+    return NodePlacement.of_nodes([0] * n_ranks)
 
 
 @pytest.mark.parametrize(
-    "place", [one_node, lambda n: Placement.of_nodes([rank // 2 for rank in range(n)])]
+    "place", [one_node, lambda n: NodePlacement.of_nodes([rank // 2 for rank in range(n)])]
 )
 def test_sizes_at_which_winners_change_are_interpolated_between_two_numbers_of_ranks(
-    table: TuningTable, place: Callable[[int], Placement]
+    table: TuningTable, place: Callable[[int], NodePlacement]
 ) -> None:
     few = sized_sweep(place(4), (100, 10_000), ("binomial", "chain"))
     many = sized_sweep(place(64), (10_000, 1_000_000), ("binomial", "chain"))
@@ -390,7 +392,7 @@ def test_sizes_at_which_winners_change_are_interpolated_between_two_numbers_of_r
         decision = both.decide("bcast", 1, ranks, place(ranks))
         assert decision.choice.native
         assert not decision.is_known
-    uneven = Placement.of_nodes([0] * 7 + [1] * 3)
+    uneven = NodePlacement.of_nodes([0] * 7 + [1] * 3)
     assert not both.decide("bcast", 1, 10, uneven).is_known
 
 

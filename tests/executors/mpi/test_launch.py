@@ -18,7 +18,7 @@ from collplan.cli.main import main
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.launch import launcher as launch
 from collplan.executors.mpi.launch.jobs import run_job
-from collplan.executors.mpi.launch.launcher import Library, is_under_mpi, launcher_rank
+from collplan.executors.mpi.launch.launcher import MpiLibrary, is_under_mpi, launcher_rank
 from folders import PROGRAMS
 from mpi_launching import MPIS, assert_passes, mpi_environment, mpi_python, mpiexec_of
 from mpi_launching import mpirun as mpirun_program
@@ -210,7 +210,7 @@ def script(path: Path, text: str) -> Path:
 def test_chooses_the_first_launcher_of_the_family(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    library = Library("MPICH 5.0.2", "mpich", "", str(tmp_path / "mpi" / "lib" / "libmpi.so.12"))
+    library = MpiLibrary("MPICH 5.0.2", "mpich", "", str(tmp_path / "mpi" / "lib" / "libmpi.so.12"))
     monkeypatch.setattr(launch, "probe_library", lambda: library)
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
@@ -314,7 +314,7 @@ def test_the_first_task_of_srun_speaks_for_all(tmp_path: Path) -> None:
 
 def test_slurm_without_srun_is_no_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Launchers that believe in it hang."""
-    launcher = launch.Launcher(Path("mpiexec"), Library("MPICH 5", "mpich", "", ""))
+    launcher = launch.Launcher(Path("mpiexec"), MpiLibrary("MPICH 5", "mpich", "", ""))
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "SLURM_JOB_ID" not in launcher.environment(2)

@@ -7,13 +7,13 @@ import os
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.cost.traces.states import State
+from collplan.executors.cost.traces.states import CoreState
 from collplan.executors.mpi.errors import LaunchError
 from collplan.measure.overlap import runs as overlap_runs
 from collplan.measure.overlap import timing as overlap
 from collplan.measure.overlap.computation import Computation
-from collplan.measure.overlap.runs import Collectives, Pinned
-from collplan.measure.overlap.sweep import NATIVE, OverlapMethod, Sweep, plan_sweep
+from collplan.measure.overlap.runs import CollectivePair, Pinned
+from collplan.measure.overlap.sweep import NATIVE, OverlapMethod, OverlapSweep, plan_sweep
 from collplan.measure.overlap.timing import measure_blocking, measure_overlap
 from collplan.specs import Machine
 from mpi_plans import refuses
@@ -23,7 +23,7 @@ rank, p = comm.rank, comm.size
 SPLIT = OverlapMethod("plan", levels=0)
 
 
-def sweep_of(kind: str, n_bytes: int = 4096) -> Sweep:
+def sweep_of(kind: str, n_bytes: int = 4096) -> OverlapSweep:
     return plan_sweep(kind, n_bytes, Machine(cores=p + 1), ranks=[p])
 
 
@@ -47,7 +47,7 @@ def ranks_on_several_nodes_are_refused() -> None:
 
 def wrong_results_are_found_by_method() -> None:
     sweep = sweep_of("bcast")
-    with Collectives(comm, sweep, Pinned.at(comm, sweep)) as collectives:
+    with CollectivePair(comm, sweep, Pinned.at(comm, sweep)) as collectives:
         names = []
         for method in [*sweep.methods(p), *NATIVE]:
             collectives.ready(method).both()
@@ -67,7 +67,7 @@ def wrong_results_are_found_by_method() -> None:
 def runs_are_stamped_in_order_and_threads_are_clocked() -> None:
     sweep = sweep_of("reduce", 1 << 20)
     compute = Computation(0.002)
-    with Collectives(comm, sweep, Pinned.at(comm, sweep)) as collectives:
+    with CollectivePair(comm, sweep, Pinned.at(comm, sweep)) as collectives:
         timed = collectives.ready(SPLIT, compute)
         assert (timed.progress, timed.why_caller) == ("thread", None)
         for _ in range(3):
@@ -86,7 +86,7 @@ def runs_are_stamped_in_order_and_threads_are_clocked() -> None:
 def communication_cores_are_busy_for_all_their_threads_time() -> None:
     shares = [(4, 100, 900, 50), (4, 120, 950, 30), (5, 100, 150, 500)]
     found = overlap._thread_intervals(shares)
-    busy = State.COMMUNICATION
+    busy = CoreState.COMMUNICATION
     # Not beyond when the last of them was seen to have ended.
     assert found == [(4, busy, 100, 180), (5, busy, 100, 150)]
     assert overlap._thread_intervals([]) == []
@@ -108,9 +108,9 @@ def all_ranks_know_the_rows_and_rank_0_the_states() -> None:
     for states in found["states"]:
         assert states.begin_ns.min() == 0
         assert (states.end_ns >= states.begin_ns).all()
-        computing = states.core[states.state == State.COMPUTATION]
+        computing = states.core[states.state == CoreState.COMPUTATION]
         assert sorted(computing.tolist()) == list(range(p))
-    communicating = [np.unique(s.core[s.state == State.COMMUNICATION]) for s in found["states"]]
+    communicating = [np.unique(s.core[s.state == CoreState.COMMUNICATION]) for s in found["states"]]
     assert p in communicating[0]
     assert p not in communicating[1]
 

@@ -17,7 +17,7 @@ from collplan.specs import CollplanError, PlanSpec
 from collplan.tune import trial
 from collplan.tune.candidates import Candidate
 from collplan.tune.crash_log import CrashLog, Watchdog
-from collplan.tune.racing import Rules
+from collplan.tune.racing import StopRules
 from collplan.tune.trial import Verdict, try_candidates
 from collplan.tune.tuner import on_first, over_ranks
 from mpi_plans import refuses
@@ -31,7 +31,7 @@ SPEC = PlanSpec.model_validate(
     {"machine": {"ranks_per_node": p}, "collective": {"kind": "allreduce", "count": 100}}
 )
 NATIVE_S = 10e-3
-RULES = Rules(tight=0.05, least=8, most=20, seconds=60.0)
+RULES = StopRules(tight=0.05, least=8, most=20, seconds=60.0)
 
 
 class Clock:

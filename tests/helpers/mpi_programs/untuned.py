@@ -19,7 +19,7 @@ from collplan.dropin.blocking import FASTER, TRIED
 from collplan.dropin.trials import TURNS
 from collplan.executors.mpi.binding.bound_plan import BoundPlan
 from collplan.specs import CollplanError
-from collplan.tune.sweep import Placement
+from collplan.tune.sweep import NodePlacement
 from collplan.tune.table import parse_table
 from drop_in_calls import KINDS, WORLD, arguments, failing_engines, run_checks
 from tables_everywhere import NOWHERE, sweep
@@ -257,7 +257,7 @@ def check_uneven_placements(comm: Any) -> None:
     size = WORLD.size
     for nodes in ([*([0] * (size - 1)), 1], [rank * rank % 3 for rank in range(size)]):
         one = drop_in()
-        one._plans._placement = Placement.of_nodes(nodes)
+        one._plans._placement = NodePlacement.of_nodes(nodes)
         for kind in ("allreduce", "bcast", "allgather", "alltoall"):
             for turn in range(FEW_CALLS):
                 call(one, kind, turn, count=3)

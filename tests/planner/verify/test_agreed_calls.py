@@ -10,7 +10,7 @@ import pytest
 
 from collplan.planner import compile_plan
 from collplan.planner.errors import CallError, DeadlockError, PlanFormatError
-from collplan.planner.plan.phases import Call
+from collplan.planner.plan.phases import GroupCall
 from collplan.planner.plan.plan import NONE, Op, Plan
 from collplan.planner.plan.ragged import Dependencies
 from collplan.planner.verify import verify
@@ -36,7 +36,7 @@ def call_rows(plan: Plan, phase: int) -> list[int]:
 
 def with_members(plan: Plan, phase: int, *members: tuple[int, ...]) -> Plan:
     phases = list(plan.phases)
-    phases[phase] = replace(phases[phase], calls=tuple(map(Call, members)))
+    phases[phase] = replace(phases[phase], calls=tuple(map(GroupCall, members)))
     return plan.replace(phases=tuple(phases))
 
 

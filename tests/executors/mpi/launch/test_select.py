@@ -13,7 +13,7 @@ from collplan.executors.mpi.launch import launcher, select, srun
 from collplan.executors.mpi.launch.jobs import check_crowd, check_room
 from collplan.executors.mpi.launch.launcher import (
     Launcher,
-    Library,
+    MpiLibrary,
     is_under_mpi,
     launch_environment,
     usable_cores,
@@ -21,8 +21,8 @@ from collplan.executors.mpi.launch.launcher import (
 )
 from mpi_launching import mpi_python, mpiexec_of, run
 
-MPICH = Library("MPICH 5.0.2", "mpich", "", "")
-OPENMPI = Library("Open MPI v5.0.11", "openmpi", "", "")
+MPICH = MpiLibrary("MPICH 5.0.2", "mpich", "", "")
+OPENMPI = MpiLibrary("Open MPI v5.0.11", "openmpi", "", "")
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +99,7 @@ def test_srun_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 @pytest.mark.parametrize(("library", "pmi"), [(MPICH, "pmi2"), (OPENMPI, "pmix")])
 def test_srun_by_what_both_speak(
-    library: Library,
+    library: MpiLibrary,
     pmi: str,
     program: Callable[[str, str], Path],
     monkeypatch: pytest.MonkeyPatch,

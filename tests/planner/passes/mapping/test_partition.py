@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from collplan.planner.passes.mapping.partition import (
     FREE,
     MOST_PARTITIONS,
-    Traffic,
+    PositionTraffic,
     count_partitions,
     partition,
 )
@@ -25,7 +25,7 @@ def hypercube(size, near_first):
     for k in range(n_rounds):
         n_bytes = 1 << (n_rounds - k if near_first else k)
         found.append((me, me ^ (1 << k), np.full(size, n_bytes)))
-    return Traffic.of(*map(np.concatenate, zip(*found, strict=True)), size)
+    return PositionTraffic.of(*map(np.concatenate, zip(*found, strict=True)), size)
 
 
 def free(size):
@@ -48,7 +48,7 @@ def test_small_cases_are_exact(case):
     sizes, messages, position, part = case
     n = sum(sizes)
     source, dest, n_bytes = np.array(messages, dtype=np.int64).reshape(-1, 3).T
-    traffic = Traffic.of(source, dest, n_bytes, n)
+    traffic = PositionTraffic.of(source, dest, n_bytes, n)
     bound = free(n)
     bound[position] = part
     found = partition(traffic, sizes, bound)
@@ -64,7 +64,9 @@ def test_small_cases_are_exact(case):
 
 
 def test_traffic_adds_both_directions_and_leaves_out_what_stays():
-    traffic = Traffic.of(np.array([0, 1, 2, 2]), np.array([1, 0, 2, 0]), np.array([3, 4, 9, 5]), 3)
+    traffic = PositionTraffic.of(
+        np.array([0, 1, 2, 2]), np.array([1, 0, 2, 0]), np.array([3, 4, 9, 5]), 3
+    )
     assert traffic.other.tolist() == [1, 2, 0, 0]
     assert traffic.n_bytes.tolist() == [7, 5, 7, 5]
     assert traffic.cut(np.array([0, 1, 0])) == 7
@@ -87,7 +89,7 @@ def test_halves_of_hypercubes_cut_the_dimensions_of_fewest_bytes(size, n_parts, 
 
 def test_uneven_parts_of_a_shuffled_ring_are_its_runs():
     order = np.random.default_rng(1).permutation(60)
-    ring = Traffic.of(order, np.roll(order, 1), np.full(60, 8), 60)
+    ring = PositionTraffic.of(order, np.roll(order, 1), np.full(60, 8), 60)
     sizes = [7, 19, 13, 21]
     found = partition(ring, sizes, free(60))
     assert np.bincount(found).tolist() == sizes

@@ -10,7 +10,7 @@ import pytest
 from collplan.planner import compile_plan
 from collplan.planner.passes.shared_memory import rewrite
 from collplan.planner.passes.shared_memory.atoms import Atoms, cut
-from collplan.planner.passes.shared_memory.program import Program
+from collplan.planner.passes.shared_memory.program import NodeTasks
 from collplan.planner.passes.shared_memory.values import FOREVER, Tasks
 from collplan.planner.plan.plan import Buffer, Op
 from collplan.planner.verify import verify
@@ -24,7 +24,7 @@ def count_atoms(count: int, transport: str, passes: list[dict[str, object]]) -> 
     """Return how many atoms a proved allreduce by Rabenseifner's algorithm is cut into."""
     counts = []
 
-    def count_them(program: Program, tasks: Tasks) -> Atoms:
+    def count_them(program: NodeTasks, tasks: Tasks) -> Atoms:
         atoms = cut(program, tasks)
         counts.append(len(atoms.size))
         return atoms
@@ -53,7 +53,7 @@ def atoms_of(book: PlanBook) -> tuple[Atoms, list[list[int]], list[list[int]]]:
     plan = book.plan()
     nobody = np.full(plan.n_tasks, -1)
     tasks = Tasks(plan.op.astype(np.int64), plan.round.astype(np.int64), nobody, nobody)
-    atoms = cut(Program.of(plan), tasks)
+    atoms = cut(NodeTasks.of(plan), tasks)
     reads = [part.tolist() for part in np.split(atoms.reads.atom, atoms.reads.indptr[1:-1])]
     first = atoms.lives.first
     writes = [list(range(*ends)) for ends in pairwise(first)]
