@@ -37,7 +37,7 @@ NAMES = (
     "alltoall-model",
     "exporting", "tuning", "drop-in", "specs", "architecture", "scale", "irregular",
     "networks", "synthesis", "gallery", "cluster", "native-programs",
-    "report", "index", "measurements", "dask", "interchange", "notebooks",
+    "report", "index", "measurements", "dask", "interchange", "notebooks", "glossary",
     *(f"tutorials/{name}" for name in ("first-plan", "first-program", "first-table")),
     *(
         f"how-to/{name}"

@@ -1,8 +1,10 @@
 """The house: layers, sizes, the committed schema, examples that stay valid."""
 
+import ast
 import json
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from import_graph import (
     place,
     rooms,
     sources,
+    syntax_nodes,
 )
 
 BLOCK_MPI = """
@@ -50,6 +53,18 @@ def test_imports_go_one_way() -> None:
         if order[other[0]] > order[one[0]]
     ]
     assert offences == []
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """A name tells in which part of the code one is; the glossary has one thing for each noun."""
+    files = defaultdict(set)
+    for path in (path for layer in LAYERS for path in sources(layer)):
+        for node in syntax_nodes(path.read_text()):
+            if isinstance(node, ast.ClassDef):
+                files[node.name].add(str(path.relative_to(ROOT)))
+    # A spec and a step of an algorithm: users write both.
+    assert files.pop("Reduce") == {"specs/regular.py", "planner/algorithms/rounds.py"}
+    assert {name: found for name, found in files.items() if len(found) > 1} == {}
 
 
 def test_no_file_imports_itself_through_others() -> None:
