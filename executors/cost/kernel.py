@@ -184,6 +184,8 @@ def _prefetch_ahead(sim: Simulation, row: int) -> None:
     turn = sim.counters[_SENT] % N_RECENT
     earlier = tasks[sim.recent[turn]]
     sim.recent[turn] = row
+    if earlier.op != _SEND:
+        return  # the ring buffer is not full yet
     recv = tasks[earlier.partner]
     prefetch(sim.clocks, queues[earlier.far_queue].core)
     prefetch(sim.clocks, queues[earlier.far_queue].lane)
