@@ -150,6 +150,8 @@ def test_the_list_of_commands_is_printed_without_large_libraries() -> None:
 
 
 NUMBERS: dict[str, tuple[object, object, object]] = {
+    "BenchOverlapOptions.computation": (None, 0, None),
+    "BenchOverlapOptions.cores": (None, 1, None),
     "BenchmarkOptions.repetitions": (20, 2, None),
     "CalibrateOptions.lanes": (None, 1, None),
     "CalibrateOptions.ranks": (None, 1, None),
@@ -167,8 +169,6 @@ NUMBERS: dict[str, tuple[object, object, object]] = {
     "MachineOptions.ranks": (None, 1, None),
     "MachineOptions.timeout": (600, 1, None),
     "MeasuringOptions.timeout": (600, 1, None),
-    "OverlapOptions.computation": (None, 0, None),
-    "OverlapOptions.cores": (None, 1, None),
     "OverlapOptions.radix": (2, None, None),
     "PatternOptions.inner": (100, 1, None),
     "ProfileOptions.ranks": (None, 1, None),
