@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from collplan.executors.cost.parameters import NETWORK
-from collplan.executors.cost.tables import HeldClocks, Records, inner
+from collplan.executors.cost.tables import Places, Records, inner
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.jit import compile_with
 from collplan.planner.plan.plan import Op, Plan
@@ -31,7 +31,7 @@ ADAPTER: Final = np.dtype(
 """An adapter: ends of the list of its cached queue pairs, free slots, and number of reads."""
 
 
-def make_connections(plan: Plan, places: HeldClocks, nic: Nic | None) -> tuple[Records, Records]:
+def make_connections(plan: Plan, places: Places, nic: Nic | None) -> tuple[Records, Records]:
     """Return the queue pairs of all sends between nodes, and the adapters.
 
     A queue pair belongs to a rank on a lane, or to a pair of ranks on a lane for reliable
@@ -40,7 +40,7 @@ def make_connections(plan: Plan, places: HeldClocks, nic: Nic | None) -> tuple[R
     Parameters
     ----------
     plan : Plan
-    places : HeldClocks
+    places : Places
         Clocks that the tasks of the plan hold.
     nic : Nic or None
         Adapters; None if they hold all queue pairs, which gives empty tables.

@@ -18,7 +18,7 @@ from collplan.executors.cost.fluid.sharing import enter, leave, share
 from collplan.executors.cost.fluid.tables import EPOCH, EVENTS, LINKS, FlowTables, allocate
 from collplan.executors.cost.occupancy import IS_LONG
 from collplan.executors.cost.parameters import CONTINUATION, NETWORK
-from collplan.executors.cost.tables import HeldClocks, Records, Simulation, inlined
+from collplan.executors.cost.tables import Places, Records, Simulation, inlined
 from collplan.planner.arrays import Bools, Floats, Ints, csr
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.memory import require_memory
@@ -126,12 +126,12 @@ class Routes:
         return delays
 
 
-def find_routes(places: HeldClocks, fabric: Fabric) -> Routes:
+def find_routes(places: Places, fabric: Fabric) -> Routes:
     """Return the messages of a plan between nodes, and their routes.
 
     Parameters
     ----------
-    places : HeldClocks
+    places : Places
     fabric : Fabric
 
     Returns
@@ -187,7 +187,7 @@ def find_routes(places: HeldClocks, fabric: Fabric) -> Routes:
     )
 
 
-def make_flows(routes: Routes, places: HeldClocks, network: Network) -> Flows:
+def make_flows(routes: Routes, places: Places, network: Network) -> Flows:
     """Return the tables of flows before the simulation begins.
 
     Links that the lanes cannot fill are left out: links of hosts that are at least as fast as
@@ -198,7 +198,7 @@ def make_flows(routes: Routes, places: HeldClocks, network: Network) -> Flows:
     ----------
     routes : Routes
         Messages between nodes.
-    places : HeldClocks
+    places : Places
         Tasks of the plan, and the clocks that they hold.
     network : Network
         Parameters of the cost model.

@@ -13,7 +13,7 @@ import numpy as np
 
 from collplan.executors.cost.occupancy import IS_CONTINUED, IS_LONG
 from collplan.executors.cost.parameters import CONTINUATION, NETWORK
-from collplan.executors.cost.tables import HeldClocks, Records, table_of
+from collplan.executors.cost.tables import Places, Records, table_of
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.plan.plan import Op, Plan
 
@@ -99,19 +99,14 @@ class TaskPieces:
 
 
 def take_turns(
-    plan: Plan,
-    places: HeldClocks,
-    successors: Ints,
-    initial: Ints,
-    connections: Records,
-    n_bytes: int,
-) -> tuple[TaskPieces, HeldClocks, Ints, Ints, Records]:
+    plan: Plan, places: Places, successors: Ints, initial: Ints, connections: Records, n_bytes: int
+) -> tuple[TaskPieces, Places, Ints, Ints, Records]:
     """Return the simulator's tables with long messages between nodes in pieces.
 
     Parameters
     ----------
     plan : Plan
-    places : HeldClocks
+    places : Places
         Tasks of the plan and their queues.
     successors, initial, connections : ndarray
         Tables that `link_dependencies` and `make_connections` return.
@@ -121,7 +116,7 @@ def take_turns(
     Returns
     -------
     pieces : TaskPieces
-    places : HeldClocks
+    places : Places
     successors, initial, connections : ndarray
         Tables whose rows are pieces.
     """
@@ -162,7 +157,7 @@ def take_turns(
         grown["slot"] = connections["slot"][pieces.task]
         connections = grown
     successors, initial = after[order].astype(np.int32), posted.astype(np.int32)
-    return pieces, HeldClocks(places.clocks, cut, queues), successors, initial, connections
+    return pieces, Places(places.clocks, cut, queues), successors, initial, connections
 
 
 def _edges(plan: Plan, pieces: TaskPieces, tasks: Records, successors: Ints) -> tuple[Ints, Ints]:

@@ -10,7 +10,7 @@ from collplan.executors.cost.columns import dense, partners, thin
 from collplan.executors.cost.kernel import HAS_ON_START
 from collplan.executors.cost.occupancy import IS_STRIDED
 from collplan.executors.cost.parameters import NETWORK
-from collplan.executors.cost.tables import TASK, ClockOffsets, HeldClocks, Records, table_of
+from collplan.executors.cost.tables import TASK, ClockOffsets, Places, Records, table_of
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.plan.matching import match_messages
@@ -23,7 +23,7 @@ _MOST_PRIORITIES: Final = 1 << 16
 _SEND, _RECV, _COPY, _REDUCE = (int(op) for op in (Op.SEND, Op.RECV, Op.COPY, Op.REDUCE))
 
 
-def places_of(plan: Plan) -> HeldClocks:
+def places_of(plan: Plan) -> Places:
     """Return the clocks that all tasks of a plan hold.
 
     Parameters
@@ -32,7 +32,7 @@ def places_of(plan: Plan) -> HeldClocks:
 
     Returns
     -------
-    HeldClocks
+    Places
 
     Raises
     ------
@@ -41,7 +41,7 @@ def places_of(plan: Plan) -> HeldClocks:
     """
     clocks = ClockOffsets.of(plan)
     tasks, slots = place(plan, clocks)
-    return HeldClocks(clocks, tasks, clocks.make_queues(plan, slots, offload=False))
+    return Places(clocks, tasks, clocks.make_queues(plan, slots, offload=False))
 
 
 def core_to_numa(plan: Plan) -> Ints:

@@ -27,7 +27,7 @@ from collplan.executors.cost.layout import (
 from collplan.executors.cost.occupancy import IS_LONG, IS_UNCACHED
 from collplan.executors.cost.parameters import cost_table, link_table
 from collplan.executors.cost.prefetching import N_RECENT
-from collplan.executors.cost.tables import ClockOffsets, HeldClocks, Records, Simulation, copy_of
+from collplan.executors.cost.tables import ClockOffsets, Places, Records, Simulation, copy_of
 from collplan.executors.cost.working_sets import is_uncached
 from collplan.planner.arrays import Bools, Floats, Ints
 from collplan.planner.arrays.compile_time import Stopwatch
@@ -70,7 +70,7 @@ class Timeline:
         Row of the other end of every message.
     plan : Plan
         Plan that was simulated, with MPI's own collectives replaced by tasks.
-    places : HeldClocks
+    places : Places
         The simulator's tables of tasks, and of the clocks that they hold.
     flags_ns : tuple of float
         Delays in ns after which a task of another rank on the same core, in the same NUMA domain
@@ -101,7 +101,7 @@ class Timeline:
     is_asking: Bools
     partner: Ints
     plan: Plan
-    places: HeldClocks
+    places: Places
     flags_ns: tuple[float, float, float] = (0.0, 0.0, 0.0)
     is_allocated: bool = False
     pcie_reads: Ints | None = None
@@ -317,7 +317,7 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
     if network.cache_bytes is not None:
         tasks["state"][is_uncached(plan, network.cache_bytes)] |= IS_UNCACHED
     queues = layout.make_queues(plan, prepared.slots, offload=network.network.offload)
-    places = HeldClocks(layout, tasks, queues)
+    places = Places(layout, tasks, queues)
     pieces = None
     connections, adapters = make_connections(plan, places, network.nic)
     if network.turn_bytes is not None:
@@ -358,7 +358,7 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
         tasks = pieces.join(tasks, handshake=network.handshake)
     if n_left:
         _raise_deadlock(plan, tasks)
-    timeline = _timeline(plan, network, HeldClocks(layout, tasks, queues), sim, watch)
+    timeline = _timeline(plan, network, Places(layout, tasks, queues), sim, watch)
     timeline = replace(timeline, is_allocated=prepared.is_allocated)
     if routes is None or flows is None:
         return timeline
@@ -388,7 +388,7 @@ def _with_routes(
 
 
 def _timeline(
-    plan: Plan, network: Network, places: HeldClocks, sim: Simulation, watch: Stopwatch
+    plan: Plan, network: Network, places: Places, sim: Simulation, watch: Stopwatch
 ) -> Timeline:
     tasks, layout = places.tasks, places.clocks
     is_long = (tasks["state"] & IS_LONG).astype(np.bool_)

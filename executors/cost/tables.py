@@ -355,7 +355,7 @@ class ClockOffsets(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class HeldClocks:
+class Places:
     """The clocks that tasks of a plan hold.
 
     Parameters
@@ -372,9 +372,9 @@ class HeldClocks:
     tasks: Records
     queues: Records
 
-    def take(self, rows: Ints) -> HeldClocks:
+    def take(self, rows: Ints) -> Places:
         """Return the places of some tasks."""
-        return HeldClocks(self.clocks, self.tasks[rows], self.queues)
+        return Places(self.clocks, self.tasks[rows], self.queues)
 
     @property
     def core(self) -> Ints:

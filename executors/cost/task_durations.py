@@ -8,7 +8,7 @@ import numpy as np
 
 from collplan.executors.cost.occupancy import IS_STRIDED, IS_UNCACHED
 from collplan.executors.cost.parameters import NETWORK, cost_table, link_table
-from collplan.executors.cost.tables import HeldClocks
+from collplan.executors.cost.tables import Places
 from collplan.planner.arrays import Bools, Floats
 from collplan.planner.plan.plan import Op
 from collplan.specs import Network
@@ -44,12 +44,12 @@ class Durations:
     is_cut: Bools
 
 
-def durations_of(places: HeldClocks, network: Network) -> Durations:
+def durations_of(places: Places, network: Network) -> Durations:
     """Return the durations of tasks by the formulas of the simulator's kernel.
 
     Parameters
     ----------
-    places : HeldClocks
+    places : Places
         Tasks, and the clocks that they hold.
     network : Network
 

@@ -19,7 +19,7 @@ import numpy as np
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.collective.semantics import Contents, postcondition
-from collplan.planner.verify.travel import BY_XOR, ContentRules, turned
+from collplan.planner.verify.travel import BY_XOR, Rules, turned
 from collplan.specs import Collective
 
 _PRIME: Final = (1 << 31) - 1
@@ -53,7 +53,7 @@ class OperandTrees(NamedTuple):
 
 
 @inner
-def joined(a: int, b: int, rules: ContentRules, trees: OperandTrees) -> int:
+def joined(a: int, b: int, rules: Rules, trees: OperandTrees) -> int:
     """Return the tree that combines two trees."""
     n_blocks = rules.n_ranks // rules.n_local
     if rules.swaps and b // n_blocks < a // n_blocks:
@@ -77,7 +77,7 @@ def joined(a: int, b: int, rules: ContentRules, trees: OperandTrees) -> int:
 
 
 @inner
-def moved(tree: Any, by: int, rules: ContentRules) -> Any:
+def moved(tree: Any, by: int, rules: Rules) -> Any:
     """Return a tree whose contributions the motion of block `by` moves."""
     n_blocks = rules.n_ranks // rules.n_local
     block = tree % n_blocks
@@ -147,7 +147,7 @@ class Association:
         Cuts of the address space, and the trees of the atoms between them.
     pairs : ndarray of int64
         As in `OperandTrees`.
-    rules : ContentRules
+    rules : Rules
     generators : list of int
         A few blocks of a folded plan, whose motions, repeated and combined, are those of all
         blocks; empty for other plans.
@@ -156,7 +156,7 @@ class Association:
     edges: Ints
     tree: Ints
     pairs: Ints
-    rules: ContentRules
+    rules: Rules
     generators: list[int]
 
     def first_difference(self, start: Ints, after: Contents) -> Difference | None:
@@ -209,7 +209,7 @@ class Association:
 
 
 @compiled
-def turn(elements: Ints, rules: ContentRules, apart: int) -> Any:
+def turn(elements: Ints, rules: Rules, apart: int) -> Any:
     """Return the elements that correspond to elements on the node that is `apart` nodes away."""
     found = np.empty_like(elements)
     for i in range(len(elements)):
@@ -220,7 +220,7 @@ def turn(elements: Ints, rules: ContentRules, apart: int) -> Any:
 class _Numbers:
     """Numbers of trees of contributions of ranks: equal trees have equal numbers."""
 
-    def __init__(self, pairs: Ints, rules: ContentRules) -> None:
+    def __init__(self, pairs: Ints, rules: Rules) -> None:
         self._pairs, self._rules = pairs, rules
         self._n_blocks = rules.n_ranks // rules.n_local
         self._known: dict[int, int] = {}

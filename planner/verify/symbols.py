@@ -32,7 +32,7 @@ from collplan.planner.verify.travel import (
     BY_SHIFT,
     BY_XOR,
     IN_ORDER,
-    ContentRules,
+    Rules,
     turned,
 )
 
@@ -172,9 +172,7 @@ class Symbols:
         return f"elements {self.index[atom]} of ranks {names}, combined"
 
 
-def run_symbols(
-    edges: Ints, moves: Moves, start: Ints, before: Contents, rules: ContentRules
-) -> Symbols:
+def run_symbols(edges: Ints, moves: Moves, start: Ints, before: Contents, rules: Rules) -> Symbols:
     """Execute moves on symbols.
 
     Parameters
@@ -185,7 +183,7 @@ def run_symbols(
         In execution order.
     start, before
         Addresses of the contributions, and their contents.
-    rules : ContentRules
+    rules : Rules
     """
     n_atoms = len(edges)
     term = np.full(n_atoms, UNDEFINED, dtype=np.int64)
@@ -228,12 +226,7 @@ def atoms_of(edges: Ints, start: Ints, count: Ints) -> tuple[Ints, Ints]:
 
 @compiled
 def _execute(
-    edges: Ints,
-    state: _State,
-    trees: OperandTrees,
-    moves: Moves,
-    places: _Atoms,
-    rules: ContentRules,
+    edges: Ints, state: _State, trees: OperandTrees, moves: Moves, places: _Atoms, rules: Rules
 ) -> Any:
     """Carry symbols along all moves, and return the bit sets of general symbols."""
     n_ranks, commutative, sender, motion, n_local = rules[:5]

@@ -23,7 +23,7 @@ IN_ORDER: Final = 2
 """Ways in which ranks are renumbered between nodes of a folded plan."""
 
 
-class ContentRules(NamedTuple):
+class Rules(NamedTuple):
     """Rules for combining and renaming contents, for compiled kernels.
 
     Parameters
@@ -59,21 +59,19 @@ class ContentRules(NamedTuple):
     swaps: bool
 
 
-def rules_of(plan: Plan, collective: Collective, rounds: bool) -> ContentRules:
+def rules_of(plan: Plan, collective: Collective, rounds: bool) -> Rules:
     """Return the rules for a plan of a collective, given whether the order of operands matters."""
     nobody, turns = np.zeros(0, dtype=np.int64), np.zeros((0, 3), dtype=np.int64)
     commutative = collective.is_commutative
     if plan.folding is None:
         swaps = commutative and collective.swaps_exactly
         n = plan.n_ranks
-        return ContentRules(n, commutative, nobody, IN_ORDER, n, turns, rounds, swaps)
+        return Rules(n, commutative, nobody, IN_ORDER, n, turns, rounds, swaps)
     motion = plan.folding.motion
     kind = BY_XOR if motion.kind == "xor" else BY_SHIFT if commutative else IN_ORDER
     sender = np.where(plan.op == Op.RECV, motion.block_to(plan.apart.astype(np.int64), 0), 0)
     turns = np.ascontiguousarray(plan.folding.turns)
-    return ContentRules(
-        motion.size, commutative, sender, kind, motion.step, turns, rounds, commutative
-    )
+    return Rules(motion.size, commutative, sender, kind, motion.step, turns, rounds, commutative)
 
 
 def turning_points(plan: Plan, before: Contents, start: Ints) -> Ints:
@@ -88,7 +86,7 @@ def turning_points(plan: Plan, before: Contents, start: Ints) -> Ints:
 
 
 @inner
-def turned(element: int, rules: ContentRules, apart: int) -> int:
+def turned(element: int, rules: Rules, apart: int) -> int:
     """Return the element that corresponds to an element on the node that is `apart` nodes away."""
     turn, end = 0, len(rules.turns)
     while turn < end:
