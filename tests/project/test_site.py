@@ -148,6 +148,7 @@ def test_every_command_option_field_and_pass_has_an_entry(html: Path) -> None:
     assert all(f">{name}</" in passes or f"{name}<a" in passes for name in pass_registry)
 
 
+@pytest.mark.long
 def test_every_page_is_in_the_navigation(html: Path) -> None:
     pages = html.parent / "pages"
     text = (html.parent / "mkdocs.yml").read_text()

@@ -43,6 +43,7 @@ def test_uneven_chunks_make_as_many_atoms_as_even_ones(count):
     assert count_atoms(count, "shared", []) == count_atoms(8192, "shared", [])
 
 
+@pytest.mark.long
 def test_uneven_chunks_in_segments_make_few_more_atoms():
     uneven, even = (count_atoms(count, "messages", SEGMENTS) for count in (8155, 8192))
     assert uneven < 2 * even
