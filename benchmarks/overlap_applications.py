@@ -24,7 +24,8 @@ from typing import Any, Final
 
 from collplan.emulate.cluster import Cluster, parse_rate
 from collplan.emulate.running import run_emulated
-from collplan.executors.mpi.launch.launcher import find_launcher, launch_environment, n_cores
+from collplan.executors.mpi.launch.environment import launch_environment, n_cores
+from collplan.executors.mpi.launch.launcher import find_launcher
 from collplan.reports.output import print_line, print_table
 from collplan.specs.errors import CollplanError
 

@@ -63,7 +63,7 @@ def command(options: CalibrateOptions) -> int:
     right mpiexec; under mpiexec, and on an emulated cluster, it runs as a rank.
     While two ranks are timed, all others sleep.
     """
-    from collplan.executors.mpi.launch.launcher import default_ranks
+    from collplan.executors.mpi.launch.environment import default_ranks
 
     if options.fit is not None:
         return _fit(options.fit, options)

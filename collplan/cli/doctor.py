@@ -31,7 +31,7 @@ def command(options: DoctorOptions) -> int:
     and rank 0 reports. Exit status 1 if something does not work.
     """
     from collplan.executors.mpi.launch.doctor import diagnose
-    from collplan.executors.mpi.launch.launcher import launcher_rank
+    from collplan.executors.mpi.launch.environment import launcher_rank
 
     with spinner("looking for MPI and graphviz"):
         findings = diagnose(_join)

@@ -61,7 +61,7 @@ def command(options: ExecOptions) -> int:
     statistics at the end. There is no --json: standard output and exit status
     are the program's.
     """
-    from collplan.executors.mpi.launch.launcher import is_under_mpi
+    from collplan.executors.mpi.launch.environment import is_under_mpi
     from collplan.executors.mpi.launch.standard_input import take_input
     from collplan.preload.running import become
 

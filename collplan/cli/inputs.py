@@ -140,7 +140,7 @@ def announce_compiling() -> None:
 
 
 def _say_compiling() -> None:
-    from collplan.executors.mpi.launch.launcher import launcher_rank
+    from collplan.executors.mpi.launch.environment import launcher_rank
 
     if launcher_rank() <= 0:
         sys.stderr.write("collplan: compiling kernels, once; later runs find them compiled\n")

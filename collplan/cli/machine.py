@@ -47,7 +47,7 @@ def command(options: MachineOptions) -> int:
     Engine, and without a job it describes this node. Comments in the file say
     where each value comes from, and which ones are defaults.
     """
-    from collplan.executors.mpi.launch.launcher import is_under_mpi
+    from collplan.executors.mpi.launch.environment import is_under_mpi
 
     if is_under_mpi():
         return _run_as_rank(options)

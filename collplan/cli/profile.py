@@ -58,7 +58,7 @@ def command(options: ProfileOptions) -> int:
     there may be no counts.
     """
     from collplan.dropin.statistics import FILE
-    from collplan.executors.mpi.launch.launcher import is_under_mpi
+    from collplan.executors.mpi.launch.environment import is_under_mpi
     from collplan.preload.running import become
     from collplan.tune.table import load_table
 

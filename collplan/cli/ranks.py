@@ -50,7 +50,7 @@ def let_share(cores: Sequence[int] | None) -> None:
 
     The number of ranks may be smaller than that of processors in this case.
     """
-    from collplan.executors.mpi.launch.launcher import launch_environment
+    from collplan.executors.mpi.launch.environment import launch_environment
     from collplan.executors.mpi.launch.select import select_launcher
 
     if cores is not None and len(set(cores)) < len(cores):
@@ -166,7 +166,7 @@ def run_benchmark(
     CollplanError
         If the input is invalid, in this process or on a rank.
     """
-    from collplan.executors.mpi.launch.launcher import is_under_mpi
+    from collplan.executors.mpi.launch.environment import is_under_mpi
 
     shown = shows_progress(progress)
     if is_under_mpi():
@@ -232,7 +232,7 @@ def ending_all(comm: Any, too_large: str | None = None) -> Iterator[None]:
 @contextmanager
 def one_voice() -> Iterator[None]:
     """Let only rank 0 report a `CollplanError` of all ranks; all ranks exit with one status."""
-    from collplan.executors.mpi.launch.launcher import launcher_rank
+    from collplan.executors.mpi.launch.environment import launcher_rank
 
     try:
         yield

@@ -102,8 +102,8 @@ def command(options: RunOptions) -> int:
     repetition counts. Exit status 1 if a result is wrong.
     """
     from collplan.compiling import compile_spec
+    from collplan.executors.mpi.launch.environment import is_under_mpi, usable_cores
     from collplan.executors.mpi.launch.jobs import check_crowd, check_room, compiling_ahead
-    from collplan.executors.mpi.launch.launcher import is_under_mpi, usable_cores
     from collplan.planner.plan.plan import Plan
 
     places = options.places
@@ -228,7 +228,7 @@ def _agree_on_plan(comm: Any, options: RunOptions) -> tuple[Plan, Timeline | Non
     """
     from collplan.compiling_together import compile_together
     from collplan.executors.cost import simulate
-    from collplan.executors.mpi.launch.launcher import EXPECTED_RANKS
+    from collplan.executors.mpi.launch.environment import EXPECTED_RANKS
     from collplan.planner.plan.plan import Plan
 
     def examine(plan: Plan) -> Timeline | None:

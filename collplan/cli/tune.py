@@ -285,7 +285,7 @@ def command(options: TuneOptions) -> int:
 
 
 def _tune(options: TuneOptions) -> int:
-    from collplan.executors.mpi.launch.launcher import default_ranks, is_under_mpi
+    from collplan.executors.mpi.launch.environment import default_ranks, is_under_mpi
     from collplan.tune.claim import STARTER, end_with_parents, name_starter
     from collplan.tune.crash_log import CrashLog, Failure
 

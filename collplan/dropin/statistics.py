@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from collplan.executors.mpi.launch.launcher import YIELDS
+from collplan.executors.mpi.launch.environment import YIELDS
 from collplan.planner.formats.output_files import write_text
 
 if TYPE_CHECKING:

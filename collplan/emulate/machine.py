@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from collplan.emulate.cluster import Cluster, EmulationError
-from collplan.executors.mpi.launch.launcher import n_cores
+from collplan.executors.mpi.launch.environment import n_cores
 from collplan.specs.explaining import explaining
 from collplan.specs.machine import Machine
 from collplan.specs.network import Link, Network

@@ -16,8 +16,9 @@ from collplan.emulate.cluster import Cluster, EmulationError
 from collplan.emulate.launching import FAMILIES, INTERFACE_CHOICES, LANE, prepare_launch
 from collplan.emulate.machine import emulated_machine
 from collplan.emulate.sandbox import BOOT
+from collplan.executors.mpi.launch.environment import clean_environment
 from collplan.executors.mpi.launch.jobs import run_job
-from collplan.executors.mpi.launch.launcher import Launcher, clean_environment, find_launcher
+from collplan.executors.mpi.launch.launcher import Launcher, find_launcher
 from collplan.specs.errors import show_value
 from collplan.specs.loading import MACHINE
 from collplan.specs.machine import Machine

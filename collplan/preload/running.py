@@ -169,7 +169,8 @@ def preload_environment(table: Path, *, force: bool) -> dict[str, str]:
     CollplanError
         If the library cannot be built.
     """
-    from collplan.executors.mpi.launch.launcher import family_of, launcher_rank
+    from collplan.executors.mpi.launch.environment import launcher_rank
+    from collplan.executors.mpi.launch.launcher import family_of
     from collplan.planner.arrays.code_folders import leave_warnings_to_others
     from collplan.preload.mpi import vendor_and_library
 
@@ -221,7 +222,7 @@ def without_separators(library: Path) -> Path:
 
 def say_once(text: str) -> None:
     """Write a line to standard error on rank 0 only, as the text is the same on all ranks."""
-    from collplan.executors.mpi.launch.launcher import launcher_rank
+    from collplan.executors.mpi.launch.environment import launcher_rank
 
     if launcher_rank() == 0:
         with suppress(OSError):

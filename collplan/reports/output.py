@@ -187,7 +187,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     from rich.table import Table
     from rich.text import Text
 
-    from collplan.executors.mpi.launch.launcher import is_under_mpi
+    from collplan.executors.mpi.launch.environment import is_under_mpi
 
     cells = [[_escape(str(cell)) for cell in row] for row in rows]
     table = Table(box=box.SIMPLE_HEAD)

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from collplan.executors.mpi.launch.launcher import OF_HYDRA
+from collplan.executors.mpi.launch.environment import OF_HYDRA
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.timing import everywhere, library_name
 from collplan.tune.table import Fingerprint

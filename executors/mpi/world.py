@@ -13,17 +13,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from collplan.executors.mpi.errors import LaunchError
-from collplan.executors.mpi.launch.launcher import (
+from collplan.executors.mpi.launch.environment import (
     EXPECTED_RANKS,
     MPIEXEC,
-    family_of,
-    find_launcher,
     first_number,
     launcher_rank,
     lone_tasks,
     slurm_tasks,
-    way_to_mpi,
 )
+from collplan.executors.mpi.launch.launcher import family_of, find_launcher, way_to_mpi
 from collplan.planner.arrays.code_folders import leave_warnings_to_others
 
 if TYPE_CHECKING:

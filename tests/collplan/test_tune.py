@@ -612,7 +612,7 @@ def test_candidates_are_listed_and_counted(capsys: pytest.CaptureFixture[str]) -
 def test_the_only_rank_of_a_job_tunes_in_its_process(
     collplan: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("collplan.executors.mpi.launch.launcher.is_under_mpi", lambda: True)
+    monkeypatch.setattr("collplan.executors.mpi.launch.environment.is_under_mpi", lambda: True)
     path = tmp_path / "table.yaml"
     words = ["--collectives", "allreduce", "--sizes", "64B,1KiB", "--at-most", 2]
     limits = ["--least", 6, "--most", 6, "--seconds", 0]

@@ -144,7 +144,7 @@ def command(options: BenchOverlapOptions) -> int:
     policy of a chain, and compares with the native call: blocking, non-blocking,
     and with the library's own asynchronous progress.
     """
-    from collplan.executors.mpi.launch.launcher import is_under_mpi, n_cores
+    from collplan.executors.mpi.launch.environment import is_under_mpi, n_cores
 
     job = options.job
     if job is not None:

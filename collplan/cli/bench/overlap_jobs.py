@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import typer
 
 from collplan.cli.ranks import Advance, Benchmark, count_repetitions, own_command
-from collplan.executors.mpi.launch.launcher import launch_environment
+from collplan.executors.mpi.launch.environment import launch_environment
 from collplan.executors.mpi.launch.select import select_launcher
 from collplan.planner.arrays.kept_files import read_kept, write_kept
 from collplan.reports.output import Document

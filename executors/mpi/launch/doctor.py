@@ -15,17 +15,15 @@ from typing import Any, Final
 
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.launch.allocation import find_allocation
+from collplan.executors.mpi.launch.environment import clean_environment, is_under_mpi, n_cores
 from collplan.executors.mpi.launch.hello import hello
 from collplan.executors.mpi.launch.jobs import run_job
 from collplan.executors.mpi.launch.launcher import (
     Launcher,
     MpiLibrary,
-    clean_environment,
     find_launcher,
     is_compatible,
-    is_under_mpi,
     launcher_family,
-    n_cores,
     path_launchers,
     probe_library,
     way_to_mpi,

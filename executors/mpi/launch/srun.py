@@ -20,7 +20,8 @@ from typing import Final
 
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.launch.allocation import Allocation, find_allocation
-from collplan.executors.mpi.launch.launcher import Launcher, MpiLibrary, ask, clean_environment
+from collplan.executors.mpi.launch.environment import clean_environment
+from collplan.executors.mpi.launch.launcher import Launcher, MpiLibrary, ask
 
 CHOSEN_TYPE: Final = "SLURM_MPI_TYPE"
 """Environment variable of Slurm for the option ``--mpi`` of srun."""

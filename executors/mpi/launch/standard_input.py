@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from collplan.executors.mpi.launch.launcher import launcher_rank
+from collplan.executors.mpi.launch.environment import launcher_rank
 
 INPUT: Final = "COLLPLAN_INPUT"
 """Environment variable with the process whose standard input rank 0 reads; see `offer_input`."""

@@ -24,7 +24,7 @@ from mpi4py import MPI
 from collplan.executors.mpi.errors import StallError
 from collplan.executors.mpi.host.cores import Peers, name_ranks
 from collplan.executors.mpi.host.waiting import Wait
-from collplan.executors.mpi.launch.launcher import launcher_rank
+from collplan.executors.mpi.launch.environment import launcher_rank
 from collplan.executors.mpi.program.program import Program
 from collplan.executors.mpi.together import abort
 from collplan.planner.plan.plan import Op, Plan

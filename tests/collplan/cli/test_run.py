@@ -159,7 +159,7 @@ def test_what_was_measured_is_printed_before_a_trace_fails(collplan: CommandLine
 def test_the_only_rank_of_a_job_runs_a_plan_in_its_process(
     collplan: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("collplan.executors.mpi.launch.launcher.is_under_mpi", lambda: True)
+    monkeypatch.setattr("collplan.executors.mpi.launch.environment.is_under_mpi", lambda: True)
     spec = collplan.write_spec(machine={}, collective={"kind": "allgather", "count": 50})
     files = {name: tmp_path / f"file.{name}" for name in ("json", "record", "html")}
     options = ["--trace", files["json"], "--record", files["record"], "--html", files["html"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collplan.dropin.statistics import Statistics
-from collplan.executors.mpi.launch.launcher import YIELDS
+from collplan.executors.mpi.launch.environment import YIELDS
 
 
 def test_variables_that_slow_calls_down_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,11 @@ import pytest
 
 from collplan.cli.main import main
 from collplan.executors.mpi.errors import LaunchError
+from collplan.executors.mpi.launch import environment
 from collplan.executors.mpi.launch import launcher as launch
+from collplan.executors.mpi.launch.environment import is_under_mpi, launcher_rank
 from collplan.executors.mpi.launch.jobs import run_job
-from collplan.executors.mpi.launch.launcher import MpiLibrary, is_under_mpi, launcher_rank
+from collplan.executors.mpi.launch.launcher import MpiLibrary
 from folders import PROGRAMS
 from mpi_launching import MPIS, assert_passes, mpi_environment, mpi_python, mpiexec_of
 from mpi_launching import mpirun as mpirun_program
@@ -228,22 +230,22 @@ def test_chooses_the_first_launcher_of_the_family(
 
 
 def test_environment_lets_ranks_share_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in launch.launch_environment("openmpi", 10**6) | launch.launch_environment(
+    for name in environment.launch_environment("openmpi", 10**6) | environment.launch_environment(
         "mpich", 10**6
     ):
         monkeypatch.delenv(name, raising=False)
-    crowded = launch.launch_environment("openmpi", launch.n_cores() + 1)
+    crowded = environment.launch_environment("openmpi", environment.n_cores() + 1)
     assert crowded["PRTE_MCA_rmaps_default_mapping_policy"] == ":oversubscribe"
     assert crowded["OMPI_MCA_rmaps_base_oversubscribe"] == "1"  # Open MPI 4 reads no other
     assert crowded["OMPI_MCA_mpi_yield_when_idle"] == "1"
-    assert launch.launch_environment("mpich", launch.n_cores(), are_late=True) == {}
-    assert launch.launch_environment("mpich", 8 * launch.n_cores() - 1) == {}
+    assert environment.launch_environment("mpich", environment.n_cores(), are_late=True) == {}
+    assert environment.launch_environment("mpich", 8 * environment.n_cores() - 1) == {}
     monkeypatch.setenv("MPIR_CVAR_POLLS_BEFORE_YIELD", "7")
-    added = launch.launch_environment("mpich", launch.n_cores() + 1, are_late=True)
-    assert added == launch.launch_environment("mpich", 8 * launch.n_cores())
+    added = environment.launch_environment("mpich", environment.n_cores() + 1, are_late=True)
+    assert added == environment.launch_environment("mpich", 8 * environment.n_cores())
     assert added == {
         "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
-        launch.YIELDS: "MPIR_CVAR_ENABLE_HEAVY_YIELD",
+        environment.YIELDS: "MPIR_CVAR_ENABLE_HEAVY_YIELD",
     }
 
 
@@ -318,7 +320,7 @@ def test_slurm_without_srun_is_no_slurm(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "SLURM_JOB_ID" not in launcher.environment(2)
-    assert "SLURM_JOB_ID" not in launch.clean_environment()
+    assert "SLURM_JOB_ID" not in environment.clean_environment()
     script(tmp_path / "srun", "exit 0")
     assert launcher.environment(2)["SLURM_JOB_ID"] == "7"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from collplan.executors.mpi.launch.launcher import launcher_rank
+from collplan.executors.mpi.launch.environment import launcher_rank
 from collplan.executors.mpi.world import join_world
 from collplan.specs.errors import CollplanError
 

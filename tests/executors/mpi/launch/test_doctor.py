@@ -12,7 +12,7 @@ import pytest
 
 from collplan.cli.main import main
 from collplan.executors.mpi.launch import doctor
-from collplan.executors.mpi.launch.launcher import n_cores
+from collplan.executors.mpi.launch.environment import n_cores
 from mpi_launching import MPIS, mpi_environment, mpi_python, mpiexec_of, run
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.launch import jobs
-from collplan.executors.mpi.launch.launcher import n_cores
+from collplan.executors.mpi.launch.environment import n_cores
 from command_line import CommandLine
 
 CROWD = 8 * n_cores() + 1

@@ -9,16 +9,15 @@ import pytest
 
 from collplan.cli.main import main
 from collplan.executors.mpi.errors import LaunchError
-from collplan.executors.mpi.launch import launcher, select, srun
-from collplan.executors.mpi.launch.jobs import check_crowd, check_room
-from collplan.executors.mpi.launch.launcher import (
-    Launcher,
-    MpiLibrary,
+from collplan.executors.mpi.launch import environment, launcher, select, srun
+from collplan.executors.mpi.launch.environment import (
     is_under_mpi,
     launch_environment,
     usable_cores,
     usable_environment,
 )
+from collplan.executors.mpi.launch.jobs import check_crowd, check_room
+from collplan.executors.mpi.launch.launcher import Launcher, MpiLibrary
 from mpi_launching import mpi_python, mpiexec_of, run
 
 MPICH = MpiLibrary("MPICH 5.0.2", "mpich", "", "")
@@ -177,15 +176,15 @@ def test_ranks_of_a_job_have_the_cores_and_the_memory_of_all_its_nodes(
 ) -> None:
     program("srun", SRUN)
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-1000]")
-    assert usable_cores() == 1000 * launcher.n_cores()
-    check_crowd(1000 * launcher.n_cores(), usable_cores())
+    assert usable_cores() == 1000 * environment.n_cores()
+    check_crowd(1000 * environment.n_cores(), usable_cores())
     check_room(1000)
     assert "MPIR_CVAR_ENABLE_HEAVY_YIELD" not in launch_environment("mpich", 1000)
     monkeypatch.setenv("SLURM_JOB_CPUS_PER_NODE", "48(x1000)")
     assert usable_cores() == 48_000
     # Where launchers cannot know of the nodes, there is this one.
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    assert usable_cores() == launcher.n_cores()
+    assert usable_cores() == environment.n_cores()
 
 
 def test_a_shell_that_srun_started_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
