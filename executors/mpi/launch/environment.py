@@ -1,4 +1,4 @@
-"""Environment variables of launchers: what they say of this process, and those that ranks get."""
+"""Environment variables of launchers: what they say about a process, and those that ranks get."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def launch_environment(family: str, n_ranks: int, *, are_late: bool = False) -> 
     Parameters
     ----------
     family : str
-        Family of the MPI library, see `MpiLibrary`.
+        Family of the MPI library, see `launcher.MpiLibrary`.
     n_ranks : int
         Number of ranks. If there are more ranks than cores, MPI should yield cores while it waits;
         MPICH only from `MPICH_CROWD` ranks per core on.

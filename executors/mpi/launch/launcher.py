@@ -1,4 +1,4 @@
-"""The mpiexec that belongs to the MPI of mpi4py, and the launcher that started this process.
+"""The mpiexec that belongs to the MPI of mpi4py.
 
 If mpiexec and MPI library do not belong together, n processes start, and each is alone in its
 world. This module finds the right mpiexec, and detects that a wrong one was used. It does not
