@@ -1,14 +1,14 @@
 # make demo: set up, then compile, prove, draw, price and run an example.
 # make check: short tests that start no MPI, browser, Slurm or compiler; two minutes on two cores.
 # make docs: build the documentation site, or fail where a link or anchor is broken.
-# make test: set up for MPICH, Open MPI and Intel MPI, then all tests, with a third of the cases of
-# those whose cases take long; make test SHARE=1 runs all cases.  make lint: style and types.
+# make test: set up for MPICH, Open MPI and Intel MPI, then all tests, with a fifth of the cases of
+# those whose cases take long, each on one MPI; make test SHARE=1 runs all.  make lint: style, types.
 # Needs python3 (3.11 or newer, with venv) and make; MPI and graphviz come as wheels.
 # Where root runs it and apt-get is there, make test also installs Debian's mpich and openmpi-bin,
 # Slurm, which tests run in a temporary folder, iproute2 for emulated clusters, and Chromium.
 
 PYTHON ?= python3
-SHARE ?= 3
+SHARE ?= 5
 PIP_FLAGS ?= -qq --disable-pip-version-check
 MPICH := .venv/.ready
 OPENMPI := .venv-openmpi/.ready

@@ -41,21 +41,25 @@ def native(request: pytest.FixtureRequest) -> Cases:
     return of_ranks(native_conformance.cases(), request)
 
 
+@pytest.mark.each_mpi
 @pytest.mark.ranks(*conformance.SIZES)
 def test_all_algorithms(comm, regular: Cases) -> None:
     conformance.run_cases(comm, conformance.run, regular)
 
 
+@pytest.mark.each_mpi
 @pytest.mark.ranks(*irregular_conformance.SIZES)
 def test_counts_that_differ_per_rank(comm, irregular: Cases) -> None:
     conformance.run_cases(comm, irregular_conformance.run, irregular)
 
 
+@pytest.mark.each_mpi
 @pytest.mark.ranks(*conformance.GATHERED_SIZES)
 def test_reduces_gathered_at_the_roots_node(comm, gathered: Cases) -> None:
     conformance.run_cases(comm, conformance.run_gathered, gathered)
 
 
+@pytest.mark.each_mpi
 @pytest.mark.ranks(*native_conformance.SIZES)
 def test_native_components(comm, native: Cases) -> None:
     conformance.run_cases(comm, native_conformance.run, native)

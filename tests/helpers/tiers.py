@@ -10,7 +10,9 @@ Of loops with many cases, of tests on ranks and of tests in the folders that com
 (`SAMPLED`), a brief run takes an eighth of the cases.
 
 `make test` runs all tests. Of those with the mark `many`, whose cases take seconds together, it
-takes a third of the cases. pytest without options takes all.
+takes a fifth of the cases. Of cases that differ only in the MPI, it takes one: the cases of a test
+take turns, in an order by chance with a fixed seed. Tests with the mark `each_mpi` have all MPIs.
+pytest without options takes all cases.
 """
 
 from __future__ import annotations
@@ -33,12 +35,15 @@ SHARE: Final = "--share"
 MARK: Final = "system"
 LONG: Final = "long"
 MANY: Final = "many"
+EACH_MPI: Final = "each_mpi"
 BRIEF_SHARE: Final = 8
 """Number of cases of which a brief run takes one."""
 MIN_CASES: Final = 2
 """Smallest number of cases of a test that a run takes, or all if the test has fewer."""
 SAMPLED: Final = frozenset({"planner", "executors", "select", "exports", "measure", "project"})
 """Names of folders of whose tests a brief run takes some cases; cases of others are short."""
+_MPI: Final = re.compile(r"(?<=[\[-])(debian-)?(mpich|openmpi)(?=[\]-])")
+"""The name of an MPI in the name of a case."""
 _PROGRAMS: Final = re.compile(
     r"(mpi(exec|run|cc|f90)|hydra|prte|srun|sbatch|salloc|slurm|munge|chrom|apt-get|gfortran|gcc)"
     r"|(cc|ip|tc|unshare|nsenter)$"
@@ -80,12 +85,23 @@ def chosen(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     for item in items:
         if not (_is_brief and any(item.get_closest_marker(mark) for mark in (MARK, LONG))):
             functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    kept = {
-        case
-        for name, cases in functions.items()
-        for case in (some(cases, name) if _has_many(cases[0]) else cases)
-    }
+    kept = {case for name, cases in functions.items() for case in _taken(cases, name)}
     return [item for item in items if item in kept]
+
+
+def _taken(cases: Sequence[pytest.Item], name: str) -> Iterator[pytest.Item]:
+    """Return the cases of a test that this run takes, each with one MPI if it takes a share."""
+    is_each = _share == 1 or cases[0].get_closest_marker(EACH_MPI) is not None
+    same: dict[str, list[pytest.Item]] = {}
+    for case in cases:
+        same.setdefault(case.nodeid if is_each else _MPI.sub("", case.nodeid), []).append(case)
+    groups = list(same.values())
+    if _has_many(cases[0]):
+        groups = list(some(groups, name))
+    rng = random.Random(name)
+    first = rng.randrange(len(groups) + 4)
+    for turn, group in zip(rng.sample(range(len(groups)), len(groups)), groups, strict=True):
+        yield group[(first + turn) % len(group)]
 
 
 def _has_many(item: pytest.Item) -> bool:

@@ -23,6 +23,7 @@ def pairs_of_ranks() -> Iterator[Pools]:
         made.close()
 
 
+@pytest.mark.each_mpi
 @pytest.mark.parametrize("mpi", MPIS)
 def test_cases_run_on_the_first_ranks(mpi: str, pools: Pools) -> None:
     pool = pools.of(mpi)
