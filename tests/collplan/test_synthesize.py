@@ -202,6 +202,24 @@ def test_the_relaxation_to_an_element_allows_what_is_known_to_be_possible() -> N
         assert ElementModel(1, graph, n_rounds - 1, None).solve(20).status == "impossible"
 
 
+def test_the_relaxation_limits_the_mean_of_all_messages() -> None:
+    """A limit of bytes that suffices for one part of the vector is too small for more parts."""
+    spec = parse_spec({
+        "machine": {"nodes": 4},
+        "collective": {"kind": "allreduce", "count": 4, "datatype": "int8"},
+    })  # fmt: skip
+    graph = machine_graph(spec.machine, 1, lower_bounds(spec))
+    least = {
+        n_parts: next(
+            most
+            for most in range(1, 10)
+            if ElementModel(n_parts, graph, 3, most).solve(20).status == "found"
+        )
+        for n_parts in (1, 2, 4)
+    }
+    assert least == {1: 2, 2: 3, 4: 6}
+
+
 def ring(n_ranks: int) -> dict[tuple[int, int], int]:
     return {(a, (a + step) % n_ranks): 1 for a in range(n_ranks) for step in (1, n_ranks - 1)}
 

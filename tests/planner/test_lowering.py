@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Roun
 from collplan.planner.arrays.logarithms import ceil_log2
 from collplan.planner.blueprint.locations import SCRATCH_STRIDE
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.lowering import build
 from collplan.planner.lowering.address import Located, squeeze_scratch
 from collplan.planner.plan.plan import Buffer, Op
 from collplan.planner.rewrite.rank_program import restrict
@@ -221,3 +223,30 @@ def test_repeats_in_scratch_move_apart_only_if_there_is_unused_memory_between(is
     assert strided.repeat.tolist() == ([4] if is_used else [1] * 4)
     assert strided.offset.tolist() == ([0] if is_used else [0, 1, 2, 3])
     assert whole.offset.tolist() == [0]
+
+
+def test_a_landing_slot_is_reused_right_after_its_message_is_combined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A root with two slots receives six messages of a round, each between two reductions."""
+    found = []
+
+    def plan_landings(*arguments: Any) -> build.Landing:
+        found.append(planned(*arguments))
+        return found[-1]
+
+    planned = build.plan_landings
+    monkeypatch.setattr(build, "plan_landings", plan_landings)
+    compile_plan(make_spec("reduce", "linear", 7, count=4, datatype="int64"))
+    (landing,) = found
+    received = landing.recv_order[landing.landed]
+    combined = landing.arrival_order
+    assert len(received) == len(combined) == 6
+    assert (np.diff(combined) > 0).all()
+    for turn, order in enumerate(received.tolist()):
+        if turn < build.N_LANDINGS:
+            assert order < combined[0]
+        else:
+            reused = turn - build.N_LANDINGS
+            assert combined[reused] < order < combined[reused + 1]
+    assert landing.last_order > combined[-1]

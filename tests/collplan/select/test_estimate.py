@@ -238,3 +238,18 @@ def test_bounds_of_few_small_messages_are_overheads() -> None:
             assert found.bound_s <= time_s * (1 + 1e-9), form.name
             tightest = max(tightest, found.bound_s / time_s)
         assert tightest > 0.4, kind
+
+
+@pytest.mark.parametrize("name", ["ring", "linear"])
+def test_the_bound_of_many_small_messages_is_the_overhead_of_all(name: str) -> None:
+    """Each rank sends and receives p - 1 messages, and nothing else takes time."""
+    network = {"network": {"L_ns": 0, "o_ns": 1000, "g_ns": 0, "G_ns_per_byte": 0.001}}
+    spec = PlanSpec.model_validate(
+        {
+            "machine": {"nodes": 2000, "network": network},
+            "collective": {"kind": "allgather", "count": 1, "datatype": "int8"},
+            "algorithms": name,
+        }
+    )
+    (found,) = estimate(spec)
+    assert found.bound_s == pytest.approx(2 * 1999 * 1e-6, rel=1e-9)
