@@ -15,60 +15,63 @@ from collplan.specs import COLLECTIVES
 from collplan.tune.sweep import Choice
 from collplan.tune.table import parse_table, save_table
 from folders import EXAMPLES
+from folders import PROGRAMS as FOLDER
 from mpi_launching import MPIS, assert_passes, mpi_python, mpiexec_of, mpirun, run
 from tables_everywhere import planning_table
 
+PROGRAMS = {
+    # 1001 unknowns go on 3 ranks with a block that is not full, 5 on 3 ranks with one of 1.
+    3: [
+        "jacobi --form row --unknowns 5",
+        "jacobi --form column-allreduce --unknowns 1001",
+        "jacobi --form column-reduce --unknowns 1001",
+        "pab --stages 2 --grid 7 --steps 60",
+        "pab --stages 5 --grid 7 --steps 60",
+        "spmv --unknowns 301 --iterations 20",
+    ],
+    4: [
+        "fft3d --grid 4x1 --shape 9x10x5",
+        "fft3d --grid 2x2 --shape 3x5x7",
+        "fft3d --grid 1x4 --shape 2x3x6",
+    ],
+}
+"""Applications and their arguments, by the number of ranks."""
 
-def application(mpi: str, n_ranks: int, name: str, *arguments: str) -> dict[str, Any]:
-    """Run a program of examples/ and return what it reports."""
-    python = mpi_python(mpi)
-    command = [str(mpiexec_of(python)), "-n", str(n_ranks), str(python), "-m", "mpi4py"]
-    done = run([*command, str(EXAMPLES / f"{name}.py"), "--json", *arguments])
+
+def several(mpi: str, n_ranks: int) -> list[dict[str, Any]]:
+    """Run the programs for a number of ranks in one launch, and return what they report."""
+    words = json.dumps([program.split() for program in PROGRAMS[n_ranks]])
+    done = mpirun(n_ranks, "several.py", words, mpi=mpi)
     assert done.returncode == 0, done.stdout + done.stderr
     return checked_facts(done.stdout, n_ranks)
 
 
-def checked_facts(text: str, n_ranks: int) -> dict[str, Any]:
-    facts = json.loads(text)
-    assert isinstance(facts, dict)
-    assert facts["correct"] is True
-    assert facts["ranks"] == n_ranks
-    assert 0 < facts["communication_s"] < facts["total_s"]
-    return facts
-
-
-@pytest.mark.system
-# 1001 unknowns go on 3 ranks with a block that is not full, 5 on 3 ranks with one of 1.
-@pytest.mark.parametrize(
-    ("form", "unknowns"), [("row", 5), ("column-allreduce", 1001), ("column-reduce", 1001)]
-)
-def test_jacobi_finds_what_one_process_finds(form: str, unknowns: int) -> None:
-    facts = application("mpich", 3, "jacobi", "--form", form, "--unknowns", str(unknowns))
-    assert 5 < facts["iterations"] < 40
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("stages", [2, 5])
-def test_adams_converges_with_as_many_orders_as_stages(stages: int) -> None:
-    arguments = ("--stages", str(stages), "--grid", "7", "--steps", "60")
-    facts = application("mpich", 3, "pab", *arguments)
-    assert abs(facts["order"] - stages) < 0.25
-
-
-@pytest.mark.system
-@pytest.mark.parametrize(
-    ("mpi", "grid", "shape"),
-    [("mpich", "4x1", "9x10x5"), ("mpich", "2x2", "3x5x7"), ("openmpi", "1x4", "2x3x6")],
-)
-def test_fft_transforms_any_extents_on_any_grid(mpi: str, grid: str, shape: str) -> None:
-    application(mpi, 4, "fft3d", "--grid", grid, "--shape", shape)
+def checked_facts(text: str, n_ranks: int) -> list[dict[str, Any]]:
+    """Return the reports of all programs; fail unless each is right."""
+    found: list[dict[str, Any]] = json.loads(text)
+    for facts in found:
+        assert facts["correct"] is True
+        assert facts["ranks"] == n_ranks
+        assert 0 < facts["communication_s"] < facts["total_s"]
+    return found
 
 
 @pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
-def test_spmv_exchanges_halos_of_any_size(mpi: str) -> None:
-    facts = application(mpi, 3, "spmv", "--unknowns", "301", "--iterations", "20")
-    assert 0 < facts["least halo"] < facts["greatest halo"]
+def test_solvers_find_what_one_process_finds(mpi: str) -> None:
+    """Adams methods converge with as many orders as stages; halos have any size."""
+    *jacobis, two, five, spmv = several(mpi, 3)
+    assert len(jacobis) == 3
+    assert all(5 < facts["iterations"] < 40 for facts in jacobis)
+    assert abs(two["order"] - 2) < 0.25
+    assert abs(five["order"] - 5) < 0.25
+    assert 0 < spmv["least halo"] < spmv["greatest halo"]
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("mpi", MPIS)
+def test_fft_transforms_any_extents_on_any_grid(mpi: str) -> None:
+    assert len(several(mpi, 4)) == 3
 
 
 @pytest.mark.system
@@ -141,35 +144,35 @@ def write_table(path: Path) -> None:
     save_table(parse_table({"fingerprint": fingerprint, "sweeps": sweeps}), path)
 
 
-@pytest.mark.system
-@pytest.mark.parametrize(
-    ("program", "calls"),
-    [
-        # One iteration before the clock starts; at last an allreduce of times.
-        (
-            "jacobi --form column-allreduce --tolerance 0 --iterations 3",
-            {"allreduce": 5, "allgather": 4},
-        ),
-        ("pab --stages 2 --grid 6 --steps 40", {"allgather": 2 * (1 + 39 + 79)}),
-        ("fft3d --grid 2x2 --shape 5x6x7 --repeats 3", {"alltoall": 2 * 4}),
-        # The sweep of alltoall decides; one call tells others which unknowns are needed.
-        ("spmv --unknowns 301 --iterations 20", {"alltoallv": 1 + 1 + 20}),
-    ],
+TABLE_PROGRAMS = (
+    # One iteration before the clock starts; at last an allreduce of times.
+    "jacobi --form column-allreduce --tolerance 0 --iterations 3",
+    "pab --stages 2 --grid 6 --steps 40",
+    "fft3d --grid 2x2 --shape 5x6x7 --repeats 3",
+    # The sweep of alltoall decides; one call tells others which unknowns are needed.
+    "spmv --unknowns 301 --iterations 20",
 )
-def test_unchanged_applications_run_on_a_table(
-    program: str, calls: dict[str, int], tmp_path: Path
-) -> None:
+TABLE_CALLS = {
+    "allreduce": 5 + 1 + 1 + 22,
+    "allgather": 4 + 2 * (1 + 39 + 79),
+    "alltoall": 2 * 4 + 1,
+    "alltoallv": 1 + 1 + 20,
+}
+"""Calls of these programs, in all."""
+
+
+@pytest.mark.system
+def test_unchanged_applications_run_on_a_table(tmp_path: Path) -> None:
     mpi_python("mpich")
     path = tmp_path / "table.json"
     write_table(path)
-    name, *arguments = program.split()
+    words = json.dumps([program.split() for program in TABLE_PROGRAMS])
     command = [sys.executable, "-m", "collplan", "exec", "--table", str(path), "--force", "-n", "4"]
-    script = str(EXAMPLES / f"{name}.py")
-    done = run([*command, "--", script, "--json", *arguments], COLLPLAN_LOG="1")
+    done = run([*command, "--", str(FOLDER / "several.py"), words], COLLPLAN_LOG="1")
     assert done.returncode == 0, done.stdout + done.stderr
-    checked_facts(done.stdout, 4)
+    assert len(checked_facts(done.stdout, 4)) == len(TABLE_PROGRAMS)
     ran = [re.split(r"\s{2,}", line) for line in done.stderr.splitlines()]
-    for kind, n_calls in calls.items():
+    for kind, n_calls in TABLE_CALLS.items():
         label = Choice.model_validate(CHOICES[COLLECTIVES[kind].regular or kind]).label
         counts: Counter[str] = Counter()
         for row in ran:

@@ -92,6 +92,10 @@ _KERNELS = re.compile(
 """Lines that only the first run prints."""
 SECONDS = "0.1"
 """Time for measurements and simulations whose output is not compared."""
+RANKS = "2"
+"""Number of ranks where it may be any, and the output is not compared."""
+ANY_RANKS = {"tune", "exec"}
+"""Commands that take any number of ranks."""
 STARTING = {"run", "exec", "tune", "emulate", "bench", "profile", "calibrate"}
 """Words of commands that start MPI, unless one of the next options is among them."""
 NOT_STARTING = {"--help", "--list", "--simulate"}
@@ -224,8 +228,10 @@ def check_command(block: Block, line: str, shown: str, capfd: pytest.CaptureFixt
     words = shlex.split(line[: stated.start()] if stated else line)
     settings = dict(word.split("=", 1) for word in takewhile(_SETTING.match, words))
     words = words[len(settings) :]
-    if block.about == "output varies:" and "--seconds" in words:
-        words[words.index("--seconds") + 1] = SECONDS
+    if block.about == "output varies:":
+        given = {"--seconds": SECONDS} | ({"-n": RANKS} if words[1] in ANY_RANKS else {})
+        for option in given.keys() & set(words):
+            words[words.index(option) + 1] = given[option]
     capfd.readouterr()
     if block.about == "not run:":
         check_words(words, place)

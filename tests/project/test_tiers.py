@@ -101,6 +101,6 @@ def test_all_run_otherwise(tmp_path: Path) -> None:
 
 def test_tests_of_a_dimension_share_out_its_values() -> None:
     taken = {tuple(tiers.some(range(12), name)) for name in "abcdefghijklmnopqrstuvwxyz"}
-    assert {len(cases) for cases in taken} in ({2}, {4}, {12})
+    assert {len(cases) for cases in taken} in ({2}, {3}, {12})
     assert {case for cases in taken for case in cases} == set(range(12))
     assert tiers.some(range(12), "a") == tiers.some(range(12), "a")
