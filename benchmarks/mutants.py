@@ -40,7 +40,7 @@ from mutants_sources import Mutant, mutants_of, sample
 
 FOLDER: Final = ROOT / "build" / "mutants"
 EQUIVALENT: Final = Path(__file__).with_name("mutants_equivalent.yaml")
-TIERS: Final = ("check=--brief", "test=--share 3")
+TIERS: Final = ("check=--brief", "test=--share 5")
 FIELDS: Final = ("file", "function", "original", "mutated", "ordinal")
 SLACK_S: Final = 60.0
 Found = dict[str, Any]

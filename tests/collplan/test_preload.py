@@ -62,6 +62,7 @@ def planned_kinds(log: str) -> set[str]:
 
 
 @pytest.mark.system
+@pytest.mark.each_mpi
 @pytest.mark.parametrize("mpi", ALL)
 def test_c_programs_have_mpis_own_results(mpi: str, tmp_path: Path) -> None:
     program = built(mpi, "conformance.c")
@@ -285,6 +286,7 @@ def test_a_helper_that_is_stopped_at_its_start_leaves_all_native(mpi: str, tmp_p
     )
 
 
+@pytest.mark.each_mpi
 @pytest.mark.parametrize("mpi", [*MPIS, *DEBIAN])
 def test_numbers_and_names_are_those_of_mpi_h(mpi: str) -> None:
     header = header_of(mpi)
@@ -309,6 +311,7 @@ def test_numbers_and_names_are_those_of_mpi_h(mpi: str) -> None:
 
 
 @pytest.mark.system
+@pytest.mark.each_mpi
 @pytest.mark.parametrize("mpi", [*MPIS, *DEBIAN])
 def test_constants_are_those_of_mpi_h(mpi: str, tmp_path: Path) -> None:
     """Compile a comparison of all constants, and of the sizes of statuses."""
