@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import tiers
@@ -60,19 +62,40 @@ def test_without_a_mark():
 """
 
 
+FILE_OF_MPIS = """
+import pytest
+
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+@pytest.mark.parametrize("case", range(10))
+def test_in_turns(case, mpi):
+    pass
+
+@pytest.mark.each_mpi
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi", "debian-mpich"])
+def test_of_each(mpi):
+    pass
+"""
+
+
 def outcome(folder: Path, share: int, many: int, *options: str) -> str:
     """Return the last line of pytest on the file in a folder."""
     folder.mkdir()
+    lines = lines_of(folder, FILE.format(share=share, many=many), "-q", *options)
+    return lines[-1].partition(" in ")[0]
+
+
+def lines_of(folder: Path, text: str, *options: str) -> list[str]:
+    """Return what pytest prints of a file with the text."""
     path = folder / "test_file.py"
-    path.write_text(FILE.format(share=share, many=many))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-c", os.devnull]
+    path.write_text(text)
+    command = [sys.executable, "-m", "pytest", "-p", "conftest", "-c", os.devnull]
     where = os.pathsep.join(str(ROOT / "tests" / name) for name in (".", "helpers"))
     done = subprocess.run(
         [*command, *options, str(path)],
         env={**os.environ, "PYTHONPATH": where, "PYTEST_ADDOPTS": "-p no:cacheprovider"},
         cwd=folder, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    return done.stdout.splitlines()[-1].partition(" in ")[0]
+    return done.stdout.splitlines()
 
 
 def test_a_brief_run_takes_an_eighth_of_many_cases_and_leaves_out_what_is_marked(
@@ -93,6 +116,19 @@ def test_a_run_may_take_a_share_of_cases_that_take_seconds(tmp_path: Path) -> No
     # 40 cases, 2, 10 / 4, and seven functions
     found = outcome(tmp_path / "planner", 1, 4, "--share", "4")
     assert found.startswith("52 passed, 7 deselected")
+
+
+def test_cases_that_differ_only_in_the_mpi_take_turns_in_a_share(tmp_path: Path) -> None:
+    for options, n_each in ((["--share", "3"], 1), ([], 2)):
+        lines = lines_of(tmp_path, FILE_OF_MPIS, "-v", *options)
+        ran = [re.findall(r"test_(\w+)\[(?:(\d)-)?([\w-]+)\] PASSED", line) for line in lines]
+        found = [one for (one,) in filter(None, ran)]
+        assert Counter(case for name, case, _ in found if name == "in_turns") == dict.fromkeys(
+            "0123456789", n_each
+        )
+        mpis = Counter((name, mpi) for name, _, mpi in found)
+        assert mpis.pop(("in_turns", "mpich")) == mpis.pop(("in_turns", "openmpi")) == 5 * n_each
+        assert {mpi for _, mpi in mpis} == {"mpich", "openmpi", "debian-mpich"}
 
 
 def test_all_run_otherwise(tmp_path: Path) -> None:
