@@ -26,7 +26,7 @@ LAUGHS = '<!ENTITY l0 "lol">' + "".join(
 TB = '<tb id="0" send="1" recv="-1" chan="0">'
 STEP = '<step s="0" type="s" srcbuf="i" srcoff="0" dstbuf="o" dstoff="0" cnt="1"/>'
 Content = str | bytes | Callable[[], str | bytes]
-"""What a file holds, or a function that makes it where that takes long."""
+"""Contents of a file, or a function that makes them where that takes long."""
 Read = tuple[str, Content, list[str]]
 """The name and the contents of a file, and the command that reads it."""
 BCAST = "machine: {ranks_per_node: 4}\ncollective: {kind: bcast, count: 4}\n"
