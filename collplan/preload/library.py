@@ -73,7 +73,7 @@ def preload_library(family: str, mpi: str) -> Path:
         with compiling_alone(path):
             if read_kept(path) is None:
                 files = {**sources, **_compiled()}
-                link(path, files, "MPI_*; PMPI_*; mpi_*; ompi_*;", options)
+                link(path, files, "MPI_*; PMPI_*; mpi_*; ompi_*; PMIx_*;", options)
     return path
 
 

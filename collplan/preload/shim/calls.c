@@ -308,12 +308,14 @@ VECTOR(Reduce_scatter, 6, CP_REDUCE_SCATTER, SENT_V(a1, MANY(a3), NULL, a4),
     static struct cp_links name##_links; \
     CP_EXPORT int MPI_##name parameters { \
         CP_FIND_LINKS(&name##_links, "PMPI_" #name); \
+        cp_prepare(); \
         int code = ((int (*) parameters)name##_links.next)arguments; \
         if (code == MPI_SUCCESS) cp_begin(); \
         return code; \
     } \
     CP_EXPORT int PMPI_##name parameters { \
         CP_FIND_LINKS(&name##_links, "PMPI_" #name); \
+        cp_prepare(); \
         int code = ((int (*) parameters)name##_links.own)arguments; \
         if (code == MPI_SUCCESS) cp_begin(); \
         return code; \

@@ -55,6 +55,8 @@ typedef int cp_type_delete(MPI_Datatype, int, void *, void *);
     X(int, Type_free, (MPI_Datatype *)) \
     X(int, Pack, (const void *, int, MPI_Datatype, void *, int, int *, MPI_Comm)) \
     X(int, Unpack, (const void *, int, int *, void *, int, MPI_Datatype, MPI_Comm)) \
+    X(int, Send, (const void *, int, MPI_Datatype, int, int, MPI_Comm)) \
+    X(int, Recv, (void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Status *)) \
     X(int, Isend, (const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *)) \
     X(int, Irecv, (void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *)) \
     X(int, Testsome, (int, MPI_Request *, int *, int *, MPI_Status *)) \
@@ -260,6 +262,12 @@ bool cp_helper_start(int *n_nodes);
 void cp_helper_stop(void);
 struct cp_reply cp_ask(enum cp_request request, const void *bytes, int64_t n_bytes);
 
+/* launcher.c: what ranks say through their launcher, as the library may be missing on some of them. */
+/* Say that this rank has the library; called before MPI is initialized. */
+void cp_publish(void);
+/* Return the first rank known to be without the library, or the number of ranks if there is none. */
+int cp_missing_rank(int rank, int size);
+
 /* state.c: settings of this process. */
 struct cp_settings {
     bool is_on;       /* whether plans may run; the same on all ranks */
@@ -273,6 +281,8 @@ struct cp_settings {
     int tag_ub;
 };
 extern struct cp_settings cp_settings;
+/* Do what is necessary before MPI is initialized, afterwards, and before it ends. */
+void cp_prepare(void);
 void cp_begin(void);
 void cp_end(void);
 void cp_say(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -97,7 +97,13 @@ static bool agree(const char *why, int64_t digest) {
     return false;
 }
 
-static bool has_begun;
+static bool is_prepared, has_begun;
+
+void cp_prepare(void) {
+    if (getenv("COLLPLAN_PRELOAD_HELPER") == NULL || is_prepared) return;
+    is_prepared = true;
+    if (cp_resolve() == NULL) cp_publish();
+}
 
 void cp_begin(void) {
     if (getenv("COLLPLAN_PRELOAD_HELPER") == NULL || has_begun) return;
@@ -116,6 +122,13 @@ void cp_begin(void) {
         snprintf(text, sizeof text,
                  "the MPI world has %d ranks where %s were started: the program's MPI is not that "
                  "of the mpiexec", cp_settings.world_size, expected);
+        stay_native(text);
+        return;
+    }
+    int missing = cp_missing_rank(cp_settings.world_rank, cp_settings.world_size);
+    if (missing < cp_settings.world_size) {
+        char text[64];
+        snprintf(text, sizeof text, "rank %d runs without the preloaded library", missing);
         stay_native(text);
         return;
     }

@@ -74,6 +74,26 @@ def test_programs_of_another_interface_are_native_and_one_line_names_both_librar
 
 
 @pytest.mark.system
+@pytest.mark.parametrize("mpi", [*MPIS, *DEBIAN, "intel"])
+@pytest.mark.parametrize("without", [0, 1])
+def test_all_ranks_are_native_if_one_runs_without_the_library(
+    mpi: str, without: int, table: Path, tmp_path: Path
+) -> None:
+    """A rank without the library makes no calls of ours, so others must not wait for it."""
+    script = tmp_path / "start.sh"
+    rank = "${PMI_RANK-$PMIX_RANK}"
+    script.write_text(
+        f"#!/bin/sh\n[ {rank} = {without} ] && unset LD_PRELOAD\n"
+        f"exec {built(mpi, 'calling.c')} 10\n"
+    )
+    script.chmod(0o755)
+    out, log = execute(mpi, table, script, COLLPLAN_NATIVE_CALLS="2")
+    assert out == "total 20000.0\n"
+    line = f"collplan: rank 1 runs without the preloaded library{NATIVE}"
+    assert log.splitlines() == [line] * without
+
+
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", [*MPIS, *DEBIAN])
 def test_a_tool_sees_all_calls_and_plans_run_them(mpi: str, table: Path) -> None:
     tool = SOURCES / "counting_tool.c"
