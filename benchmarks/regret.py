@@ -35,7 +35,7 @@ import yaml
 
 from collplan.planner.lowering.select import NATIVELY
 from collplan.select import comparison, waves
-from collplan.select.auto import candidates, resolve
+from collplan.select.auto import resolve, search
 from collplan.select.compared import Comparison
 from collplan.select.comparison import SECONDS, compare
 from collplan.select.sweep import price, processes
@@ -98,7 +98,7 @@ def best_plan(found: Comparison) -> tuple[str, float]:
 
 def measure(name: str, spec: PlanSpec, executor: Any, reference_s: float) -> Found:
     """Return the ratios of a cell, and the processor time of its choices in seconds."""
-    candidates.cache_clear()
+    search.cache_clear()
     begin_s = process_time()
     chosen = resolve(spec)
     auto_s = process_time() - begin_s

@@ -22,7 +22,7 @@ from stopwatch import time_step
 from collplan.executors.cost import simulate
 from collplan.planner.compiler import compile_folded, compile_plan
 from collplan.planner.verify import verify
-from collplan.select.auto import resolve
+from collplan.select.auto import search
 from collplan.specs import PlanSpec
 
 MACHINES = [(36, 32), (128, 56), (1024, 8), (8192, 8)]
@@ -68,7 +68,8 @@ def run_case(what: str, case: list[Any]) -> dict[str, Any]:
         return result
 
     if what in ("program", "auto"):
-        chosen = step("resolve", lambda: resolve(spec))
+        is_auto = spec.decomposition.name == "auto"
+        chosen = step("resolve", lambda: search(spec)[0].spec if is_auto else spec)
         plan = step("compile", lambda: compile_plan(chosen, rank=1))
     else:
         plan = step("compile", lambda: (compile_folded if what == "fold" else compile_plan)(spec))

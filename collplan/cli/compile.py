@@ -41,10 +41,6 @@ def command(options: CompileOptions) -> None:
     plan = compile_warning(spec)
     compile_s = watch.work_s
     document = measure(plan).to_json() | {"compile_s": compile_s}
-    if spec.decomposition.name == "auto" and plan.spec is not None:
-        passes = "; ".join(map(str, plan.spec.passes)) or "none"
-        phases = ", ".join(map(str, plan.phases))
-        document["chosen"] = f"{plan.spec.decomposition}: {phases}; passes: {passes}"
     if options.passes:
         with spinner("simulating the plan after each pass"):
             document["passes"] = trace_passes(plan.spec or spec)
@@ -93,14 +89,12 @@ def _print_report(document: dict[str, Any]) -> None:
     bounds = document["bounds"] or {}
     rows = []
     for name, value in document.items():
-        if name in ("bounds", "chosen", "compile_s", "kernels_s", "output", "passes"):
+        if name in ("bounds", "compile_s", "kernels_s", "output", "passes"):
             continue
         show = format_bytes if "bytes" in name else str
         bound = "" if bounds.get(name) is None else show(bounds[name])
         rows.append([name.replace("n_", "", 1).replace("_", " "), show(value), bound])
     print_table(["", "plan", "at least"], rows)
-    if "chosen" in document:
-        print_line(f"auto chose {document['chosen']}")
     if "argument" in bounds:
         print_line(f"at least: {bounds['argument']}")
     if bounds.get("lane_bytes"):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from collplan.planner.errors import AsymmetricError, PlanError
-from collplan.reports.output import warn
+from collplan.reports.output import note, warn
 from collplan.reports.progress import shows_progress, spinner
 from collplan.specs import Network, PlanSpec
 from collplan.specs.documents import require_regular
@@ -60,6 +60,7 @@ def open_plan(
     spec = open_spec(path)
     # Errors come before compiling, which may print warnings.
     _require_rank(rank, spec.machine.n_ranks)
+    spec = resolve_noting(spec)
     folded = _fold_large(spec) if folds else None
     return folded or compile_warning(spec, is_proved=is_proved)
 
@@ -93,7 +94,7 @@ def _fold_large(spec: PlanSpec) -> Plan | None:
     from collplan.planner.compiler import count_messages
 
     network = spec.machine.network
-    if spec.decomposition.name == "auto" or network.joins_nodes:
+    if network.joins_nodes:
         return None
     if count_messages(spec) < FOLDED_FROM:
         return None
@@ -104,15 +105,32 @@ def _fold_large(spec: PlanSpec) -> Plan | None:
 
 
 def compile_warning(spec: PlanSpec, **options: Any) -> Plan:
-    """Compile a spec, and print a warning for each pass that changes nothing."""
+    """Compile a spec, and print a warning for each pass that changes nothing.
+
+    If the spec says ``decomposition: auto``, a note names the choice.
+    """
     from collplan.compiling import compile_spec
 
     idle: list[str] = []
+    chosen = resolve_noting(spec)
     with spinner("compiling the plan"):
-        plan = compile_spec(spec, idle=idle, **options)
-    for line in idle:
+        plan = compile_spec(chosen, idle=idle, **options)
+    # Passes that `auto` chose cannot be changed by the user.
+    for line in idle if spec.passes or chosen is spec else ():
         warn(line)
     return plan
+
+
+def resolve_noting(spec: PlanSpec) -> PlanSpec:
+    """Return a spec with ``decomposition: auto`` replaced; a note names the choice."""
+    from collplan.select.auto import choose
+
+    if spec.decomposition.name != "auto":
+        return spec
+    with spinner("choosing a decomposition"):
+        found = choose(spec)
+    note(found.words)
+    return found.spec
 
 
 def open_spec(path: Path) -> PlanSpec:

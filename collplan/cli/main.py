@@ -13,7 +13,7 @@ import typer
 from collplan.cli.group import OWN_PROCESS, group
 from collplan.cli.ranks import BAD_INPUT, remember_arguments
 from collplan.planner.memory import keep_freed_memory
-from collplan.reports.output import OutputError, flush, forget_warnings, prepare_streams
+from collplan.reports.output import OutputError, flush, forget_messages, prepare_streams
 from collplan.specs.errors import CollplanError, printable
 
 FAILED: Final = 1
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         keep_freed_memory()
     remember_arguments(arguments)
-    forget_warnings()
+    forget_messages()
     prepare_streams()
     try:
         status = _run(arguments or ["--help"], None if argv is not None else OWN_PROCESS)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from collplan.cli.inputs import open_source, prove_file
+from collplan.cli.inputs import open_source, prove_file, resolve_noting
 from collplan.cli.options import (
     Json,
     Options,
@@ -118,8 +118,9 @@ def command(options: RunOptions) -> int:
     if isinstance(wanted, Plan):
         plan = wanted
     else:
+        chosen = resolve_noting(wanted)
         with spinner("compiling the plan"):
-            plan = compile_spec(wanted, idle=[])
+            plan = compile_spec(chosen, idle=[])
     check_room(plan.n_ranks, _buffer_bytes(plan))
     prove_file(plan, options.source)
     check_cores(plan, places)

@@ -114,29 +114,33 @@ def flush() -> None:
         sys.stdout.flush()
 
 
-_warnings: Final[list[str]] = []
-"""Warnings of the running command, which `print_json` adds to its output."""
+_messages: Final[dict[str, list[str]]] = {}
+"""Warnings and notes of the running command, which `print_json` adds to its output."""
 
 
 def warn(text: str) -> None:
     """Print a warning on standard error, and keep it for the command's JSON."""
     sys.stderr.write(f"collplan: warning: {text}\n")
-    _warnings.append(text)
+    _messages.setdefault("warnings", []).append(text)
 
 
-def forget_warnings() -> None:
-    """Remove all warnings, as at the begin of a command."""
-    _warnings.clear()
+def note(text: str) -> None:
+    """Print a note on standard error, and keep it for the command's JSON."""
+    sys.stderr.write(f"collplan: {text}\n")
+    _messages.setdefault("notes", []).append(text)
+
+
+def forget_messages() -> None:
+    """Remove all warnings and notes, as at the begin of a command."""
+    _messages.clear()
 
 
 def print_json(document: Document) -> None:
-    """Print `document` as one line of JSON, with ``warnings`` if there were any.
+    """Print `document` as one line of JSON, with ``warnings`` and ``notes`` if there were any.
 
     JSON has no infinities and NaN, so they raise `ValueError`.
     """
-    if _warnings:
-        document = document | {"warnings": list(_warnings)}
-    text = json.dumps(document, allow_nan=False, default=_convert)
+    text = json.dumps({**document, **_messages}, allow_nan=False, default=_convert)
     write(text + "\n")
 
 

@@ -1,278 +1,229 @@
-"""Resolution of ``decomposition: auto`` to the candidate with the least estimated cost."""
+"""Resolution of ``decomposition: auto``: a search for the best plan within a small budget."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from time import perf_counter
 from typing import Final
 
-from collplan.planner.algorithms import registry
-from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.lowering.program import program_of
-from collplan.planner.lowering.select import LONG_BYTES
-from collplan.planner.passes import run_blueprint_passes
-from collplan.planner.plan.phases import is_inside
-from collplan.select import estimate as estimates
-from collplan.select.alltoall_cost import exchange_ns, flat_ns
-from collplan.select.candidates import (
-    MAP_RANKS,
-    SEGMENTS,
-    SHARED,
-    Form,
-    alltoall_forms,
-    cut_alltoalls,
-    likely_forms,
-    segmented,
-    sliced,
-)
-from collplan.select.cuts import Slices
-from collplan.select.shapes import has_like_shares
-from collplan.select.structures import Structures
-from collplan.specs import AlgorithmChoice, Decomposition, PlanSpec
-from collplan.specs.named_option import Algorithms
-from collplan.specs.request import AUTO, FLAT, MESSAGES
+from collplan.select.candidates import SEGMENTS, Form, searched_forms
+from collplan.select.compared import LEFT_OUT, Comparison
+from collplan.select.entries import Entry, EstimateRequest, NotEstimated, bytes_of, estimate_all
+from collplan.select.estimate import FEW_RANKS, forget_drafts
+from collplan.select.jobs import Jobs
+from collplan.select.remembered import recall, remember
+from collplan.select.waves import Ratios, simulate_waves
+from collplan.specs import PlanSpec
+from collplan.specs.request import AUTO, FLAT
 
-CONGESTION: Final = 1.3
-"""Ratio of the time of whole messages, which are not ordered, to that of segments in windows."""
-RENDEZVOUS: Final = 1.2
-"""Factor for segments above the eager limit, each of which waits for a handshake. On an emulated
-cluster, segments of 32 KiB took 1.03 to 1.35 times as long as of 16 KiB, the limit; the estimate
-is the same for both, within 4 %."""
-UNLIKE_SHARES: Final = 1.02
-"""Factor for leaders with unequal shares, such as 5 leaders on 3 lanes, whose segments do not pass
-the phases of a node at the same pace. In simulations, decompositions with equally many leaders on
-every lane had the same estimate, but took as little as 0.89 times as long."""
+EFFORT: Final = 600_000
+"""Budget: number of tasks that a search compiles and simulates. A limit of time would make the
+choice depend on the machine that searches."""
+REFINED: Final = 2.0
+"""Ratio to the best time within which a form must be so that its variants are tried."""
 WHOLE_PLAN_RANKS: Final = 4096
 """Number of ranks from which no candidate is cut into segments or slices. Passes of segments must
 see all ranks: for a bcast on 7168 ranks that took 26 s and 3.5 GiB. Slices do not need this, but
 with n slices the plan of all ranks has n times as many tasks if it does not fold."""
-SIMULATED: Final = 6
-"""Number of candidates that are simulated over a topology, since closed forms do not consider the
-times at which links are shared."""
-MOST_TASKS: Final = 400_000
-"""Number of tasks of the largest plan that is simulated over a topology."""
-ROOM: Final = 1.03
-"""Factor by which a plan that needs memory of its nodes must be faster than other plans."""
+DOUBT: Final = 3.0
+"""Factor for the expected time of a plan that is too large to simulate. For an allreduce of 16 MiB
+on 8,192 ranks, `two_tree` took four times as long as was expected."""
+MOST_CUT: Final = 150_000
+"""Number of tasks above which plans with cut messages are not tried."""
 
 
 @dataclass(frozen=True)
-class EstimatedSpec:
-    """A way to compute the collective, with its estimated cost.
+class Ranked:
+    """A way to compute the collective, with its time.
 
     Parameters
     ----------
     spec : PlanSpec
         Spec that names decomposition, algorithms, transport and passes.
-    cost_s : float
-        Approximate time in seconds, which serves only to rank candidates.
-    n_tasks : int
-        Approximate number of tasks of its plan, or 0 if it is unknown.
+    time_s : float
+        Simulated time in seconds if `is_simulated`, else the expected time.
+    is_simulated : bool
+        Whether the plan was simulated.
     """
 
     spec: PlanSpec
-    cost_s: float
-    n_tasks: int = 0
+    time_s: float
+    is_simulated: bool
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The choice that replaces ``decomposition: auto``.
+
+    Parameters
+    ----------
+    spec : PlanSpec
+        Spec that names decomposition, algorithms, transport and passes.
+    time_s : float
+        Time in seconds that is expected for its plan.
+    n_simulated, n_left : int
+        Numbers of candidates that were simulated, and of those that might be better, but for
+        which the budget did not suffice.
+    search_s : float
+        Duration of the search in seconds.
+    is_remembered : bool
+        Whether the choice is that of an earlier search.
+    """
+
+    spec: PlanSpec
+    time_s: float
+    n_simulated: int
+    n_left: int
+    search_s: float
+    is_remembered: bool = False
+
+    @property
+    def words(self) -> str:
+        """Return a line about the choice and its search."""
+        left = (
+            f"{self.n_left} that might be better were not"
+            if self.n_left
+            else "no other is expected to win"
+        )
+        when = "an earlier search" if self.is_remembered else "a search"
+        return (
+            f"decomposition auto takes {self.spec.method.label}, the best of {self.n_simulated} "
+            f"simulated plans; {left} ({when} of {self.search_s:.2g} s)"
+        )
 
 
 def resolve(spec: PlanSpec) -> PlanSpec:
-    """Return `spec` with ``auto`` replaced by the cheapest decomposition.
+    """Return `spec` with ``auto`` replaced by the best decomposition that a search finds.
 
-    Over a topology, the cheapest candidates with small plans are simulated. The spec's passes
-    are kept. If it has none, segments or slices with limits of requests are added, and a design
-    of alltoall adds its passes and transport. Of candidates with equal costs, the simpler one is
-    taken.
+    The spec's passes and transport are kept. If it has none, those of the candidate are taken. Of
+    candidates with equal times, the simpler one is taken.
 
     Raises
     ------
     AlgorithmError
         If the spec names algorithms, because these also need a named decomposition.
     """
-    if spec.decomposition.name != "auto":
-        return spec
+    return spec if spec.decomposition.name != "auto" else choose(spec).spec
+
+
+@lru_cache(maxsize=64)
+def choose(spec: PlanSpec) -> Resolved:
+    """Return the choice for a spec with ``decomposition: auto``, from an earlier search if any.
+
+    Raises
+    ------
+    AlgorithmError
+        As for `resolve`.
+    """
     if spec.algorithms != AUTO:
         raise AlgorithmError(
             f"algorithms: {spec.algorithms} with decomposition auto, which chooses algorithms "
             "itself; leave algorithms out, or name the decomposition"
         )
-    if spec.machine.network.topology is not None:
-        return _best_simulated(spec)
-    return candidates(spec)[0].spec
+    known = recall(spec)
+    if known is not None:
+        method = known.pop("method")
+        return Resolved(spec.with_method(method), **known, is_remembered=True)
+    begin_s = perf_counter()
+    found = search(spec)
+    best, n_simulated = found[0], sum(one.is_simulated for one in found)
+    n_left, search_s = len(found) - n_simulated, perf_counter() - begin_s
+    remember(
+        spec,
+        best.spec.method,
+        time_s=best.time_s,
+        n_simulated=n_simulated,
+        n_left=n_left,
+        search_s=search_s,
+    )
+    return Resolved(best.spec, best.time_s, n_simulated, n_left, search_s)
 
 
 @lru_cache(maxsize=64)
-def _best_simulated(spec: PlanSpec) -> PlanSpec:
-    """Return the candidate with the least makespan among those with the cheapest closed forms.
+def search(spec: PlanSpec) -> tuple[Ranked, ...]:
+    """Return the candidates for a spec's collective on its machine, best first.
 
-    Closed forms consider how long each link is busy, but not when. If no candidate has a small
-    plan, they alone decide.
+    The most promising ones by estimate are simulated, as many as the budget allows. If all are
+    refused, for example because of a pass, the flat one is returned. Its compilation then raises
+    an error with the reason.
     """
-    from collplan.executors.cost.simulator import simulate
-    from collplan.planner.compiler import compile_plan
+    size = bytes_of(spec)
+    comparison, jobs = Comparison([size]), Jobs(None, None, None, EFFORT)
+    forms = searched_forms(spec)
+    try:
+        simple = [form for form in forms if not form.is_variant]
+        entries = _distinct(_entries(spec, simple, jobs), [])
+        queues, by_size = {size: [*entries]}, {size: entries}
+        simulate_waves(queues, by_size, jobs, comparison, prune=True, most=2)
+        variants = _entries(spec, _variants(forms, entries, comparison), jobs)
+        variants = _distinct(variants, entries)
+        entries += variants
+        queues[size] += variants
+        simulate_waves(queues, by_size, jobs, comparison, prune=True)
+    finally:
+        forget_drafts()
+    found = [Ranked(one.spec, time_s, ok) for time_s, one, ok in _ranked(entries, comparison)]
+    return tuple(found) or (Ranked(spec.replace(decomposition=FLAT), 0.0, False),)
 
-    found = candidates(spec)
-    best, best_s = found[0].spec, math.inf
-    for candidate in found[:SIMULATED]:
-        try:
-            if max(candidate.n_tasks, spec.machine.n_ranks**2) > MOST_TASKS:
-                continue
-            makespan_s = simulate(compile_plan(candidate.spec, is_proved=False)).makespan_s
-        except AlgorithmError:
-            continue
-        if makespan_s < best_s:
-            best, best_s = candidate.spec, makespan_s
-    return best
+
+def _variants(forms: Sequence[Form], entries: list[Entry], comparison: Comparison) -> list[Form]:
+    """Return the variants of decompositions that may be near the best one."""
+    (size,), times = comparison.sizes, comparison.makespans
+    ratios = Ratios.at(size, {size: entries}, times)
+    expected = [ratios.likely(one) * one.estimate.price_s for one in entries]
+    expected = [times.get((one.name, size), s) for one, s in zip(entries, expected, strict=True)]
+    most_s = REFINED * min(expected, default=0.0)
+    near = {
+        one.form.method.decomposition
+        for one, time_s in zip(entries, expected, strict=True)
+        if time_s <= most_s
+    }
+    return [form for form in forms if form.is_variant and form.method.decomposition in near]
 
 
-@lru_cache(maxsize=64)
-def candidates(spec: PlanSpec) -> tuple[EstimatedSpec, ...]:
-    """Return all candidates for a spec's collective on its machine, cheapest first.
+def _distinct(entries: Sequence[Entry], known: Sequence[Entry]) -> list[Entry]:
+    """Return the entries whose estimates differ from those before them and from the known ones.
 
-    If all are refused, for example because of a pass, the flat one is returned. Its compilation
-    then raises an error with the reason.
+    Many trees of few ranks are the same, so that plans with equal estimates have equal times.
     """
-    if _has_designs(spec):
-        found = [*_alltoall_designs(spec), *_through_leaders(spec, cut_alltoalls(spec))]
-    else:
-        found = list(_through_leaders(spec, likely_forms(spec)))
-    estimates.forget_drafts()
-    found.sort(key=lambda candidate: candidate.cost_s)
-    return tuple(found) or (EstimatedSpec(spec.replace(decomposition=FLAT), 0.0),)
+
+    def figures(entry: Entry) -> tuple[str, int, int]:
+        found = entry.estimate
+        return f"{found.price_s:.9g} {found.bound_s:.9g}", found.n_tasks, found.effort
+
+    taken = {figures(one) for one in known}
+    first = {figures(one): one for one in reversed(entries)}
+    return [one for one in entries if first[figures(one)] is one and figures(one) not in taken]
 
 
-def _through_leaders(
-    spec: PlanSpec, forms: Iterable[tuple[Decomposition, Algorithms]]
-) -> Iterator[EstimatedSpec]:
-    """Yield decompositions with algorithms, both with whole messages and with cut ones."""
-    machine, network = spec.machine, spec.machine.network
-    structures = Structures()
-    for plain in _plain_and_mapped(spec, forms):
-        decomposition = plain.decomposition
-        is_whole = plain.algorithms == AUTO or machine.n_ranks >= WHOLE_PLAN_RANKS
-        segments = () if is_whole or spec.passes else SEGMENTS
-        try:
-            found = estimates.estimate(
-                plain,
-                segments,
-                structures=structures,
-                may_fold=False,
-                are_sliced=not spec.collective.has_blocks,
-            )
-        except AlgorithmError:
-            continue  # refused for this order of ranks or this operation
-        is_unlike = not has_like_shares(machine, decomposition)
-        for one in found:
-            price_s = (UNLIKE_SHARES if is_unlike else 1) * one.price_s
-            if one.cut is None or spec.passes:
-                yield EstimatedSpec(plain, CONGESTION * price_s, one.n_tasks)
-            else:
-                n_bytes = one.cut.crossing_bytes if isinstance(one.cut, Slices) else one.cut
-                are_eager = n_bytes <= network.eager_limit_bytes
-                price_s *= RENDEZVOUS if network.handshake and not are_eager else 1
-                pieces = _in_pieces(plain, one.cut, are_eager=are_eager)
-                yield EstimatedSpec(pieces, price_s, one.n_tasks)
+def _ranked(entries: list[Entry], comparison: Comparison) -> list[tuple[float, Entry, bool]]:
+    """Return the time of every entry, the entry, and whether it was simulated, best first."""
+    (size,), times = comparison.sizes, comparison.makespans
+    ratios = Ratios.at(size, {size: entries}, times)
+    slow = {one.candidate for one in comparison.pruned if one.by not in LEFT_OUT}
+    slow |= comparison.refused.keys()
+    found = []
+    for entry in entries:
+        time_s = times.get((entry.name, size))
+        if time_s is not None:
+            found.append((time_s, entry, True))
+        elif entry.name not in slow:
+            found.append((DOUBT * ratios.likely(entry) * entry.estimate.price_s, entry, False))
+    return sorted(found, key=lambda one: one[0])
 
 
-def _in_pieces(plain: PlanSpec, cut: int | Slices, *, are_eager: bool) -> PlanSpec:
-    """Return a spec with the passes that cut its messages, or its vector."""
-    if not isinstance(cut, Slices):
-        return plain.replace(passes=(*plain.passes, *segmented(cut)))
-    first, *later = sliced(cut.number, are_eager=are_eager)
-    return plain.replace(passes=(first, *plain.passes, *later))
-
-
-def _plain_and_mapped(
-    spec: PlanSpec, forms: Iterable[tuple[Decomposition, Algorithms]]
-) -> Iterator[PlanSpec]:
-    """Yield decompositions with algorithms; over a topology, also with ranks mapped to it."""
-    for decomposition, algorithms in forms:
-        plain = spec.replace(decomposition=decomposition, algorithms=algorithms)
-        yield plain
-        if spec.machine.network.topology is not None and not spec.passes:
-            yield plain.replace(passes=(MAP_RANKS,))
-
-
-def _has_designs(spec: PlanSpec) -> bool:
-    """Return whether the designs of alltoall can compute a spec's collective."""
-    collective, n_ranks = spec.collective, spec.machine.n_ranks
-    if not collective.is_pairwise or n_ranks == 1 or collective.count == 0:
-        return False
-    return collective.regular is None
-
-
-def _alltoall_designs(spec: PlanSpec) -> Iterator[EstimatedSpec]:
-    """Yield a spec's alltoall in every design that the spec allows, simple ones first.
-
-    The spec's passes and transport are kept. If it has none, those of the design are taken.
-    """
-    seen = set()
-    # If messages do not take turns, they leave one after another, without congestion.
-    congestion = CONGESTION if spec.machine.network.turn_bytes else 1.0
-    for form in _simple_first(spec):
-        chosen = form.of(spec)
-        if spec.passes:
-            chosen = chosen.replace(passes=spec.passes)
-        if spec.transport != MESSAGES:
-            chosen = chosen.replace(transport=spec.transport)
-        if chosen in seen:
-            continue  # designs that differ only in fields that the spec replaces
-        seen.add(chosen)
-        try:
-            yield EstimatedSpec(chosen, congestion * _design_ns(chosen) * 1e-9)
-        except AlgorithmError:
-            continue
-
-
-def _simple_first(spec: PlanSpec) -> list[Form]:
-    """Return the designs to try, without `scatter_destination` or `pairwise`, depending on size."""
-    is_long = spec.collective.count * spec.collective.itemsize * spec.machine.n_ranks >= LONG_BYTES
-    left_out = "scatter_destination" if is_long else "pairwise"
-    forms = [form for form in alltoall_forms(spec) if form.name != left_out]
-    roles = spec.transport.shared_roles
-    if spec.transport != MESSAGES and roles is not None and "node" not in roles:
-        forms = [form for form in forms if form.method.transport != SHARED]
-    if spec.transport == MESSAGES and any(form.method.transport == SHARED for form in forms):
-        # Through shared memory, the same messages need fewer copies and a shorter estimate.
-        forms = [form for form in forms if form.method.decomposition.form != "collect"]
-    # Bruck's algorithm is the least simple flat one.
-    return sorted(forms, key=lambda form: form.name == "bruck")
-
-
-def _design_ns(spec: PlanSpec) -> float:
-    """Return the approximate time of a design of alltoall, not below that of its busiest link."""
-    if spec.machine.network.topology is None:
-        return _design_on_lanes_ns(spec)
-    return max(_design_on_lanes_ns(spec), 1e9 * estimates.estimate(spec)[0].bound_s)
-
-
-def _design_on_lanes_ns(spec: PlanSpec) -> float:
-    """Return the approximate time of a design of alltoall whose messages share only lanes."""
-    machine, collective, choice = spec.machine, spec.collective, spec.algorithms
-    blueprint, passes = run_blueprint_passes(draft(spec), spec.passes)
-    _require_roles(spec, program_of(blueprint).roles)
-    if blueprint.exchange is not None:
-        turns = [choice.options for choice in passes if choice.name == "double_buffer"]
-        slots = turns[0].get("slots", 2) if turns else None
-        coalesces = any(choice.name == "coalesce_requests" for choice in passes)
-        return ROOM * exchange_ns(
-            blueprint.exchange,
-            machine,
-            collective.itemsize,
-            is_coalesced=blueprint.exchange.is_coalesced or coalesces,
-            slots=slots if isinstance(slots, int) else None,
-        )
-    names = {one.name for one in registry.of("alltoall") if one.at_once}
-    is_flat = spec.decomposition.name == "flat"
-    if is_flat and isinstance(choice, AlgorithmChoice) and choice.name in names:
-        n_bytes = collective.count * collective.itemsize
-        return flat_ns(machine, n_bytes, is_in_place=collective.in_place)
-    return 1e9 * estimates.estimate(spec, may_fold=False)[0].price_s
-
-
-def _require_roles(spec: PlanSpec, roles: Sequence[str]) -> None:
-    """Raise `AlgorithmError` if a spec's transport names a role that does not exist."""
-    for role in spec.transport.shared_roles or ():
-        if not any(is_inside(name, role) for name in roles):
-            raise AlgorithmError(f"transport.{role}: {spec.decomposition} has no such role")
+def _entries(spec: PlanSpec, forms: Sequence[Form], jobs: Jobs) -> list[Entry]:
+    """Return the entries of forms, both with whole messages and with cut ones."""
+    n_ranks = spec.machine.n_ranks
+    segments = () if n_ranks >= WHOLE_PLAN_RANKS else SEGMENTS
+    are_sliced = n_ranks > FEW_RANKS and not spec.collective.has_blocks
+    questions = [
+        EstimateRequest(form, spec, segments if form.has_segments else (), are_sliced=are_sliced)
+        for form in forms
+    ]
+    found = estimate_all(questions, jobs.estimate, {})
+    entries = [one for one in found if not isinstance(one, NotEstimated)]
+    return [one for one in entries if one.cut is None or one.estimate.effort <= MOST_CUT]

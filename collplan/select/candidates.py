@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from collplan.planner.algorithms.registry import Where, registry
 from collplan.planner.blueprint.blueprint import Component
-from collplan.planner.decompose import draft, guideline, transpose
+from collplan.planner.decompose import draft, guideline
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.select import ANYWHERE, NATIVELY
 from collplan.planner.plan.assembly import RankPlaces
 from collplan.planner.plan.phases import NATIVE
 from collplan.planner.rewrite.calls import CALLED
 from collplan.select.alltoall_designs import DESIGNS
-from collplan.select.estimate import known_draft
+from collplan.select.cuts import Cut, Slices
+from collplan.select.estimate import FEW_RANKS, known_draft
 from collplan.select.shapes import (
-    MANY_RANKS,
-    balanced_shapes,
     leader_numbers,
-    leaders_on_all_lanes,
     mesh_shapes,
-    network_shapes,
     through_leaders,
 )
 from collplan.specs import (
@@ -36,7 +33,6 @@ from collplan.specs import (
     PlanSpec,
     Transport,
 )
-from collplan.specs.named_option import Algorithms
 from collplan.specs.request import AUTO, MESSAGES
 
 SEGMENTS: Final = tuple(1 << bits for bits in range(12, 19))
@@ -57,6 +53,8 @@ FAMILIES: Final = ("flat", "hierarchical", "multi_leader", "full_lane", "mesh", 
 """Families of candidates, which are names of decompositions."""
 PIPELINE: Final = "pipelined"
 """Word for pipelining algorithms in names of candidates."""
+_ALL_BLOCKS: Final = ("allgather", "reduce_scatter_block")
+"""Collectives in which every rank sends or receives the blocks of all ranks."""
 SHARED: Final = Transport(name="shared")
 """Transport through the shared memory of nodes."""
 
@@ -74,29 +72,39 @@ class Form:
         the spec replaces that of the method.
     has_segments : bool
         Whether segments can make the plan faster.
+    is_variant : bool
+        Whether the form is a variant of a decomposition, which a search with a small budget tries
+        only if simpler forms of this decomposition are near the best.
     """
 
     name: str
     method: Method
     has_segments: bool = False
+    is_variant: bool = False
 
     @property
     def is_native(self) -> bool:
         """Return whether the form calls the MPI library's own collectives."""
         return self.method.algorithms == NATIVELY
 
-    def of(self, spec: PlanSpec, segment: int | None = None) -> PlanSpec:
-        """Return a spec in this form, cut into segments if a size is given."""
+    def of(self, spec: PlanSpec, cut: Cut = None) -> PlanSpec:
+        """Return a spec in this form, with cut messages if a cut is given."""
         changes: dict[str, Any] = {}
-        if segment is not None:
-            changes["passes"] = (*self.method.passes, *segmented(segment))
+        if isinstance(cut, Slices):
+            limit = spec.machine.network.eager_limit_bytes
+            first, *later = sliced(cut.number, are_eager=cut.crossing_bytes <= limit)
+            changes["passes"] = (first, *self.method.passes, *later)
+        elif cut is not None:
+            changes["passes"] = (*self.method.passes, *segmented(cut))
         if self.method.transport == MESSAGES and not self.is_native:
             changes["transport"] = spec.transport
         return spec.with_method(self.method.replace(**changes))
 
-    def name_with(self, segment: int | None) -> str:
-        """Return the name in tables, with the size of segments if any."""
-        return self.name if segment is None else f"{self.name} {segment // 1024}KiB"
+    def name_with(self, cut: Cut) -> str:
+        """Return the name in tables, with the size of segments or the number of slices if any."""
+        if isinstance(cut, Slices):
+            return f"{self.name} {cut}"
+        return self.name if cut is None else f"{self.name} {cut // 1024}KiB"
 
 
 EAGER_LIMITS: Final = {"remote": 0, "local": 8}
@@ -125,83 +133,6 @@ def sliced(n_slices: int, *, are_eager: bool) -> tuple[PassChoice, ...]:
 def segmented(max_bytes: int) -> tuple[PassChoice, ...]:
     """Return the passes that cut a plan into segments and order them."""
     return (PassChoice(name="segment", options={"max_bytes": max_bytes}), *WINDOWS)
-
-
-def likely_forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
-    """Yield the decompositions and algorithms that `auto` tries, simple ones first."""
-    machine, kind = spec.machine, spec.collective.planned_kind
-    yield Decomposition(name="flat"), AUTO
-    if kind not in guideline.FORMS or machine.n_ranks == 1:
-        return
-    inside, across = registry.pipelining(kind, "inside"), registry.pipelining(kind, "across")
-    is_small = machine.n_ranks <= MANY_RANKS
-    has_few_messages = inside == "chain" or spec.collective.is_rooted
-    if is_small or (has_few_messages and machine.n_ranks <= MANY_HOPS):
-        for name in dict.fromkeys((across, inside)):
-            yield Decomposition(name="flat"), AlgorithmChoice(name=name)
-    fullest, size = max(machine.node_to_n_ranks), machine.n_ranks
-    shapes = network_shapes(machine)
-    if machine.nodes > 1 and fullest > 1:
-        shapes += [{"name": "hierarchical"}, {"name": "full_lane"}]
-        shapes += leaders_on_all_lanes(machine) + balanced_shapes(spec)
-    if kind in transpose.FORMS:
-        shapes += [one | {"form": "transpose"} for one in shapes if _may_transpose(one)]
-    for shape in shapes:
-        yield from _likely_algorithms(spec, Decomposition.model_validate(shape))
-    for length in {machine.nodes, fullest}:
-        if size % length == 0 and 1 < length < size:
-            yield Decomposition(name="mesh", shape=(size // length, length)), AUTO
-
-
-def _may_transpose(shape: dict[str, Any]) -> bool:
-    """Return whether all ranks of a node are leaders, or their shares are balanced among lanes.
-
-    In estimates, transposed scans were never faster with fewer leaders.
-    """
-    return shape["name"] == "full_lane" or "shares" in shape
-
-
-def _hops(component: Component) -> bool:
-    """Return whether a component's pipeline passes the vector from node to node."""
-    return _is_across(component) and registry.pipelining(component.kind, "across") == "chain"
-
-
-def cut_alltoalls(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
-    """Yield forms of an alltoall whose messages can be cut into segments, unlike its designs.
-
-    Leaders are on all lanes, and their shares are in proportion to the rates of lanes. If all
-    rates are equal, segments pay only if messages take turns on a lane and are not too many.
-    """
-    machine, collective = spec.machine, spec.collective
-    shapes, kind = balanced_shapes(spec), collective.planned_kind
-    n_segments = machine.n_ranks**2 * collective.count * collective.itemsize // SEGMENTS[0]
-    if machine.nodes > 1 and machine.network.turn_bytes and n_segments <= MOST_SEGMENTS:
-        yield Decomposition(name="flat"), AlgorithmChoice(name=registry.pipelining(kind, "across"))
-        shapes = shapes or [{"name": "full_lane"}, *leaders_on_all_lanes(machine)]
-    for shape in shapes:
-        yield from _likely_algorithms(spec, Decomposition.model_validate(shape))
-
-
-def _likely_algorithms(
-    spec: PlanSpec, chosen: Decomposition
-) -> Iterator[tuple[Decomposition, Algorithms]]:
-    """Yield a decomposition with the planner's algorithms, and with pipelining ones."""
-    by_role = AlgorithmsByRole.model_validate(
-        {
-            f"{role}/{kind}": registry.pipelining(kind, where)
-            for role, where in _PLACES
-            for kind in registry.kinds()
-            if any(one.pipelines for one in registry.of(kind))
-        }
-    )
-    yield chosen, AUTO
-    parts = components_of(spec, chosen)
-    if spec.machine.nodes <= MANY_HOPS or not any(map(_hops, parts)):
-        yield chosen, _pipelining(parts) if parts else by_role
-    vectors = [c for c in parts if _is_across(c) and not c.traits.has_blocks]
-    if vectors and spec.machine.nodes >= MANY_NODES:
-        quick = {f"{c.role}/{c.kind}": registry.quick(c.kind) for c in vectors}
-        yield chosen, AlgorithmsByRole.model_validate(quick)
 
 
 def call_of(kind: str) -> str:
@@ -261,7 +192,7 @@ def mapped_forms(spec: PlanSpec, forms: Sequence[Form]) -> list[Form]:
     if spec.machine.network.topology is None:
         return []
     return [
-        Form(f"{form.name} {MAPPED}", form.method.replace(passes=(MAP_RANKS,)), form.has_segments)
+        replace(form, name=f"{form.name} {MAPPED}", method=form.method.replace(passes=(MAP_RANKS,)))
         for form in forms
         if not form.is_native and (form.method.decomposition.name == "flat" or _is_plain(form))
     ]
@@ -284,10 +215,57 @@ def shared_forms(spec: PlanSpec, forms: Sequence[Form]) -> list[Form]:
     if max(spec.machine.node_to_n_ranks) == 1:
         return []
     return [
-        Form(f"{form.name} shared", form.method.replace(transport=SHARED), form.has_segments)
+        replace(form, name=f"{form.name} shared", method=form.method.replace(transport=SHARED))
         for form in forms
         if form.method.transport == MESSAGES and not form.is_native
     ]
+
+
+def searched_forms(spec: PlanSpec) -> list[Form]:
+    """Return the forms that a spec with ``decomposition: auto`` leaves to choose from.
+
+    The times of forms that call the MPI library's own collectives depend on the library, so these
+    are left out. The passes and the transport that the spec names replace those of the forms. A
+    form by messages is a variant of the same form through shared memory, if there is one.
+    """
+    found: dict[Method, Form] = {}
+    forms = list(all_forms(spec))
+    shared = shared_forms(spec, forms)
+    twins = {form.method.replace(transport=MESSAGES) for form in shared}
+    for form in (*forms, *shared):
+        if form.is_native or _is_slow_to_plan(spec, form):
+            continue
+        if form.method in twins:
+            form = replace(form, is_variant=True)
+        if spec.passes:
+            method = form.method.replace(passes=spec.passes)
+            form = replace(form, method=method, has_segments=False)
+        if spec.transport != MESSAGES:
+            form = replace(form, method=form.method.replace(transport=spec.transport))
+        found.setdefault(form.method, form)
+    return list(found.values())
+
+
+def _is_slow_to_plan(spec: PlanSpec, form: Form) -> bool:
+    """Return whether the plan of a form is known to take seconds on a large machine.
+
+    These are the plans of meshes whose rows are not the nodes, which rarely fold, and of algorithms
+    whose messages gather blocks of many ranks, or of many pairs of ranks.
+    """
+    machine, kind = spec.machine, spec.collective.planned_kind
+    choice, chosen = form.method.algorithms, form.method.decomposition
+    if machine.n_ranks <= FEW_RANKS:
+        return False
+    if chosen.shape is not None:
+        return chosen.shape[1:] != (max(machine.node_to_n_ranks),)
+    if chosen.name == "guideline":
+        return spec.collective.is_pairwise
+    if chosen.name != "flat" or not isinstance(choice, AlgorithmChoice):
+        return False
+    one = registry.find(kind, choice.name)
+    if spec.collective.is_pairwise:
+        return one.per_pair == 0
+    return not one.forwards and (kind in _ALL_BLOCKS or one.parts == "size")
 
 
 def own_form(spec: PlanSpec) -> Form | None:
@@ -388,7 +366,8 @@ def with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool)
         tried = (one.name for kind in kinds for one in registry.tried(kind, "part"))
         for one in dict.fromkeys(tried):
             roles = AlgorithmsByRole(roles={role: AlgorithmChoice(name=one)})
-            forms.append(Form(f"{name} {role}={one}", method.replace(algorithms=roles)))
+            whole = f"{name} {role}={one}"
+            forms.append(Form(whole, method.replace(algorithms=roles), is_variant=True))
     if components:
         forms.append(Form(f"{name} {NATIVE}", method.replace(algorithms=NATIVELY)))
     return forms

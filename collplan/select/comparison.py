@@ -20,6 +20,7 @@ from collplan.select.candidates import (
 )
 from collplan.select.compared import LEFT_OUT, TOLERANCE, Comparison, Pruned, leave_out
 from collplan.select.crossovers import Crossover, choose_best, find_crossovers
+from collplan.select.cuts import Cut
 from collplan.select.entries import Entry, EstimateRequest, NotEstimated, bytes_of, estimate_all
 from collplan.select.estimate import forget_drafts
 from collplan.select.jobs import Jobs, Progress
@@ -201,13 +202,13 @@ def _forms(spec: PlanSpec, comparison: Comparison) -> list[Form]:
     return [own, *forms]
 
 
-def _takes(patterns: Sequence[str], form: Form, segment: int | None) -> bool:
+def _takes(patterns: Sequence[str], form: Form, cut: Cut) -> bool:
     """Return whether a candidate is selected, by its name or family."""
-    return not patterns or any(_fits(pattern, form, segment) for pattern in patterns)
+    return not patterns or any(_fits(pattern, form, cut) for pattern in patterns)
 
 
-def _fits(pattern: str, form: Form, segment: int | None) -> bool:
-    names = (form.name_with(segment), form.method.decomposition.name)
+def _fits(pattern: str, form: Form, cut: Cut) -> bool:
+    names = (form.name_with(cut), form.method.decomposition.name)
     return any(fnmatchcase(name, pattern) for name in names)
 
 
@@ -239,19 +240,19 @@ def _list_entries(
         cuts = tuple(size for size in wanted if size is not None)
         questions += [EstimateRequest(form, spec, cuts) for spec in specs if wanted]
     entries = []
-    largest: dict[str, tuple[Form, int | None, PlanSpec]] = {}
+    largest: dict[str, tuple[Form, Cut, PlanSpec]] = {}
     for entry in estimate_all(questions, jobs.estimate, comparison.refused):
         if isinstance(entry, NotEstimated):
             form, spec = entry.question.form, entry.question.spec
             largest[form.name] = form, None, spec
             unknown = Pruned(form.name, bytes_of(spec), entry.by, 0.0, 0.0, 0)
             comparison.pruned.append(unknown)
-        elif _takes(patterns, entry.form, entry.segment) or entry.name in {
+        elif _takes(patterns, entry.form, entry.cut) or entry.name in {
             comparison.own,
             *comparison.others,
         }:
-            largest[entry.name] = entry.form, entry.segment, entry.base
+            largest[entry.name] = entry.form, entry.cut, entry.base
             entries.append(entry)
-    for name, (form, segment, spec) in largest.items():
-        comparison.specs[name] = form.of(spec, segment)
+    for name, (form, cut, spec) in largest.items():
+        comparison.specs[name] = form.of(spec, cut)
     return entries

@@ -194,7 +194,9 @@ class Costs:
         waits, through = np.zeros((2, self.n_rounds))
         asking_ns = self.late * self.wire.asking_ns(sizes)[self.size_in_round]
         longest = longest_pieces(sizes, cut)
+        # The first bytes between nodes pass as a burst.
         passing_ns = longest[self.size_in_round] * self.through_per_byte
+        passing_ns = np.maximum(passing_ns - self.late * self.wire.burst_ns, 0.0)
         np.maximum.at(waits, self.of_round, self.wait + asking_ns)
         np.maximum.at(through, self.of_round, self.latency + asking_ns + passing_ns)
         reducing_ns = longest_pieces(step_sizes, cut) * self.step_per_byte

@@ -9,8 +9,8 @@ from time import thread_time
 from typing import Final, Protocol
 
 from collplan.planner.errors import AlgorithmError, MemoryLimitError
-from collplan.select.auto import resolve
 from collplan.select.candidates import Form
+from collplan.select.cuts import Cut
 from collplan.select.estimate import Estimate, estimate
 from collplan.select.structures import Structures
 from collplan.specs import Decomposition, Method, PlanSpec
@@ -22,14 +22,14 @@ MOST_TOGETHER: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A candidate at a size: a form, whole or cut into segments.
+    """A candidate at a size: a form, with whole or cut messages.
 
     Parameters
     ----------
     form : Form
         Form of the candidate.
-    segment : int or None
-        Size of segments in bytes; None for whole messages.
+    cut : int, Slices or None
+        Size of segments in bytes, or slices of the vector; None for whole messages.
     base : PlanSpec
         Spec with the machine and collective; its method is ignored.
     estimate : Estimate
@@ -37,19 +37,19 @@ class Entry:
     """
 
     form: Form
-    segment: int | None
+    cut: Cut
     base: PlanSpec
     estimate: Estimate
 
     @property
     def name(self) -> str:
         """Return the name of the candidate in tables."""
-        return self.form.name_with(self.segment)
+        return self.form.name_with(self.cut)
 
     @property
     def spec(self) -> PlanSpec:
         """Return the spec to compile, made on request because most candidates are pruned."""
-        return self.form.of(self.base, self.segment)
+        return self.form.of(self.base, self.cut)
 
     @property
     def size(self) -> int:
@@ -71,12 +71,15 @@ class EstimateRequest:
         Sizes of segments in bytes, which are estimated in addition to whole messages.
     max_tasks : int, optional
         Number of tasks above which the estimate has no price and no bound.
+    are_sliced : bool
+        Whether the vector is cut into slices instead of messages into segments.
     """
 
     form: Form
     spec: PlanSpec
     segments: tuple[int, ...]
     max_tasks: int | None = None
+    are_sliced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +163,9 @@ def estimate_all(
             refused[form.name] = answer
             continue
         for found in answer:
-            # The form's own passes may also cut messages into segments.
-            segment = None if form.method.passes else found.segment
-            yield Entry(form, segment, question.spec, found)
+            # The form's own passes may also cut messages.
+            cut = None if form.method.passes else found.cut
+            yield Entry(form, cut, question.spec, found)
 
 
 def _estimate(questions: Sequence[EstimateRequest], seconds: float = inf, /) -> Sequence[Answer]:
@@ -176,9 +179,16 @@ def _estimate(questions: Sequence[EstimateRequest], seconds: float = inf, /) -> 
 
 
 def _answer(question: EstimateRequest, structures: Structures) -> Answer:
+    from collplan.select.auto import resolve
+
     try:
-        spec = resolve(question.form.of(question.spec))
-        return estimate(spec, question.segments, question.max_tasks, structures)
+        return estimate(
+            resolve(question.form.of(question.spec)),
+            question.segments,
+            question.max_tasks,
+            structures,
+            are_sliced=question.are_sliced,
+        )
     except AlgorithmError as error:
         return None if isinstance(error, MemoryLimitError) else str(error)
     except MemoryError:

@@ -18,6 +18,10 @@ ESTIMATING: Final = 0.6
 """Share of the time limit after which no more candidates are estimated."""
 LEAST_ESTIMATING_S: Final = 10.0
 """Least time for estimates in seconds, whatever the limit."""
+TASK_S: Final = 3e-6
+"""Seconds for compiling and simulating one task."""
+PLAN_EFFORT: Final = 5_000
+"""Effort of compiling and simulating any plan, in tasks, in addition to that of its tasks."""
 TASK_BYTES: Final = 600.0
 """Memory to compile and simulate one task, in bytes."""
 MEMORY_SHARE: Final = 0.5
@@ -31,12 +35,31 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass
 class Jobs:
-    """Jobs on an executor, their progress, and the processor time that is left for them."""
+    """Jobs on an executor, their progress, and the processor time that is left for them.
+
+    Parameters
+    ----------
+    executor : Executor or None
+        Workers; None for this process.
+    on_progress : callable or None
+        Function called when a job is done.
+    seconds : float or None
+        Limit of the processor time of each worker in seconds; None for no limit.
+    effort : int, optional
+        Limit of the tasks that simulations compile. Which plans are simulated then depends on
+        the plans alone, and not on the speed of the machine.
+    used_s : float
+        Processor time of all workers up to now, in seconds.
+    used_effort : int
+        Number of tasks of all plans up to now.
+    """
 
     executor: Executor | None
     on_progress: Progress | None
     seconds: float | None
+    effort: int | None = None
     used_s: float = 0.0
+    used_effort: int = 0
 
     def __post_init__(self) -> None:
         self._n_workers = number_of_workers(self.executor)
@@ -49,6 +72,8 @@ class Jobs:
     @property
     def left_s(self) -> float:
         """Return the remaining processor time of all workers together, in seconds."""
+        if self.effort is not None:
+            return TASK_S * (self.effort - self.used_effort)
         return inf if self.seconds is None else self.seconds * self.n_workers - self.used_s
 
     def most_effort(self) -> float:
@@ -90,6 +115,7 @@ class Jobs:
             together.setdefault(i if spec.passes else spec.method, []).append(i)
         parts = sorted(together.values(), key=lambda some: -sum(efforts[i] for i in some))
         groups = [[specs[i] for i in some] for some in parts]
+        self.used_effort += sum(PLAN_EFFORT + effort for effort in efforts)
         found = self.run(what, price_all, groups, len(groups))
         place = {
             i: price

@@ -102,13 +102,6 @@ def _lanes_of_fullest(machine: Machine) -> list[int]:
     return [local % machine.n_lanes for local in range(max(machine.node_to_n_ranks))]
 
 
-def has_like_shares(machine: Machine, chosen: Decomposition) -> bool:
-    """Return whether all leaders of a decomposition have equal shares."""
-    lanes = _lanes_of_fullest(machine)
-    n_leaders = chosen.leaders or len(lanes)
-    return chosen.shares == "equal" or n_leaders in like_leaders(lanes, machine.lane_rates)
-
-
 def balanced_shapes(spec: PlanSpec) -> list[dict[str, Any]]:
     """Return decompositions whose leaders have shares in proportion to their lanes.
 

@@ -10,11 +10,11 @@ from statistics import median
 from typing import Final
 
 from collplan.planner.errors import AlgorithmError
-from collplan.select.auto import resolve
 from collplan.select.compared import TOLERANCE, Comparison, leave_out
+from collplan.select.cuts import Cut
 from collplan.select.entries import Entry
 from collplan.select.estimate import FEW_RANKS, estimate
-from collplan.select.jobs import Jobs
+from collplan.select.jobs import PLAN_EFFORT, TASK_S, Jobs
 from collplan.specs import PlanSpec, Transport
 
 SAFETY: Final = 4.0
@@ -36,11 +36,9 @@ COARSE: Final = 3
 """Interval of the sizes that are simulated first on large machines."""
 NEARBY: Final = 8
 """Largest ratio of sizes between which a candidate's ratio hardly changes."""
-TASK_S: Final = 3e-6
-"""Seconds for compiling and simulating one task."""
 
-Class = tuple[str, Transport, int | None]
-"""Decomposition, transport and segment size in bytes of similar candidates."""
+Class = tuple[str, Transport, Cut]
+"""Decomposition, transport and cut of similar candidates."""
 
 
 def simulate_all(
@@ -59,15 +57,15 @@ def simulate_all(
     sizes = list(queues)
     first = sizes[::-COARSE] if prune and any(map(_is_scaled, chain(*queues.values()))) else sizes
     if len(first) < len(sizes):
-        _simulate_waves(queues, by_size, jobs, comparison, prune=True, most=1)
+        simulate_waves(queues, by_size, jobs, comparison, prune=True, most=1)
         small = {size: [e for e in queues[size] if not _is_large(e)] for size in first}
-        _simulate_waves(small, by_size, jobs, comparison, prune=True)
+        simulate_waves(small, by_size, jobs, comparison, prune=True)
         for size in first:
             queues[size] = [e for e in queues[size] if _is_large(e)]
-    _simulate_waves(queues, by_size, jobs, comparison, prune=prune)
+    simulate_waves(queues, by_size, jobs, comparison, prune=prune)
 
 
-def _simulate_waves(
+def simulate_waves(
     queues: dict[int, list[Entry]],
     by_size: dict[int, list[Entry]],
     jobs: Jobs,
@@ -120,6 +118,8 @@ def price_in_time(
 
 def _effort_of(spec: PlanSpec) -> int:
     """Return the effort of a spec's plan; 0 if there is none."""
+    from collplan.select.auto import resolve
+
     try:
         return estimate(resolve(spec))[0].effort
     except AlgorithmError:
@@ -130,8 +130,9 @@ def _in_time(efforts: Sequence[int], left_s: float) -> list[bool]:
     """Return, per plan, whether the remaining time suffices for it and for those before it."""
     fits = []
     for effort in efforts:
-        fits.append(TASK_S * effort < left_s)
-        left_s -= TASK_S * effort * fits[-1]
+        needed_s = TASK_S * (PLAN_EFFORT + effort)
+        fits.append(needed_s < left_s)
+        left_s -= needed_s * fits[-1]
     return fits
 
 
@@ -171,7 +172,7 @@ def _first(queue: Sequence[Entry], n: int) -> list[Entry]:
 
 
 @dataclass(frozen=True)
-class _Ratios:
+class Ratios:
     """Ratios of makespan to closed form at a size.
 
     Parameters
@@ -191,7 +192,7 @@ class _Ratios:
     @classmethod
     def at(
         cls, size: int, by_size: dict[int, list[Entry]], times: dict[tuple[str, int], float]
-    ) -> _Ratios:
+    ) -> Ratios:
         """Return the ratios at a size."""
         of_class: dict[Class, list[float]] = {}
         of_cuts: dict[str, dict[int, float]] = {}
@@ -199,8 +200,8 @@ class _Ratios:
             if (entry.name, size) in times and entry.estimate.price_s:
                 ratio = times[entry.name, size] / entry.estimate.price_s
                 of_class.setdefault(_class_of(entry), []).append(ratio)
-                if entry.segment is not None:
-                    of_cuts.setdefault(entry.form.name, {})[entry.segment] = ratio
+                if isinstance(entry.cut, int):
+                    of_cuts.setdefault(entry.form.name, {})[entry.cut] = ratio
         return cls(_own_ratios(size, by_size, times), of_class, of_cuts)
 
     def alike(self, entry: Entry) -> list[float]:
@@ -249,10 +250,10 @@ class _Ratios:
         fall once more by the same factor per halving, whether segments are then half as long or
         even shorter: each further halving gains less. The result is None if there is no such trend.
         """
-        if entry.segment is None:
+        if not isinstance(entry.cut, int):
             return None
         known = self.of_cuts.get(entry.form.name, {})
-        longer = sorted(size for size in known if size > entry.segment)
+        longer = sorted(size for size in known if size > entry.cut)
         if len(longer) < 2:
             return None
         near, far = longer[:2]
@@ -263,7 +264,7 @@ class _Ratios:
 
 def _class_of(entry: Entry) -> Class:
     method = entry.form.method
-    return method.decomposition.name, method.transport, entry.estimate.segment
+    return method.decomposition.name, method.transport, entry.estimate.cut
 
 
 def _promising(
@@ -275,7 +276,7 @@ def _promising(
     makespans are used to correct them.
     """
     times = comparison.makespans
-    ratios = _Ratios.at(size, by_size, times)
+    ratios = Ratios.at(size, by_size, times)
     known = (times.get((entry.name, size), inf) for entry in by_size[size])
     best_s = min(known, default=inf)
     kept = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import log
 from typing import Final
 
-from collplan.select.auto import candidates
+from collplan.select.auto import search
 from collplan.select.candidates import SHARED
 from collplan.specs import Collective, CollplanError, Decomposition, PlanSpec
 from collplan.specs.request import FLAT, MESSAGES
@@ -50,7 +50,7 @@ def predict(
     spec = PlanSpec(
         machine=machine, collective=collective, decomposition=Decomposition(name="auto")
     )
-    by_cost = [candidate.spec for candidate in candidates(spec)]
+    by_cost = [one.spec for one in search(spec)]
     best = by_cost[0]
     choices = [Choice.of(best)]
     is_shared = best.transport != MESSAGES

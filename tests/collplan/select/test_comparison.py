@@ -115,10 +115,10 @@ def test_where_nothing_is_simulated_it_says_so(collplan: CommandLine) -> None:
 
 
 def test_estimates_that_lack_memory_may_still_win(monkeypatch: pytest.MonkeyPatch) -> None:
-    def estimate_most(spec: PlanSpec, *arguments: Any) -> tuple[Estimate, ...]:
+    def estimate_most(spec: PlanSpec, *arguments: Any, **options: Any) -> tuple[Estimate, ...]:
         if spec.decomposition.name == "full_lane":
             raise MemoryError
-        return estimate(spec, *arguments)
+        return estimate(spec, *arguments, **options)
 
     monkeypatch.setattr(entries_module, "estimate", estimate_most)
     found = compare([spec_of("allreduce", MACHINES["lanes"], 4096)])

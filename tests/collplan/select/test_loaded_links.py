@@ -9,7 +9,7 @@ import pytest
 from collplan.compiling import compile_spec
 from collplan.executors.cost import simulate
 from collplan.executors.cost.link_use import LinkUse
-from collplan.select.auto import candidates
+from collplan.select.auto import search
 from collplan.select.candidates import MAPPED, all_forms
 from collplan.select.comparison import compare
 from collplan.select.estimate import estimate
@@ -46,12 +46,12 @@ def test_no_estimate_is_below_the_time_of_the_busiest_link(algorithm):
 
 @pytest.mark.parametrize("kind", ["allreduce", "allgather", "bcast"])
 def test_auto_relieves_the_busiest_link(kind):
-    chosen = candidates(scattered(kind, decomposition="auto"))[0].spec
+    chosen = search(scattered(kind, decomposition="auto"))[0].spec
     assert busiest_s(chosen) < 0.7 * busiest_s(scattered(kind, decomposition="flat"))
 
 
 def test_auto_goes_by_groups_where_global_links_are_slow():
-    chosen = candidates(scattered("allreduce", decomposition="auto"))[0].spec
+    chosen = search(scattered("allreduce", decomposition="auto"))[0].spec
     assert chosen.decomposition.levels == {"group"}
 
 

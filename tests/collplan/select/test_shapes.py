@@ -8,14 +8,13 @@ import pytest
 
 from collplan.select.shapes import (
     balanced_shapes,
-    has_like_shares,
     leader_numbers,
     leaders_on_all_lanes,
     mesh_shapes,
     network_shapes,
     through_leaders,
 )
-from collplan.specs import Decomposition, Machine
+from collplan.specs import Machine
 from comparing import spec_of
 
 
@@ -39,15 +38,6 @@ def test_leaders_on_all_lanes_follow_their_rates() -> None:
     assert [shape["leaders"] for shape in same] == [2, 4]
     assert [shape["leaders"] for shape in unlike] == [2, 3, 6]
     assert leaders_on_all_lanes(machine(2, 8)) == []
-
-
-def test_shares_are_alike_where_lanes_have_as_many_leaders() -> None:
-    uneven = machine(2, 5, lanes=3)
-    balanced = {"name": "full_lane", "shares": "balanced"}
-    three = {"name": "multi_leader", "leaders": 3, "shares": "balanced"}
-    assert has_like_shares(uneven, Decomposition(name="full_lane"))  # equal shares, whatever
-    assert not has_like_shares(uneven, Decomposition.model_validate(balanced))
-    assert has_like_shares(uneven, Decomposition.model_validate(three))
 
 
 def test_balanced_shares_are_for_lanes_that_would_carry_different_loads() -> None:

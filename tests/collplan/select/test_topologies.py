@@ -8,7 +8,7 @@ import pytest
 
 from collplan.executors.cost.simulator import simulate
 from collplan.planner.compiler import compile_plan
-from collplan.select.auto import SIMULATED, candidates, resolve
+from collplan.select.auto import resolve, search
 from collplan.select.comparison import compare
 from collplan.select.estimate import estimate
 from collplan.specs import PlanSpec, parse_spec
@@ -37,7 +37,7 @@ def makespan(chosen: PlanSpec) -> float:
 @pytest.mark.parametrize("count", [16, 65536])
 def test_auto_takes_the_best_of_what_it_simulates(count: int) -> None:
     wanted = spec(count, topology=TREE)
-    times = [makespan(one.spec) for one in candidates(wanted)[:SIMULATED]]
+    times = [makespan(one.spec) for one in search(wanted) if one.is_simulated]
     assert makespan(resolve(wanted)) == min(times)
 
 

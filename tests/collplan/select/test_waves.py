@@ -14,9 +14,9 @@ from collplan.executors.cost import simulate
 from collplan.select.auto import resolve
 from collplan.select.comparison import compare
 from collplan.select.estimate import estimate
-from collplan.select.jobs import Jobs
+from collplan.select.jobs import PLAN_EFFORT, TASK_S, Jobs
 from collplan.select.sweep import Price, compile_priced
-from collplan.select.waves import MAX_TASKS, TASK_S, _first, _Ratios, price_in_time
+from collplan.select.waves import MAX_TASKS, Ratios, _first, price_in_time
 from collplan.specs import PlanSpec, parse_spec
 from comparing import MACHINES, compare_sizes, spec_of
 from oracle import REGULAR
@@ -102,7 +102,7 @@ def test_specs_are_priced_as_far_as_the_time_suffices() -> None:
     jobs, spec = Jobs(None, None, None), spec_of("bcast", MACHINES["lanes"], 4096)
     (makespan_s,) = price_in_time([spec], "crossovers", inf, jobs)
     assert makespan_s == simulate(compile_priced(spec)).makespan_s
-    takes_s = TASK_S * estimate(resolve(spec))[0].effort
+    takes_s = TASK_S * (PLAN_EFFORT + estimate(resolve(spec))[0].effort)
     assert price_in_time([spec, spec], "crossovers", 1.5 * takes_s, jobs) == [makespan_s, None]
     assert price_in_time([spec, spec], "crossovers", 0.0, jobs) == [None, None]
 
@@ -110,11 +110,11 @@ def test_specs_are_priced_as_far_as_the_time_suffices() -> None:
 def entry_in_segments(segment: int | None, effort: int = MAX_TASKS + 1) -> Any:
     method = SimpleNamespace(decomposition=SimpleNamespace(name="full_lane"), transport="messages")
     form = SimpleNamespace(name="pipelined", method=method)
-    estimate = SimpleNamespace(effort=effort, identity=str(segment), segment=segment)
+    estimate = SimpleNamespace(effort=effort, identity=str(segment), cut=segment)
     machine = SimpleNamespace(network=SimpleNamespace(topology=None))
     base = SimpleNamespace(machine=machine)
     name = f"pipelined {segment}"
-    return SimpleNamespace(name=name, form=form, segment=segment, estimate=estimate, base=base)
+    return SimpleNamespace(name=name, form=form, cut=segment, estimate=estimate, base=base)
 
 
 @pytest.mark.parametrize(
@@ -133,20 +133,20 @@ def entry_in_segments(segment: int | None, effort: int = MAX_TASKS + 1) -> Any:
 def test_ratios_of_longer_segments_go_on(
     known: dict[int, float], segment: int | None, expected: float | None
 ) -> None:
-    trend = _Ratios({}, {}, {"pipelined": known})._trend(entry_in_segments(segment))
+    trend = Ratios({}, {}, {"pipelined": known})._trend(entry_in_segments(segment))
     assert trend == (expected if expected is None else pytest.approx(expected))
 
 
 @pytest.mark.parametrize(("effort", "expected"), [(MAX_TASKS + 1, 0.81 / 0.97), (MAX_TASKS, 0.95)])
 def test_large_plans_are_judged_by_the_trend_of_their_form(effort: int, expected: float) -> None:
     of_class: Any = {("full_lane", "messages", 1 << 17): [0.95]}
-    ratios = _Ratios({}, of_class, {"pipelined": {1 << 16: 0.9, 1 << 17: 1.0}})
+    ratios = Ratios({}, of_class, {"pipelined": {1 << 16: 0.9, 1 << 17: 1.0}})
     assert ratios.least(entry_in_segments(1 << 15, effort)) == pytest.approx(expected)
 
 
 def test_of_large_plans_the_longest_segments_come_first() -> None:
     efforts = {1 << 12: 9, 1 << 13: 5, 1 << 14: 7}
     large = [entry_in_segments(size, n * MAX_TASKS) for size, n in efforts.items()]
-    assert [one.segment for one in _first(large, 1)] == [1 << 13]
+    assert [one.cut for one in _first(large, 1)] == [1 << 13]
     small = [entry_in_segments(size, n) for size, n in efforts.items()]
-    assert [one.segment for one in _first(small, 1)] == [1 << 12]
+    assert [one.cut for one in _first(small, 1)] == [1 << 12]
