@@ -11,6 +11,7 @@ from collplan.executors.cost import cost_report, simulate
 from collplan.reports.output import format_bytes, format_seconds, pick, print_line, print_table
 from collplan.reports.plots import Series, plot_times
 from collplan.reports.words import losers, winners
+from collplan.select.auto import resolve
 from collplan.select.compared import TOLERANCE, Comparison, Default, Pruned
 from collplan.select.entries import bytes_of
 from collplan.select.sweep import compile_priced
@@ -132,7 +133,7 @@ def why_lost(comparison: Comparison) -> Iterator[str]:
         is_there = (name, size) in comparison.makespans and bytes_of(spec) == size
         if not is_there or name == comparison.leading[size] or spec.machine.n_ranks > FEW_RANKS:
             continue
-        plan = compile_priced(spec)
+        plan = compile_priced(resolve(spec))
         if plan.n_tasks <= FEW_TASKS:
             costs[name] = cost_report(plan, simulate(plan), spec.machine.network)
     lines = list(losers(comparison, size, costs))

@@ -22,6 +22,8 @@ from collplan.specs.request import AUTO, FLAT
 EFFORT: Final = 600_000
 """Budget: number of tasks that a search compiles and simulates. A limit of time would make the
 choice depend on the machine that searches."""
+LARGE_EFFORT: Final = 200_000
+"""The same for more than `FEW_RANKS` ranks, whose plans often take more time per task."""
 REFINED: Final = 2.0
 """Ratio to the best time within which a form must be so that its variants are tried."""
 WHOLE_PLAN_RANKS: Final = 4096
@@ -31,7 +33,7 @@ with n slices the plan of all ranks has n times as many tasks if it does not fol
 DOUBT: Final = 3.0
 """Factor for the expected time of a plan that is too large to simulate. For an allreduce of 16 MiB
 on 8,192 ranks, `two_tree` took four times as long as was expected."""
-MOST_CUT: Final = 150_000
+MOST_CUT: Final = LARGE_EFFORT // 2
 """Number of tasks above which plans with cut messages are not tried."""
 
 
@@ -151,7 +153,8 @@ def search(spec: PlanSpec) -> tuple[Ranked, ...]:
     an error with the reason.
     """
     size = bytes_of(spec)
-    comparison, jobs = Comparison([size]), Jobs(None, None, None, EFFORT)
+    effort = EFFORT if spec.machine.n_ranks <= FEW_RANKS else LARGE_EFFORT
+    comparison, jobs = Comparison([size]), Jobs(None, None, None, effort)
     forms = searched_forms(spec)
     try:
         simple = [form for form in forms if not form.is_variant]

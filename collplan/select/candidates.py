@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from collplan.planner.algorithms.registry import Where, registry
+from collplan.planner.algorithms.registry import registry
 from collplan.planner.blueprint.blueprint import Component
 from collplan.planner.decompose import draft, guideline
 from collplan.planner.errors import AlgorithmError
@@ -37,13 +37,6 @@ from collplan.specs.request import AUTO, MESSAGES
 
 SEGMENTS: Final = tuple(1 << bits for bits in range(12, 19))
 """Sizes of segments to try, in bytes: 4 KiB to 256 KiB."""
-_PLACES: Final[tuple[tuple[str, Where], ...]] = (("node", "inside"), ("lane", "across"))
-MOST_SEGMENTS: Final = 1 << 18
-"""Largest number of segments of an alltoall for which the cost of planning is worthwhile."""
-MANY_HOPS: Final = 4096
-"""Number of ranks or nodes from which chains and linear algorithms are not tried for vectors."""
-MANY_NODES: Final = 64
-"""Number of nodes from which algorithms with few rounds are tried for vectors of any length."""
 WINDOWS: Final = (PassChoice(name="prioritize"), PassChoice(name="limit_requests"))
 """Passes that segments need: an order, and few requests in flight."""
 MAP_RANKS: Final = PassChoice(name="map_ranks")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import chain, pairwise
 from math import inf
 from typing import Any, Final
 
 from collplan.planner.collective.bounds import lower_bounds
+from collplan.select.auto import resolve
 from collplan.select.candidates import (
     SEGMENTS,
     Form,
@@ -146,7 +148,7 @@ def _crossovers(comparison: Comparison, jobs: Jobs) -> list[Crossover]:
         comparison.sizes,
         comparison.best,
         {name: comparison.specs[name] for name in set(comparison.best.values())},
-        lambda some: price_in_time(some, "crossovers", end_s - jobs.used_s, jobs),
+        lambda some: price_in_time([*map(resolve, some)], "crossovers", end_s - jobs.used_s, jobs),
         comparison.makespans,
         too_large,
     )
@@ -223,6 +225,13 @@ def _segments(form: Form) -> tuple[int | None, ...]:
     return (None, *SEGMENTS) if form.has_segments else (None,)
 
 
+def _resolved(form: Form, spec: PlanSpec) -> Form:
+    """Return a form with the decomposition that ``auto`` chooses for a spec, if it says so."""
+    if form.method.decomposition.name != "auto":
+        return form
+    return replace(form, method=resolve(form.of(spec)).method)
+
+
 def _list_entries(
     specs: Sequence[PlanSpec],
     forms: Sequence[Form],
@@ -238,7 +247,10 @@ def _list_entries(
         is_own = bool(names & {comparison.own, *comparison.others})
         wanted = [size for size in _segments(form) if is_own or _takes(patterns, form, size)]
         cuts = tuple(size for size in wanted if size is not None)
-        questions += [EstimateRequest(form, spec, cuts) for spec in specs if wanted]
+        forms_of = [_resolved(form, spec) for spec in specs] if wanted else []
+        questions += [
+            EstimateRequest(one, spec, cuts) for one, spec in zip(forms_of, specs, strict=False)
+        ]
     entries = []
     largest: dict[str, tuple[Form, Cut, PlanSpec]] = {}
     for entry in estimate_all(questions, jobs.estimate, comparison.refused):
@@ -253,6 +265,7 @@ def _list_entries(
         }:
             largest[entry.name] = entry.form, entry.cut, entry.base
             entries.append(entry)
+    unresolved = {form.name: form for form in forms if form.method.decomposition.name == "auto"}
     for name, (form, cut, spec) in largest.items():
-        comparison.specs[name] = form.of(spec, cut)
+        comparison.specs[name] = unresolved.get(name, form).of(spec, cut)
     return entries

@@ -179,11 +179,9 @@ def _estimate(questions: Sequence[EstimateRequest], seconds: float = inf, /) -> 
 
 
 def _answer(question: EstimateRequest, structures: Structures) -> Answer:
-    from collplan.select.auto import resolve
-
     try:
         return estimate(
-            resolve(question.form.of(question.spec)),
+            question.form.of(question.spec),
             question.segments,
             question.max_tasks,
             structures,

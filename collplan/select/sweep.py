@@ -143,12 +143,11 @@ def compile_priced(spec: PlanSpec) -> Plan:
 
 
 def _resolved(spec: PlanSpec) -> PlanSpec:
-    """Return the spec whose plan is priced: its count, decomposition and algorithms are final."""
+    """Return the spec whose plan is priced: its count and algorithms are final."""
     from collplan.planner.lowering.select import priced_spec
-    from collplan.select.auto import resolve
     from collplan.select.estimate import folds, with_even_count
 
-    spec = priced_spec(resolve(spec))
+    spec = priced_spec(spec)
     # With an even count, nodes and lanes have equal shares, and few pieces differ in size. Flat
     # algorithms divide vectors by their own rules, so they keep the spec's count unless they fold.
     even = with_even_count(spec)

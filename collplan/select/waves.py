@@ -118,10 +118,8 @@ def price_in_time(
 
 def _effort_of(spec: PlanSpec) -> int:
     """Return the effort of a spec's plan; 0 if there is none."""
-    from collplan.select.auto import resolve
-
     try:
-        return estimate(resolve(spec))[0].effort
+        return estimate(spec)[0].effort
     except AlgorithmError:
         return 0
 

@@ -23,6 +23,7 @@ from collplan.reports.cost import link_lines, path_rows
 from collplan.reports.html.assembly import paragraphs, table
 from collplan.reports.output import format_bytes, format_seconds
 from collplan.reports.timelines import choose_rows, mark_critical
+from collplan.select.auto import resolve
 from collplan.select.sweep import compile_priced
 from collplan.specs import PlanSpec
 
@@ -55,7 +56,7 @@ def view_of(name: str, spec: PlanSpec) -> View:
     CollplanError
         If the spec cannot be compiled, or the plan cannot be drawn.
     """
-    planned = compile_priced(spec)
+    planned = compile_priced(resolve(spec))
     return simulated_view(name, planned, simulate(planned))
 
 
