@@ -85,11 +85,7 @@ class Resolved:
     @property
     def words(self) -> str:
         """Return a line about the choice and its search."""
-        left = (
-            f"{self.n_left} that might be better were not"
-            if self.n_left
-            else "no other is expected to win"
-        )
+        left = f"{self.n_left} more exceed the budget" if self.n_left else "no other may win"
         when = "an earlier search" if self.is_remembered else "a search"
         return (
             f"decomposition auto takes {self.spec.method.label}, the best of {self.n_simulated} "
