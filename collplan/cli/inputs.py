@@ -115,8 +115,7 @@ def compile_warning(spec: PlanSpec, **options: Any) -> Plan:
     chosen = resolve_noting(spec)
     with spinner("compiling the plan"):
         plan = compile_spec(chosen, idle=idle, **options)
-    # Passes that `auto` chose cannot be changed by the user.
-    for line in idle if spec.passes or chosen is spec else ():
+    for line in idle:
         warn(line)
     return plan
 

@@ -247,10 +247,8 @@ def _list_entries(
         is_own = bool(names & {comparison.own, *comparison.others})
         wanted = [size for size in _segments(form) if is_own or _takes(patterns, form, size)]
         cuts = tuple(size for size in wanted if size is not None)
-        forms_of = [_resolved(form, spec) for spec in specs] if wanted else []
-        questions += [
-            EstimateRequest(one, spec, cuts) for one, spec in zip(forms_of, specs, strict=False)
-        ]
+        if wanted:
+            questions += [EstimateRequest(_resolved(form, spec), spec, cuts) for spec in specs]
     entries = []
     largest: dict[str, tuple[Form, Cut, PlanSpec]] = {}
     for entry in estimate_all(questions, jobs.estimate, comparison.refused):
