@@ -20,7 +20,7 @@ from attacking import Target
 from browser import browsing
 from mpi_launching import MPIS
 from mpi_pool import HERE, OwnProcess, Place, Pools
-from tiers import BRIEF, MARK, SHARE, chosen, needing_nothing, take
+from tiers import BRIEF, MARK, SHARE, chosen, examples, needing_nothing, take
 
 # A first example compiles kernels, and the machine may be busy: no clock decides on a test.
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -84,8 +84,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Shorten loops."""
+    """Shorten loops, and take fewer examples of properties in a brief run."""
     take(config.getoption(BRIEF), config.getoption(SHARE))
+    settings.register_profile("tier", max_examples=examples(settings.default.max_examples))
+    settings.load_profile("tier")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -169,8 +171,9 @@ def dask_client() -> Iterator[Any]:
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage again, but never look through what collection made."""
+    """Collect garbage again, but seldom, and never look through what collection made."""
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     gc.enable()
 
 

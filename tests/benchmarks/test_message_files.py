@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from collplan.planner.errors import MemoryLimitError
 from collplan.specs import SpecError
 from folders import BENCHMARKS
+from tiers import examples
 
 sys.path.insert(0, str(BENCHMARKS))
 
@@ -277,7 +278,7 @@ def damaged(draw: st.DrawFn, document: Any) -> Any:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 def test_damaged_documents_are_refused_or_read(data: st.DataObject) -> None:
     document = data.draw(damaged(GRAPH))
     if isinstance(document, dict) and isinstance(document.get("messages"), list):

@@ -24,6 +24,7 @@ from cost_networks import PLAIN, cases, networks, plans, simulated
 from cost_places import Places, places_of
 from cost_schedules import LATE_RECEIVE, network
 from oracle import make_spec
+from tiers import examples
 
 Case = tuple[Plan, Network, Timeline]
 Floats = npt.NDArray[np.float64]
@@ -84,7 +85,7 @@ def soonest(plan: Plan, network: Network, partner: npt.NDArray[Any]) -> tuple[Fl
         ready = later
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(cases)
 def test_nothing_ends_before_the_longest_chain_to_it(case: Case) -> None:
     plan, parameters, timeline = case
@@ -93,7 +94,7 @@ def test_nothing_ends_before_the_longest_chain_to_it(case: Case) -> None:
     assert (timeline.end_ns >= end).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(cases)
 def test_makespan_covers_every_resource(case: Case) -> None:
     plan, parameters, timeline = case
@@ -113,7 +114,7 @@ def test_makespan_covers_every_resource(case: Case) -> None:
     assert makespan >= by_node.max() * parameters.memory_ns_per_byte
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(cases)
 def test_lanes_are_busy_for_their_bytes(case: Case) -> None:
     """For g and (s - 1)·G of every message, at both ends, in turns or not; and for fetching."""
@@ -136,7 +137,7 @@ def test_lanes_are_busy_for_their_bytes(case: Case) -> None:
     assert (timeline.pcie_reads is None) == (parameters.nic is None)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(cases)
 def test_critical_path_is_as_long_as_the_makespan(case: Case) -> None:
     plan, parameters, timeline = case
@@ -159,7 +160,7 @@ def test_critical_path_is_as_long_as_the_makespan(case: Case) -> None:
     assert taken == pytest.approx(timeline.makespan_s, rel=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(plans, networks)
 def test_only_what_is_shared_beyond_cores_and_lanes_is_waiting(plan: Plan, drawn: Network) -> None:
     """Handshakes, bursts, pieces, caches and offload are all explained by the formulas."""
@@ -253,7 +254,7 @@ def test_no_turn_overtakes_one_whose_connection_is_fetched() -> None:
     assert len(critical_rows(slow)) < 10
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(plans, st.lists(networks, min_size=2, max_size=4))
 def test_simulating_each_is_simulating_one_by_one(plan: Plan, drawn: list[Network]) -> None:
     safe = [simulated(plan, each)[1] for each in drawn]
@@ -270,13 +271,13 @@ def test_simulating_each_is_simulating_one_by_one(plan: Plan, drawn: list[Networ
             assert np.array_equal(getattr(timeline, name), getattr(alone, name)), name
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(networks, st.integers(1, 4), st.sampled_from(registry.kinds()))
 def test_nothing_to_move_takes_no_bytes_time(parameters: Network, n_ranks: int, kind: str) -> None:
     """Messages of no bytes take what those of one byte take, less what a byte costs in memory."""
     for algorithm in registry.legal(kind, n_ranks, commutative=True):
         spec = make_spec(kind, algorithm.name, n_ranks, {"nodes": n_ranks}, count=0)
-        plan, costs, timeline = simulated(compile_plan(spec), parameters)
+        plan, costs, timeline = simulated(compile_plan(spec, is_proved=False), parameters)
         assert (timeline.end_ns >= timeline.start_ns).all()
         free = Link(L_ns=0, o_ns=0, g_ns=0, G_ns_per_byte=6, O_ns_per_byte=2)
         bare = costs.replace(network=free, core=free, nic=None)
@@ -290,11 +291,12 @@ def test_an_empty_message_is_one_of_a_byte() -> None:
     assert empty.end_ns.tolist() == one.end_ns.tolist() == [1, 102]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(networks, st.sampled_from(registry.kinds()), st.integers(0, 50))
 def test_one_rank_only_copies(parameters: Network, kind: str, count: int) -> None:
     for algorithm in registry.legal(kind, 1, commutative=True):
-        plan = compile_plan(make_spec(kind, algorithm.name, 1, count=count))
+        spec = make_spec(kind, algorithm.name, 1, count=count)
+        plan = compile_plan(spec, is_proved=False)
         timeline = simulate(plan, parameters)
         assert not (plan.op <= Op.RECV).any()
         assert timeline.makespan_ns >= timeline.core_busy_ns.sum()
@@ -302,7 +304,7 @@ def test_one_rank_only_copies(parameters: Network, kind: str, count: int) -> Non
         assert breakdown(legs(timeline, parameters))["latency"] == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(cases)
 def test_dependencies_are_kept(case: Case) -> None:
     plan, _, timeline = case
@@ -313,7 +315,7 @@ def test_dependencies_are_kept(case: Case) -> None:
     assert (timeline.end_ns >= timeline.start_ns).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(cases)
 def test_long_messages_wait_for_their_receives(case: Case) -> None:
     plan, parameters, timeline = case
@@ -327,7 +329,7 @@ def test_long_messages_wait_for_their_receives(case: Case) -> None:
         assert (timeline.start_ns[long] >= posted).all()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 60))
 def test_a_chain_takes_the_sum_of_its_parts(seed: int, n: int) -> None:
     durations = np.random.default_rng(seed).integers(0, 1000, n)
@@ -338,7 +340,7 @@ def test_a_chain_takes_the_sum_of_its_parts(seed: int, n: int) -> None:
     assert timeline.makespan_ns == durations.sum()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(cases)
 def test_same_plan_same_times(case: Case) -> None:
     plan, parameters, timeline = case

@@ -7,7 +7,8 @@ A brief run leaves out the tests with these marks:
 - `long`: tests that take seconds.
 
 Of loops with many cases, of tests on ranks and of tests in the folders that compile many plans
-(`SAMPLED`), a brief run takes an eighth of the cases.
+(`SAMPLED`), a brief run takes an eighth of the cases. Of properties of random examples, it takes a
+quarter of the examples.
 
 `make test` runs all tests. Of those with the mark `many`, whose cases take seconds together, it
 takes a fifth of the cases. Of cases that differ only in the MPI, it takes one: the cases of a test
@@ -23,7 +24,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -38,6 +39,8 @@ MANY: Final = "many"
 EACH_MPI: Final = "each_mpi"
 BRIEF_SHARE: Final = 8
 """Number of cases of which a brief run takes one."""
+BRIEF_EXAMPLES: Final = 4
+"""Number of random examples of which a brief run takes one."""
 MIN_CASES: Final = 2
 """Smallest number of cases of a test that a run takes, or all if the test has fewer."""
 SAMPLED: Final = frozenset({"planner", "executors", "select", "exports", "measure", "project"})
@@ -77,6 +80,19 @@ def some(cases: Sequence[T], name: str, is_many: bool = True) -> Sequence[T]:
     if n >= len(cases):
         return cases
     return [cases[i] for i in sorted(random.Random(name).sample(range(len(cases)), n))]
+
+
+def briefly(cases: Iterable[T], name: str) -> Sequence[T]:
+    """Return the cases of a loop inside a test that run: some of them in a brief run, else all.
+
+    The name is that of the dimension and its test, so that tests take different cases.
+    """
+    return some(list(cases), name, is_many=False)
+
+
+def examples(n: int) -> int:
+    """Return how many random examples of a property run: a quarter of `n` in a brief run."""
+    return -(-n // BRIEF_EXAMPLES) if _is_brief else n
 
 
 def chosen(items: Sequence[pytest.Item]) -> list[pytest.Item]:

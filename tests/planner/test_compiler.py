@@ -19,6 +19,7 @@ from collplan.specs import PlanSpec
 from collplan.specs.collective import COLLECTIVES
 from oracle import make_spec
 from structures import legal_specs
+from tiers import briefly
 
 MACHINE = {"nodes": 3, "ranks_per_node": [1, 3, 2], "lanes": 2}
 
@@ -28,8 +29,8 @@ def test_one_ranks_program_is_the_plans_restriction(passes):
     """Ranks and calls in place in turns."""
     for in_place in (False, True):
         specs = list(legal_specs(6, MACHINE, count=5, root=4, in_place=in_place, passes=passes))
-        for turn, spec in list(enumerate(specs))[in_place::2]:
-            plan = compile_plan(spec)
+        for turn, spec in briefly(list(enumerate(specs))[in_place::2], f"{passes}{in_place}"):
+            plan = compile_plan(spec, is_proved=False)
             for rank in range(turn // 2 % 3, 6, 3):
                 own = compile_plan(spec, rank=rank)
                 rows = np.flatnonzero(plan.rank == rank)

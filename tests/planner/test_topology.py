@@ -22,6 +22,7 @@ from collplan.specs import Machine
 from collplan.specs.topology_files import read_graph
 from folders import ROOT
 from reference_topologies import REFERENCE_TOPOLOGIES, reference_topology
+from tiers import examples
 
 PLATFORMS = ROOT / "tests" / "executors" / "cost" / "fluid" / "platforms"
 SHAPES: list[dict[str, Any]] = [
@@ -208,7 +209,7 @@ def test_graphs_have_switches_and_groups() -> None:
     assert [int(grouped.link_class[link]) for link in all_routes(grouped)[0, 5]] == [0, 2, 3, 0]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(2, 12), st.integers(0, 20), st.integers(0, 2**31 - 1), st.booleans())
 def test_routes_of_graphs_are_shortest(n: int, more: int, seed: int, is_hashed: bool) -> None:
     random = np.random.default_rng(seed)

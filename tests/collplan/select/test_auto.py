@@ -24,6 +24,7 @@ from collplan.select.sweep import price
 from collplan.specs import PlanSpec, parse_spec
 from oracle import VECTORS, check_result
 from rank_programs import assert_equal
+from tiers import briefly
 
 
 @pytest.mark.many
@@ -59,12 +60,14 @@ def test_memory_is_shared_only_where_ranks_share_a_node(machine):
 
 
 def test_passes_and_transport_that_are_named_stay():
-    for passes in (["prioritize"], ["coalesce_requests", "double_buffer"], ["segment"]):
+    passes_given = (["prioritize"], ["coalesce_requests", "double_buffer"], ["segment"])
+    for passes in briefly(passes_given, "passes that stay"):
         spec = auto("5x3", passes=passes)
         for candidate in search(spec):
             assert candidate.spec.passes == spec.passes
         verify(compile_spec(spec, idle=[]))
-    for transport in ("shared", {"node": "messages"}, {"node": "shared"}):
+    transports = ("shared", {"node": "messages"}, {"node": "shared"})
+    for transport in briefly(transports, "transports that stay"):
         spec = auto("5x3", transport=transport)
         for candidate in search(spec):
             assert candidate.spec.transport == spec.transport

@@ -38,7 +38,7 @@ def test_candidates_are_of_every_family() -> None:
 
 def test_algorithms_of_many_messages_are_known() -> None:
     def n_messages(kind: str, name: str, p: int) -> int:
-        plan = compile_plan(spec_of(kind, {"nodes": p}, 64, algorithms=name))
+        plan = compile_plan(spec_of(kind, {"nodes": p}, 64, algorithms=name), is_proved=False)
         return int((plan.op == 0).sum())
 
     for kind in registry.kinds():

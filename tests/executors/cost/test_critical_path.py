@@ -19,6 +19,7 @@ from collplan.planner.formats.goal import parse_goal
 from collplan.planner.plan.plan import Plan
 from collplan.specs import Network, parse_spec
 from cost_schedules import PARAMETERS, TWO_TO_TWO, network, on_machine, random_schedule
+from tiers import examples
 
 # 101 bytes: overhead 10 at each end, latency 100, 100 bytes more at 1 ns.
 BETWEEN = "L=100,o=10,g=20,G=1,O=0,S=1000"
@@ -174,7 +175,7 @@ def cases(draw: st.DrawFn) -> tuple[Network, Timeline]:
         return parameters, simulate(plan, parameters)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(cases())
 def test_legs_cover_the_makespan_and_nothing_else(case: tuple[Network, Timeline]) -> None:
     """Parameters are whole, so all of it is exact; and plain LogGPS leaves nothing unexplained."""
@@ -194,7 +195,7 @@ def test_legs_cover_the_makespan_and_nothing_else(case: tuple[Network, Timeline]
         assert leg.waited_for != "resource" or leg.resource is not None
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(cases(), st.floats(0, 3))
 def test_parts_add_up_whatever_the_parameters_explain(
     case: tuple[Network, Timeline], factor: float

@@ -23,6 +23,7 @@ from collplan.planner.topology import fabric_of
 from collplan.specs import Network, PlanSpec, SpecError, parse_spec
 from folders import BENCHMARKS
 from reference_topologies import REFERENCE_TOPOLOGIES, reference_topology
+from tiers import examples
 
 sys.path.insert(0, str(BENCHMARKS))
 
@@ -149,7 +150,7 @@ def priced(
     return simulate(plan, made.machine.network)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(cases(), st.sampled_from(SHAPES))
 def test_an_infinitely_fast_topology_changes_nothing(case: Any, shape: dict[str, Any]) -> None:
     spec, network = case
@@ -161,7 +162,7 @@ def test_an_infinitely_fast_topology_changes_nothing(case: Any, shape: dict[str,
     assert after.end_ns == pytest.approx(before.end_ns, rel=1e-9, abs=1e-2)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(cases(), st.sampled_from([0.0, 120.0]))
 def test_a_star_changes_nothing_but_the_latency(case: Any, latency: float) -> None:
     spec, network = case
@@ -190,7 +191,7 @@ def busiest_ns(timeline: Timeline, network: Network) -> tuple[float, float]:
     return float((n_bytes * per_byte)[busiest]), float((messages * per_byte)[busiest])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(cases(), st.sampled_from(SHAPES), st.floats(0.05, 4))
 def test_no_makespan_is_below_its_bounds(case: Any, shape: dict[str, Any], factor: float) -> None:
     spec, network = case
@@ -218,7 +219,7 @@ def test_no_makespan_is_below_its_bounds(case: Any, shape: dict[str, Any], facto
 LATENCIES = {"core": 100, "numa": 200, "node": 350, "network": 1000}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(cases())
 def test_more_bandwidth_where_nothing_waits_changes_nothing(case: Any) -> None:
     spec, network = case

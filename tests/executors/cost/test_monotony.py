@@ -18,6 +18,7 @@ from collplan.specs import Link, Network
 from cost_networks import MANY_BYTES, PLAIN, clustered, networks, plans, schedules, simulated
 from cost_schedules import network, on_machine
 from oracle import make_spec
+from tiers import examples
 
 FREE = Link(L_ns=0, o_ns=0, g_ns=0, G_ns_per_byte=0)
 LETTERS = ("L_ns", "o_ns", "g_ns", "G_ns_per_byte", "O_ns_per_byte")
@@ -102,7 +103,7 @@ def slowed(costs: Network, factor: int) -> Network:
     return costs.replace(**links, **rates, nic=nic, switch_s=costs.switch_s * factor)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(plans, networks, st.sampled_from([2, 3, 4, 64]))
 def test_all_times_scale_together(plan: Plan, costs: Network, factor: int) -> None:
     """Exactly: rates are made whole first, so that no copy is rounded."""
@@ -139,7 +140,7 @@ IN_TURN = [
 """Algorithms whose ranks never have two things to do at once that could change places."""
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(serial_plans(IN_TURN), networks, st.sampled_from(LETTERS), st.sampled_from([0, 0.5]))
 def test_chains_and_rings_gain_from_faster_links(
     plan: Plan, costs: Network, letter: str, factor: float
@@ -149,7 +150,7 @@ def test_chains_and_rings_gain_from_faster_links(
     assert simulate(plan, costs.replace(network=link)).makespan_ns <= timeline.makespan_ns
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     networks, st.sampled_from(IN_TURN), st.integers(1, 8), st.integers(0, 600), st.integers(0, 600)
 )
@@ -167,7 +168,7 @@ def test_chains_and_rings_gain_from_fewer_bytes(
     assert simulate(fewer, costs).makespan_ns <= simulate(more, costs).makespan_ns
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.one_of(schedules(), clustered()), st.integers(0, 3000), st.integers(0, 3000))
 def test_what_holds_nothing_takes_its_longest_chain(plan: Plan, one: int, other: int) -> None:
     """With latency alone no task waits for another's resource: less of it never hurts."""

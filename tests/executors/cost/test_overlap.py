@@ -25,6 +25,7 @@ from collplan.specs import Link, Network, PlanSpec
 from collplan.specs.collective import COLLECTIVES
 from command_line import CommandLine
 from cost_schedules import network, on_machine
+from tiers import examples
 
 BETWEEN = "L=100,o=10,g=20,G=1,O=0,S=1000000"
 SWITCH = {"switch_s": 7e-9}
@@ -215,7 +216,7 @@ def sharing(draw: st.DrawFn) -> Plan:
 
 
 class TestAllocated:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     @given(sharing())
     def test_what_goes_to_the_same_element_of_a_mirror_is_staged(self, plan: Plan) -> None:
         """Counted element by element: read from a buffer, written to its mirror."""
@@ -231,7 +232,7 @@ class TestAllocated:
             expected.append(sum(same) if step.op is Op.COPY else 0)
         assert staged_elements(plan).tolist() == expected
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=examples(40), deadline=None)
     @given(sharing(), st.sampled_from([0.0, 0.5, 3.0]))
     def test_the_path_knows_what_was_not_copied(self, plan: Plan, memory: float) -> None:
         # Whole numbers and halves, so that sums of times are exact.

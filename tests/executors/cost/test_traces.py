@@ -25,6 +25,7 @@ from cost_schedules import PARAMETERS, network, on_machine, random_schedule
 from folders import ROOT
 from paje_checking import Paje
 from perfetto_checking import Events, checked_events
+from tiers import examples
 
 ONE = "num_ranks 2\nrank 0 {\ns: send 101b to 1\n}\nrank 1 {\nr: recv 101b from 0\n}"
 BETWEEN = "L=100,o=10,g=20,G=1,O=0,S=1000"
@@ -112,7 +113,7 @@ def test_a_message_to_a_rank_on_the_same_core_comes_when_the_core_has_sent_it() 
     assert busy_ns == timeline.core_busy_ns[0, 0] == 2 * 70_000 + 1661
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(0, 60), st.data())
 def test_slices_are_what_cores_and_lanes_were_busy(
     seed: int, n_ranks: int, n_statements: int, data: st.DataObject

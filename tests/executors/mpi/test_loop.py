@@ -35,6 +35,7 @@ from collplan.planner.plan.ragged import ON_START
 from collplan.specs.predefined import LOCATING, PAIRS, numpy_dtype
 from mpi_plans import PlanWriter
 from random_extents import BUFFERS, PATTERNS, SIZE, Subtracting, elements, sides
+from tiers import examples
 
 DTYPES = [
     *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
@@ -175,7 +176,7 @@ def test_halves_round_to_nearest_even() -> None:
             assert same(out, a + b, 0).all()
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(st.data(), st.sampled_from([Op.COPY, Op.REDUCE]), st.sampled_from(["i1", "i2", "i4", "i8"]))
 def test_any_extents(data: st.DataObject, op: Op, dtype: str) -> None:
     """As element lists have it, by machine code and by Python, twice in a row."""

@@ -10,6 +10,7 @@ from collplan.planner import compile_plan
 from collplan.planner.verify import verify
 from collplan.specs import PlanSpec
 from oracle import check_result
+from tiers import briefly
 
 DECOMPOSITIONS = {
     "full_lane": ([2, 1, 3], {"name": "full_lane"}),
@@ -26,7 +27,8 @@ def test_a_reduce_of_one_block_overwrites_no_input(name: str, in_place: bool) ->
     """Of one rank, or of two in any rows and columns, which then have one block each."""
     sizes, decomposition = DECOMPOSITIONS[name]
     fixed = {"kind": "reduce_scatter", "datatype": "int32", "op": "sum", "in_place": in_place}
-    for owners in combinations_with_replacement(range(sum(sizes)), 2):
+    every = combinations_with_replacement(range(sum(sizes)), 2)
+    for owners in briefly(every, f"owners {name} {in_place}"):
         counts = [2 * (rank in owners) for rank in range(sum(sizes))]
         document = {
             "machine": {"nodes": len(sizes), "ranks_per_node": sizes},

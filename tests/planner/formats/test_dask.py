@@ -22,6 +22,7 @@ from looping import looped
 from mpi_plans import PlanWriter
 from oracle import filled_buffers, make_spec, with_counts
 from structures import dealt, flavours, rounds
+from tiers import briefly
 
 RANKS = (1, 2, 3, 5, 8)
 KINDS = registry.kinds()
@@ -55,7 +56,7 @@ def assert_same(results, truth, what):
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_algorithm_computes_what_local_does(kind):
     """One after another for all structures, by threads for every fifth."""
-    for n_ranks in RANKS:
+    for n_ranks in briefly(RANKS, f"dask {kind}"):
         n = 0
         cases = dealt(kind, n_ranks, n_ranks, 3)
         for n, (plan, _) in enumerate(plans_of(kind, n_ranks, cases), start=1):

@@ -29,6 +29,7 @@ from collplan.planner.verify import verify
 from collplan.specs import PassChoice, parse_spec
 from oracle import AFFINE, check_result, make_spec
 from split_trees import split, tree_plan
+from tiers import briefly
 
 TREES = [(kind, tree.name) for kind in registry.kinds() for tree in registry.of(kind) if tree.tree]
 UNEVEN = {"nodes": 3, "ranks_per_node": [3, 1, 5], "cores": 7, "numa_domains": 2, "lanes": 2}
@@ -77,7 +78,7 @@ def test_two_levels_of_16_run_on_the_ranks_as_in_figure_10():
 @pytest.mark.parametrize("transport", ["messages", "shared"])
 @pytest.mark.parametrize("kind", ["reduce", "bcast"])
 def test_every_level_is_dealt_evenly_and_has_the_models_transfers(kind, transport):
-    for n_ranks in range(1, 65):
+    for n_ranks in briefly(range(1, 65), f"{kind} {transport}"):
         n_free = 1 + n_ranks % 4
         plan = tree_plan(kind, "binomial", n_ranks, split(0), n_free=n_free, transport=transport)
         height = int(tree_height(n_ranks))
@@ -96,7 +97,7 @@ def test_every_level_is_dealt_evenly_and_has_the_models_transfers(kind, transpor
 @pytest.mark.parametrize("kind", ["reduce", "bcast", "gather", "scatter"])
 def test_every_level_of_a_knomial_tree_is_dealt_evenly_and_has_the_models_transfers(kind, radix):
     shape, is_up = shape_of(kind, radix), kind in ("reduce", "gather")
-    for n_ranks in range(1, 41):
+    for n_ranks in briefly(range(1, 41), f"{kind} {radix}"):
         n_free = 1 + n_ranks % 4
         knomial = {"name": "knomial", "radix": radix}
         plan = tree_plan(kind, knomial, n_ranks, split(0), n_free=n_free)
@@ -192,7 +193,7 @@ def test_split_prefixes_are_proved_on_any_number_of_ranks_with_all_levels(kind):
 
 @pytest.mark.parametrize("kind", ["scan", "exscan"])
 def test_levels_of_prefixes_are_dealt_evenly_and_have_the_models_transfers(kind):
-    for n_ranks in range(2, 65):
+    for n_ranks in briefly(range(2, 65), kind):
         n_free = 1 + n_ranks % 4
         plan = tree_plan(kind, "binomial", n_ranks, split(0), n_free=n_free)
         (trees,), found = plan.phases[0].trees, ends(plan)

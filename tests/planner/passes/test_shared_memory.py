@@ -43,6 +43,7 @@ from looping import looped, naming
 from mutations import CORRUPTIONS, corrupt
 from oracle import REGULAR, check_result, make_spec
 from rank_programs import assert_equal
+from tiers import briefly
 
 MACHINES = {
     "one node": {"ranks_per_node": 4},
@@ -71,7 +72,7 @@ def calls(kind, machine):
 
 def check(spec, seed=0):
     """The plan is proved, right in any order, without messages inside nodes, and restricts."""
-    plan = compile_plan(spec)
+    plan = compile_plan(spec, is_proved=False)
     verify(plan)
     peer = np.where(plan.op <= Op.RECV, plan.peer, -1)
     assert not (plan.rank_node[peer] == plan.rank_node[plan.rank])[peer >= 0].any()
@@ -89,7 +90,8 @@ def test_flat(kind, machine):
     """Three of the calls of each algorithm, in turns."""
     n_ranks = Machine.model_validate(MACHINES[machine]).n_ranks
     every = list(calls(kind, machine))
-    for number, algorithm in enumerate(registry.legal(kind, n_ranks, commutative=True)):
+    algorithms = enumerate(registry.legal(kind, n_ranks, commutative=True))
+    for number, algorithm in briefly(algorithms, f"shared {kind} {machine}"):
         for i in range(3 if kind != "barrier" else 1):
             seed = (3 * number + i) % len(every)
             with naming(algorithm.name, every[seed]):

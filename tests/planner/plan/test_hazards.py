@@ -15,6 +15,7 @@ from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Buffer
 from collplan.planner.plan.ragged import INTENT, ON_START
 from oracle import make_spec
+from tiers import examples
 
 interval = st.tuples(st.integers(0, 1), st.integers(0, 9), st.integers(1, 5))
 tasks_strategy = st.lists(
@@ -50,7 +51,7 @@ def touches(one, other):
                for a in one for b in other)  # fmt: skip
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(tasks_strategy, st.sampled_from([1, 10**7]))
 def test_every_conflict_is_ordered_and_nothing_else_is(tasks, spread):
     """With a spread of ten million elements the sorted table of atoms takes over."""
@@ -96,7 +97,7 @@ strided = st.tuples(st.integers(0, 12), st.integers(1, 3), st.integers(1, 6), st
 """Offset, count, stride and repeat of a read."""
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.lists(strided, min_size=1, max_size=5),
     st.lists(st.tuples(st.integers(0, 30), st.integers(1, 7)), min_size=1, max_size=8),

@@ -27,6 +27,7 @@ from collplan.specs.collective import COLLECTIVES
 from looping import looped
 from oracle import AFFINE, REGULAR, check_result, make_spec
 from rank_programs import assert_equal
+from tiers import briefly
 
 MACHINES: list[dict[str, Any]] = [
     *({"ranks_per_node": p} for p in range(1, 10)),
@@ -79,7 +80,7 @@ def test_operands_stay_in_the_order_of_ranks(kind: str, decomposition: Any) -> N
 @pytest.mark.many
 @pytest.mark.parametrize("kind", [kind for kind in REGULAR if COLLECTIVES[kind].is_rooted])
 def test_every_root_serves(kind: str) -> None:
-    for root in range(6):
+    for root in briefly(range(6), f"roots of {kind}"):
         for decomposition in DECOMPOSITIONS:
             plan = natives(kind, {"nodes": 2, "ranks_per_node": 3}, root=root, count=4,
                            decomposition=decomposition)  # fmt: skip

@@ -27,6 +27,7 @@ from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.specs import CollplanError, PlanSpec
 from looping import naming
+from tiers import briefly
 
 MACHINES = [(4, 1, 1), (3, 2, 1), (3, 2, 2), (4, 4, 2), (5, 3, 2)]
 """Nodes, ranks per node, and lanes."""
@@ -83,7 +84,7 @@ def programs_of(plan: Plan, node: int) -> Plan:
 @pytest.mark.parametrize(("machine", "kind"), list(product(MACHINES, KINDS))[::2], ids=str)
 def test_a_folded_plan_is_the_plan_of_every_node(kind: str, machine: tuple[int, int, int]) -> None:
     counts = Counter[str]()
-    for spec in specs(kind, *machine):
+    for spec in briefly(specs(kind, *machine), f"folded {kind} {machine}"):
         try:
             whole = compile_plan(spec, is_proved=False)
             folded = compile_folded(spec)
@@ -94,7 +95,7 @@ def test_a_folded_plan_is_the_plan_of_every_node(kind: str, machine: tuple[int, 
             counts["refused"] += 1
             continue
         assert folded.folding is not None
-        for node in range(machine[0]):
+        for node in briefly(range(machine[0]), f"nodes {counts['folds']}"):
             require_copy(folded, fold(programs_of(whole, node), folded.folding))
         verify(folded)
         assert_same_price(whole, folded)

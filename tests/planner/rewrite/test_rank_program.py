@@ -18,6 +18,7 @@ from handmade import PlanBook
 from looping import looped, naming
 from oracle import make_spec
 from rank_programs import assert_equal
+from tiers import briefly
 
 MACHINE = {"nodes": 3, "ranks_per_node": [1, 3, 2], "lanes": 2}
 
@@ -28,13 +29,14 @@ def test_a_restriction_is_what_compiling_for_the_rank_gives(kind):
     """Ranks, segments and calls in place in turns."""
     segment = {"name": "segment", "max_bytes": 16}
     for n_ranks, machine in ((6, MACHINE), (4, None)):
-        for turn, algorithm in enumerate(registry.legal(kind, n_ranks, commutative=True)):
+        algorithms = enumerate(registry.legal(kind, n_ranks, commutative=True))
+        for turn, algorithm in briefly(algorithms, f"restricted {kind} {n_ranks}"):
             for i, passes in enumerate(((), (segment,))):
                 spec = make_spec(
                     kind, algorithm.name, n_ranks, machine, count=5, root=n_ranks - 2,
                     in_place=(turn // 2 + i) % 2 == 1, passes=passes,
                 )  # fmt: skip
-                plan = compile_plan(spec)
+                plan = compile_plan(spec, is_proved=False)
                 for rank in range((turn + i) % 2, n_ranks, 2):
                     with naming(algorithm.name, n_ranks, passes, rank):
                         own = restrict(plan, rank)
@@ -44,14 +46,13 @@ def test_a_restriction_is_what_compiling_for_the_rank_gives(kind):
 
 @pytest.mark.parametrize("decomposition", ["full_lane", "hierarchical"])
 def test_decomposed_plans_are_restricted_alike(decomposition):
-    for kind in registry.kinds():
-        if kind == "barrier":
-            continue
+    kinds = [kind for kind in registry.kinds() if kind != "barrier"]
+    for kind in briefly(kinds, f"restricted {decomposition}"):
         spec = make_spec(
             kind, "auto", 6, MACHINE, count=5, root=4,
             passes=[{"name": "segment", "max_bytes": 16}],
         ).replace(decomposition=decomposition)  # fmt: skip
-        plan = compile_plan(spec)
+        plan = compile_plan(spec, is_proved=False)
         for rank in range(6):
             assert_equal(restrict(plan, rank), compile_plan(spec, rank=rank))
 

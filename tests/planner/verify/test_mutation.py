@@ -27,6 +27,7 @@ from mutations import CORRUPTIONS, corrupt
 from oracle import AFFINE, check_result, make_spec
 from random_graphs import SIZE, random_graph
 from strategies import MAX_TASKS, plan_specs, random_plan
+from tiers import examples
 
 N_CHUNKS = 20
 PER_CHUNK = 50
@@ -132,7 +133,7 @@ def test_brute_force_accepts_what_the_compiler_makes(kind):
 
 
 @given(plan_specs)
-@settings(max_examples=25, derandomize=True, deadline=None)
+@settings(max_examples=examples(25), derandomize=True, deadline=None)
 def test_compiled_plans_are_proved_and_compute_their_collective(spec):
     plan = compile_plan(spec)
     verify(plan)

@@ -15,6 +15,7 @@ from collplan.planner.plan.format_check import check_format
 from collplan.planner.plan.plan import Buffer, Op, Plan
 from mpi_plans import PlanWriter
 from random_extents import BUFFERS, PATTERNS, SIZE, Subtracting, elements, sides
+from tiers import examples
 
 
 def run(plan: Plan, buffers: list[np.ndarray]) -> None:
@@ -28,7 +29,7 @@ def run(plan: Plan, buffers: list[np.ndarray]) -> None:
         assert entry("run_loop")(memory.address, codes.RUN) == codes.DONE
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.data(), st.sampled_from([Op.COPY, Op.REDUCE]))
 def test_any_extents(data: st.DataObject, op: Op) -> None:
     """Twice in a row, with reads and writes in the same buffers or not."""

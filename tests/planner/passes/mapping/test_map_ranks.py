@@ -20,6 +20,7 @@ from collplan.specs import CollplanError, Machine, parse_spec
 from looping import looped, naming
 from oracle import AFFINE, check_result, make_spec
 from rank_programs import assert_equal
+from tiers import briefly
 
 DRAGONFLY = {"kind": "dragonfly", "groups": 3, "routers": 2, "hosts": 4}
 ROOTED = ("bcast", "reduce", "gather", "scatter")
@@ -51,7 +52,7 @@ def both(kind, algorithm, machine, **fields):
 @pytest.mark.many
 @pytest.mark.parametrize("kind", registry.kinds())
 def test_every_algorithm_computes_the_same_over_no_more_bytes_between_groups(kind):
-    for number, algorithm in enumerate(registry.of(kind)):
+    for number, algorithm in briefly(enumerate(registry.of(kind)), f"mapped {kind}"):
         roots = (number % 8, 7 - number % 8) if kind in ROOTED else (6,)
         for nodes, root in (*((8, root) for root in roots), (13, 11)):
             if algorithm.refusal(nodes, True, True) is not None:

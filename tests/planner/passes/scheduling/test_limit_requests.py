@@ -27,6 +27,7 @@ from oracle import check_result, make_spec
 from rank_programs import assert_equal
 from staged_alltoalls import V2, V3, alltoall, check
 from strategies import plan_specs
+from tiers import briefly, examples
 
 UNEVEN = {"nodes": 3, "ranks_per_node": [1, 3, 2], "lanes": 2}
 LIMITS = [(1, 1, 1), (2, 3, 8), (1, 0, 0), (0, 1, 0), (None, None, 1), (3, 2, 2)]
@@ -37,7 +38,8 @@ def plans_of(kind: str) -> list[Plan]:
     for n_ranks, machine in ((4, {"nodes": 4}), (6, UNEVEN)):
         for algorithm in registry.legal(kind, n_ranks, commutative=True):
             whole = compile_plan(
-                make_spec(kind, algorithm.name, n_ranks, machine, count=7, root=n_ranks - 1)
+                make_spec(kind, algorithm.name, n_ranks, machine, count=7, root=n_ranks - 1),
+                is_proved=False,
             )
             plans += [whole, segment(whole, max_bytes=24)]
     return plans
@@ -56,7 +58,7 @@ def assert_keeps(plan: Plan, limits: tuple[int | None, ...], rng: random.Random)
 def test_every_plan_keeps_limits_and_its_proof(kind):
     """Three of the limits for every plan, each in another order, in turns."""
     rng = random.Random(7)
-    for turn, plan in enumerate(plans_of(kind)):
+    for turn, plan in briefly(enumerate(plans_of(kind)), f"limited {kind}"):
         for number, order in enumerate(("priority", None, "rows")):
             limits = LIMITS[(turn + 2 * number + turn // len(LIMITS)) % len(LIMITS)]
             options = {"order": order} if order == "rows" else {}
@@ -68,7 +70,7 @@ def test_every_plan_keeps_limits_and_its_proof(kind):
                 assert limit_requests(limited, *limits, **options) is limited
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     plan_specs,
     st.tuples(*[st.integers(0, 4)] * 3),
@@ -92,9 +94,8 @@ def test_random_plans_keep_random_limits(spec, limits, order, seed):
 def test_decomposed_plans_keep_limits_and_proof(decomposition, ranks_per_node):
     rng = random.Random(3)
     machine = {"nodes": len(ranks_per_node), "ranks_per_node": ranks_per_node, "lanes": 2}
-    for kind in registry.kinds():
-        if kind == "barrier":
-            continue
+    kinds = [kind for kind in registry.kinds() if kind != "barrier"]
+    for kind in briefly(kinds, f"{decomposition} {ranks_per_node}"):
         spec = make_spec(
             kind, "auto", sum(ranks_per_node), machine, count=40, root=1, datatype="int32"
         ).replace(decomposition=decomposition)
