@@ -145,8 +145,17 @@ def priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from collplan.select import entries, sweep
 
     monkeypatch.setattr(sweep, "usable_processors", lambda: 1)
-    for module, name in ((entries, "estimate"), (sweep, "price")):
-        monkeypatch.setattr(module, name, cache(getattr(module, name)))
+    monkeypatch.setattr(sweep, "price", cache(sweep.price))
+    estimate, known = entries.estimate, dict[Any, Any]()
+
+    def estimate_once(*given: Any, are_sliced: bool) -> Any:
+        """Structures, the last argument, are what one comparison shares."""
+        key = (*given[:-1], are_sliced)
+        if key not in known:
+            known[key] = estimate(*given, are_sliced=are_sliced)
+        return known[key]
+
+    monkeypatch.setattr(entries, "estimate", estimate_once)
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from collplan.planner.compiler import compile_plan
 from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
+from collplan.specs import PlanSpec
 from drafts import Draft, Piece, Row
 
 BLOCKS = {
@@ -24,7 +27,7 @@ def unfold(plan: Plan) -> Plan:
     """
     assert plan.folding is not None
     assert plan.spec is not None
-    motion, whole = plan.folding.motion, compile_plan(plan.spec)
+    motion, whole = plan.folding.motion, _whole(plan.spec)
     draft = Draft(plan)
     folded, rows = draft.rows, []
     for node in range(motion.n_blocks):
@@ -37,6 +40,12 @@ def unfold(plan: Plan) -> Plan:
     # Same rounds first, as compiled plans have their rows.
     draft.rows.sort(key=lambda row: row.columns["round"])
     return draft.to_plan()
+
+
+@lru_cache(maxsize=8)
+def _whole(spec: PlanSpec) -> Plan:
+    """Return the plan of all ranks; most tests unfold many changed plans of one spec."""
+    return compile_plan(spec, is_proved=False)
 
 
 def _moved(draft: Draft, row: Row, node: int, motion) -> Row:

@@ -182,7 +182,7 @@ def check_structures(cases, kinds, n=1):
     for turn, (machine, decomposition) in some(list(enumerate(cases)), f"{cases} {kinds}"):
         fields = EVERYWHERE[machine]
         p = Machine.model_validate(fields).n_ranks
-        for number, kind in enumerate(kinds):
+        for number, kind in briefly(enumerate(kinds), f"{machine} {decomposition}"):
             for structure in dealt(kind, p, turn + number, n):
                 with naming(machine, decomposition, kind, structure):
                     check_structure(fields, decomposition, kind, *structure, turn)
@@ -392,7 +392,7 @@ PASSES = (
 @pytest.mark.many
 @SELECTED
 def test_passes_keep_what_is_computed(machine, decomposition, kinds):
-    for kind in kinds:
+    for kind in briefly(kinds, f"passes {machine}"):
         with naming(kind):
             plan = compile_spec(selected(kind, machine, decomposition), is_proved=False)
             rewritten = compile_spec(
@@ -408,7 +408,7 @@ def test_passes_keep_what_is_computed(machine, decomposition, kinds):
 @SELECTED
 def test_one_ranks_program_is_the_plans_restriction(machine, decomposition, kinds):
     """Every fourth rank of each kind, so that all ranks have their turn."""
-    for turn, kind in enumerate(kinds):
+    for turn, kind in briefly(enumerate(kinds), f"restricted {machine}"):
         spec = selected(kind, machine, decomposition, passes=PASSES[:1])
         plan = compile_spec(spec, is_proved=False)
         for rank in range(turn % 4, plan.n_ranks, 4):

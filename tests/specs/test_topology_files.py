@@ -121,7 +121,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_graphs_of_many_hosts_are_read_link_by_link(tmp_path: Path) -> None:
-    n = 100_000
+    n = 30_000
     nodes = [{"id": f"h{i}", "kind": "host", "group": i % 7} for i in range(n)]
     links = [{"source": f"h{i}", "target": f"s{i % 9}"} for i in range(n)]
     document = {"nodes": [*nodes, *({"id": f"s{i}"} for i in range(9))], "links": links}

@@ -60,6 +60,7 @@ def test_workers_import_own_algorithms(
     assert pids <= {path.name for path in seen.iterdir()}
 
 
+@pytest.mark.long
 def test_tune_lists_what_it_lists_here(collplan: CommandLine, dask_client: Any) -> None:
     spec = collplan.write_spec(machine={"nodes": 2, "ranks_per_node": 4})
     command = ["tune", str(spec), "--list", "--collectives", "all", "--json"]

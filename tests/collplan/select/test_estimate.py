@@ -15,6 +15,7 @@ from collplan.select.candidates import Form, all_forms
 from collplan.select.estimate import estimate, with_even_count
 from collplan.select.structures import Structures
 from collplan.specs import PlanSpec
+from tiers import briefly
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -74,7 +75,8 @@ def test_a_few_nodes_stand_for_a_large_machine(
     machine = {"nodes": 6, "ranks_per_node": 4, "lanes": 2}
     collective = {"kind": kind, "count": 5_000, "datatype": "int32"}
     spec = PlanSpec.model_validate({"machine": machine, "collective": collective})
-    for form in some_forms(spec, 0 if transport == "messages" else 1):
+    forms = some_forms(spec, 0 if transport == "messages" else 1)
+    for form in briefly(forms, f"{kind} {transport}"):
         if form.is_native and transport == "shared":
             continue
         chosen = form.of(spec).replace(transport=transport)

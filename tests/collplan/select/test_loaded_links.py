@@ -47,12 +47,9 @@ def test_no_estimate_is_below_the_time_of_the_busiest_link(algorithm):
 @pytest.mark.parametrize("kind", ["allreduce", "allgather", "bcast"])
 def test_auto_relieves_the_busiest_link(kind):
     chosen = search(scattered(kind, decomposition="auto"))[0].spec
+    if kind == "allreduce":
+        assert chosen.decomposition.levels == {"group"}
     assert busiest_s(chosen) < 0.7 * busiest_s(scattered(kind, decomposition="flat"))
-
-
-def test_auto_goes_by_groups_where_global_links_are_slow():
-    chosen = search(scattered("allreduce", decomposition="auto"))[0].spec
-    assert chosen.decomposition.levels == {"group"}
 
 
 def test_compare_has_candidates_by_group_and_switch_and_with_mapped_ranks():

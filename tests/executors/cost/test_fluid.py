@@ -198,7 +198,7 @@ def test_messages_without_a_route_are_refused() -> None:
 
 
 def test_python_and_machine_code_agree_to_the_last_bit() -> None:
-    messages = scattered(pairwise(16, 1000, 5), 16)
+    messages = scattered(pairwise(16, 1000, 2), 16)
     graph = parse_message_graph({"messages": messages}, "graph")
     platform = parse_platform(fat_tree(4, 4, 2), "platform")
     one, other = (make_tables(graph, platform) for _ in range(2))

@@ -164,6 +164,7 @@ def test_a_plot_that_cannot_be_finished_leaves_the_old_one(
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.usefixtures("priced_once")
 @pytest.mark.parametrize("command", ["compare SPEC", "overlap --cores 8"])
 def test_a_result_is_printed_though_its_plot_cannot_be_written(
     collplan: CommandLine, monkeypatch: pytest.MonkeyPatch, command: str

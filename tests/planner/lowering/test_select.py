@@ -252,6 +252,7 @@ def test_lanes_are_split_where_nothing_or_a_multi_leader_was_said():
     ]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["bcast", "allreduce"])
 def test_auto_takes_a_leader_a_lane_where_ranks_share_lanes_unevenly(kind: str) -> None:
     """On 3 lanes, 5 ranks that all lead put 2/5 of the bytes on two lanes, not 1/3."""
