@@ -106,6 +106,18 @@ class BufferArgument:
         spec = [buffer, self.count, displ + skip, datatype]
         return BufferArgument(address, self.count, 1, self.element, spec, self.is_reachable)
 
+    @property
+    def span(self) -> tuple[int, int]:
+        """Addresses of the first byte and after the last byte of all blocks; equal if empty."""
+        return self._span_of(self.address, self.count * self.blocks, self.element.extent)
+
+    def _span_of(self, address: int, count: int, extent: int) -> tuple[int, int]:
+        """Return the span of elements that follow each other at an address."""
+        if not count:
+            return address, address
+        first, size = self.spec[-1].Get_true_extent()
+        return address + first, address + first + (count - 1) * extent + size
+
     def is_plain(self, itemsize: int) -> bool:
         """Return whether a plan with elements of `itemsize` bytes can use the memory directly."""
         return self.is_reachable and self.element.is_plain and self.address % itemsize == 0
@@ -358,20 +370,25 @@ def may_coincide(kind: Kind, arguments: Arguments, op: MPI.Op | None, rank: int)
 
     MPI forbids such buffers, but libraries and their settings differ in what they reject. The
     function makes the call on one rank, which only copies a buffer onto itself. In a buffer with
-    a block per rank, MPI looks at the block of `rank`, this rank.
+    a block per rank, MPI looks at the block of `rank`, this rank. In a reduce_scatter, it looks at
+    the addresses only.
     """
     sent, received = arguments.sent, arguments.received
     if sent is None or received is None or not sent.count:
         return True
-    if kind.name == "scatter":
+    if kind.name in ("scatter", "scatterv", "alltoallv"):
         sent = sent.block(rank)
-    elif kind.name in ("gather", "allgather"):
+    if kind.name in ("gather", "gatherv", "allgather", "allgatherv", "alltoallv"):
         received = received.block(rank)
-    specs = [[one.spec[0], one.count, *one.spec[2:]] for one in (sent, received)]
-    coincide = sent.address == received.address and sent.count == received.count
-    if not coincide or sent.spec[-1] != received.spec[-1]:
+    is_reduce_scatter = kind.name == "reduce_scatter"
+    coincide = sent.address == received.address and sent.spec[-1] == received.spec[-1]
+    if not coincide or not (sent.count == received.count or is_reduce_scatter):
         return True
-    given = [*specs, *([op] if kind.traits.has_op else []), *([0] if kind.traits.is_rooted else [])]
+    count = sent.count
+    given: list[Any] = [[one.spec[0], count, *one.spec[2:]] for one in (sent, received)]
+    given += [[count]] if is_reduce_scatter else []
+    given += [op] if kind.traits.has_op else []
+    given += [0] if kind.traits.is_rooted else []
     try:
         kind.natives[True](MPI.COMM_SELF, *given)
     except MPI.Exception:

@@ -131,7 +131,7 @@ class BlockingPlans(PlanCache):
         reason = self._why_no_plans or self.why_no_sweep(kind.name)
         if reason is not None:
             return reason, None
-        arguments = self.read_vector(kind, sendbuf, recvbuf, recvcounts, root)
+        arguments = self.read_vector(kind, sendbuf, recvbuf, recvcounts, op, root)
         if arguments is None:
             return self.uncounted(kind), None
         name = None if op is None else self.config.operations.get(op.handle)

@@ -336,7 +336,7 @@ class NonBlockingPlans(PlanCache):
         if not has_all_counts or (kind.traits.has_op and recvcounts is None):
             return NOT_KNOWN, None
         name = None if op is None else self.config.operations.get(op.handle)
-        arguments = self.read_vector(kind, sendbuf, recvbuf, recvcounts, root)
+        arguments = self.read_vector(kind, sendbuf, recvbuf, recvcounts, op, root)
         if arguments is None:
             return self.uncounted(kind), None
         sizes = arguments.counts.counts

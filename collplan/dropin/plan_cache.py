@@ -212,13 +212,20 @@ class PlanCache(ABC):
         return Route(CollectiveCall(kind.name, 0), row, native=kind.natives[self.is_blocking])
 
     def read_vector(
-        self, kind: Kind, sendbuf: Any, recvbuf: Any, recvcounts: Any, root: int
+        self,
+        kind: Kind,
+        sendbuf: Any,
+        recvbuf: Any,
+        recvcounts: Any,
+        op: MPI.Op | None,
+        root: int,
     ) -> VectorArguments | None:
         """Return the arguments of a call whose counts differ per rank; None if MPI rejects them."""
         try:
-            return read_vector_arguments(
+            arguments = read_vector_arguments(
                 kind, sendbuf, recvbuf, recvcounts, root, self.rank, self.size
             )
+            return arguments if may_coincide(kind, arguments, op, self.rank) else None
         except Exception:  # mpi4py raises its own error
             return None
 

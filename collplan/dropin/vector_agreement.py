@@ -16,7 +16,8 @@ from collplan.specs import COLLECTIVES
 
 CHANGING: Final = "counts change from call to call"
 DIFFERENT: Final = "ranks name different operations"
-ELSEWHERE: Final = "the operation or datatype of another rank is not one that plans know"
+ELSEWHERE: Final = "another rank has an operation, a datatype or buffers that plans do not take"
+OVERLAP: Final = "send and receive buffers overlap"
 _WORDS: Final = Struct("16sQQQ")
 """Format of the words that are summed over all ranks.
 
@@ -112,6 +113,8 @@ def agree_on_counts(
     element = arguments.element
     own_call = VectorCall(kind, 0, root, op, element)
     reason = own_call.why_not_reduced() if traits.has_op else None
+    if reason is None and arguments.overlap:
+        reason = OVERLAP
     words = bytearray(_WORDS.size)
     if reason is not None:
         _WORDS.pack_into(words, 0, bytes(16), 0, 1, 0)

@@ -27,7 +27,7 @@ from collplan.rank_counts import RankCounts
 Ints = npt.NDArray[np.integer[Any]]
 
 
-@dataclass(slots=True)  # not frozen, because every call creates messages
+@dataclass(slots=True, kw_only=True)  # not frozen, because every call creates messages
 class VectorMessage(BufferArgument):
     """A buffer with one block per rank; each block has its own count and displacement.
 
@@ -39,13 +39,36 @@ class VectorMessage(BufferArgument):
     ----------
     sizes : ndarray of int64, shape (size,)
         Size of each block's type signature in bytes.
-    apart : tuple or None
-        Datatype, counts and displacements of the blocks, if they are not contiguous or plans
-        cannot use the memory directly; None otherwise.
+    start : int
+        Address to which displacements are relative.
+    unit : Element
+        Layout of an element of the blocks.
+    layout : Layout
+        Counts and displacements of the blocks.
+    is_apart : bool
+        Whether the blocks are not contiguous, or plans cannot use the memory directly.
     """
 
-    sizes: Ints | None = None
-    apart: tuple[MPI.Datatype, list[int], list[int]] | None = None
+    sizes: Ints
+    start: int
+    unit: Element
+    layout: Layout
+    is_apart: bool
+
+    def block(self, number: int) -> BufferArgument:
+        """Return block `number`, counted from 0, as a message of one block."""
+        buffer, *_, datatype = self.spec
+        count, displ = self.layout.counts[number], self.layout.displs[number]
+        address = self.start + displ * self.unit.extent
+        spec = [buffer, count, [displ], datatype]  # a single number would be a stride
+        return BufferArgument(address, count, 1, self.unit, spec, self.is_reachable)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Addresses of the first byte and after the last byte of all blocks; equal if empty."""
+        least, most = self.layout.bounds
+        extent = self.unit.extent
+        return self._span_of(self.start + least * extent, most - least, extent)
 
 
 @dataclass(slots=True)
@@ -72,14 +95,22 @@ class VectorArguments(Arguments):
         """Constant 0, because all ranks check the sizes of blocks when they make a plan."""
         return 0
 
+    @property
+    def overlap(self) -> bool:
+        """Whether the send and the receive buffer overlap, counting gaps between blocks."""
+        if self.sent is None or self.received is None:
+            return False
+        (begin, end), (other_begin, other_end) = self.sent.span, self.received.span
+        return max(begin, other_begin) < min(end, other_end)
+
     @contextmanager
     def described(self) -> Iterator[None]:
         """Create, within a context, datatypes for messages whose blocks are not contiguous."""
         created = []
         for message in (self.sent, self.received):
-            if isinstance(message, VectorMessage) and message.apart is not None:
-                datatype, counts, displs = message.apart
-                indexed = datatype.Create_indexed(counts, displs).Commit()
+            if isinstance(message, VectorMessage) and message.is_apart:
+                layout, datatype = message.layout, message.spec[-1]
+                indexed = datatype.Create_indexed(layout.counts, layout.displs).Commit()
                 created.append(indexed)
                 message.spec = [message.spec[0], 1, 0, indexed]
         try:
@@ -195,16 +226,27 @@ def _read(given: Any, blocks: int, *, is_written: bool) -> BufferArgument:
     sizes = counts if element.size == 1 else counts * element.size
     spec = [buffer, total, first, datatype]
     if not total or (layout.is_packed and element.is_plain and is_reachable):
-        begin = address + first * element.extent
-        return VectorMessage(begin, total, 1, element, spec, is_reachable, sizes)
-    n_bytes = total * element.size
-    whole = Element(n_bytes, n_bytes, False)
-    apart = datatype, layout.counts, layout.displs
-    return VectorMessage(address, 1, 1, whole, spec, is_reachable, sizes, apart)
+        is_apart, count, begin, whole = False, total, address + first * element.extent, element
+    else:
+        n_bytes = total * element.size
+        is_apart, count, begin, whole = True, 1, address, Element(n_bytes, n_bytes, False)
+    return VectorMessage(
+        address=begin,
+        count=count,
+        blocks=1,
+        element=whole,
+        spec=spec,
+        is_reachable=is_reachable,
+        sizes=sizes,
+        start=address,
+        unit=element,
+        layout=layout,
+        is_apart=is_apart,
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class Layout:
     """Layout of blocks in a buffer.
 
     Parameters
@@ -217,6 +259,8 @@ class _Layout:
         Displacement of the first block that is not empty.
     is_packed : bool
         Whether the blocks are contiguous and in order.
+    bounds : tuple of (int, int)
+        Smallest displacement, and largest end of a block, of the blocks that are not empty.
     """
 
     counts: list[int]
@@ -224,10 +268,11 @@ class _Layout:
     total: int
     first: int
     is_packed: bool
+    bounds: tuple[int, int]
 
 
 @lru_cache(1024)
-def _layout(raw_counts: bytes, raw_displs: bytes | None) -> _Layout:
+def _layout(raw_counts: bytes, raw_displs: bytes | None) -> Layout:
     """Return the layout of blocks; results are cached, as most calls repeat an earlier layout.
 
     Parameters
@@ -245,7 +290,11 @@ def _layout(raw_counts: bytes, raw_displs: bytes | None) -> _Layout:
     filled = np.flatnonzero(counts)
     first = int(displs[filled[0]]) if len(filled) else 0
     is_packed = bool((displs[filled] - first == packed[filled]).all())
-    return _Layout(counts.tolist(), displs.tolist(), int(counts.sum()), first, is_packed)
+    bounds = 0, 0
+    if len(filled):
+        bounds = int(displs[filled].min()), int((displs + counts)[filled].max())
+    total = int(counts.sum())
+    return Layout(counts.tolist(), displs.tolist(), total, first, is_packed, bounds)
 
 
 def _unpack(given: Any) -> tuple[Any, Any, Any, Any]:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from collplan.dropin.decisions import MAKING_S
+from collplan.dropin.vector_agreement import OVERLAP
 from collplan.executors.mpi.launch import standard_input
 from collplan.preload import rank_script, running
 from collplan.preload.running import native_program
@@ -165,6 +166,10 @@ def test_what_mpi_rejects_is_rejected_in_all_calls_and_not_counted(
     # The 12 right calls; the first two equal ones are native.
     assert re.search(r"reduce +binomial +2 +8 +10 ", done.stderr), done.stderr
     assert re.search(r"allreduce +\w+ +2 +4 +126 ", done.stderr), done.stderr
+    for kind, why in (("allgatherv", "another rank has .* buffers"), ("alltoallv", OVERLAP)):
+        assert re.search(rf"{kind} +native +2 .*{why}", done.stderr), done.stderr
+        assert not re.search(rf"^{kind} +(?!native| )", done.stderr, re.MULTILINE), done.stderr
+    assert re.search(r"reduce_scatter +linear +2 +8 +10 ", done.stderr), done.stderr
     assert "a rank has as many communicators with plans as it may have" in done.stderr
     # 40 signatures in turn: 8 plans are replaced after a call, and their next 9 calls are native.
     assert re.search(r"bcast +scatter_allgather +2 +408 to 564 +328 ", done.stderr), done.stderr

@@ -64,7 +64,7 @@ static void know(MPI_Datatype type, const char *name, char kind) {
     }
     struct cp_element element = {.size = size, .extent = extent, .is_plain = size == extent,
                                  .is_pair = kind == 'p', .is_committed = true,
-                                 .is_predefined = true};
+                                 .is_predefined = true, .end = extent};
     if (kind == 'p') element.name = pair_name(name);
     else if (kind != '-' && element.is_plain) element.name = name_of(kind, size);
     known[place] = (struct known){type, true, element};
@@ -142,7 +142,8 @@ static const struct cp_element *look(MPI_Datatype type, struct cp_element *room)
     if (cp_real.Type_get_true_extent(type, &first, &true_extent) != MPI_SUCCESS) return NULL;
     bool is_plain = lower == 0 && repeats_plain(type);
     *room = (struct cp_element){.size = size, .extent = extent, .is_plain = is_plain,
-                                .is_committed = is_committed(type), .first = first};
+                                .is_committed = is_committed(type), .first = first,
+                                .end = first + true_extent};
     if (!room->is_committed) return room; /* not cached, as the program may commit it later */
     struct cp_element *own = malloc(sizeof *own);
     if (own == NULL) return room;

@@ -160,6 +160,7 @@ struct cp_element {
     bool is_pair;      /* whether gaps are part of the element in reductions */
     bool is_committed, is_predefined;
     int64_t first;     /* offset of the first byte of an element in memory */
+    int64_t end;       /* offset after the last byte */
     const char *name;  /* name of the type in reductions of plans, or NULL */
 };
 void cp_know_elements(void);

@@ -12,7 +12,8 @@
 #define FREE_MEETINGS 8 /* consecutive meetings in vain before ranks meet in fewer calls */
 #define MOST_LEFT 256   /* largest number of native calls between two pairs of meetings */
 #define CHANGING "counts change from call to call"
-#define ELSEWHERE "the operation or datatype of another rank is not one that plans know"
+#define OVERLAP "send and receive buffers overlap"
+#define ELSEWHERE "another rank has an operation, a datatype or buffers that plans do not take"
 
 /* A buffer of one or more blocks. */
 struct blocks {
@@ -65,6 +66,10 @@ static bool read_blocks(struct blocks *blocks, const void *at, int n, const int 
         blocks->element.is_plain = true;
     }
     return true;
+}
+
+static int64_t place_of(const struct blocks *blocks, int block, int64_t before) {
+    return blocks->places != NULL ? blocks->places[block] : before;
 }
 
 static int64_t total_of(const struct blocks *blocks) {
@@ -122,6 +127,32 @@ static bool read_call(const struct cp_vector_call *c, const struct cp_comm *comm
     if (has_own) use->counts[2] = total_of(receives_blocks ? &use->sent : &use->received);
     use->n_bytes = has_own ? use->counts[2] : use->counts[3 + comm->rank];
     return true;
+}
+
+/* Find the first byte and the end of the memory of all blocks, with the gaps between them; both are
+ * NULL if the blocks are empty. */
+static void span_of(const struct blocks *blocks, const char **begin, const char **end) {
+    const struct cp_element *element = &blocks->element;
+    int64_t before = 0;
+    *begin = *end = NULL;
+    for (int i = 0; i < blocks->n; i++) {
+        if (blocks->counts[i] == 0) continue;
+        const char *at = blocks->at + place_of(blocks, i, before) * element->extent;
+        const char *last = at + (blocks->counts[i] - 1) * element->extent + element->end;
+        at += element->first;
+        if (*begin == NULL || at < *begin) *begin = at;
+        if (last > *end) *end = last;
+        before += blocks->counts[i];
+    }
+}
+
+/* Return whether the send and the receive buffer overlap, counting gaps between blocks. */
+static bool overlaps(const struct use *use) {
+    if (!use->has_sent || !use->has_received) return false;
+    const char *begin, *end, *other_begin, *other_end;
+    span_of(&use->sent, &begin, &end);
+    span_of(&use->received, &other_begin, &other_end);
+    return (begin > other_begin ? begin : other_begin) < (end < other_end ? end : other_end);
 }
 
 /* Return whether MPI accepts two buffers at the same address; see calls.c. */
@@ -192,7 +223,7 @@ static const char *meet(const struct cp_vector_call *call, struct cp_comm *comm,
                         struct cp_signature *signature) {
     MPI_Datatype type = CP_HANDLE(MPI_Datatype, 0x4c00083e, ompi_mpi_uint64_t);
     MPI_Op sum = CP_HANDLE(MPI_Op, 0x58000003, ompi_mpi_op_sum);
-    const char *why = NULL;
+    const char *why = overlaps(use) ? OVERLAP : NULL;
     *signature = (struct cp_signature){.kind = call->kind, .root = call->root};
     if (call->kind == CP_REDUCE_SCATTER) {
         signature->op = cp_operation_name(call->op);
@@ -261,10 +292,6 @@ static struct cp_route *find(const struct cp_vector_call *call, struct cp_comm *
     backoff->has_met = true;
     use->n_bytes = signature.n_bytes;
     return route->way == CP_PLANNED ? route : NULL;
-}
-
-static int64_t place_of(const struct blocks *blocks, int block, int64_t before) {
-    return blocks->places != NULL ? blocks->places[block] : before;
 }
 
 /* Copy between blocks and memory in which they are contiguous. */

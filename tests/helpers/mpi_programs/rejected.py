@@ -16,6 +16,7 @@ from mpi4py import MPI
 from collplan.dropin.blocking import MOST_COMMS
 from collplan.dropin.nonblocking import NonBlockingPlans
 from collplan.dropin.nonblocking_setup import FutureSetup
+from collplan.dropin.vector_agreement import OVERLAP
 
 TIMES = 5
 COMM: Any = MPI.COMM_WORLD
@@ -71,6 +72,36 @@ def check_errors_with_counts() -> None:
                 assert class_of(COMM.Allgatherv, void, [out, counts, places, MPI.INT])
         COMM.Allgatherv(given, [out, counts, places, MPI.INT])
         assert out[: sum(counts)].tolist() == np.repeat(np.arange(SIZE) + i, counts).tolist()
+
+
+def check_buffers_that_overlap() -> None:
+    """Buffers of calls with counts overlap on a rank: MPI gets the calls, and reports errors.
+
+    Own blocks do not overlap, as MPICH copies them by memcpy.
+    """
+    counts, places = [2] * SIZE, list(range(0, 2 * SIZE, 2))
+    blocks = counts, places
+    native, n_calls = MPI.Intracomm(COMM), 2 * TIMES
+    for i in range(n_calls):
+        memory, other = np.full(200, 100 * RANK + i), np.zeros(2 * SIZE, int)
+        if IS_MPICH and RANK == 0 and i % 2 == 0:
+            assert class_of(COMM.Gatherv, memory[:2], [memory, blocks])
+            assert class_of(COMM.Scatterv, [memory, blocks], memory[:2])
+            assert class_of(COMM.Reduce_scatter, memory[: 2 * SIZE], memory[:2], counts)
+        given = memory[2 * RANK :][:2], [memory, blocks]
+        assert class_of(COMM.Allgatherv, *given) == class_of(native.Allgatherv, *given)
+        COMM.Gatherv(memory[102:104], [memory[100:], blocks] if RANK == 0 else None)
+        COMM.Alltoallv([memory[20:], blocks], [memory[22:], blocks])
+        COMM.Reduce_scatter(memory[100 : 100 + 2 * SIZE], other[:2], counts)
+        COMM.Allgatherv(np.full(2, RANK), [other, blocks])
+        assert other.tolist() == np.repeat(np.arange(SIZE), 2).tolist()
+    rows = COMM.stats().rows
+    assert {row.ran for row in rows if row.collective in ("gatherv", "alltoallv")} == {"native"}
+    if RANK == 0:
+        assert OVERLAP in {row.why for row in rows if row.collective == "alltoallv"}
+        assert OVERLAP in {row.why for row in rows if row.collective == "gatherv"}
+    planned = {row.collective: row.calls for row in rows if row.planned}
+    assert planned["reduce_scatter"] == n_calls - 2, planned
 
 
 def check_in_place_in_a_list() -> None:
@@ -133,6 +164,7 @@ def check_nonblocking_setup() -> None:
 
 
 check_errors()
+check_buffers_that_overlap()
 check_errors_with_counts()
 check_in_place_in_a_list()
 check_repeated_calls()
