@@ -7,7 +7,8 @@ A cell is a collective of a size on a machine. In each cell, the makespans of tw
 by the best makespan: of the plan that `decomposition: auto` chooses, and of the winner that
 `compare` names. The best is that of an exhaustive search, which simulates all candidates but those
 that a lower bound excludes, for at most `--reference` seconds per processor. Candidates that call
-the MPI library's own collectives do not count, as their times depend on the library.
+the MPI library's own collectives do not count, as their times depend on the library. The best
+makespan is also divided by the lower bound of any plan.
 
 FILE has machines by name, as specs have them. With `--cells`, this number of random cells is
 measured, and always the same ones. Makespans are simulated, so only the seconds depend on where
@@ -33,6 +34,7 @@ from unittest.mock import patch
 
 import yaml
 
+from collplan.executors.cost.time_bound import time_bound
 from collplan.planner.lowering.select import NATIVELY
 from collplan.select import comparison, waves
 from collplan.select.auto import resolve, search
@@ -123,6 +125,7 @@ def measure(name: str, spec: PlanSpec, executor: Any, reference_s: float) -> Fou
         "winner_ratio": winner_s / times[best],
         "best": best,
         "best_s": times[best],
+        "bound_ratio": times[best] / (time_bound(spec).time_s or inf),
     }
 
 
@@ -140,7 +143,7 @@ def summary(found: Sequence[Found]) -> Iterator[str]:
         by_row[one["machine"]].append(one)
         by_row[one["collective"]].append(one)
     for row, some in by_row.items():
-        for key in ("auto", "winner"):
+        for key in ("auto", "winner", "bound"):
             ratios = [one[f"{key}_ratio"] for one in some]
             within = sum(ratio <= 1.05 for ratio in ratios)
             yield (

@@ -44,7 +44,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         they are certain; `leading`, the best simulated candidates by bytes; `rivals`, lists by
         bytes of candidates that may be better than the leading one; `crossovers`, a list of
         ``{before, after, low_bytes, high_bytes, how}``; `bounds`, lower bounds by bytes, as
-        in the output of ``compile``; `pruned`, a list of ``{candidate, bytes, by, price_s,
+        `TimeBound.to_json` returns them; `pruned`, a list of ``{candidate, bytes, by, price_s,
         bound_s, n_tasks}``; `refused`, reasons by candidate; `own`, the spec's own candidate;
         `gains`, ratios of the time of the `baseline`, a library's blocking call, to the leading
         time by bytes; `candidates`, fields of a spec for each candidate; `libraries`, the defaults

@@ -8,6 +8,7 @@ from functools import lru_cache
 from time import perf_counter
 from typing import Final
 
+from collplan.executors.cost.time_bound import time_bound
 from collplan.planner.errors import AlgorithmError
 from collplan.select.candidates import SEGMENTS, Form, searched_forms
 from collplan.select.compared import LEFT_OUT, Comparison
@@ -87,9 +88,11 @@ class Resolved:
         """Return a line about the choice and its search."""
         left = f"{self.n_left} more exceed the budget" if self.n_left else "no other may win"
         when = "an earlier search" if self.is_remembered else "a search"
+        least_s = time_bound(self.spec).time_s
+        known = f", {self.time_s / least_s:.3g} times the lower bound" if least_s else ""
         return (
             f"decomposition auto takes {self.spec.method.label}, the best of {self.n_simulated} "
-            f"simulated plans; {left} ({when} of {self.search_s:.2g} s)"
+            f"simulated plans{known}; {left} ({when} of {self.search_s:.2g} s)"
         )
 
 

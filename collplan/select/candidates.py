@@ -203,7 +203,7 @@ def shared_forms(spec: PlanSpec, forms: Sequence[Form]) -> list[Form]:
 
     There are none if the spec itself names a transport.
     """
-    if spec.transport != MESSAGES or not spec.collective.has_data:
+    if spec.transport != MESSAGES:
         return []
     if max(spec.machine.node_to_n_ranks) == 1:
         return []

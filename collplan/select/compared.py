@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from collplan.planner.collective.bounds import Bounds
+from collplan.executors.cost.time_bound import TimeBound
 from collplan.planner.plan.views import view
 from collplan.select.candidates import call_of
 from collplan.select.crossovers import Crossover
@@ -124,8 +124,8 @@ class Comparison:
         than `TOLERANCE` both by closed form and by bound, by bytes.
     crossovers : list of Crossover
         Pairs of sizes between which the best candidate changes, ascending.
-    bounds : dict of int to Bounds
-        Lower bounds for any plan, by bytes.
+    bounds : dict of int to TimeBound
+        Lower bounds of the makespan of any plan, by bytes.
     defaults : dict of str to dict of int to Default
         Default algorithms of MPI libraries, by library with its version, and bytes.
     installed : str or None
@@ -144,7 +144,7 @@ class Comparison:
     leading: dict[int, str] = field(default_factory=dict)
     rivals: dict[int, list[Pruned]] = field(default_factory=dict)
     crossovers: list[Crossover] = field(default_factory=list)
-    bounds: dict[int, Bounds] = field(default_factory=dict)
+    bounds: dict[int, TimeBound] = field(default_factory=dict)
     defaults: dict[str, dict[int, Default]] = field(default_factory=dict)
     installed: str | None = None
 

@@ -10,7 +10,7 @@ from itertools import chain, pairwise
 from math import inf
 from typing import Any, Final
 
-from collplan.planner.collective.bounds import lower_bounds
+from collplan.executors.cost.time_bound import time_bound
 from collplan.select.auto import resolve
 from collplan.select.candidates import (
     SEGMENTS,
@@ -96,7 +96,7 @@ def compare(
         _find_winners(by_size, defaults, jobs, comparison, prune=prune)
     finally:
         forget_drafts()
-    comparison.bounds = {bytes_of(spec): lower_bounds(spec) for spec in specs}
+    comparison.bounds = {bytes_of(spec): time_bound(spec) for spec in specs}
     return comparison
 
 

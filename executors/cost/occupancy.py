@@ -16,6 +16,7 @@ from collplan.executors.cost.connections import fetch
 from collplan.executors.cost.parameters import CONTINUATION, NETWORK
 from collplan.executors.cost.queues import blame, hold, last_holder
 from collplan.executors.cost.tables import Records, Simulation, inlined, inner
+from collplan.planner.arrays.rounding import NEARLY_ONE
 
 _COPY, _REDUCE = 2, 3
 IS_STRIDED, IS_UNCACHED, IS_LONG, IS_CONTINUED = 4, 8, 64, 128
@@ -202,7 +203,7 @@ def charge_local(sim: Simulation, row: int, now: float) -> None:
             per_byte += costs.strided
         if task.state & IS_UNCACHED:
             per_byte += costs.uncached
-        works = np.rint(task.work * per_byte)
+        works = np.ceil(task.work * per_byte * NEARLY_ONE)
         moves = task.work * costs.memory
     queue = sim.queues[task.queue]
     task.start, _, task.end, before = occupy(sim, queue, row, now, works, moves)

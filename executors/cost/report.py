@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from collplan.executors.cost.critical_path import Leg, breakdown, legs
-from collplan.executors.cost.layout import core_to_numa
 from collplan.executors.cost.link_use import LinkUse
 from collplan.executors.cost.simulator import Timeline
-from collplan.planner.collective.bounds import fastest_lane_bytes, lower_bounds
+from collplan.executors.cost.time_bound import time_bound
 from collplan.planner.plan.plan import Op, Plan
 from collplan.planner.plan.views import view
 from collplan.specs import Network
@@ -48,7 +47,8 @@ def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) 
         - `makespan_s` and `makespan_ns`; the latter is exact if all parameters are whole.
         - `breakdown`: the time of the critical path by kind in ns; the sum is the makespan.
         - `queued_s`: the part of the critical path in which the next task waits for a resource.
-        - `bound_s` and `bound`: a lower bound for all plans, and its reason; None if unknown.
+        - `bound_s`, `bound` and `bounds_s`: the greatest lower bound for all plans, what takes
+          this time, and all of `TimeBound.terms`; None and no terms if unknown.
         - `critical_path`: a list in order of time of ``{row, rank, op, peer, bytes, node,
           core, lane, phase, start_s, end_s, begin_s, takes_s, waited_for, queued_s,
           resource}``.
@@ -68,15 +68,13 @@ def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) 
     priced_as = {one.name: other.name for one, other in phases if one.is_native}
     plan = timeline.plan
     path = legs(timeline, network)
-    bound_s, bound = _bound(plan, network)
     return Cost(
         {
             "makespan_s": timeline.makespan_s,
             "makespan_ns": timeline.makespan_ns,
             "breakdown": breakdown(path),
             "queued_s": sum(leg.queued_ns for leg in path) / 1e9,
-            "bound_s": bound_s,
-            "bound": bound,
+            **_bounds(timeline, network),
             "critical_path": _steps(plan, timeline, path),
             "pcie_reads": None if timeline.pcie_reads is None else int(timeline.pcie_reads.sum()),
             "lanes": _lanes(timeline),
@@ -89,6 +87,16 @@ def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) 
             **_links(timeline),
         }
     )
+
+
+def _bounds(timeline: Timeline, network: Network) -> dict[str, Any]:
+    """Return the lower bound of any plan, what takes its time, and its terms."""
+    spec = timeline.plan.spec
+    if spec is None:
+        return {"bound_s": None, "bound": None, "bounds_s": {}}
+    bound = time_bound(spec, network, allocated=timeline.is_allocated)
+    what = bound.what if bound.time_s else None
+    return {"bound_s": bound.time_s or None, "bound": what, "bounds_s": bound.terms}
 
 
 def _links(timeline: Timeline) -> dict[str, Any]:
@@ -161,43 +169,6 @@ def _cores(timeline: Timeline) -> list[dict[str, Any]]:
         }
         for node, core in np.argwhere(busy_ns > 0)
     ]
-
-
-def _bound(plan: Plan, network: Network) -> tuple[float | None, str | None]:
-    """Return a lower bound of the time in seconds, and its reason; None if no bound is known.
-
-    The bound is the transfer time through the busiest lane or, on a single node, through the
-    busiest rank.
-    """
-    if plan.spec is None:
-        return None, None
-    machine, bounds = plan.spec.machine, lower_bounds(plan.spec)
-    per_byte = network.network.G_ns_per_byte
-    place = "lane" if len(set(machine.lane_rates)) == 1 else "and fastest lane"
-    # A burst passes at once at each end.
-    n_bytes = round(fastest_lane_bytes(plan.spec, 2 * network.burst_bytes))
-    if machine.nodes == 1:
-        n_bytes = max(bounds.bytes_sent_per_rank, bounds.bytes_received_per_rank)
-        per_byte, place = _fastest_ns_per_byte(plan, network), "rank"
-    if n_bytes * per_byte == 0:
-        return None, None
-    return n_bytes * per_byte / 1e9, f"{n_bytes} B through the busiest {place}"
-
-
-def _fastest_ns_per_byte(plan: Plan, network: Network) -> float:
-    """Return the smallest G of the links between the cores that ranks of one node use."""
-    elsewhere = plan.core != plan.rank_core[plan.rank]
-    places = np.column_stack((plan.rank[elsewhere], plan.core[elsewhere]))
-    own = np.column_stack((np.arange(plan.n_ranks), plan.rank_core))
-    cores = np.unique(np.concatenate((own, places)), axis=0)[:, 1]
-    used = np.unique(cores)
-    n_domains = len(np.unique(core_to_numa(plan)[used]))
-    links = (
-        (network.core, len(used) < len(cores)),
-        (network.numa, n_domains < len(used)),
-        (network.node, n_domains > 1),
-    )
-    return min((link.G_ns_per_byte for link, is_there in links if is_there), default=0.0)
 
 
 def _share(busy_ns: float, makespan_ns: float) -> float:

@@ -10,6 +10,7 @@ from collplan.executors.cost.occupancy import IS_STRIDED, IS_UNCACHED
 from collplan.executors.cost.parameters import NETWORK, cost_table, link_table
 from collplan.executors.cost.tables import Places
 from collplan.planner.arrays import Bools, Floats
+from collplan.planner.arrays.rounding import NEARLY_ONE
 from collplan.planner.plan.plan import Op
 from collplan.specs import Network
 
@@ -79,8 +80,8 @@ def durations_of(places: Places, network: Network) -> Durations:
         [
             sending,
             np.maximum(sending, copying),
-            np.rint(n_bytes * (costs["copy"] + strided + uncached)),
-            np.rint(n_bytes * (costs["reduce"] + strided + uncached)),
+            np.ceil(n_bytes * (costs["copy"] + strided + uncached) * NEARLY_ONE),
+            np.ceil(n_bytes * (costs["reduce"] + strided + uncached) * NEARLY_ONE),
         ],
         tasks["work"],
     )

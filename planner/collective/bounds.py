@@ -160,10 +160,10 @@ def lower_bounds(spec: PlanSpec) -> Bounds:
     """
     machine, collective = spec.machine, spec.collective
     itemsize, p, network = collective.itemsize, machine.n_ranks, machine.network
-    reach = _most_partners(collective, p)
+    reach = most_partners(collective, np.arange(p))
     by_rank = crossing(collective, np.arange(p))
     by_node = crossing(collective, np.array(machine.rank_to_node))
-    lanes_in, lanes_out = (lanes.sum(axis=1).tolist() for lanes in _usable_lanes(machine))
+    lanes_in, lanes_out = (lanes.sum(axis=1).tolist() for lanes in usable_lanes(machine))
     lane_in = by_node.most(by_node.into, itemsize, lanes_in)
     lane_out = by_node.most(by_node.out, itemsize, lanes_out)
     lane_bytes = max(lane_in, lane_out)
@@ -276,7 +276,7 @@ def fastest_lane_bytes(spec: PlanSpec, burst_bytes: int) -> float:
     by_node = crossing(spec.collective, np.array(machine.rank_to_node))
     rates = np.array([Fraction(rate, max(machine.lane_rates)) for rate in machine.lane_rates])
     least = Fraction(0)
-    for loads, is_usable in zip((by_node.into, by_node.out), _usable_lanes(machine), strict=True):
+    for loads, is_usable in zip((by_node.into, by_node.out), usable_lanes(machine), strict=True):
         total = max(by_node.total, sum(by_node.into), sum(by_node.out))
         speeds, n_lanes = is_usable @ rates, is_usable.sum(axis=1)
         shares = [*zip(loads, speeds, n_lanes, strict=True), (total, sum(speeds), n_lanes.sum())]
@@ -285,10 +285,16 @@ def fastest_lane_bytes(spec: PlanSpec, burst_bytes: int) -> float:
     return float(least)
 
 
-def _usable_lanes(machine: Machine) -> tuple[Bools, Bools]:
+def usable_lanes(machine: Machine) -> tuple[Bools, Bools]:
     """Return masks of the lanes on which each node can receive, and of those on which it can send.
 
-    Both have the shape (n_nodes, n_lanes).
+    Parameters
+    ----------
+    machine : Machine
+
+    Returns
+    -------
+    tuple of ndarray of bool, each of shape (n_nodes, n_lanes)
     """
     if machine.nodes == 1:
         return np.eye(1, machine.n_lanes, dtype=bool), np.eye(1, machine.n_lanes, dtype=bool)
@@ -298,22 +304,39 @@ def _usable_lanes(machine: Machine) -> tuple[Bools, Bools]:
     return has_lane, others
 
 
-def _most_partners(collective: Collective, n_ranks: int) -> int:
-    """Return the maximum over ranks of the number of other ranks that a rank must reach or hear.
+def most_partners(collective: Collective, rank_to_place: Ints) -> int:
+    """Return the maximum over ranks of the number of other places that a rank must reach or hear.
 
     Other ranks may forward the data.
+
+    Parameters
+    ----------
+    collective : Collective
+    rank_to_place : ndarray of int64, shape (n_ranks,)
+        Place of every rank, numbered from 0. Every place has at least one rank.
+
+    Returns
+    -------
+    int
+        Number of places.
     """
+    n_ranks, n_others = len(rank_to_place), int(rank_to_place.max())
     if collective.planned_kind not in ARGUMENTS:
         return 0
     if not collective.has_data:
-        return n_ranks - 1
+        return n_others
     if collective.is_pairwise:
         layout = collective.pair_layout(n_ranks)
         if layout is not None:
-            moves = layout[0] > 0
-            np.fill_diagonal(moves, False)
-            return int(max(moves.sum(axis=0).max(), moves.sum(axis=1).max()))
+            sender, receiver = np.nonzero(layout[0])
+            outer = rank_to_place[sender] != rank_to_place[receiver]
+            sender, receiver = sender[outer], receiver[outer]
+            n_places = n_others + 1
+            reached = np.unique(sender * n_places + rank_to_place[receiver]) // n_places
+            heard = np.unique(receiver * n_places + rank_to_place[sender]) // n_places
+            return int(max(np.bincount(each).max(initial=0) for each in (reached, heard)))
     blocks = collective.block_layout(n_ranks)[0]
     if collective.has_blocks and collective.root is not None:
-        return int(np.count_nonzero(np.delete(blocks, collective.root)))
-    return n_ranks - 1 if blocks.any() else 0
+        filled = np.unique(rank_to_place[blocks > 0])
+        return int(np.count_nonzero(filled != rank_to_place[collective.root]))
+    return n_others if blocks.any() else 0

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.arrays import csr
+from collplan.planner.arrays.rounding import NEARLY_ONE
 from collplan.planner.compiler import without_native
 from collplan.planner.formats.goal_read import GoalError, parse_goal, read_goal
 from collplan.planner.formats.output_files import replacing
@@ -114,7 +115,8 @@ def _bodies(plan: Plan, network: Network) -> list[str]:
     n_bytes = plan.elements * plan.itemsize
     cost = np.zeros(max(Op) + 1)
     cost[Op.COPY], cost[Op.REDUCE] = network.copy_ns_per_byte, network.reduce_ns_per_byte
-    ns = np.where(plan.op == Op.COMPUTE, plan.duration_ns, np.rint(n_bytes * cost[plan.op]))
+    local_ns = np.ceil(n_bytes * cost[plan.op] * NEARLY_ONE)
+    ns = np.where(plan.op == Op.COMPUTE, plan.duration_ns, local_ns)
     is_message = plan.op <= Op.RECV
     amount = np.where(is_message, n_bytes, ns.astype(np.int64))
     lane = np.where(is_message, np.maximum(plan.lane, 0), 0)

@@ -46,6 +46,7 @@ ELSEWHERE = {
     "collplan/select/entries.py": "collplan/select/test_comparison.py",
     "collplan/select/message_costs.py": "collplan/select/test_costs.py",
     "collplan/select/work.py": "collplan/select/test_costs.py",
+    "planner/arrays/rounding.py": "executors/cost/test_machine.py",
 }
 """Modules that are tested only as parts of others: base classes, records, tables, printed text."""
 BESIDE = {"project", "examples", "benchmarks", "helpers"}

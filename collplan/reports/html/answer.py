@@ -31,11 +31,11 @@ def answer(comparison: Comparison, size: int, costs: Mapping[str, Mapping[str, A
     verb = "wins" if is_sure else "is the best of those simulated"
     lines = [f"{name} {verb} at {format_bytes(size)}: {format_seconds(time)}."]
     lines += _references(comparison, size, name, time)
-    bound = comparison.bounds[size].time_s
-    if bound > 0:
+    bound = comparison.bounds[size]
+    if bound.time_s > 0:
         lines.append(
-            f"That is {time / bound:.3g} times the lower bound of {format_seconds(bound)}, which "
-            "counts only bytes on the wire, no latency, no copies and no reductions."
+            f"That is {time / bound.time_s:.3g} times the lower bound: on this machine, "
+            f"{bound.what} take {format_seconds(bound.time_s)} in any plan."
         )
     else:
         lines.append("No lower bound on the time is known here.")

@@ -115,12 +115,12 @@ def test_a_task_on_another_core_waits_for_the_end() -> None:
 
 
 def test_copies_and_reductions_hold_the_core_for_whole_nanoseconds() -> None:
-    """10 bytes at 0.26 ns: 3 ns, at 1.25 ns: 12 ns (12.5 rounds to even)."""
+    """10 bytes at 0.26 ns take 3 ns, at 1.21 ns 13, and at 0.7 ns 7 in spite of rounding errors."""
     plan = parse_goal("num_ranks 1\nrank 0 {\na: recv 10b from 0\nb: send 10b to 0\n}")
-    for op, hold in ((Op.COPY, 3), (Op.REDUCE, 12)):
+    for op, per_byte, hold in ((Op.COPY, 0.26, 3), (Op.REDUCE, 1.21, 13), (Op.COPY, 0.7, 7)):
         writes = plan.writes
         local = plan.replace(op=[op, Op.COMPUTE], peer=[-1, -1], tag=[-1, -1], writes=writes)
-        costs = network(BETWEEN, copy_ns_per_byte=0.26, reduce_ns_per_byte=1.25)
+        costs = network(BETWEEN, copy_ns_per_byte=per_byte, reduce_ns_per_byte=per_byte)
         assert simulate(local, costs).makespan_ns == hold
 
 
