@@ -101,6 +101,11 @@ class GroupTask:
         return len(self.ranks)
 
     @property
+    def is_empty(self) -> bool:
+        """Return whether the task has one rank, or no elements although its kind moves some."""
+        return self.size < 2 or (self.traits.has_data and not self.given.totals.any())
+
+    @property
     def traits(self) -> type[CollectiveModel]:
         """Return the traits of the kind."""
         return traits_of(self.kind)
@@ -194,7 +199,7 @@ class Sketch:
         ndarray of bool, shape (n_ranks,)
         """
         moved = np.zeros(self.n_ranks, dtype=np.bool_)
-        if task.size < 2 or (task.traits.has_data and not task.given.totals.any()):
+        if task.is_empty:
             return moved
         moved[task.ranks] = True
         is_dealt = task.traits.is_rooted and task.traits.has_blocks

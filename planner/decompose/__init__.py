@@ -83,8 +83,7 @@ def draft(
         kind, "", everyone, root, binding.input, binding.output, binding.given, binding.received
     )
     if chosen.name != "flat" and kind not in guideline.FORMS:
-        what = "has no parts" if spec.collective.has_data else "moves nothing"
-        raise AlgorithmError(f"decomposition: {kind} {what} to split by {chosen}; use flat")
+        raise AlgorithmError(f"decomposition: {kind} has no parts to split by {chosen}; use flat")
     if machine.n_ranks == 1:
         if spec.collective.result_count(0, 1) is not None:
             # The result exists already. It may have to be copied to its place.
@@ -146,8 +145,7 @@ class _Expansion:
     def expand(self, path: Path, task: GroupTask, chosen: Decomposition | None) -> Bools:
         """State `task` by its decomposition; return the ranks with the result in their output."""
         task = simplified(task, lambda: self.sketch.scratch((*path, -1), task.ranks))
-        is_empty = task.size < 2 or not task.given.totals.any()
-        if chosen is None or chosen.name == "flat" or is_empty:
+        if chosen is None or chosen.name == "flat" or task.is_empty:
             return self.sketch.add(path, task)
         is_renumbered = task.received is not None and task.traits.is_rooted
         if is_renumbered and chosen.name != "guideline":

@@ -143,6 +143,7 @@ FORMS: dict[str, dict[str, Form]] = {
     "scan": {"exscan+reduce": _exscan_reduce},
     "exscan": {"shift+scan": _shift_scan},
     "alltoall": {"allgather": _allgather_copy},
+    "barrier": {},
 }
 """Compositions of every collective by kind and name; the first one of a kind is the default."""
 
@@ -156,6 +157,11 @@ def find_form(kind: str, name: str | None) -> Form:
         If there is no composition of this name.
     """
     forms = FORMS[kind]
+    if not forms:
+        raise AlgorithmError(
+            f"decomposition: a {kind} consists of no other collectives; use flat, full_lane, "
+            "hierarchical, multi_leader or mesh"
+        )
     chosen = name if name is not None else next(iter(forms))
     if chosen not in forms:
         raise AlgorithmError(

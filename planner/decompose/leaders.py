@@ -120,7 +120,8 @@ class Parts:
     def split_columns(self) -> tuple[list[int], list[int]]:
         """Return the columns to state, and similar columns that may be left out."""
         columns = list(self.columns)
-        if not self.task.traits.has_blocks and self.task.given.totals.min() < len(columns):
+        is_cut = self.task.traits.has_data and not self.task.traits.has_blocks
+        if is_cut and self.task.given.totals.min() < len(columns):
             return columns, []  # some have no share of the vector
         return self._split(columns, self._ranks_of_columns)
 
@@ -372,6 +373,16 @@ def reduce_scatter_block(parts: Parts) -> None:
     settle(parts, 3, np.arange(task.size), parts.from_leaders(2, here))
 
 
+def barrier(parts: Parts) -> None:
+    """Barriers on nodes, then along columns, then again on nodes where some do not lead."""
+    task, columns = parts.task, parts.columns
+    ends = task.input, task.output, parts.whole
+    parts.in_rows(0, "barrier", *ends)
+    parts.in_columns(1, "barrier", *ends)
+    waiting = [row for row in range(parts.n_rows) if len(parts.grid.rows[row]) > len(columns)]
+    parts.in_rows(2, "barrier", *ends, rows=waiting)
+
+
 def settle(parts: Parts, phase: int, positions: Ints, here: Home) -> None:
     """Copy results that nothing has moved yet to where they belong."""
     task = parts.task
@@ -390,5 +401,6 @@ FORMS: dict[str, Callable[[Parts], None]] = {
     "scatter": scatter,
     "allgather": allgather,
     "reduce_scatter_block": reduce_scatter_block,
+    "barrier": barrier,
 }
 """The form of every collective, by kind; alltoall's is in a file of its own."""

@@ -94,6 +94,7 @@ FORMS: dict[str, Callable[[Parts], None]] = {
     "alltoall": pairs.alltoall,
     "scan": scan,
     "exscan": scan,
+    "barrier": leaders.barrier,
 }
 """The form of every collective, by kind."""
 ONE_LEADER = frozenset({"bcast", "reduce", "gather", "scatter"})

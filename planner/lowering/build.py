@@ -32,8 +32,8 @@ class TaskTable(RowTable):
     """Tasks in any order, with one row per task.
 
     `order` sorts the rows within a round: sends, then receives with the copies and reductions of
-    received data, then local steps. `ordered` marks messages whose sends wait for the ordered
-    messages that their rank receives in earlier rounds.
+    received data, then local steps. `ordered` marks messages and MPI's own calls that move no data:
+    sends and calls wait for those that their rank receives or calls in earlier rounds.
     """
 
     op: Ints
@@ -168,16 +168,16 @@ def _local_tasks(steps: LocalTable, order: Ints) -> TaskTable:
         **columns,
         stream=np.full(n, NONE, dtype=np.int32),
         order=order,
-        ordered=np.zeros(n, dtype=bool),
+        ordered=(steps.op == Op.CALL) & (steps.read.elements + steps.write.elements == 0),
         reads=steps.read,
         writes=steps.write,
     )
 
 
 def _ordered_after(tasks: TaskTable) -> Edges:
-    """Return edges to every ordered send from its rank's ordered receives in earlier rounds."""
-    sends = np.flatnonzero(tasks.ordered & (tasks.op == Op.SEND))
-    recvs = np.flatnonzero(tasks.ordered & (tasks.op == Op.RECV))
+    """Return edges to ordered sends and calls from ordered receives and calls in earlier rounds."""
+    sends = np.flatnonzero(tasks.ordered & (tasks.op != Op.RECV))
+    recvs = np.flatnonzero(tasks.ordered & (tasks.op != Op.SEND))
     n_rounds = int(tasks.round.max(initial=0)) + 1
     arrival = csr.joint_key(tasks.rank[recvs], tasks.round[recvs], n_rounds)
     order = np.argsort(arrival, kind="stable")

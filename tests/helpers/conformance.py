@@ -126,7 +126,7 @@ def cases(kind: str) -> list[Chosen]:
         {
             "method": [
                 *(one.name for one in registry.of(kind)),
-                *(DECOMPOSITIONS if kind != "barrier" else ()),
+                *DECOMPOSITIONS,
             ],
             "ranks": SIZES,
             "mpi": MPIS,

@@ -507,10 +507,42 @@ def test_orders_without_runs_are_refused_by_name(kind):
                 compile_spec(spec)
 
 
-def test_a_barrier_is_not_decomposed():
-    spec = make_spec("barrier", "auto", 0, MACHINES["2x3"], decomposition="full_lane")
-    with pytest.raises(AlgorithmError, match="barrier moves nothing to split by full_lane; use f"):
+@pytest.mark.parametrize("transport", ["messages", "shared"])
+@pytest.mark.parametrize("ranks", [[3], [1, 1, 1], [4, 4], [2, 5, 1], [3, 3, 3, 3]], ids=str)
+def test_barriers_are_decomposed(ranks, transport):
+    """Ranks that lead know all after the columns; the others wait for their leaders."""
+    machine = {"nodes": len(ranks), "ranks_per_node": ranks, "numa_domains": max(ranks) // 2 or 1}
+    forms = ["hierarchical", "full_lane", {"name": "hierarchical", "by": "numa"},
+             {"name": "hierarchical", "node": "full_lane"}]  # fmt: skip
+    forms += [{"name": "multi_leader", "leaders": 2}] if max(ranks) > 1 else []
+    forms += [{"name": "mesh", "by": "node"}] if len(set(ranks)) == 1 else []
+    for form in forms:
+        spec = make_spec("barrier", "auto", 0, machine, decomposition=form, transport=transport)
+        plan = compile_spec(spec)
+        verify(plan)
+        assert plan.n_tasks > 0, form
+
+
+@pytest.mark.parametrize("choice", ["native", {"node": "native"}, {"lane": "native"}], ids=str)
+def test_calls_of_a_barrier_wait_for_each_other(choice):
+    """They move no data, from which their order could follow."""
+    for form in ("hierarchical", "full_lane"):
+        machine = {"nodes": 2, "ranks_per_node": 3}
+        verify(compile_spec(make_spec("barrier", choice, 0, machine, decomposition=form)))
+
+
+def test_a_barrier_consists_of_no_other_collectives():
+    spec = make_spec("barrier", "auto", 0, MACHINES["2x3"], decomposition="guideline")
+    with pytest.raises(AlgorithmError, match="barrier consists of no other collectives; use flat"):
         compile_spec(spec)
+
+
+def test_a_barrier_through_leaders_sends_fewer_messages_between_nodes():
+    spec = make_spec("barrier", "dissemination", 0, {"nodes": 4, "ranks_per_node": 4})
+    flat = compile_spec(spec)
+    plan = compile_spec(spec.replace(decomposition="hierarchical", algorithms="auto"))
+    crossing = [(one.op == Op.SEND) & (one.lane >= 0) for one in (flat, plan)]
+    assert crossing[1].sum() == 8 < crossing[0].sum()
 
 
 @pytest.mark.parametrize(
