@@ -1,6 +1,9 @@
 """Early loading of the modules and machine code that plans need.
 
-Modules are loaded early because a program may later remove or replace them in ``sys.modules``.
+Modules are loaded early because a program may later remove or replace them in ``sys.modules``, or
+forbid imports. Numba is not among them, because its import takes a third of the time of the others
+together, and most programs find all machine code in the cache. It is imported when something must
+be compiled, even if the program hides it (see `as_loaded`).
 """
 
 from __future__ import annotations
@@ -8,9 +11,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from mpi4py import MPI
@@ -26,6 +28,8 @@ from collplan.specs import PlanSpec, parse_spec
 _PACKAGES: Final = ("collplan", "llvmlite", "numba", "numpy")
 _COUNT: Final = 64
 _loaded: dict[str, ModuleType] = {}
+_finders: list[Any] = []
+"""Finders of modules before the program could add its own."""
 
 
 def load_all(comm: MPI.Intracomm) -> None:
@@ -38,9 +42,17 @@ def load_all(comm: MPI.Intracomm) -> None:
     """
     # Rank 0 compiles missing machine code, which the other ranks then find in the cache.
     RollCall(comm, None, "load machine code").together(lambda: first_alone(comm, _load))
-    for name, module in sys.modules.items():
-        if name.partition(".")[0] in _PACKAGES and module:
-            _loaded[name] = module
+    _loaded.update(_present())
+    _finders[:] = _finders or sys.meta_path
+
+
+def _present() -> dict[str, ModuleType]:
+    """Return the modules of our packages that are imported, without those that are hidden."""
+    return {
+        name: module
+        for name, module in [*sys.modules.items()]
+        if name.partition(".")[0] in _PACKAGES and getattr(module, "__spec__", None)
+    }
 
 
 def _load() -> None:
@@ -50,9 +62,6 @@ def _load() -> None:
     with bind(compile_plan(_allreduce(1)), MPI.COMM_SELF, *buffers) as bound:
         bound()
     load_machine_code()
-    # Later calls use these modules to compile reductions that are not in the cache.
-    for name in ("combine", "compiling"):
-        import_module(f"collplan.executors.mpi.loop.{name}")
     # Ranks that share memory also access words of other ranks outside the compiled loop.
     word = np.zeros(1, np.int64)
     entry("write_word")(word.ctypes.data, 1)
@@ -66,17 +75,31 @@ def _allreduce(n_ranks: int) -> PlanSpec:
 
 @contextmanager
 def as_loaded() -> Iterator[None]:
-    """Restore, within a context, modules that the program has removed or replaced.
+    """Restore, within a context, modules and finders that the program has removed or replaced.
 
-    Only the modules loaded by `load_all` are restored. Cached machine code refers to modules by
-    name, and numba imports some of them late.
+    These are the modules that were imported by `load_all` or in an earlier context. Others can be
+    imported although the program hides their package. Afterwards, they are hidden, too. Numba
+    imports some of its modules late, and cached machine code refers to modules by name.
     """
-    hidden = [name for name, one in _loaded.items() if sys.modules.get(name) is not one]
-    before = {name: sys.modules[name] for name in hidden if name in sys.modules}
-    sys.modules.update({name: _loaded[name] for name in hidden})
+    finders, modules = sys.meta_path, _present()
+    hidden = {name for name, one in _loaded.items() if modules.get(name) is not one}
+    hidden |= {
+        name
+        for name, one in [*sys.modules.items()]
+        if name.partition(".")[0] in _PACKAGES and name not in modules
+    }
+    before = {name: sys.modules.pop(name) for name in hidden if name in sys.modules}
+    sys.modules.update({name: _loaded[name] for name in hidden if name in _loaded})
+    sys.meta_path = _finders or finders
     try:
         yield
     finally:
-        for name in hidden:
-            del sys.modules[name]
+        sys.meta_path = finders
+        packages = {name.partition(".")[0] for name in hidden}
+        if "numba" in packages:
+            packages.add("llvmlite")  # numba alone uses it
+        for name, module in _present().items():
+            _loaded[name] = module
+            if name in hidden or (name not in modules and name.partition(".")[0] in packages):
+                del sys.modules[name]
         sys.modules.update(before)
