@@ -17,7 +17,7 @@ from collplan.specs import COLLECTIVES
 IN_PLACE_AT: Final = -1
 """Value that stands for MPI_IN_PLACE instead of an address."""
 SEQUENCES: Final = (list, tuple)
-_DATATYPES: Final = (str, MPI.Datatype)
+DATATYPES: Final = (str, MPI.Datatype)
 Keyed = tuple[int, Any, int]
 """Size of an argument in bytes, a key of its other properties, and its address."""
 _ARRAY: Final = np.ndarray
@@ -293,7 +293,7 @@ def unpack(given: Any) -> tuple[Any, Any, Any, Any]:
         buffer, count, datatype = given
     else:
         buffer, count = given
-        if isinstance(count, _DATATYPES):
+        if isinstance(count, DATATYPES):
             return buffer, None, None, count
         datatype = None
     if not isinstance(count, SEQUENCES):
@@ -444,6 +444,9 @@ def keyed(given: Any, is_read: bool) -> Keyed:
 
 def _keyed_sequence(given: Any, is_read: bool) -> Keyed:
     """Return size, key and address of a list or tuple that describes a buffer; see `keyed`."""
+    if len(given) == 2 and type(given[0]) is _ARRAY and type(given[1]) is _DATATYPE:
+        memory = _frombuffer(given[0], is_read)
+        return memory.nbytes, KNOWN[given[1].handle].number, memory.address
     buffer, count, displ, datatype = unpack(given)
     form = type(buffer)
     if form not in _MEMORY or type(count) not in _COUNTS or type(displ) not in _COUNTS:

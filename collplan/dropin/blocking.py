@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, ClassVar, Final
@@ -54,8 +53,6 @@ class BlockingPlans(PlanCache):
     ----------
     n_private : int
         Number of communicators of this rank whose plans have a communicator.
-    pending_task : callable or None
-        Collective function that the next call runs before it looks up its route.
     """
 
     n_private: ClassVar[int] = 0
@@ -65,11 +62,10 @@ class BlockingPlans(PlanCache):
         self._meetings: Meetings | None = None
         self._why_no_plans: str | None = None
         self._trial_cost_s = FIRST_COST_S
-        self.pending_task: Callable[[], None] | None = None
 
     def _meet(self, call: CollectiveCall) -> None:
         """Check that all ranks make the same call; collective if the kind has plans."""
-        if self._why_no_plans is not None or call.kind not in self._kinds:
+        if self._why_no_plans is not None or call.kind in self.natives:
             return
         if isinstance(call, VectorCall):  # ranks have already agreed on its counts
             return
@@ -128,9 +124,8 @@ class BlockingPlans(PlanCache):
         see `Backoff`. A call that MPI rejects on this rank alone is not such a call. Parameters and
         results are those of `PlanCache.find_vector`.
         """
-        reason = self._why_no_plans or self.why_no_sweep(kind.name)
-        if reason is not None:
-            return reason, None
+        if self._why_no_plans is not None:
+            return self._why_no_plans, None
         arguments = self.read_vector(kind, sendbuf, recvbuf, recvcounts, op, root)
         if arguments is None:
             return self.uncounted(kind), None

@@ -92,7 +92,7 @@ class Planned(Collectives):
 
     def _join(self, config: Config) -> None:
         """Join the family of communicators that share a configuration."""
-        self._config = config
+        self._config, self._rows = config, {}
         if self != MPI.COMM_NULL:
             self._plans = BlockingPlans(MPI.Intracomm(cast("MPI.Intracomm", self)), config)
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from mpi4py import MPI
 
+from collplan.dropin.decisions import whys_native
 from collplan.dropin.statistics import FILE, Statistics, new_statistics
 from collplan.executors.mpi.errors import one_line
 from collplan.planner.algorithms.registry import registry
@@ -71,6 +72,8 @@ class Config:
     ----------
     statistics : Statistics
         Statistics of all communicators of the family.
+    blocking_natives, nonblocking_natives : dict of str to str
+        Reasons by kind of collective why its blocking or non-blocking calls are always native.
 
     Raises
     ------
@@ -85,6 +88,8 @@ class Config:
     nonblocking_from: int | None
     trials: float = SHARE
     statistics: Statistics = field(default_factory=new_statistics, init=False)
+    blocking_natives: dict[str, str] = field(init=False)
+    nonblocking_natives: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
         for name in self.operations.values():
@@ -96,6 +101,9 @@ class Config:
                 f"native_calls is {self.native_calls}; give 0 to plan from the first call"
             )
         self.operations = {**PREDEFINED, **self.operations}
+        are_tried = self.trials > 0
+        self.blocking_natives = whys_native(self.table, is_blocking=True, are_tried=are_tried)
+        self.nonblocking_natives = whys_native(self.table, is_blocking=False, are_tried=False)
 
     def log_at_exit(self, comm: MPI.Intracomm) -> None:
         """Have rank 0 write the statistics at program exit, if the environment requests them."""

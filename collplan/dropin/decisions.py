@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil
+from math import ceil, inf
 from typing import Final
 
 from collplan.dropin.calls import CollectiveCall
 from collplan.specs import COLLECTIVES, PlanSpec
-from collplan.tune.sweep import NATIVE, NATIVE_LABEL, NodePlacement
+from collplan.tune.sweep import NATIVE, NATIVE_LABEL, NodePlacement, Sweep
 from collplan.tune.table import Decision, TuningTable
 
 NATIVE_CALLS: Final = 2
@@ -33,8 +33,11 @@ def native_decision(why: str, native_s: float | None = None) -> Decision:
     return Decision(NATIVE, NATIVE_LABEL, why, native_s, native_s)
 
 
-def swept_kinds(table: TuningTable | None, *, is_blocking: bool) -> set[str]:
-    """Return the kinds of collectives for which a table has a complete sweep.
+def whys_native(table: TuningTable | None, *, is_blocking: bool, are_tried: bool) -> dict[str, str]:
+    """Return the kinds of collectives of which a table never chooses a plan, with the reasons.
+
+    Vector kinds are decided by the sweeps of their regular kinds. A sweep of a vector kind is not
+    used, as it applies only to the counts that it measured.
 
     Parameters
     ----------
@@ -42,28 +45,52 @@ def swept_kinds(table: TuningTable | None, *, is_blocking: bool) -> set[str]:
     is_blocking : bool
         Whether the kinds are for blocking calls. If True, sweeps of calls that overlap
         computation are ignored.
+    are_tried : bool
+        Whether ranks that no sweep covers may try plans, see `Comm`. Calls whose counts differ per
+        rank are never tried.
     """
-    return {
-        sweep.collective
-        for sweep in (() if table is None else table.sweeps)
-        if sweep.complete and not (is_blocking and sweep.computation_s is not None)
+    if table is None:
+        return dict.fromkeys(COLLECTIVES, "no table")
+    sweeps: dict[str, list[Sweep]] = {}
+    for sweep in table.sweeps:
+        if sweep.complete and not (is_blocking and sweep.computation_s is not None):
+            sweeps.setdefault(sweep.collective, []).append(sweep)
+    found: dict[str, str] = {}
+    for kind, traits in COLLECTIVES.items():
+        regular = traits.regular or kind
+        is_vector = traits.regular is not None
+        gain_s = _most_gain_s(sweeps.get(regular, []))
+        if regular not in sweeps:
+            found[kind] = f"no sweep of {regular}"
+        elif gain_s is None:
+            if is_vector or not are_tried:
+                found[kind] = f"native won all sizes of {regular}"
+        elif is_vector and is_blocking and gain_s <= LEAST_VECTOR_GAIN_S:
+            found[kind] = f"each plan of {regular} gains less than agreeing on counts costs"
+    return found
+
+
+def _most_gain_s(sweeps: Sequence[Sweep]) -> float | None:
+    """Return the largest gain per call of a plan that won; None if none did.
+
+    A plan that won at one size may be chosen at a size at which it was not measured. Its gain is
+    then unknown, for which infinity is returned.
+    """
+    won = {
+        point.winner
+        for sweep in sweeps
+        for point in sweep.points
+        if not sweep.choices[point.winner].native
     }
-
-
-def why_no_sweep(kinds: Collection[str], kind: str) -> str | None:
-    """Return the reason why a kind has no plans; None if its regular kind has a sweep.
-
-    A sweep of a vector kind is not used, as it applies only to the counts that it measured.
-
-    Parameters
-    ----------
-    kinds : collection of str
-        Kinds with a complete sweep, see `swept_kinds`.
-    kind : str
-        Kind of the call.
-    """
-    regular = COLLECTIVES[kind].regular or kind
-    return None if regular in kinds else f"no sweep of {regular}"
+    gains = [inf] if won else []
+    if all(won | {NATIVE_LABEL} <= point.times.keys() for one in sweeps for point in one.points):
+        gains = [
+            point.times[NATIVE_LABEL].median_s - point.times[label].median_s
+            for sweep in sweeps
+            for point in sweep.points
+            for label in won
+        ]
+    return max(gains, default=None)
 
 
 def decide(

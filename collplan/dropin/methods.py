@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
+from operator import mul
 from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
 from mpi4py import MPI
 
-from collplan.dropin.arguments import KINDS, Kind, is_in_place, keyed
+from collplan.dropin.arguments import DATATYPES, KINDS, SEQUENCES, Kind, is_in_place, keyed
 from collplan.dropin.blocking import BlockingPlans
 from collplan.dropin.config import Config
 from collplan.dropin.nonblocking import NOT_MADE, NonBlockingPlans
 from collplan.dropin.nonblocking_setup import FutureSetup
+from collplan.dropin.statistics import Row
 
 PERSISTENT: Final = "persistent: MPI does not tell a plan when its request is started"
 UNCOVERED: Final = "no plan covers it"
@@ -40,6 +42,8 @@ COUNTED_ON_TOPOLOGIES: Final[Mapping[str, Sequence[str]]] = {
     ]
 }
 """Further methods of communicators with a topology that are only counted, by reason."""
+_FIRST: Final = object()
+_NO_OPTIONS: Final[Mapping[str, Any]] = {}
 _SUM: Final = MPI.SUM
 _ARRAY: Final = np.ndarray
 _view: Final = MPI.buffer.frombuffer
@@ -63,6 +67,8 @@ class Collectives:
     """
 
     _config: Config | None = None
+    _rows: dict[tuple[str, str, int], Row]
+    """Rows of native calls by name, reason and power of two of the size."""
     _plans: BlockingPlans | None = None
     _nonblocking: NonBlockingPlans | FutureSetup | str | None = None
     """Non-blocking plans, what makes them, or the reason why there are none."""
@@ -226,49 +232,49 @@ def _call(
     """Run or start a collective by the route of its call.
 
     The route is looked up by a key of the arguments. The key contains all properties of the
-    arguments on which the route depends, but no addresses. Sizes and addresses of buffers are
-    read in every call, as the buffers may have been freed, resized or made read-only. The tuple
-    `given` has the arguments in the order of mpi4py's method; the parameters from `sendbuf` to
-    `root` are the same arguments by role. If `plans` is None, mpi4py's blocking method is called.
+    arguments on which the route depends, but no addresses. Sizes and addresses are read in every
+    call, as they may change. `given` has the arguments in mpi4py's order, the others by role.
     """
     if plans is None:
         return kind.natives[True](comm, *given)
+    why = plans.natives.get(kind.name)
+    if why is not None and plans.pending_task is None:
+        return _count_regular(comm, kind, why, given, sendbuf, recvbuf, root)
     sends, receives = kind.used_by_root if root == plans.rank else kind.used_by_others
-    sent_at = received_at = sent_bytes = received_bytes = 0
-    sent_as = received_as = arguments = None
+    sent_at, received_at = None if sends else 0, None if receives else 0
+    sent_bytes = received_bytes = sent_as = received_as = arguments = None
     key: Any
     try:
         if sends:
             if type(sendbuf) is _ARRAY:
-                view = _view(sendbuf, True)
-                sent_at, sent_bytes, sent_as = view.address, view.nbytes, sendbuf.dtype
+                sent_bytes, sent_as = sendbuf.nbytes, sendbuf.dtype
             else:
                 sent_bytes, sent_as, sent_at = keyed(sendbuf, True)
         if receives:
             if type(recvbuf) is _ARRAY:
-                view = _view(recvbuf)
-                received_at, received_bytes, received_as = view.address, view.nbytes, recvbuf.dtype
+                received_bytes, received_as = recvbuf.nbytes, recvbuf.dtype
             else:
                 received_bytes, received_as, received_at = keyed(recvbuf, False)
-        if op is not None:
-            key = kind, op.handle, root, sent_bytes, sent_as, received_bytes, received_as
-        elif not sends:
-            key = (kind, root, received_bytes, received_as) if receives else kind
-        else:
-            key = kind, root, sent_bytes, sent_as, received_bytes, received_as
+        key = kind, op and op.handle, root, sent_bytes, sent_as, received_bytes, received_as
         route = plans.ready.get(key)
+        if route is None or route.native is None:
+            # Only plans need addresses. A view fails if mpi4py does not accept the array.
+            if sent_at is None:
+                sent_at = _view(sendbuf, True).address
+            if received_at is None:
+                received_at = _view(recvbuf).address
+            if sends and sent_at == received_at:
+                route = None  # MPI may reject that, which only `find` checks
     except Exception:  # the arguments have no key
         key = route = None
-    # MPI may reject buffers at the same address; only `find` checks that.
-    if route is None or (sent_at == received_at and sends and receives):
+    if route is None:
         route, sent_at, received_at, arguments = plans.find(key, kind, sendbuf, recvbuf, op, root)
     begin = perf_counter()
     if route.native is not None:
         result = _run_native(route, comm, given)
     else:
         if route is not plans.latest:
-            plans.kept.move_to_end(route.number)
-            plans.latest = route
+            plans.note_use(route)
         if sent_at == route.sent_at and received_at == route.received_at:
             result = route.bound()
         elif sent_at is not None and route.use(sent_at, received_at):
@@ -299,13 +305,15 @@ def _start(
     call: Callable[..., Any] = _call,
 ) -> Any:
     """Start a non-blocking collective by `call`, whose last parameters are `arguments`."""
-    plans = comm._nonblocking
+    plans, native = comm._nonblocking, kind.natives[False]
     if comm._config is None:
-        return kind.natives[False](comm, *given)
-    if not isinstance(plans, NonBlockingPlans):
-        why = plans.request(kind.name) if isinstance(plans, FutureSetup) else plans or NOT_MADE
-        return _count(comm, kind.natives[False], why, given, {})
-    return call(comm, plans, kind, given, *arguments)
+        return native(comm, *given)
+    why = comm._config.nonblocking_natives.get(kind.name)
+    if why is None:
+        if isinstance(plans, NonBlockingPlans):
+            return call(comm, plans, kind, given, *arguments)
+        why = plans.request() if isinstance(plans, FutureSetup) else plans or NOT_MADE
+    return _count(comm, native, why, given, _NO_OPTIONS, native.__name__)
 
 
 def _call_vector(
@@ -326,12 +334,15 @@ def _call_vector(
     """
     if plans is None:
         return kind.natives[True](comm, *given)
+    why = plans.natives.get(kind.name)
+    if why is not None:
+        return _count(comm, kind.natives[True], why, given, _NO_OPTIONS, kind.name)
     statistics = comm._config.statistics
     begin = perf_counter() - statistics.making_s
     route, arguments = plans.find_vector(kind, sendbuf, recvbuf, recvcounts, op, root)
     if isinstance(route, str):
         native = kind.natives[plans.is_blocking]
-        return _count(comm, native, route, given, {}, plans.name_of(kind.name))
+        return _count(comm, native, route, given, _NO_OPTIONS, plans.name_of(kind.name))
     if route.native is not None:
         result = _run_native(route, comm, given)
     else:
@@ -363,52 +374,120 @@ def counted(names: Mapping[str, Sequence[str]]) -> Iterator[Callable[..., Any]]:
 def _counted(name: str, why: str) -> Callable[..., Any]:
     native = getattr(MPI.Cartcomm, name)
 
+    label, default = native.__name__, None if why == OBJECTS else _FIRST
+
     @wraps(native)
     def method(self: Any, *args: Any, **options: Any) -> Any:
         if self._config is None:
             return native(self, *args, **options)
-        return _count(self, native, why, args, options)
+        return _count(self, native, why, args, options, label, default)
 
     return method
 
 
 def _count(
-    comm: Any, native: Any, why: str, args: Any, options: Any, name: str | None = None
+    comm: Any,
+    native: Any,
+    why: str,
+    given: Any,
+    options: Any,
+    name: str,
+    buffer: Any = _FIRST,
+    blocks: int = 1,
 ) -> Any:
-    """Call a native method, and count the call in the statistics."""
+    """Call a native method, and count the call in the statistics.
+
+    Parameters
+    ----------
+    comm, native, why, given, options, name : object
+        Communicator, mpi4py's method, the reason why it is called, its arguments, and the name of
+        the call in the statistics.
+    buffer : object
+        Buffer whose size is counted; None if there is none. By default it is the first one of this
+        rank, which is the send buffer if the rank passes one.
+    blocks : int
+        Number of equal blocks in the buffer, of which the size of one is counted.
+    """
     begin = perf_counter()
-    result = native(comm, *args, **options)
-    n_bytes = 0 if why == OBJECTS else _bytes_of((*args, *options.values()))
-    name = name or native.__name__
-    row = comm._config.statistics.row(name, "native", why, comm.Get_size(), n_bytes)
+    result = native(comm, *given, **options) if options else native(comm, *given)
+    seconds = perf_counter() - begin
+    if buffer is _FIRST:
+        buffer = _first_of(given, options)
+    n_bytes = buffer.nbytes // blocks if type(buffer) is _ARRAY else _bytes_of(buffer, blocks)
+    # Rows are looked up by a power of two of the size, as there may be a row for each.
+    key = name, why, n_bytes.bit_length()
+    row = comm._rows.get(key)
+    if row is None:
+        row = comm._config.statistics.row(name, "native", why, comm.Get_size(), n_bytes)
+        comm._rows[key] = row
+    elif n_bytes < row.least_bytes:
+        row.least_bytes = n_bytes
+    elif n_bytes > row.most_bytes:
+        row.most_bytes = n_bytes
     row.calls += 1
-    row.seconds += perf_counter() - begin
+    row.seconds += seconds
     return result
 
 
-def _bytes_of(arguments: Iterable[Any]) -> int:
-    """Return the size in bytes of the first buffer of a call on this rank; 0 if it is unknown.
+def _count_regular(
+    comm: Any, kind: Kind, why: str, given: Any, sendbuf: Any, recvbuf: Any, root: int
+) -> Any:
+    """Call the blocking native method of a kind with equal counts, and count the call."""
+    plans, traits, blocks = comm._plans, kind.traits, 1
+    sends, receives = kind.used_by_root if root == plans.rank else kind.used_by_others
+    if sends and (type(sendbuf) is _ARRAY or not is_in_place(sendbuf)):
+        buffer = sendbuf
+        if traits.sends_blocks:
+            blocks = plans.size
+    else:
+        buffer = recvbuf if receives else None
+        if traits.receives_blocks or (sends and traits.sends_blocks):
+            blocks = plans.size
+    return _count(comm, kind.natives[True], why, given, _NO_OPTIONS, kind.name, buffer, blocks)
 
-    The first buffer is the send buffer, if the rank passes one.
+
+def _first_of(given: Any, options: Any) -> Any:
+    """Return the first buffer of a call on this rank; None if there is none."""
+    for one in (*given, *options.values()) if options else given:
+        if type(one) is _ARRAY or not is_in_place(one):
+            return one
+    return None
+
+
+def _bytes_of(given: Any, blocks: int) -> int:
+    """Return the size of an argument in bytes, from its counts or, without them, its buffer.
+
+    Return 0 if the size is unknown.
     """
+    if given is None:
+        return 0
     try:
-        return _bytes_in(next(one for one in arguments if not is_in_place(one)))
+        return int(_bytes_in(given, blocks))
     except Exception:  # not an error, as MPI has accepted the arguments
         return 0
 
 
-def _bytes_in(given: Any) -> int:
-    """Return the size of an argument in bytes, from its counts or, without them, its buffer."""
-    if not isinstance(given, list | tuple):
-        return memoryview(given).nbytes
-    buffer, *rest = given
-    sizes: Any = memoryview(buffer).itemsize
-    if isinstance(rest[-1], str | MPI.Datatype):
-        datatype = rest.pop()
-        sizes = (MPI._typedict[datatype] if isinstance(datatype, str) else datatype).Get_size()
-    elif isinstance(rest[-1], list | tuple) and isinstance(rest[-1][0], MPI.Datatype):
-        sizes = [datatype.Get_size() for datatype in rest.pop()]
-    if not rest or rest[0] is None:
-        return memoryview(buffer).nbytes
-    counts = rest[0][0] if isinstance(rest[0], tuple) else rest[0]  # (counts, displacements)
-    return int(np.sum(np.multiply(counts, sizes)))
+def _bytes_in(given: Any, blocks: int) -> int:
+    """Return the size of an argument in bytes; see `_bytes_of`."""
+    if not isinstance(given, SEQUENCES):
+        return memoryview(given).nbytes // blocks
+    counts: Any = None
+    sizes: Any = None
+    last, n_items = given[-1], len(given)
+    if isinstance(last, DATATYPES):
+        sizes = (MPI._typedict[last] if isinstance(last, str) else last).Get_size()
+        n_items -= 1
+    elif isinstance(last, SEQUENCES) and isinstance(last[0], MPI.Datatype):
+        sizes = [datatype.Get_size() for datatype in last]
+        n_items -= 1
+    if n_items > 1:
+        counts = given[1][0] if isinstance(given[1], tuple) else given[1]  # (counts, displacements)
+    if counts is None:
+        return memoryview(given[0]).nbytes // blocks
+    if sizes is None:
+        sizes = memoryview(given[0]).itemsize
+    if isinstance(counts, np.ndarray):
+        counts = counts.tolist()
+    if isinstance(sizes, int):
+        return sizes * (sum(counts) if isinstance(counts, SEQUENCES) else int(counts))
+    return sum(map(mul, counts, sizes))

@@ -330,8 +330,6 @@ class NonBlockingPlans(PlanCache):
         rank passes the counts of all ranks. Parameters and results are those of
         `PlanCache.find_vector`.
         """
-        if reason := self.why_no_sweep(kind.name):
-            return reason, None
         has_all_counts = not kind.traits.is_pairwise and not kind.traits.is_rooted
         if not has_all_counts or (kind.traits.has_op and recvcounts is None):
             return NOT_KNOWN, None

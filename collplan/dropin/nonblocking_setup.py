@@ -16,7 +16,6 @@ from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.host.cores import ranks_per_core, share_cores_as
 from collplan.measure.lanes import node_of_ranks
 from collplan.progress_places import ProgressPlaces, find_places
-from collplan.specs import COLLECTIVES
 from collplan.specs.request import MESSAGES
 from collplan.tune.sweep import NATIVE_LABEL, Point, Sweep
 from collplan.tune.table import TuningTable
@@ -46,8 +45,6 @@ class NonBlockingSetup:
         ranks.
     places : ProgressPlaces
         Processors of the threads that advance this rank's programs.
-    planned : set of str
-        Kinds of collectives that a plan has won at any size.
     whole : NonBlockingSetup, optional
         Setup of all ranks, from which this one was made for a subset of them.
     """
@@ -57,7 +54,6 @@ class NonBlockingSetup:
     table: TuningTable
     n_tag_spaces: int
     places: ProgressPlaces
-    planned: set[str]
     whole: NonBlockingSetup | None = None
 
     def for_subset(self, subset: MPI.Intracomm) -> NonBlockingSetup:
@@ -100,13 +96,11 @@ class FutureSetup:
     ) -> None:
         self.setup, self._blocking, self._use = setup, blocking, use
 
-    def request(self, kind: str) -> str:
-        """Request that the next blocking call makes the setup, if the table has plans for a kind.
+    def request(self) -> str:
+        """Request that the next blocking call makes the setup, for a kind of which there are plans.
 
         Return the reason why the present call is native.
         """
-        if (COLLECTIVES[kind].regular or kind) not in self.setup.planned:
-            return f"non-blocking: the table has no plan of {kind}"
         if self._blocking.pending_task is None:
             self._blocking.pending_task = self.make
             # Without routes in `ready`, the next blocking call looks its route up, and thus runs
@@ -160,16 +154,7 @@ def set_up_nonblocking(
     nodes = node_of_ranks(own)
     places = find_places(own, nodes, cores, table.numa_domains)
     passing = passing_messages(table)
-    return NonBlockingSetup(own, nodes, passing, least_tag_spaces, places, planned_kinds(table))
-
-
-def planned_kinds(table: TuningTable) -> set[str]:
-    """Return the kinds of collectives that a plan has won at any size."""
-    return {
-        sweep.collective
-        for sweep in table.sweeps
-        if any(not sweep.choices[point.winner].native for point in sweep.points)
-    }
+    return NonBlockingSetup(own, nodes, passing, least_tag_spaces, places)
 
 
 def passing_messages(table: TuningTable) -> TuningTable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict, defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
@@ -26,9 +27,7 @@ from collplan.dropin.decisions import (
     decide,
     native_decision,
     own_block_at,
-    swept_kinds,
     why_later,
-    why_no_sweep,
 )
 from collplan.dropin.routes import Route
 from collplan.dropin.statistics import Row
@@ -85,9 +84,14 @@ class PlanCache(ABC):
         Routes with plans by number, with the least recently used route first.
     latest : Route or None
         Most recently used route with a plan.
+    natives : dict of str to str
+        Reasons by kind of collective why its calls are always native.
+    pending_task : callable or None
+        Collective function that the next call runs before it looks up its route.
     """
 
     is_blocking: ClassVar[bool] = True
+    pending_task: Callable[[], None] | None = None
 
     def __init__(self, comm: MPI.Intracomm, table: TuningTable | None, config: Config) -> None:
         self.comm, self.table, self.config = comm, table, config
@@ -100,7 +104,7 @@ class PlanCache(ABC):
         self._decided: dict[CollectiveCall, Route] = {}
         self._replaced: dict[CollectiveCall, int] = {}
         self._backoffs: dict[str, Backoff] = defaultdict(Backoff)
-        self._kinds = swept_kinds(table, is_blocking=self.is_blocking)
+        self.natives = config.blocking_natives if self.is_blocking else config.nonblocking_natives
 
     def find(
         self, key: Any, kind: Kind, sendbuf: Any, recvbuf: Any, op: MPI.Op | None, root: int
@@ -179,11 +183,15 @@ class PlanCache(ABC):
             Arguments; None if they were not read.
         """
 
+    def note_use(self, route: Route) -> None:
+        """Note that a route with a plan is the most recently used one."""
+        self.kept.move_to_end(route.number)
+        self.latest = route
+
     def run_vector(self, route: Route, arguments: VectorArguments, given: Any) -> Any:
         """Run or start the plan of a route with the buffers of a call."""
         if route is not self.latest:
-            self.kept.move_to_end(route.number)
-            self.latest = route
+            self.note_use(route)
         if arguments.is_plain(route.itemsize) and route.use(*arguments.addresses):
             return self.run(route, *arguments.addresses, given)
         with arguments.described():
@@ -279,13 +287,7 @@ class PlanCache(ABC):
 
     def why_native(self, call: CollectiveCall) -> str | None:
         """Return the reason why no plan can run a call; None if one can."""
-        return self.why_no_sweep(call.kind) or call.why_unplanned()
-
-    def why_no_sweep(self, kind: str) -> str | None:
-        """Return the reason why a kind has no plans; None if its regular kind has a sweep."""
-        if self.table is None:
-            return "no table"
-        return why_no_sweep(self._kinds, kind)
+        return self.natives.get(call.kind) or call.why_unplanned()
 
     def decide(self, call: CollectiveCall) -> Decision:
         """Return the decision of the table for a call, which is the same on all ranks."""

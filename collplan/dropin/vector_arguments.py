@@ -43,7 +43,7 @@ class VectorMessage(BufferArgument):
         Address to which displacements are relative.
     unit : Element
         Layout of an element of the blocks.
-    layout : Layout
+    layout : VectorLayout
         Counts and displacements of the blocks.
     is_apart : bool
         Whether the blocks are not contiguous, or plans cannot use the memory directly.
@@ -52,7 +52,7 @@ class VectorMessage(BufferArgument):
     sizes: Ints
     start: int
     unit: Element
-    layout: Layout
+    layout: VectorLayout
     is_apart: bool
 
     def block(self, number: int) -> BufferArgument:
@@ -97,7 +97,7 @@ class VectorArguments(Arguments):
 
     @property
     def overlap(self) -> bool:
-        """Whether the send and the receive buffer overlap, counting gaps between blocks."""
+        """True if the send and the receive buffer overlap, counting gaps between blocks."""
         if self.sent is None or self.received is None:
             return False
         (begin, end), (other_begin, other_end) = self.sent.span, self.received.span
@@ -246,7 +246,7 @@ def _read(given: Any, blocks: int, *, is_written: bool) -> BufferArgument:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class VectorLayout:
     """Layout of blocks in a buffer.
 
     Parameters
@@ -272,7 +272,7 @@ class Layout:
 
 
 @lru_cache(1024)
-def _layout(raw_counts: bytes, raw_displs: bytes | None) -> Layout:
+def _layout(raw_counts: bytes, raw_displs: bytes | None) -> VectorLayout:
     """Return the layout of blocks; results are cached, as most calls repeat an earlier layout.
 
     Parameters
@@ -294,7 +294,7 @@ def _layout(raw_counts: bytes, raw_displs: bytes | None) -> Layout:
     if len(filled):
         bounds = int(displs[filled].min()), int((displs + counts)[filled].max())
     total = int(counts.sum())
-    return Layout(counts.tolist(), displs.tolist(), total, first, is_packed, bounds)
+    return VectorLayout(counts.tolist(), displs.tolist(), total, first, is_packed, bounds)
 
 
 def _unpack(given: Any) -> tuple[Any, Any, Any, Any]:

@@ -27,13 +27,7 @@ from collplan.dropin.config import (
     is_logged,
     parse_native_calls,
 )
-from collplan.dropin.decisions import (
-    NATIVE_CALLS,
-    calls_before,
-    swept_kinds,
-    why_later,
-    why_no_sweep,
-)
+from collplan.dropin.decisions import NATIVE_CALLS, calls_before, why_later, whys_native
 from collplan.dropin.statistics import new_statistics
 from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.host.cores import host, scheduling_group
@@ -134,10 +128,9 @@ class Helper:
             )
         version = message[_HELLO.size :].decode(errors="replace")
         table = self._read_table(short_version(version), hello.n_nodes)
-        kinds = swept_kinds(table, is_blocking=True)
-        self._planner = Planner(table, kinds)
-        swept = (why_no_sweep(kinds, kind) is None for kind in KINDS)
-        bits = sum(is_swept << number for number, is_swept in enumerate(swept))
+        self._planner = Planner(table)
+        natives = whys_native(table, is_blocking=True, are_tried=False)
+        bits = sum((kind not in natives) << number for number, kind in enumerate(KINDS))
         text = json.dumps(table.model_dump(mode="json"))
         digest = int.from_bytes(blake2b(text.encode(), digest_size=7).digest(), "little")
         given = parse_native_calls(os.environ.get(NATIVE))

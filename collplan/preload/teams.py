@@ -18,7 +18,6 @@ from collplan.dropin.decisions import (
     if_paid,
     native_decision,
     own_block_at,
-    why_no_sweep,
 )
 from collplan.executors.mpi.engine.portable import Node, portable
 from collplan.executors.mpi.engine.reduction import Reduction
@@ -91,17 +90,15 @@ class Planner:
     Parameters
     ----------
     table : TuningTable
-    kinds : set of str
-        Kinds of collectives for which the table has a complete sweep.
     """
 
-    def __init__(self, table: TuningTable, kinds: set[str]) -> None:
-        self._table, self._kinds = table, kinds
+    def __init__(self, table: TuningTable) -> None:
+        self._table = table
         self._plans: OrderedDict[tuple[bytes, CollectiveCall], Any] = OrderedDict()
 
     def decide(self, team: Team, call: CollectiveCall) -> TeamDecision:
         """Return the decision of the table for a call, and its digest."""
-        reason = why_no_sweep(self._kinds, call.kind) or call.why_unplanned()
+        reason = call.why_unplanned()
         if reason is None:
             decision = if_paid(call, decide(self._table, call, team.placement))
         else:

@@ -20,13 +20,14 @@ from collplan.dropin.decisions import (
     NATIVE_CALLS,
     calls_before,
     if_paid,
-    swept_kinds,
+    whys_native,
 )
 from collplan.dropin.statistics import Statistics
 from collplan.tune.sweep import Choice
-from collplan.tune.table import Decision
+from collplan.tune.table import Decision, parse_table
 from folders import PROGRAMS
 from mpi_launching import MPIS, assert_passes, mpi_python, mpiexec_of, mpirun, run
+from tables_everywhere import planning_table
 
 MPI = pytest.importorskip("mpi4py.MPI", reason="mpi4py is not installed: pip install '.[mpich]'")
 Trial = pytest.importorskip("collplan.dropin.trials").Trial
@@ -156,14 +157,30 @@ def test_mpi4py_own_tests_pass_that_pass_natively(mpi: str, n_ranks: int) -> Non
     assert set(found["drop-in"]["bad"]) <= set(found["native"]["bad"])
 
 
-def test_kinds_with_complete_sweeps_are_those_of_a_table() -> None:
-    sweeps = [("bcast", True, None), ("reduce", True, 1e-3), ("gather", False, None)]
-    names = "collective", "complete", "computation_s"
-    rows = [SimpleNamespace(**dict(zip(names, sweep, strict=True))) for sweep in sweeps]
-    table: Any = SimpleNamespace(sweeps=rows)
-    assert swept_kinds(table, is_blocking=True) == {"bcast"}
-    assert swept_kinds(table, is_blocking=False) == {"bcast", "reduce"}
-    assert swept_kinds(None, is_blocking=True) == set()
+def test_a_table_says_which_kinds_it_never_plans() -> None:
+    document = planning_table(2, ("bcast", "reduce", "scan")).model_dump()
+    document["sweeps"] += planning_table(2, ("gather",), native_s=1e-4).model_dump()["sweeps"]
+    for sweep in document["sweeps"]:
+        for point in sweep["points"]:
+            if sweep["collective"] == "scan":
+                point["winner"] = "native"
+            if sweep["collective"] == "gather":  # both plans are measured at both sizes
+                point["times"] |= {"binomial": point["times"][point["winner"]]}
+                point["times"] |= {"linear": point["times"]["binomial"]}
+        sweep["complete"] = sweep["collective"] != "reduce"
+        if sweep["collective"] == "bcast":
+            sweep |= {"computation_s": 1e-3, "cores": 4}
+    table = parse_table(document)
+    natives = whys_native(table, is_blocking=True, are_tried=False)
+    assert natives["reduce"] == "no sweep of reduce"
+    assert natives["bcast"] == "no sweep of bcast"
+    assert natives["scan"] == "native won all sizes of scan"
+    assert natives["gatherv"] == "each plan of gather gains less than agreeing on counts costs"
+    assert "gather" not in natives
+    assert "scan" not in whys_native(table, is_blocking=True, are_tried=True)
+    natives = whys_native(table, is_blocking=False, are_tried=False)
+    assert {"bcast", "gather", "gatherv"}.isdisjoint(natives)
+    assert whys_native(None, is_blocking=True, are_tried=True)["scan"] == "no table"
 
 
 @pytest.mark.parametrize(

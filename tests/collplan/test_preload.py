@@ -378,7 +378,7 @@ def test_a_helper_decides_and_plans_as_the_table_says(tmp_path: Path) -> None:
 
     table = load_table(table_of(tmp_path, "shared"))
     facts = np.ones((3, N_FACTS), np.uint64)
-    team, planner = Team(facts), Planner(table, {"allreduce"})
+    team, planner = Team(facts), Planner(table)
     assert MASK_AT < N_FACTS
     assert team.crowding.ranks_per_core == 3 / (N_FACTS - MASK_AT)
     call = CollectiveCall("allreduce", 800, 0, "sum", "float64")

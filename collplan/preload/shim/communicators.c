@@ -223,7 +223,7 @@ static const char *why_never(const struct cp_comm *comm, const struct cp_signatu
                    signature->kind == CP_REDUCE_SCATTER_BLOCK || signature->kind == CP_SCAN ||
                    signature->kind == CP_EXSCAN || signature->kind == CP_REDUCE_SCATTER;
     if (!(cp_settings.kinds >> signature->kind & 1)) {
-        snprintf(text, n_bytes, "no sweep of %s", cp_kind_names[signature->kind]);
+        snprintf(text, n_bytes, CP_NO_PLAN, cp_kind_names[signature->kind]);
         return text;
     }
     if (signature->n_bytes == 0 && signature->kind != CP_BARRIER) return "nothing to move";

@@ -201,6 +201,7 @@ struct cp_call {
 int cp_native(const struct cp_call *call);
 int cp_run(const struct cp_call *call);
 
+#define CP_NO_PLAN "the table has no plan of %s that pays"
 #define CP_FOREIGN "processes of another MPI_COMM_WORLD take part"
 
 /* vectors.c: collectives whose counts differ per rank. A single count is an array of length one.
@@ -276,7 +277,7 @@ struct cp_settings {
     int world_rank, world_size;
     int64_t native_calls; /* number of native calls before the table is asked for a plan */
     int64_t max_plans;
-    uint64_t kinds;   /* bit mask of the kinds with a sweep */
+    uint64_t kinds;   /* bit mask of the kinds of which the table may choose a plan */
     int comm_keyval, type_keyval;
     struct cp_facts facts;
     int tag_ub;

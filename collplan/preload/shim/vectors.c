@@ -369,8 +369,8 @@ static int run_plan(struct cp_plan *plan, const struct cp_vector_call *call,
 }
 
 int cp_run_vector(const struct cp_vector_call *call) {
-    bool is_logged = cp_settings.is_logged, is_swept = cp_settings.kinds >> call->kind & 1;
-    if (!is_logged && !is_swept) return cp_native_vector(call);
+    bool is_logged = cp_settings.is_logged, may_plan = cp_settings.kinds >> call->kind & 1;
+    if (!is_logged && !may_plan) return cp_native_vector(call);
     struct cp_comm *comm = cp_comm_of(call->comm);
     if (comm == NULL || comm->is_inter) return cp_native_vector(call);
     int64_t begin = is_logged ? cp_now_ns() - cp_making_ns : 0;
@@ -386,11 +386,11 @@ int cp_run_vector(const struct cp_vector_call *call) {
     }
     if (comm->is_foreign) {
         row = native_row(comm, call->kind, CP_FOREIGN, use.n_bytes);
-    } else if (is_swept) {
+    } else if (may_plan) {
         route = find(call, comm, &use, &row);
     } else {
         char why[64];
-        snprintf(why, sizeof why, "no sweep of %s", cp_regular_names[call->kind - CP_GATHERV]);
+        snprintf(why, sizeof why, CP_NO_PLAN, cp_regular_names[call->kind - CP_GATHERV]);
         row = native_row(comm, call->kind, why, use.n_bytes);
     }
     int code = route != NULL ? run_plan(route->plan, call, comm, &use) : cp_native_vector(call);
