@@ -21,7 +21,7 @@ from collplan.cli.options import (
     split_list,
 )
 from collplan.cli.workers import workers
-from collplan.reports.output import print_json, print_result
+from collplan.reports.output import print_json, print_line, print_result
 from collplan.reports.progress import progress_bar, shows_progress, spinner
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
@@ -76,11 +76,15 @@ def command(options: CompareOptions) -> int:
         **({} if options.seconds is None else {"seconds": options.seconds}),
     )
     from collplan.reports.comparison import plot_comparison, print_comparison, reasons, to_json
+    from collplan.reports.next_steps import lines_of, next_steps
 
+    steps = next_steps(comparison, str(options.source))
     if options.as_json:
-        print_json(to_json(comparison) | {"reasons": reasons(comparison)})
+        print_json(to_json(comparison) | {"reasons": reasons(comparison), "next": steps})
     else:
         print_comparison(comparison, is_all=options.is_all)
+        for line in lines_of(steps, comparison) if comparison.makespans else ():
+            print_line(line)
     # Writing files may fail, for example on a full disk. The result is therefore printed before.
     if plot is not None:
         plot_comparison(plot, spec, comparison)

@@ -23,7 +23,6 @@ MOST_CURVES: Final = 8
 FEW_RANKS: Final = 64
 FEW_TASKS: Final = 20_000
 """Numbers of ranks and tasks up to which plans are simulated again to find what limits them."""
-MOST_REFUSALS: Final = 6
 OWN: Final = " (the spec's)"
 TOO_LARGE: Final = {
     "tasks": "--max-tasks sets the limit of tasks",
@@ -109,7 +108,7 @@ def print_comparison(comparison: Comparison, *, is_all: bool) -> None:
     """Print a table of the best candidates, or of all, with remarks and reasons."""
     columns, rows, n_hidden = comparison_table(comparison, is_all=is_all)
     print_table(columns, rows)
-    for line in (*_remarks(comparison, n_hidden), *reasons(comparison)):
+    for line in (*_remarks(comparison, n_hidden, is_all=is_all), *reasons(comparison)):
         print_line(line)
 
 
@@ -243,7 +242,7 @@ def _ranked(comparison: Comparison) -> list[str]:
     )
 
 
-def _remarks(comparison: Comparison, n_hidden: int) -> list[str]:
+def _remarks(comparison: Comparison, n_hidden: int, *, is_all: bool) -> list[str]:
     lines = ["* the best of its size"] if comparison.best else []
     lines += _gain_line(comparison)
     lines += _default_lines(comparison)
@@ -283,9 +282,10 @@ def _remarks(comparison: Comparison, n_hidden: int) -> list[str]:
         if some:
             lines.append(_left_out(some))
     reasons = list(dict.fromkeys(comparison.refused.values()))
-    lines += [f"not possible: {reason}" for reason in reasons[:MOST_REFUSALS]]
-    if len(reasons) > MOST_REFUSALS:
-        lines.append(f"not possible: {len(reasons) - MOST_REFUSALS} more; --json says all")
+    if is_all or not comparison.makespans:
+        return lines + [f"not possible: {reason}" for reason in reasons]
+    if reasons:
+        lines.append(f"not possible: {len(comparison.refused)} candidates; --all gives the reasons")
     return lines
 
 

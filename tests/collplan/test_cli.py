@@ -192,9 +192,11 @@ def test_compare_says_what_is_not_possible(collplan: CommandLine) -> None:
     impossible = ("bine", "recursive_doubling", "neighbor_exchange")
     assert set(document["refused"]) == {*impossible, *(f"{name} shared" for name in impossible)}
     assert {row["bytes"] for row in document["rows"]} == {32}
-    assert (
-        "not possible: allgather/neighbor_exchange: 3 ranks is odd" in collplan("compare", spec).out
-    )
+    reason = "not possible: allgather/neighbor_exchange: 3 ranks is odd"
+    assert reason in collplan("compare", spec, "--all").out
+    brief = collplan("compare", spec).out
+    assert "not possible: 6 candidates; --all gives the reasons" in brief
+    assert reason not in brief
 
 
 def test_show_prints_tasks_of_all_ranks_or_of_one(collplan: CommandLine) -> None:

@@ -27,7 +27,7 @@ def test_a_table_shows_a_dozen_and_all_shows_all(collplan: CommandLine) -> None:
     assert "--all shows all" in few
     assert "pruned: " in few
     assert "pruned: " not in every
-    assert len(few.splitlines()) < 40 < len(every.splitlines())
+    assert len(few.splitlines()) < 50 < len(every.splitlines())
     assert few.count("(the spec's)") == every.count("(the spec's)") == 1
 
 
@@ -39,9 +39,9 @@ def test_a_table_shows_what_libraries_run_and_remarks(collplan: CommandLine) -> 
         algorithms="auto",
     )
     lines = [" ".join(line.split()) for line in collplan("compare", spec).out.splitlines()]
-    assert "Open MPI 5.0.x -" in lines, "there is no plan"
-    assert "MPICH 4.x runs smp" in lines
-    assert "smp: barriers are planned flat" in lines
+    assert any(line.startswith("MPICH 4.x runs smp; the best is ") for line in lines)
+    assert "UCC 1.x -" in lines, "there is no plan"
+    assert any(line.startswith("knomial radix=8: exchanges of a radix above 2") for line in lines)
     spec = collplan.write_spec(
         machine={"nodes": 2, "ranks_per_node": 4},
         collective={"kind": "bcast", "count": 1},
@@ -60,6 +60,8 @@ def test_losers_are_named_with_what_limits_them(collplan: CommandLine) -> None:
     options = ("--candidates", "flat,hierarchical,full_lane")
     text = collplan("compare", spec, *options).out
     document = collplan("compare", spec, *options, "--json").json()
+    text, _, steps = text.partition("next: ")
+    assert steps.startswith("collplan tune ")
     assert [line.strip() for line in text.splitlines()[-len(document["reasons"]) :]] == [
         line.strip() for line in document["reasons"]
     ]
