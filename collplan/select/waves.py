@@ -34,6 +34,8 @@ STEADY: Final = 0.87
 """Factor as in `CAUTION`, for a closed form that is corrected by the candidate's ratio nearby."""
 COARSE: Final = 3
 """Interval of the sizes that are simulated first on large machines."""
+DEAR: Final = 1.0
+"""Gain, relative to the expected time, for which a plan may take the whole budget of tasks."""
 NEARBY: Final = 8
 """Largest ratio of sizes between which a candidate's ratio hardly changes."""
 
@@ -82,7 +84,7 @@ def simulate_waves(
         wave: list[Entry] = []
         for size, queue in queues.items():
             if prune:
-                queue[:] = _promising(queue, size, by_size, comparison)
+                queue[:] = _promising(queue, size, by_size, comparison, jobs)
             # Small plans come first, as their makespans may make large ones unnecessary.
             small = [e for e in queue if not _is_large(e)] if n_waves <= len(WAVES) else []
             chosen = _first(small or queue, n) if prune else list(queue)
@@ -266,9 +268,16 @@ def _class_of(entry: Entry) -> Class:
 
 
 def _promising(
-    queue: Sequence[Entry], size: int, by_size: dict[int, list[Entry]], comparison: Comparison
+    queue: Sequence[Entry],
+    size: int,
+    by_size: dict[int, list[Entry]],
+    comparison: Comparison,
+    jobs: Jobs,
 ) -> list[Entry]:
     """Return the candidates that may win, most promising first; note the others as pruned.
+
+    If the budget is a number of tasks, a plan that takes all of it must promise `DEAR` more than
+    one that takes nothing.
 
     At one size, the closed forms of similar candidates tend to have similar errors. Simulated
     makespans are used to correct them.
@@ -287,10 +296,13 @@ def _promising(
             leave_out(comparison, entry, "price")
         else:
             kept.append(entry)
-    return sorted(
-        kept,
-        key=lambda e: (_comes_later(e, comparison), ratios.likely(e) * e.estimate.price_s),
-    )
+
+    def order(entry: Entry) -> tuple[bool, float]:
+        share = entry.estimate.effort / jobs.effort if jobs.effort else 0.0
+        expected_s = ratios.likely(entry) * entry.estimate.price_s
+        return _comes_later(entry, comparison), expected_s * (1 + DEAR * share)
+
+    return sorted(kept, key=order)
 
 
 def _own_ratios(
