@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-
-from collplan.planner.arrays.machine_code import compile_at_once
 
 BYTES: Final = 256 * 2**10
 """Size in bytes of the array that the computation updates; it fits into a core's own cache."""
@@ -33,14 +32,18 @@ class Computation:
 
     def __init__(self, seconds: float) -> None:
         self._values = np.ones(BYTES // _ITEMSIZE)
-        self.n_updates = round(seconds / self._s_per_update()) if seconds > 0 else 0
+        self.n_updates = 0
+        if seconds > 0:
+            self._update = _compiled()
+            self.n_updates = round(seconds / self._s_per_update())
 
     def __call__(self) -> None:
         """Run the computation once."""
-        _update(self._values, self.n_updates)
+        if self.n_updates:
+            self._update(self._values, self.n_updates)
 
     def _s_per_update(self) -> float:
-        _update(self._values, 1)  # compiled, or taken from the cache
+        self._update(self._values, 1)  # compiled, or taken from the cache
         n_updates = len(self._values)
         while True:
             best = min(self._timed(n_updates) for _ in range(_TRIALS))
@@ -50,7 +53,7 @@ class Computation:
 
     def _timed(self, n_updates: int) -> float:
         begin = time.thread_time()
-        _update(self._values, n_updates)
+        self._update(self._values, n_updates)
         return time.thread_time() - begin
 
 
@@ -63,4 +66,10 @@ def _swept(values: npt.NDArray[np.float64], n_updates: int) -> None:
         values[i] = values[i] * 0.5 + 0.5
 
 
-_update: Callable[[Any, int], None] = compile_at_once(nogil=True)(_swept)
+@cache
+def _compiled() -> Callable[[Any, int], None]:
+    """Return the machine code of `_swept`. Ranks that compute nothing need not import numba."""
+    from collplan.planner.arrays.machine_code import compile_at_once
+
+    made: Callable[[Any, int], None] = compile_at_once(nogil=True)(_swept)
+    return made
