@@ -9,7 +9,7 @@ from collplan.specs import PlanSpec
 MACHINES = {
     "emulated": {"preset": "emulated"},
     "uneven": {"nodes": 4, "ranks_per_node": [4, 2, 3, 1], "lanes": 2},
-    "hydra": {"preset": "hydra", "nodes": 6, "ranks_per_node": 6},
+    "hydra": {"preset": "hydra", "nodes": 4, "ranks_per_node": 4},
     "cyclic": {"nodes": 4, "ranks_per_node": 4, "rank_order": "cyclic", "numa_domains": 2},
     "5x3": {"nodes": 5, "ranks_per_node": 3, "lanes": 2},
     "one per node": {"nodes": 8, "ranks_per_node": 1},
