@@ -16,6 +16,7 @@ FILE = """
 import subprocess
 import pytest
 from looping import looped
+from tiers import briefly, examples
 
 run, slow = [], []
 
@@ -34,6 +35,8 @@ def test_in_a_loop(case):
 def test_after_the_loop():
     assert len(run) == 40 // {share}
     assert run == sorted(run)
+    assert len(briefly(range(40), "numbers")) == 40 // {share}
+    assert examples(40) == (10 if {share} > 1 else 40)
 
 @pytest.mark.many
 @pytest.mark.parametrize("case", range(10))
