@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from mpi4py import MPI
 
 from collplan.executors.mpi.errors import BindError, one_line
 from collplan.executors.mpi.host.waiting import Wait
 from collplan.executors.mpi.stall.timed_collectives import RollCall
+from collplan.executors.mpi.together import own_communicator
 from collplan.planner.compiler import compile_plan, needs_all_ranks, prove_spec
 from collplan.planner.memory import TOO_LARGE
 from collplan.planner.plan.plan import Plan
@@ -68,17 +69,6 @@ def compile_together(
         own.Free()
     idle += [line for line in lines if line in everywhere]
     return plan
-
-
-def own_communicator(comm: MPI.Intracomm) -> MPI.Intracomm:
-    """Return a communicator of the same ranks that the user does not know; collective.
-
-    A duplicate would have the user's attributes copied, which calls the user's code.
-    """
-    group = comm.Get_group()
-    own = comm.Create(group)
-    group.Free()
-    return cast("MPI.Intracomm", own)
 
 
 def _lead(

@@ -9,13 +9,12 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from mpi4py import MPI
 
-from collplan.compiling_together import compile_together
 from collplan.dropin.agreement import Meetings, combine
 from collplan.dropin.arguments import Arguments, Kind
 from collplan.dropin.calls import CollectiveCall, VectorCall
 from collplan.dropin.config import Config
 from collplan.dropin.decisions import if_paid, native_decision
-from collplan.dropin.loading import as_loaded
+from collplan.dropin.loading import as_loaded, load_all, making
 from collplan.dropin.plan_cache import PlanCache, Used
 from collplan.dropin.routes import Route, buffer_memory
 from collplan.dropin.staging import stage
@@ -28,7 +27,6 @@ from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.rank_counts import counts_of_all
-from collplan.tune.predictions import predict
 from collplan.tune.sweep import Choice
 from collplan.tune.table import Decision
 
@@ -205,7 +203,12 @@ class BlockingPlans(PlanCache):
             Total time of the native calls so far in seconds; the same on all ranks.
         """
         begin = perf_counter()
-        choices, error = self._predict(call)
+        try:
+            if not self.config.has_plans:
+                load_all(self.private)
+            choices, error = self._predict(call)
+        except Exception as raised:  # on all ranks
+            choices, error = [], one_line(raised)
         plans: list[Contestant] = []
         for choice in choices:
             decision = Decision(choice, choice.label, TRIED)
@@ -250,7 +253,8 @@ class BlockingPlans(PlanCache):
             assert self.table is not None
             try:
                 with as_loaded():
-                    choices = predict(self.table, self.placement, call.collective(), call.n_bytes)
+                    predict, collective = making().predict, call.collective()
+                    choices = predict(self.table, self.placement, collective, call.n_bytes)
             except Exception as raised:  # not raised, as other ranks wait for the broadcast
                 error = one_line(raised)
         choices, error = self.private.bcast((choices[: self.config.max_plans], error))
@@ -282,7 +286,7 @@ class BlockingPlans(PlanCache):
         try:
             with as_loaded():
                 spec = self._spec(call, decision)
-                plan = compile_together(spec, self.private, [])
+                plan = making().compile_together(spec, self.private, [])
                 self._make_room()
                 bound = made = bind(plan, self.private)
                 row = self._row(call, decision, planned=True)

@@ -20,9 +20,8 @@ from collplan.dropin.config import (
     read_share,
     read_table,
 )
-from collplan.dropin.loading import load_all
+from collplan.dropin.loading import load_all, making
 from collplan.dropin.methods import COUNTED, COUNTED_ON_TOPOLOGIES, Collectives, counted
-from collplan.dropin.nonblocking import NonBlockingPlans
 from collplan.dropin.nonblocking_setup import FutureSetup, NonBlockingSetup, set_up_nonblocking
 from collplan.dropin.plan_cache import PlanCache
 from collplan.dropin.statistics import Statistics
@@ -77,8 +76,8 @@ class Planned(Collectives):
         """
         if isinstance(self._nonblocking, FutureSetup):
             self._nonblocking.make()
-        elif isinstance(self._nonblocking, NonBlockingPlans):
-            self._nonblocking.shared.make()
+        elif isinstance(self._nonblocking, PlanCache):
+            self._nonblocking.prepare()
 
     def Free(self) -> None:
         """Free the communicator and its plans; collective."""
@@ -102,13 +101,13 @@ class Planned(Collectives):
             self._nonblocking = setup
         elif self._plans is not None and self._config is not None:
             plans = self._plans
-            self._nonblocking = NonBlockingPlans(plans.comm, self._config, setup, plans)
+            self._nonblocking = setup.plans_of(plans.comm, self._config, setup, plans)
 
     def _free_plans(self) -> None:
         if self._plans is not None and self not in (MPI.COMM_WORLD, MPI.COMM_SELF):
-            if isinstance(self._nonblocking, NonBlockingPlans):
+            if isinstance(self._nonblocking, PlanCache):
                 self._nonblocking.free()
-                self._nonblocking.setup.comm.Free()
+                self._nonblocking.private.Free()
             self._nonblocking = None
             self._plans.free()
             self._plans = None
@@ -263,6 +262,9 @@ class Comm(Planned, MPI.Intracomm):
             if native.rank == 0:
                 _warn_of_missing_table()
             return
+        if not config.has_plans:
+            self._use_setup("the table has no plan")
+            return
         try:
             load_all(native)
         except Exception as error:  # on all ranks; blocking plans fail for the same reason
@@ -270,7 +272,7 @@ class Comm(Planned, MPI.Intracomm):
             if native.rank == 0:
                 sys.stderr.write(f"collplan: {one_line(error)}; all collectives are native\n")
         else:
-            self._use_setup(set_up_nonblocking(native, found, cores))
+            self._use_setup(set_up_nonblocking(native, found, making().NonBlockingPlans, cores))
 
 
 @cache

@@ -16,10 +16,8 @@ from mpi4py import MPI
 from collplan.dropin.decisions import whys_native
 from collplan.dropin.statistics import FILE, Statistics, new_statistics
 from collplan.executors.mpi.errors import one_line
-from collplan.planner.algorithms.registry import registry
 from collplan.planner.collective.operations import get_operation
-from collplan.planner.lowering.select import ANYWHERE
-from collplan.specs import CollplanError, SpecError
+from collplan.specs import COLLECTIVES, CollplanError, SpecError
 from collplan.specs.collective import traits_of
 from collplan.specs.errors import show_value
 from collplan.specs.loading import machine_at_hand
@@ -104,6 +102,12 @@ class Config:
         are_tried = self.trials > 0
         self.blocking_natives = whys_native(self.table, is_blocking=True, are_tried=are_tried)
         self.nonblocking_natives = whys_native(self.table, is_blocking=False, are_tried=False)
+
+    @property
+    def has_plans(self) -> bool:
+        """True if the table has a plan, so that its plans are not only those that are tried."""
+        natives = whys_native(self.table, is_blocking=True, are_tried=False)
+        return not natives.keys() & self.nonblocking_natives.keys() >= COLLECTIVES.keys()
 
     def log_at_exit(self, comm: MPI.Intracomm) -> None:
         """Have rank 0 write the statistics at program exit, if the environment requests them."""
@@ -227,6 +231,12 @@ def check_choices(table: TuningTable) -> None:
     SpecError
         If an algorithm does not exist. The message names the choice and the valid algorithms.
     """
+    if all(sweep.choices[one.winner].native for sweep in table.sweeps for one in sweep.points):
+        return
+    # Imported late, as this takes a tenth of a second, on rank 0 only.
+    from collplan.planner.algorithms.registry import registry
+    from collplan.planner.lowering.select import ANYWHERE
+
     for sweep in table.sweeps:
         planned_kind = traits_of(sweep.collective).regular or sweep.collective
         for label in {point.winner for point in sweep.points}:

@@ -3,7 +3,8 @@
 Modules are loaded early because a program may later remove or replace them in ``sys.modules``, or
 forbid imports. Numba is not among them, because its import takes a third of the time of the others
 together, and most programs find all machine code in the cache. It is imported when something must
-be compiled, even if the program hides it (see `as_loaded`).
+be compiled, even if the program hides it (see `as_loaded`). If a table has no plan, all is loaded
+before plans are tried for the first time.
 """
 
 from __future__ import annotations
@@ -11,22 +12,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
 
-import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.binding.bound_plan import bind
-from collplan.executors.mpi.engine.in_flight import load_machine_code
-from collplan.executors.mpi.loop.entries import entry
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.executors.mpi.together import first_alone
-from collplan.planner import compile_plan
-from collplan.specs import PlanSpec, parse_spec
 
 _PACKAGES: Final = ("collplan", "llvmlite", "numba", "numpy")
-_COUNT: Final = 64
+_MAKING: Final = "collplan.dropin.making"
 _loaded: dict[str, ModuleType] = {}
 _finders: list[Any] = []
 """Finders of modules before the program could add its own."""
@@ -56,21 +52,12 @@ def _present() -> dict[str, ModuleType]:
 
 
 def _load() -> None:
-    """Compile a plan for several ranks, then bind and run a plan for this rank only."""
-    compile_plan(_allreduce(4), rank=0)
-    buffers = np.zeros(_COUNT, np.uint8), np.empty(_COUNT, np.uint8)
-    with bind(compile_plan(_allreduce(1)), MPI.COMM_SELF, *buffers) as bound:
-        bound()
-    load_machine_code()
-    # Ranks that share memory also access words of other ranks outside the compiled loop.
-    word = np.zeros(1, np.int64)
-    entry("write_word")(word.ctypes.data, 1)
-    entry("read_word")(word.ctypes.data)
+    making().load()
 
 
-def _allreduce(n_ranks: int) -> PlanSpec:
-    collective = {"kind": "allreduce", "count": _COUNT, "datatype": "uint8"}
-    return parse_spec({"machine": {"ranks_per_node": n_ranks}, "collective": collective})
+def making() -> Any:
+    """Return the module whose functions make plans, which `load_all` has imported."""
+    return _loaded.get(_MAKING) or import_module(_MAKING)
 
 
 @contextmanager

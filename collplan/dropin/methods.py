@@ -14,13 +14,14 @@ from mpi4py import MPI
 from collplan.dropin.arguments import DATATYPES, KINDS, SEQUENCES, Kind, is_in_place, keyed
 from collplan.dropin.blocking import BlockingPlans
 from collplan.dropin.config import Config
-from collplan.dropin.nonblocking import NOT_MADE, NonBlockingPlans
 from collplan.dropin.nonblocking_setup import FutureSetup
+from collplan.dropin.plan_cache import PlanCache
 from collplan.dropin.statistics import Row
 
 PERSISTENT: Final = "persistent: MPI does not tell a plan when its request is started"
 UNCOVERED: Final = "no plan covers it"
 OBJECTS: Final = "objects"
+NOT_MADE: Final = "non-blocking: the communicator was created by a non-blocking call"
 
 
 def _all_forms(*names: str) -> list[str]:
@@ -70,7 +71,7 @@ class Collectives:
     _rows: dict[tuple[str, str, int], Row]
     """Rows of native calls by name, reason and power of two of the size."""
     _plans: BlockingPlans | None = None
-    _nonblocking: NonBlockingPlans | FutureSetup | str | None = None
+    _nonblocking: PlanCache | FutureSetup | str | None = None
     """Non-blocking plans, what makes them, or the reason why there are none."""
 
     def Barrier(self) -> Any:
@@ -310,7 +311,7 @@ def _start(
         return native(comm, *given)
     why = comm._config.nonblocking_natives.get(kind.name)
     if why is None:
-        if isinstance(plans, NonBlockingPlans):
+        if isinstance(plans, PlanCache):
             return call(comm, plans, kind, given, *arguments)
         why = plans.request() if isinstance(plans, FutureSetup) else plans or NOT_MADE
     return _count(comm, native, why, given, _NO_OPTIONS, native.__name__)

@@ -16,13 +16,12 @@ from typing import Any, ClassVar, Final
 
 from mpi4py import MPI
 
-from collplan.compiling_together import compile_together
 from collplan.dropin.arguments import Arguments, Kind
 from collplan.dropin.blocking import BlockingPlans
 from collplan.dropin.calls import CollectiveCall, VectorCall
 from collplan.dropin.config import Config
 from collplan.dropin.decisions import native_decision
-from collplan.dropin.loading import as_loaded
+from collplan.dropin.loading import as_loaded, making
 from collplan.dropin.nonblocking_setup import NonBlockingSetup
 from collplan.dropin.observation import Observation
 from collplan.dropin.plan_cache import PlanCache
@@ -42,7 +41,6 @@ from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.loop.reductions import is_compiled
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.planner.collective.operations import get_operation
-from collplan.planner.compiler import compile_plan, prove_spec
 from collplan.progress_places import policy_of
 from collplan.rank_counts import RankCounts
 from collplan.specs import COLLECTIVES, CollplanError, PlanSpec
@@ -60,7 +58,6 @@ On two ranks of Open MPI, starting and waiting for an allreduce of 1 MiB took 13
 the blocking plan.
 """
 NOT_KNOWN: Final = "non-blocking: ranks would have to meet to know each other's counts"
-NOT_MADE: Final = "non-blocking: the communicator was created by a non-blocking call"
 NOT_PREPARED: Final = "needs shared memory, which the next blocking call or prepare() allocates"
 
 
@@ -196,6 +193,10 @@ class NonBlockingPlans(PlanCache):
             self._decided.pop(call, None)  # later calls request the plan again
         self.shared.free()
 
+    def prepare(self) -> None:
+        """Make the shared-memory plans that calls have requested; collective."""
+        self.shared.make()
+
     def why_native(self, call: CollectiveCall) -> str | None:
         """Return the reason why no plan can run a call; None if one can."""
         if reason := super().why_native(call):
@@ -285,7 +286,7 @@ class NonBlockingPlans(PlanCache):
             comm = self._blocking.private
             with as_loaded():
                 spec = self._spec(call, decision)
-                plan = compile_together(spec, comm, [])
+                plan = making().compile_together(spec, comm, [])
                 program = made = SharedProgram(plan, comm)
                 used = self._used_bytes(call, spec, plan)
                 roll_call = RollCall(comm, None, DOING)
@@ -373,8 +374,8 @@ class NonBlockingPlans(PlanCache):
         try:
             with as_loaded():
                 spec = self._spec(call, decision)
-                prove_spec(spec)
-                plan = compile_plan(spec, rank=self.rank)
+                making().prove_spec(spec)
+                plan = making().compile_plan(spec, rank=self.rank)
         except CollplanError as error:
             return self._failed_route(call, decision, str(error))
         # As in MPI, later errors, such as a lack of memory, are raised on this rank only.
@@ -411,8 +412,8 @@ class NonBlockingPlans(PlanCache):
             return
         try:
             with as_loaded():
-                prove_spec(split)
-                plan = compile_plan(split, rank=self.rank)
+                making().prove_spec(split)
+                plan = making().compile_plan(split, rank=self.rank)
                 program = program_of(plan, split, self.private, computation_s)
         except CollplanError:  # on all ranks, if a pass of the spec cannot follow the split
             return

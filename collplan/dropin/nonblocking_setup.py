@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from mpi4py import MPI
 
-from collplan.compiling_together import own_communicator
 from collplan.dropin.blocking import BlockingPlans
+from collplan.dropin.plan_cache import PlanCache
 from collplan.executors.mpi.binding.instances import n_tag_spaces
 from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.host.cores import ranks_per_core, share_cores_as
+from collplan.executors.mpi.together import own_communicator
 from collplan.measure.lanes import node_of_ranks
-from collplan.progress_places import ProgressPlaces, find_places
 from collplan.specs.request import MESSAGES
 from collplan.tune.sweep import NATIVE_LABEL, Point, Sweep
 from collplan.tune.table import TuningTable
+
+if TYPE_CHECKING:
+    from collplan.progress_places import ProgressPlaces
 
 LEAST_TAG_SPACES: Final = 64
 """Smallest number of concurrent collectives whose messages must have different tags."""
@@ -45,6 +48,8 @@ class NonBlockingSetup:
         ranks.
     places : ProgressPlaces
         Processors of the threads that advance this rank's programs.
+    plans_of : callable
+        Class of the plans, `NonBlockingPlans`, whose module must not be imported without need.
     whole : NonBlockingSetup, optional
         Setup of all ranks, from which this one was made for a subset of them.
     """
@@ -54,6 +59,7 @@ class NonBlockingSetup:
     table: TuningTable
     n_tag_spaces: int
     places: ProgressPlaces
+    plans_of: Callable[..., PlanCache]
     whole: NonBlockingSetup | None = None
 
     def for_subset(self, subset: MPI.Intracomm) -> NonBlockingSetup:
@@ -118,7 +124,10 @@ class FutureSetup:
 
 
 def set_up_nonblocking(
-    comm: MPI.Intracomm, table: TuningTable, cores: Sequence[int] | None = None
+    comm: MPI.Intracomm,
+    table: TuningTable,
+    plans_of: Callable[..., PlanCache],
+    cores: Sequence[int] | None = None,
 ) -> NonBlockingSetup | str:
     """Set up a communicator for non-blocking plans; collective.
 
@@ -128,6 +137,8 @@ def set_up_nonblocking(
         Communicator of the ranks.
     table : TuningTable
         Tuning table that chooses plans.
+    plans_of : callable
+        Class of the plans, `NonBlockingPlans`.
     cores : sequence of int, optional
         Processor ids of the cores of each node, the same on all ranks; see `find_places`.
 
@@ -141,6 +152,9 @@ def set_up_nonblocking(
     CollplanError
         On all ranks, if a node has fewer cores than ranks, or ranks may not use the cores.
     """
+    # Imported late, as this takes a tenth of a second, which tables without plans do not need.
+    from collplan.progress_places import find_places
+
     least = np.array([MPI.Query_thread() == MPI.THREAD_MULTIPLE, n_tag_spaces(comm)])
     comm.Allreduce(MPI.IN_PLACE, least, MPI.MIN)
     has_threads, least_tag_spaces = least.tolist()
@@ -154,7 +168,7 @@ def set_up_nonblocking(
     nodes = node_of_ranks(own)
     places = find_places(own, nodes, cores, table.numa_domains)
     passing = passing_messages(table)
-    return NonBlockingSetup(own, nodes, passing, least_tag_spaces, places)
+    return NonBlockingSetup(own, nodes, passing, least_tag_spaces, places, plans_of)
 
 
 def passing_messages(table: TuningTable) -> TuningTable:

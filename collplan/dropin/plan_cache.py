@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Final
 
 from mpi4py import MPI
 
-from collplan.compiling_together import own_communicator
 from collplan.dropin.agreement import DifferentCalls, run_different
 from collplan.dropin.arguments import (
     KINDS,
@@ -34,6 +33,7 @@ from collplan.dropin.statistics import Row
 from collplan.dropin.trials import Waiting
 from collplan.dropin.vector_agreement import Backoff
 from collplan.dropin.vector_arguments import VectorArguments, read_vector_arguments
+from collplan.executors.mpi.together import own_communicator
 from collplan.measure.lanes import node_of_ranks
 from collplan.planner.plan.plan import Buffer, Plan
 from collplan.specs import PlanSpec
@@ -88,10 +88,13 @@ class PlanCache(ABC):
         Reasons by kind of collective why its calls are always native.
     pending_task : callable or None
         Collective function that the next call runs before it looks up its route.
+    setup : NonBlockingSetup or None
+        Setup of non-blocking plans.
     """
 
     is_blocking: ClassVar[bool] = True
     pending_task: Callable[[], None] | None = None
+    setup: Any = None
 
     def __init__(self, comm: MPI.Intracomm, table: TuningTable | None, config: Config) -> None:
         self.comm, self.table, self.config = comm, table, config
@@ -213,6 +216,9 @@ class PlanCache(ABC):
     @abstractmethod
     def run_staged(self, route: Route, arguments: Arguments, given: Any) -> Any:
         """Run or start the plan of a route with copies of buffers that it cannot use directly."""
+
+    def prepare(self) -> None:  # noqa: B027 - only non-blocking calls request plans
+        """Make the shared-memory plans that calls have requested; collective."""
 
     def uncounted(self, kind: Kind) -> Route:
         """Return a native route for a single call, which is not counted in the statistics."""

@@ -89,3 +89,14 @@ def abort(comm: MPI.Intracomm, status: int, reason: str = "") -> None:
     sys.stderr.flush()
     time.sleep(FORWARDING_S)
     comm.Abort(status)
+
+
+def own_communicator(comm: MPI.Intracomm) -> MPI.Intracomm:
+    """Return a communicator of the same ranks that the user does not know; collective.
+
+    A duplicate would have the user's attributes copied, which calls the user's code.
+    """
+    group = comm.Get_group()
+    own = comm.Create(group)
+    group.Free()
+    return cast("MPI.Intracomm", own)

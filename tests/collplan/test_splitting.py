@@ -12,10 +12,10 @@ import pytest
 from mpi4py import MPI
 
 import collplan
-from collplan.compiling_together import own_communicator
 from collplan.dropin.observation import OBSERVED, Observation
 from collplan.executors.mpi.binding.instances import LocalProgram
 from collplan.executors.mpi.host.cores import ranks_per_core
+from collplan.executors.mpi.together import own_communicator
 from collplan.planner import compile_plan
 from collplan.planner.passes.progress.tree_model import overlapped_time, shapes_of
 from collplan.planner.plan.plan import Stage

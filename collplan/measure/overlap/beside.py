@@ -9,12 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.compiling_together import own_communicator
 from collplan.executors.mpi.binding.instances import LocalProgram
 from collplan.executors.mpi.engine.in_flight import board
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.host.cores import ranks_per_core
-from collplan.executors.mpi.together import first_alone
+from collplan.executors.mpi.together import first_alone, own_communicator
 from collplan.measure.native import NativeCollective
 from collplan.measure.overlap.computation import Computation
 from collplan.planner.plan.plan import Plan

@@ -26,7 +26,7 @@ from tables_everywhere import NOWHERE, sweep
 
 AT_ONCE = 1e12
 """Share of time with which a trial begins as soon as it may."""
-PREDICT = "collplan.dropin.blocking.predict"
+PREDICT = "collplan.dropin.making.predict"
 CLOCKS = [f"collplan.dropin.{name}.perf_counter" for name in ("methods", "trials", "blocking")]
 TICK_S, DELAY_S = 1e-6, 0.02
 CALLS = 4 * TURNS + 4

@@ -1,0 +1,43 @@
+"""Functions that make plans, and machine code that plans need.
+
+Importing this module takes longer than all other modules of the drop-in together, so it is imported
+by `collplan.dropin.loading` when plans may be made.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from mpi4py import MPI
+
+from collplan.compiling_together import compile_together
+from collplan.dropin.nonblocking import NonBlockingPlans
+from collplan.executors.mpi.binding.bound_plan import bind
+from collplan.executors.mpi.engine.in_flight import load_machine_code
+from collplan.executors.mpi.loop.entries import entry
+from collplan.planner.compiler import compile_plan, prove_spec
+from collplan.specs import PlanSpec, parse_spec
+from collplan.tune.predictions import predict
+
+__all__ = ["NonBlockingPlans", "compile_plan", "compile_together", "load", "predict", "prove_spec"]
+
+_COUNT: Final = 64
+
+
+def load() -> None:
+    """Compile a plan for several ranks, then bind and run a plan for this rank only."""
+    compile_plan(_allreduce(4), rank=0)
+    buffers = np.zeros(_COUNT, np.uint8), np.empty(_COUNT, np.uint8)
+    with bind(compile_plan(_allreduce(1)), MPI.COMM_SELF, *buffers) as bound:
+        bound()
+    load_machine_code()
+    # Ranks that share memory also access words of other ranks outside the compiled loop.
+    word = np.zeros(1, np.int64)
+    entry("write_word")(word.ctypes.data, 1)
+    entry("read_word")(word.ctypes.data)
+
+
+def _allreduce(n_ranks: int) -> PlanSpec:
+    collective = {"kind": "allreduce", "count": _COUNT, "datatype": "uint8"}
+    return parse_spec({"machine": {"ranks_per_node": n_ranks}, "collective": collective})
