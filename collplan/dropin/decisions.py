@@ -64,7 +64,7 @@ def whys_native(table: TuningTable | None, *, is_blocking: bool, are_tried: bool
             found[kind] = f"no sweep of {regular}"
         elif gain_s is None:
             if is_vector or not are_tried:
-                found[kind] = f"native won all sizes of {regular}"
+                found[kind] = f"native won all sizes of {regular}{sweeps[regular][0].beside}"
         elif is_vector and is_blocking and gain_s <= LEAST_VECTOR_GAIN_S:
             found[kind] = f"each plan of {regular} gains less than agreeing on counts costs"
     return found

@@ -277,7 +277,8 @@ def _promising(
     """Return the candidates that may win, most promising first; note the others as pruned.
 
     If the budget is a number of tasks, a plan that takes all of it must promise `DEAR` more than
-    one that takes nothing.
+    one that takes nothing. On large machines few plans fit into a budget, of which the most
+    promising comes first.
 
     At one size, the closed forms of similar candidates tend to have similar errors. Simulated
     makespans are used to correct them.
@@ -298,7 +299,8 @@ def _promising(
             kept.append(entry)
 
     def order(entry: Entry) -> tuple[bool, float]:
-        share = entry.estimate.effort / jobs.effort if jobs.effort else 0.0
+        is_dear = jobs.effort is not None and not _is_scaled(entry)
+        share = entry.estimate.effort / jobs.effort if is_dear else 0.0
         expected_s = ratios.likely(entry) * entry.estimate.price_s
         return _comes_later(entry, comparison), expected_s * (1 + DEAR * share)
 

@@ -127,7 +127,7 @@ def time_bound(
     ...     "machine": {"nodes": 8}, "collective": {"kind": "bcast", "count": 1024}})
     >>> bound = time_bound(spec)
     >>> bound.name, round(bound.time_s * 1e9)
-    ('spread after lanes', 5128)
+    ('spread', 3200)
     """
     if network is not None:
         spec = spec.replace(machine=spec.machine.replace(network=network))

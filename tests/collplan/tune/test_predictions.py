@@ -53,7 +53,7 @@ def test_predicted_plans_differ_and_can_be_compiled(
         plan = compile_plan(choice.plan_spec(table.machine(placement), collective), rank=0)
         assert plan.n_ranks == len(nodes)
     shares = [choice for choice in choices if choice.transport != MESSAGES]
-    is_shared = collective.has_data and max(placement.ranks_per_node) > 1
+    is_shared = max(placement.ranks_per_node) > 1
     assert bool(shares) == is_shared
 
 
