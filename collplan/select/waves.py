@@ -299,8 +299,8 @@ def _promising(
             kept.append(entry)
 
     def order(entry: Entry) -> tuple[bool, float]:
-        is_dear = jobs.effort is not None and not _is_scaled(entry)
-        share = entry.estimate.effort / jobs.effort if is_dear else 0.0
+        budget = inf if jobs.effort is None or _is_scaled(entry) else jobs.effort
+        share = entry.estimate.effort / budget
         expected_s = ratios.likely(entry) * entry.estimate.price_s
         return _comes_later(entry, comparison), expected_s * (1 + DEAR * share)
 
