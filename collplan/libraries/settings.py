@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from collplan.libraries.counterparts import Counterpart
 
-_OPENMPI: str = "--mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_{kind}_algorithm {number}"
-_OTHERS_FIRST: str = " --mca coll ^han"
+_OPENMPI: Final = "--mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_{kind}_algorithm {number}"
+_OTHERS_FIRST: Final = " --mca coll ^han"
 """Option without which Open MPI prefers another component on several nodes."""
-_DEVICE_FIRST: str = "MPIR_CVAR_{kind}_DEVICE_COLLECTIVE=0 "
+_DEVICE_FIRST: Final = "MPIR_CVAR_{kind}_DEVICE_COLLECTIVE=0 "
 """Variable without which MPICH prefers the collectives of its device on several nodes."""
 
 
 def setting_of(library: str, row: Counterpart, *, spans_nodes: bool) -> str | None:
-    """Return what users add to a command so that a library runs an algorithm for all calls.
+    """Return the beginning of a command whose program runs an algorithm in all calls.
 
     Parameters
     ----------
@@ -26,8 +28,8 @@ def setting_of(library: str, row: Counterpart, *, spans_nodes: bool) -> str | No
     Returns
     -------
     str or None
-        Environment variables to put before ``mpiexec``, or options to put behind it. None if
-        the library has no setting for the algorithm, or if the algorithm has parameters.
+        ``mpiexec`` with variables of the environment before it or options after it. None if the
+        library has no setting for the algorithm, or if the algorithm has parameters.
 
     Examples
     --------

@@ -14,11 +14,10 @@ from collplan.reports.output import format_bytes, format_seconds
 from collplan.select.compared import Comparison
 from collplan.specs import AlgorithmChoice, PlanSpec
 from collplan.specs.request import MESSAGES
+from collplan.tune.racing import StopRules
 
 MEASURED: Final = 1.5
 """Predicted time, divided by the best, up to which `collplan tune` measures plans by default."""
-SERIES_S: Final = 10.0
-"""Time limit in seconds for the measurements of one size, as `collplan tune` has it by default."""
 PLAN_S: Final = 0.5
 """Time in seconds to make, bind and check one plan on the ranks of a node with few cores."""
 NEARLY: Final = 0.99
@@ -35,7 +34,7 @@ class OwnAlgorithm(NamedTuple):
     algorithm : str
         Name in the library; empty if its default is best.
     setting : str
-        What to add to a command; empty for the default.
+        Beginning of a command that selects it; empty for the default.
     makespan_s : float
         Simulated time in seconds.
     """
@@ -58,7 +57,7 @@ def next_steps(comparison: Comparison, source: str) -> dict[str, Any]:
     Returns
     -------
     dict
-        `tune` and `use`, commands; `tune_plans`, the number of plans that `tune` measures;
+        `tune` and `use`, commands; `tune_plans`, about the number of plans that `tune` measures;
         `tune_s`, the time in seconds that it takes at most, about; `library`, the title of the
         MPI library; and `own`, a list of `OwnAlgorithm` as mappings.
     """
@@ -71,7 +70,7 @@ def next_steps(comparison: Comparison, source: str) -> dict[str, Any]:
         "tune": f"collplan tune {quote(source)}{sizes} -o table.yaml",
         "use": "collplan exec --table table.yaml PROGRAM",
         "tune_plans": n_plans,
-        "tune_s": SERIES_S * len(comparison.leading) + PLAN_S * n_plans,
+        "tune_s": StopRules().seconds * len(comparison.leading) + PLAN_S * n_plans,
         "library": comparison.baseline,
         "own": [one._asdict() for one in _own_algorithms(comparison)],
     }
@@ -94,8 +93,8 @@ def _size(n_bytes: int) -> str:
 def lines_of(steps: dict[str, Any], comparison: Comparison) -> Iterator[str]:
     """Generate lines of text for what `next_steps` has returned."""
     yield (
-        f"next: {steps['tune']} measures the best {steps['tune_plans']} of these on the machine "
-        f"itself, in about {format_seconds(steps['tune_s'])} at most"
+        f"next: {steps['tune']} measures the best plans, about {steps['tune_plans']}, on the "
+        f"machine itself; this takes about {format_seconds(steps['tune_s'])} at most"
     )
     yield f"then: {steps['use']} runs an unchanged program with the winners"
     for (name, setting), some in groupby(
@@ -107,9 +106,9 @@ def lines_of(steps: dict[str, Any], comparison: Comparison) -> Iterator[str]:
         if len(rows) > 1:
             size += f" to {format_bytes(last.bytes)}"
         ratio = last.makespan_s / comparison.makespans[comparison.leading[last.bytes], last.bytes]
-        what = f"{name} is the best that {steps['library']} has" if name else (
-            f"{steps['library']} has nothing better than its default"
-        )  # fmt: skip
+        what = f"{steps['library']} has nothing better than its default"
+        if name:
+            what = f"{name} is the best that {steps['library']} has"
         yield (
             f"{what} at {size}, {ratio:.3g} times the best"
             + (f" at {format_bytes(last.bytes)}" if len(rows) > 1 else "")
@@ -143,13 +142,11 @@ def _setting(library: str, spec: PlanSpec) -> tuple[str, str] | None:
     is_plain = spec.transport == MESSAGES and not spec.passes and spec.decomposition.name == "flat"
     if not is_plain or not isinstance(choice, AlgorithmChoice):
         return None
-    kind = spec.collective.planned_kind
-    for row in algorithms_of(library).of(kind):
-        if not row.serves(choice, is_cut=False) or not row.has_ranks(machine.n_ranks, choice):
-            continue
-        if row.commutes and not spec.collective.is_commutative:
-            continue
-        setting = setting_of(library, row, spans_nodes=machine.nodes > 1)
-        if setting is not None:
-            return row.name, setting
-    return None
+    collective = spec.collective
+    row = algorithms_of(library).find(
+        collective.planned_kind, choice, machine.n_ranks, is_cut=False
+    )
+    if isinstance(row, str) or ((row.commutes or row.reorders) and not collective.is_commutative):
+        return None
+    setting = setting_of(library, row, spans_nodes=machine.nodes > 1)
+    return None if setting is None else (row.name, setting)

@@ -188,8 +188,7 @@ def _between_nodes(spec: PlanSpec, reached: int) -> Iterator[Term]:
     yield Term(
         "spread after lanes",
         whole_ns + after_ns + inside_ns,
-        f"the vector through the lanes of a node, and messages until {1 + reached} nodes know its "
-        f"end,",
+        f"the vector on the lanes of a node and messages of its end to {1 + reached} nodes",
     )
 
 
@@ -209,9 +208,17 @@ def _lane_ns(n_bytes: float, itemsize: int, machine: Machine) -> float:
     bytes are those of the fastest lane, and every lane is as busy.
     """
     link, slowest = machine.network.network, max(machine.lane_slowness)
-    per_message = min(link.G_ns_per_byte, link.g_ns / slowest)
-    per_byte = ((itemsize - 1) * link.G_ns_per_byte + per_message) / itemsize
-    return max(0.0, n_bytes * per_byte - slowest * per_message)
+    gap_ns = link.g_ns / slowest
+    first_ns = slowest * min(link.G_ns_per_byte, gap_ns)
+    return max(0.0, n_bytes * _per_byte(link.G_ns_per_byte, gap_ns, itemsize) - first_ns)
+
+
+def _per_byte(per_byte: float, per_message: float, itemsize: int) -> float:
+    """Return the least time in ns per byte of messages, each of which has at least one element.
+
+    The first byte of a message takes `per_message`, if that is less, and every other `per_byte`.
+    """
+    return per_byte + min(0.0, per_message - per_byte) / itemsize
 
 
 def _message_ns(link: Link) -> float:
@@ -346,15 +353,13 @@ def _results(collective: Collective, machine: Machine, hop_ns: float) -> Term:
     speeds = (has_lane / np.array(machine.lane_slowness)).sum(axis=1)
     n_cores, size = machine.cores_per_node, collective.itemsize
     node_rates = np.array([_written_per_ns(machine, size, n_cores, lane) for lane in speeds])
-    n_free = n_cores - np.array(machine.node_to_n_ranks)
     own_lane = 1 / np.array(machine.lane_slowness)[list(machine.rank_to_lane)]
     if machine.nodes == 1:
         own_lane[:] = 0.0
-    pairs = np.stack((1.0 + n_free[place], own_lane), axis=1)
+    pairs = np.stack((_own_cores(machine), own_lane), axis=1)
     kinds, inverse = np.unique(pairs, axis=0, return_inverse=True)
-    rank_rates = np.array([_written_per_ns(machine, size, *kind) for kind in kinds])[
-        inverse.reshape(-1)
-    ]
+    rates = np.array([_written_per_ns(machine, size, *kind) for kind in kinds])
+    rank_rates = rates[inverse.reshape(-1)]
     most = 0.0
     for elements, before in ((foreign, hop_ns), (every, 0.0)):
         by_node = np.bincount(place, elements, minlength=machine.nodes)
@@ -370,13 +375,17 @@ def _sources(collective: Collective, machine: Machine, hop_ns: float) -> Term:
     links = [network.network] * machine.n_lanes * (machine.nodes > 1)
     if max(machine.node_to_n_ranks) > 1:
         links.append(min(_links_inside(machine), key=lambda link: link.G_ns_per_byte))
-    n_free = machine.cores_per_node - np.array(machine.node_to_n_ranks)
-    n_cores = (1.0 + n_free)[list(machine.rank_to_node)]
     size, per_byte = collective.itemsize, network.copy_ns_per_byte
     by_links = sum(_per_ns(link, size) for link in links)
-    rates = by_links + (n_cores / per_byte if per_byte > 0 else math.inf)
+    rates = by_links + (_own_cores(machine) / per_byte if per_byte > 0 else math.inf)
     longest = float((out / rates).max()) * size
     return Term("sources", longest + hop_ns * (longest > 0), "reads of what other ranks need")
+
+
+def _own_cores(machine: Machine) -> Floats:
+    """Return the number of cores that may work for each rank: its own, and those without ranks."""
+    n_free = machine.cores_per_node - np.array(machine.node_to_n_ranks)
+    return np.asarray(1.0 + n_free[list(machine.rank_to_node)])
 
 
 def _own_elements(collective: Collective, n_ranks: int) -> Floats:
@@ -422,14 +431,14 @@ def _written_per_ns(machine: Machine, itemsize: int, n_cores: float, lanes: floa
 
 def _per_ns(link: Link, itemsize: int) -> float:
     """Return the most bytes per ns of a lane or a port; messages have at least one element."""
-    per_byte = link.G_ns_per_byte + min(0.0, link.g_ns - link.G_ns_per_byte) / itemsize
+    per_byte = _per_byte(link.G_ns_per_byte, link.g_ns, itemsize)
     return 1 / per_byte if per_byte > 0 else math.inf
 
 
 def _core_ns(link: Link, itemsize: int) -> float:
     """Return the least time in ns per byte for which a message keeps its receiver's core."""
     per_byte = link.O_ns_per_byte if link.offload else max(link.O_ns_per_byte, link.G_ns_per_byte)
-    return min(per_byte, (link.o_ns + (itemsize - 1) * per_byte) / itemsize)
+    return _per_byte(per_byte, link.o_ns, itemsize)
 
 
 def _reductions(

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from collplan.reports.next_steps import lines_of, next_steps
+from collplan.reports.next_steps import MEASURED, _setting, lines_of, next_steps
 from collplan.select.compared import Comparison
 from collplan.select.comparison import compare
 from collplan.specs import PlanSpec
+from collplan.tune.racing import StopRules
 from command_line import CommandLine
 
 
@@ -67,6 +68,26 @@ def test_a_setting_is_one_of_messages_alone() -> None:
     if one["setting"]:
         assert f"MPIR_CVAR_BCAST_INTRA_ALGORITHM={one['algorithm']} mpiexec" in one["setting"]
         assert one["setting"].startswith("MPIR_CVAR_BCAST_DEVICE_COLLECTIVE=0 ")
+
+
+@pytest.mark.parametrize(("is_commutative", "n"), [(True, 1), (False, 0)])
+def test_algorithms_that_reorder_operands_are_for_operations_that_commute(
+    is_commutative: bool, n: int
+) -> None:
+    """Open MPI would run its ring in any case, with wrong results."""
+    op = "sum" if is_commutative else {"name": "affine", "commutative": False}
+    collective = {"kind": "allreduce", "count": 64, "datatype": "float64", "op": op}
+    machine = {"ranks_per_node": 4}
+    spec = PlanSpec.model_validate(
+        {"machine": machine, "collective": collective, "algorithms": "ring"}
+    )
+    assert bool(_setting("openmpi", spec)) == bool(n)
+
+
+def test_the_estimate_is_of_the_defaults_of_tune(collplan: CommandLine) -> None:
+    text = " ".join(collplan("tune", "--help").out.split())
+    assert f"within FACTOR of the best. [default: {MEASURED}; " in text
+    assert f"per measurement series. [default: {StopRules().seconds}; " in text
 
 
 def test_a_library_that_is_not_known_has_no_algorithms() -> None:
