@@ -37,9 +37,10 @@ import yaml
 from collplan.executors.cost.time_bound import time_bound
 from collplan.planner.lowering.select import NATIVELY
 from collplan.select import comparison, waves
-from collplan.select.auto import resolve, search
+from collplan.select.auto import resolve
 from collplan.select.compared import Comparison
 from collplan.select.comparison import SECONDS, compare
+from collplan.select.search import search
 from collplan.select.sweep import price, processes
 from collplan.specs import COLLECTIVES, Machine, PlanSpec
 

@@ -22,7 +22,7 @@ from stopwatch import time_step
 from collplan.executors.cost import simulate
 from collplan.planner.compiler import compile_folded, compile_plan
 from collplan.planner.verify import verify
-from collplan.select.auto import search
+from collplan.select.search import search
 from collplan.specs import PlanSpec
 
 MACHINES = [(36, 32), (128, 56), (1024, 8), (8192, 8)]

@@ -228,7 +228,6 @@ def _agree_on_plan(comm: Any, options: RunOptions) -> tuple[Plan, Timeline | Non
     plan of all ranks and simulates it while the other ranks sleep.
     """
     from collplan.compiling_together import compile_together
-    from collplan.executors.cost import simulate
     from collplan.executors.mpi.launch.environment import EXPECTED_RANKS
     from collplan.planner.plan.plan import Plan
 
@@ -238,7 +237,11 @@ def _agree_on_plan(comm: Any, options: RunOptions) -> tuple[Plan, Timeline | Non
         # A plan is already proved if `command` has started this rank.
         if EXPECTED_RANKS not in os.environ:
             prove_file(plan, options.source)
-        return simulate(plan) if options.predict and plan.spec is not None else None
+        if not options.predict or plan.spec is None:
+            return None
+        from collplan.executors.cost import simulate
+
+        return simulate(plan)
 
     idle: list[str] = []
     source = together(comm, lambda: open_source(options.source, options.ranks))

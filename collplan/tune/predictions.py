@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import log
 from typing import Final
 
-from collplan.select.auto import search
 from collplan.select.candidates import SHARED
+from collplan.select.search import search
 from collplan.specs import Collective, CollplanError, Decomposition, PlanSpec
 from collplan.specs.request import FLAT, MESSAGES
 from collplan.tune.sweep import Choice, NodePlacement

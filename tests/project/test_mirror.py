@@ -45,6 +45,7 @@ ELSEWHERE = {
     "collplan/select/compared.py": "collplan/select/test_comparison.py",
     "collplan/select/entries.py": "collplan/select/test_comparison.py",
     "collplan/select/message_costs.py": "collplan/select/test_costs.py",
+    "collplan/select/search.py": "collplan/select/test_auto.py",
     "collplan/select/work.py": "collplan/select/test_costs.py",
     "planner/arrays/rounding.py": "executors/cost/test_machine.py",
 }

@@ -18,8 +18,9 @@ from collplan.planner.errors import AlgorithmError
 from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.select.alltoall_designs import DESIGNS
-from collplan.select.auto import resolve, search
+from collplan.select.auto import resolve
 from collplan.select.candidates import sliced
+from collplan.select.search import search
 from collplan.select.sweep import price
 from collplan.specs import PlanSpec, parse_spec
 from oracle import VECTORS, check_result

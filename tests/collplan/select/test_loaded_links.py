@@ -9,10 +9,10 @@ import pytest
 from collplan.compiling import compile_spec
 from collplan.executors.cost import simulate
 from collplan.executors.cost.link_use import LinkUse
-from collplan.select.auto import search
 from collplan.select.candidates import MAPPED, all_forms
 from collplan.select.comparison import compare
 from collplan.select.estimate import estimate
+from collplan.select.search import search
 from collplan.specs import parse_spec
 
 SLOW = {"kind": "dragonfly", "groups": 4, "routers": 2, "hosts": 2,

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from collplan.select import auto, remembered
-from collplan.select.auto import Ranked, choose
+from collplan.select import remembered, search
+from collplan.select.auto import Resolved, choose
+from collplan.select.search import Ranked
 from collplan.specs import PlanSpec
 from comparing import MACHINES, spec_of
 
@@ -28,12 +29,12 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[PlanSpec]:
     """Return the list of the specs that are searched, for which the ring is found."""
     specs: list[PlanSpec] = []
 
-    def search(spec: PlanSpec) -> tuple[Ranked, ...]:
+    def found(spec: PlanSpec) -> tuple[Ranked, ...]:
         specs.append(spec)
         ring = spec.replace(decomposition="flat", algorithms="ring")
         return Ranked(ring, 1e-6, True), Ranked(ring, 2e-6, False)
 
-    monkeypatch.setattr(auto, "search", search)
+    monkeypatch.setattr(search, "search", found)
     return specs
 
 
@@ -41,7 +42,7 @@ def wanted(count: int = 1000, **fields: Any) -> PlanSpec:
     return spec_of("allreduce", MACHINES["lanes"], count).replace(decomposition="auto", **fields)
 
 
-def chosen_anew(spec: PlanSpec) -> auto.Resolved:
+def chosen_anew(spec: PlanSpec) -> Resolved:
     """Return the choice as another process makes it."""
     choose.cache_clear()
     return choose(spec)

@@ -8,9 +8,10 @@ import pytest
 
 from collplan.executors.cost.simulator import simulate
 from collplan.planner.compiler import compile_plan
-from collplan.select.auto import resolve, search
+from collplan.select.auto import resolve
 from collplan.select.comparison import compare
 from collplan.select.estimate import estimate
+from collplan.select.search import search
 from collplan.specs import PlanSpec, parse_spec
 
 TREE: dict[str, Any] = {

@@ -1,0 +1,141 @@
+"""Search for the best plan of a spec with ``decomposition: auto``, within a small budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from collplan.select.candidates import SEGMENTS, Form, searched_forms
+from collplan.select.compared import LEFT_OUT, Comparison
+from collplan.select.entries import Entry, EstimateRequest, NotEstimated, bytes_of, estimate_all
+from collplan.select.estimate import FEW_RANKS, forget_drafts
+from collplan.select.jobs import Jobs
+from collplan.select.waves import Ratios, simulate_waves
+from collplan.specs import PlanSpec
+from collplan.specs.request import FLAT
+
+EFFORT: Final = 600_000
+"""Budget: number of tasks that a search compiles and simulates. A limit of time would make the
+choice depend on the machine that searches."""
+LARGE_EFFORT: Final = 200_000
+"""The same for more than `FEW_RANKS` ranks, whose plans often take more time per task."""
+REFINED: Final = 2.0
+"""Ratio to the best time within which a form must be so that its variants are tried."""
+WHOLE_PLAN_RANKS: Final = 4096
+"""Number of ranks from which no candidate is cut into segments or slices. Passes of segments must
+see all ranks: for a bcast on 7168 ranks that took 26 s and 3.5 GiB. Slices do not need this, but
+with n slices the plan of all ranks has n times as many tasks if it does not fold."""
+DOUBT: Final = 3.0
+"""Factor for the expected time of a plan that is too large to simulate. For an allreduce of 16 MiB
+on 8,192 ranks, `two_tree` took four times as long as was expected."""
+MOST_CUT: Final = LARGE_EFFORT // 2
+"""Number of tasks above which plans with cut messages are not tried."""
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A way to compute the collective, with its time.
+
+    Parameters
+    ----------
+    spec : PlanSpec
+        Spec that names decomposition, algorithms, transport and passes.
+    time_s : float
+        Simulated time in seconds if `is_simulated`, else the expected time.
+    is_simulated : bool
+        Whether the plan was simulated.
+    """
+
+    spec: PlanSpec
+    time_s: float
+    is_simulated: bool
+
+
+@lru_cache(maxsize=64)
+def search(spec: PlanSpec) -> tuple[Ranked, ...]:
+    """Return the candidates for a spec's collective on its machine, best first.
+
+    The most promising ones by estimate are simulated, as many as the budget allows. If all are
+    refused, for example because of a pass, the flat one is returned. Its compilation then raises
+    an error with the reason.
+    """
+    size = bytes_of(spec)
+    effort = EFFORT if spec.machine.n_ranks <= FEW_RANKS else LARGE_EFFORT
+    comparison, jobs = Comparison([size]), Jobs(None, None, None, effort)
+    forms = searched_forms(spec)
+    try:
+        simple = [form for form in forms if not form.is_variant]
+        entries = _distinct(_entries(spec, simple, jobs), [])
+        queues, by_size = {size: [*entries]}, {size: entries}
+        simulate_waves(queues, by_size, jobs, comparison, prune=True, most=2)
+        variants = _entries(spec, _variants(forms, entries, comparison), jobs)
+        variants = _distinct(variants, entries)
+        entries += variants
+        queues[size] += variants
+        simulate_waves(queues, by_size, jobs, comparison, prune=True)
+    finally:
+        forget_drafts()
+    found = [Ranked(one.spec, time_s, ok) for time_s, one, ok in _ranked(entries, comparison)]
+    return tuple(found) or (Ranked(spec.replace(decomposition=FLAT), 0.0, False),)
+
+
+def _variants(forms: Sequence[Form], entries: list[Entry], comparison: Comparison) -> list[Form]:
+    """Return the variants of decompositions that may be near the best one."""
+    (size,), times = comparison.sizes, comparison.makespans
+    ratios = Ratios.at(size, {size: entries}, times)
+    expected = [ratios.likely(one) * one.estimate.price_s for one in entries]
+    expected = [times.get((one.name, size), s) for one, s in zip(entries, expected, strict=True)]
+    most_s = REFINED * min(expected, default=0.0)
+    near = {
+        one.form.method.decomposition
+        for one, time_s in zip(entries, expected, strict=True)
+        if time_s <= most_s
+    }
+    return [form for form in forms if form.is_variant and form.method.decomposition in near]
+
+
+def _distinct(entries: Sequence[Entry], known: Sequence[Entry]) -> list[Entry]:
+    """Return the entries whose estimates differ from those before them and from the known ones.
+
+    Many trees of few ranks are the same, so that plans with equal estimates have equal times.
+    """
+
+    def figures(entry: Entry) -> tuple[str, int, int]:
+        found = entry.estimate
+        return f"{found.price_s:.9g} {found.bound_s:.9g}", found.n_tasks, found.effort
+
+    taken = {figures(one) for one in known}
+    first = {figures(one): one for one in reversed(entries)}
+    return [one for one in entries if first[figures(one)] is one and figures(one) not in taken]
+
+
+def _ranked(entries: list[Entry], comparison: Comparison) -> list[tuple[float, Entry, bool]]:
+    """Return the time of every entry, the entry, and whether it was simulated, best first."""
+    (size,), times = comparison.sizes, comparison.makespans
+    ratios = Ratios.at(size, {size: entries}, times)
+    slow = {one.candidate for one in comparison.pruned if one.by not in LEFT_OUT}
+    slow |= comparison.refused.keys()
+    found = []
+    for entry in entries:
+        time_s = times.get((entry.name, size))
+        if time_s is not None:
+            found.append((time_s, entry, True))
+        elif entry.name not in slow:
+            found.append((DOUBT * ratios.likely(entry) * entry.estimate.price_s, entry, False))
+    return sorted(found, key=lambda one: one[0])
+
+
+def _entries(spec: PlanSpec, forms: Sequence[Form], jobs: Jobs) -> list[Entry]:
+    """Return the entries of forms, both with whole messages and with cut ones."""
+    n_ranks = spec.machine.n_ranks
+    segments = () if n_ranks >= WHOLE_PLAN_RANKS else SEGMENTS
+    are_sliced = n_ranks > FEW_RANKS and not spec.collective.has_blocks
+    questions = [
+        EstimateRequest(form, spec, segments if form.has_segments else (), are_sliced=are_sliced)
+        for form in forms
+    ]
+    found = estimate_all(questions, jobs.estimate, {})
+    entries = [one for one in found if not isinstance(one, NotEstimated)]
+    return [one for one in entries if one.cut is None or one.estimate.effort <= MOST_CUT]
