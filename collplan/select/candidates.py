@@ -19,11 +19,7 @@ from collplan.planner.rewrite.calls import CALLED
 from collplan.select.alltoall_designs import DESIGNS
 from collplan.select.cuts import Cut, Slices
 from collplan.select.estimate import FEW_RANKS, known_draft
-from collplan.select.shapes import (
-    leader_numbers,
-    mesh_shapes,
-    through_leaders,
-)
+from collplan.select.shapes import every_mesh, leader_numbers, mesh_shapes, through_leaders
 from collplan.specs import (
     AlgorithmChoice,
     AlgorithmsByRole,
@@ -42,6 +38,8 @@ WINDOWS: Final = (PassChoice(name="prioritize"), PassChoice(name="limit_requests
 MAP_RANKS: Final = PassChoice(name="map_ranks")
 MAPPED: Final = "mapped"
 """Word for the pass ``map_ranks`` in names of candidates."""
+DIMENSIONS: Final = (2, 3)
+"""Numbers of mesh dimensions that are tried; more dimensions were never faster."""
 FAMILIES: Final = ("flat", "hierarchical", "multi_leader", "full_lane", "mesh", "guideline")
 """Families of candidates, which are names of decompositions."""
 PIPELINE: Final = "pipelined"
@@ -139,7 +137,7 @@ def call_of(kind: str) -> str:
     return f"MPI_I{kind}"
 
 
-def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
+def all_forms(spec: PlanSpec, *, all_meshes: bool = False) -> tuple[Form, ...]:
     """Return all forms of a spec's collective on its machine, simple ones first.
 
     These are flat algorithms; decompositions through leaders (one, several, or all ranks of a
@@ -147,6 +145,13 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
     each algorithm inside nodes or across them; meshes of two and three dimensions; designs of
     alltoall through shared memory; and compositions of other collectives. A form may still be
     refused because of its algorithms or the order of ranks.
+
+    Parameters
+    ----------
+    spec : PlanSpec
+        Only its machine and its collective are used.
+    all_meshes : bool
+        Whether to return all meshes, instead of those along nodes and those nearly square.
     """
     kind = spec.collective.planned_kind
     forms = [
@@ -164,7 +169,10 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
         is_main = chosen.leaders is None and chosen.shares == "equal"
         is_thorough = is_main and not by_domain
         forms += with_algorithms(spec, chosen, is_thorough=is_thorough)
-    for shape in mesh_shapes(spec):
+    shapes = mesh_shapes(spec)
+    if all_meshes:
+        shapes = [shape for n in DIMENSIONS for shape in every_mesh(machine.n_ranks, n)]
+    for shape in shapes:
         chosen = Decomposition(name="mesh", shape=shape)
         forms += with_algorithms(spec, chosen, is_thorough=False)
     forms += mapped_forms(spec, forms)

@@ -99,6 +99,8 @@ class Comparison:
     ----------
     sizes : list of int
         Sizes in bytes, ascending.
+    within : float
+        Factor of the least makespan within which candidates are of interest.
     specs : dict of str to PlanSpec
         Spec of every candidate at the largest size at which it exists, by name.
     own : str or None
@@ -133,6 +135,7 @@ class Comparison:
     """
 
     sizes: list[int]
+    within: float = 1.0
     specs: dict[str, PlanSpec] = field(default_factory=dict)
     own: str | None = None
     others: tuple[str, ...] = ()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from collplan.planner.plan.phases import NATIVE
 from collplan.select.candidates import SEGMENTS, Form, searched_forms
 from collplan.select.compared import LEFT_OUT, Comparison
 from collplan.select.entries import Entry, EstimateRequest, NotEstimated, bytes_of, estimate_all
@@ -21,6 +22,8 @@ EFFORT: Final = 600_000
 choice depend on the machine that searches."""
 LARGE_EFFORT: Final = 200_000
 """The same for more than `FEW_RANKS` ranks, whose plans often take more time per task."""
+NEAR_EFFORT: Final = 3 * EFFORT
+"""The same for a search of all candidates near the best."""
 REFINED: Final = 2.0
 """Ratio to the best time within which a form must be so that its variants are tried."""
 WHOLE_PLAN_RANKS: Final = 4096
@@ -53,6 +56,25 @@ class Ranked:
     is_simulated: bool
 
 
+@dataclass(frozen=True)
+class Expected:
+    """A candidate with its time.
+
+    Parameters
+    ----------
+    entry : Entry
+        Candidate, with the estimate of its plan.
+    time_s : float
+        Simulated time in seconds if `is_simulated`, else the expected time.
+    is_simulated : bool
+        Whether the plan was simulated.
+    """
+
+    entry: Entry
+    time_s: float
+    is_simulated: bool
+
+
 @lru_cache(maxsize=64)
 def search(spec: PlanSpec) -> tuple[Ranked, ...]:
     """Return the candidates for a spec's collective on its machine, best first.
@@ -61,10 +83,44 @@ def search(spec: PlanSpec) -> tuple[Ranked, ...]:
     refused, for example because of a pass, the flat one is returned. Its compilation then raises
     an error with the reason.
     """
-    size = bytes_of(spec)
+    comparison = Comparison([bytes_of(spec)])
     effort = EFFORT if spec.machine.n_ranks <= FEW_RANKS else LARGE_EFFORT
-    comparison, jobs = Comparison([size]), Jobs(None, None, None, effort)
-    forms = searched_forms(spec)
+    entries = _simulate_best(spec, searched_forms(spec), comparison, effort)
+    slow = {one.candidate for one in comparison.pruned if one.by not in LEFT_OUT}
+    found = [
+        Ranked(one.entry.spec, one.time_s * (1.0 if one.is_simulated else DOUBT), one.is_simulated)
+        for one in _expected(entries, comparison)
+        if one.is_simulated or one.entry.name not in slow
+    ]
+    found.sort(key=lambda one: one.time_s)
+    return tuple(found) or (Ranked(spec.replace(decomposition=FLAT), 0.0, False),)
+
+
+def search_near(spec: PlanSpec, forms: Sequence[Form], within: float) -> list[Expected]:
+    """Return all different plans of forms, best first, and simulate those near the best.
+
+    Parameters
+    ----------
+    spec : PlanSpec
+        Spec with the machine and the collective.
+    forms : sequence of Form
+        Forms of the collective.
+    within : float
+        Factor of the least makespan within which candidates are simulated.
+    """
+    comparison = Comparison([bytes_of(spec)], within)
+    entries = _simulate_best(spec, forms, comparison, NEAR_EFFORT)
+    return sorted(_expected(entries, comparison), key=lambda one: one.time_s)
+
+
+def _simulate_best(
+    spec: PlanSpec, forms: Sequence[Form], comparison: Comparison, effort: int
+) -> list[Entry]:
+    """Simulate the most promising forms within a budget; return all entries that differ.
+
+    Variants of a decomposition follow if this decomposition may be near the best one.
+    """
+    (size,), jobs = comparison.sizes, Jobs(None, None, None, effort)
     try:
         simple = [form for form in forms if not form.is_variant]
         entries = _distinct(_entries(spec, simple, jobs), [])
@@ -77,22 +133,14 @@ def search(spec: PlanSpec) -> tuple[Ranked, ...]:
         simulate_waves(queues, by_size, jobs, comparison, prune=True)
     finally:
         forget_drafts()
-    found = [Ranked(one.spec, time_s, ok) for time_s, one, ok in _ranked(entries, comparison)]
-    return tuple(found) or (Ranked(spec.replace(decomposition=FLAT), 0.0, False),)
+    return entries
 
 
 def _variants(forms: Sequence[Form], entries: list[Entry], comparison: Comparison) -> list[Form]:
     """Return the variants of decompositions that may be near the best one."""
-    (size,), times = comparison.sizes, comparison.makespans
-    ratios = Ratios.at(size, {size: entries}, times)
-    expected = [ratios.likely(one) * one.estimate.price_s for one in entries]
-    expected = [times.get((one.name, size), s) for one, s in zip(entries, expected, strict=True)]
-    most_s = REFINED * min(expected, default=0.0)
-    near = {
-        one.form.method.decomposition
-        for one, time_s in zip(entries, expected, strict=True)
-        if time_s <= most_s
-    }
+    found = list(_expected(entries, comparison))
+    most_s = max(REFINED, comparison.within) * min((one.time_s for one in found), default=0.0)
+    near = {one.entry.form.method.decomposition for one in found if one.time_s <= most_s}
     return [form for form in forms if form.is_variant and form.method.decomposition in near]
 
 
@@ -100,31 +148,28 @@ def _distinct(entries: Sequence[Entry], known: Sequence[Entry]) -> list[Entry]:
     """Return the entries whose estimates differ from those before them and from the known ones.
 
     Many trees of few ranks are the same, so that plans with equal estimates have equal times.
+    Calls of the library's own collectives have the estimates of the algorithms that it takes.
     """
 
-    def figures(entry: Entry) -> tuple[str, int, int]:
-        found = entry.estimate
-        return f"{found.price_s:.9g} {found.bound_s:.9g}", found.n_tasks, found.effort
+    def figures(entry: Entry) -> tuple[str, int, int, bool]:
+        found, is_native = entry.estimate, NATIVE in entry.form.name.split()
+        return f"{found.price_s:.9g} {found.bound_s:.9g}", found.n_tasks, found.effort, is_native
 
     taken = {figures(one) for one in known}
     first = {figures(one): one for one in reversed(entries)}
     return [one for one in entries if first[figures(one)] is one and figures(one) not in taken]
 
 
-def _ranked(entries: list[Entry], comparison: Comparison) -> list[tuple[float, Entry, bool]]:
-    """Return the time of every entry, the entry, and whether it was simulated, best first."""
+def _expected(entries: list[Entry], comparison: Comparison) -> Iterator[Expected]:
+    """Yield the time of every entry that is not refused."""
     (size,), times = comparison.sizes, comparison.makespans
     ratios = Ratios.at(size, {size: entries}, times)
-    slow = {one.candidate for one in comparison.pruned if one.by not in LEFT_OUT}
-    slow |= comparison.refused.keys()
-    found = []
     for entry in entries:
         time_s = times.get((entry.name, size))
         if time_s is not None:
-            found.append((time_s, entry, True))
-        elif entry.name not in slow:
-            found.append((DOUBT * ratios.likely(entry) * entry.estimate.price_s, entry, False))
-    return sorted(found, key=lambda one: one[0])
+            yield Expected(entry, time_s, True)
+        elif entry.name not in comparison.refused:
+            yield Expected(entry, ratios.likely(entry) * entry.estimate.price_s, False)
 
 
 def _entries(spec: PlanSpec, forms: Sequence[Form], jobs: Jobs) -> list[Entry]:

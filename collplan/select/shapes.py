@@ -138,6 +138,28 @@ def mesh_shapes(spec: PlanSpec) -> list[tuple[int, ...]]:
     return [shape for shape in dict.fromkeys([*flat, *deep]) if min(shape) > 1]
 
 
+def every_mesh(n_ranks: int, dimensions: int) -> Iterator[tuple[int, ...]]:
+    """Yield the shape of every mesh of `n_ranks` ranks whose extents are at least 2.
+
+    Shapes are in ascending order.
+
+    Examples
+    --------
+    >>> [f"{rows}x{columns}" for rows, columns in every_mesh(12, 2)]
+    ['2x6', '3x4', '4x3', '6x2']
+    >>> list(every_mesh(12, 3))
+    [(2, 2, 3), (2, 3, 2), (3, 2, 2)]
+    """
+    if dimensions == 1:
+        if n_ranks > 1:
+            yield (n_ranks,)
+        return
+    for first in range(2, n_ranks // 2 + 1):
+        if n_ranks % first == 0:
+            for others in every_mesh(n_ranks // first, dimensions - 1):
+                yield (first, *others)
+
+
 def _half(n: int) -> int:
     """Return the greatest divisor of n that does not exceed its square root."""
     return next(d for d in range(isqrt(n), 0, -1) if n % d == 0)

@@ -274,7 +274,7 @@ def _promising(
     comparison: Comparison,
     jobs: Jobs,
 ) -> list[Entry]:
-    """Return the candidates that may win, most promising first; note the others as pruned.
+    """Return the candidates that may be of interest, most promising first; note others as pruned.
 
     If the budget is a number of tasks, a plan that takes all of it must promise `DEAR` more than
     one that takes nothing. On large machines few plans fit into a budget, of which the most
@@ -286,14 +286,14 @@ def _promising(
     times = comparison.makespans
     ratios = Ratios.at(size, by_size, times)
     known = (times.get((entry.name, size), inf) for entry in by_size[size])
-    best_s = min(known, default=inf)
+    most_s = comparison.within * min(known, default=inf)
     kept = []
     for entry in queue:
         found = entry.estimate
         is_large = _is_large(entry) or _is_scaled(entry)
-        if found.bound_s > best_s or (is_large and found.bound_s >= (1 - TOLERANCE) * best_s):
+        if found.bound_s > most_s or (is_large and found.bound_s >= (1 - TOLERANCE) * most_s):
             leave_out(comparison, entry, "bound")
-        elif ratios.least(entry) * found.price_s > best_s:
+        elif ratios.least(entry) * found.price_s > most_s:
             leave_out(comparison, entry, "price")
         else:
             kept.append(entry)

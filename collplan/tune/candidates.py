@@ -1,4 +1,4 @@
-"""Candidates worth measuring at a message size: those predicted to be near the fastest.
+"""Candidates worth measuring at a message size: those expected to be near the fastest.
 
 References
 ----------
@@ -8,32 +8,21 @@ the performance of MPI libraries", 2006, sections 2 and 3.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
-from collplan.planner.decompose import guideline
 from collplan.planner.passes.progress.cores import POLICIES, CorePlacement
 from collplan.planner.passes.progress.tree_model import tree_height
 from collplan.planner.plan.phases import NATIVE
 from collplan.select.alltoall_designs import DESIGNS
-from collplan.select.candidates import SEGMENTS, SHARED, Form, all_forms, call_of, with_algorithms
-from collplan.select.entries import Entry, EstimateRequest, NotEstimated, estimate_all
-from collplan.select.sweep import price
-from collplan.select.waves import MAX_TASKS, SAFETY, WAVES
-from collplan.specs import (
-    AlgorithmChoice,
-    Decomposition,
-    Machine,
-    Method,
-    PassChoice,
-    PlanSpec,
-)
+from collplan.select.candidates import Form, all_forms, call_of, shared_forms
+from collplan.select.search import search_near
+from collplan.select.waves import SAFETY
+from collplan.specs import AlgorithmChoice, Machine, Method, PassChoice, PlanSpec
 from collplan.specs.request import MESSAGES
 
-DIMENSIONS: Final = (2, 3)
-"""Numbers of mesh dimensions that are tried; more dimensions were never faster."""
 TOPOLOGIES: Final = {
     "linear": "star",
     "binomial": "tree",
@@ -58,64 +47,24 @@ SPLIT: Final = {
 }
 """Tree algorithms, by collective, whose levels can be split between cores."""
 LEAST_KEPT: Final = 3
-"""Number of candidates that are always kept, independent of their predicted times."""
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+"""Number of candidates that are always kept, whatever their expected times."""
 
 
-def all_variants(spec: PlanSpec) -> tuple[Form, ...]:
+def all_variants(spec: PlanSpec) -> list[Form]:
     """Return every form of a spec's collective on its machine, flat algorithms first.
 
-    The forms are flat algorithms, decompositions through one, several or all ranks of a
-    node, all meshes of two and three dimensions, compositions of other collectives,
-    alltoall designs, and variants that use memory shared within a node. The compiler
-    may still refuse a form whose algorithms do not support this machine or rank order.
+    These are the forms that `compare` knows, also through shared memory, and all meshes of two and
+    three dimensions, but for the native collective, which is always measured. The compiler may
+    still refuse a form whose algorithms do not support this machine or rank order.
 
     Parameters
     ----------
     spec : PlanSpec
         Only its machine and its collective are used.
     """
-    # The native collective is always measured.
-    found = [
-        form
-        for form in all_forms(spec)
-        if form.method.decomposition.name != "mesh"
-        and form.name != call_of(spec.collective.planned_kind)
-    ]
-    size = spec.machine.n_ranks
-    if spec.collective.planned_kind not in guideline.FORMS or size == 1:
-        return tuple(found)
-    for dimensions in DIMENSIONS:
-        for shape in mesh_shapes(size, dimensions):
-            mesh = Decomposition(name="mesh", shape=shape)
-            found += with_algorithms(spec, mesh, is_thorough=False)
-    found += _sharing(spec, found)
-    if spec.collective.is_pairwise:
-        found += _designs(spec, {form.name for form in found})
-    return tuple(found)
-
-
-def mesh_shapes(n_ranks: int, dimensions: int) -> Iterator[tuple[int, ...]]:
-    """Yield the shape of every mesh of `n_ranks` ranks whose extents are at least 2.
-
-    Shapes are in ascending order.
-
-    Examples
-    --------
-    >>> [f"{rows}x{columns}" for rows, columns in mesh_shapes(12, 2)]
-    ['2x6', '3x4', '4x3', '6x2']
-    >>> list(mesh_shapes(12, 3))
-    [(2, 2, 3), (2, 3, 2), (3, 2, 2)]
-    """
-    if dimensions == 1:
-        if n_ranks > 1:
-            yield (n_ranks,)
-        return
-    for first in range(2, n_ranks // 2 + 1):
-        if n_ranks % first == 0:
-            for others in mesh_shapes(n_ranks // first, dimensions - 1):
-                yield (first, *others)
+    forms = list(all_forms(spec, all_meshes=True))
+    forms += shared_forms(spec, forms)
+    return [form for form in forms if form.name != call_of(spec.collective.planned_kind)]
 
 
 def family_of(form: Form) -> str:
@@ -139,50 +88,6 @@ def topology_of(form: Form) -> str | None:
     return TOPOLOGIES.get(choice.name)
 
 
-def _sharing(spec: PlanSpec, others: Sequence[Form]) -> list[Form]:
-    """Return the variants of forms that use memory shared within a node."""
-    machine = spec.machine
-    if max(machine.node_to_n_ranks) == 1:
-        return []
-    if machine.nodes == 1:
-        return [Form("flat shared", Method(transport=SHARED))]
-    through_leaders = ("hierarchical", "full_lane", "multi_leader")
-    return [
-        Form(f"{form.name} shared", form.method.replace(transport=SHARED))
-        for form in others
-        if form.method.decomposition.name in through_leaders
-        and form.method == Method(decomposition=form.method.decomposition)
-        and form.method.decomposition.by == "node"
-    ]
-
-
-def _designs(spec: PlanSpec, taken: set[str]) -> Iterator[Form]:
-    """Yield the alltoall designs for nodes of several ranks that are not among the other forms."""
-    machine = spec.machine
-    if machine.nodes == 1 or max(machine.node_to_n_ranks) == 1:
-        return
-    for name, design in DESIGNS.items():
-        method = design.of(spec).method
-        decomposition = method.decomposition.name
-        if decomposition == "flat" or (name in taken and name != decomposition):
-            continue
-        yield Form(f"{name} {DESIGN}" if name in taken else name, method)
-
-
-class MapFunction(Protocol):
-    """A map function that may distribute its calls, for instance over ranks."""
-
-    def __call__(
-        self, function: Callable[[Item], Result], items: Sequence[Item], /
-    ) -> list[Result]:
-        """Return the results in the order of the items."""
-
-
-def one_by_one(function: Callable[[Item], Result], items: Sequence[Item], /) -> list[Result]:
-    """Apply a function to items in this process, one after another."""
-    return [function(item) for item in items]
-
-
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A form of a collective at one message size.
@@ -195,14 +100,14 @@ class Candidate:
         Family of the form; see `family_of`.
     spec : PlanSpec
         Spec to compile.
-    predicted_s : float or None
-        Simulated time in seconds; None if the candidate was not simulated.
+    expected_s : float or None
+        Expected time in seconds, by simulation or by closed form; None if it is not known.
     """
 
     name: str
     family: str
     spec: PlanSpec
-    predicted_s: float | None = None
+    expected_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +117,7 @@ class MeasuredCandidates:
     Parameters
     ----------
     kept : list of Candidate
-        Candidates in ascending order of predicted time.
+        Candidates in ascending order of expected time.
     skipped : int
         Number of further distinct plans that can be compiled but are not measured.
     """
@@ -224,16 +129,15 @@ class MeasuredCandidates:
 def select(
     spec: PlanSpec,
     keep_within: float,
-    spread: MapFunction = one_by_one,
     at_most: int | None = None,
     *,
     beside_cores: int | None = None,
 ) -> MeasuredCandidates:
-    """Return the candidates whose predicted time is near the best.
+    """Return the candidates whose time is expected to be near the best.
 
-    Candidates are kept if their times are within `keep_within` times the best time. The best
-    candidate of each family is also kept within a larger factor, and at least `LEAST_KEPT`
-    candidates are kept in total. A segmented variant is kept only if it is predicted to be
+    Candidates are kept if their simulated times are within `keep_within` times the best time. The
+    best candidate of each family is also kept within a larger factor, and at least `LEAST_KEPT`
+    candidates are kept in total. A segmented variant is kept only if it is expected to be
     faster than the same form with whole messages.
 
     Parameters
@@ -241,38 +145,35 @@ def select(
     spec : PlanSpec
         Only its machine and its collective are used.
     keep_within : float
-        Factor of the best predicted time within which candidates are kept.
-    spread : callable
-        Map function that runs estimates and simulations; it does not affect the result.
+        Factor of the best simulated time within which candidates are kept.
     at_most : int, optional
         Largest number of candidates to keep.
     beside_cores : int, optional
         Cores per node, for calls that overlap computation; see `overlapping`.
     """
-    entries = list_entries(spec, spread)
+    forms = all_variants(spec)
     if beside_cores is not None:
-        entries = [entry for entry in entries if starts_alone(entry.spec)]
+        forms = [form for form in forms if starts_alone(form.of(spec))]
+    found = search_near(spec, forms, keep_within)
+    times = {one.entry.name: one.time_s for one in found}
     limit = max(SAFETY, keep_within)
-    makespans = _simulate_near(entries, limit, keep_within, spread)
-    found = {e.name: s for e in entries if (s := makespans.get(e.name)) is not None}
-    gaining = [e for e in entries if e.name in found and _gains(e, found)]
-    ordered = sorted(gaining, key=lambda entry: found[entry.name])
-    best_s = min(found.values(), default=0.0)
+    best_s = min((one.time_s for one in found if one.is_simulated), default=0.0)
     kept: list[Candidate] = []
     families: set[str] = set()
-    for entry in ordered:
-        family, predicted_s = family_of(entry.form), found[entry.name]
-        is_first = family not in families and predicted_s <= limit * best_s
-        if predicted_s <= keep_within * best_s or is_first or len(kept) < LEAST_KEPT:
-            kept.append(Candidate(entry.name, family, entry.spec, predicted_s))
+    for one in found:
+        entry, family = one.entry, family_of(one.entry.form)
+        if entry.cut is not None and one.time_s >= times.get(entry.form.name, inf):
+            continue
+        is_near = one.is_simulated and one.time_s <= keep_within * best_s
+        is_first = family not in families and one.time_s <= limit * best_s
+        if is_near or is_first or len(kept) < LEAST_KEPT:
+            kept.append(Candidate(entry.name, family, entry.spec, one.time_s))
             families.add(family)
     if beside_cores is not None:
         machine = spec.machine.replace(cores=beside_cores)
         kept = overlapping(spec.replace(machine=machine), kept, at_most)
     kept = kept[:at_most]
-    # A simulation without a result means that the plan cannot be compiled.
-    n_compilable = sum(makespans.get(entry.name, 0.0) is not None for entry in entries)
-    return MeasuredCandidates(kept, max(0, n_compilable - len(kept)))
+    return MeasuredCandidates(kept, max(0, len(found) - len(kept)))
 
 
 def overlapping(
@@ -340,61 +241,3 @@ def starts_alone(spec: PlanSpec) -> bool:
     """
     names = spec.method.named_algorithms(spec.collective.planned_kind)
     return spec.transport == MESSAGES and all(name != NATIVE for _, name in names)
-
-
-def _gains(entry: Entry, found: Mapping[str, float]) -> bool:
-    """Return whether an entry has whole messages, or is faster than its form without segments."""
-    whole_s = found.get(entry.form.name, inf)
-    return entry.name == entry.form.name or found[entry.name] < whole_s
-
-
-def list_entries(spec: PlanSpec, spread: MapFunction) -> list[Entry]:
-    """Return an entry for every distinct plan that can be estimated.
-
-    Of several entries with the same plan, the first is kept.
-    """
-    questions = [
-        EstimateRequest(form, spec, SEGMENTS if form.has_segments else (), MAX_TASKS)
-        for form in all_variants(spec)
-    ]
-    different: dict[tuple[str, ...], Entry] = {}
-    for entry in estimate_all(questions, spread, {}):
-        if not isinstance(entry, NotEstimated):
-            passes, transport = entry.form.method.passes, entry.spec.transport
-            native = NATIVE if entry.form.is_native else ""
-            identity = (entry.estimate.identity, native, str(transport), *map(str, passes))
-            different.setdefault(identity, entry)
-    return list(different.values())
-
-
-def _simulate_near(
-    entries: Sequence[Entry], limit: float, keep_within: float, spread: MapFunction
-) -> dict[str, float | None]:
-    """Simulate the entries that may be near the best, in waves of ascending estimates.
-
-    Returns
-    -------
-    dict
-        Simulated makespans in seconds by name; None for plans that cannot be compiled.
-    """
-    found: dict[str, float | None] = {}
-    queue = [e for e in entries if e.estimate.n_tasks <= MAX_TASKS]
-    queue.sort(key=lambda entry: entry.estimate.price_s)
-    for n in (*WAVES, None):
-        best_s = min((s for s in found.values() if s is not None), default=None)
-        if best_s is not None:
-            # The closed-form estimates are valid only for messages that no pass rewrites.
-            queue = [
-                entry
-                for entry in queue
-                if entry.spec.transport != MESSAGES
-                or entry.form.method.passes
-                or (
-                    entry.estimate.bound_s <= keep_within * best_s
-                    and entry.estimate.price_s <= limit * best_s
-                )
-            ]
-        wave, queue = queue[:n], queue[len(queue[:n]) :]
-        prices = spread(price, [entry.spec for entry in wave])
-        found.update((e.name, one.makespan_s) for e, one in zip(wave, prices, strict=True))
-    return found

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from math import sqrt
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from collplan.executors.mpi.host.cores import pin_thread
 from collplan.executors.mpi.together import first_alone, together
@@ -18,7 +19,7 @@ from collplan.progress_places import ProgressPlaces, find_places
 from collplan.select.sweep import price
 from collplan.specs import Bcast, PlanSpec
 from collplan.specs.errors import CollplanError
-from collplan.tune.candidates import MapFunction, select
+from collplan.tune.candidates import MeasuredCandidates, select
 from collplan.tune.claim import claimed
 from collplan.tune.crash_log import CrashLog, Watchdog
 from collplan.tune.fingerprint import take_fingerprint
@@ -32,9 +33,6 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Progress = Callable[[str, float], object]
 """Callback on rank 0 that receives the name of the current point and the part that is done."""
-
-SELECTING: Final = 0.3
-"""Estimated part of a point's time that predictions take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,19 +121,31 @@ def on_first(comm: Any, make: Callable[[], Result]) -> Result:
     return everywhere(comm, together(comm, lambda: make() if comm.rank == 0 else None))
 
 
-def over_ranks(comm: Any) -> MapFunction:
-    """Return a map function that distributes its calls over the ranks.
+def over_ranks(
+    comm: Any, function: Callable[[Item], Result], items: Sequence[Item]
+) -> list[Result]:
+    """Apply a function to items on all ranks, each to its share; collective.
 
-    Calls of the returned function are collective.
+    Returns
+    -------
+    list
+        Results in the order of the items, on every rank.
+
+    Raises
+    ------
+    CollplanError
+        On all ranks, if the function raises it on one of them.
     """
 
-    def spread(function: Callable[[Item], Result], items: Sequence[Item], /) -> list[Result]:
-        own = [function(item) for item in items[comm.rank :: comm.size]]
-        meet_asleep(comm)
-        parts = comm.allgather(own)
-        return [parts[i % comm.size][i // comm.size] for i in range(len(items))]
+    def share() -> list[Result]:
+        try:
+            return [function(item) for item in items[comm.rank :: comm.size]]
+        finally:
+            meet_asleep(comm)
 
-    return spread
+    own = together(comm, share)
+    parts = comm.allgather(own)
+    return [parts[i % comm.size][i // comm.size] for i in range(len(items))]
 
 
 def _weight(n_bytes: int) -> float:
@@ -205,12 +215,25 @@ class _TuningRun:
         missing = self._state.missing(goal)
         if not missing:
             return
+        self._tell(goal, missing[0], 0)
+        select_size = partial(self._select, goal)
+        selections = over_ranks(self._comm, select_size, missing)
         is_member = self._comm.rank in goal.members
         part = self._comm.Split(0 if is_member else 1, key=self._comm.rank)
-        for n_bytes in missing:
-            self._measure_point(goal, n_bytes, part if is_member else None)
+        for n_bytes, selection in zip(missing, selections, strict=True):
+            self._measure_point(goal, n_bytes, part if is_member else None, selection)
             self._done += _weight(n_bytes)
         part.Free()
+
+    def _select(self, goal: Goal, n_bytes: int) -> MeasuredCandidates:
+        """Return the candidates of a point."""
+        job = self._job
+        spec = self._spec_of(goal, n_bytes)
+        return select(spec, job.keep_within, job.at_most, beside_cores=goal.cores)
+
+    def _spec_of(self, goal: Goal, n_bytes: int) -> PlanSpec:
+        machine = self._state.table.machine(goal.placement)
+        return PlanSpec(machine=machine, collective=goal.sized(n_bytes))
 
     def _beside(self, part: Any) -> AbstractContextManager[Beside | None]:
         """Return a context that provides the computation during every call; collective.
@@ -220,17 +243,13 @@ class _TuningRun:
         seconds = self._job.computation_s
         return nullcontext() if seconds is None else Beside(part, seconds, self._places)
 
-    def _measure_point(self, goal: Goal, n_bytes: int, part: Any) -> None:
+    def _measure_point(
+        self, goal: Goal, n_bytes: int, part: Any, selection: MeasuredCandidates
+    ) -> None:
         """Measure one point; ranks that are not members of the goal sleep."""
-        self._tell(goal, n_bytes, 0)
-        machine = self._state.table.machine(goal.placement)
-        spec = PlanSpec(machine=machine, collective=goal.sized(n_bytes))
-        job = self._job
-        spread = over_ranks(self._comm)
-        selection = select(spec, job.keep_within, spread, job.at_most, beside_cores=goal.cores)
-
-        def advance(done: float) -> None:
-            self._tell(goal, n_bytes, SELECTING + (1 - SELECTING) * done)
+        job, spec = self._job, self._spec_of(goal, n_bytes)
+        advance = partial(self._tell, goal, n_bytes)
+        advance(0)
 
         verdict: Verdict | None = None
         reason = None

@@ -143,19 +143,27 @@ def test_runs_go_on_without_who_failed(tmp_path: Path) -> None:
     python = mpi_python("mpich")
     output = tmp_path / "t.yaml"
     line = [str(mpiexec_of(python)), "-n", "2", str(python), str(PROGRAMS / "failing.py")]
-    line += ["chain=hang,linear=crash", "tune", "-o", str(output), "--collectives", "bcast"]
+    line += [
+        "binary=hang,scatter_allgather=crash",
+        "tune",
+        "-o",
+        str(output),
+        "--collectives",
+        "bcast",
+    ]
     line += ["--sizes", "64B", "--least", "6", "--most", "6", "--keep-within", "100"]
     one, other, whole = (run([*line, "--give-up", "5"]) for _ in range(3))
     assert 0 not in (one.returncode, other.returncode)
     where = "bcast on 1 node of 2 ranks, 64 bytes"
     endless, crashed = "did not end within 5 s", "crashed: Segmentation fault"
-    assert f"collplan: {where}: chain: {endless}; the run ends here" in one.stderr + other.stderr
+    assert f"collplan: {where}: binary: {endless}; the run ends here" in one.stderr + other.stderr
     assert whole.returncode == 1, whole.stderr
-    assert f"FAILED: {where}: chain: {endless}\n" in whole.stdout
-    assert f"FAILED: {where}: linear: {crashed}\n" in whole.stdout
+    assert f"FAILED: {where}: binary: {endless}\n" in whole.stdout
+    assert f"FAILED: {where}: scatter_allgather: {crashed}\n" in whole.stdout
     (point,) = load_table(output).sweeps[0].points
-    assert point.failed == {"chain": f"at 64 bytes: {endless}", "linear": f"at 64 bytes: {crashed}"}
-    assert not {"chain", "linear"} & point.times.keys()
+    failed = {"binary": f"at 64 bytes: {endless}", "scatter_allgather": f"at 64 bytes: {crashed}"}
+    assert point.failed == failed
+    assert not failed.keys() & point.times.keys()
     assert len(point.times) > 2
     assert [path.name for path in tmp_path.iterdir()] == ["t.yaml"]
 

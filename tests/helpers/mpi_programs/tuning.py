@@ -248,8 +248,8 @@ def errors_are_shared() -> None:
 
     assert on_first(comm, lambda: rank) == 0
     refuses(CollplanError, "disk: full", lambda: on_first(comm, fail))
-    assert over_ranks(comm)(abs, [-3, 4, -5, 0, 7]) == [3, 4, 5, 0, 7]
-    assert over_ranks(comm)(abs, []) == []
+    assert over_ranks(comm, abs, [-3, 4, -5, 0, 7]) == [3, 4, 5, 0, 7]
+    assert over_ranks(comm, abs, []) == []
 
 
 slowest_rank_counts()
