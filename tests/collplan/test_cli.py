@@ -261,33 +261,34 @@ def test_public_names_are_the_layers_own(collplan: CommandLine) -> None:
 def test_run_checks_and_times_under_the_right_mpiexec(collplan: CommandLine, mpi: str) -> None:
     python = mpi_python(mpi)
     spec = collplan.write_spec()
-    options = ["-n", "3", "--repetitions", "2", "--timeout", "300", "--json"]
+    options = ["-n", "2", "--repetitions", "2", "--timeout", "300", "--json"]
     done = run([str(python), "-m", "collplan", "run", str(spec), *options])
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["correct"] is True
-    assert document["ranks"] == 3
+    assert document["ranks"] == 2
     assert {"median_s", "native_median_s", "ratio"} <= set(document)
 
 
 @pytest.mark.system
 def test_run_under_mpiexec_just_runs(collplan: CommandLine) -> None:
     python = mpi_python("mpich")
-    command = [str(mpiexec_of(python)), "-n", "4", str(python), "-m", "collplan", "run"]
-    done = run([*command, str(collplan.compile()), "--repetitions", "1", "--no-check"])
+    command = [str(mpiexec_of(python)), "-n", "2", str(python), "-m", "collplan", "run"]
+    plan = collplan.compile(machine={"nodes": 2})
+    done = run([*command, str(plan), "--repetitions", "1", "--no-check"])
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("not checked") == 1
-    wrong = run([*command, str(collplan.write_spec(machine={"nodes": 2})), "--json"])
+    wrong = run([*command, str(collplan.write_spec(machine={"nodes": 3})), "--json"])
     assert wrong.returncode == 2
     assert wrong.stdout == ""
     assert wrong.stderr.count("collplan: error: ") == 1
-    assert "needs 2 ranks, the MPI world has 4; start it with -n 2" in wrong.stderr
+    assert "needs 3 ranks, the MPI world has 2; start it with -n 3" in wrong.stderr
 
 
 @pytest.mark.system
 def test_run_says_no_where_a_result_is_wrong(collplan: CommandLine) -> None:
     python = mpi_python("mpich")
-    path = collplan.compile()
+    path = collplan.compile(machine={"nodes": 2})
     plan = load(path)
     # A reduction that takes its left operand twice: legal to run, wrong to believe.
     reads = plan.reads

@@ -58,6 +58,7 @@ def require_order(target: Target, attack: Attack) -> None:
     assert disorder is None, disorder
 
 
+@pytest.mark.many
 @pytest.mark.long
 @pytest.mark.parametrize("name", FORMATS)
 def test_no_input_does_harm(name: str, target: Target) -> None:

@@ -17,6 +17,7 @@ import yaml
 
 import collplan
 from folders import ROOT
+from making_once import made_once
 
 LAYERS = ("specs", "planner", "executors")
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
@@ -33,7 +34,12 @@ def run(*command: object, **settings: object) -> str:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel, built from a copy of the files that the repository has."""
-    folder = tmp_path_factory.mktemp("wheel")
+    folder = made_once(tmp_path_factory, "wheel", build_wheel)
+    (found,) = (folder / "dist").iterdir()
+    return found
+
+
+def build_wheel(folder: Path) -> None:
     for name in ("collplan", *LAYERS):
         shutil.copytree(
             ROOT / name,
@@ -44,8 +50,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
     run(*PIP, "wheel", "-q", "--no-deps", "-w", folder / "dist", folder)
-    (found,) = (folder / "dist").iterdir()
-    return found
 
 
 def files_of_the_package() -> set[str]:

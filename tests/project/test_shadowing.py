@@ -40,7 +40,7 @@ def collplan_in(folder: Path, *arguments: str, **env: str) -> subprocess.Complet
 
 @pytest.mark.system
 def test_no_file_where_the_user_stands_is_executed_by_run_and_doctor(folder: Path) -> None:
-    done = collplan_in(folder, "run", "spec.yaml", "-n", "2", "--repetitions", "1")
+    done = collplan_in(folder, "run", "spec.yaml", "-n", "1", "--repetitions", "1")
     assert done.returncode == 0, done.stderr
     assert "correct, checked against numpy" in done.stdout
     done = collplan_in(folder, "doctor")
@@ -51,11 +51,11 @@ def test_no_file_where_the_user_stands_is_executed_by_run_and_doctor(folder: Pat
 @pytest.mark.system
 def test_no_file_where_the_user_stands_is_executed_by_tune_and_exec(folder: Path) -> None:
     little = ["--sizes", "64", "--at-most", "1", "--least", "6", "--most", "6", "--seconds", "0.1"]
-    done = collplan_in(folder, "tune", "spec.yaml", "-n", "2", "-o", "table.yaml", *little)
+    done = collplan_in(folder, "tune", "spec.yaml", "-n", "1", "-o", "table.yaml", *little)
     assert done.returncode == 0, done.stderr
     # The program's own folder is not this one, so that it may import mpi4py.
     program = str(PROGRAMS / "unchanged.py")
-    done = collplan_in(folder, "exec", "--table", "table.yaml", "-n", "2", program)
+    done = collplan_in(folder, "exec", "--table", "table.yaml", "-n", "1", program)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("unchanged collplan")
 
@@ -65,6 +65,6 @@ def test_folders_of_our_names_on_pythonpath_are_the_users(tmp_path: Path) -> Non
     for name in ("specs", "planner", "executors"):
         (tmp_path / f"{name}.py").write_text(TRAP)
     (tmp_path / "spec.yaml").write_text(str(RING))
-    arguments = ["run", "spec.yaml", "-n", "2", "--repetitions", "1"]
+    arguments = ["run", "spec.yaml", "-n", "1", "--repetitions", "1"]
     done = collplan_in(tmp_path, *arguments, PYTHONPATH=f"{tmp_path}{os.pathsep}")
     assert done.returncode == 0, done.stderr

@@ -24,6 +24,7 @@ from collplan.cli.group import COMMANDS
 from collplan.planner.passes.registry import pass_registry
 from collplan.reports.spec_fields import definitions
 from folders import ROOT
+from making_once import made_once
 
 SITE = ROOT / "docs" / "site"
 pytest.importorskip("zensical", reason="the extra docs builds the site")
@@ -44,11 +45,13 @@ def modules() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built site, in a folder that a browser can open."""
-    folder = copied(tmp_path_factory.mktemp("site"))
-    done = build(folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "built the site" in done.stdout
-    return folder / "build" / "docs" / "html"
+
+    def make(folder: Path) -> None:
+        done = build(copied(folder))
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "built the site" in done.stdout
+
+    return made_once(tmp_path_factory, "site", make) / "build" / "docs" / "html"
 
 
 def copied(folder: Path) -> Path:

@@ -18,6 +18,7 @@ from folders import ROOT
 from mpi_launching import MPIS, assert_passes, mpi_python, mpiexec_of, mpirun, run
 
 NODES = {"machine": {"nodes": 2, "ranks_per_node": 2}}
+TWO = {"machine": {"nodes": 2}}
 UNEVEN = {"machine": {"nodes": 2, "ranks_per_node": [2, 1], "rank_order": "cyclic"}}
 CANDIDATES = ["hierarchical", "full_lane", "best", "hierarchical native", "full_lane native"]
 STATISTICS = {"median_s", "mean_s", "ci95_s", "min_s"}
@@ -94,8 +95,8 @@ def test_multi_collective_on_uneven_nodes_says_who_is_idle(collplan: CommandLine
 @pytest.mark.system
 def test_guideline_names_candidates_and_findings(collplan: CommandLine) -> None:
     collective = {"kind": "allgather", "count": 3, "datatype": "int32"}
-    spec = collplan.write_spec(**NODES, collective=collective)
-    other = collplan.write_spec("bruck.yaml", **NODES, collective=collective, algorithms="bruck")
+    spec = collplan.write_spec(**TWO, collective=collective)
+    other = collplan.write_spec("bruck.yaml", **TWO, collective=collective, algorithms="bruck")
     arguments = ["guideline", spec, "--candidate", f"mine={other}", "--repetitions", 3]
     picture = collplan.folder / "guideline.png"
     document = document_of(
@@ -113,7 +114,7 @@ def test_guideline_names_candidates_and_findings(collplan: CommandLine) -> None:
     assert document["rows"][6]["plan"] == "flat; bruck"
     assert document["correct"] is True
     assert document["violations"] == sum(row["violation"] for row in document["rows"])
-    assert (document["nodes"], document["ranks"]) == (1, 4)
+    assert (document["nodes"], document["ranks"]) == (1, 2)
     assert document["refused"] == []
     assert picture.read_bytes().startswith(b"\x89PNG")
 
@@ -157,8 +158,8 @@ def test_guideline_on_an_emulated_cluster(mpi: str, collplan: CommandLine) -> No
     spec.write_text("collective: {kind: bcast, count: 1, datatype: int32}\n")
     arguments = ["--sizes", "0,4KiB", "--repetitions", "2", "--json"]
     arguments += ["--plot", str(collplan.folder / "bcast.svg")]
-    document = document_of(run(on_two_nodes(mpi, "guideline", str(spec), *arguments)))
-    assert (document["nodes"], document["ranks"], document["correct"]) == (2, 4, True)
+    document = document_of(run(on_two_nodes(mpi, 1, "guideline", str(spec), *arguments)))
+    assert (document["nodes"], document["ranks"], document["correct"]) == (2, 2, True)
     names = ["native", *CANDIDATES]
     found = [(row["bytes"], row["candidate"]) for row in document["rows"]]
     assert found == [(size, name) for size in (0, 4096) for name in names]
@@ -170,23 +171,23 @@ def test_lanes_of_an_emulated_cluster() -> None:
     """MPI says which ranks share a node."""
     need_emulation()
     arguments = ["--sizes", "0,4KiB", "--inner", "1", "--repetitions", "2", "--json"]
-    document = document_of(run(on_two_nodes("mpich", "lane-pattern", *arguments)))
+    document = document_of(run(on_two_nodes("mpich", 2, "lane-pattern", *arguments)))
     assert (document["nodes"], document["ranks_per_node"], document["idle_ranks"]) == (2, 2, 0)
     found = [(row["bytes"], row["lanes"]) for row in document["rows"]]
     assert found == [(size, k) for size in (0, 4096) for k in (1, 2)]
 
 
-def on_two_nodes(mpi: str, *arguments: str) -> list[str]:
-    cluster = ["--nodes", "2", "--per-node", "2", "--lanes", "2", "--rate", "100Mbit"]
+def on_two_nodes(mpi: str, per_node: int, *arguments: str) -> list[str]:
+    cluster = ["--nodes", "2", "--per-node", str(per_node), "--lanes", "2", "--rate", "100Mbit"]
     return [*emulate(mpi), *cluster, "--", "python", "-m", "collplan", "bench", *arguments]
 
 
 @pytest.mark.system
 def test_what_was_measured_is_printed_before_a_plot_fails(collplan: CommandLine) -> None:
-    spec = collplan.write_spec(machine={"ranks_per_node": 2})
+    spec = collplan.write_spec(machine={})
     done = bench("mpich", "guideline", spec, "--repetitions", 2, "--plot", "/proc/plot.svg")
     assert done.returncode == 2
-    assert "allreduce on 2 ranks, 1 node, MPICH" in done.stdout
+    assert "allreduce on 1 rank, 1 node, MPICH" in done.stdout
     assert "collplan: error: /proc/plot.svg: " in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -204,25 +205,25 @@ def test_sizes_beyond_memory_end_all_ranks(collplan: CommandLine) -> None:
 @pytest.mark.system
 def test_a_rank_complains_for_all(collplan: CommandLine) -> None:
     """Under mpiexec every rank sees the mistake; one says it, and all end."""
-    command = [str(mpiexec_of(mpi_python("mpich"))), "-n", "3", str(mpi_python("mpich"))]
+    command = [str(mpiexec_of(mpi_python("mpich"))), "-n", "2", str(mpi_python("mpich"))]
     done = run([*command, "-m", "collplan", "bench", "lane-pattern", "--sizes", "4KiB"])
     assert done.returncode == 2
     lines = [line for line in done.stderr.splitlines() if "error" in line]
     assert len(lines) == 1, done.stderr
-    assert "one node has all ranks (3), lanes join two or more" in lines[0]
+    assert "one node has all ranks (2), lanes join two or more" in lines[0]
     done = run([*command, "-m", "collplan", "bench", "lane-pattern", "--sizes", "much"])
     assert done.returncode == 2
     assert done.stderr.count("'much' is not a size") == 1
     spec = collplan.write_spec(**NODES)
     done = run([*command, "-m", "collplan", "bench", "guideline", str(spec)])
     assert done.returncode == 2
-    assert done.stderr.count("needs 4 ranks, the MPI world has 3; start it with -n 4") == 1
+    assert done.stderr.count("needs 4 ranks, the MPI world has 2; start it with -n 4") == 1
 
 
 @pytest.mark.system
 def test_a_wrong_result_is_exit_status_1(collplan: CommandLine, tmp_path: Path) -> None:
     """With an operation that forgets its left operand, plans are not what native computes."""
-    spec = collplan.write_spec(**NODES)
+    spec = collplan.write_spec(machine={"ranks_per_node": 2})
     (tmp_path / "sitecustomize.py").write_text(
         "from collplan import compiling_together\n"
         "from collplan.planner import compile_plan\n"

@@ -21,6 +21,7 @@ from collplan.planner.passes.registry import pass_registry
 from collplan.reports.spec_fields import definitions
 from command_line import CommandLine
 from folders import ROOT
+from tiers import some
 
 
 @pytest.fixture
@@ -38,12 +39,14 @@ def test_all_topics_are_listed(collplan: CommandLine) -> None:
 
 @pytest.mark.long
 def test_every_topic_has_its_text(collplan: CommandLine) -> None:
-    for topic in collplan("help", "--json").json()["topics"]:
+    topics = collplan("help", "--json").json()["topics"]
+    for topic in some(list(topics), "topics as JSON"):
+        document = collplan("help", *topic.split(), "--json").json()
+        assert document.get("text") or document["about"]
+    for topic in topics:
         outcome = collplan("help", *topic.split())
         assert outcome.status == 0, topic
         assert len(outcome.out) > 40, topic
-        document = collplan("help", *topic.split(), "--json").json()
-        assert document.get("text") or document["about"]
 
 
 def test_help_of_a_command_is_its_own(collplan: CommandLine) -> None:

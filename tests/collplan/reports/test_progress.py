@@ -60,8 +60,8 @@ def test_spinner_on_a_terminal_and_not_beside_json(spec: Path) -> None:
 @pytest.mark.system
 def test_a_run_shows_its_repetitions(spec: Path) -> None:
     mpi_python("mpich")
-    assert "running" in on_a_terminal("run", spec, "-n", 2, "--repetitions", 3000)
-    assert on_a_terminal("run", spec, "-n", 2, "--json") == ""
+    assert "running" in on_a_terminal("run", spec, "-n", 1, "--repetitions", 3000)
+    assert on_a_terminal("run", spec, "-n", 1, "--repetitions", 3000, "--json") == ""
 
 
 def test_no_terminal_no_progress(

@@ -49,7 +49,7 @@ def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
 def test_every_design_is_right_on_every_machine(machine, design):
     for count, in_place in ((3, False), (2, True), (0, False)):
         spec = DESIGNS[design].of(alltoall(MACHINES[machine], count, in_place=in_place))
-        plan = compile_plan(spec)
+        plan = compile_plan(spec, is_proved=False)
         verify(plan)
         check_result(plan, order=random.Random(count), seed=count)
 

@@ -41,7 +41,7 @@ def test_auto_is_within_five_percent_of_the_best_design(machine, count):
 @pytest.mark.parametrize(("count", "in_place"), [(0, False), (1, True), (3, False), (300, True)])
 @pytest.mark.parametrize("machine", [name for name in MACHINES if name != "hydra"])
 def test_what_auto_chooses_is_right(machine, count, in_place):
-    plan = compile_spec(auto(machine, count, in_place=in_place), idle=[])
+    plan = compile_spec(auto(machine, count, in_place=in_place), idle=[], is_proved=False)
     verify(plan)
     check_result(plan, order=random.Random(count), seed=count)
 
@@ -66,13 +66,13 @@ def test_passes_and_transport_that_are_named_stay():
         spec = auto("one per node", passes=passes)
         for candidate in search(spec):
             assert candidate.spec.passes == spec.passes
-        verify(compile_spec(spec, idle=[]))
+        verify(compile_spec(spec, idle=[], is_proved=False))
     transports = ("shared", {"node": "messages"}, {"node": "shared"})
     for transport in briefly(transports, "transports that stay"):
         spec = auto("5x3", transport=transport)
         for candidate in search(spec):
             assert candidate.spec.transport == spec.transport
-        verify(compile_spec(spec, idle=[]))
+        verify(compile_spec(spec, idle=[], is_proved=False))
     assert draft(resolve(auto("5x3", transport={"node": "messages"}))).exchange is None
     coalesced = resolve(auto("5x3", passes=["coalesce_requests"]))
     assert coalesced.decomposition.form == "node_aware"
@@ -94,6 +94,7 @@ def test_1600_ranks_are_priced_without_their_pairs():
     ]
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", ["bcast", "allreduce", "allgather"])
 def test_segments_are_eager_where_longer_ones_wait_for_a_handshake(kind: str) -> None:
     """On emulated clusters, segments of 32 KiB took up to 1.35 times longer than of 16 KiB."""
@@ -137,7 +138,7 @@ def large(kind: str, nodes: int, per_node: int, n_bytes: int) -> PlanSpec:
 def test_on_thousands_of_ranks_every_rank_can_compile_its_own_program(
     kind: str, n_bytes: int
 ) -> None:
-    chosen = resolve(large(kind, 128, 56, n_bytes))
+    chosen = resolve(large(kind, 40, 56, n_bytes))
     assert not needs_all_ranks(chosen)
     assert compile_spec(chosen, rank=1).n_tasks < 30_000
 
@@ -194,6 +195,7 @@ def test_auto_has_a_plan_for_nothing_over_a_topology() -> None:
         assert compile_spec(chosen, idle=[]).n_tasks == 0
 
 
+@pytest.mark.many
 @pytest.mark.parametrize(
     ("kind", "distribution"),
     [
@@ -207,7 +209,7 @@ def test_unlike_blocks_have_a_plan_on_uneven_nodes(kind: str, distribution: str)
     total = 10 ** (1 + len(distribution) % 3)
     collective = {"kind": kind, "counts": {"distribution": distribution, "total": total}}
     spec = parse_spec({"machine": machine, "collective": collective, "decomposition": "auto"})
-    plan = compile_spec(spec)
+    plan = compile_spec(spec, is_proved=False)
     verify(plan)
     check_result(plan)
 

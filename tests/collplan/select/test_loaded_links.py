@@ -44,6 +44,7 @@ def test_no_estimate_is_below_the_time_of_the_busiest_link(algorithm):
     assert found.price_s > 2 * without.price_s
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", ["allreduce", "allgather", "bcast"])
 def test_auto_relieves_the_busiest_link(kind):
     chosen = search(scattered(kind, decomposition="auto"))[0].spec

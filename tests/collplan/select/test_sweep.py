@@ -152,11 +152,24 @@ def test_ranks_give_what_one_gives(tmp_path: Path, capsys: pytest.CaptureFixture
     spec = collplan.write_spec(machine={"nodes": 2, "ranks_per_node": 4})
     options = ["compare", str(spec), "--sizes", "64B,64KiB", "--candidates", "flat", "--json"]
     here = collplan(*options).json()
-    launcher = [str(mpiexec_of(python)), "-n", "3", str(python), "-m", "mpi4py.futures"]
-    done = run([*launcher, "-m", "collplan", *options])
+    mpiexec, futures = str(mpiexec_of(python)), [str(python), "-m", "mpi4py.futures"]
+    done = run([mpiexec, "-n", "3", *futures, "-m", "collplan", *options])
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == here
-    wrong = run([*launcher, "-m", "collplan", "compare", str(spec), "--candidates", "frob"])
+    wrong = run(
+        [
+            mpiexec,
+            "-n",
+            "2",
+            *futures,
+            "-m",
+            "collplan",
+            "compare",
+            str(spec),
+            "--candidates",
+            "frob",
+        ]
+    )
     assert wrong.returncode == 2
     assert "'frob' fits none" in wrong.stderr
 

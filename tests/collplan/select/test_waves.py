@@ -53,6 +53,7 @@ def test_pruning_never_removes_the_winner(kind: str, machine: str) -> None:
         assert time >= 0.999 * whole.bounds[size].time_s
 
 
+@pytest.mark.many
 @pytest.mark.usefixtures("priced_once")
 @pytest.mark.parametrize(
     ("kind", "distribution"),

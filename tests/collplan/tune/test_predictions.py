@@ -13,7 +13,7 @@ from collplan.specs.request import MESSAGES
 from collplan.tune.predictions import MOST, predict
 from collplan.tune.sweep import NodePlacement
 from collplan.tune.table import TuningTable, load_table
-from tiers import briefly
+from tiers import some
 
 EXAMPLE = Path(__file__).parent / "tables" / "example.yaml"
 PLACEMENTS = {
@@ -49,7 +49,7 @@ def test_predicted_plans_differ_and_can_be_compiled(
     assert 1 <= len(choices) <= MOST
     assert len({choice.label for choice in choices}) == len(choices)
     assert not any(choice.native for choice in choices)
-    for choice in briefly(choices, f"{nodes} {collective.kind}"):
+    for choice in some(choices, f"{nodes} {collective.kind}"):
         plan = compile_plan(choice.plan_spec(table.machine(placement), collective), rank=0)
         assert plan.n_ranks == len(nodes)
     shares = [choice for choice in choices if choice.transport != MESSAGES]

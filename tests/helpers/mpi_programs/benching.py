@@ -228,7 +228,8 @@ def guideline_of(
 
 
 def every_candidate_is_right() -> None:
-    for kind in REGULAR:
+    """Of every other collective: an odd number of ranks has those that an even one leaves out."""
+    for kind in dict.fromkeys(["reduce", *REGULAR[p % 2 :: 2]]):
         spec = spec_of(kind=kind)
         candidates = {"flat": spec} if kind == "barrier" else standard_candidates(spec)
         counts = [0, 1, 40] if kind == "reduce" else [spec.collective.count]

@@ -36,7 +36,8 @@ def test_blocks_are_combined_in_rank_order(kind: str, p: int) -> None:
         plan = compile_plan(
             make_spec(
                 kind, chosen, p, count=11, in_place=turn % 2 > 0, datatype="uint64", op=AFFINE
-            )
+            ),
+            is_proved=False,
         )
         verify(plan)
         check_result(plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import random
 
 import dask
 import numpy as np
@@ -68,15 +69,15 @@ def test_every_algorithm_computes_what_local_does(kind):
 
 
 @pytest.mark.long
-def test_every_algorithm_on_a_cluster(dask_client):
-    """Two processes compute a plan of each algorithm, all at once."""
+def test_every_collective_on_a_cluster(dask_client):
+    """Two processes compute a plan of each collective, all at once."""
     found = []
     for number, kind in enumerate(KINDS):
         n_ranks = (4, 3)[number % 2]
         root, count, in_place, commutative = next(dealt(kind, n_ranks, number))
         case = (root, count or 5, in_place, commutative)
-        for plan, _ in plans_of(kind, n_ranks, [case]):
-            found.append((*graph_and_truth(plan), plan.spec))
+        plan, _ = random.Random(kind).choice(list(plans_of(kind, n_ranks, [case])))
+        found.append((*graph_and_truth(plan), plan.spec))
     results = dask.compute(*(graph for graph, *_ in found), scheduler=dask_client)
     for result, (_, truth, spec) in zip(results, found, strict=True):
         assert_same(result, truth, spec)

@@ -64,7 +64,7 @@ def test_every_form_moves_blocks_of_any_size(machine, form, passes):
         counts = random_counts(rng, "alltoall", n_ranks, in_place)
         places = gaps(rng, "alltoall", counts, in_place)
         spec = spec_of(machine, form, counts, passes, in_place=in_place, **places)
-        plan = compile_plan(spec)
+        plan = compile_plan(spec, is_proved=False)
         verify(plan)
         check_result(plan)
         if not passes:
@@ -76,7 +76,7 @@ def test_every_form_moves_blocks_of_any_size(machine, form, passes):
 def test_nothing_is_sent_where_nothing_is_to_be_sent(form):
     counts = np.zeros((8, 8), int)
     counts[1, 6] = 5
-    plan = compile_plan(spec_of("even", form, counts))
+    plan = compile_plan(spec_of("even", form, counts), is_proved=False)
     assert measure(plan).n_messages == 1
     assert (plan.op == Op.COPY).sum() == 2, "the sender stages, the receiver copies out"
     verify(plan)

@@ -93,7 +93,9 @@ def test_a_mesh_is_made_of_rows_and_columns() -> None:
     machine = {"nodes": 3, "ranks_per_node": 2}
     mesh = {"name": "mesh", "shape": [3, 2]}
     algorithms = {"row": "native", "column": "ring"}
-    plan = compile_plan(make_spec("allreduce", algorithms, 0, machine, decomposition=mesh, count=9))
+    plan = compile_plan(
+        make_spec("allreduce", algorithms, 0, machine, decomposition=mesh, count=9), is_proved=False
+    )
     assert {phase.algorithm for phase in plan.phases if phase.role == "row"} == {"native"}
     assert {phase.algorithm for phase in plan.phases if phase.role == "column"} == {"ring"}
     verify(plan)
@@ -138,7 +140,8 @@ def test_a_rank_that_leads_several_groups_of_a_phase_calls_each(
     machine = {"nodes": len(per_node), "ranks_per_node": per_node, "lanes": 2}
     for kind in ("allreduce", "bcast", "allgather", "scan"):
         plan = compile_plan(
-            make_spec(kind, "native", 0, machine, count=5, decomposition="full_lane")
+            make_spec(kind, "native", 0, machine, count=5, decomposition="full_lane"),
+            is_proved=False,
         )
         assert any(1 in tags for phase in plan.phases for tags in phase.call_tags)
         verify(plan)
@@ -151,7 +154,7 @@ def test_a_rank_that_leads_several_groups_of_a_phase_calls_each(
 
 def test_slices_make_their_own_calls() -> None:
     fields = {"decomposition": {"name": "guideline"}, "passes": [{"name": "slice_vector"}]}
-    plan = compile_plan(make_spec("scan", "native", 4, count=5, **fields))
+    plan = compile_plan(make_spec("scan", "native", 4, count=5, **fields), is_proved=False)
     verify(plan)
     check_result(plan)
 

@@ -21,6 +21,7 @@ from collplan.select.candidates import all_forms
 from collplan.specs import PlanSpec
 from folders import ROOT
 from looping import naming
+from tiers import some
 
 MACHINES = [
     (2, 1, 1), (3, 3, 2), (4, 4, 2), (16, 2, 1), (256, 1, 1), (16, 16, 4), (85, 3, 1),
@@ -113,7 +114,7 @@ def test_plans_in_slices_unfold(machine: tuple[int, int, int]) -> None:
     passes = [{"name": "slice_vector", "slices": 3}, {"name": "limit_requests", "order": "rows"}]
     spec = spec_of("allreduce", *machine, passes=passes).with_count(6 * nodes * per_node)
     n_folded = 0
-    for form in all_forms(spec):
+    for form in some(list(all_forms(spec)), f"slices {machine}"):
         chosen = form.of(spec).replace(passes=spec.passes)
         try:
             folded = compile_folded(chosen)
@@ -122,7 +123,7 @@ def test_plans_in_slices_unfold(machine: tuple[int, int, int]) -> None:
         verify(folded)
         assert_unfolds(chosen)
         n_folded += 1
-    assert n_folded > 4
+    assert n_folded
 
 
 def test_slices_that_ranks_do_not_share_evenly_do_not_fold() -> None:

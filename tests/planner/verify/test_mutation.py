@@ -135,7 +135,7 @@ def test_brute_force_accepts_what_the_compiler_makes(kind):
 @given(plan_specs)
 @settings(max_examples=examples(25), derandomize=True, deadline=None)
 def test_compiled_plans_are_proved_and_compute_their_collective(spec):
-    plan = compile_plan(spec)
+    plan = compile_plan(spec, is_proved=False)
     verify(plan)
     check_result(plan, order=random.Random(0))
     if plan.n_tasks <= MAX_TASKS:

@@ -106,6 +106,6 @@ def test_any_number_of_blocks_computes_the_same(p: int) -> None:
                 "allreduce", {"name": "dual_root", "blocks": blocks}, p, count=11,
                 in_place=turn % 2 == 1, **flavour,
             )  # fmt: skip
-            plan = compile_plan(spec)
+            plan = compile_plan(spec, is_proved=False)
             verify(plan)
             check_result(plan)

@@ -39,7 +39,7 @@ def without_edges(plan: Plan, rows: list[int]) -> Plan:
 
 
 def test_blocks_in_turn_stay_right_in_random_orders():
-    plan = compile_plan(alltoall({"nodes": 5, "ranks_per_node": 2}, V3, count=2))
+    plan = compile_plan(alltoall({"nodes": 5, "ranks_per_node": 2}, V3, count=2), is_proved=False)
     verify(plan)
     inputs = make_inputs(plan.spec.collective, plan.n_ranks, 3)
     truth = np.concatenate(expected(plan.spec.collective, inputs))
