@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
 
 from oracle import REGULAR, VECTORS
+from tiers import covering
 
 conformance = pytest.importorskip("conformance", reason="mpi4py is not installed")
 irregular_conformance = pytest.importorskip("irregular_conformance", reason="needs mpi4py")
@@ -14,31 +16,35 @@ native_conformance = pytest.importorskip("native_conformance", reason="needs mpi
 Cases = list[dict[str, Any]]
 
 
-def of_ranks(cases: Cases, request: pytest.FixtureRequest) -> Cases:
-    """Return the cases of the test's MPI and number of ranks."""
-    place = request.node.callspec.params["comm"]
-    return [one for one in cases if (one["mpi"], one["ranks"]) == place]
+def of_ranks(
+    of_kinds: Iterable[Sequence[dict[str, Any]]],
+    request: pytest.FixtureRequest,
+    beside: str = "mpi",
+) -> Cases:
+    """Return the cases of the test's MPI and number of ranks that run."""
+    place, name = request.node.callspec.params["comm"], request.node.originalname
+    taken = [one for cases in of_kinds for one in covering(cases, beside, name)]
+    return [one for one in taken if (one["mpi"], one["ranks"]) == place]
 
 
 @pytest.fixture
 def regular(request: pytest.FixtureRequest) -> Cases:
-    return of_ranks([one for kind in REGULAR for one in conformance.cases(kind)], request)
+    return of_ranks(map(conformance.cases, REGULAR), request)
 
 
 @pytest.fixture
 def irregular(request: pytest.FixtureRequest) -> Cases:
-    vectors = VECTORS.values()
-    return of_ranks([one for kind in vectors for one in irregular_conformance.cases(kind)], request)
+    return of_ranks(map(irregular_conformance.cases, VECTORS.values()), request)
 
 
 @pytest.fixture
 def gathered(request: pytest.FixtureRequest) -> Cases:
-    return of_ranks(conformance.gathered_cases(), request)
+    return of_ranks([conformance.gathered_cases()], request)
 
 
 @pytest.fixture
 def native(request: pytest.FixtureRequest) -> Cases:
-    return of_ranks(native_conformance.cases(), request)
+    return of_ranks([native_conformance.cases()], request, "kind")
 
 
 @pytest.mark.each_mpi

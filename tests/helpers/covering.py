@@ -75,3 +75,25 @@ def pairs(
         for pair in combinations(sorted(whole), len(seed)):
             missing.pop(pair, None)
     return cases
+
+
+def values(cases: Iterable[Case], beside: str) -> list[Case]:
+    """Return some of the cases: each value occurs beside a value of one dimension as before.
+
+    Where several serve as well, the first does.
+    """
+    left = list(cases)
+
+    def pairs_of(case: Case) -> set[tuple[str, str, str]]:
+        return {
+            (str(case[beside]), name, str(value)) for name, value in case.items() if name != "seed"
+        }
+
+    missing = set().union(*map(pairs_of, left))
+    chosen: list[Case] = []
+    while missing:
+        best = max(left, key=lambda case: len(pairs_of(case) & missing))
+        missing -= pairs_of(best)
+        left.remove(best)
+        chosen.append(best)
+    return chosen

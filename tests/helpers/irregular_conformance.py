@@ -21,7 +21,7 @@ from covering import pairs
 from mpi_launching import MPIS
 from oracle import AFFINE, gaps
 
-SIZES = (1, 2, 3, 5, 9)
+SIZES = (1, 2, 3, 5, 6)
 DISTRIBUTIONS = ("uniform", "linear", "zipf", "spike", "sparse")
 FLAVOURS = (
     {"datatype": "int32", "op": "sum"},
@@ -78,7 +78,7 @@ def machine_of(p: int, nodes: str) -> dict[str, object]:
     """Return nodes for `p` ranks: one, or several, of equal size or not."""
     if nodes == "uneven":
         return {"nodes": 2, "ranks_per_node": [p - p // 3, p // 3]}
-    n_nodes = 1 if nodes == "one" else next(n for n in (2, 3) if p % n == 0)
+    n_nodes = 1 if nodes == "one" else next(n for n in (3, 2) if p % n == 0)
     return {"nodes": n_nodes, "ranks_per_node": p // n_nodes}
 
 

@@ -27,7 +27,7 @@ from typing import Any
 from folders import HELPERS
 from mpi_launching import HANG_S, NOT_LAUNCHED, mpi_environment, mpi_python, mpiexec_of
 
-SIZES = (4, 9)
+SIZES = (4, 6)
 """Numbers of ranks that a pool may have."""
 START_S = 120.0
 GRACE_S = 5.0

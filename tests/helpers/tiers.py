@@ -13,6 +13,7 @@ quarter of the examples.
 `make test` runs all tests. Of those with the mark `many`, whose cases take seconds together, it
 takes a fifth of the cases. Of cases that differ only in the MPI, it takes one: the cases of a test
 take turns, in an order by chance with a fixed seed. Tests with the mark `each_mpi` have all MPIs.
+Of the pairs of values on ranks, it takes few cases in which every value occurs (`covering`).
 pytest without options takes all cases.
 """
 
@@ -26,9 +27,12 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 import pytest
+
+from covering import Case, values
 
 T = TypeVar("T")
 BRIEF: Final = "--brief"
@@ -41,6 +45,8 @@ BRIEF_SHARE: Final = 8
 """Number of cases of which a brief run takes one."""
 BRIEF_EXAMPLES: Final = 4
 """Number of random examples of which a brief run takes one."""
+PAIR: Final = 2
+"""Number of ranks up to which algorithms hardly differ."""
 MIN_CASES: Final = 2
 """Smallest number of cases of a test that a run takes, or all if the test has fewer."""
 SAMPLED: Final = frozenset({"planner", "executors", "select", "exports", "measure", "project"})
@@ -88,6 +94,19 @@ def briefly(cases: Iterable[T], name: str) -> Sequence[T]:
     The name is that of the dimension and its test, so that tests take different cases.
     """
     return some(list(cases), name, is_many=False)
+
+
+def covering(cases: Sequence[Case], beside: str, name: str) -> Sequence[Case]:
+    """Return the cases of a loop on ranks that run.
+
+    Of a share, these are few: on three ranks or more, every value occurs beside those of the
+    dimension `beside`, on few ranks where it can. Of cases on fewer ranks, it takes some.
+    """
+    if _share == 1:
+        return cases
+    large = [case for case in cases if case["ranks"] > PAIR]
+    small = [case for case in cases if case["ranks"] <= PAIR]
+    return [*some(small, name), *values(sorted(large, key=itemgetter("ranks")), beside)]
 
 
 def examples(n: int) -> int:
