@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from mpi4py import MPI
@@ -57,7 +58,8 @@ def compile_together(
     """
     lines: list[str] = []
     own = own_communicator(comm)
-    step = RollCall(own, None, DOING)
+    # With a limit, even none, ranks sleep while they wait: rank 0 has the cores for its proof.
+    step = RollCall(own, math.inf, DOING, listens=False)
     try:
         if own.rank == 0:
             plan = step.together(lambda: _lead(spec, own, lines, is_whole, is_proved))

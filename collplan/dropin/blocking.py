@@ -26,6 +26,7 @@ from collplan.executors.mpi.binding.agreement import DOING
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.stall.timed_collectives import RollCall
+from collplan.executors.mpi.together import leave_cores
 from collplan.rank_counts import counts_of_all
 from collplan.tune.sweep import Choice
 from collplan.tune.table import Decision
@@ -257,6 +258,7 @@ class BlockingPlans(PlanCache):
                     choices = predict(self.table, self.placement, collective, call.n_bytes)
             except Exception as raised:  # not raised, as other ranks wait for the broadcast
                 error = one_line(raised)
+        leave_cores(self.private)
         choices, error = self.private.bcast((choices[: self.config.max_plans], error))
         return choices, error
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 FORWARDING_S: Final = 0.1
 """Time in seconds for launchers to forward output of ranks, as Hydra could otherwise end before."""
 _SLEEP_S: Final = 0.01
-"""Longest sleep of ranks while rank 0 uses the cores."""
+"""Longest sleep of ranks that leave the cores to others."""
 
 
 def together(
@@ -61,12 +61,16 @@ def first_alone(comm: MPI.Intracomm, make: Callable[[], T]) -> T:
         if comm.rank == 0:
             return make()
     finally:
-        if comm.size > 1:
-            # Sleep between tests, so that rank 0 can use the core.
-            request, wait = comm.Ibarrier(), Wait(_SLEEP_S)
-            while not request.Test():
-                wait.pause()
+        leave_cores(comm)
     return make()
+
+
+def leave_cores(comm: MPI.Intracomm) -> None:
+    """Wait for all ranks, with sleeps between tests, so that the others can use the cores."""
+    if comm.size > 1:
+        request, wait = comm.Ibarrier(), Wait(_SLEEP_S)
+        while not request.Test():
+            wait.pause()
 
 
 def abort(comm: MPI.Intracomm, status: int, reason: str = "") -> None:

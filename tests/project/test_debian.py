@@ -11,7 +11,7 @@ import pytest
 from folders import PROGRAMS
 from mpi_launching import DEBIAN, mpi_python, mpiexec_of, run
 
-STARTS = {"collplan": "4", "mpiexec": "2"}
+STARTS = {"collplan": "3", "mpiexec": "2"}
 """Ways to start ranks; collplan itself sets what more ranks than cores need."""
 
 pytestmark = [pytest.mark.system, pytest.mark.parametrize("mpi", DEBIAN)]

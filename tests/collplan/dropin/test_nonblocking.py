@@ -11,13 +11,13 @@ MPI = pytest.importorskip("mpi4py.MPI", reason="mpi4py is not installed: pip ins
 run_check = pytest.importorskip("drop_in_calls").run_check
 
 
-@pytest.mark.ranks(1, 4)
+@pytest.mark.ranks(1, 3)
 @pytest.mark.parametrize("check", checks_of("nonblocking.py"))
 def test_nonblocking_forms_leave_what_native_mpi_leaves(comm: MPI.Intracomm, check: str) -> None:
     run_check(comm, "nonblocking.py", check)
 
 
-@pytest.mark.ranks(1, 2, 4)
+@pytest.mark.ranks(1, 3)
 @pytest.mark.parametrize("check", checks_of("nonblocking_shared.py"))
 def test_plans_through_shared_memory_serve_when_ranks_have_made_it(
     comm: MPI.Intracomm, check: str

@@ -34,8 +34,8 @@ def test_plans_are_right_and_lanes_carry_what_they_say(mpi: str, nodes: str, per
     assert done.returncode == 0, done.stdout + done.stderr
     passed, traffic = done.stdout.strip().splitlines()[-2:]
     assert passed.startswith("passed ")
-    # Ten collectives in six forms, half of them here; some refuse operations that do not commute.
-    assert int(passed.split()[1]) >= 25
+    # Ten collectives in six forms, a quarter here; some refuse operations that do not commute.
+    assert int(passed.split()[1]) >= 12
     for plan in json.loads(traffic):
         carried = 0
         for node in plan["nodes"]:

@@ -43,9 +43,9 @@ TRAFFIC = {
 """Collectives whose bytes are counted, and their counts of int32."""
 
 
-def is_mine(number: int) -> bool:
-    """Return whether this cluster checks it: clusters of even and of odd numbers take turns."""
-    return number % 2 == MACHINE.nodes % 2
+def is_mine(number: int, n_parts: int = 2) -> bool:
+    """Return whether this cluster checks it: clusters of two and of three nodes take turns."""
+    return number % n_parts == MACHINE.nodes % n_parts
 
 
 def specs() -> list[PlanSpec]:
@@ -56,7 +56,7 @@ def specs() -> list[PlanSpec]:
     for turn, kind in enumerate(kind for kind in REGULAR if kind != "barrier"):
         model = COLLECTIVES[kind]
         for i, shape in enumerate(shapes):
-            if not is_mine(turn // 2 + i):
+            if not is_mine(turn + turn // 4 + i, 4):
                 continue
             op: dict[str, Any] = {}
             if model.has_op:

@@ -61,9 +61,8 @@ def check_results(comm: Any) -> None:
     cases = [
         (kind, count, op, root)
         for kind, parts in KINDS.items()
-        for count in (1, 40)
-        for op in ((MPI.SUM, MPI.MAX) if "op" in parts else (MPI.SUM,))
-        for root in (range(SIZE) if "root" in parts and count == 40 else (SIZE - 1,))
+        for count, op in ((1, MPI.MAX if "op" in parts else MPI.SUM), (40, MPI.SUM))
+        for root in ({0, SIZE - 1} if "root" in parts and count == 40 else {SIZE - 1})
     ]
     for salt, (kind, count, op, root) in enumerate(cases):
         dtype = (np.int32, np.float64, np.complex64)[salt % 3 if op == MPI.SUM else 0]
@@ -185,7 +184,7 @@ def check_blocking_calls_between(comm: Any) -> None:
 
 def check_in_place(comm: Any) -> None:
     rooted = {kind for kind, parts in KINDS.items() if "root" in parts}
-    for kind, root in itertools.product(KINDS, range(SIZE)):
+    for kind, root in itertools.product(KINDS, {0, SIZE // 2}):
         if root and kind not in rooted:
             continue
         results = []

@@ -8,7 +8,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from itertools import product
+from itertools import count, product
 
 import numpy as np
 from mpi4py import MPI
@@ -33,7 +33,8 @@ from progress_stages import (
 
 
 def plans() -> Iterator[Plan]:
-    """Yield placed and split plans, some in segments."""
+    """Yield placed and split plans, some in segments; even and odd numbers of ranks take turns."""
+    numbers = count()
     for kind, transport in product(
         ("bcast", "reduce", "gather", "scatter", "allreduce", "scan", "allgather"),
         ("messages", "shared"),
@@ -41,6 +42,9 @@ def plans() -> Iterator[Plan]:
         is_tree = kind in ("bcast", "reduce", "gather", "scatter", "allreduce")
         algorithm = {"allreduce": "reduce_bcast", "scan": "linear"}.get(kind, "binomial")
         for levels in (None, 0, 1, 2) if is_tree else (None,):
+            number = next(numbers)
+            if (number + number // 4) % 2 != p % 2:
+                continue
             split = {"name": "split_tree", "levels": levels, "comm_cores": 2}
             passes = [{"name": "place_progress", "policy": "odd_even"} if levels is None else split]
             if levels == 0:
@@ -86,7 +90,7 @@ def overlapped(n_starts: int) -> int:
                 assert len(wrong) == 0, (turn, start, plan.spec, case.recvbuf, truth)
                 n_done += 1
     assert np.allclose(others, np.arange(2000.0), atol=1e-6)
-    assert comm.allreduce(n_threads, MPI.MAX) > 20, n_threads
+    assert comm.allreduce(n_threads, MPI.MAX) > 10, n_threads
     return n_done
 
 

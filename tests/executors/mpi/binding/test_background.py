@@ -14,9 +14,9 @@ from mpi_launching import MPIS, assert_passes, mpi_python, mpirun, run
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(("n_ranks", "mpi", "n_starts"), [(2, "openmpi", 9), (3, "mpich", 3)])
+@pytest.mark.parametrize(("n_ranks", "mpi", "n_starts"), [(2, "openmpi", 5), (3, "mpich", 3)])
 def test_background(n_ranks: int, mpi: str, n_starts: int) -> None:
-    """Hundreds of overlapped starts of 44 plans, and all that may come between and after."""
+    """Overlapped starts of 44 plans, half of them here, and what may come between and after."""
     assert_passes(mpirun(n_ranks, "progress.py", str(n_starts), mpi=mpi))
 
 
