@@ -20,6 +20,9 @@
 
 #define LINE_BYTES 64
 #define PAGE_BYTES 4096
+/* Pauses of ranks that wait for the plans of others. */
+#define SHORTEST_PAUSE_NS 20000
+#define LONGEST_PAUSE_NS 500000
 /* Codes of collplan.executors.mpi.loop.codes. */
 enum { DO_WAIT = 3, DO_RUN = 4 };
 enum { DONE = 0, PENDING = 1, FAILED = 3 };
@@ -259,13 +262,24 @@ static char *unpack(struct cp_plan *plan, const char *at, int64_t n_bytes, MPI_C
     return load_reduction(plan, path, name, &state_of(plan)->reduce);
 }
 
-/* Return whether all ranks have succeeded and have equal values of `same`; collective. */
+/* Return whether all ranks have succeeded and have equal values of `same`; collective.
+ * Ranks sleep between tests, because the helper that still plans for others needs their cores. */
 static bool all_well(MPI_Comm comm, bool is_well, int64_t same) {
     MPI_Datatype type = CP_HANDLE(MPI_Datatype, 0x4c00083a, ompi_mpi_int64_t);
     MPI_Op least = CP_HANDLE(MPI_Op, 0x58000002, ompi_mpi_op_min);
     int64_t mine[3] = {is_well, same, -same}, found[3] = {0, 0, 0};
-    if (cp_real.Allreduce(mine, found, 3, type, least, comm) != MPI_SUCCESS) return false;
-    return found[0] && found[1] == -found[2];
+    int64_t status[(CP_STATUS_BYTES + 7) / 8];
+    struct timespec pause = {0, SHORTEST_PAUSE_NS};
+    MPI_Request request;
+    int n_done = 0, place = 0;
+    int code = cp_real.Iallreduce(mine, found, 3, type, least, comm, &request);
+    while (code == MPI_SUCCESS && n_done == 0) {
+        code = cp_real.Testsome(1, &request, &n_done, &place, (MPI_Status *)status);
+        if (n_done != 0) break;
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < LONGEST_PAUSE_NS) pause.tv_nsec *= 2;
+    }
+    return code == MPI_SUCCESS && found[0] && found[1] == -found[2];
 }
 
 /* Shared memory of a node: process, file descriptor, and a number stored in the file. */

@@ -65,6 +65,8 @@ typedef int cp_type_delete(MPI_Datatype, int, void *, void *);
     X(int, Bcast, (void *, int, MPI_Datatype, int, MPI_Comm)) \
     X(int, Reduce, (const void *, void *, int, MPI_Datatype, MPI_Op, int, MPI_Comm)) \
     X(int, Allreduce, (const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm)) \
+    X(int, Iallreduce, \
+      (const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request *)) \
     X(int, Scan, (const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm)) \
     X(int, Exscan, (const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm)) \
     X(int, Reduce_scatter_block, (const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm)) \
