@@ -118,7 +118,6 @@ WARM_UPS: Final = 2
 """Number of uncounted repetitions, which set up connections and touch memory pages."""
 
 _ARRIVED_SLEEP_S: Final = 100e-6
-_ABSENT_SLEEP_S: Final = 5e-3
 _AWAKE_NS: Final = 1_000_000
 _LEAD_NS: Final = 4_000_000
 """Time in ns from the choice of a start time to the start: enough to tell even sleeping ranks."""
@@ -244,11 +243,6 @@ def line_up(comm: MPI.Intracomm, crowded: bool) -> None:
     # Sleeping ranks wake some tenths of a millisecond late. Now all are awake and take turns.
     while monotonic_ns() < start_ns[0]:
         os.sched_yield()
-
-
-def meet_asleep(comm: MPI.Intracomm) -> None:
-    """Sleep until all ranks have arrived, so that ranks at work can use the cores; collective."""
-    sleep_until(comm.Ibarrier().Test, _ABSENT_SLEEP_S)
 
 
 def sleep_until(test: Callable[[], bool], poll_s: float = _ARRIVED_SLEEP_S) -> int:

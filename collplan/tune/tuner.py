@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from collplan.executors.mpi.host.cores import pin_thread
-from collplan.executors.mpi.together import first_alone, together
+from collplan.executors.mpi.together import first_alone, leave_cores, together
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.overlap.beside import Beside
-from collplan.measure.timing import everywhere, meet_asleep
+from collplan.measure.timing import everywhere
 from collplan.progress_places import ProgressPlaces, find_places
 from collplan.select.sweep import price
 from collplan.specs import Bcast, PlanSpec
@@ -141,7 +141,7 @@ def over_ranks(
         try:
             return [function(item) for item in items[comm.rank :: comm.size]]
         finally:
-            meet_asleep(comm)
+            leave_cores(comm)
 
     own = together(comm, share)
     parts = comm.allgather(own)
@@ -264,7 +264,7 @@ class _TuningRun:
                     )
             except CollplanError as error:
                 reason = f"{goal}, {n_bytes} bytes: {error}"
-        meet_asleep(self._comm)
+        leave_cores(self._comm)
 
         def note() -> None:
             # Rank 0 is the first rank of the first node, and so a member of every goal.

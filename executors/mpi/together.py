@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from collplan.executors.mpi.host.waiting import Wait
 from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
@@ -16,8 +15,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 FORWARDING_S: Final = 0.1
 """Time in seconds for launchers to forward output of ranks, as Hydra could otherwise end before."""
-_SLEEP_S: Final = 0.01
-"""Longest sleep of ranks that leave the cores to others."""
+_SLEEP_S: Final = 5e-3
+"""Sleep between polls of ranks that leave the cores to others."""
 
 
 def together(
@@ -66,11 +65,10 @@ def first_alone(comm: MPI.Intracomm, make: Callable[[], T]) -> T:
 
 
 def leave_cores(comm: MPI.Intracomm) -> None:
-    """Wait for all ranks, with sleeps between tests, so that the others can use the cores."""
-    if comm.size > 1:
-        request, wait = comm.Ibarrier(), Wait(_SLEEP_S)
-        while not request.Test():
-            wait.pause()
+    """Sleep until all ranks have arrived, so that ranks at work can use the cores; collective."""
+    arrived = comm.Ibarrier().Test
+    while not arrived():
+        time.sleep(_SLEEP_S)
 
 
 def abort(comm: MPI.Intracomm, status: int, reason: str = "") -> None:

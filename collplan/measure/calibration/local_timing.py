@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from collplan.executors.mpi.together import leave_cores
 from collplan.measure.calibration.measurements import WORKS, Effort, Layout, LocalWork, Work
-from collplan.measure.timing import meet_asleep
 from collplan.planner.collective.operations import get_operation
 
 Array = npt.NDArray[Any]
@@ -53,7 +53,7 @@ class LocalTimer:
                 found += [self._time(work, "contiguous", n_bytes) for n_bytes in sets]
                 small = [n_bytes for n_bytes in sets if n_bytes <= 1 << 18]
                 found += [self._time(work, "strided", n_bytes) for n_bytes in small]
-        meet_asleep(self.comm)
+        leave_cores(self.comm)
         return found
 
     def together(self, ranks: Sequence[int]) -> list[LocalWork]:
@@ -64,7 +64,7 @@ class LocalTimer:
         if part != MPI.COMM_NULL:
             found = [self._time("copy", "contiguous", self.effort.largest_set, part)]
             part.Free()
-        meet_asleep(self.comm)
+        leave_cores(self.comm)
         return found if self.comm.rank == 0 else []
 
     def _time(

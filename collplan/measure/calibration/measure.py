@@ -19,6 +19,7 @@ from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.host.cores import host, ranks_per_core, share_cores_as
 from collplan.executors.mpi.host.processes import affinity
+from collplan.executors.mpi.together import leave_cores
 from collplan.measure.calibration.local_timing import LocalTimer
 from collplan.measure.calibration.measurements import (
     LINKS,
@@ -33,7 +34,7 @@ from collplan.measure.calibration.measurements import (
 )
 from collplan.measure.calibration.pair_timing import Entries, PairTimer, bind_messages, burst_plan
 from collplan.measure.lanes import node_of_ranks
-from collplan.measure.timing import everywhere, library_name, meet_asleep, time_in_turns
+from collplan.measure.timing import everywhere, library_name, time_in_turns
 from collplan.planner import compile_plan
 from collplan.specs import PlanSpec
 
@@ -264,7 +265,7 @@ def _time_pair(
         timer = PairTimer(part, link, pair, turn, effort)
         measured = timer.entries, timer.run(limit)
         part.Free()
-    meet_asleep(comm)
+    leave_cores(comm)
     return everywhere(comm, measured, root=pair[0])
 
 
@@ -315,7 +316,7 @@ def _rounds(comm: MPI.Intracomm) -> Rounds:
     )
     with bind(compile_plan(spec, rank=comm.rank), comm) as barrier:
         seconds = time_in_turns(comm, [barrier], _BARRIERS)
-    meet_asleep(comm)
+    leave_cores(comm)
     return Rounds(rounds=(comm.size - 1).bit_length(), seconds=tuple(seconds[0].tolist()))
 
 
@@ -337,5 +338,5 @@ def _send_at_once(
                 seconds.append(all_at_once.allreduce(time.perf_counter() - begin, MPI.MAX))
         own.Free()
         all_at_once.Free()
-    meet_asleep(comm)
+    leave_cores(comm)
     return everywhere(comm, tuple(seconds[1:]), root=pairs[0][0])
