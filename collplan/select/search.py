@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
 from collplan.planner.plan.phases import NATIVE
 from collplan.select.candidates import SEGMENTS, Form, searched_forms
 from collplan.select.compared import LEFT_OUT, Comparison
+from collplan.select.cuts import Cut
 from collplan.select.entries import Entry, EstimateRequest, NotEstimated, bytes_of, estimate_all
 from collplan.select.estimate import FEW_RANKS, forget_drafts
 from collplan.select.jobs import Jobs
 from collplan.select.waves import Ratios, simulate_waves
-from collplan.specs import PlanSpec
+from collplan.specs import Method, PlanSpec
 from collplan.specs.request import FLAT
 
 EFFORT: Final = 600_000
@@ -39,10 +40,14 @@ MOST_CUT: Final = LARGE_EFFORT // 2
 
 @dataclass(frozen=True)
 class Ranked:
-    """A way to compute the collective, with its time.
+    """A candidate with its time.
 
     Parameters
     ----------
+    form : Form
+        Form of the candidate.
+    cut : int, Slices or None
+        Size of segments in bytes, or slices of the vector; None for whole messages.
     spec : PlanSpec
         Spec that names decomposition, algorithms, transport and passes.
     time_s : float
@@ -51,28 +56,16 @@ class Ranked:
         Whether the plan was simulated.
     """
 
+    form: Form
+    cut: Cut
     spec: PlanSpec
     time_s: float
     is_simulated: bool
 
-
-@dataclass(frozen=True)
-class Expected:
-    """A candidate with its time.
-
-    Parameters
-    ----------
-    entry : Entry
-        Candidate, with the estimate of its plan.
-    time_s : float
-        Simulated time in seconds if `is_simulated`, else the expected time.
-    is_simulated : bool
-        Whether the plan was simulated.
-    """
-
-    entry: Entry
-    time_s: float
-    is_simulated: bool
+    @property
+    def name(self) -> str:
+        """Return the name of the candidate in tables."""
+        return self.form.name_with(self.cut)
 
 
 @lru_cache(maxsize=64)
@@ -88,15 +81,15 @@ def search(spec: PlanSpec) -> tuple[Ranked, ...]:
     entries = _simulate_best(spec, searched_forms(spec), comparison, effort)
     slow = {one.candidate for one in comparison.pruned if one.by not in LEFT_OUT}
     found = [
-        Ranked(one.entry.spec, one.time_s * (1.0 if one.is_simulated else DOUBT), one.is_simulated)
-        for one in _expected(entries, comparison)
-        if one.is_simulated or one.entry.name not in slow
+        one if one.is_simulated else replace(one, time_s=DOUBT * one.time_s)
+        for one in _ranked(entries, comparison)
+        if one.is_simulated or one.name not in slow
     ]
-    found.sort(key=lambda one: one.time_s)
-    return tuple(found) or (Ranked(spec.replace(decomposition=FLAT), 0.0, False),)
+    flat = Ranked(Form("flat", Method()), None, spec.replace(decomposition=FLAT), 0.0, False)
+    return tuple(sorted(found, key=lambda one: one.time_s)) or (flat,)
 
 
-def search_near(spec: PlanSpec, forms: Sequence[Form], within: float) -> list[Expected]:
+def search_near(spec: PlanSpec, forms: Sequence[Form], within: float) -> list[Ranked]:
     """Return all different plans of forms, best first, and simulate those near the best.
 
     Parameters
@@ -110,7 +103,7 @@ def search_near(spec: PlanSpec, forms: Sequence[Form], within: float) -> list[Ex
     """
     comparison = Comparison([bytes_of(spec)], within)
     entries = _simulate_best(spec, forms, comparison, NEAR_EFFORT)
-    return sorted(_expected(entries, comparison), key=lambda one: one.time_s)
+    return sorted(_ranked(entries, comparison), key=lambda one: one.time_s)
 
 
 def _simulate_best(
@@ -138,9 +131,9 @@ def _simulate_best(
 
 def _variants(forms: Sequence[Form], entries: list[Entry], comparison: Comparison) -> list[Form]:
     """Return the variants of decompositions that may be near the best one."""
-    found = list(_expected(entries, comparison))
+    found = list(_ranked(entries, comparison))
     most_s = max(REFINED, comparison.within) * min((one.time_s for one in found), default=0.0)
-    near = {one.entry.form.method.decomposition for one in found if one.time_s <= most_s}
+    near = {one.form.method.decomposition for one in found if one.time_s <= most_s}
     return [form for form in forms if form.is_variant and form.method.decomposition in near]
 
 
@@ -160,16 +153,17 @@ def _distinct(entries: Sequence[Entry], known: Sequence[Entry]) -> list[Entry]:
     return [one for one in entries if first[figures(one)] is one and figures(one) not in taken]
 
 
-def _expected(entries: list[Entry], comparison: Comparison) -> Iterator[Expected]:
-    """Yield the time of every entry that is not refused."""
+def _ranked(entries: list[Entry], comparison: Comparison) -> Iterator[Ranked]:
+    """Yield the entries that are not refused, with their times."""
     (size,), times = comparison.sizes, comparison.makespans
     ratios = Ratios.at(size, {size: entries}, times)
-    for entry in entries:
-        time_s = times.get((entry.name, size))
+    for one in entries:
+        time_s = times.get((one.name, size))
         if time_s is not None:
-            yield Expected(entry, time_s, True)
-        elif entry.name not in comparison.refused:
-            yield Expected(entry, ratios.likely(entry) * entry.estimate.price_s, False)
+            yield Ranked(one.form, one.cut, one.spec, time_s, True)
+        elif one.name not in comparison.refused:
+            time_s = ratios.likely(one) * one.estimate.price_s
+            yield Ranked(one.form, one.cut, one.spec, time_s, False)
 
 
 def _entries(spec: PlanSpec, forms: Sequence[Form], jobs: Jobs) -> list[Entry]:

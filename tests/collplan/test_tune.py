@@ -165,11 +165,11 @@ def test_all_near_the_best_are_simulated() -> None:
     """Whatever closed forms say, no plan that the simulator finds within the factor is missing."""
     spec = spec_of("allreduce", 8192, **SMALL)
     found = search_near(spec, all_variants(spec), 1.5)
-    times = [price(one.entry.spec).makespan_s for one in found]
+    times = [price(one.spec).makespan_s for one in found]
     best_s = min(time_s for time_s in times if time_s is not None)
     assert found[0].time_s == best_s
     for one, time_s in zip(found, times, strict=True):
-        assert time_s is None or one.is_simulated or time_s > 1.5 * best_s, one.entry.name
+        assert time_s is None or one.is_simulated or time_s > 1.5 * best_s, one.name
         assert not one.is_simulated or one.time_s == time_s
 
 

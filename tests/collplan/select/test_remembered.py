@@ -10,6 +10,7 @@ import pytest
 
 from collplan.select import remembered, search
 from collplan.select.auto import Resolved, choose
+from collplan.select.candidates import Form
 from collplan.select.search import Ranked
 from collplan.specs import PlanSpec
 from comparing import MACHINES, spec_of
@@ -32,7 +33,8 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[PlanSpec]:
     def found(spec: PlanSpec) -> tuple[Ranked, ...]:
         specs.append(spec)
         ring = spec.replace(decomposition="flat", algorithms="ring")
-        return Ranked(ring, 1e-6, True), Ranked(ring, 2e-6, False)
+        form = Form("ring", ring.method)
+        return Ranked(form, None, ring, 1e-6, True), Ranked(form, None, ring, 2e-6, False)
 
     monkeypatch.setattr(search, "search", found)
     return specs
