@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from collplan.executors.mpi.loop.linking import NO_FOLDER, link
+from collplan.executors.mpi.loop.linking import NO_FOLDER, check_compiler, link
 from collplan.executors.mpi.loop.object_files import code_folder, processor
 from collplan.planner.arrays.code_folders import compiling_alone
 from collplan.planner.arrays.kept_files import read_kept
@@ -72,6 +72,7 @@ def preload_library(family: str, mpi: str) -> Path:
     if read_kept(path) is None:
         with compiling_alone(path):
             if read_kept(path) is None:
+                check_compiler()  # before seconds of compiling the loop
                 files = {**sources, **_compiled()}
                 link(path, files, "MPI_*; PMPI_*; mpi_*; ompi_*; PMIx_*;", options)
     return path

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any, Final
 
 from covering import Case, pairs
+from tiers import is_share
 
 _REDUCING: Final = ("allreduce", "scan", "exscan", "reduce_scatter_block", "reduce")
 _ROOTED: Final = ("reduce", "bcast", "gather", "scatter", "gatherv", "scatterv")
@@ -57,8 +58,7 @@ _NOTHING: Final[Mapping[str, Any]] = {
 def write_cases(path: Path, mpi: str) -> int:
     """Write the cases for an MPI, a line each, and return how many there are.
 
-    Each MPI has the same pairs in other cases. An MPICH has a third of the cases: while a process
-    of ours plans, its ranks in C wait without rest, on the same processors.
+    Each MPI has the same pairs in other cases. In a share, each has a third of its cases.
     """
     random = Random(mpi)
     mixed = {name: random.sample(values, len(values)) for name, values in _DIMENSIONS.items()}
@@ -67,7 +67,7 @@ def write_cases(path: Path, mpi: str) -> int:
     cases += [{**_NOTHING, "kind": kind, "op": "sum" if _reduces(kind) else "-"} for kind in KINDS]
     order = _DIMENSIONS["comm"].index
     cases.sort(key=lambda case: (order(case["comm"]), case["kind"], case["count"]))
-    cases = cases[::3] if "mpich" in mpi else cases
+    cases = cases[::3] if is_share() else cases
     n_cases = len(cases)
     for at in range(n_cases - 1, 0, -1):
         if cases[at]["comm"] != cases[at - 1]["comm"]:

@@ -96,13 +96,18 @@ def briefly(cases: Iterable[T], name: str) -> Sequence[T]:
     return some(list(cases), name, is_many=False)
 
 
+def is_share() -> bool:
+    """Return whether this run leaves out cases that take long."""
+    return _share > 1
+
+
 def covering(cases: Sequence[Case], beside: str, name: str) -> Sequence[Case]:
     """Return the cases of a loop on ranks that run.
 
     Of a share, these are few: on three ranks or more, every value occurs beside those of the
     dimension `beside`, on few ranks where it can. Of cases on fewer ranks, it takes some.
     """
-    if _share == 1:
+    if not is_share():
         return cases
     large = [case for case in cases if case["ranks"] > PAIR]
     small = [case for case in cases if case["ranks"] <= PAIR]

@@ -78,21 +78,36 @@ def link(
         made = [name for name in files if name.endswith((".c", ".o"))]
         command = [*compiler(), *_FLAGS, *options, "-I.", *made]
         command += ["-Wl,--version-script=exported.map", "-o", "linked.so", "-ldl"]
-        try:
-            result = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=_COMPILING_S,
-                env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"},
-                stdin=subprocess.DEVNULL,
-            )  # fmt: skip
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise CollplanError(f"the C compiler {command[0]} does not work: {error}") from None
-        if result.returncode != 0:
-            said = result.stderr.splitlines()
-            # The compiler also says at the end that its linker has failed.
-            lines = [line for line in said if re.search(r"error(?!: ld returned)|failed", line)]
-            reason = (lines or said or [f"exit {result.returncode}"])[0]
-            raise CollplanError(f"the C compiler {command[0]} does not work: {reason}")
+        _run(command, folder)
         try:
             write_kept(path, (folder / "linked.so").read_bytes())
         except OSError as error:
             raise CollplanError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def check_compiler() -> None:
+    """Run the C compiler, before work that would be in vain without it.
+
+    Raises
+    ------
+    CollplanError
+        If there is no compiler, or it fails.
+    """
+    _run([*compiler(), "--version"])
+
+
+def _run(command: Sequence[str], folder: Path | None = None) -> None:
+    try:
+        result = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=_COMPILING_S,
+            env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"},
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CollplanError(f"the C compiler {command[0]} does not work: {error}") from None
+    if result.returncode != 0:
+        said = result.stderr.splitlines()
+        # The compiler also says at the end that its linker has failed.
+        lines = [line for line in said if re.search(r"error(?!: ld returned)|failed", line)]
+        reason = (lines or said or [f"exit {result.returncode}"])[0]
+        raise CollplanError(f"the C compiler {command[0]} does not work: {reason}")
