@@ -221,7 +221,7 @@ def test_without_a_compiler_all_is_native(tmp_path: Path) -> None:
 def test_a_job_that_is_ended_leaves_nothing_behind(mpi: str, how: str, tmp_path: Path) -> None:
     program = built(mpi, "calling.c")
     word = "spin" if how == "mpiexec" else how
-    line = exec_line(mpi, table_of(tmp_path, "shared"), 3, program, word)
+    line = exec_line(mpi, table_of(tmp_path, "shared"), 2, program, word)
     marked = {**mpi_environment(), "COLLPLAN_TEST_MARK": str(tmp_path)}
     if how in ("exec", "mpiexec"):
         job = subprocess.Popen(line, env=marked, stdout=subprocess.DEVNULL, start_new_session=True)

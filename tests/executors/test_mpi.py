@@ -16,14 +16,10 @@ native_conformance = pytest.importorskip("native_conformance", reason="needs mpi
 Cases = list[dict[str, Any]]
 
 
-def of_ranks(
-    of_kinds: Iterable[Sequence[dict[str, Any]]],
-    request: pytest.FixtureRequest,
-    beside: str = "mpi",
-) -> Cases:
+def of_ranks(of_kinds: Iterable[Sequence[dict[str, Any]]], request: pytest.FixtureRequest) -> Cases:
     """Return the cases of the test's MPI and number of ranks that run."""
-    place, name = request.node.callspec.params["comm"], request.node.originalname
-    taken = [one for cases in of_kinds for one in covering(cases, beside, name)]
+    place = request.node.callspec.params["comm"]
+    taken = [one for cases in of_kinds for one in covering(cases)]
     return [one for one in taken if (one["mpi"], one["ranks"]) == place]
 
 
@@ -44,7 +40,7 @@ def gathered(request: pytest.FixtureRequest) -> Cases:
 
 @pytest.fixture
 def native(request: pytest.FixtureRequest) -> Cases:
-    return of_ranks([native_conformance.cases()], request, "kind")
+    return of_ranks([native_conformance.cases()], request)
 
 
 @pytest.mark.each_mpi

@@ -77,10 +77,11 @@ def pairs(
     return cases
 
 
-def values(cases: Iterable[Case], beside: str) -> list[Case]:
+def values(cases: Iterable[Case], beside: str, taken: Iterable[Case] = ()) -> list[Case]:
     """Return some of the cases: each value occurs beside a value of one dimension as before.
 
-    Where several serve as well, the first does.
+    Values that do so in cases that are taken anyway need not. Where several serve as well, the
+    first does.
     """
     left = list(cases)
 
@@ -89,7 +90,7 @@ def values(cases: Iterable[Case], beside: str) -> list[Case]:
             (str(case[beside]), name, str(value)) for name, value in case.items() if name != "seed"
         }
 
-    missing = set().union(*map(pairs_of, left))
+    missing = set().union(*map(pairs_of, left)).difference(*map(pairs_of, taken))
     chosen: list[Case] = []
     while missing:
         best = max(left, key=lambda case: len(pairs_of(case) & missing))

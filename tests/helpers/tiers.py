@@ -101,17 +101,17 @@ def is_share() -> bool:
     return _share > 1
 
 
-def covering(cases: Sequence[Case], beside: str, name: str) -> Sequence[Case]:
+def covering(cases: Sequence[Case]) -> Sequence[Case]:
     """Return the cases of a loop on ranks that run.
 
-    Of a share, these are few: on three ranks or more, every value occurs beside those of the
-    dimension `beside`, on few ranks where it can. Of cases on fewer ranks, it takes some.
+    Of a share, these are few in which every value of a dimension occurs under each MPI as in all:
+    on three ranks or more where it can, and then on few.
     """
     if not is_share():
         return cases
-    large = [case for case in cases if case["ranks"] > PAIR]
-    small = [case for case in cases if case["ranks"] <= PAIR]
-    return [*some(small, name), *values(sorted(large, key=itemgetter("ranks")), beside)]
+    by_ranks = sorted(cases, key=itemgetter("ranks"))
+    large = values([case for case in by_ranks if case["ranks"] > PAIR], "mpi")
+    return [*values([case for case in by_ranks if case["ranks"] <= PAIR], "mpi", large), *large]
 
 
 def examples(n: int) -> int:

@@ -6,7 +6,7 @@ from itertools import combinations, product
 
 import pytest
 
-from covering import pairs
+from covering import pairs, values
 
 SIZES = {"algorithm": range(7), "root": range(3), "count": range(5), "ranks": range(1, 9)}
 
@@ -50,3 +50,13 @@ def test_impossible_cases_take_no_other_pairs_along() -> None:
 def test_one_dimension_is_its_values(n: int) -> None:
     assert pairs({"kind": range(n)}) == [{"kind": value} for value in range(n)]
     assert pairs({"kind": range(n), "empty": ()}) == pairs({"kind": range(n)})
+
+
+def test_every_value_occurs_beside_those_of_a_dimension_in_fewer_cases() -> None:
+    cases = pairs(SIZES)
+    few = values(cases, "root")
+    for name in SIZES:
+        assert found(few, "root", name) == found(cases, "root", name)
+    assert all(case in cases for case in few)
+    # Three roots and eight numbers of ranks need 24.
+    assert 24 <= len(few) <= 30

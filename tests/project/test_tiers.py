@@ -9,7 +9,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 import tiers
+from covering import pairs
 from folders import ROOT
 
 FILE = """
@@ -143,3 +146,18 @@ def test_tests_of_a_dimension_share_out_its_values() -> None:
     assert {len(cases) for cases in taken} in ({2}, {3}, {12})
     assert {case for cases in taken for case in cases} == set(range(12))
     assert tiers.some(range(12), "a") == tiers.some(range(12), "a")
+
+
+def test_a_share_of_cases_on_ranks_has_every_value_with_each_mpi(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cases = pairs({"ranks": range(1, 7), "mpi": "ab", "method": range(9), "count": range(4)})
+    monkeypatch.setattr(tiers, "_share", 1)
+    assert tiers.covering(cases) == cases
+    monkeypatch.setattr(tiers, "_share", 5)
+    taken = tiers.covering(cases)
+    for name in ("ranks", "method", "count"):
+        found = {(case["mpi"], case[name]) for case in taken}
+        assert found == {(case["mpi"], case[name]) for case in cases}
+    assert sum(case["ranks"] > 2 for case in taken) > len(taken) / 2
+    assert len(taken) < len(cases) / 2

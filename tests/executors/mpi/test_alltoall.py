@@ -9,10 +9,10 @@ from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.measure.run import Case
-from collplan.planner import compile_plan
 from collplan.planner.collective.reference import expected, make_inputs
 from collplan.select.alltoall_designs import DESIGNS
 from collplan.specs import PassChoice, PlanSpec
+from conformance import compiled
 from covering import pairs
 from mpi_launching import MPIS
 
@@ -59,7 +59,7 @@ def test_every_design(comm: MPI.Intracomm, chosen: list[dict[str, Any]]) -> None
         if one["mpi"] != name:
             continue
         spec = spec_of(one)
-        plan = compile_plan(spec, rank=comm.rank if one["is_own"] else None)
+        plan = compiled(spec, comm, seed, is_own=one["is_own"])
         case = Case(plan, spec.collective, comm, seed=seed)
         truth = expected(spec.collective, make_inputs(spec.collective, RANKS, seed))[comm.rank]
         with bind(plan, comm, case.sendbuf, case.recvbuf) as bound:
