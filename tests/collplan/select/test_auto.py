@@ -138,7 +138,7 @@ def large(kind: str, nodes: int, per_node: int, n_bytes: int) -> PlanSpec:
 def test_on_thousands_of_ranks_every_rank_can_compile_its_own_program(
     kind: str, n_bytes: int
 ) -> None:
-    chosen = resolve(large(kind, 40, 56, n_bytes))
+    chosen = resolve(large(kind, 128, 56, n_bytes))
     assert not needs_all_ranks(chosen)
     assert compile_spec(chosen, rank=1).n_tasks < 30_000
 
