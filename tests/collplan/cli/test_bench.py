@@ -187,7 +187,7 @@ def test_what_was_measured_is_printed_before_a_plot_fails(collplan: CommandLine)
     spec = collplan.write_spec(machine={})
     done = bench("mpich", "guideline", spec, "--repetitions", 2, "--plot", "/proc/plot.svg")
     assert done.returncode == 2
-    assert "allreduce on 1 rank, 1 node, MPICH" in done.stdout
+    assert "allreduce on 1 rank" in done.stdout
     assert "collplan: error: /proc/plot.svg: " in done.stderr
     assert "Traceback" not in done.stderr
 
