@@ -42,6 +42,8 @@ gc.disable()
 
 collect_ignore = ["helpers"]
 """Modules and programs that tests use contain no tests."""
+LAST = "~"
+"""Turn of tests that need no pool, after the name of any MPI."""
 SOME_TESTS = 1000
 """Of fewer, perhaps none needs what would be compiled in advance."""
 
@@ -97,6 +99,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = kept
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> tuple[str, int]:
+    """Put cases on ranks first, one MPI after the other, and those on most ranks first.
+
+    Workers get tests in this order, so that few of them start a pool, which then need not grow.
+    """
+    mpi, n_ranks = getattr(getattr(item, "callspec", None), "params", {}).get("comm", (HERE, 1))
+    is_on_ranks = item.get_closest_marker("ranks") is not None and mpi != HERE
+    return (mpi, -n_ranks) if is_on_ranks else (LAST, 0)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
