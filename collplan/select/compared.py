@@ -99,8 +99,6 @@ class Comparison:
     ----------
     sizes : list of int
         Sizes in bytes, ascending.
-    within : float
-        Factor of the least makespan within which candidates are of interest.
     specs : dict of str to PlanSpec
         Spec of every candidate at the largest size at which it exists, by name.
     own : str or None
@@ -132,10 +130,11 @@ class Comparison:
         Default algorithms of MPI libraries, by library with its version, and bytes.
     installed : str or None
         The library that is installed with this Python, if it is one of these.
+    within : float
+        Factor of the least makespan within which candidates are of interest.
     """
 
     sizes: list[int]
-    within: float = 1.0
     specs: dict[str, PlanSpec] = field(default_factory=dict)
     own: str | None = None
     others: tuple[str, ...] = ()
@@ -150,6 +149,7 @@ class Comparison:
     bounds: dict[int, TimeBound] = field(default_factory=dict)
     defaults: dict[str, dict[int, Default]] = field(default_factory=dict)
     installed: str | None = None
+    within: float = 1.0
 
     def __repr__(self) -> str:
         """Return a short text, because the tables are too long to read."""

@@ -101,7 +101,7 @@ def search_near(spec: PlanSpec, forms: Sequence[Form], within: float) -> list[Ra
     within : float
         Factor of the least makespan within which candidates are simulated.
     """
-    comparison = Comparison([bytes_of(spec)], within)
+    comparison = Comparison([bytes_of(spec)], within=within)
     entries = _simulate_best(spec, forms, comparison, NEAR_EFFORT)
     return sorted(_ranked(entries, comparison), key=lambda one: one.time_s)
 

@@ -50,7 +50,7 @@ METHODS: dict[str, Callable[[int, int], Chosen]] = {
 
 
 _has_plan: dict[tuple[Any, ...], bool] = {}
-"""Whether there are native components, by what decides on them."""
+"""Return whether there are native components, by what decides on them."""
 
 
 def per_node_of(p: int) -> int:
