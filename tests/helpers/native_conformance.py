@@ -50,7 +50,7 @@ METHODS: dict[str, Callable[[int, int], Chosen]] = {
 
 
 _has_plan: dict[tuple[Any, ...], bool] = {}
-"""Return whether there are native components, by what decides on them."""
+"""Presence of native components in a plan, by the values that decide on it."""
 
 
 def per_node_of(p: int) -> int:
