@@ -12,6 +12,7 @@ import pytest
 from collplan.planner import compile_plan
 from collplan.planner.draw import DrawError, draw, picture, rendering
 from collplan.planner.draw.picture import MAX_READABLE_TASKS
+from collplan.planner.draw.sheet import Box
 from collplan.planner.passes import run_passes
 from collplan.planner.plan.plan import Buffer, Op, Stage
 from collplan.specs import PassChoice, parse_spec
@@ -453,3 +454,19 @@ def test_unknown_view(tmp_path):
 def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(DrawError, match="cannot be written"):
         draw(binomial_bcast([0] * 4), tmp_path / "missing" / "x.svg")
+
+
+@pytest.mark.parametrize(
+    ("towards", "border"),
+    [
+        ((13, 1), (5, 1)),
+        ((3, -9), (3, 0)),
+        ((13, 6), (5, 2)),
+        ((-7, 2), (1, 1.2)),
+        ((3, 1), (3, 2)),
+    ],
+)
+def test_lines_leave_a_box_at_its_border(
+    towards: tuple[float, float], border: tuple[float, float]
+) -> None:
+    assert Box(3, 1, 4, 2).border_towards(towards) == pytest.approx(border)

@@ -64,6 +64,13 @@ def test_any_order_and_more_ranks_than_cores(tmp_path: Path) -> None:
     assert found.notes["lanes"] == UNKNOWN
 
 
+def test_a_rank_for_each_core(tmp_path: Path) -> None:
+    node = NodeTopology("here", 2, (0, 1))
+    found = describe([node, node], (0, 0, 1, 1), "seen")
+    assert written(found, tmp_path).cores == 2
+    assert found.notes["cores"] == "cores that may be used"
+
+
 def test_rates_that_differ_are_listed(tmp_path: Path) -> None:
     root = tmp_path / "sys"
     for number, rate in enumerate(("100 Gb/sec", "25 Gb/sec")):

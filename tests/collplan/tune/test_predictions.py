@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from collplan.planner import compile_plan
-from collplan.specs import Allreduce, Alltoall, Barrier, Bcast
+from collplan.specs import Allreduce, Alltoall, Barrier, Bcast, PlanSpec
 from collplan.specs.collective import Collective
 from collplan.specs.request import MESSAGES
-from collplan.tune.predictions import MOST, predict
+from collplan.tune.predictions import MOST, _first_through_leaders, predict
 from collplan.tune.sweep import NodePlacement
 from collplan.tune.table import TuningTable, load_table
 from tiers import some
@@ -64,3 +64,12 @@ def test_the_winner_of_the_nearest_sweep_is_among_them_if_it_fits(table: TuningT
         table.decide("allreduce", 1 << 20, 4, NodePlacement.of_nodes([0] * 4), True).label in labels
     )
     assert any(label.startswith("flat transport=shared") for label in labels)
+
+
+def test_shared_memory_is_tried_through_leaders_of_several_nodes_only() -> None:
+    collective = {"kind": "allreduce", "count": 8}
+    for nodes, name in ((1, "flat"), (2, "full_lane")):
+        machine = {"nodes": nodes, "ranks_per_node": 4}
+        flat = PlanSpec.model_validate({"machine": machine, "collective": collective})
+        specs = [flat, flat.replace(decomposition="full_lane")]
+        assert _first_through_leaders(specs).decomposition.name == name

@@ -164,6 +164,14 @@ def test_links_between_groups_bound_a_tapered_tree() -> None:
     assert bound.time_s > 4 * bound.terms["lanes"]
 
 
+def test_bytes_between_switches_need_links_between_switches() -> None:
+    """Two switches of one group: four links within groups, two between them, and none of hosts."""
+    dragonfly = {"kind": "dragonfly", "groups": 2, "routers": 2, "hosts": 2, "bandwidth": "8Gbit"}
+    spec = spec_of("alltoall", {"nodes": 4, "network": {"topology": dragonfly}}, 1024)
+    n_bytes = 4 * 2 * 1024 * spec.collective.itemsize
+    assert time_bound(spec).terms["links"] == pytest.approx(n_bytes / 6e9)
+
+
 def test_allocated_buffers_need_no_copies() -> None:
     spec = spec_of("allgather", {"ranks_per_node": 4}, 100_000)
     assert set(time_bound(spec).terms) == {"spread", "results", "sources"}
