@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collplan.reports.words import explain, winners
+from collplan.reports.words import explain, limit, winners
 from collplan.select.candidates import call_of
 from collplan.select.compared import Comparison, Pruned
 from collplan.select.comparison import compare
@@ -68,3 +68,14 @@ def test_names_are_explained() -> None:
     assert "lane: ring" in text
     assert "shared memory" in text
     assert explain(call_of(one.collective.kind), one).startswith("MPI's own non-blocking call")
+
+
+def test_the_limit_of_a_plan_is_its_busiest_resource_or_the_main_part_of_its_time() -> None:
+    cost = {"lanes": [], "cores": [], "breakdown": {"compute": 3.0, "latency": 1.0}}
+    assert limit(cost | {"makespan_ns": 4.0}).startswith("75% of its critical path is ")
+    lanes = [{"node": 1, "lane": i, "utilisation": share} for i, share in ((0, 0.97), (1, 0.0))]
+    cores = [{"node": 0, "core": 2, "utilisation": 1.0}]
+    busy = limit(cost | {"makespan_ns": 4.0, "lanes": lanes, "cores": cores})
+    assert busy == "it is limited by lane 0 of node 1, 97% busy; it uses 1 of 2 lanes"
+    alone = limit(cost | {"makespan_ns": 4.0, "cores": cores})
+    assert alone == "it is limited by core 2 of node 0, 100% busy"
