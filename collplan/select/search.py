@@ -1,4 +1,4 @@
-"""Search for the best plan of a spec with ``decomposition: auto``, within a small budget."""
+"""Searches for the best plan, and for all plans near the best, within budgets of tasks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Final
 from collplan.planner.plan.phases import NATIVE
 from collplan.select.candidates import SEGMENTS, Form, searched_forms
 from collplan.select.compared import LEFT_OUT, Comparison
-from collplan.select.cuts import Cut
 from collplan.select.entries import Entry, EstimateRequest, NotEstimated, bytes_of, estimate_all
-from collplan.select.estimate import FEW_RANKS, forget_drafts
+from collplan.select.estimate import FEW_RANKS, Estimate, forget_drafts
 from collplan.select.jobs import Jobs
 from collplan.select.waves import Ratios, simulate_waves
-from collplan.specs import Method, PlanSpec
+from collplan.specs import PlanSpec
 from collplan.specs.request import FLAT
 
 EFFORT: Final = 600_000
@@ -44,28 +43,22 @@ class Ranked:
 
     Parameters
     ----------
-    form : Form
-        Form of the candidate.
-    cut : int, Slices or None
-        Size of segments in bytes, or slices of the vector; None for whole messages.
-    spec : PlanSpec
-        Spec that names decomposition, algorithms, transport and passes.
+    entry : Entry
+        Candidate, with the estimate of its plan.
     time_s : float
         Simulated time in seconds if `is_simulated`, else the expected time.
     is_simulated : bool
         Whether the plan was simulated.
     """
 
-    form: Form
-    cut: Cut
-    spec: PlanSpec
+    entry: Entry
     time_s: float
     is_simulated: bool
 
     @property
-    def name(self) -> str:
-        """Return the name of the candidate in tables."""
-        return self.form.name_with(self.cut)
+    def spec(self) -> PlanSpec:
+        """Return the spec that names decomposition, algorithms, transport and passes."""
+        return self.entry.spec
 
 
 @lru_cache(maxsize=64)
@@ -83,10 +76,13 @@ def search(spec: PlanSpec) -> tuple[Ranked, ...]:
     found = [
         one if one.is_simulated else replace(one, time_s=DOUBT * one.time_s)
         for one in _ranked(entries, comparison)
-        if one.is_simulated or one.name not in slow
+        if one.is_simulated or one.entry.name not in slow
     ]
-    flat = Ranked(Form("flat", Method()), None, spec.replace(decomposition=FLAT), 0.0, False)
-    return tuple(sorted(found, key=lambda one: one.time_s)) or (flat,)
+    if not found:
+        flat = Form("flat", spec.replace(decomposition=FLAT).method)
+        unknown = Estimate(None, 0.0, 0.0, 0, 0, "")
+        found = [Ranked(Entry(flat, None, spec, unknown), 0.0, False)]
+    return tuple(sorted(found, key=lambda one: one.time_s))
 
 
 def search_near(spec: PlanSpec, forms: Sequence[Form], within: float) -> list[Ranked]:
@@ -133,7 +129,7 @@ def _variants(forms: Sequence[Form], entries: list[Entry], comparison: Compariso
     """Return the variants of decompositions that may be near the best one."""
     found = list(_ranked(entries, comparison))
     most_s = max(REFINED, comparison.within) * min((one.time_s for one in found), default=0.0)
-    near = {one.form.method.decomposition for one in found if one.time_s <= most_s}
+    near = {one.entry.form.method.decomposition for one in found if one.time_s <= most_s}
     return [form for form in forms if form.is_variant and form.method.decomposition in near]
 
 
@@ -160,10 +156,9 @@ def _ranked(entries: list[Entry], comparison: Comparison) -> Iterator[Ranked]:
     for one in entries:
         time_s = times.get((one.name, size))
         if time_s is not None:
-            yield Ranked(one.form, one.cut, one.spec, time_s, True)
+            yield Ranked(one, time_s, True)
         elif one.name not in comparison.refused:
-            time_s = ratios.likely(one) * one.estimate.price_s
-            yield Ranked(one.form, one.cut, one.spec, time_s, False)
+            yield Ranked(one, ratios.likely(one) * one.estimate.price_s, False)
 
 
 def _entries(spec: PlanSpec, forms: Sequence[Form], jobs: Jobs) -> list[Entry]:

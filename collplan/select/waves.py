@@ -274,7 +274,7 @@ def _promising(
     comparison: Comparison,
     jobs: Jobs,
 ) -> list[Entry]:
-    """Return the candidates that may be of interest, most promising first; note others as pruned.
+    """Return the candidates that may be near the best, most promising first; note the others.
 
     If the budget is a number of tasks, a plan that takes all of it must promise `DEAR` more than
     one that takes nothing. On large machines few plans fit into a budget, of which the most

@@ -155,19 +155,19 @@ def select(
     if beside_cores is not None:
         forms = [form for form in forms if starts_alone(form.of(spec))]
     found = search_near(spec, forms, keep_within)
-    times = {one.name: one.time_s for one in found}
+    times = {one.entry.name: one.time_s for one in found}
     limit = max(SAFETY, keep_within)
     best_s = min((one.time_s for one in found if one.is_simulated), default=0.0)
     kept: list[Candidate] = []
     families: set[str] = set()
     for one in found:
-        if one.cut is not None and one.time_s >= times.get(one.form.name, inf):
+        entry, family = one.entry, family_of(one.entry.form)
+        if entry.cut is not None and one.time_s >= times.get(entry.form.name, inf):
             continue
-        family = family_of(one.form)
         is_near = one.is_simulated and one.time_s <= keep_within * best_s
         is_first = family not in families and one.time_s <= limit * best_s
         if is_near or is_first or len(kept) < LEAST_KEPT:
-            kept.append(Candidate(one.name, family, one.spec, one.time_s))
+            kept.append(Candidate(entry.name, family, one.spec, one.time_s))
             families.add(family)
     if beside_cores is not None:
         machine = spec.machine.replace(cores=beside_cores)

@@ -169,7 +169,7 @@ def test_all_near_the_best_are_simulated() -> None:
     best_s = min(time_s for time_s in times if time_s is not None)
     assert found[0].time_s == best_s
     for one, time_s in zip(found, times, strict=True):
-        assert time_s is None or one.is_simulated or time_s > 1.5 * best_s, one.name
+        assert time_s is None or one.is_simulated or time_s > 1.5 * best_s, one.entry.name
         assert not one.is_simulated or one.time_s == time_s
 
 

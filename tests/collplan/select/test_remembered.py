@@ -11,6 +11,8 @@ import pytest
 from collplan.select import remembered, search
 from collplan.select.auto import Resolved, choose
 from collplan.select.candidates import Form
+from collplan.select.entries import Entry
+from collplan.select.estimate import Estimate
 from collplan.select.search import Ranked
 from collplan.specs import PlanSpec
 from comparing import MACHINES, spec_of
@@ -33,8 +35,8 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[PlanSpec]:
     def found(spec: PlanSpec) -> tuple[Ranked, ...]:
         specs.append(spec)
         ring = spec.replace(decomposition="flat", algorithms="ring")
-        form = Form("ring", ring.method)
-        return Ranked(form, None, ring, 1e-6, True), Ranked(form, None, ring, 2e-6, False)
+        entry = Entry(Form("ring", ring.method), None, ring, Estimate(None, 0.0, 0.0, 0, 0, ""))
+        return Ranked(entry, 1e-6, True), Ranked(entry, 2e-6, False)
 
     monkeypatch.setattr(search, "search", found)
     return specs

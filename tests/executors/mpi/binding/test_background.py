@@ -16,7 +16,7 @@ from mpi_launching import MPIS, assert_passes, mpi_python, mpirun, run
 @pytest.mark.system
 @pytest.mark.parametrize(("n_ranks", "mpi", "n_starts"), [(2, "openmpi", 5), (3, "mpich", 3)])
 def test_background(n_ranks: int, mpi: str, n_starts: int) -> None:
-    """Overlapped starts of 44 plans, half of them here, and what may come between and after."""
+    """Starts of half of 44 plans overlap, and other calls come between and after them."""
     assert_passes(mpirun(n_ranks, "progress.py", str(n_starts), mpi=mpi))
 
 
