@@ -143,15 +143,9 @@ def test_runs_go_on_without_who_failed(tmp_path: Path) -> None:
     python = mpi_python("mpich")
     output = tmp_path / "t.yaml"
     line = [str(mpiexec_of(python)), "-n", "2", str(python), str(PROGRAMS / "failing.py")]
-    line += [
-        "binary=hang,scatter_allgather=crash",
-        "tune",
-        "-o",
-        str(output),
-        "--collectives",
-        "bcast",
-    ]
-    line += ["--sizes", "64B", "--least", "6", "--most", "6", "--keep-within", "100"]
+    line += ["binary=hang,scatter_allgather=crash", "tune", "-o", str(output)]
+    line += ["--collectives", "bcast", "--sizes", "64B", "--least", "6", "--most", "6"]
+    line += ["--keep-within", "100"]
     one, other, whole = (run([*line, "--give-up", "5"]) for _ in range(3))
     assert 0 not in (one.returncode, other.returncode)
     where = "bcast on 1 node of 2 ranks, 64 bytes"
