@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collplan.executors.local import run_local as run_local
     from collplan.planner.collective.operations import register_operation as register_operation
     from collplan.planner.compiler import unfold as unfold
+    from collplan.planner.compiler import verify_plan
     from collplan.planner.draw import draw as draw
     from collplan.planner.errors import PlanError as PlanError
     from collplan.planner.formats.dask import to_dask as to_dask
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from collplan.planner.formats.npz import load, save
     from collplan.planner.formats.text import to_text as to_text
     from collplan.planner.plan.plan import Plan as Plan
-    from collplan.planner.verify import verify as verify
     from collplan.rank_view import RankView as RankView
     from collplan.specs import CollplanError as CollplanError
     from collplan.specs import Link as Link
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collplan.specs import numpy_dtype as numpy_dtype
     from collplan.specs import parse_spec as parse_spec
 
-    compile, load_plan, save_plan = compile_spec, load, save
+    compile, load_plan, save_plan, verify = compile_spec, load, save, verify_plan
 
 __version__ = "0.1.0"
 
@@ -81,7 +81,7 @@ _HOMES: Final = {
     "to_networkx": "collplan.planner.formats.networkx.to_networkx",
     "to_text": "collplan.planner.formats.text.to_text",
     "unfold": "collplan.planner.compiler.unfold",
-    "verify": "collplan.planner.verify.verify",
+    "verify": "collplan.planner.compiler.verify_plan",
 }
 """The public names, and what each stands for."""
 

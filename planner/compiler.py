@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from collplan.planner.decompose import draft
-from collplan.planner.errors import AlgorithmError, AsymmetricError
+from collplan.planner.errors import AlgorithmError, AsymmetricError, IrreproducibleError
 from collplan.planner.lowering.build import build
 from collplan.planner.lowering.program import Program, program_of
+from collplan.planner.lowering.reproducible import without_blocks
 from collplan.planner.lowering.select import priced_spec
 from collplan.planner.lowering.symmetry import Symmetries, folding_of
 from collplan.planner.memory import require_memory
@@ -25,6 +26,10 @@ from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.rewrite.rebuild import with_hazards
 from collplan.planner.rewrite.unfold import require_copies
 from collplan.specs import PassChoice, PlanSpec, Transport
+from collplan.specs.collective_base import Reproducible
+
+if TYPE_CHECKING:
+    from collplan.planner.verify import Results
 
 BYTES_PER_TASK: Final = 400
 """Peak memory of compiling the plan of all ranks, in bytes per task."""
@@ -86,8 +91,8 @@ def compile_plan(
     is_proved = is_proved and rank in (None, 0) and ranks is None
     plan = _transported(program_of(blueprint), ranks, is_proved=is_proved)
     plan = run_passes(plan, plan_passes, is_proved=is_proved, idle=unchanged)
-    if is_proved:
-        prove(plan)
+    if is_proved and prove(plan):
+        require_runs(plan)
     _list_idle(idle, unchanged, spec)
     return plan if rank is None else restrict(plan, rank)
 
@@ -122,6 +127,93 @@ def prove_spec(spec: PlanSpec) -> None:
         if all(size * program.n_tasks > registry.VERIFY_LIMIT for program in programs):
             return
     compile_plan(spec)
+
+
+def verify_plan(plan: Plan) -> None:
+    """Prove that a plan computes its collective, as reproducibly as this asks for.
+
+    See `collplan.planner.verify.verify` for what is proved of all plans. If a collective asks for
+    results that are reproducible between runs, the plan must also combine every element as the
+    plan of the same spec without segments, slices, blocks of algorithms and unequal shares. This
+    plan depends on none of these sizes, so that no plan that passes does.
+
+    Raises
+    ------
+    PlanError
+        If the plan is wrong.
+    """
+    from collplan.planner.verify import verify
+
+    verify(plan)
+    require_runs(plan)
+
+
+def require_runs(plan: Plan) -> None:
+    """Raise `IrreproducibleError` if a legal plan should be reproducible between runs and is not.
+
+    Parameters
+    ----------
+    plan : Plan
+        A plan that `collplan.planner.verify.verify` accepts.
+    """
+    if plan.spec is None or plan.spec.collective.level != "runs" or uncut(plan.spec) == plan.spec:
+        return
+    from collplan.planner.verify import results_of
+
+    results = results_of(plan, has_trees=True)
+    assert results is not None
+    if (why := _beside_uncut(plan.spec, results)) is not None:
+        raise IrreproducibleError(
+            f"{why}: collective.reproducible is runs; leave out the passes, blocks or shares that "
+            "cut the vector, or ask for ranks"
+        )
+
+
+def proved_level(plan: Plan) -> Reproducible | None:
+    """Prove a plan as `verify_plan` does; return the strongest level of `reproducible` that holds.
+
+    It is None if the plan names no collective that combines operands with an operation that rounds.
+
+    Raises
+    ------
+    PlanError
+        If the plan is wrong.
+    """
+    from collplan.planner.verify import leaves_order_open, results_of
+
+    results = results_of(plan, has_trees=True)
+    require_runs(plan)
+    if plan.spec is None or results is None or results.trees is None:
+        return None
+    if leaves_order_open(plan):
+        return "ranks"
+    if results.beside_rank_tree() is None:
+        return "placements"
+    return "runs" if _beside_uncut(plan.spec, results) is None else "ranks"
+
+
+def _beside_uncut(spec: PlanSpec, results: Results) -> str | None:
+    """Return how a plan differs from that of its spec without sizes; None if trees are the same."""
+    whole = uncut(spec)
+    if whole == spec:
+        return None
+    from collplan.planner.verify import results_of
+
+    is_folded = results.plan.folding is not None
+    plan = compile_folded(whole) if is_folded else compile_plan(whole, is_proved=False)
+    others = results_of(plan, has_trees=True)
+    assert others is not None
+    return results.beside(others)
+
+
+def uncut(spec: PlanSpec) -> PlanSpec:
+    """Return a spec without the sizes by which vectors are cut, which has the trees of all sizes.
+
+    These are those of segments and slices, numbers of blocks, and shares other than equal ones.
+    """
+    passes = tuple(one for one in spec.passes if not find_pass(one.name).cuts)
+    method = without_blocks(spec.method.replace(passes=passes))
+    return spec.with_method(method)
 
 
 def _list_idle(idle: list[str] | None, unchanged: list[PassChoice], spec: PlanSpec) -> None:

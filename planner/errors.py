@@ -125,6 +125,12 @@ class UnequalBitsError(PostconditionError):
     kind = "unequal_bits"
 
 
+class IrreproducibleError(PostconditionError):
+    """A result that is not combined in the order that its level of reproducibility asks for."""
+
+    kind = "irreproducible"
+
+
 class OverwrittenInputError(PostconditionError):
     """A plan that writes to a buffer it may only read."""
 

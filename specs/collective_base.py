@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, get_args
 
 from pydantic import BeforeValidator, Field
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     Ints = npt.NDArray[np.integer[Any]]
 
 SUM: Final = Operation(name="sum")
+
+Reproducible = Literal["ranks", "runs", "placements"]
+"""Levels of `reproducible`, each of which includes those before it."""
+LEVELS_OF_BITS: Final[tuple[Reproducible, ...]] = get_args(Reproducible)
 
 
 def _refuse_size(value: Any) -> Any:
@@ -104,6 +108,8 @@ class CollectiveModel(SpecModel):
         def root(self) -> int | None: ...
         @property
         def in_place(self) -> bool: ...
+        @property
+        def reproducible(self) -> Reproducible: ...
 
     @property
     def itemsize(self) -> int:
@@ -134,6 +140,16 @@ class CollectiveModel(SpecModel):
         if self.op is None or not self.op.is_builtin:
             return False
         return self.op.name != "prod" or "c" not in _number_kinds(self.datatype)
+
+    @property
+    def level(self) -> Reproducible | None:
+        """Return what results must be reproducible between; None if association changes no bit."""
+        return self.reproducible if self.rounds else None
+
+    @property
+    def may_reorder(self) -> bool:
+        """Return whether a plan may combine operands in another order than that of ranks."""
+        return self.is_commutative and self.level != "placements"
 
     @property
     def planned_kind(self) -> str:
@@ -195,7 +211,14 @@ COLLECTIVES: Final[dict[str, type[CollectiveModel]]] = {}
 """The models by kind."""
 
 
-_ABSENT: Final = {"count": 0, "datatype": NO_DATATYPE, "op": None, "root": None, "in_place": False}
+_ABSENT: Final = {
+    "count": 0,
+    "datatype": NO_DATATYPE,
+    "op": None,
+    "root": None,
+    "in_place": False,
+    "reproducible": "ranks",
+}
 """Values that stand for the fields a kind does not have."""
 
 
@@ -249,9 +272,14 @@ class Combining(CollectiveModel):
     ----------
     op : Operation
         Operation that combines elements.
+    reproducible : str
+        What results of an operation that rounds have the same bits between: all ``ranks``;
+        also all ``runs`` and segment sizes; or also all ``placements`` of ranks on nodes, lanes,
+        sizes and algorithms.
     """
 
     op: Operation = SUM
+    reproducible: Reproducible = "ranks"
 
     def _check(self) -> None:
         super()._check()

@@ -11,6 +11,7 @@ from pydantic import model_serializer
 
 from collplan.specs.base import SpecModel, raise_together
 from collplan.specs.collective import Collective
+from collplan.specs.collective_base import Reproducible
 from collplan.specs.decomposition import Decomposition
 from collplan.specs.documents import write_json, write_yaml
 from collplan.specs.levels import NETWORK_LEVELS
@@ -140,6 +141,12 @@ class PlanSpec(SpecModel):
     def with_count(self, count: int) -> Self:
         """Return the spec with another count, unchanged if its collective moves no elements."""
         return self.replace(collective=self.collective.with_count(count))
+
+    def with_level(self, level: Reproducible) -> Self:
+        """Return the spec at another level of `reproducible`, unchanged if nothing is combined."""
+        if not self.collective.has_op:
+            return self
+        return self.replace(collective=self.collective.replace(reproducible=level))
 
     def _check(self) -> None:
         raise_together(self._problems())

@@ -19,10 +19,11 @@ class VerifyOptions(Options):
 def command(options: VerifyOptions) -> int:
     """Prove that a plan computes its collective, without race or deadlock.
 
+    If its operation rounds, the strongest level of `reproducible` that holds is also printed.
     Exit status 1 if the plan is wrong; the counter-example names the tasks.
     """
     from collplan.planner.arrays.compile_time import Stopwatch
-    from collplan.planner.verify import verify
+    from collplan.planner.compiler import proved_level
 
     source, as_json = options.source, options.as_json
     whole = Stopwatch()
@@ -30,7 +31,7 @@ def command(options: VerifyOptions) -> int:
     proof = Stopwatch()
     try:
         with spinner(f"proving {plan.n_tasks} tasks"):
-            verify(plan)
+            level = proved_level(plan)
     except PlanError as error:
         refuted = {"ok": False, "error": str(error), "kind": error.kind}
         print_result(refuted, f"{source}: {error.kind}: {error}", as_json=as_json)
@@ -38,11 +39,12 @@ def command(options: VerifyOptions) -> int:
     verify_s, kernels_s = proof.work_s, whole.kernels_s
     n_tasks, n_ranks = plan.n_tasks * plan.n_copies, plan.n_ranks * plan.n_copies
     document = {"ok": True, "n_tasks": n_tasks, "n_ranks": n_ranks, "n_copies": plan.n_copies}
+    equal = "" if level is None else f", reproducible: {level}"
     folded = f", folded to one of {plan.n_copies} nodes" if plan.n_copies > 1 else ""
     print_result(
-        document | {"verify_s": verify_s, "kernels_s": kernels_s},
+        document | {"reproducible": level, "verify_s": verify_s, "kernels_s": kernels_s},
         f"{source}: proved: {n_tasks} tasks on {n_ranks} ranks{folded} "
-        f"in {format_seconds(verify_s, kernels_s)}",
+        f"in {format_seconds(verify_s, kernels_s)}{equal}",
         as_json=as_json,
     )
     return 0

@@ -143,7 +143,8 @@ def estimate_defaults(specs: Sequence[PlanSpec], jobs: Jobs, into: Comparison) -
     """
     questions, by_name = [], {}
     into.installed = installed()
-    for library, spec in product(DECIDING, specs):
+    # The order in which a library combines operands is not known, and not asked for.
+    for library, spec in product(DECIDING, [one.with_level("ranks") for one in specs]):
         decision = decide(library, case_of(spec))
         if decision is None:
             continue

@@ -29,6 +29,12 @@ from collplan.planner.algorithms.building_blocks.folding import (
     fold,
     halving_reduce_scatter,
 )
+from collplan.planner.algorithms.building_blocks.rank_tree import (
+    always,
+    by_folding,
+    combine_parts,
+    of_powers_of_two,
+)
 from collplan.planner.algorithms.building_blocks.turns import Turns
 from collplan.planner.algorithms.building_blocks.two_trees import (
     combine,
@@ -152,6 +158,7 @@ def circulant(group: Group) -> Rounds:
     "allreduce",
     "dual_root",
     parts="blocks",
+    is_uniform=True,
     options={"blocks": "auto"},
     filling_rounds=dual_root_filling_rounds,
 )
@@ -212,7 +219,14 @@ def linear(group: Group) -> Rounds:
     yield Round.of(Message(me, (me + d) % size, part, part) for d in range(1, size))
 
 
-@algorithm("allreduce", "rabenseifner", parts="power_of_two", next_best_for=("long",))
+@algorithm(
+    "allreduce",
+    "rabenseifner",
+    parts="power_of_two",
+    next_best_for=("long",),
+    in_rank_tree=by_folding,
+    is_uniform=True,
+)
 def rabenseifner(group: Group) -> Rounds:
     """Reduce-scatter by recursive halving, then allgather by recursive doubling.
 
@@ -232,7 +246,38 @@ def rabenseifner(group: Group) -> Rounds:
     yield folding.unfold(group)
 
 
-@algorithm("allreduce", "recursive_dividing", parts="size", options={"radix": 4})
+@algorithm(
+    "allreduce",
+    "rank_tree",
+    parts="size",
+    next_best_for=("long", "shared"),
+    per_pair=2.0,
+    in_rank_tree=always,
+    is_uniform=True,
+)
+def rank_tree(group: Group) -> Rounds:
+    """Send every part straight to the rank that combines it in the rank tree and sends it to all.
+
+    Notes
+    -----
+    2(p - 1) rounds, as a rank sends one at a time; 2(p - 1)/p·c per rank, which is optimal; c of
+    scratch. Every element is combined in the same tree, which depends on p only.
+    """
+    yield from combine_parts(group)
+    me, size, result = group.positions, group.size, group.output
+    yield Round.of(
+        Message(me, (me + d) % size, at(result, me), at(result, me)) for d in range(1, size)
+    )
+
+
+@algorithm(
+    "allreduce",
+    "recursive_dividing",
+    parts="size",
+    options={"radix": 4},
+    in_rank_tree=of_powers_of_two,
+    is_uniform=True,
+)
 def recursive_dividing(group: Group) -> Rounds:
     """Divide vectors in groups of up to radix ranks, then allgather in the same groups.
 
@@ -272,7 +317,7 @@ def recursive_dividing(group: Group) -> Rounds:
     yield from reversed(back)
 
 
-@algorithm("allreduce", "recursive_doubling", best_for=("short",))
+@algorithm("allreduce", "recursive_doubling", best_for=("short",), in_rank_tree=by_folding)
 def recursive_doubling(group: Group) -> Rounds:
     """Exchange and combine whole vectors with partners at distance 1, 2, 4, ...
 
@@ -295,7 +340,7 @@ def recursive_doubling(group: Group) -> Rounds:
     yield folding.unfold(group)
 
 
-@algorithm("allreduce", "recursive_multiplying", options={"radix": 4})
+@algorithm("allreduce", "recursive_multiplying", options={"radix": 4}, in_rank_tree=by_folding)
 def recursive_multiplying(group: Group) -> Rounds:
     """Exchange whole vectors in groups of up to radix ranks, whose results are exchanged in turn.
 
@@ -336,7 +381,9 @@ def recursive_multiplying(group: Group) -> Rounds:
     yield folding.unfold(group)
 
 
-@algorithm("allreduce", "reduce_bcast", tree="binomial")
+@algorithm(
+    "allreduce", "reduce_bcast", tree="binomial", next_best_for=("short",), in_rank_tree=always
+)
 def reduce_bcast(group: Group) -> Rounds:
     """Reduce up a binomial tree to rank 0, then broadcast down it.
 

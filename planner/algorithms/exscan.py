@@ -8,6 +8,7 @@ from collplan.planner.algorithms.building_blocks.prefix_tree import (
     filling_rounds,
     tree_prefixes_in_blocks,
 )
+from collplan.planner.algorithms.building_blocks.rank_tree import always, prefix_parts
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Group, Message, Reduce, Round, Rounds
 from collplan.planner.algorithms.scan import doubling_prefixes, tree_prefixes
@@ -103,6 +104,7 @@ def doubling_123(group: Group) -> Rounds:
     "exscan",
     "in_order_tree",
     parts="blocks",
+    is_uniform=True,
     options={"blocks": "auto"},
     filling_rounds=filling_rounds,
 )
@@ -123,7 +125,28 @@ def in_order_tree(group: Group) -> Rounds:
     yield from tree_prefixes_in_blocks(group, is_exclusive=True)
 
 
-@algorithm("exscan", "recursive_doubling", best_for=("short",))
+@algorithm(
+    "exscan",
+    "rank_tree",
+    parts="size",
+    per_pair=1.875,
+    in_rank_tree=always,
+    is_uniform=True,
+)
+def rank_tree(group: Group) -> Rounds:
+    """Send every part straight to its owner, which returns to each rank the prefix before it.
+
+    Owners combine every prefix in its own rank tree, as recursive doubling does.
+
+    Notes
+    -----
+    2(p - 1) rounds, as a rank sends one at a time; 2(p - 1)/p·c per rank; c of scratch. The tree
+    of a result depends on its rank only.
+    """
+    yield from prefix_parts(group, is_exclusive=True)
+
+
+@algorithm("exscan", "recursive_doubling", best_for=("short",), in_rank_tree=always)
 def recursive_doubling(group: Group) -> Rounds:
     """Exchange block sums with partners at distance 1, 2, 4, ...
 

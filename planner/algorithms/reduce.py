@@ -21,6 +21,12 @@ from collplan.planner.algorithms.building_blocks.knomial_tree import (
     knomial_tree,
     radix_of,
 )
+from collplan.planner.algorithms.building_blocks.rank_tree import (
+    always,
+    by_folding,
+    combine_parts,
+    with_radix_2,
+)
 from collplan.planner.algorithms.building_blocks.two_trees import combine, filling_rounds
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import (
@@ -95,7 +101,14 @@ def _combined(group: Group, root: int, rounds: Iterable[tuple[Ints, Ints]]) -> R
         yield Round(Message(*ends, sent, group.whole(group.output), combine=own))
 
 
-@algorithm("reduce", "binomial", tree="binomial", best_for=("short",), streams=True)
+@algorithm(
+    "reduce",
+    "binomial",
+    tree="binomial",
+    best_for=("short",),
+    streams=True,
+    in_rank_tree=always,
+)
 def binomial(group: Group) -> Rounds:
     """Combine pairs of ever larger subtrees.
 
@@ -264,7 +277,7 @@ def _levels(children: Children, top: int) -> list[tuple[Ints, Ints]]:
     return rounds[::-1]
 
 
-@algorithm("reduce", "knomial", options={"radix": 4}, tree="knomial")
+@algorithm("reduce", "knomial", options={"radix": 4}, tree="knomial", in_rank_tree=with_radix_2)
 def knomial(group: Group) -> Rounds:
     """Combine up a tree in which each node hears from radix - 1 others per level.
 
@@ -309,7 +322,14 @@ def linear(group: Group) -> Rounds:
     yield Round(Message(sources, root, sent, result, combine=value, incoming_left=None))
 
 
-@algorithm("reduce", "rabenseifner", parts="power_of_two", best_for=("long",))
+@algorithm(
+    "reduce",
+    "rabenseifner",
+    parts="power_of_two",
+    best_for=("long",),
+    in_rank_tree=by_folding,
+    is_uniform=True,
+)
 def rabenseifner(group: Group) -> Rounds:
     """Reduce-scatter by recursive halving, then gather at the root.
 
@@ -330,6 +350,28 @@ def rabenseifner(group: Group) -> Rounds:
     yield from halving_reduce_scatter(group, folding)
     root = int(np.flatnonzero(folding.survivors == group.root)[0])
     yield from doubling_gather(group, folding, root)
+
+
+@algorithm(
+    "reduce",
+    "rank_tree",
+    parts="size",
+    next_best_for=("long",),
+    per_pair=1.0,
+    in_rank_tree=always,
+    is_uniform=True,
+)
+def rank_tree(group: Group) -> Rounds:
+    """Send every part straight to the rank that combines it in the rank tree, for the root.
+
+    Notes
+    -----
+    2(p - 1) rounds, as the root receives one at a time; about 2c per rank; c of scratch. Every
+    element is combined in the same tree, which depends on p only.
+    """
+    yield from combine_parts(group)
+    part = at(group.output, group.others)
+    yield Round(Message(group.others, group.root, part, part))
 
 
 @algorithm(

@@ -14,6 +14,12 @@ from collplan.planner.algorithms.building_blocks.circulant import (
 )
 from collplan.planner.algorithms.building_blocks.factors import in_digit_order, mixed_factors
 from collplan.planner.algorithms.building_blocks.folding import fold
+from collplan.planner.algorithms.building_blocks.rank_tree import (
+    always,
+    by_folding,
+    combine_parts,
+    of_powers_of_two,
+)
 from collplan.planner.algorithms.closed_forms import halving_ns, owners_ns, ring_ns
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Group, Message, Reduce, Round, Rounds, at, option_int
@@ -74,7 +80,7 @@ def bruck(group: Group) -> Rounds:
     yield from spreading.reduce_scatter(group, hops, lambda _, slot, n: at(partial, slot, n))
 
 
-@algorithm("reduce_scatter_block", "butterfly", tried_as=("flat",))
+@algorithm("reduce_scatter_block", "butterfly", tried_as=("flat",), in_rank_tree=by_folding)
 def butterfly_halving(group: Group) -> Rounds:
     """Exchange half of the blocks still held, with ever farther partners, for any number of ranks.
 
@@ -286,7 +292,27 @@ def pat(group: Group) -> Rounds:
     yield from spreading.reduce_scatter(group, hops, lambda _, slot, n: at(partial, slot, n))
 
 
-@algorithm("reduce_scatter_block", "recursive_halving", power_of_two_only=True)
+@algorithm(
+    "reduce_scatter_block",
+    "rank_tree",
+    next_best_for=("short", "long", "shared"),
+    per_pair=1.0,
+    unlike_ns=owners_ns,
+    in_rank_tree=always,
+    is_uniform=True,
+)
+def rank_tree(group: Group) -> Rounds:
+    """Send every block straight to its owner, which combines it in the rank tree.
+
+    Notes
+    -----
+    p - 1 rounds, as a rank sends one at a time; (p - 1)·c per rank, which is optimal; p blocks of
+    scratch. Every element is combined in the same tree, which depends on p only.
+    """
+    yield from combine_parts(group)
+
+
+@algorithm("reduce_scatter_block", "recursive_halving", power_of_two_only=True, in_rank_tree=always)
 def recursive_halving(group: Group) -> Rounds:
     """Exchange half of the blocks still held, with ever nearer partners.
 
@@ -320,7 +346,12 @@ def recursive_halving(group: Group) -> Rounds:
         yield Round(Message(me, partner, own, write, combine=own, incoming_left=None))
 
 
-@algorithm("reduce_scatter_block", "recursive_multiplying", options={"radix": 4})
+@algorithm(
+    "reduce_scatter_block",
+    "recursive_multiplying",
+    options={"radix": 4},
+    in_rank_tree=of_powers_of_two,
+)
 def recursive_multiplying(group: Group) -> Rounds:
     """Exchange blocks in groups of up to radix ranks, each of which keeps its share of them.
 

@@ -13,6 +13,8 @@ from collplan.planner.algorithms.closed_forms import Traffic, circulant_filling_
 from collplan.planner.algorithms.rounds import Copy, Group, Reduce, Round, Rounds
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.phases import NATIVE
+from collplan.specs.collective import traits_of
+from collplan.specs.collective_base import Reproducible
 from collplan.specs.errors import show_value
 
 Parts = Literal["whole", "halves", "size", "power_of_two", "blocks"]
@@ -71,6 +73,13 @@ class Algorithm:
         Function of `size` and the options that returns whether ranks combine operands in different
         orders, so that they get results of different bits if the operation rounds. It then raises
         an error for such operations.
+    in_rank_tree : callable, optional
+        Function of `size` and the options that returns whether each result is combined in the
+        rank tree (see `building_blocks.rank_tree`) if operands must keep the order of ranks. By
+        default, no result is.
+    is_uniform : bool, optional
+        Whether all elements of a vector are combined in the same tree, whatever their number. By
+        default, this is so if the vector is one chunk.
     most_ranks, only_ranks : int, optional
         Greatest number of ranks, or only number of ranks, for which it works.
     tree : {"binomial", "knomial", "any"} or None
@@ -137,6 +146,8 @@ class Algorithm:
     filling_rounds: Callable[[int], float] = circulant_filling_rounds
     unlike_ns: Callable[[Traffic], float] | None = None
     options: Mapping[str, Any] | None = field(default=None, hash=False)
+    in_rank_tree: Callable[[int, Mapping[str, Any]], bool] | None = None
+    is_uniform: bool | None = None
 
     def steps(self, group: Group) -> Rounds:
         """Generate the rounds on a group; a reduction on a single rank copies its operand."""
@@ -177,12 +188,13 @@ class Algorithm:
         commutative: bool,
         is_regular: bool = True,
         *,
-        rounds: bool = False,
+        level: Reproducible | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> str | None:
         """Return the reason why it does not work for these inputs, or None if it does.
 
-        `rounds` states whether the operation rounds, and `options` are those that a spec names.
+        `level` is that of the collective, None if its operation does not round, and `options` are
+        those that a spec names. At the level "placements", no operation commutes.
         """
         if self.power_of_two_only and size & (size - 1):
             return f"{size} ranks is not a power of two"
@@ -192,18 +204,51 @@ class Algorithm:
             return f"{size} ranks is more than {self.most_ranks}"
         if self.only_ranks is not None and size != self.only_ranks:
             return f"{size} ranks are not the {self.only_ranks} that it was made for"
-        if self.commutative_only and not commutative:
-            return "it exchanges operands, and the operation is not commutative"
         if self.regular_only and not is_regular:
             return "the blocks differ in size"
-        if rounds and self.unlike_bits is not None:
-            known = {**(self.options or {}), **(options or {})}
-            if self.unlike_bits(size, known):
-                return (
-                    "the operation rounds, and each rank combines operands in its own order, so "
-                    "that ranks would get different bits"
-                )
+        if level is not None and self.combines and (why := self._unlike(size, level, options)):
+            return why
+        if self.commutative_only and not commutative:
+            if level == "placements":
+                return "collective.reproducible is placements, and it exchanges operands"
+            return "it exchanges operands, and the operation is not commutative"
         return None
+
+    @property
+    def combines(self) -> bool:
+        """Return whether it computes a collective with an operation."""
+        return traits_of(self.kind).has_op
+
+    def _unlike(
+        self, size: int, level: Reproducible, options: Mapping[str, Any] | None
+    ) -> str | None:
+        """Return how its association of operands contradicts a level of reproducibility."""
+        known = {**(self.options or {}), **(options or {})}
+        if self.unlike_bits is not None and self.unlike_bits(size, known):
+            return (
+                "the operation rounds, and each rank combines operands in its own order, so "
+                "that ranks would get different bits"
+            )
+        if level != "ranks" and self.is_native:
+            return (
+                f"collective.reproducible is {level}, and the MPI library decides in which order "
+                "it combines operands"
+            )
+        if level == "placements" and size > 2 and not self.keeps_rank_tree(size, known):
+            return (
+                "collective.reproducible is placements, and it does not combine operands in the "
+                f"rank tree of {size} ranks"
+            )
+        return None
+
+    def keeps_rank_tree(self, size: int, options: Mapping[str, Any]) -> bool:
+        """Return whether each result is combined in the rank tree of `size` ranks."""
+        return self.in_rank_tree is not None and self.in_rank_tree(size, options)
+
+    @property
+    def has_one_tree(self) -> bool:
+        """Return whether all elements of a vector are combined in the same tree."""
+        return self.parts == "whole" if self.is_uniform is None else self.is_uniform
 
 
 def _copy(group: Group) -> Rounds:
@@ -320,14 +365,14 @@ class Registry:
         commutative: bool,
         is_regular: bool = True,
         *,
-        rounds: bool = False,
+        level: Reproducible | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         """Raise `AlgorithmError`, with alternatives, if `algorithm` does not work."""
         limits = size, commutative, is_regular
-        refusal = algorithm.refusal(*limits, rounds=rounds, options=options)
+        refusal = algorithm.refusal(*limits, level=level, options=options)
         if refusal is not None:
-            legal = self.legal(algorithm.kind, *limits, rounds=rounds)
+            legal = self.legal(algorithm.kind, *limits, level=level)
             others = " or ".join(repr(other.name) for other in legal)
             raise AlgorithmError(f"{algorithm.kind}/{algorithm.name}: {refusal}; use {others}")
 

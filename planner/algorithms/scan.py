@@ -9,6 +9,7 @@ from collplan.planner.algorithms.building_blocks.prefix_tree import (
     filling_rounds,
     tree_prefixes_in_blocks,
 )
+from collplan.planner.algorithms.building_blocks.rank_tree import always, prefix_parts
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Reduce, Round, Rounds
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
@@ -79,6 +80,7 @@ def chain(group: Group) -> Rounds:
     "scan",
     "in_order_tree",
     parts="blocks",
+    is_uniform=True,
     options={"blocks": "auto"},
     filling_rounds=filling_rounds,
 )
@@ -99,7 +101,29 @@ def in_order_tree(group: Group) -> Rounds:
     yield from tree_prefixes_in_blocks(group, is_exclusive=False)
 
 
-@algorithm("scan", "recursive_doubling", best_for=("short",))
+@algorithm(
+    "scan",
+    "rank_tree",
+    parts="size",
+    per_pair=1.875,
+    in_rank_tree=always,
+    is_uniform=True,
+)
+def rank_tree(group: Group) -> Rounds:
+    """Send every part straight to its owner, which returns to each rank the prefix up to it.
+
+    Owners combine every prefix in its own rank tree, as recursive doubling does.
+
+    Notes
+    -----
+    2(p - 1) rounds, as a rank sends one at a time; 2(p - 1)/p·c per rank; c of scratch. At most
+    c·⌈log₂ p⌉/2 is combined per rank, half as much as by recursive doubling. The tree of a result
+    depends on its rank only.
+    """
+    yield from prefix_parts(group, is_exclusive=False)
+
+
+@algorithm("scan", "recursive_doubling", best_for=("short",), in_rank_tree=always)
 def recursive_doubling(group: Group) -> Rounds:
     """Exchange block sums with partners at distance 1, 2, 4, ...
 

@@ -22,6 +22,7 @@ from collplan.planner.decompose import (
     pairs,
     transpose,
 )
+from collplan.planner.decompose.aligned import require_aligned
 from collplan.planner.decompose.balanced import BalancedGrid, BalancedParts
 from collplan.planner.decompose.grid import Grid
 from collplan.planner.decompose.leaders import Parts
@@ -29,6 +30,7 @@ from collplan.planner.errors import AlgorithmError
 from collplan.planner.topology.levels import rank_places
 from collplan.specs import Decomposition, Machine, PlanSpec
 from collplan.specs.collective import traits_of
+from collplan.specs.collective_base import Reproducible
 from collplan.specs.errors import show_value
 from collplan.specs.levels import NETWORK_LEVELS, noun_of
 
@@ -93,7 +95,8 @@ def draft(
     elif chosen.name == "flat":
         sketch.add((0,), task)
     else:
-        _Expansion(sketch, machine, spec.collective.is_commutative).expand((0,), task, chosen)
+        may_reorder, level = spec.collective.may_reorder, spec.collective.level
+        _Expansion(sketch, machine, may_reorder, level).expand((0,), task, chosen)
     return Blueprint(sketch.components(), sketch.n_scratch, chosen, binding, spec, None, only_ranks)
 
 
@@ -141,6 +144,7 @@ class _Expansion:
     sketch: Sketch
     machine: Machine
     is_commutative: bool
+    level: Reproducible | None
 
     def expand(self, path: Path, task: GroupTask, chosen: Decomposition | None) -> Bools:
         """State `task` by its decomposition; return the ranks with the result in their output."""
@@ -151,6 +155,7 @@ class _Expansion:
         if is_renumbered and chosen.name != "guideline":
             return self._expand_renumbered(path, task, chosen)
         if chosen.name == "guideline":
+            require_aligned(task, chosen, None, self.level)
             role = f"{task.role}.world" if task.role else "world"
             guideline.find_form(task.kind, chosen.form)(self.sketch, path, replace(task, role=role))
         elif chosen.name == "mesh":
@@ -179,6 +184,7 @@ class _Expansion:
 
     def _expand_leaders(self, path: Path, task: GroupTask, chosen: Decomposition) -> None:
         rows = self._rows(task, chosen)
+        require_aligned(task, chosen, rows, self.level)
         n_leaders = count_leaders(chosen, rows)
         if chosen.by in NETWORK_LEVELS and n_leaders < (chosen.leaders or 0):
             raise AlgorithmError(
@@ -212,6 +218,7 @@ class _Expansion:
                 )
             rows = blocks_of(task.size, length)
             inner = Decomposition(name="mesh", shape=shape[1:]) if len(shape) > 2 else None
+        require_aligned(task, chosen, rows, self.level)
         n_columns = 1 if task.kind in mesh.ONE_LEADER else length
         grid = Grid(rows, n_columns, task.root)
         mesh.FORMS[task.kind](self._parts(path, task, grid, ("row", "column"), inner, None))
@@ -247,7 +254,8 @@ class _Expansion:
             return rows_by(place)
         runs = runs_of(place)
         if len(runs) == task.size and len(np.unique(place)) < task.size:
-            what = task.kind if self.is_commutative else f"{task.kind} of a non-commutative op"
+            order = "in the rank tree" if self.level == "placements" else "of a non-commutative op"
+            what = task.kind if self.is_commutative else f"{task.kind} {order}"
             raise AlgorithmError(
                 f"decomposition: {chosen.name} {what} combines runs of consecutive ranks on a "
                 f"{noun_of(chosen.by)}, and this rank order has none; use flat, a mesh or auto"

@@ -313,7 +313,7 @@ class ComponentSymmetry:
         if not self.component.traits.has_blocks:
             n_chunks = self.part.n_parts(motion.size)
         return _rounds_are_alike(
-            algorithm, options, motion, n_chunks, self.collective.is_commutative, self.may_wrap
+            algorithm, options, motion, n_chunks, self.collective.may_reorder, self.may_wrap
         )
 
     def refusal(self, why: str) -> AsymmetricError:

@@ -46,7 +46,7 @@ def lower(
     only_ranks : sequence of int, optional
         Keep only messages and steps of these ranks.
     """
-    lowering, commutative = _Lowering(n_scratch), spec.collective.is_commutative
+    lowering, commutative = _Lowering(n_scratch), spec.collective.may_reorder
     first_round, phases = 0, list[Phase]()
     only = None if only_ranks is None else np.array(only_ranks, dtype=np.int64)
     for phase, part in enumerate(parts):

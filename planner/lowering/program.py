@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from collplan.planner.blueprint.exchange import Exchange
 from collplan.planner.lowering.collect import BYTES_PER_ROW
 from collplan.planner.lowering.exchange import PHASES, exchange_tables
 from collplan.planner.lowering.lower import lower
+from collplan.planner.lowering.reproducible import require_uncut
 from collplan.planner.lowering.select import state
 from collplan.planner.lowering.sliced import join_slices
 from collplan.planner.lowering.stated import Stated
@@ -138,6 +139,10 @@ def program_of(blueprint: Blueprint) -> Program:
         return ExchangeProgram(blueprint, blueprint.exchange)
     if blueprint.slices:
         made = {one: _stated(one) for one in dict.fromkeys(blueprint.slices)}
+        if blueprint.spec.collective.level == "runs":
+            whole = _stated(replace(blueprint, slices=()))
+            for one in made.values():
+                require_uncut(blueprint.spec, whole.parts, one.parts)
         slices = tuple(made[one] for one in blueprint.slices)
         return SlicedProgram(blueprint, slices[0].parts, slices)
     return _stated(blueprint)

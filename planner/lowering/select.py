@@ -17,11 +17,13 @@ from collplan.planner.blueprint.blueprint import Blueprint, Component
 from collplan.planner.blueprint.regions import PairTable
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.mpich_rules import mpich_algorithm
+from collplan.planner.lowering.reproducible import one_block
 from collplan.planner.lowering.stated import Stated
 from collplan.planner.lowering.traffic import has_unlike_blocks, is_uneven, traffic_of
 from collplan.planner.plan.assembly import RankPlaces
 from collplan.planner.plan.phases import NATIVE, is_inside
 from collplan.specs import AlgorithmChoice, AlgorithmsByRole, PlanSpec
+from collplan.specs.collective import traits_of
 
 LONG_BYTES = 64 * 1024
 """Number of bytes from which a vector (or block) is long."""
@@ -68,8 +70,16 @@ def priced_spec(spec: PlanSpec) -> PlanSpec:
     -------
     PlanSpec
         `spec` itself if it names no native algorithm.
+
+    Raises
+    ------
+    AlgorithmError
+        If these would combine operands in an order of their own, which the level of the collective
+        does not allow.
     """
     algorithms = spec.algorithms
+    if spec.collective.level not in (None, "ranks"):
+        _refuse_native(spec)
     if isinstance(algorithms, AlgorithmChoice):
         is_native = algorithms.name == NATIVE
         return spec.replace(algorithms=MPICH) if is_native else spec
@@ -80,6 +90,16 @@ def priced_spec(spec: PlanSpec) -> PlanSpec:
         for role, choice in algorithms.roles.items()
     }
     return spec.replace(algorithms=AlgorithmsByRole(roles=roles))
+
+
+def _refuse_native(spec: PlanSpec) -> None:
+    """Raise `AlgorithmError` if a spec may have the MPI library combine operands."""
+    for kind, name in spec.method.named_algorithms(spec.collective.planned_kind):
+        if name == NATIVE and (kind is None or traits_of(kind).has_op):
+            raise AlgorithmError(
+                f"algorithms: native: collective.reproducible is {spec.collective.level}, and the "
+                "MPI library decides in which order it combines operands; use auto"
+            )
 
 
 def is_regular(component: Component) -> bool:
@@ -101,8 +121,8 @@ class _Choices:
     def __init__(self, blueprint: Blueprint) -> None:
         spec = blueprint.spec
         self.blueprint = blueprint
-        self.commutative = spec.collective.is_commutative
-        self.rounds = spec.collective.rounds
+        self.commutative = spec.collective.may_reorder
+        self.level = spec.collective.level
         self.itemsize = spec.collective.itemsize
         self.by_role: Mapping[str, AlgorithmChoice] = {}
         self.single = AUTO
@@ -129,7 +149,7 @@ class _Choices:
             is_regular = spec.collective.regular is None
             options = _options(algorithm, self.single)
             limits = size, self.commutative, is_regular
-            registry.require(algorithm, *limits, rounds=self.rounds, options=options)
+            registry.require(algorithm, *limits, level=self.level, options=options)
             return
         first = next(iter(self.kinds), "node")
         raise AlgorithmError(
@@ -145,6 +165,7 @@ class _Choices:
         if choice.name in LIBRARIES:
             self.used.add(key)
             algorithm = LIBRARIES[choice.name](component, self.itemsize, self.commutative)
+            self._require(algorithm, component, algorithm.options)
             return self._stated(component, algorithm, dict(algorithm.options or {}))
         names = {NATIVE, *(algorithm.name for algorithm in registry.of(component.kind))}
         if choice.name == "auto" or (choice.name not in names and not is_required):
@@ -153,10 +174,16 @@ class _Choices:
         algorithm = registry.find(component.kind, choice.name)
         self.used.add(key)
         options = _options(algorithm, choice)
+        self._require(algorithm, component, options)
+        return self._stated(component, algorithm, options)
+
+    def _require(
+        self, algorithm: Algorithm, component: Component, options: Mapping[str, Any] | None
+    ) -> None:
+        """Raise `AlgorithmError` if an algorithm does not work for a component."""
         for size in np.unique(component.groups.sizes).tolist():
             limits = size, self.commutative, is_regular(component)
-            registry.require(algorithm, *limits, rounds=self.rounds, options=options)
-        return self._stated(component, algorithm, options)
+            registry.require(algorithm, *limits, level=self.level, options=options)
 
     def _stated(
         self, component: Component, algorithm: Algorithm, options: dict[str, Any]
@@ -169,8 +196,12 @@ class _Choices:
             n_blocks = options[BLOCKS]
             if n_blocks == AUTO.name:
                 n_blocks = self._best_blocks(component, algorithm)
+                if one_block(algorithm, {BLOCKS: n_blocks}, self.level) is not None:
+                    n_blocks = 1
             require_at_least(n_blocks, BLOCKS, 1)
             options[BLOCKS] = min(n_blocks, most)
+            if (why := one_block(algorithm, options, self.level)) is not None:
+                raise AlgorithmError(why)
         return Stated(component, algorithm, options)
 
     def _find(self, component: Component) -> tuple[AlgorithmChoice, str, bool]:
@@ -208,7 +239,7 @@ class _Choices:
             algorithm
             for use in uses
             for algorithm in registry.preferred(kind, use)
-            if all(algorithm.refusal(size, *limits, rounds=self.rounds) is None for size in sizes)
+            if all(algorithm.refusal(size, *limits, level=self.level) is None for size in sizes)
         ]
         is_vector = uses[0] == "long" and not component.traits.has_blocks
         if is_vector and n_bytes < HOP_BYTES * max(sizes):
@@ -224,7 +255,8 @@ class _Choices:
         stated = [
             one
             for one in registry.of(component.kind)
-            if one.unlike_ns and all(one.refusal(size, *limits) is None for size in sizes)
+            if one.unlike_ns
+            if all(one.refusal(size, *limits, level=self.level) is None for size in sizes)
         ]
         if not stated:
             return []

@@ -53,6 +53,9 @@ class Pass:
         Whether other passes of its level must run later, because it would undo their changes.
     needs : str
         The property that a plan must have so that the pass changes it.
+    cuts : bool
+        Whether its options are sizes of segments, or other cuts of a vector, which must change no
+        result that is reproducible between runs.
     early : callable, optional
         ``early(blueprint, **options)`` returns a blueprint of the rewritten plan, or None if only
         the plan itself can be rewritten.
@@ -68,6 +71,7 @@ class Pass:
     comes_first: bool = False
     needs: str = NEEDS
     early: Callable[..., Blueprint | None] | None = None
+    cuts: bool = False
 
     def locality_of(self, choice: PassChoice) -> Locality:
         """Return the part of a plan that it needs with the options of `choice`."""
@@ -110,6 +114,7 @@ def register_pass(
     comes_first: bool = False,
     needs: str = NEEDS,
     early: Callable[..., Blueprint | None] | None = None,
+    cuts: bool = False,
     **global_with: Any,
 ) -> Callable[[Rewrite], Rewrite]:
     """Register the decorated function as pass `name`."""
@@ -119,7 +124,7 @@ def register_pass(
         checked = check_options(name, rewrite)
         flags = takes_folded, takes_calls, comes_first
         pass_registry[name] = Pass(
-            name, checked, level, locality, global_with, *flags, needs, early
+            name, checked, level, locality, global_with, *flags, needs, early, cuts
         )
         return checked
 

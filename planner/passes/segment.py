@@ -28,6 +28,7 @@ FARTHEST: Final = 2**62
     level="plan",
     locality="rank",
     takes_calls=True,
+    cuts=True,
     needs="messages, copies or reductions longer than max_bytes",
 )
 def segment(

@@ -22,6 +22,7 @@ DEFAULT_SLICES: Final = 4
     level="blueprint",
     locality="rank",
     comes_first=True,
+    cuts=True,
     needs="at least two slices, and at least one element per slice",
 )
 def slice_vector(

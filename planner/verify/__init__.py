@@ -9,18 +9,29 @@ from collplan.planner.plan.pieces import pieces_of
 from collplan.planner.plan.plan import Plan
 from collplan.planner.verify.agreed_calls import without_calls
 from collplan.planner.verify.barrier import check_barrier
-from collplan.planner.verify.contents import check_contents, check_operations
+from collplan.planner.verify.contents import (
+    Results,
+    check_contents,
+    check_operations,
+    leaves_order_open,
+    require_own_order,
+    require_rank_tree,
+)
 from collplan.planner.verify.moves import check_overlaps, element_moves
 from collplan.planner.verify.order import Execution, check_stages
 from collplan.planner.verify.races import check_races
 from collplan.planner.verify.restarts import check_mirrors, check_restarts, gated_tasks
 from collplan.planner.verify.spec_check import check_spec
 
-__all__ = ["verify"]
+__all__ = ["Results", "leaves_order_open", "results_of", "verify"]
 
 
 def verify(plan: Plan) -> None:
     """Prove that a plan is legal and computes its collective.
+
+    If an operation rounds, all ranks must get the same bits. A plan whose collective asks for
+    results that are reproducible between placements must also combine them in the rank tree. For
+    those that are reproducible between runs, see `collplan.planner.compiler.verify_plan`.
 
     The following is checked, in this order:
 
@@ -45,6 +56,24 @@ def verify(plan: Plan) -> None:
         The subclass tells what is wrong. The message names the tasks, a minimal cycle, or the
         element and its contents.
     """
+    results_of(plan)
+
+
+def results_of(plan: Plan, *, has_trees: bool = False) -> Results | None:
+    """Prove a plan as `verify` does, and return its results; None if none are promised.
+
+    Parameters
+    ----------
+    plan : Plan
+        A plan of all ranks.
+    has_trees : bool
+        Whether to return the trees of combinations of all results of an operation that rounds.
+
+    Raises
+    ------
+    PlanError
+        As for `verify`.
+    """
     if plan.only_rank is not None:
         raise PlanError(
             f"this is rank {plan.only_rank}'s program alone; only the plan of all ranks has a proof"
@@ -52,6 +81,7 @@ def verify(plan: Plan) -> None:
     check_format(plan)
     if plan.spec is not None:
         check_spec(plan, plan.spec)
+    require_own_order(plan)
     plan = without_calls(plan)
     execution = Execution.of(plan)
     check_stages(plan, execution)
@@ -63,9 +93,13 @@ def verify(plan: Plan) -> None:
     check_overlaps(plan, moves)
     check_mirrors(plan, space, moves)
     if plan.spec is None:
-        return
+        return None
     check_operations(plan)
     if not plan.spec.collective.has_data:
         check_barrier(plan, execution)
-    else:
-        check_contents(plan, space, moves)
+        return None
+    in_rank_tree = plan.spec.collective.level == "placements"
+    results = check_contents(plan, space, moves, has_trees=has_trees or in_rank_tree)
+    if in_rank_tree:
+        require_rank_tree(results)
+    return results

@@ -183,6 +183,64 @@ class Association:
                         return Difference(where, int(begin[row] + there[i]), texts)
         return None
 
+    def beside_rank_tree(self, start: Ints, after: Contents) -> Difference | None:
+        """Return the first element that is not combined in the rank tree, if there is one.
+
+        Parameters
+        ----------
+        start : ndarray of int64
+            Addresses of the expected contents.
+        after : Contents
+            Expected contents.
+        """
+        numbers = _Numbers(self.pairs, self.rules)
+        for row, (first, last) in enumerate(zip(after.first, after.last, strict=True)):
+            wanted = numbers.rank_tree(int(first), int(last))
+            low, high = int(start[row]), int(start[row] + after.count[row])
+            cuts = np.searchsorted(self.edges, (low, high))
+            held, place = np.unique(self._tree_at(self.edges[slice(*cuts)]), return_index=True)
+            for tree, atom in zip(held.tolist(), (cuts[0] + place).tolist(), strict=True):
+                # If the tree is the same from all nodes of a folded plan, all have this one.
+                for by in (0, *self.generators):
+                    seen = moved.py_func(tree, by, self.rules)
+                    if numbers.of(seen) != wanted:
+                        texts = numbers.text(seen), rank_tree_text(int(first), int(last))
+                        return Difference((row, row), int(self.edges[atom]), texts)
+        return None
+
+    def beside(
+        self, other: Association, start: tuple[Ints, Ints], after: Contents
+    ) -> Difference | None:
+        """Return the first element that another plan combines in another tree, if there is one.
+
+        Parameters
+        ----------
+        other : Association
+            Trees of a plan with the same expected contents.
+        start : (ndarray of int64, ndarray of int64)
+            Addresses of the expected contents in both plans.
+        after : Contents
+            Expected contents.
+        """
+        numbers = _Numbers(self.pairs, self.rules)
+        others = _Numbers(other.pairs, other.rules, numbers.joined)
+        for row, count in enumerate(after.count.tolist()):
+            inside = [
+                one.edges[slice(*np.searchsorted(one.edges, (low, low + count)))] - low
+                for one, low in ((self, start[0][row]), (other, start[1][row]))
+            ]
+            places = csr.sorted_unique(np.concatenate(inside))
+            both = np.stack([
+                one._tree_at(begin[row] + places)
+                for one, begin in zip((self, other), start, strict=True)
+            ])  # fmt: skip
+            pairs, first = np.unique(both, axis=1, return_index=True)
+            for (held, wanted), place in zip(pairs.T.tolist(), places[first], strict=True):
+                if numbers.of(held) != others.of(wanted):
+                    texts = numbers.text(held), others.text(wanted)
+                    return Difference((row, row), int(start[0][row] + place), texts)
+        return None
+
     def _places(self, begin: Ints, after: Contents, row: int) -> Iterator[tuple[Ints, Ints, int]]:
         """Yield elements, the elements that are these on another node, and the node's block.
 
@@ -217,14 +275,48 @@ def turn(elements: Ints, rules: Rules, apart: int) -> Any:
     return found
 
 
+def split_of(n_ranks: int) -> int:
+    """Return how many of the ranks of a rank tree are in its left half.
+
+    Examples
+    --------
+    >>> [split_of(n) for n in (2, 3, 4, 5, 6, 9)]
+    [1, 2, 2, 4, 4, 8]
+    """
+    return 1 << (n_ranks - 1).bit_length() - 1
+
+
+def rank_tree_text(first: int, last: int) -> str:
+    """Return the ranks of a rank tree in parentheses, cut as that of any tree.
+
+    Examples
+    --------
+    >>> rank_tree_text(0, 6)
+    '(((0 1) (2 3)) (4 5))'
+    """
+
+    def text(low: int, high: int) -> str:
+        if high - low == 1:
+            return str(low)
+        middle = low + split_of(high - low)
+        left = text(low, middle)
+        return f"({left} {text(middle, high)})" if len(left) <= MOST_LETTERS else f"({left}"
+
+    whole = text(first, last)
+    return whole if len(whole) <= MOST_LETTERS else whole[:MOST_LETTERS] + "..."
+
+
 class _Numbers:
     """Numbers of trees of contributions of ranks: equal trees have equal numbers."""
 
-    def __init__(self, pairs: Ints, rules: Rules) -> None:
+    def __init__(
+        self, pairs: Ints, rules: Rules, joined: dict[tuple[int, int], int] | None = None
+    ) -> None:
         self._pairs, self._rules = pairs, rules
+        self.joined: dict[tuple[int, int], int] = {} if joined is None else joined
         self._n_blocks = rules.n_ranks // rules.n_local
         self._known: dict[int, int] = {}
-        self._joined: dict[tuple[int, int], int] = {}
+        self._ranked: dict[tuple[int, int], int] = {}
 
     def of(self, tree: int) -> int:
         """Return the number of a tree of a folded plan, or of another plan."""
@@ -239,13 +331,24 @@ class _Numbers:
                 stack += missing
                 continue
             else:
-                pair = self._known[operands[0]], self._known[operands[1]]
-                if self._rules.swaps:
-                    pair = min(pair), max(pair)
-                number = self._rules.n_ranks + len(self._joined)
-                self._known[top] = self._joined.setdefault(pair, number)
+                self._known[top] = self._join(*(self._known[one] for one in operands))
             stack.pop()
         return self._known[tree]
+
+    def rank_tree(self, first: int, last: int) -> int:
+        """Return the number of the rank tree of ranks `first` to ``last - 1``."""
+        if last - first == 1:
+            return first
+        if (first, last) not in self._ranked:
+            middle = first + split_of(last - first)
+            halves = self.rank_tree(first, middle), self.rank_tree(middle, last)
+            self._ranked[first, last] = self._join(*halves)
+        return self._ranked[first, last]
+
+    def _join(self, one: int, other: int) -> int:
+        """Return the number of the combination of two trees, given by their numbers."""
+        pair = (min(one, other), max(one, other)) if self._rules.swaps else (one, other)
+        return self.joined.setdefault(pair, self._rules.n_ranks + len(self.joined))
 
     def _operands(self, tree: int) -> tuple[int, int] | None:
         node, block = divmod(tree, self._n_blocks)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.collective.semantics import Contents, postcondition, precondition
 from collplan.planner.errors import (
+    IrreproducibleError,
     MissingContributionError,
     OverwrittenInputError,
     PostconditionError,
@@ -18,10 +21,68 @@ from collplan.planner.verify.association import Association, Difference, shared_
 from collplan.planner.verify.moves import Moves
 from collplan.planner.verify.symbols import FAILURES, Symbols, atom_edges, run_symbols
 from collplan.planner.verify.travel import rules_of, turning_points
+from collplan.specs.collective import traits_of
 
 
-def check_contents(plan: Plan, space: AddressSpace, moves: Moves) -> None:
+@dataclass(frozen=True, eq=False)
+class Results:
+    """The results of a plan, which are proved, and how their contributions are combined.
+
+    Parameters
+    ----------
+    plan : Plan
+    space : AddressSpace
+    start : ndarray of int64
+        Addresses of the expected contents.
+    after : Contents
+        Expected contents of all ranks of the plan.
+    trees : Association or None
+        Trees of combinations; None if they change no bit, or were not asked for.
+    """
+
+    plan: Plan
+    space: AddressSpace
+    start: Ints
+    after: Contents
+    trees: Association | None
+
+    def beside_rank_tree(self) -> str | None:
+        """Return words for the first element that is not combined in the rank tree, or None."""
+        assert self.trees is not None
+        found = self.trees.beside_rank_tree(self.start, self.after)
+        return None if found is None else self._words(found, "the rank tree is")
+
+    def beside(self, other: Results) -> str | None:
+        """Return words for the first element that another plan combines in another tree, or None.
+
+        Both plans compute the same collective on the same number of ranks.
+        """
+        assert self.trees is not None
+        assert other.trees is not None
+        found = self.trees.beside(other.trees, (self.start, other.start), self.after)
+        return None if found is None else self._words(found, "without them as")
+
+    def _words(self, found: Difference, what: str) -> str:
+        rank, buffer = (int(of[found.rows[0]]) for of in (self.after.rank, self.after.buffer))
+        element = found.address - int(self.space.base[rank, buffer])
+        return (
+            f"rank {rank} recv[{element}] holds the ranks combined as {found.trees[0]}, {what} "
+            f"{found.trees[1]}"
+        )
+
+
+def check_contents(
+    plan: Plan, space: AddressSpace, moves: Moves, *, has_trees: bool = False
+) -> Results:
     """Raise `PostconditionError` where the plan does not compute its collective.
+
+    Parameters
+    ----------
+    plan : Plan
+    space : AddressSpace
+    moves : Moves
+    has_trees : bool
+        Whether to return the trees of combinations of all results of an operation that rounds.
 
     Raises
     ------
@@ -42,7 +103,7 @@ OperandOrderError, PostconditionError
     n_first = None if plan.folding is None else plan.n_ranks
     after = postcondition(collective, n_ranks, n_first)
     is_shared = shared_results(collective, n_ranks, after)
-    rules = rules_of(plan, collective, bool(is_shared.any()))
+    rules = rules_of(plan, collective, collective.rounds and bool(is_shared.any() or has_trees))
     starts = [space.base[c.rank, c.buffer] + c.offset for c in (before, after)]
     for contents, start in zip((before, after), starts, strict=True):
         _check_sizes(plan, contents, start)
@@ -52,13 +113,39 @@ OperandOrderError, PostconditionError
     wrong = symbols.first_wrong(starts[1], after)
     if wrong is not None:
         _raise_wrong(plan, space, after, symbols, moves, *wrong)
-    if rules.rounds:
-        generators = [] if plan.folding is None else plan.folding.motion.generators
-        trees = Association(symbols.edges, symbols.tree, symbols.pairs, rules, generators)
-        ends, shared = starts[1][is_shared], after.take(is_shared)
-        found = trees.first_difference(ends, shared)
-        if found is not None:
-            _raise_unequal(plan, space, shared, found)
+    if not rules.rounds:
+        return Results(plan, space, starts[1], after, None)
+    generators = [] if plan.folding is None else plan.folding.motion.generators
+    trees = Association(symbols.edges, symbols.tree, symbols.pairs, rules, generators)
+    ends, shared = starts[1][is_shared], after.take(is_shared)
+    found = trees.first_difference(ends, shared)
+    if found is not None:
+        _raise_unequal(plan, space, shared, found)
+    return Results(plan, space, starts[1], after, trees)
+
+
+def leaves_order_open(plan: Plan) -> bool:
+    """Return whether MPI's own collectives combine contributions, in an order of their own."""
+    return any(phase.is_native and traits_of(phase.kind).has_op for phase in plan.phases)
+
+
+def require_own_order(plan: Plan) -> None:
+    """Raise `IrreproducibleError` if the level of a plan does not allow its calls of MPI's own."""
+    level = None if plan.spec is None else plan.spec.collective.level
+    if level not in (None, "ranks") and leaves_order_open(plan):
+        raise IrreproducibleError(
+            f"collective.reproducible is {level}, but the MPI library decides in which order its "
+            "own collectives combine operands; use other algorithms than native, or ask for ranks"
+        )
+
+
+def require_rank_tree(results: Results) -> None:
+    """Raise `IrreproducibleError` for the first result that is not combined in the rank tree."""
+    if (words := results.beside_rank_tree()) is not None:
+        raise IrreproducibleError(
+            f"{words}: collective.reproducible is placements; use algorithms that combine in the "
+            "rank tree, as rank_tree, or ask for runs"
+        )
 
 
 def _raise_unequal(plan: Plan, space: AddressSpace, after: Contents, found: Difference) -> None:

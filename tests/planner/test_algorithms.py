@@ -49,8 +49,8 @@ def test_computes_its_collective_or_refuses(kind, algorithm):
                 **types[(turn // 2 + n_ranks) % len(types)],
             )  # fmt: skip
             with naming(n_ranks, root, count, in_place, commutative):
-                rounds = spec.collective.rounds
-                if algorithm.refusal(n_ranks, commutative, rounds=rounds) is not None:
+                level = spec.collective.level
+                if algorithm.refusal(n_ranks, commutative, level=level) is not None:
                     with pytest.raises(AlgorithmError, match=f"{kind}/{algorithm.name}: .*; use '"):
                         compile_plan(spec)
                     continue

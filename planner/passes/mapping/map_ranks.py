@@ -141,7 +141,7 @@ class _Mapping:
 
     def _keeps_order(self, component: Component) -> bool:
         traits = component.traits
-        return traits.is_prefix or (traits.has_op and not self.spec.collective.is_commutative)
+        return traits.is_prefix or (traits.has_op and not self.spec.collective.may_reorder)
 
     def _order(self, part: Stated, number: int, rows: Ints) -> Ints:
         """Return the member of a group that takes each position.

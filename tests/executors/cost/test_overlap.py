@@ -200,7 +200,7 @@ def sharing(draw: st.DrawFn) -> Plan:
         "in_place": draw(st.booleans()),
     }
     ranks = draw(st.integers(2, 6))
-    legal = registry.legal(kind, ranks, commutative=True, rounds="op" in fields)
+    legal = registry.legal(kind, ranks, commutative=True, level="ranks" if "op" in fields else None)
     names = [one.name for one in legal]
     spec = {
         "machine": {"nodes": draw(st.integers(1, 2)), "ranks_per_node": ranks},

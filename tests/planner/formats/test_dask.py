@@ -35,7 +35,10 @@ def plans_of(kind, n_ranks, cases):
         types = list(flavours(kind, commutative))
         fields = {"root": root, "count": count, "in_place": in_place, **types[turn % len(types)]}
         for algorithm in registry.of(kind):
-            if algorithm.refusal(n_ranks, commutative, rounds=rounds(fields)) is None:
+            if (
+                algorithm.refusal(n_ranks, commutative, level="ranks" if rounds(fields) else None)
+                is None
+            ):
                 yield compile_plan(make_spec(kind, algorithm.name, n_ranks, **fields)), algorithm
 
 

@@ -165,11 +165,12 @@ def test_long_vectors_of_which_ranks_have_short_parts_take_few_rounds(kind: str,
         ("full_lane", {"node": "rang"},
          "algorithms.node: rang fits none of allgather, reduce_scatter_block; use one of bine, "
          "bruck, butterfly, circulant, linear, locality_bruck, neighbor_exchange, pairwise, pat, "
-         "recursive_doubling, recursive_halving, recursive_multiplying, ring, sparbit or auto"),
+         "rank_tree, recursive_doubling, recursive_halving, recursive_multiplying, ring, "
+         "sparbit or auto"),
         ("full_lane", {"lane": "bruck"},
          "algorithms.lane: bruck fits none of allreduce; use one of bine, census, "
-         "circulant, dual_root, linear, rabenseifner, recursive_dividing, recursive_doubling, "
-         "recursive_multiplying, reduce_bcast, ring, swing, two_tree or auto"),
+         "circulant, dual_root, linear, rabenseifner, rank_tree, recursive_dividing, "
+         "recursive_doubling, recursive_multiplying, reduce_bcast, ring, swing, two_tree or auto"),
         ("full_lane", {"node/bcast": "binomial"},
          "algorithms.node/bcast: node has no bcast in this plan; "
          "use node/allgather or node/reduce_scatter_block"),
@@ -178,11 +179,11 @@ def test_long_vectors_of_which_ranks_have_short_parts_take_few_rounds(kind: str,
          "use node/allgather or node/reduce_scatter_block"),
         ("full_lane", {"lane/allreduce": "bruck"},
          "algorithms: allreduce has no 'bruck'; use one of bine, census, "
-         "circulant, dual_root, linear, rabenseifner, recursive_dividing, recursive_doubling, "
-         "recursive_multiplying, reduce_bcast, ring, swing, two_tree or auto"),
+         "circulant, dual_root, linear, rabenseifner, rank_tree, recursive_dividing, "
+         "recursive_doubling, recursive_multiplying, reduce_bcast, ring, swing, two_tree or auto"),
         ("full_lane", {"node": "bruk", "node/allgather": "bruck"},
          "algorithms.node: bruk fits none of reduce_scatter_block; use one of bine, "
-         "bruck, butterfly, circulant, linear, pairwise, pat, recursive_halving, "
+         "bruck, butterfly, circulant, linear, pairwise, pat, rank_tree, recursive_halving, "
          "recursive_multiplying, ring, sparbit or auto"),
         ("full_lane", {"lane": "ring", "lane/allreduce": "auto"},
          "algorithms.lane: each collective of lane has its own algorithm already; "
