@@ -49,6 +49,11 @@ class CompareOptions(Options):
     metrics: bool = flag(
         "--metrics", "Alltoall: resources per node of each design, beside the published formulas."
     )
+    levels: bool = flag(
+        "--levels",
+        "Also show the best at each level of collective.reproducible, as is done if the spec names "
+        "one. Takes three times as long.",
+    )
     dask: DaskScheduler = None
     as_json: Json = False
 
@@ -73,6 +78,7 @@ def command(options: CompareOptions) -> int:
         prune=not options.is_all,
         max_tasks=options.max_tasks,
         scheduler=options.dask,
+        has_levels=_has_levels(spec, is_asked=options.levels),
         **({} if options.seconds is None else {"seconds": options.seconds}),
     )
     from collplan.reports.comparison import plot_comparison, print_comparison, reasons, to_json
@@ -91,6 +97,19 @@ def command(options: CompareOptions) -> int:
     if options.html is not None and comparison.makespans:
         write_html(options.html, spec, comparison, [str(options.source)])
     return 0 if comparison.makespans else 1
+
+
+def _has_levels(spec: PlanSpec, *, is_asked: bool) -> bool:
+    """Return whether to compare levels of `reproducible`: if asked for, or if the spec has one."""
+    collective = spec.collective
+    if is_asked and collective.level is None:
+        what = "combines nothing"
+        if collective.op is not None:
+            what = f"{collective.op.name} of {collective.datatype} does not round"
+        raise CollplanError(
+            f"--levels: {collective.kind}: {what}, so that all levels are the same; leave it out"
+        )
+    return is_asked or collective.level not in (None, "ranks")
 
 
 def compare_with_progress(

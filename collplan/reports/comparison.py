@@ -24,6 +24,7 @@ FEW_RANKS: Final = 64
 FEW_TASKS: Final = 20_000
 """Numbers of ranks and tasks up to which plans are simulated again to find what limits them."""
 OWN: Final = " (the spec's)"
+_PRUNED: Final = "candidate bytes by price_s bound_s n_tasks"
 TOO_LARGE: Final = {
     "tasks": "--max-tasks sets the limit of tasks",
     "time": "--seconds gives more time",
@@ -48,7 +49,8 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         `gains`, ratios of the time of the `baseline`, a library's blocking call, to the leading
         time by bytes; `candidates`, fields of a spec for each candidate; `libraries`, the defaults
         of each library, as a list of ``{bytes, runs, method, makespan_s, estimate_s, gain, remark,
-        refusal}``.
+        refusal}``; `reproducible`, the level of the candidates; `levels`, if they were compared,
+        the best candidate of each level by bytes, as ``{candidate, makespan_s, found_at}``.
     """
     fields = {"decomposition", "algorithms", "transport", "passes"}
     return {
@@ -74,9 +76,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
             for one in comparison.crossovers
         ],
         "bounds": {str(size): bound.to_json() for size, bound in comparison.bounds.items()},
-        "pruned": [
-            pick(one, "candidate bytes by price_s bound_s n_tasks") for one in comparison.pruned
-        ],
+        "pruned": [pick(one, _PRUNED) for one in comparison.pruned],
         "refused": comparison.refused,
         "own": comparison.own,
         "baseline": comparison.baseline,
@@ -85,10 +85,19 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
             name: _default_rows(comparison, name, by_size)
             for name, by_size in comparison.defaults.items()
         },
+        "reproducible": comparison.level,
+        "levels": _level_rows(comparison),
         "candidates": {
             name: spec.model_dump(mode="json", include=fields)
             for name, spec in comparison.specs.items()
         },
+    }
+
+
+def _level_rows(comparison: Comparison) -> dict[str, dict[str, Any]]:
+    return {
+        level: {str(size): cost._asdict() for size, cost in costs.items()}
+        for level, costs in comparison.levels.items()
     }
 
 
@@ -177,6 +186,13 @@ def comparison_table(
         [name, *(_default_cell(by_size.get(size)) for size in sizes)]
         for name, by_size in comparison.defaults.items()
     ]
+    rows += [
+        [
+            f"reproducible: {level}" + " (asked for)" * (level == comparison.level),
+            *(format_seconds(costs[size].makespan_s) if size in costs else "" for size in sizes),
+        ]
+        for level, costs in comparison.levels.items()
+    ]
     bounds = [comparison.bounds[size].time_s for size in sizes]
     if any(bounds):
         rows.append(["at least", *map(format_seconds, bounds)])
@@ -209,6 +225,25 @@ def _default_lines(comparison: Comparison) -> Iterator[str]:
                 remarks.setdefault(said, []).append(one.runs)
         for said, names in remarks.items():
             yield f"  {', '.join(dict.fromkeys(names))}: {said}"
+
+
+def _level_lines(comparison: Comparison) -> Iterator[str]:
+    """Generate a line on each level of `reproducible` beyond the first: what it costs, and how."""
+    first, *others = comparison.levels.items() or [("ranks", {})]
+    for level, costs in others:
+        ratios = [
+            cost.makespan_s / first[1][size].makespan_s
+            for size, cost in costs.items()
+            if size in first[1] and first[1][size].makespan_s > 0
+        ]
+        if not ratios:
+            yield f"reproducible: {level}: no candidate was simulated"
+            continue
+        best = dict.fromkeys(cost.candidate for cost in costs.values())
+        yield (
+            f"reproducible: {level} takes {_range(ratios)} times as long as {first[0]}, by "
+            f"{', '.join(best)}"
+        )
 
 
 def _range(numbers: Iterable[float]) -> str:
@@ -246,6 +281,7 @@ def _remarks(comparison: Comparison, n_hidden: int, *, is_all: bool) -> list[str
     lines = ["* the best of its size"] if comparison.best else []
     lines += _gain_line(comparison)
     lines += _default_lines(comparison)
+    lines += _level_lines(comparison)
     if comparison.rivals:
         lines.append("~ by closed form, not simulated")
     lines += [
@@ -322,6 +358,8 @@ def _gain_line(comparison: Comparison) -> list[str]:
     if not gains:
         return []
     beside, what = comparison.baseline, f"{comparison.call} is MPI's own non-blocking call"
+    if comparison.call not in comparison.specs and beside != comparison.call:
+        return [f"the best is {_range(gains)} times as fast as the blocking call of {beside}"]
     over = "it" if beside == comparison.call else f"the blocking call of {beside}"
     return [f"{what}, as MPICH makes it; the best is {_range(gains)} times as fast as {over}"]
 

@@ -117,9 +117,13 @@ def lines_of(steps: dict[str, Any], comparison: Comparison) -> Iterator[str]:
 
 
 def _own_algorithms(comparison: Comparison) -> Iterator[OwnAlgorithm]:
-    """Generate the best algorithm of the baseline's library at each size that was simulated."""
+    """Generate the best algorithm of the baseline's library at each size that was simulated.
+
+    There is none if the order of operands matters between runs, as nobody has proved that of a
+    library.
+    """
     library = {title_of(one): one for one in DECIDING}.get(comparison.baseline)
-    if library is None:
+    if library is None or comparison.level not in (None, "ranks"):
         return
     settings = {name: _setting(library, spec) for name, spec in comparison.specs.items()}
     for size in comparison.leading:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from collplan.executors.cost.time_bound import TimeBound
 from collplan.planner.plan.views import view
@@ -12,6 +12,7 @@ from collplan.select.candidates import call_of
 from collplan.select.crossovers import Crossover
 from collplan.select.entries import Entry
 from collplan.specs import Method, PlanSpec
+from collplan.specs.collective_base import Reproducible
 
 TOLERANCE: Final = 0.03
 """Relative gain below which a large plan is not simulated."""
@@ -91,6 +92,24 @@ class Default:
         return self.estimate_s if self.makespan_s is None else self.makespan_s
 
 
+class LevelCost(NamedTuple):
+    """The best simulated candidate at a level of `reproducible` and a size.
+
+    Parameters
+    ----------
+    candidate : str
+        Name of the candidate.
+    makespan_s : float
+        Simulated time in seconds.
+    found_at : str
+        Level at which it was found: the level itself, or a stronger one.
+    """
+
+    candidate: str
+    makespan_s: float
+    found_at: Reproducible
+
+
 @dataclass(eq=False)
 class Comparison:
     """Result of a comparison.
@@ -132,6 +151,11 @@ class Comparison:
         The library that is installed with this Python, if it is one of these.
     within : float
         Factor of the least makespan within which candidates are of interest.
+    levels : dict of str to dict of int to LevelCost
+        The best candidate at each level of `reproducible`, by bytes; empty if levels were not
+        compared.
+    level : str or None
+        Level of the candidates; None if association changes no bit of the results.
     """
 
     sizes: list[int]
@@ -150,6 +174,8 @@ class Comparison:
     defaults: dict[str, dict[int, Default]] = field(default_factory=dict)
     installed: str | None = None
     within: float = 1.0
+    levels: dict[Reproducible, dict[int, LevelCost]] = field(default_factory=dict)
+    level: Reproducible | None = None
 
     def __repr__(self) -> str:
         """Return a short text, because the tables are too long to read."""

@@ -20,7 +20,7 @@ from collplan.select.candidates import (
     require_known_algorithms,
     shared_forms,
 )
-from collplan.select.compared import LEFT_OUT, TOLERANCE, Comparison, Pruned, leave_out
+from collplan.select.compared import LEFT_OUT, TOLERANCE, Comparison, LevelCost, Pruned, leave_out
 from collplan.select.crossovers import Crossover, choose_best, find_crossovers
 from collplan.select.cuts import Cut
 from collplan.select.entries import Entry, EstimateRequest, NotEstimated, bytes_of, estimate_all
@@ -30,6 +30,7 @@ from collplan.select.library_defaults import estimate_defaults, price_defaults
 from collplan.select.sweep import executor_on
 from collplan.select.waves import price_in_time, simulate_all, simulate_in_time
 from collplan.specs import PlanSpec
+from collplan.specs.collective_base import LEVELS_OF_BITS, Reproducible
 from collplan.specs.errors import CollplanError, show_value
 from collplan.specs.request import Method
 
@@ -49,34 +50,33 @@ def compare(
     seconds: float | None = SECONDS,
     on_progress: Progress | None = None,
     others: Mapping[str, Method] | None = None,
+    has_levels: bool = False,
 ) -> Comparison:
-    """Find the best candidate for every size, and the sizes at which the best one changes.
+    """Find the best candidate of every size, and the sizes at which it changes.
 
     Parameters
     ----------
     specs : sequence of PlanSpec
         One spec with several counts, ascending.
     executor : concurrent.futures.Executor or distributed.Client, optional
-        Workers that estimate and simulate; the result does not depend on them.
+        Workers; the result does not depend on them.
     patterns : sequence of str
-        Names or families of candidates, with wildcards. If there are none, all candidates are
-        compared, and the defaults of MPI libraries. The spec's own candidate is always included.
+        Names or families, with wildcards, to which the spec's own candidate is added. If there
+        are none, all candidates are compared, and the defaults of MPI libraries.
     prune : bool
-        Whether to leave out candidates that cannot be the best, or are far from it.
+        Whether to leave out candidates that are far from the best.
     max_tasks : int, optional
-        Number of tasks above which a plan is left out, even without pruning.
+        Number of tasks of the largest plans.
     seconds : float, optional
-        Approximate limit of the processor time of each worker, in seconds; None for no
-        limit. Estimates may take 60 % of it, or 10 s if that is more; simulations may always take
-        40 %. Candidates that remain are left out. Crossovers are then refined for up to 10 s.
+        Approximate processor time of each worker, in seconds; None for no limit. Estimates may
+        take 60 % of it, or 10 s if that is more, and simulations 40 %. Candidates that remain are
+        left out. Crossovers are then refined for up to 10 s.
     on_progress : callable, optional
-        Function called when a job is done.
+        Called when a job is done.
     others : mapping of str to Method, optional
         Further candidates by name, which are simulated at every size.
-
-    Returns
-    -------
-    Comparison
+    has_levels : bool
+        Whether to compare levels of `reproducible`, too, each of which takes as long again.
 
     Raises
     ------
@@ -84,11 +84,10 @@ def compare(
         If a pattern fits no candidate, or the spec names an algorithm that does not exist.
     """
     require_known_algorithms(specs[-1])
-    comparison = Comparison([bytes_of(spec) for spec in specs])
+    comparison = Comparison([bytes_of(spec) for spec in specs], others=tuple(others or {}))
     jobs = Jobs(executor_on(executor), on_progress, seconds)
-    comparison.others = tuple(others or {})
-    given = [Form(name, method) for name, method in (others or {}).items()]
-    forms = [*given, *_forms(specs[-1], comparison)]
+    forms = [Form(*other) for other in (others or {}).items()]
+    forms += _forms(specs[-1], comparison)
     try:
         entries = _list_entries(specs, forms, patterns, jobs, comparison)
         defaults = [] if patterns else estimate_defaults(specs, jobs, comparison)
@@ -97,7 +96,61 @@ def compare(
     finally:
         forget_drafts()
     comparison.bounds = {bytes_of(spec): time_bound(spec) for spec in specs}
+    comparison.level = specs[-1].collective.level
+    if has_levels and comparison.level is not None:
+        _compare_levels(specs, comparison, patterns, (jobs, prune, max_tasks))
     return comparison
+
+
+def _compare_levels(
+    specs: Sequence[PlanSpec],
+    comparison: Comparison,
+    patterns: Sequence[str],
+    limits: tuple[Jobs, bool, int | None],
+) -> None:
+    """Find the best candidate of each level."""
+    own = comparison.level
+    assert own is not None
+    others = [level for level in LEVELS_OF_BITS if level != own]
+    compared = {one: _compare_level(specs, one, patterns, *limits) for one in others}
+    comparison.levels = _costs_of_levels({own: comparison, **compared})
+
+
+def _compare_level(
+    specs: Sequence[PlanSpec],
+    level: Reproducible,
+    patterns: Sequence[str],
+    jobs: Jobs,
+    prune: bool,
+    max_tasks: int | None,
+) -> Comparison:
+    """Compare all candidates at another level, without the defaults of MPI libraries."""
+    specs = [spec.with_level(level).with_method(Method(transport=spec.transport)) for spec in specs]
+    comparison = Comparison([bytes_of(spec) for spec in specs])
+    jobs = Jobs(jobs.executor, jobs.on_progress, jobs.seconds)
+    try:
+        entries = _list_entries(specs, _forms(specs[-1], comparison), patterns, jobs, comparison)
+        by_size = _within_limits(entries, comparison, max_tasks, jobs.most_effort())
+        simulate_all(by_size, jobs, comparison, prune=prune)
+    finally:
+        forget_drafts()
+    _name_winners(comparison)
+    return comparison
+
+
+def _costs_of_levels(
+    by_level: Mapping[Reproducible, Comparison],
+) -> dict[Reproducible, dict[int, LevelCost]]:
+    """Return the best candidate of each level by bytes; those of stronger levels are among them."""
+    found: dict[Reproducible, dict[int, LevelCost]] = {}
+    costs: dict[int, LevelCost] = {}
+    for level in reversed(LEVELS_OF_BITS):
+        one = by_level[level]
+        for size, name in one.leading.items():
+            new = LevelCost(name, one.makespans[name, size], level)
+            costs[size] = min(costs.get(size, new), new, key=lambda cost: cost.makespan_s)
+        found[level] = dict(costs)
+    return {level: found[level] for level in LEVELS_OF_BITS}
 
 
 def _find_winners(

@@ -232,3 +232,40 @@ def test_bad_input_is_one_line(
 ) -> None:
     error = collplan("compare", collplan.write_spec(), *options).error()
     assert all(word in error for word in says), error
+
+
+@pytest.mark.usefixtures("priced_once")
+def test_each_level_of_reproducible_has_its_cost(collplan: CommandLine) -> None:
+    """Best plans of a level are plans of the levels before it, too, so that costs only grow."""
+    collective = {"kind": "allreduce", "count": 4096, "reproducible": "placements"}
+    spec = collplan.write_spec(
+        machine={"nodes": 3, "ranks_per_node": 1}, collective=collective, algorithms="auto"
+    )
+    options = ("--sizes", "1KiB,64KiB", "--candidates", "ring,r*_*,linear")
+    document = collplan("compare", spec, *options, "--json").json()
+    assert document["reproducible"] == "placements"
+    levels = document["levels"]
+    assert list(levels) == ["ranks", "runs", "placements"]
+    for size in ("1024", "65536"):
+        times = [costs[size]["makespan_s"] for costs in levels.values()]
+        assert times == sorted(times)
+        assert levels["placements"][size]["candidate"] == document["leading"][size]
+    assert times[0] < times[2]
+    assert document["refused"]["ring"].startswith("allreduce/ring: collective.reproducible is")
+    assert document["next"]["own"] == []
+    text = collplan("compare", spec, *options).out
+    assert "reproducible: placements (asked for)" in text
+    assert "reproducible: placements takes 1." in text
+
+
+@pytest.mark.usefixtures("priced_once")
+def test_levels_are_only_compared_if_asked_for(collplan: CommandLine) -> None:
+    sums = {"kind": "allreduce", "count": 8, "datatype": "float64"}
+    spec = collplan.write_spec(machine={"nodes": 2}, collective=sums, algorithms="auto")
+    options = ("--sizes", "1KiB", "--candidates", "ring,rank_tree")
+    assert collplan("compare", spec, *options, "--json").json()["levels"] == {}
+    asked = collplan("compare", spec, *options, "--levels", "--json").json()
+    assert set(asked["levels"]) == {"ranks", "runs", "placements"}
+    exact = collplan.write_spec(collective=sums | {"datatype": "int32"})
+    error = collplan("compare", exact, "--levels").error()
+    assert "--levels: allreduce: sum of int32 does not round, so that all levels are" in error
