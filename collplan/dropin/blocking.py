@@ -13,7 +13,7 @@ from collplan.dropin.agreement import Meetings, combine
 from collplan.dropin.arguments import Arguments, Kind
 from collplan.dropin.calls import CollectiveCall, VectorCall
 from collplan.dropin.config import Config
-from collplan.dropin.decisions import if_paid, native_decision
+from collplan.dropin.decisions import if_paid, native_decision, needs_plan_of
 from collplan.dropin.loading import as_loaded, load_all, making
 from collplan.dropin.plan_cache import PlanCache, Used
 from collplan.dropin.routes import Route, buffer_memory
@@ -133,8 +133,9 @@ class BlockingPlans(PlanCache):
         if name and arguments.element and (reason := call.why_not_reduced()):
             return reason, None  # MPI rejects the call on each rank by itself
         backoff = self._backoffs[kind.name]
+        needs_plan = self.table is not None and needs_plan_of(self.table, call)
         reason = backoff.why_not_now()
-        if reason is not None:
+        if reason is not None and not needs_plan:
             return reason, None
         if not self._has_private():
             return str(self._why_no_plans), None

@@ -47,6 +47,14 @@ class CollectiveCall:
         return None if self.op is None else _operation(self.op).commutative
 
     @property
+    def rounds(self) -> bool:
+        """Return whether plans combine elements with an operation that rounds."""
+        if self.op is None or self.element is None or self.why_not_reduced() is not None:
+            return False
+        model: Any = COLLECTIVES["allreduce"]
+        return bool(model(count=0, datatype=self.element, op=_operation(self.op)).rounds)
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """Dtype of the plan's elements."""
         if not COLLECTIVES[self.kind].has_data:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil, inf
-from typing import Final
+from typing import Any, Final
 
 from collplan.dropin.calls import CollectiveCall
-from collplan.specs import COLLECTIVES, PlanSpec
+from collplan.specs import COLLECTIVES, Machine, PlanSpec
 from collplan.tune.sweep import NATIVE, NATIVE_LABEL, NodePlacement, Sweep
 from collplan.tune.table import Decision, TuningTable
 
@@ -62,6 +62,8 @@ def whys_native(table: TuningTable | None, *, is_blocking: bool, are_tried: bool
         gain_s = _most_gain_s(sweeps.get(regular, []))
         if regular not in sweeps:
             found[kind] = f"no sweep of {regular}"
+        elif table.level_of(regular, True) != "ranks" or table.level_of(regular, False) != "ranks":
+            continue  # a call may have to run by a plan
         elif gain_s is None:
             if is_vector or not are_tried:
                 found[kind] = f"native won all sizes of {regular}{sweeps[regular][0].beside}"
@@ -110,9 +112,17 @@ def decide(
     """
     kind, n_ranks = COLLECTIVES[call.kind].regular or call.kind, placement.n_ranks
     decision = table.decide(
-        kind, call.n_bytes, n_ranks, placement, call.commutes, overlaps=overlaps
+        *(kind, call.n_bytes, n_ranks, placement, call.commutes),
+        overlaps=overlaps,
+        rounds=call.rounds,
     )
     return decision if kind == call.kind else replace(decision, why=f"{kind} {decision.why}")
+
+
+def needs_plan_of(table: TuningTable, call: CollectiveCall) -> bool:
+    """Return whether a table has results of a call reproducible between runs, so by plans only."""
+    regular = COLLECTIVES[call.kind].regular or call.kind
+    return call.rounds and table.level_of(regular, call.commutes) != "ranks"
 
 
 def if_paid(call: CollectiveCall, decision: Decision) -> Decision:
@@ -122,7 +132,7 @@ def if_paid(call: CollectiveCall, decision: Decision) -> Decision:
     plan is known and is at most `LEAST_VECTOR_GAIN_S`. Otherwise, the given decision is returned.
     """
     gain_s = decision.gain_s
-    is_paid = gain_s is None or gain_s > LEAST_VECTOR_GAIN_S
+    is_paid = gain_s is None or gain_s > LEAST_VECTOR_GAIN_S or decision.needs_plan
     if COLLECTIVES[call.kind].regular is None or decision.choice.native or is_paid:
         return decision
     why = f"{decision.label} gains less than agreeing on counts costs"
@@ -133,7 +143,7 @@ def calls_before(decision: Decision, native_calls: int | None) -> int:
     """Return the number of equal native calls before a plan is made, the same on all ranks.
 
     With the plan, these calls would have saved the time that it takes to make it. A program that
-    makes few calls therefore does not pay for plans.
+    makes few calls therefore does not pay for plans. If no call may be native, it is 0.
 
     Parameters
     ----------
@@ -142,6 +152,8 @@ def calls_before(decision: Decision, native_calls: int | None) -> int:
     native_calls : int or None
         Number that the user gives, which is returned.
     """
+    if decision.needs_plan:
+        return 0
     if native_calls is not None:
         return native_calls
     gain_s = decision.gain_s
@@ -153,6 +165,11 @@ def calls_before(decision: Decision, native_calls: int | None) -> int:
 def why_later(decision: Decision, native_calls: int) -> str:
     """Return the reason why the first `native_calls` calls of a signature run natively."""
     return f"a plan takes time to make: {decision.label} from call {native_calls + 1} on"
+
+
+def spec_of(decision: Decision, machine: Machine, collective: Any) -> PlanSpec:
+    """Return the spec of the plan of a decision, at the level of `reproducible` that it needs."""
+    return decision.choice.plan_spec(machine, collective).with_level(decision.level)
 
 
 def own_block_at(spec: PlanSpec, rank: int) -> int:

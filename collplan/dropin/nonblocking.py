@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from time import perf_counter
 from typing import Any, ClassVar, Final
@@ -47,7 +47,7 @@ from collplan.specs import COLLECTIVES, CollplanError, PlanSpec
 from collplan.specs.request import MESSAGES
 from collplan.splitting import KINDS, program_of, split_for, split_levels, with_cores
 from collplan.tune.sweep import NodePlacement
-from collplan.tune.table import Decision
+from collplan.tune.table import PLANNED, Decision
 
 LEAST_BYTES: Final = 1 << 20
 """Default size in bytes, over all blocks, from which non-blocking calls run by plans."""
@@ -228,6 +228,10 @@ class NonBlockingPlans(PlanCache):
     def decide(self, call: CollectiveCall) -> Decision:
         """Return the decision for a call; native if a start costs more than the plan gains."""
         decision = super().decide(call)
+        if decision.needs_plan:
+            if decision.choice.transport != MESSAGES:
+                decision = replace(decision, choice=PLANNED, label=PLANNED.label)
+            return decision
         is_measured = decision.computation_s is not None
         if reason := self._why_too_small(call, is_measured=is_measured):
             return native_decision(reason)

@@ -26,6 +26,7 @@ from collplan.dropin.decisions import (
     decide,
     native_decision,
     own_block_at,
+    spec_of,
     why_later,
 )
 from collplan.dropin.routes import Route
@@ -36,9 +37,9 @@ from collplan.dropin.vector_arguments import VectorArguments, read_vector_argume
 from collplan.executors.mpi.together import own_communicator
 from collplan.measure.lanes import node_of_ranks
 from collplan.planner.plan.plan import Buffer, Plan
-from collplan.specs import PlanSpec
+from collplan.specs import CollplanError, PlanSpec
 from collplan.tune.sweep import NATIVE_LABEL, NodePlacement
-from collplan.tune.table import Decision, TuningTable
+from collplan.tune.table import PLANNED, Decision, TuningTable
 
 Found = tuple[Route, int | None, int | None, Arguments | None]
 """Route of a call, addresses of its send and receive buffers, and its arguments or None.
@@ -284,7 +285,7 @@ class PlanCache(ABC):
             return self._native_route(call, decision)
         n_calls = calls_before(decision, self.config.native_calls)
         why = why_later(decision, n_calls)
-        if call in self._replaced:
+        if call in self._replaced and not decision.needs_plan:
             n_calls = self._replaced[call] * max(1, n_calls)
             why = f"other plans replaced its plan: {decision.label} again after {n_calls} calls"
         route = self._native_route(call, native_decision(why, decision.native_s))
@@ -339,7 +340,7 @@ class PlanCache(ABC):
     def _spec(self, call: CollectiveCall, decision: Decision) -> PlanSpec:
         assert self.table is not None
         collective = self._collective_of(call)
-        return decision.choice.plan_spec(self.table.machine(self.placement), collective)
+        return spec_of(decision, self.table.machine(self.placement), collective)
 
     @abstractmethod
     def _collective_of(self, call: CollectiveCall) -> Any:
@@ -392,6 +393,22 @@ class PlanCache(ABC):
         return Route(call, row, native=KINDS[call.kind].natives[self.is_blocking])
 
     def _failed_route(self, call: CollectiveCall, decision: Decision, error: str) -> Route:
+        """Return the route of a call without a plan, on all ranks: another plan, or native.
+
+        Raises
+        ------
+        CollplanError
+            If no plan is possible, and results must be reproducible between runs.
+        """
+        if decision.needs_plan:
+            if decision.choice != PLANNED:
+                why = f"{decision.label} cannot run here: {error}"
+                other = replace(decision, choice=PLANNED, label=PLANNED.label, why=why)
+                return self._make_route(call, other)
+            raise CollplanError(
+                f"{call.kind}: no plan can run here, and results must be reproducible between "
+                f"{decision.level}, as the table says: {error}; use a table without that level"
+            )
         return self._native_route(
             call, native_decision(f"{decision.label} cannot run here: {error}")
         )

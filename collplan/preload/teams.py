@@ -18,6 +18,7 @@ from collplan.dropin.decisions import (
     if_paid,
     native_decision,
     own_block_at,
+    spec_of,
 )
 from collplan.executors.mpi.engine.portable import Node, portable
 from collplan.executors.mpi.engine.reduction import Reduction
@@ -27,13 +28,14 @@ from collplan.executors.mpi.loop.reductions import reduction_library
 from collplan.executors.mpi.program.program import rank_program, shares_memory
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.compiler import compile_plan, needs_all_ranks, prove_spec
+from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.plan import Plan
 from collplan.planner.rewrite.rank_program import restrict
 from collplan.rank_counts import RankCounts, counts_of_all
 from collplan.select.auto import resolve
 from collplan.specs import PlanSpec, numpy_dtype
 from collplan.tune.sweep import NodePlacement
-from collplan.tune.table import Decision, TuningTable
+from collplan.tune.table import PLANNED, Decision, TuningTable
 
 Words = npt.NDArray[np.uint64]
 N_FACTS: Final = 24
@@ -135,7 +137,14 @@ class Planner:
         key = team.facts.tobytes(), call
         if key not in self._plans:
             # The ranks of a node request plans of the same call one after another.
-            self._plans[key] = _plans_of(spec, team.node_of(rank))
+            try:
+                self._plans[key] = _plans_of(spec, team.node_of(rank))
+            except AlgorithmError:
+                if spec.collective.level in (None, "ranks"):
+                    raise
+                # The method was measured elsewhere, and calls may not be native.
+                spec = spec.with_method(PLANNED)
+                self._plans[key] = _plans_of(spec, team.node_of(rank))
             while len(self._plans) > KEPT_PLANS:
                 self._plans.popitem(last=False)
         plans = self._plans[key]
@@ -156,7 +165,7 @@ class Planner:
             collective = call.collective_of(counts_of_all(told, "bytes"))
         else:
             collective = call.collective()
-        return resolve(decision.choice.plan_spec(machine, collective))
+        return resolve(spec_of(decision, machine, collective))
 
 
 def _plans_of(spec: PlanSpec, ranks: Sequence[int]) -> dict[int, Plan]:

@@ -156,7 +156,7 @@ def all_forms(spec: PlanSpec, *, all_meshes: bool = False) -> tuple[Form, ...]:
     kind = spec.collective.planned_kind
     forms = [
         Form(one.name, Method(algorithms=AlgorithmChoice(name=one.name)), one.streams)
-        for one in registry.tried(kind, "flat")
+        for one in registry.tried(kind, "flat", spec.collective.level)
     ]
     if kind in CALLED:
         forms.append(Form(call_of(kind), Method(algorithms=NATIVELY)))
@@ -364,7 +364,8 @@ def with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool)
         forms.append(Form(f"{name} {PIPELINE}", method.replace(algorithms=roles), True))
     for role in dict.fromkeys(c.role for c in components if is_thorough):
         kinds = [c.kind for c in components if c.role == role]
-        tried = (one.name for kind in kinds for one in registry.tried(kind, "part"))
+        level = spec.collective.level
+        tried = (one.name for kind in kinds for one in registry.tried(kind, "part", level))
         for one in dict.fromkeys(tried):
             roles = AlgorithmsByRole(roles={role: AlgorithmChoice(name=one)})
             whole = f"{name} {role}={one}"

@@ -177,6 +177,7 @@ class Goal:
             complete=False,
             computation_s=self.computation_s,
             cores=self.cores,
+            reproducible=collective.level or "ranks",
         )
 
     def find(self, table: TuningTable, *, of_rival: bool = False) -> Sweep | None:

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from collplan.specs.base import SpecModel
 from collplan.specs.collective import COLLECTIVES, Collective
+from collplan.specs.collective_base import Reproducible
 from collplan.specs.counts import Distribution
 from collplan.specs.elements import Datatype, Operation
 from collplan.specs.errors import SpecError, show_value
@@ -282,6 +283,10 @@ class Sweep(SpecModel):
     cores : int or None
         Cores per node of the machine for which plans that overlap computation were made. Cores
         without a rank are communication cores. None for blocking calls.
+    reproducible : str
+        Level of the measured collective. Beyond ``ranks``, native never wins, as its order of
+        operands is not known, and calls of the collective whose operation rounds run by plans of
+        this level only.
     """
 
     collective: str
@@ -297,6 +302,7 @@ class Sweep(SpecModel):
     ranks_per_core: Annotated[float, Field(gt=1, le=2**31), REAL] | None = None
     computation_s: Seconds | None = None
     cores: NumberOfCores | None = None
+    reproducible: Reproducible = "ranks"
 
     def _check(self) -> None:
         model = COLLECTIVES.get(self.collective)
@@ -330,6 +336,11 @@ class Sweep(SpecModel):
         self._check_points()
 
     def _check_points(self) -> None:
+        if self.reproducible != "ranks" and not COLLECTIVES[self.collective].has_op:
+            raise ValueError(
+                f"reproducible is {self.reproducible}, {self.collective} has no operation; leave "
+                "reproducible out"
+            )
         for point, after in pairwise(self.points):
             if point.bytes >= after.bytes:
                 raise ValueError(
@@ -347,14 +358,14 @@ class Sweep(SpecModel):
             raise ValueError("complete is true, but there are no points; measure some")
 
     @cached_property
-    def key(self) -> tuple[str, bool | None, str | None, NodePlacement, bool]:
+    def key(self) -> tuple[str, bool | None, str | None, NodePlacement, bool, Reproducible]:
         """Key of the sweep in a table.
 
         The key consists of the kind of collective, whether its operation commutes, the
-        counts, the placement, and whether calls overlapped computation.
+        counts, the placement, whether calls overlapped computation, and the level.
         """
-        overlaps = self.computation_s is not None
-        return self.collective, self.op_commutes, self.counts, self.placement, overlaps
+        kind = self.collective, self.op_commutes, self.counts
+        return *kind, self.placement, self.computation_s is not None, self.reproducible
 
     @property
     def name(self) -> str:
@@ -363,6 +374,8 @@ class Sweep(SpecModel):
         For non-blocking calls it includes the computation, like ``Ireduce beside 0.1 s``.
         """
         name = name_with_counts(self.collective, self.counts)
+        if self.reproducible != "ranks":
+            name += f" reproducible between {self.reproducible}"
         return name if self.computation_s is None else f"I{name} beside {self.computation_s:g} s"
 
     @property

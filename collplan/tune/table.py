@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from collplan.planner.formats.output_files import write_text
 from collplan.planner.plan.views import view
 from collplan.specs.base import SpecModel
+from collplan.specs.collective_base import LEVELS_OF_BITS, Reproducible
 from collplan.specs.documents import read_document, write_yaml
 from collplan.specs.errors import CollplanError, SpecError, show_value
 from collplan.specs.explaining import explaining
@@ -26,6 +27,8 @@ from collplan.specs.numbers import (
 )
 from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Choice, NodePlacement, Sweep, name_with_counts
 
+PLANNED: Final = Choice()
+"""The choice of a plan by the planner alone, where nothing was measured and native is not free."""
 VERSION: Final = 1
 """Version of the file format."""
 FARTHEST_RANKS: Final = 2
@@ -105,6 +108,8 @@ class Decision:
     computation_s : float or None
         Computation time in seconds that these times include, if non-blocking calls were
         measured; None for blocking calls.
+    level : str
+        Level of `reproducible` that the plan must have. Beyond ``ranks``, no call may be native.
     """
 
     choice: Choice
@@ -114,6 +119,12 @@ class Decision:
     chosen_s: float | None = None
     is_known: bool = True
     computation_s: float | None = None
+    level: Reproducible = "ranks"
+
+    @property
+    def needs_plan(self) -> bool:
+        """Return whether calls may not run natively, as nobody knows the order of operands then."""
+        return self.level != "ranks"
 
     @property
     def gain_s(self) -> float | None:
@@ -158,7 +169,7 @@ class TuningTable(SpecModel):
             )
         for key, n_times in Counter(sweep.key for sweep in self.sweeps).items():
             if n_times > 1:
-                kind, _, counts, placement, _ = key
+                kind, _, counts, placement, *_ = key
                 name = name_with_counts(kind, counts)
                 raise ValueError(f"{name} on {placement} is there twice; keep one sweep")
 
@@ -201,6 +212,7 @@ class TuningTable(SpecModel):
         counts: str | None = None,
         *,
         overlaps: bool = False,
+        rounds: bool = True,
     ) -> Decision:
         """Return the choice for a call of a collective, and its reason.
 
@@ -231,11 +243,37 @@ class TuningTable(SpecModel):
             other counts never decide.
         overlaps : bool
             Whether the call is non-blocking and overlaps computation.
+        rounds : bool
+            Whether the operation rounds. If it does, only sweeps of the strongest level of
+            `reproducible` decide that the table has for the collective, and the choice is
+            `PLANNED` instead of native if that level is not ``ranks``.
         """
         call = kind, op_commutes, counts
-        nearest, beyond = _around(self.sweeps_of(*call, overlaps=overlaps), ranks, placement)
+        level = self.level_of(kind, op_commutes) if rounds else "ranks"
+        decision = self._decide(call, n_bytes, ranks, placement, overlaps=overlaps, level=level)
+        if level != "ranks" and decision.choice.native:
+            why = f"{decision.why}; results must be reproducible between {level}"
+            decision = Decision(PLANNED, PLANNED.label, why, decision.native_s)
+        return replace(decision, level=level)
+
+    def _decide(
+        self,
+        call: tuple[str, bool | None, str | None],
+        n_bytes: int,
+        ranks: int,
+        placement: NodePlacement,
+        *,
+        overlaps: bool,
+        level: Reproducible,
+    ) -> Decision:
+        """Return the choice by the sweeps of a level, or of any level if there are no others."""
+        kind, _, counts = call
+        there = {False: self.sweeps_of(*call), True: self.sweeps_of(*call, overlaps=True)}
+        for key, some in there.items():
+            there[key] = [sweep for sweep in some if sweep.reproducible == level] or some
+        nearest, beyond = _around(there[overlaps], ranks, placement)
         if nearest is None and overlaps:
-            nearest, beyond = _around(self.sweeps_of(*call), ranks, placement)
+            nearest, beyond = _around(there[False], ranks, placement)
         if nearest is None:
             why = f"no sweep of {name_with_counts(kind, counts)} on {placement}"
             return Decision(NATIVE, NATIVE_LABEL, why, is_known=False)
@@ -243,6 +281,15 @@ class TuningTable(SpecModel):
             return _winner(nearest, nearest.winner_at(n_bytes), n_bytes)
         label = nearest.winner_towards(beyond, ranks, n_bytes)
         return _winner(nearest, label, n_bytes, f", as {beyond.placement} lies beyond")
+
+    def level_of(self, kind: str, op_commutes: bool | None = None) -> Reproducible:
+        """Return the strongest level of `reproducible` of the complete sweeps of a collective."""
+        found = {
+            sweep.reproducible
+            for sweep in self.sweeps
+            if sweep.complete and (sweep.collective, sweep.op_commutes) == (kind, op_commutes)
+        }
+        return max(found, key=LEVELS_OF_BITS.index, default="ranks")
 
     def sweeps_of(
         self,

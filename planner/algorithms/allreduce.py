@@ -254,6 +254,7 @@ def rabenseifner(group: Group) -> Rounds:
     per_pair=2.0,
     in_rank_tree=always,
     is_uniform=True,
+    tried_as=(),
 )
 def rank_tree(group: Group) -> Rounds:
     """Send every part straight to the rank that combines it in the rank tree and sends it to all.

@@ -132,6 +132,7 @@ def in_order_tree(group: Group) -> Rounds:
     per_pair=1.875,
     in_rank_tree=always,
     is_uniform=True,
+    tried_as=("flat",),
 )
 def rank_tree(group: Group) -> Rounds:
     """Send every part straight to its owner, which returns to each rank the prefix before it.

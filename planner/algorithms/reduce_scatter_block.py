@@ -300,6 +300,7 @@ def pat(group: Group) -> Rounds:
     unlike_ns=owners_ns,
     in_rank_tree=always,
     is_uniform=True,
+    tried_as=(),
 )
 def rank_tree(group: Group) -> Rounds:
     """Send every block straight to its owner, which combines it in the rank tree.

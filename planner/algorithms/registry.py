@@ -312,9 +312,19 @@ class Registry:
         found = self._algorithms.get(kind, {}).values()
         return tuple(one for one in found if not one.is_native)
 
-    def tried(self, kind: str, role: Role) -> tuple[Algorithm, ...]:
-        """Return the algorithms that `compare` and `tune` try by default in a role."""
-        return tuple(one for one in self.of(kind) if role in one.tried_as)
+    def tried(
+        self, kind: str, role: Role, level: Reproducible | None = None
+    ) -> tuple[Algorithm, ...]:
+        """Return the algorithms that `compare` and `tune` try by default in a role.
+
+        At the level "placements", these are also all that combine in the rank tree, even if others
+        send the same messages.
+        """
+        return tuple(
+            one
+            for one in self.of(kind)
+            if role in one.tried_as or (level == "placements" and one.in_rank_tree is not None)
+        )
 
     def find(self, kind: str, name: str) -> Algorithm:
         """Return algorithm `name` of collective `kind`.

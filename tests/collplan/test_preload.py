@@ -33,7 +33,7 @@ from mpi_launching import (
 )
 from native_building import built
 from native_cases import KINDS, VECTORS, write_cases
-from tables_everywhere import planning_table
+from tables_everywhere import planning_table, reproducing_table
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install '.[mpich]'")
 if sys.platform != "linux":
@@ -96,6 +96,19 @@ def test_fortran_programs_have_mpis_own_results(mpi: str, source: str, tmp_path:
     assert int(planned[1]) >= 30
     assert planned_kinds(done.stderr) >= {*VECTORS}
     assert re.search(r"Iallreduce +native +3 .* calls that do not block are native", done.stderr)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("mpi", MPIS)
+def test_first_calls_are_reproducible_if_the_table_says_so(mpi: str, tmp_path: Path) -> None:
+    """Neither a native winner nor a plan in another order runs, nor any native call before it."""
+    table = tmp_path / "table.json"
+    for is_native in (True, False):
+        save_table(reproducing_table(4, "placements", is_native=is_native), table)
+        done = run(exec_line(mpi, table, 4, built(mpi, "reproducing.c")), COLLPLAN_LOG="1")
+        assert done.returncode == 0, done.stderr
+        assert "0 wrong" in done.stdout, done.stdout + done.stderr
+        assert "rank 0: 5 collectives by plans, 0 native" in done.stderr
 
 
 @pytest.mark.system

@@ -103,3 +103,18 @@ NOWHERE = Fingerprint(
     collplan="0",
     mpiexec="none",
 )
+
+
+def reproducing_table(n_ranks: int, level: str, *, is_native: bool) -> TuningTable:
+    """Return a table of reductions at a level of `reproducible`, which has no plans for it.
+
+    Its winners are native, which such a table does not let run, or combine in other orders.
+    """
+    sweeps = []
+    for kind in (kind for kind in ALGORITHMS if COLLECTIVES[kind].has_op):
+        name = "native" if is_native else {"reduce": "linear"}.get(kind, "chain")
+        name = "ring" if name == "chain" and not COLLECTIVES[kind].is_prefix else name
+        choices = {"native": {"native": True}} | ({} if is_native else {name: {"algorithms": name}})
+        changes = {"points": [point(1, name, 4e-3, 2)], "choices": choices, "reproducible": level}
+        sweeps.append(sweep(kind, n_ranks, True) | changes)
+    return parse_table({"fingerprint": NOWHERE.model_dump(), "sweeps": sweeps})

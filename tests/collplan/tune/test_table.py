@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collplan.dropin.decisions import calls_before, whys_native
 from collplan.planner import compile_plan
 from collplan.specs import Allreduce, CollplanError, Machine, SpecError, load_spec
 from collplan.tune.sweep import NATIVE, Choice, NodePlacement, Sweep, Time
@@ -445,3 +446,39 @@ def test_sweeps_beside_computation_name_their_cores(
 ) -> None:
     with pytest.raises(SpecError, match=message):
         parse_table(beside(document, **changes))
+
+
+@pytest.mark.parametrize("level", ["runs", "placements"])
+def test_a_table_of_a_level_lets_no_call_be_native_whose_operation_rounds(
+    level: str, document: dict[str, Any]
+) -> None:
+    (sums, *_) = (one for one in document["sweeps"] if one["collective"] == "allreduce")
+    document["sweeps"].append(sums | {"reproducible": level})
+    del document["n_sweeps"]
+    table = parse_table(document)
+    assert table.level_of("allreduce", True) == level
+    assert table.level_of("allreduce", False) == "ranks"
+    winners = {}
+    for rounds in (True, False):
+        for n_bytes in (8, 2048, 1 << 20):
+            placement = table.sweeps[0].placement
+            decision = table.decide(
+                "allreduce", n_bytes, placement.n_ranks, placement, True, rounds=rounds
+            )
+            winners[rounds, n_bytes] = decision.label
+            assert decision.level == (level if rounds else "ranks")
+            assert calls_before(decision, 7) == (0 if rounds else 7)
+    assert winners[False, 8] == "native"
+    assert winners[True, 8] == "flat"  # as the planner chooses
+    assert winners[True, 2048] == winners[False, 2048] == "recursive_doubling"
+    elsewhere = NodePlacement.of_nodes([0, 0, 0, 1, 1])
+    decision = table.decide("allreduce", 8, 5, elsewhere, True)
+    assert decision.needs_plan
+    assert decision.why.endswith(f"results must be reproducible between {level}")
+    assert "allreduce" not in whys_native(table, is_blocking=True, are_tried=False)
+
+
+def test_a_sweep_of_a_level_has_an_operation(document: dict[str, Any]) -> None:
+    document["sweeps"][0] |= {"collective": "bcast", "op_commutes": None, "reproducible": "runs"}
+    with pytest.raises(SpecError, match="reproducible is runs, bcast has no operation; leave"):
+        parse_table(document)

@@ -14,7 +14,8 @@ from mpi4py import MPI
 import collplan
 from collplan.tune.table import parse_table
 from drop_in_calls import KINDS, WORLD, arguments, buffers, compositions, planning, run_checks
-from tables_everywhere import planning_table
+from rounding import in_rank_tree, values_of
+from tables_everywhere import planning_table, reproducing_table
 
 
 def same(kind: str, comm: Any, count: int, dtype: Any, op: MPI.Op, root: int) -> None:
@@ -46,6 +47,36 @@ def check_results(comm: Any) -> None:
     assert natives == {"nothing to move"}, natives
     assert {row["collective"] for row in found["rows"] if row["planned"]} == {*KINDS, "barrier"}
     assert all(row["gain"] in (2.0, 4.0) for row in found["rows"] if row["planned"])
+
+
+def check_reproducible_results(comm: Any) -> None:
+    """All sums are those of the rank tree from the first call on, whatever a table measured."""
+    n, size, rank = 24, WORLD.size, WORLD.rank
+    for is_native in (True, False):
+        table = reproducing_table(size, "placements", is_native=is_native)
+        own = collplan.Comm(WORLD, table=table, force=True)
+        for kind in ("allreduce", "reduce", "reduce_scatter_block", "scan", "exscan"):
+            n_sent = n * size if kind == "reduce_scatter_block" else n
+            sendbuf, recvbuf = values_of(rank)[:n_sent].copy(), np.zeros(n)
+            getattr(own, kind.capitalize())(*arguments(kind, sendbuf, recvbuf, MPI.SUM, size - 1))
+            last = {"scan": rank + 1, "exscan": rank}.get(kind, size)
+            if last and (kind != "reduce" or rank == size - 1):
+                first = n * rank if kind == "reduce_scatter_block" else 0
+                assert np.array_equal(recvbuf, in_rank_tree(0, last)[first : first + n]), kind
+        counts = [1 + other for other in range(size)]
+        recvbuf, first = np.zeros(counts[rank]), sum(counts[:rank])
+        own.Reduce_scatter(values_of(rank)[: sum(counts)].copy(), recvbuf, counts)
+        assert np.array_equal(recvbuf, in_rank_tree(0, size)[first : first + counts[rank]])
+        request = own.Iallreduce(values_of(rank)[:n].copy(), total := np.zeros(n))
+        request.Wait()
+        exact = np.zeros(n, np.int64)
+        own.Allreduce(np.arange(n), exact)
+        assert np.array_equal(exact, size * np.arange(n))
+        rows = own.stats().as_dict()["rows"]
+        natives = {row["collective"] for row in rows if not row["planned"]}
+        assert natives <= {"allreduce", "Iallreduce"}, rows
+        if size > 1 and "Iallreduce" not in natives:
+            assert np.array_equal(total, in_rank_tree(0, size)[:n])
 
 
 def check_repeated_calls(comm: Any) -> None:
