@@ -60,7 +60,7 @@ class Results:
         assert self.trees is not None
         assert other.trees is not None
         found = self.trees.beside(other.trees, (self.start, other.start), self.after)
-        return None if found is None else self._words(found, "without them as")
+        return None if found is None else self._words(found, "the uncut plan as")
 
     def _words(self, found: Difference, what: str) -> str:
         rank, buffer = (int(of[found.rows[0]]) for of in (self.after.rank, self.after.buffer))
