@@ -33,7 +33,8 @@ def through_leaders(spec: PlanSpec) -> Iterator[Decomposition]:
     if machine.numa_domains > 1 and fullest > machine.numa_domains:
         shapes += [{"name": name, "by": "numa"} for name in ("hierarchical", "full_lane")]
     shapes += network_shapes(machine)
-    for form in (None, *second_forms(spec.collective.planned_kind)):
+    kind, level = spec.collective.planned_kind, spec.collective.level
+    for form in (None, *second_forms(kind, level)):
         for shape in shapes:
             yield Decomposition.model_validate(shape | {"form": form})
 

@@ -17,6 +17,7 @@ from collplan.planner.decompose import (
     balanced_pairs,
     gathered,
     guideline,
+    in_rank_tree,
     leaders,
     mesh,
     pairs,
@@ -108,15 +109,20 @@ def _only(spec: PlanSpec, ranks: Ints | None) -> Ints | None:
     return ranks if collective.regular is None else None
 
 
-def second_forms(kind: str) -> tuple[str, ...]:
+def second_forms(kind: str, level: Reproducible | None = None) -> tuple[str, ...]:
     """Return the forms of a collective through leaders, without its first form.
+
+    At the level "placements", reductions also have a form by alltoalls.
 
     Examples
     --------
     >>> second_forms("reduce"), second_forms("bcast")
     (('gather',), ())
     """
-    return tuple(form for form, kinds in _SECOND_FORMS.items() if kind in kinds)
+    found = [form for form, kinds in _SECOND_FORMS.items() if kind in kinds]
+    if level == "placements" and traits_of(kind).has_op:
+        found.append(in_rank_tree.FORM)
+    return tuple(found)
 
 
 def _leader_form(kind: str, form: str | None, *, is_balanced: bool) -> Callable[[Parts], None]:
@@ -154,7 +160,9 @@ class _Expansion:
         is_renumbered = task.received is not None and task.traits.is_rooted
         if is_renumbered and chosen.name != "guideline":
             return self._expand_renumbered(path, task, chosen)
-        if chosen.name == "guideline":
+        if chosen.form == in_rank_tree.FORM and task.traits.has_op and chosen.name != "guideline":
+            self._expand_in_rank_tree(path, task, chosen)
+        elif chosen.name == "guideline":
             require_aligned(task, chosen, None, self.level)
             role = f"{task.role}.world" if task.role else "world"
             guideline.find_form(task.kind, chosen.form)(self.sketch, path, replace(task, role=role))
@@ -165,6 +173,15 @@ class _Expansion:
         moved = np.zeros(self.sketch.n_ranks, dtype=np.bool_)
         moved[task.ranks] = True
         return moved
+
+    def _expand_in_rank_tree(self, path: Path, task: GroupTask, chosen: Decomposition) -> None:
+        """State a reduction by alltoalls that go through leaders themselves."""
+        moving = chosen.replace(form=None)
+
+        def expand(at: Path, part: GroupTask) -> Bools:
+            return self.expand(at, part, moving)
+
+        in_rank_tree.reduce_in_rank_tree(self.sketch, path, task, expand)
 
     def _expand_renumbered(self, path: Path, task: GroupTask, chosen: Decomposition) -> Bools:
         """State a gather or scatter in one numbering, although its output has another one.

@@ -12,7 +12,7 @@ from collplan.planner.errors import AlgorithmError
 from collplan.specs import Decomposition
 from collplan.specs.collective_base import Reproducible
 
-_WAY_OUT = "use flat or auto, or ask for runs"
+_WAY_OUT = "use full_lane with form: rank_tree, flat or auto, or ask for runs"
 
 
 def require_aligned(
@@ -52,8 +52,7 @@ def require_aligned(
         )
     if chosen.form is not None:
         raise AlgorithmError(
-            f"{before} {chosen.form} combines ranks in another order than the rank tree; leave the "
-            f"form out, {_WAY_OUT}"
+            f"{before} {chosen.form} combines ranks in another order than the rank tree; {_WAY_OUT}"
         )
     if (length := first_unaligned(rows)) is not None:
         raise AlgorithmError(

@@ -15,7 +15,7 @@ from collplan.planner.collective.semantics import postcondition, precondition
 from collplan.planner.plan.plan import Buffer
 
 Floats = npt.NDArray[np.float64]
-MOST = 600
+MOST = 1000
 """Elements of a contribution at most."""
 
 

@@ -50,6 +50,7 @@ METHODS: dict[str, Any] = {
     "guideline": {"decomposition": "guideline"},
     "mesh": {"decomposition": {"name": "mesh", "by": "node"}},
     "rank_tree": {"algorithms": "rank_tree"},
+    "by lanes": {"decomposition": {"name": "full_lane", "form": "rank_tree"}},
 }
 PASSES: dict[str, Any] = {
     "none": [],
@@ -194,7 +195,7 @@ def test_operations_that_do_not_round_have_every_level(level: str) -> None:
     ("placements", {"decomposition": "full_lane"},
      "decomposition: collective.reproducible is placements, and full_lane combines rows of 3 ranks "
      "first, which the rank tree does only with equal rows of 2, 4, 8, ... consecutive ranks; use "
-     "flat or auto, or ask for runs"),
+     "full_lane with form: rank_tree, flat or auto, or ask for runs"),
     ("runs", {"decomposition": {"name": "full_lane", "shares": "balanced"}},
      "decomposition.shares: balanced shares depend on the rates of lanes, and "
      "collective.reproducible is runs; use equal shares, or ask for ranks"),
