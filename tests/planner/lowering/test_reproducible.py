@@ -11,10 +11,10 @@ import pytest
 
 import covering
 from collplan.planner import Plan, compile_plan
-from collplan.planner.compiler import proved_level, uncut, verify_plan
-from collplan.planner.errors import AlgorithmError, IrreproducibleError
+from collplan.planner.compiler import compile_folded, proved_level, uncut, verify_plan
+from collplan.planner.errors import AlgorithmError, AsymmetricError, IrreproducibleError
 from collplan.specs import PlanSpec, SpecError, parse_spec
-from looping import looped
+from looping import looped, naming
 from rounding import in_rank_tree, in_turns, results_on_values
 
 KINDS = ("allreduce", "reduce", "reduce_scatter_block", "reduce_scatter", "scan", "exscan")
@@ -109,15 +109,16 @@ def results(kind: str, nodes: Any, level: str, **fields: Any) -> dict[Any, float
 
 CUTS: list[dict[str, Any]] = [
     {},
-    *({"passes": [{"name": "segment", "max_bytes": n}]} for n in (8, 24, 64)),
+    *({"passes": [{"name": "segment", "max_bytes": n}]} for n in (8, 56)),
 ]
 
 
-@looped("kind, method", list(product(("allreduce", "reduce", "scan"), [
-    {}, {"decomposition": "full_lane"}, {"decomposition": "hierarchical"},
-])))  # fmt: skip
+@looped("kind, method", [
+    ("allreduce", {}), ("allreduce", {"decomposition": "full_lane"}), ("scan", {}),
+    ("reduce", {"decomposition": "hierarchical"}),
+])  # fmt: skip
 def test_results_between_runs_do_not_depend_on_segments(kind: str, method: Any) -> None:
-    given = {"count": 40, **method}
+    given = {"count": 20, **method}
     first, *others = (results(kind, (3, 2), "runs", **given, **cut) for cut in CUTS)
     assert all(other == first for other in others)
     shared = {"passes": [{"name": "segment", "max_bytes": 16}, "prioritize"]}
@@ -229,3 +230,22 @@ def test_a_spec_without_sizes_keeps_the_rest() -> None:
 
 def test_values_show_their_association() -> None:
     assert not np.array_equal(in_rank_tree(0, 4), in_turns(4))
+
+
+def test_folded_plans_have_the_level_of_those_of_all_ranks() -> None:
+    """A tree of node 0 stands for those of all nodes, which may be other trees of other ranks."""
+    levels = []
+    for kind, nodes, algorithm in product(
+        ("allreduce", "reduce_scatter_block"),
+        ((2,) * 4, (1,) * 8, (2,) * 3),
+        ("ring", "recursive_doubling", "recursive_halving", "bine"),
+    ):
+        try:
+            spec = spec_of(kind, nodes, "ranks", 48, algorithms=algorithm)
+            folded = compile_folded(spec)
+        except (AlgorithmError, AsymmetricError):
+            continue
+        levels.append(proved_level(folded))
+        with naming(kind, nodes, algorithm):
+            assert levels[-1] == proved_level(compile_plan(spec))
+    assert {"runs", "placements"} <= set(levels)
