@@ -128,8 +128,12 @@ def _compare_level(
     specs = [spec.with_level(level).with_method(Method(transport=spec.transport)) for spec in specs]
     comparison = Comparison([bytes_of(spec) for spec in specs])
     jobs = Jobs(jobs.executor, jobs.on_progress, jobs.seconds)
+    forms = _forms(specs[-1], comparison)
+    if patterns:
+        forms = [form for form in forms if any(_is_fit(pattern, form) for pattern in patterns)]
+        patterns = [one for one in patterns if any(_is_fit(one, form) for form in forms)]
     try:
-        entries = _list_entries(specs, _forms(specs[-1], comparison), patterns, jobs, comparison)
+        entries = _list_entries(specs, forms, patterns, jobs, comparison)
         by_size = _within_limits(entries, comparison, max_tasks, jobs.most_effort())
         simulate_all(by_size, jobs, comparison, prune=prune)
     finally:
@@ -267,9 +271,14 @@ def _fits(pattern: str, form: Form, cut: Cut) -> bool:
     return any(fnmatchcase(name, pattern) for name in names)
 
 
+def _is_fit(pattern: str, form: Form) -> bool:
+    """Return whether a pattern fits a form, whole or in segments."""
+    return any(_fits(pattern, form, size) for size in _segments(form))
+
+
 def _require_all_used(patterns: Sequence[str], forms: Sequence[Form]) -> None:
     for pattern in patterns:
-        if not any(_fits(pattern, form, size) for form in forms for size in _segments(form)):
+        if not any(_is_fit(pattern, form) for form in forms):
             names = ", ".join(form.name for form in forms)
             raise CollplanError(f"--candidates: {show_value(pattern)} fits none; there are {names}")
 

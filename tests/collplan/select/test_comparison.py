@@ -241,7 +241,7 @@ def test_each_level_of_reproducible_has_its_cost(collplan: CommandLine) -> None:
     spec = collplan.write_spec(
         machine={"nodes": 3, "ranks_per_node": 1}, collective=collective, algorithms="auto"
     )
-    options = ("--sizes", "1KiB,64KiB", "--candidates", "ring,r*_*,linear")
+    options = ("--sizes", "1KiB,64KiB", "--candidates", "r*_*,linear,rank_tree")
     document = collplan("compare", spec, *options, "--json").json()
     assert document["reproducible"] == "placements"
     levels = document["levels"]
@@ -251,7 +251,7 @@ def test_each_level_of_reproducible_has_its_cost(collplan: CommandLine) -> None:
         assert times == sorted(times)
         assert levels["placements"][size]["candidate"] == document["leading"][size]
     assert times[0] < times[2]
-    assert document["refused"]["ring"].startswith("allreduce/ring: collective.reproducible is")
+    assert document["refused"]["linear"].startswith("allreduce/linear: collective.reproducible is")
     assert document["next"]["own"] == []
     text = collplan("compare", spec, *options).out
     assert "reproducible: placements (asked for)" in text
@@ -262,7 +262,7 @@ def test_each_level_of_reproducible_has_its_cost(collplan: CommandLine) -> None:
 def test_levels_are_only_compared_if_asked_for(collplan: CommandLine) -> None:
     sums = {"kind": "allreduce", "count": 8, "datatype": "float64"}
     spec = collplan.write_spec(machine={"nodes": 2}, collective=sums, algorithms="auto")
-    options = ("--sizes", "1KiB", "--candidates", "ring,rank_tree")
+    options = ("--sizes", "1KiB", "--candidates", "ring,reduce_bcast")
     assert collplan("compare", spec, *options, "--json").json()["levels"] == {}
     asked = collplan("compare", spec, *options, "--levels", "--json").json()
     assert set(asked["levels"]) == {"ranks", "runs", "placements"}
