@@ -113,8 +113,8 @@ def is_possible(kind: str, chosen: Chosen) -> bool:
         return False
     if method is None or method in DECOMPOSITIONS or p is None:
         return True
-    limits = {"rounds": rounds(chosen.get("flavour", {}))}
-    return registry.find(kind, method).refusal(p, commutes(chosen), **limits) is None
+    level = "ranks" if rounds(chosen.get("flavour", {})) else None
+    return registry.find(kind, method).refusal(p, commutes(chosen), level=level) is None
 
 
 @lru_cache

@@ -103,6 +103,19 @@ def test_results_between_placements_are_those_of_the_rank_tree(p: int) -> None:
         assert (in_rank_tree(0, p) != in_turns(p)).any()
 
 
+@pytest.mark.many
+@looped("p", range(2, 18))
+def test_what_no_rule_refuses_is_proved_reproducible_between_runs(p: int) -> None:
+    """The proof confirms all plans that pass the rules; `compiled` would raise its error."""
+    places = placements_of(p)
+    levels = []
+    for number, case in enumerate(CASES[p % 4 :: 4]):
+        plan = compiled(case, places[number % len(places)], "runs")
+        levels += [] if plan is None else [proved_level(plan)]
+    assert levels
+    assert set(levels) <= {"runs", "placements"}
+
+
 def results(kind: str, nodes: Any, level: str, **fields: Any) -> dict[Any, float]:
     return results_on_values(compile_plan(spec_of(kind, nodes, level, **fields)))
 
