@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from collplan.planner.arrays import Ints
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError, AsymmetricError, IrreproducibleError
 from collplan.planner.lowering.build import build
@@ -292,6 +293,11 @@ def compile_node(spec: PlanSpec, node: int) -> Plan:
     return run_passes(plan, plan_passes, is_proved=False)
 
 
+def _ranks_on(spec: PlanSpec, nodes: Sequence[int]) -> Ints:
+    """Return the ranks of some nodes."""
+    return np.flatnonzero(np.isin(RankPlaces.of(spec.machine).node, nodes))
+
+
 def count_messages(spec: PlanSpec) -> int:
     """Return a lower bound of the number of messages of a spec's plan, without compiling it.
 
@@ -306,7 +312,9 @@ def count_messages(spec: PlanSpec) -> int:
     return program_of(run_blueprint_passes(draft(spec), spec.passes)[0]).least_messages
 
 
-def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
+def compile_folded(
+    spec: PlanSpec, idle: list[str] | None = None, *, is_proved: bool = True
+) -> Plan:
     """Compile a spec whose plan is the same on all nodes into the programs of one node.
 
     Parameters
@@ -314,6 +322,8 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
     spec : PlanSpec
     idle : list of str, optional
         As for `compile_plan`.
+    is_proved : bool
+        Whether node 0 is compared with several nodes; for estimates of cost, one is enough.
 
     Returns
     -------
@@ -332,8 +342,7 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
     >>> from collplan.specs import PlanSpec
     >>> spec = PlanSpec.model_validate({
     ...     "machine": {"nodes": 1024, "ranks_per_node": 2},
-    ...     "collective": {"kind": "allreduce", "count": 2048},
-    ...     "algorithms": "ring",
+    ...     "collective": {"kind": "allreduce", "count": 2048}, "algorithms": "ring",
     ... })
     >>> plan = compile_folded(spec)
     >>> plan.n_copies, plan.n_ranks, plan.n_tasks
@@ -343,12 +352,10 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
     unchanged: list[PassChoice] = []
     # Node 0, and the nodes onto which the generators of a motion may map it.
     nodes = [0, *(1 << bit for bit in range((spec.machine.nodes - 1).bit_length()))]
-    only = np.flatnonzero(np.isin(RankPlaces.of(spec.machine).node, nodes))
-    drafted = draft(spec, only_ranks=only)
+    drafted = draft(spec, only_ranks=_ranks_on(spec, nodes))
     blueprint, choices = run_blueprint_passes(drafted, spec.passes, unchanged)
     program = program_of(blueprint)
-    folding = folding_of(program)
-    motion = folding.motion
+    motion = (folding := folding_of(program)).motion
     if len(program.parts) > 1 and Symmetries().divides_what_moves(program, nodes[-1]):
         raise AsymmetricError("fold: a phase divides a vector whose chunks move in another phase")
     of_node, of_all = _split_passes(choices)
@@ -359,9 +366,8 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
         return fold(run_passes(plan, of_node, is_proved=False, idle=unchanged), folding)
 
     plan = programs(0, unchanged)
-    if len(program.parts) > 1 or blueprint.slices:
-        # Each component is symmetric by itself. This checks that their combination is, too.
-        for node in motion.generators:
+    if len(program.parts) > 1 or blueprint.slices:  # is their combination symmetric, too?
+        for node in motion.generators if is_proved else motion.generators[-1:]:
             require_copy(plan, programs(node))
     plan = run_passes(plan, of_all, is_proved=False, idle=unchanged)
     _list_idle(idle, unchanged, spec)

@@ -161,11 +161,11 @@ def priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "price", cache(sweep.price))
     estimate, known = entries.estimate, dict[Any, Any]()
 
-    def estimate_once(*given: Any, are_sliced: bool) -> Any:
+    def estimate_once(*given: Any, **how: Any) -> Any:
         """Structures, the last argument, are what one comparison shares."""
-        key = (*given[:-1], are_sliced)
+        key = (*given[:-1], *how.items())
         if key not in known:
-            known[key] = estimate(*given, are_sliced=are_sliced)
+            known[key] = estimate(*given, **how)
         return known[key]
 
     monkeypatch.setattr(entries, "estimate", estimate_once)

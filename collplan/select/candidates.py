@@ -44,7 +44,7 @@ FAMILIES: Final = ("flat", "hierarchical", "multi_leader", "full_lane", "mesh", 
 """Families of candidates, which are names of decompositions."""
 PIPELINE: Final = "pipelined"
 """Word for pipelining algorithms in names of candidates."""
-_ALL_BLOCKS: Final = ("allgather", "reduce_scatter_block")
+_ALL_BLOCKS: Final = ("allgather", "reduce_scatter")
 """Collectives in which every rank sends or receives the blocks of all ranks."""
 SHARED: Final = Transport(name="shared")
 """Transport through the shared memory of nodes."""
@@ -260,13 +260,15 @@ def _is_slow_to_plan(spec: PlanSpec, form: Form) -> bool:
     if chosen.shape is not None:
         return chosen.shape[1:] != (max(machine.node_to_n_ranks),)
     if chosen.name == "guideline":
-        return spec.collective.is_pairwise
+        return spec.collective.is_pairwise or any(one in str(chosen.form) for one in _ALL_BLOCKS)
+    if spec.collective.is_pairwise:
+        names = {name for _, name in form.method.named_algorithms(kind)}
+        return any(one.name in names and one.per_pair == 0 for one in registry.of(kind))
     if chosen.name != "flat" or not isinstance(choice, AlgorithmChoice):
         return False
     one = registry.find(kind, choice.name)
-    if spec.collective.is_pairwise:
-        return one.per_pair == 0
-    return not one.forwards and (kind in _ALL_BLOCKS or one.parts == "size")
+    gathers = kind.removesuffix("_block") in _ALL_BLOCKS
+    return not one.forwards and (gathers or one.parts == "size")
 
 
 def own_form(spec: PlanSpec) -> Form | None:

@@ -73,6 +73,8 @@ class EstimateRequest:
         Number of tasks above which the estimate has no price and no bound.
     are_sliced : bool
         Whether the vector is cut into slices instead of messages into segments.
+    most_s : float
+        Time in seconds above which the form is of no interest.
     """
 
     form: Form
@@ -80,6 +82,7 @@ class EstimateRequest:
     segments: tuple[int, ...]
     max_tasks: int | None = None
     are_sliced: bool = False
+    most_s: float = inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +189,7 @@ def _answer(question: EstimateRequest, structures: Structures) -> Answer:
             question.max_tasks,
             structures,
             are_sliced=question.are_sliced,
+            most_s=question.most_s,
         )
     except AlgorithmError as error:
         return None if isinstance(error, MemoryLimitError) else str(error)

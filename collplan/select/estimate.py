@@ -15,6 +15,7 @@ from collplan.planner.arrays.recent import Recent
 from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.blueprint.exchange import exchange_of
 from collplan.planner.blueprint.groups import Groups
+from collplan.planner.blueprint.regions import PairTable
 from collplan.planner.decompose import draft
 from collplan.planner.lowering.program import ComponentProgram, Program, program_of
 from collplan.planner.lowering.select import priced_spec
@@ -84,26 +85,26 @@ def estimate(
     max_tasks: int | None = None,
     structures: Structures | None = None,
     *,
-    may_fold: bool = True,
     are_sliced: bool = False,
+    most_s: float = math.inf,
 ) -> tuple[Estimate, ...]:
     """Estimate a spec's plan, whole and in segments or slices.
 
     Parameters
     ----------
     spec : PlanSpec
-        Spec with a named decomposition. If it has passes that cut messages or act on plans, only
-        the plan with these passes is estimated.
+        Spec with a named decomposition. With passes that act on plans, only their plan counts.
     segments : sequence of int
         Sizes in bytes of segments, or of the longest messages of slices, to estimate in addition.
     max_tasks : int, optional
         Number of tasks above which price and bound are 0, because they are not computed.
     structures : Structures, optional
         Structures of the same collective. Those of larger counts are reused.
-    may_fold : bool
-        Whether the effort is that of a folded plan, if the plan can be folded.
     are_sliced : bool
         Whether the vector is cut into slices instead of messages into segments.
+    most_s : float
+        Time in seconds above which a plan is of no interest. If a phase of many rounds surely takes
+        longer, its time is the price of the only estimate.
 
     Returns
     -------
@@ -119,8 +120,9 @@ def estimate(
     structures, spec, ranks = structures or Structures(), with_even_count(wanted), _sample(wanted)
     program, remaining = _program_of(spec, ranks)
     identity, least = _identity(spec, program), 2 * program.least_messages
-    if least > (most := math.inf if max_tasks is None else max_tasks):
-        return (Estimate(None, 0.0, 0.0, least, least, identity),)
+    least_s = _longest_s(program, spec) if most_s < math.inf else 0.0
+    if least > (most := math.inf if max_tasks is None else max_tasks) or least_s > most_s:
+        return (Estimate(None, least_s, 0.0, least, least, identity),)
     large = [part for part in program.parts if ranks and part.n_pairs > MOST_PAIRS]
     n_rough, rough_ns = _rough(large, spec, ranks or ())
     small, segments = (_without(program, large), ()) if large else (program, segments)
@@ -133,10 +135,9 @@ def estimate(
         ns = _price_ns(works, size, rough_ns) if n_tasks <= most else (0.0, 0.0)
         seconds = ns[0] * 1e-9, ns[1] * 1e-9 * SLACK * _sure_part(wanted, spec)
         effort = max(n_tasks, least) + sum(block.effort_of_parts for block in blocks)
-        if may_fold and not cut:
-            effort = structures.folded_effort(effort, program, ranks)
-        effort += spec.machine.n_ranks
-        found.append(Estimate(cut, *seconds, n_tasks, effort, f"{identity} {cut or ''}"))
+        effort = effort if cut else structures.folded_effort(effort, program, ranks)
+        cost = n_tasks, effort + spec.machine.n_ranks
+        found.append(Estimate(cut, *seconds, *cost, f"{identity} {cut or ''}"))
     return tuple(found)
 
 
@@ -271,17 +272,25 @@ def _rough(parts: Sequence[Stated], spec: PlanSpec, ranks: Sequence[int]) -> tup
     return n_tasks, np.array([_rough_ns(part, spec) for part in parts])
 
 
+def _longest_s(program: Program, spec: PlanSpec) -> float:
+    """Return the least time in seconds of the longest phase with as many rounds as ranks."""
+    slow = [one for one in program.parts if one.algorithm.has_many_rounds]
+    return max((_rough_ns(part, spec)[0] for part in slow), default=0.0) * 1e-9
+
+
 def _rough_ns(part: Stated, spec: PlanSpec) -> tuple[float, float]:
-    """Return the least and the approximate time in ns of an algorithm of p² messages.
+    """Return the least and the approximate time in ns of an algorithm of p² messages, or a chain.
 
     Each rank sends and receives p - 1 messages on the cheapest link, or each message is forwarded
     by p - 1 ranks from neighbor to neighbor. Copies to or from shared memory are counted in the
     approximate time only.
     """
     component, machine, network = part.component, spec.machine, spec.machine.network
-    times = part.algorithm.per_pair
+    times = part.algorithm.per_pair or 1 / part.options.get("fanout", 1)
     size = int(component.groups.sizes.max(initial=0))
     totals = component.given.totals
+    if isinstance(component.given, PairTable):
+        totals = totals[:1]  # all blocks have the same size
     if not totals.any():
         return 0.0, 0.0
     far, shares = network.network, spec.transport.shared_roles != ()

@@ -105,7 +105,7 @@ def _case_of_component(component: Component, whole: RuleInputs, machine: Machine
     groups = component.groups
     n_ranks = int(groups.sizes.max(initial=1))
     node = RankPlaces.of(machine).node[groups[int(groups.sizes.argmax())]]
-    most = int(component.given.totals.max(initial=0))
+    most = component.given.largest
     return RuleInputs(
         kind=component.kind,
         n_ranks=n_ranks,

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import inf
 from typing import Final
 
+from collplan.planner.algorithms.registry import registry
 from collplan.planner.plan.phases import NATIVE
 from collplan.select.candidates import SEGMENTS, Form, searched_forms
 from collplan.select.compared import LEFT_OUT, Comparison
 from collplan.select.entries import Entry, EstimateRequest, NotEstimated, bytes_of, estimate_all
 from collplan.select.estimate import FEW_RANKS, Estimate, forget_drafts
 from collplan.select.jobs import Jobs
-from collplan.select.waves import Ratios, simulate_waves
+from collplan.select.waves import SAFETY, Ratios, simulate_waves
 from collplan.specs import PlanSpec
 from collplan.specs.request import FLAT
 
@@ -112,10 +114,12 @@ def _simulate_best(
     (size,), jobs = comparison.sizes, Jobs(None, None, None, effort)
     try:
         simple = [form for form in forms if not form.is_variant]
-        entries = _distinct(_entries(spec, simple, jobs), [])
+        entries = _distinct(_simple_entries(spec, simple, jobs, comparison.within), [])
         queues, by_size = {size: [*entries]}, {size: entries}
         simulate_waves(queues, by_size, jobs, comparison, prune=True, most=2)
-        variants = _entries(spec, _variants(forms, entries, comparison), jobs)
+        least_s = min((one.time_s for one in _ranked(entries, comparison)), default=inf)
+        wanted = _variants(forms, entries, comparison)
+        variants = _entries(spec, wanted, jobs, SAFETY * comparison.within * least_s)
         variants = _distinct(variants, entries)
         entries += variants
         queues[size] += variants
@@ -161,15 +165,43 @@ def _ranked(entries: list[Entry], comparison: Comparison) -> Iterator[Ranked]:
             yield Ranked(one, ratios.likely(one) * one.estimate.price_s, False)
 
 
-def _entries(spec: PlanSpec, forms: Sequence[Form], jobs: Jobs) -> list[Entry]:
-    """Return the entries of forms, both with whole messages and with cut ones."""
+def _simple_entries(
+    spec: PlanSpec, forms: Sequence[Form], jobs: Jobs, within: float
+) -> list[Entry]:
+    """Return the entries of simple forms in their order.
+
+    Forms that name algorithms with as many rounds as ranks come last: the estimates of the others
+    tell which of them may be near the best.
+    """
+    every = (one for kind in registry.kinds() for one in registry.of(kind))
+    names = {(one.kind, one.name) for one in every if one.has_many_rounds}
+    kind = spec.collective.planned_kind
+    slow = [form for form in forms if not names.isdisjoint(form.method.named_algorithms(kind))]
+    found = _entries(spec, [form for form in forms if form not in slow], jobs)
+    least_s = min((one.estimate.price_s for one in found), default=inf)
+    found += _entries(spec, slow, jobs, SAFETY * within * least_s)
+    return sorted(found, key=lambda one: forms.index(one.form))
+
+
+def _entries(spec: PlanSpec, forms: Sequence[Form], jobs: Jobs, most_s: float = inf) -> list[Entry]:
+    """Return the entries of forms, both with whole messages and with cut ones.
+
+    Those of plans that surely take longer than `most_s` seconds may be missing.
+    """
     n_ranks = spec.machine.n_ranks
     segments = () if n_ranks >= WHOLE_PLAN_RANKS else SEGMENTS
     are_sliced = n_ranks > FEW_RANKS and not spec.collective.has_blocks
     questions = [
-        EstimateRequest(form, spec, segments if form.has_segments else (), are_sliced=are_sliced)
+        EstimateRequest(
+            form,
+            spec,
+            segments if form.has_segments else (),
+            are_sliced=are_sliced,
+            most_s=most_s,
+        )
         for form in forms
     ]
     found = estimate_all(questions, jobs.estimate, {})
     entries = [one for one in found if not isinstance(one, NotEstimated)]
+    entries = [one for one in entries if one.estimate.price_s <= most_s]
     return [one for one in entries if one.cut is None or one.estimate.effort <= MOST_CUT]

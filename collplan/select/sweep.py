@@ -161,7 +161,7 @@ def _compile(spec: PlanSpec) -> Plan:
 
     if spec.machine.n_ranks > FEW_RANKS and not spec.machine.network.joins_nodes:
         try:
-            return compile_folded(spec)
+            return compile_folded(spec, is_proved=False)
         except AsymmetricError:
             pass
     return compile_plan(spec, is_proved=False)

@@ -96,6 +96,7 @@ def binomial(group: Group) -> Rounds:
     tree="any",
     streams=True,
     pipelines=("across",),
+    forwards=True,
     options={"fanout": 1},
 )
 def chain(group: Group) -> Rounds:

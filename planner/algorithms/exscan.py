@@ -41,7 +41,7 @@ def binomial(group: Group) -> Rounds:
     yield Round(Message(me, me + 1, group.whole(inclusive), group.whole(group.output)))
 
 
-@algorithm("exscan", "chain", streams=True, pipelines=("inside", "across"))
+@algorithm("exscan", "chain", streams=True, pipelines=("inside", "across"), forwards=True)
 def chain(group: Group) -> Rounds:
     """Store the received prefix as the result, add the own vector, and pass the sum on.
 

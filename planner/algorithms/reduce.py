@@ -150,6 +150,7 @@ def to_rank(group: Group, root: int) -> Rounds:
     tree="any",
     streams=True,
     pipelines=("across",),
+    forwards=True,
     options={"fanout": 1},
 )
 def chain(group: Group) -> Rounds:

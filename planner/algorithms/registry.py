@@ -168,6 +168,11 @@ class Algorithm:
         return self.name == NATIVE
 
     @property
+    def has_many_rounds(self) -> bool:
+        """Return whether it has about as many rounds as ranks."""
+        return self.forwards or self.per_pair > 0
+
+    @property
     def summary(self) -> str:
         """Return the first line of the docstring of `rounds`."""
         return (inspect.getdoc(self.rounds) or "").partition("\n")[0]

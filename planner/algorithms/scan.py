@@ -56,7 +56,7 @@ def tree_prefixes(group: Group, result: int, size: int) -> Rounds:
         )
 
 
-@algorithm("scan", "chain", streams=True, pipelines=("inside", "across"))
+@algorithm("scan", "chain", streams=True, pipelines=("inside", "across"), forwards=True)
 def chain(group: Group) -> Rounds:
     """Pass prefixes from rank to rank.
 

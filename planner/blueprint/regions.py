@@ -74,6 +74,11 @@ class Regions:
         elements = self.count if self.repeat is None else self.count * self.repeat
         return csr.row_sums(self.indptr, elements)
 
+    @property
+    def largest(self) -> int:
+        """Return the number of elements of the longest row."""
+        return int(self.totals.max(initial=0))
+
     @cached_property
     def is_single(self) -> bool:
         """True if every row has exactly one entry."""
@@ -302,6 +307,11 @@ class PairTable(Regions):
     def totals(self) -> Ints:
         """Number of elements of every row."""
         return np.broadcast_to(np.int64(self.size), (self.n_rows,))
+
+    @property
+    def largest(self) -> int:
+        """Return the number of elements of the longest row; all rows have the same."""
+        return self.size if self.n_rows else 0
 
     def _begin(self, rows: Ints) -> Ints:
         return self.first + rows // self.divisor % self.modulus * self.unit

@@ -192,7 +192,7 @@ class _Choices:
         if options.get(PER_NODE) == AUTO.name:
             options[PER_NODE] = self._ranks_per_node(component)
         if algorithm.parts in ("blocks", "size") and BLOCKS in options:
-            most = max(1, int(component.given.totals.max(initial=0)))
+            most = max(1, component.given.largest)
             n_blocks = options[BLOCKS]
             if n_blocks == AUTO.name:
                 n_blocks = self._best_blocks(component, algorithm)
@@ -224,7 +224,7 @@ class _Choices:
         for such blocks are preferred from `UNEVEN` times the mean on.
         """
         kind = component.kind
-        n_bytes = component.given.totals.max(initial=0) * self.itemsize
+        n_bytes = component.given.largest * self.itemsize
         is_long = n_bytes >= LONG_BYTES
         uses: list[Use] = ["long", "short"] if is_long else ["short"]
         if is_uneven(component):

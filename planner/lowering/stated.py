@@ -67,7 +67,7 @@ class Stated:
             return all_pairs
         if not self.component.traits.has_blocks:
             # A vector shorter than the group has one chunk per element.
-            return np.minimum(sizes, int(given.totals.max(initial=0))) * (sizes - 1)
+            return np.minimum(sizes, given.largest) * (sizes - 1)
         is_pairwise = self.component.traits.is_pairwise
         ends = csr.running_total(sizes**2 if is_pairwise else sizes)
         n_filled = csr.running_total(given.totals > 0)

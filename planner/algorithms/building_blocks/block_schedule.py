@@ -16,6 +16,7 @@ import numpy as np
 
 from collplan.planner.algorithms.rounds import Group, option_int
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.jit import compile_with, inner
 from collplan.planner.arrays.logarithms import ceil_log2
 
 
@@ -35,12 +36,13 @@ def doubling_skips(size: int) -> list[int]:
     return skips
 
 
-def baseblock(rank: int, skips: list[int]) -> int:
+@inner
+def baseblock(rank: int, skips: Ints) -> int:
     """Return the number of the first block that a rank receives.
 
     It is the index of the smallest skip on the rank's path from the root.
     """
-    for k in reversed(range(len(skips) - 1)):
+    for k in range(len(skips) - 2, -1, -1):
         if rank >= skips[k]:
             rank -= skips[k]
             if rank == 0:
@@ -48,42 +50,56 @@ def baseblock(rank: int, skips: list[int]) -> int:
     return len(skips) - 1
 
 
-def _received(rank: int, skips: list[int]) -> list[int]:
-    """Return the block that a rank receives in each round of a phase, relative to the phase.
+@compile_with(work=lambda skips, received: 8 * received.size)
+def _receive(skips: Ints, received: Ints) -> None:
+    """Write the block that every rank receives in each round of a phase, relative to the phase.
 
     Depth-first search of paths from the root that tries the longest skips first. Among the paths
     that do not end after the sender in a round, the search takes the one that ends latest and has
     an unused last skip. Used skips are unlinked from the list of skips that the search tries.
     """
-    q, size = len(skips) - 1, skips[-1]
-    own = baseblock(rank, skips)
-    after = {e: e - 1 for e in range(q + 1)} | {q + 1: q}
-    before = {e: e + 1 for e in range(-1, q + 1)}
+    size, q = received.shape
+    # The skip that is tried after skip e, and the one that is tried before it, are entries e + 1.
+    after, before = np.empty((2, q + 3), dtype=np.int64)
+    # Places on the path, and the skips that are tried from there.
+    places, tried = np.empty((2, size + 1), dtype=np.int64)
+    for rank in range(size):
+        own = baseblock(rank, skips)
+        for e in range(-1, q + 2):
+            after[e + 1], before[e + 1] = e - 1, e + 1
+        _unlink(after, before, own)
+        n_found, latest, depth, has_searched = 0, 2 * size, 0, False
+        places[0], tried[0] = 0, q
+        while depth >= 0:
+            at, e = places[depth], tried[depth]
+            if not has_searched:
+                if e < 0 or n_found == q:
+                    depth, has_searched = depth - 1, True
+                    continue
+                end = at + skips[e]
+                if end > rank + size - skips[n_found] or end >= latest:
+                    tried[depth] = after[e + 1]
+                    continue
+                if end <= rank + size - skips[n_found + 1]:
+                    depth += 1
+                    places[depth], tried[depth] = end, e
+                    continue
+            has_searched = n_found == q or at > rank + size - skips[n_found + 1]
+            if has_searched:
+                depth -= 1
+                continue
+            latest = at + skips[e]
+            received[rank, n_found] = own if e == q else e - q
+            n_found += 1
+            _unlink(after, before, e)
+            tried[depth] = after[e + 1]
 
-    def unlink(e: int) -> None:
-        after[before[e]] = after[e]
-        before[after[e]] = before[e]
 
-    unlink(own)
-    found: list[int] = []
-    last = 2 * size
-
-    def search(at: int, e: int) -> None:
-        nonlocal last
-        while e >= 0 and len(found) < q:
-            end = at + skips[e]
-            if end <= rank + size - skips[len(found)] and end < last:
-                if end <= rank + size - skips[len(found) + 1]:
-                    search(end, e)
-                if len(found) == q or at > rank + size - skips[len(found) + 1]:
-                    return
-                last = end
-                found.append(e)
-                unlink(e)
-            e = after[e]
-
-    search(0, q)
-    return [own if e == q else e - q for e in found]
+@inner
+def _unlink(after: Ints, before: Ints, e: int) -> None:
+    """Remove a skip from the list of those that are tried."""
+    after[before[e + 1] + 1] = after[e + 1]
+    before[after[e + 1] + 1] = before[e + 1]
 
 
 @lru_cache(maxsize=16)
@@ -100,8 +116,8 @@ def block_schedule(size: int) -> tuple[Ints, Ints]:
     """
     skips = doubling_skips(size)
     q = len(skips) - 1
-    received = np.array([_received(rank, skips) for rank in range(size)], dtype=np.int64)
-    received = received.reshape(size, q)
+    received = np.empty((size, q), dtype=np.int64)
+    _receive(np.array(skips, dtype=np.int64), received)
     to = (np.arange(size)[:, None] + np.array(skips[:q], dtype=np.int64)) % size
     sent = received[to, np.arange(q)]
     for table in (received, sent):
