@@ -32,16 +32,16 @@ OTHERS = [name for name in MACHINES if name != "lanes"]
     + list(zip(cycle(OTHERS), REGULAR[::2], strict=False)),
 )
 @pytest.mark.long
-def test_pruning_never_removes_the_winner(kind: str, machine: str) -> None:
+def test_pruning_costs_less_than_one_percent(kind: str, machine: str) -> None:
     """One kind of each structure on a machine with lanes, and half on the others in turns."""
     counts = (0,) if kind == "barrier" else (3, 2_000) if kind == "bcast" else (2_000,)
     pruned = compare_sizes(kind, MACHINES[machine], counts)
     whole = compare_sizes(kind, MACHINES[machine], counts, prune=False)
     assert not whole.pruned
-    # Of plans that take equally long, any may win.
+    # Plans that are left out would win by less than 1 %.
     assert pruned.best.keys() == whole.best.keys()
     for size, name in whole.best.items():
-        assert pruned.makespans[pruned.best[size], size] == whole.makespans[name, size]
+        assert pruned.makespans[pruned.best[size], size] <= 1.01 * whole.makespans[name, size]
     assert pruned.makespans.items() <= whole.makespans.items()
     for one in pruned.pruned:
         time = whole.makespans[one.candidate, one.bytes]
