@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
@@ -37,7 +38,7 @@ from collplan.dropin.vector_arguments import VectorArguments, read_vector_argume
 from collplan.executors.mpi.together import own_communicator
 from collplan.measure.lanes import node_of_ranks
 from collplan.planner.plan.plan import Buffer, Plan
-from collplan.specs import CollplanError, PlanSpec
+from collplan.specs import PlanSpec
 from collplan.tune.sweep import NATIVE_LABEL, NodePlacement
 from collplan.tune.table import PLANNED, Decision, TuningTable
 
@@ -395,19 +396,16 @@ class PlanCache(ABC):
     def _failed_route(self, call: CollectiveCall, decision: Decision, error: str) -> Route:
         """Return the route of a call without a plan, on all ranks: another plan, or native.
 
-        Raises
-        ------
-        CollplanError
-            If no plan is possible, and results must be reproducible between runs.
+        If results must be reproducible between runs, rank 0 says that they are not.
         """
-        if decision.needs_plan:
-            if decision.choice != PLANNED:
-                why = f"{decision.label} cannot run here: {error}"
-                other = replace(decision, choice=PLANNED, label=PLANNED.label, why=why)
-                return self._make_route(call, other)
-            raise CollplanError(
-                f"{call.kind}: no plan can run here, and results must be reproducible between "
-                f"{decision.level}, as the table says: {error}; use a table without that level"
+        if decision.needs_plan and decision.choice != PLANNED:
+            why = f"{decision.label} cannot run here: {error}"
+            other = replace(decision, choice=PLANNED, label=PLANNED.label, why=why)
+            return self._make_route(call, other)
+        if decision.needs_plan and self.rank == 0:
+            sys.stderr.write(
+                f"collplan: {call.kind}: no plan can run here: {error}; calls are native, "
+                f"and results are not reproducible between {decision.level}, as the table asks\n"
             )
         return self._native_route(
             call, native_decision(f"{decision.label} cannot run here: {error}")

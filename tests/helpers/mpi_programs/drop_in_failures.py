@@ -18,7 +18,7 @@ from mpi4py import MPI
 import collplan
 from collplan.executors.mpi.engine.reduction import Reduction
 from drop_in_calls import RANK, SIZE, WORLD, planning, run_checks
-from tables_everywhere import planning_table
+from tables_everywhere import planning_table, reproducing_table
 
 STAGES = {
     "compile": "collplan.compiling_together.compile_plan",
@@ -133,6 +133,25 @@ def check_that_there_is_no_table_is_said_once(_: Any) -> None:
     else:
         (line,) = lines
         assert line.startswith("collplan: warning: collplan.Comm has no tuning table"), line
+
+
+def check_results_that_no_plan_makes_reproducible_are_native_and_said_to_be(_: Any) -> None:
+    table = reproducing_table(SIZE, "placements", is_native=True)
+    comm = collplan.Comm(WORLD, table=table, force=True)
+    refused = collplan.CollplanError("refused")
+    with patch("sys.stderr", io.StringIO()) as said, failing("compile", 0, refused):
+        for _turn in range(2):
+            sums(comm)
+    (row,) = comm.stats().as_dict()["rows"]
+    assert (row["planned"], row["calls"]) == (False, 2), row
+    lines = said.getvalue().splitlines()
+    if RANK:
+        assert not lines, lines
+    else:
+        (line,) = lines
+        assert line.startswith("collplan: allreduce: no plan can run here: "), line
+        assert "not reproducible between placements" in line, line
+    comm.let_go()
 
 
 def check_vector_calls_are_counted_with_their_bytes(_: Any) -> None:
