@@ -13,7 +13,7 @@ import pytest
 
 from collplan.cli.inputs import announce_compiling
 from collplan.planner.arrays.compile_time import Stopwatch, announce_with, getting_kernel, miss
-from collplan.planner.verify import verify
+from collplan.planner.verify import results_of
 from collplan.reports.progress import PROGRESS
 from command_line import CommandLine
 
@@ -110,13 +110,13 @@ def test_commands_report_the_work_without_compiling(
 ) -> None:
     """A proof of 60 tasks took 7 seconds by its report, nearly all of them for kernels."""
 
-    def slowly(plan: Any) -> None:
+    def slowly(plan: Any, **how: Any) -> Any:
         with getting_kernel():
             miss()
             time.sleep(1)
-        verify(plan)
+        return results_of(plan, **how)
 
-    monkeypatch.setattr("collplan.planner.verify.verify", slowly)
+    monkeypatch.setattr("collplan.planner.verify.results_of", slowly)
     monkeypatch.setenv(PROGRESS, "1")
     spec = line.write_spec()
     first = line("verify", spec)
@@ -126,7 +126,7 @@ def test_commands_report_the_work_without_compiling(
     found = line("verify", spec, "--json").json()
     assert found["verify_s"] <= time.perf_counter() - begin - 1
     assert found["kernels_s"] >= 1
-    monkeypatch.setattr("collplan.planner.verify.verify", verify)
+    monkeypatch.setattr("collplan.planner.verify.results_of", results_of)
     for command, own in (("compile", "compile_s"), ("cost", "simulate_s")):
         line(command, spec)
         document = line(command, spec, "--json").json()  # all is compiled
