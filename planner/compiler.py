@@ -173,7 +173,9 @@ def require_runs(plan: Plan) -> None:
 def proved_level(plan: Plan) -> Reproducible | None:
     """Prove a plan as `verify_plan` does; return the strongest level of `reproducible` that holds.
 
-    It is None if the plan names no collective that combines operands with an operation that rounds.
+    For plans of more than `VERIFY_LIMIT` tasks, the level that the collective asks for is returned,
+    because to find a stronger one takes several times as long as the proof. The result is None if
+    the plan names no collective that combines operands with an operation that rounds.
 
     Raises
     ------
@@ -182,6 +184,9 @@ def proved_level(plan: Plan) -> Reproducible | None:
     """
     from collplan.planner.verify import leaves_order_open, results_of
 
+    if plan.n_tasks * plan.n_copies > registry.VERIFY_LIMIT:
+        verify_plan(plan)
+        return None if plan.spec is None else plan.spec.collective.level
     results = results_of(plan, has_trees=True)
     require_runs(plan)
     if plan.spec is None or results is None or results.trees is None:

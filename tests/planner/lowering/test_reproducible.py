@@ -13,6 +13,7 @@ import covering
 from collplan.planner import Plan, compile_plan
 from collplan.planner.compiler import compile_folded, proved_level, uncut, verify_plan
 from collplan.planner.errors import AlgorithmError, AsymmetricError, IrreproducibleError
+from collplan.planner.passes import registry
 from collplan.specs import PlanSpec, SpecError, parse_spec
 from looping import looped, naming
 from rounding import in_rank_tree, in_turns, results_on_values
@@ -187,6 +188,16 @@ def test_the_proof_refutes_what_no_rule_refuses() -> None:
 ])  # fmt: skip
 def test_the_strongest_level_is_found(fields: dict[str, Any], level: str | None) -> None:
     assert proved_level(compile_plan(spec_of("allreduce", (3, 2), "ranks", 40, **fields))) == level
+
+
+def test_of_large_plans_the_level_of_the_spec_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "VERIFY_LIMIT", 0)
+    for asked in ("ranks", "runs", "placements"):
+        plan = compile_plan(spec_of("allreduce", (3, 2), asked, 40, algorithms="rank_tree"))
+        assert proved_level(plan) == asked
+    ring = compile_plan(spec_of("allreduce", (3, 2), "runs", 40, algorithms="ring"))
+    with pytest.raises(IrreproducibleError):
+        proved_level(ring.replace(spec=ring.spec.with_level("placements")))
 
 
 @looped("level", ["runs", "placements"])
