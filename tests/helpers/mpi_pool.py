@@ -54,25 +54,34 @@ class Pool:
         self._folder = tempfile.TemporaryDirectory(prefix="collplan-pool-")
         path = f"{self._folder.name}/socket"
         self._log = Path(self._folder.name) / "log"
-        with Listener(path, "AF_UNIX", backlog=size) as listener, self._log.open("wb") as log:
-            self._job = subprocess.Popen(
-                [str(mpiexec_of(python)), "-n", str(size), str(python), str(RANK), path],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=mpi_environment(),
-                start_new_session=True,
-            )
-            self._ranks, self._pids = self._accept(listener)
+        try:
+            with Listener(path, "AF_UNIX", backlog=size) as listener, self._log.open("wb") as log:
+                self._job = subprocess.Popen(
+                    [str(mpiexec_of(python)), "-n", str(size), str(python), str(RANK), path],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=mpi_environment(),
+                    start_new_session=True,
+                )
+                self._ranks, self._pids = self._accept(listener)
+        except BaseException:
+            self._folder.cleanup()  # without it, Python warns, which is an error here
+            raise
 
     def _accept(self, listener: Listener) -> tuple[list[Connection], list[int]]:
         socket: Any = listener._listener._socket  # type: ignore[attr-defined]
-        socket.settimeout(START_S)
-        try:
-            arrived = [listener.accept() for _ in range(self.size)]
-        except OSError:
-            self.kill()
-            raise CaseError(f"the pool does not start\n{self._log.read_text()}") from None
+        socket.settimeout(1.0)
+        arrived: list[Connection] = []
+        end = time.monotonic() + START_S
+        while len(arrived) < self.size:
+            try:
+                arrived.append(listener.accept())
+            except OSError:
+                if self.is_alive and time.monotonic() < end:
+                    continue
+                self.kill()
+                raise CaseError(f"the pool does not start\n{self._log.read_text()}") from None
         named = sorted((one.recv(), one) for one in arrived)
         return [one for _, one in named], [pid for (_, pid), _ in named]
 

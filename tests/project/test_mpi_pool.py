@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import mpi_pool
-from mpi_launching import MPIS
+from mpi_launching import MPIS, NOT_LAUNCHED, mpi_python
 from mpi_pool import SIZES, CaseError, Pools
 
 pytestmark = pytest.mark.system
@@ -31,6 +33,24 @@ def test_cases_run_on_the_first_ranks(mpi: str, pools: Pools) -> None:
         for count in (1, 1000):
             pool.run("pool_cases", "sums", n_ranks, {"count": count})
         assert pools.of(mpi, n_ranks) is pool
+
+
+def test_a_launcher_that_fails_to_start_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher = mpi_pool.mpiexec_of(mpi_python("mpich"))
+    flaky = tmp_path / "mpiexec"
+    flaky.write_text(
+        f'#!/bin/sh\n[ -e "$0.again" ] && exec {launcher} "$@"\n'
+        f'touch "$0.again"; echo "{NOT_LAUNCHED}" >&2; exit 1\n'
+    )
+    flaky.chmod(0o755)
+    monkeypatch.setattr(mpi_pool, "mpiexec_of", lambda _: flaky)
+    monkeypatch.setattr(mpi_pool, "SIZES", (1,))
+    pools = Pools()
+    pools.of("mpich").run("pool_cases", "sums", 1, {"count": 1})
+    pools.close()
+    gc.collect()  # files of the first start would be a warning, which is an error
 
 
 @pytest.mark.parametrize(
