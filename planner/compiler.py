@@ -164,10 +164,14 @@ def require_runs(plan: Plan) -> None:
     results = results_of(plan, has_trees=True)
     assert results is not None
     if (why := _beside_uncut(plan.spec, results)) is not None:
-        raise IrreproducibleError(
-            f"{why}: collective.reproducible is runs; leave out the passes, blocks or shares that "
-            "cut the vector, or ask for ranks"
-        )
+        raise _not_of_runs(why)
+
+
+def _not_of_runs(why: str) -> IrreproducibleError:
+    return IrreproducibleError(
+        f"{why}: collective.reproducible is runs; leave out the passes, blocks or shares that cut "
+        "the vector, or ask for ranks"
+    )
 
 
 def proved_level(plan: Plan) -> Reproducible | None:
@@ -188,14 +192,20 @@ def proved_level(plan: Plan) -> Reproducible | None:
         verify_plan(plan)
         return None if plan.spec is None else plan.spec.collective.level
     results = results_of(plan, has_trees=True)
-    require_runs(plan)
     if plan.spec is None or results is None or results.trees is None:
         return None
     if leaves_order_open(plan):
         return "ranks"
-    if results.beside_rank_tree() is None:
+    is_asked = plan.spec.collective.level == "runs"
+    is_in_rank_tree = results.beside_rank_tree() is None
+    if is_in_rank_tree and not is_asked:
         return "placements"
-    return "runs" if _beside_uncut(plan.spec, results) is None else "ranks"
+    why = _beside_uncut(plan.spec, results)
+    if why is not None and is_asked:
+        raise _not_of_runs(why)
+    if why is not None:
+        return "ranks"
+    return "placements" if is_in_rank_tree else "runs"
 
 
 def _beside_uncut(spec: PlanSpec, results: Results) -> str | None:
