@@ -102,12 +102,16 @@ def test_the_example_composes_by_a_plan(mpi: str, table: Path) -> None:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("imports", ["hidden", "forbidden"])
+@pytest.mark.parametrize(
+    ("imports", "early"), [("hidden", ""), ("hidden", "import numba\n"), ("forbidden", "")]
+)
 def test_a_program_that_hides_numba_or_forbids_imports_runs_by_plans(
-    table: Path, imports: str
+    table: Path, imports: str, early: str, tmp_path: Path
 ) -> None:
     line = exec_line("mpich", table, "-n", "2", "--force", str(PROGRAMS / "hiding.py"), imports)
-    done = run(line, COLLPLAN_LOG="1")
+    own = tmp_path / "early.py"
+    own.write_text(early)  # numba is imported early where a kernel must be compiled
+    done = run(line, COLLPLAN_LOG="1", COLLPLAN_IMPORT=str(own))
     assert done.returncode == 0, done.stderr
     assert "passed" in done.stdout
     # Two calls of each kind run natively before a plan is made.
