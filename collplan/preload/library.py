@@ -11,10 +11,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from collplan.executors.mpi.loop.linking import NO_FOLDER, check_compiler, link
-from collplan.executors.mpi.loop.object_files import code_folder, processor
+from collplan.executors.mpi.loop.entries import code_folder
 from collplan.planner.arrays.code_folders import compiling_alone
 from collplan.planner.arrays.kept_files import read_kept
+from collplan.planner.arrays.linking import NO_FOLDER, check_compiler, link
+from collplan.planner.arrays.object_files import processor
 from collplan.specs.errors import CollplanError
 
 SHIM: Final = Path(__file__).parent / "shim"

@@ -25,7 +25,6 @@ PRELOADED: Final = (
     "collplan.select.sweep",
     "collplan.executors.cost.simulator",
     "collplan.planner.compiler",
-    "collplan.planner.arrays.machine_code",
 )
 """Modules that a pool's server imports, so that its processes start with them."""
 

@@ -278,7 +278,8 @@ def _serving_order(columns: tuple[Any, ...], low: int, n: int) -> Ints:
     first = np.zeros(3 * n + 1, dtype=np.int64)
     for row in range(len(op)):
         first[min(op[row], _COPY) * n + priority[row * step] - low + 1] += 1
-    first = np.cumsum(first)
+    for i in range(len(first) - 1):
+        first[i + 1] += first[i]
     order = np.empty(len(op), dtype=np.int32)
     for row in range(len(op)):
         key = min(op[row], _COPY) * n + priority[row * step] - low
@@ -333,7 +334,8 @@ def _link_dependencies(
         ends[row + 1] += ends[row]
         if indptr[row] == indptr[row + 1]:
             first[rank[row] + 1] += 1
-    first = np.cumsum(first)
+    for i in range(len(first) - 1):
+        first[i + 1] += first[i]
     successors, initial = np.empty(len(task), np.int32), np.empty(first[-1], np.int32)
     for row in order:
         if indptr[row] == indptr[row + 1]:

@@ -1,10 +1,9 @@
 """Folders for cached machine code that is never out of date.
 
-Numba stores machine code beside the source file and renews it when that file changes. However,
-the machine code of a function also contains functions and constants from other files. The name of
+The machine code of a function also contains functions and constants from other files. The name of
 a cache folder therefore includes a hash of numba's version and of source files: of all files in
 the folder of the function that mention compilation, as files with kernels and with their records
-and constants do. Kernels call no kernels of other folders.
+and constants do, and of the files that compile. Kernels call no kernels of other folders.
 
 If the source folder is not writable, the cache is in the user's cache folder, or else in a
 folder for temporary files that belongs to the user. If none of them is writable, every process
@@ -30,6 +29,8 @@ from typing import Final
 from collplan.planner.arrays.file_lock import locked
 from collplan.planner.arrays.kept_files import make_private, why_reachable
 
+_COMPILER: Final = ("boxing.py", "machine_code.py")
+"""Files that decide what machine code is like."""
 PATIENCE_S: Final = 60.0
 """Time limit, in seconds, for another process that compiles the same function."""
 POLL_S: Final = 0.02
@@ -53,6 +54,8 @@ def cache_folder(sources: Path, chosen: str) -> Path | None:
     Path or None
     """
     digest = hashlib.sha256(version("numba").encode())
+    for name in _COMPILER:
+        digest.update(Path(__file__).with_name(name).read_bytes())
     for path in sorted(sources.glob("*.py")):
         text = path.read_bytes()
         if any(word in text for word in (b"compile", b"@inner", b"@inlined")):

@@ -1,7 +1,7 @@
-"""Kernels as Python functions, for calls that take less time than it takes to get machine code.
+"""Kernels as Python functions, for calls that take less time than it takes to compile them.
 
-The import of numba takes some tenths of a second, loading a cached kernel some hundredths, and
-compiling one about half a millisecond per byte of its bytecode. Small plans are therefore created,
+Compiling takes about half a millisecond per byte of a kernel's bytecode, and the import of numba
+some tenths of a second. Where no machine code is cached, small plans are therefore created,
 verified and simulated in Python, which is some hundred times slower but starts at once. The
 functions work on copies of the arrays of a call, with 64-bit numbers as in numba. If a number does
 not fit in 64 bits, the copies are discarded, and machine code is used.
@@ -9,19 +9,16 @@ not fit in 64 bits, the copies are discarded, and machine code is used.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from time import perf_counter
 from types import CodeType, FunctionType
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 
-IMPORT_S: Final = 0.4
-"""Approximate time to import numba and to prepare it for its first kernel, in seconds."""
-LOAD_S: Final = 0.03
-"""Approximate time to load cached machine code, in seconds."""
+from collplan.planner.arrays.object_files import ObjectFile
+
 COMPILE_S: Final = 5e-4
 """Approximate time to compile one byte of bytecode, in seconds."""
 INTERPRET_S: Final = 4e-10
@@ -30,12 +27,11 @@ INTERPRET_S: Final = 4e-10
 The more code a kernel has, the more of it runs for each element.
 """
 SHARE: Final = 0.5
-"""Share of the time to get machine code that may be spent on interpretation.
+"""Share of the time to compile a kernel that may be spent on interpretation.
 
-A process spends it on a kernel whose machine code is cached. On one that has none, all processes
-with the same cache spend it together: the process that would exceed it compiles the kernel.
+All processes with the same cache spend it together: the process that would exceed it compiles the
+kernel.
 """
-_MACHINE_CODE: Final = "collplan.planner.arrays.machine_code"
 _WIDE: Final = {"i": np.int64, "u": np.int64, "f": np.float64}
 """Types that numba computes with, by the kinds of numpy's narrower types."""
 
@@ -56,40 +52,32 @@ class Interpreted:
         Approximate time to interpret a call, per element of its arrays, in seconds.
     """
 
-    all_s: ClassVar = 0.0
-    """Time that this process has spent on the interpretation of kernels, in seconds."""
-
     def __init__(self, function: Any) -> None:
         twins: dict[FunctionType, FunctionType] = {}
         self._function = _twin(function, twins)
         n_bytes = sum(len(one.__code__.co_code) for one in twins)
         self._compile_s, self.element_s = COMPILE_S * n_bytes, INTERPRET_S * n_bytes
         self._spent_s = 0.0
-        self._get_s: float | None = None
-        self._note: Callable[[float], None] = lambda spent_s: None
+        self._file: ObjectFile | None = None
 
     def has_time_for(
-        self, arguments: tuple[Any, ...], kernel: Any, n_steps: int | None = None
+        self, arguments: tuple[Any, ...], file: ObjectFile, n_steps: int | None = None
     ) -> bool:
-        """Return whether this call and the earlier ones fit in a share of the time for numba.
+        """Return whether this call and the earlier ones fit in a share of the compile time.
 
         Parameters
         ----------
         arguments : tuple
             Arguments of the call.
-        kernel : Kernel
+        file : ObjectFile
+            File of the machine code, which counts the time of all processes.
         n_steps : int, optional
             Number of steps of the call; by default, that of the elements of its arrays.
         """
         n_steps = _n_elements(arguments) if n_steps is None else n_steps
-        about_s = self.element_s * n_steps
-        if _MACHINE_CODE not in sys.modules:
-            return Interpreted.all_s + about_s < SHARE * IMPORT_S
-        if self._get_s is None:
-            self._get_s = LOAD_S if kernel.has_code else self._compile_s
-            if kernel.kept is not None and not kernel.has_code:
-                self._spent_s, self._note = self._spent_s + kernel.kept.spent_s, kernel.kept.spend
-        return self._spent_s + about_s < SHARE * self._get_s
+        self._file = file
+        spent_s = max(self._spent_s, file.spent_s)
+        return spent_s + self.element_s * n_steps < SHARE * self._compile_s
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the function with the results that numba would return.
@@ -106,8 +94,8 @@ class Interpreted:
         copies.give_back()
         spent_s = perf_counter() - begin
         self._spent_s += spent_s
-        self._note(spent_s)
-        Interpreted.all_s += spent_s
+        if self._file is not None:
+            self._file.spend(spent_s)
         return copies.result(found)
 
 

@@ -43,7 +43,7 @@ def interpret(kernel: Any, *arguments: Any) -> Any:
         return Interpreted(kernel.py_func)(*arguments)
     except ArithmeticError:
         refused.add(name_of(kernel))
-    return kernel.dispatcher(*arguments)
+    return kernel.call_compiled(*arguments)
 
 
 def digest(value: Any) -> str:

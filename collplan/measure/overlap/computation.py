@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from functools import cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
+from collplan.planner.arrays.jit import compile_at_once
 
 BYTES: Final = 256 * 2**10
 """Size in bytes of the array that the computation updates; it fits into a core's own cache."""
@@ -34,16 +34,15 @@ class Computation:
         self._values = np.ones(BYTES // _ITEMSIZE)
         self.n_updates = 0
         if seconds > 0:
-            self._update = _compiled()
             self.n_updates = round(seconds / self._s_per_update())
 
     def __call__(self) -> None:
         """Run the computation once."""
         if self.n_updates:
-            self._update(self._values, self.n_updates)
+            _update(self._values, self.n_updates)
 
     def _s_per_update(self) -> float:
-        self._update(self._values, 1)  # compiled, or taken from the cache
+        _update(self._values, 1)  # compiled, or taken from the cache
         n_updates = len(self._values)
         while True:
             best = min(self._timed(n_updates) for _ in range(_TRIALS))
@@ -53,23 +52,15 @@ class Computation:
 
     def _timed(self, n_updates: int) -> float:
         begin = time.thread_time()
-        self._update(self._values, n_updates)
+        _update(self._values, n_updates)
         return time.thread_time() - begin
 
 
-def _swept(values: npt.NDArray[np.float64], n_updates: int) -> None:
+@compile_at_once(nogil=True)
+def _update(values: npt.NDArray[np.float64], n_updates: int) -> None:
     size = len(values)
     for _ in range(n_updates // size):
         for i in range(size):
             values[i] = values[i] * 0.5 + 0.5
     for i in range(n_updates % size):
         values[i] = values[i] * 0.5 + 0.5
-
-
-@cache
-def _compiled() -> Callable[[Any, int], None]:
-    """Return the machine code of `_swept`. Ranks that compute nothing need not import numba."""
-    from collplan.planner.arrays.machine_code import compile_at_once
-
-    made: Callable[[Any, int], None] = compile_at_once(nogil=True)(_swept)
-    return made

@@ -6,15 +6,14 @@ import takes several times as long as loading everything that a rank needs.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from threading import Lock
+from pathlib import Path
 from typing import Any, Final
 
-from collplan.executors.mpi.loop.object_files import ObjectFile
-from collplan.planner.arrays.compile_time import getting_kernel, miss
+from collplan.planner.arrays import object_files
+from collplan.planner.arrays.object_files import ObjectFile
 
 Function = Callable[..., Any]
 _FOR_PYTHON: Final = {
@@ -32,25 +31,7 @@ _FOR_C: Final = {
     "cancel_flight": ("serving", "int32(int64, int32)"),
 }
 """Module and numba signature of each function."""
-_PYTHON_SIGNATURE: Final = "int64(int64, int64, int64)"
-_METH_FASTCALL: Final = 0x80
-
-
-class _Method(ctypes.Structure):
-    """Python's structure of a C function, ``PyMethodDef``."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    )
-
-
-_methods: list[_Method] = []
-"""Structures that must be kept, because functions of Python refer to them."""
-_loading = Lock()
-"""Lock of the thread that loads or compiles code in this process."""
+_SOURCES: Final = Path(__file__).parent
 
 
 @cache
@@ -68,18 +49,17 @@ def entry(name: str) -> Callable[..., int]:
     """
     module, n_arguments, releases_lock = _FOR_PYTHON[name]
 
-    def function() -> Function:
-        from collplan.executors.mpi.loop.compiling import for_python
+    def compile_entry(symbol: str) -> bytes:
+        from numba import types
 
-        return for_python(_function(module, name), n_arguments, releases_lock=releases_lock)
+        from collplan.planner.arrays.machine_code import compile_for_python
 
-    address = address_of_code(name, function, _PYTHON_SIGNATURE)
-    method = _Method(name.encode(), address, _METH_FASTCALL, None)
-    _methods.append(method)
-    make: Any = ctypes.pythonapi.PyCFunction_NewEx
-    make.restype = ctypes.py_object
-    made: Callable[..., int] = make(ctypes.byref(method), None, None)
-    return made
+        dispatcher = _function(module, name).dispatcher
+        kinds = [types.int64] * n_arguments
+        code: bytes = compile_for_python(symbol, dispatcher, kinds, releases_lock=releases_lock)
+        return code
+
+    return _kept(name, compile_entry).load_for_python()
 
 
 @cache
@@ -102,8 +82,7 @@ def address_of_code(name: str, function: Callable[[], Function], signature: str)
     signature : str
         Numba signature of the C function.
     """
-    with _loading, getting_kernel():
-        return _kept(name, function, signature).load()
+    return kept_code(name, function, signature).load()
 
 
 def linkable_entry(name: str) -> ObjectFile:
@@ -124,20 +103,30 @@ def kept_code(name: str, function: Callable[[], Function], signature: str) -> Ob
 
     The parameters are those of `address_of_code`.
     """
-    with _loading, getting_kernel():
-        return _kept(name, function, signature)
+
+    def compile_function(symbol: str) -> bytes:
+        from collplan.planner.arrays.machine_code import compile_for_c
+
+        code: bytes = compile_for_c(symbol, function(), signature)
+        return code
+
+    return _kept(name, compile_function)
 
 
-def _kept(name: str, function: Callable[[], Function], signature: str) -> ObjectFile:
-    file = ObjectFile(name)
-    if not file.read():
-        miss()
-        with file.alone():
-            if not file.read():
-                from collplan.executors.mpi.loop.compiling import compile_object
-
-                file.keep(compile_object(file.symbol, function(), signature))
+def _kept(name: str, compile_it: Callable[[str], bytes]) -> ObjectFile:
+    file = ObjectFile(name, _SOURCES)
+    file.get(lambda: compile_it(file.symbol))
     return file
+
+
+def is_kept(name: str) -> bool:
+    """Return whether there is a file for a function; see `object_files.is_kept`."""
+    return object_files.is_kept(name, _SOURCES)
+
+
+def code_folder() -> Path | None:
+    """Return the folder of these files; None if no folder is writable."""
+    return object_files.code_folder(_SOURCES)
 
 
 def _function(module: str, name: str) -> Any:

@@ -164,7 +164,8 @@ def _join_ends(indptr: Ints, before: Ints, kind: Ints, node: Ints, previous: Int
                     edge[first[one]] = START if on_start else COMPLETION if is_stated else FOLLOWS
                 first[one + (1 - fill)] += 1
         if not fill:
-            first = np.cumsum(first)
+            for one in range(n):
+                first[one + 1] += first[one]
             after, edge = np.empty(first[n], np.int32), np.empty(first[n], np.int8)
     first[1:] = first[:-1].copy()
     first[0] = 0

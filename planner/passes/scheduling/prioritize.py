@@ -268,7 +268,8 @@ def _begin_order(
         servers[server_of[node] + 1, _FIRST] += 1
         for j in range(indptr[node], indptr[node + 1]):
             waiting[after[j]] += edge[j] != FOLLOWS
-    servers[:, _FIRST] = np.cumsum(servers[:, _FIRST])
+    for server in range(n_servers):
+        servers[server + 1, _FIRST] += servers[server, _FIRST]
     free = np.zeros(needs.n_ports + 1, np.int64)
     line = np.empty(len(by_key), np.int32)
     events = [(np.int64(0), np.int64(0)) for _ in range(0)]

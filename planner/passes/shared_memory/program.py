@@ -99,21 +99,22 @@ def canonical_order(rank: Ints, round: Ints, op: Ints) -> Ints:
     >>> canonical_order(rank, round, np.array([0, 1, 2, 0, 1])).tolist()
     [0, 3, 1, 4, 2]
     """
-    turn = _turns(*(np.array(column, np.int64) for column in (rank, round, op)))
-    moment = csr.joint_key(round, turn, 1 + int(turn.max(initial=0)))
     n_ranks = 1 + int(rank.max(initial=0))
+    turn = _turns(*(np.array(column, np.int64) for column in (rank, round, op)), n_ranks)
+    moment = csr.joint_key(round, turn, 1 + int(turn.max(initial=0)))
     return np.argsort(csr.joint_key(moment, rank, n_ranks), kind="stable")
 
 
 @compiled
-def _turns(rank: Ints, round: Ints, op: Ints) -> Any:
+def _turns(rank: Ints, round: Ints, op: Ints, n_ranks: int) -> Any:
     """Return the turn of every task in its round, counted from the first task of its rank.
 
     Turns of sends, of receives, and of local steps on received data follow each other cyclically.
     """
-    turn = np.minimum(op, 2)
-    last = np.full(rank.max() + 1 if len(rank) else 0, -1)
+    turn = op.copy()
+    last = np.full(n_ranks, -1)
     for row in range(len(rank)):
+        turn[row] = min(op[row], 2)
         before = last[rank[row]]
         if before >= 0 and round[before] == round[row]:
             turn[row] = turn[before] + (turn[row] - min(op[before], 2)) % 3

@@ -53,8 +53,8 @@ def trace(tasks: Tasks, reads: Accesses, writes: Accesses, edges: Ints) -> Any:
     made[0, 0], made[0, 1], made[0, 2], made[0, 3] = edges[0], edges[-1], edges[0], 0
     indptr[2, 0], unmade = 1, edges[-1]
     # Interval i holds the stretches run[i, 0]:run[i, 1] of `held`.
-    run = np.arange(2 * n_intervals).reshape(n_intervals, 2) // 2
-    run[:, 1] += 1
+    run = np.empty((n_intervals, 2), np.int64)
+    run[:, 0], run[:, 1] = np.arange(n_intervals), np.arange(1, n_intervals + 1)
     held, n_held = np.zeros((n_intervals + len(over), 3), np.int64), n_intervals
     held[:n_intervals, 1], held[:n_intervals, 2] = edges[:-1], edges[1:]
     for row in range(n_tasks):

@@ -130,16 +130,20 @@ def test_a_program_under_exec_finds_its_streams_as_they_were(
 def test_a_full_disk_loses_machine_code_and_no_result(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from collplan.planner.arrays import machine_code
+    from collplan.planner.arrays import object_files
     from collplan.planner.arrays.code_folders import _say_once
-    from collplan.planner.arrays.machine_code import compile_at_once
+    from collplan.planner.arrays.jit import compile_at_once
 
-    def fill_disk(self: Any, name: str, data: Any) -> None:
+    def fill_disk(path: Any, content: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(machine_code._KeptFiles, "_save_data", fill_disk)
+    monkeypatch.setattr(object_files, "write_kept", fill_disk)
     _say_once.cache_clear()
-    kernels = [compile_at_once()(lambda x, y=i: x + y) for i in range(2)]
+
+    def adding(one: int) -> Any:
+        return compile_at_once()(lambda x: x + one)
+
+    kernels = [adding(i) for i in range(2)]
     assert [kernel(3) for kernel in kernels] == [3, 4]
     line = capsys.readouterr().err
     assert line.startswith("collplan: warning: machine code cannot be kept in ")

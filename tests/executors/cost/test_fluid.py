@@ -202,7 +202,7 @@ def test_python_and_machine_code_agree_to_the_last_bit() -> None:
     graph = parse_message_graph({"messages": messages}, "graph")
     platform = parse_platform(fat_tree(4, 4, 2), "platform")
     one, other = (make_tables(graph, platform) for _ in range(2))
-    assert Interpreted(run.py_func)(one) == run.dispatcher(other) == len(messages)
+    assert Interpreted(run.py_func)(one) == run.call_compiled(other) == len(messages)
     assert np.array_equal(one.arrivals, other.arrivals)
 
 

@@ -20,7 +20,7 @@ def _count(records, places):
     return n
 
 
-@pytest.mark.parametrize("count", [_count, _count.dispatcher], ids=["kernel", "machine code"])
+@pytest.mark.parametrize("count", [_count, _count.call_compiled], ids=["kernel", "machine code"])
 def test_prefetching_reads_and_writes_nothing(count):
     tasks = table_of(5, TASK)
     tasks["work"] = np.arange(5)

@@ -1,4 +1,4 @@
-"""Kernels run in Python as long as that takes less time than getting their machine code."""
+"""Kernels without machine code run in Python as long as that takes less time than compiling."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collplan.planner.arrays import interpreted, machine_code
+from collplan.planner.arrays import interpreted, object_files
 from collplan.planner.arrays.jit import Kernel, inner
 from collplan.planner.plan.hazards import Accesses, derive_hazards
 
 UNLOADED = """
 import sys
 import numpy as np
-from collplan.planner.arrays import interpreted
 from collplan.planner.arrays.jit import compiled
 
 @compiled
@@ -27,10 +26,10 @@ def added(values):
 assert added(np.arange(3)).tolist() == [1, 2, 3]
 print("numba" in sys.modules)
 if sys.argv[1] == "large":
-    added._interpreted.element_s = interpreted.IMPORT_S / 10
+    added._interpreted.element_s = added._interpreted._compile_s / 10
     assert added(np.arange(10))[-1] == 10
 else:
-    interpreted.Interpreted.all_s = interpreted.IMPORT_S
+    added._interpreted._spent_s = added._interpreted._compile_s
     assert added(np.arange(3)).tolist() == [1, 2, 3]
 print("numba" in sys.modules)
 """
@@ -44,7 +43,7 @@ def half(value: Any) -> Any:
 @pytest.fixture(autouse=True)
 def keep_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no kernel of these tests find or leave machine code."""
-    monkeypatch.setattr(machine_code, "_cache_of", lambda _: None)
+    monkeypatch.setattr(object_files, "cache_folder", lambda *_: None)
 
 
 def kernel_of(function: Any) -> Kernel:
@@ -52,7 +51,7 @@ def kernel_of(function: Any) -> Kernel:
 
 
 def is_compiled(kernel: Kernel) -> bool:
-    return bool(kernel.dispatcher.overloads)
+    return bool(kernel._codes)
 
 
 @pytest.mark.long
@@ -113,7 +112,7 @@ def test_processes_with_the_same_cache_compile_what_they_interpreted_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(machine_code, "cache_folder", lambda *_: tmp_path)
+    monkeypatch.setattr(object_files, "cache_folder", lambda *_: tmp_path)
 
     def first_of(values: Any) -> Any:
         return values[0]
@@ -123,16 +122,16 @@ def test_processes_with_the_same_cache_compile_what_they_interpreted_for_long(
     values = np.arange(3)
     assert earlier(values) == 0
     assert not is_compiled(earlier)
-    earlier._interpreted._note(earlier._interpreted._compile_s)
+    earlier._interpreted._file.spend(earlier._interpreted._compile_s)
     assert later(values) == 0
     assert is_compiled(later)
 
 
-def test_machine_code_that_is_kept_is_loaded_sooner(
+def test_machine_code_that_is_kept_is_loaded_for_the_smallest_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(machine_code, "cache_folder", lambda *_: tmp_path)
+    monkeypatch.setattr(object_files, "cache_folder", lambda *_: tmp_path)
 
     def negated(values: Any) -> Any:
         for i in range(len(values)):
@@ -141,16 +140,71 @@ def test_machine_code_that_is_kept_is_loaded_sooner(
 
     values = np.arange(10)
     first, second = kernel_of(negated), kernel_of(negated)
-    for kernel in (first, second):
-        kernel._interpreted.element_s = interpreted.LOAD_S / 10
-        kernel._interpreted._compile_s = 60.0
     assert first(values)[1] == -1
     assert not is_compiled(first)
     assert not first.has_code
-    first.dispatcher(values)
+    assert first.call_compiled(values)[1] == 1
     assert second.has_code
     assert second(values)[1] == -1
     assert is_compiled(second)
+
+
+def test_results_are_those_of_numpy_and_live_as_long_as_they_are_used() -> None:
+    def parts(matrix: Any, pair: Any) -> Any:
+        made = np.arange(10.0)
+        flags = np.zeros(len(matrix), np.bool_)
+        return made[3:], made[::-2], (matrix[1], pair[0] > 2), flags, pair[1].astype(np.int16)
+
+    matrix, pair = np.arange(6).reshape(2, 3), (3.5, np.array([1, 2**15]))
+    found = kernel_of(parts).call_compiled(matrix, pair)
+    tail, back, (row, is_more), flags, narrow = found
+    del found
+    assert tail.tolist() == [3, 4, 5, 6, 7, 8, 9]
+    assert back.tolist() == [9, 7, 5, 3, 1]
+    assert (row.tolist(), is_more, flags.tolist()) == ([3, 4, 5], True, [False, False])
+    assert (narrow.dtype, narrow.tolist()) == (np.int16, [1, -(2**15)])
+    row[0] = 30
+    assert matrix[1, 0] == 30, "a part of an argument is no copy"
+    tail[0] = 7
+    assert back[3] == 7, "two parts of one array share its memory"
+
+
+def test_arrays_of_other_kinds_get_machine_code_of_their_own() -> None:
+    def total(values: Any) -> Any:
+        found = values[0] - values[0]
+        for value in values:
+            found += value
+        return found
+
+    kernel = kernel_of(total)
+    wide = np.arange(6, dtype=np.int64)
+    frozen = wide.copy()
+    frozen.flags.writeable = False
+    for values in (wide, wide[::2], wide.astype(np.int32), wide / 2, frozen):
+        assert kernel.call_compiled(values) == values.sum()
+    assert len(kernel._codes) == 4, "a read-only array is as good as another"
+
+
+def test_what_does_not_fit_raises() -> None:
+    def divided(one: Any, other: Any) -> Any:
+        return one // other
+
+    kernel = kernel_of(divided)
+    with pytest.raises(OverflowError):
+        kernel.call_compiled(2**70, 1)
+    with pytest.raises(ArithmeticError, match="divided"):
+        kernel.call_compiled(1, 0)
+    assert kernel.call_compiled(7, 2) == 3
+
+
+def test_memory_that_is_not_there_is_an_error() -> None:
+    def zeros(n: int) -> Any:
+        return np.zeros(n)
+
+    kernel = kernel_of(zeros)
+    assert kernel.call_compiled(2).tolist() == [0, 0]
+    with pytest.raises(MemoryError):
+        kernel.call_compiled(1 << 55)
 
 
 def test_only_kernels_call_inner_ones() -> None:
@@ -161,7 +215,7 @@ def test_only_kernels_call_inner_ones() -> None:
     with pytest.raises(TypeError, match="only kernels can call half"):
         half(3.0)
     assert kernel(np.array([3, 4])) == 3.5
-    assert kernel.dispatcher(np.array([3, 4])) == 3.5
+    assert kernel.call_compiled(np.array([3, 4])) == 3.5
 
 
 def test_a_kernel_may_state_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +227,7 @@ def test_a_kernel_may_state_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
         return True
 
     monkeypatch.setattr(interpreted.Interpreted, "has_time_for", has_time_for)
-    monkeypatch.setattr(derive_hazards, "_compiled", None)  # other tests may have compiled it
+    monkeypatch.setattr(derive_hazards, "_codes", {})  # other tests may have compiled it
     n = 300
     nothing = Accesses(np.zeros(n + 1, int), np.zeros(0, int), np.zeros(0, int))
     writes = Accesses(np.arange(n + 1), np.arange(n), np.full(n, n))

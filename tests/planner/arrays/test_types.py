@@ -18,6 +18,6 @@ def test_types_are_those_of_their_module() -> None:
 
 
 def test_asking_for_machine_code_needs_no_numpy() -> None:
-    code = "import sys, collplan.executors.mpi.loop.object_files; print('numpy' in sys.modules)"
+    code = "import sys, collplan.planner.arrays.object_files; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

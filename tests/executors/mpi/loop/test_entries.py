@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collplan.executors.mpi.loop import linking, object_files
-from collplan.executors.mpi.loop.entries import callback, entry, kept_code
-from collplan.executors.mpi.loop.object_files import SOURCES, ObjectFile, is_kept
+from collplan.executors.mpi import loop
+from collplan.executors.mpi.loop.entries import callback, entry, is_kept, kept_code
 from collplan.executors.mpi.loop.reductions import load
-from collplan.planner.arrays import code_folders, kept_files
+from collplan.planner.arrays import code_folders, kept_files, linking, object_files
+from collplan.planner.arrays.object_files import ObjectFile
 from damaging import DAMAGES, damaged
 
 LOAD = """
@@ -119,7 +119,7 @@ def test_names_of_files_tell_what_is_kept(tmp_path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("name", ["records.py", "codes.py", "moves.py"])
 def test_all_that_is_compiled_into_code_names_its_folder(tmp_path: Path, name: str) -> None:
-    for path in SOURCES.glob("*.py"):
+    for path in Path(loop.__path__[0]).glob("*.py"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     before = code_folders.cache_folder.__wrapped__(tmp_path, "")
     with (tmp_path / name).open("a") as file:

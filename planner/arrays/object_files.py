@@ -1,4 +1,4 @@
-"""Cache of machine code, which other processes load without numba.
+"""Cache of machine code, which processes load without numba.
 
 Each function has an object file and, if there is a C compiler, a shared library. The system loads
 the library. The object file can be linked into other libraries, and LLVM loads it if there is no
@@ -11,31 +11,36 @@ import ctypes
 import os
 import platform
 import sys
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from threading import RLock
 from typing import Any, Final
 
-from collplan.executors.mpi.loop.linking import NO_FOLDER, link
 from collplan.planner.arrays.code_folders import (
     cache_folder,
     compiling_alone,
     warn_of_disk,
     warn_uncached,
 )
-from collplan.planner.arrays.kept_files import read_kept, write_kept
+from collplan.planner.arrays.compile_time import getting_kernel, miss
+from collplan.planner.arrays.kept_files import add_time, read_kept, time_in, write_kept
+from collplan.planner.arrays.linking import NO_FOLDER, link
 from collplan.specs.errors import CollplanError
 
-SOURCES: Final = Path(__file__).parent
 _PYTHON: Final = "py{}{}".format(*sys.version_info)
 _OF_PROCESSOR: Final = (
     *("vendor_id", "cpu family", "model", "stepping", "flags"),
     *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features"),
 )
 """Lines of /proc/cpuinfo that identify the model of a processor, on x86 and on Arm."""
+_METH_FASTCALL: Final = 0x80
 _loaded: list[Any] = []
 """Objects that must be kept, because their machine code may be in use."""
+_loading = RLock()
+"""Lock of the thread that loads or compiles code in this process."""
 
 
 class ObjectFile:
@@ -44,7 +49,9 @@ class ObjectFile:
     Parameters
     ----------
     name : str
-        Unique name of the function.
+        Name of the function, unique in its folder.
+    sources : Path
+        Folder of its source files.
 
     Attributes
     ----------
@@ -54,8 +61,8 @@ class ObjectFile:
         Content of the object file; None before it is read or compiled.
     """
 
-    def __init__(self, name: str) -> None:
-        folder = code_folder()
+    def __init__(self, name: str, sources: Path) -> None:
+        folder = code_folder(sources)
         self.symbol = f"collplan_{name}"
         self._path = folder and folder / f"{self.symbol}-{_target()}.o"
         self.code: bytes | None = None
@@ -70,12 +77,24 @@ class ObjectFile:
             self.code = read_kept(self._path)
         return self.code is not None
 
-    def alone(self) -> AbstractContextManager[None]:
-        """Return a context in which no other process compiles the function."""
-        return nullcontext() if self._path is None else compiling_alone(self._path)
+    def get(self, compile_it: Callable[[], bytes]) -> None:
+        """Read the machine code from the cache, or compile it and write it to the cache.
 
-    def keep(self, code: bytes) -> None:
-        """Set the machine code, and write it to the cache."""
+        Parameters
+        ----------
+        compile_it : callable
+            Function that returns the content of the object file. Only one process at a time calls
+            it for this file.
+        """
+        with _loading, getting_kernel():
+            if self.code is not None or self.read():
+                return
+            miss()
+            with nullcontext() if self._path is None else compiling_alone(self._path):
+                if not self.read():
+                    self._keep(compile_it())
+
+    def _keep(self, code: bytes) -> None:
         self.code = code
         if self._path is None:
             warn_uncached()
@@ -87,6 +106,16 @@ class ObjectFile:
             return
         with suppress(CollplanError):
             self.link()
+
+    @property
+    def spent_s(self) -> float:
+        """Time that processes have spent on interpretation of the function, in seconds."""
+        return 0.0 if self._path is None else time_in(self._path.with_suffix(".spent"))
+
+    def spend(self, seconds: float) -> None:
+        """Add time that this process has spent on interpretation."""
+        if self._path is not None:
+            add_time(self._path.with_suffix(".spent"), seconds)
 
     def link(self) -> Path:
         """Return a shared library with the function; create it if the cache does not have it.
@@ -107,32 +136,58 @@ class ObjectFile:
 
         Loading a shared library takes a hundredth of the time of importing LLVM.
         """
-        # There may be no compiler, or the folder does not allow executables.
-        with suppress(CollplanError, OSError):
-            function = getattr(ctypes.CDLL(str(self.link())), self.symbol)
-            return ctypes.cast(function, ctypes.c_void_p).value or 0
-        machine_code = _llvm().ObjectFileRef.from_data(self.code)
-        # LLVM refers to both while the code is in use.
-        _loaded.append((self.code, machine_code))
-        engine = _engine()
-        engine.add_object_file(machine_code)
-        engine.finalize_object()
-        return int(engine.get_function_address(self.symbol))
+        with _loading, getting_kernel():
+            # There may be no compiler, or the folder does not allow executables.
+            with suppress(CollplanError, OSError):
+                function = getattr(ctypes.CDLL(str(self.link())), self.symbol)
+                return ctypes.cast(function, ctypes.c_void_p).value or 0
+            machine_code = _llvm().ObjectFileRef.from_data(self.code)
+            # LLVM refers to both while the code is in use.
+            _loaded.append((self.code, machine_code))
+            engine = _engine()
+            engine.add_object_file(machine_code)
+            engine.finalize_object()
+            return int(engine.get_function_address(self.symbol))
+
+    def load_for_python(self) -> Callable[..., Any]:
+        """Load the machine code of a function with the parameters of ``METH_FASTCALL``.
+
+        Returns
+        -------
+        callable
+        """
+        method = _Method(self.symbol.encode(), self.load(), _METH_FASTCALL, None)
+        _loaded.append(method)  # the function refers to it
+        make: Any = ctypes.pythonapi.PyCFunction_NewEx
+        make.restype = ctypes.py_object
+        found: Callable[..., Any] = make(ctypes.byref(method), None, None)
+        return found
 
 
-def is_kept(name: str) -> bool:
+class _Method(ctypes.Structure):
+    """Python's structure of a C function, ``PyMethodDef``."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+def is_kept(name: str, sources: Path) -> bool:
     """Return whether there is a file for a function in the cache, or no cache at all.
 
     In the first case, the function probably need not be compiled. In the second case, compiling it
     in advance is useless. LLVM is not needed.
     """
-    folder = code_folder()
+    folder = code_folder(sources)
     return folder is None or any(folder.glob(f"collplan_{name}-{_PYTHON}-*.o"))
 
 
-def code_folder() -> Path | None:
-    """Return the folder of the cache; None if no folder is writable."""
-    folder = cache_folder(SOURCES, os.environ.get("NUMBA_CACHE_DIR", ""))
+def code_folder(sources: Path) -> Path | None:
+    """Return the folder of the cache for a folder of sources; None if no folder is writable."""
+    folder = cache_folder(sources, os.environ.get("NUMBA_CACHE_DIR", ""))
     return folder and folder.absolute()
 
 

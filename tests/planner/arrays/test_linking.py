@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collplan.executors.mpi.loop.linking import compiler, link
+from collplan.planner.arrays.linking import compiler, link
 from collplan.specs.errors import CollplanError
 
 
