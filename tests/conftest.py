@@ -44,31 +44,6 @@ collect_ignore = ["helpers"]
 """Modules and programs that tests use contain no tests."""
 LAST = "~"
 """Turn of tests that need no pool, after the name of any MPI."""
-SOME_TESTS = 1000
-"""Of fewer, perhaps none needs what would be compiled in advance."""
-
-
-@pytest.fixture(scope="session", autouse=True)
-def compile_in_advance(request: pytest.FixtureRequest) -> None:
-    """Compile what the first worker will need next, while that compiles what it needs first."""
-    is_second = os.environ.get("PYTEST_XDIST_WORKER") == "gw1"
-    if not is_second or request.session.testscollected < SOME_TESTS:
-        return
-    from collplan.executors.cost import simulate
-    from collplan.executors.mpi.loop.reductions import load
-    from collplan.planner import compile_plan
-    from collplan.planner.arrays import interpreted
-    from collplan.planner.verify import verify
-    from collplan.specs import PlanSpec
-
-    load(None)
-    collective = {"kind": "allreduce", "count": 4, "datatype": "int32", "op": "sum"}
-    spec = PlanSpec.model_validate({"machine": {"ranks_per_node": 2}, "collective": collective})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interpreted, "SHARE", 0)
-        plan = compile_plan(spec)
-        simulate(plan, spec.machine.network)
-        verify(plan)
 
 
 @pytest.fixture(autouse=True)

@@ -66,7 +66,7 @@ def workers(n_plans: int, scheduler: str | None = None) -> Iterator[Executor | N
 
 
 def _are_worth_a_pool(n_plans: int) -> bool:
-    """Return whether processes pay, which the cache decides for numbers of plans between two limits."""
+    """Return whether processes pay; between two limits, machine code that is kept decides."""
     if n_plans >= WORTH_A_POOL or n_plans * INTERPRETED < WORTH_A_POOL:
         return n_plans >= WORTH_A_POOL
     from collplan.executors.cost.kernel import run

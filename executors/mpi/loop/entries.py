@@ -31,6 +31,8 @@ _FOR_C: Final = {
     "cancel_flight": ("serving", "int32(int64, int32)"),
 }
 """Module and numba signature of each function."""
+ENTRIES: Final = tuple(_FOR_PYTHON)
+"""Names of the functions for Python."""
 _SOURCES: Final = Path(__file__).parent
 
 

@@ -1,0 +1,131 @@
+"""Compilation of all machine code in advance, as ``python -m collplan.machine_code``.
+
+Otherwise each kernel is compiled when it is first needed, which takes about a minute of processor
+time for all. The types of a kernel's arguments are those of its calls, so that plans are compiled,
+proved and priced here which call each of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
+from multiprocessing import get_context
+from typing import Any, Final
+
+import numpy as np
+
+from collplan.executors.cost import simulate
+from collplan.executors.mpi.loop.entries import ENTRIES, callback, entry, linkable_entry
+from collplan.executors.mpi.loop.reductions import is_compiled, reduction_address
+from collplan.planner.arrays import interpreted
+from collplan.planner.collective.operations import BUILTIN_OPERATIONS, get_operation
+from collplan.planner.compiler import compile_folded, compile_plan
+from collplan.planner.metrics import measure
+from collplan.planner.plan.plan import Plan
+from collplan.planner.verify import verify
+from collplan.specs import PlanSpec
+
+_LANES: Final = {"nodes": 4, "ranks_per_node": 4, "lanes": 2}
+_SUM: Final = {"kind": "allreduce", "count": 64, "datatype": "int64", "op": "sum"}
+_ROUNDED: Final = _SUM | {"datatype": "float64", "reproducible": "runs"}
+_ALL: Final = {"kind": "allgather", "count": 16, "datatype": "int32"}
+_ALLTOALL: Final = {"kind": "alltoall", "count": 64, "datatype": "int32"}
+_GRAPH: Final = {
+    "kind": "graph",
+    "hosts": 4,
+    "links": [{"source": str(i), "target": str((i + 1) % 4)} for i in range(4)],
+}
+_TOPOLOGIES: Final = (
+    {"kind": "fat_tree", "down": [2, 2], "oversubscription": 2},
+    {"kind": "torus", "dimensions": [4]},
+    {"kind": "dragonfly", "groups": 2, "routers": 2, "hosts": 1},
+    _GRAPH,
+)
+_FOLDED: Final = {"machine": _LANES, "collective": _ROUNDED, "algorithms": "recursive_doubling"}
+_SPECS: Final[tuple[dict[str, Any], ...]] = (
+    {"machine": _LANES, "collective": _SUM, "decomposition": "full_lane"},
+    {"machine": _LANES, "collective": _ALL, "algorithms": "circulant"},
+    {"machine": _LANES, "collective": _SUM, "decomposition": "hierarchical", "transport": "shared"},
+    {
+        "machine": {"nodes": 3, "ranks_per_node": [3, 1, 1], "lanes": 2},
+        "collective": _SUM | {"count": 9},
+        "decomposition": "full_lane",
+        "algorithms": {"lane": "ring"},
+        "passes": [{"name": "coalesce_requests", "when": "ready"}],
+    },
+    {"machine": _LANES, "collective": _SUM, "algorithms": "ring", "passes": ["prioritize"]},
+    {
+        "machine": {"nodes": 4},
+        "collective": {"kind": "bcast", "count": 1024},
+        "algorithms": "binomial",
+        "passes": [{"name": "segment", "max_bytes": 1024}],
+    },
+    {
+        "machine": _LANES | {"network": {"cache_bytes": 4096, "uncached_ns_per_byte": 0.1}},
+        "collective": _SUM,
+    },
+    {
+        "machine": _LANES | {"network": {"nic": {"connections": 2, "miss_ns": 100, "warm": True}}},
+        "collective": _ALLTOALL,
+    },
+    *(
+        {"machine": _LANES | {"network": {"topology": one}}, "collective": _ALLTOALL}
+        for one in _TOPOLOGIES
+    ),
+)
+"""Specs whose plans, proofs and prices call all kernels."""
+_DTYPES: Final = ("int32", "int64", "float32", "float64")
+"""Datatypes of reductions that are compiled in advance."""
+
+
+def jobs() -> list[Callable[[], object]]:
+    """Return functions that compile all kernels, entry points and common reductions."""
+    reductions = [
+        partial(reduction_address, name, np.dtype(dtype))
+        for name in BUILTIN_OPERATIONS
+        for dtype in _DTYPES
+        if is_compiled(get_operation(name), np.dtype(dtype))
+    ]
+    return [
+        partial(linkable_entry, "run_loop"),
+        *(partial(entry, name) for name in ENTRIES),
+        *(partial(use_kernels, spec) for spec in _SPECS),
+        partial(use_kernels, _FOLDED, compile_folded),
+        *(partial(callback, name) for name in ("query_flight", "free_flight", "cancel_flight")),
+        *reductions,
+    ]
+
+
+def use_kernels(
+    spec: dict[str, Any], compile_it: Callable[[PlanSpec], Plan] = compile_plan
+) -> None:
+    """Compile, prove and price the plan of a spec, so that its kernels have machine code."""
+    chosen = PlanSpec.model_validate(spec)
+    interpreted.SHARE = 0  # type: ignore[misc]
+    plan = compile_it(chosen)
+    verify(plan)
+    simulate(plan, chosen.machine.network)
+    measure(plan)
+
+
+def _run(job: Callable[[], object]) -> None:
+    """Run a function whose result another process cannot have."""
+    job()
+
+
+def main() -> None:
+    """Compile what is missing in the cache, by a process for each processor."""
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        running = [pool.submit(_run, job) for job in jobs()]
+        for n, done in enumerate(as_completed(running), 1):
+            done.result()
+            if sys.stderr.isatty():
+                sys.stderr.write(f"\rcollplan: compiling machine code, {n} of {len(running)}")
+    if sys.stderr.isatty():
+        sys.stderr.write("\n")
+
+
+if __name__ == "__main__":
+    main()
