@@ -19,7 +19,7 @@ from collplan.executors.mpi.host.symbols import address_of
 from collplan.executors.mpi.loop.calls import call, ints, pointer
 from collplan.executors.mpi.program.messages import handle_of
 from collplan.measure.timing import Call, time_in_turns
-from collplan.planner.arrays.jit import compile_at_once
+from collplan.planner.machine_code.kernel import compile_at_once
 from collplan.planner.plan.assembly import RankPlaces, assemble
 from collplan.planner.plan.pieces import one_each
 from collplan.planner.plan.plan import Buffer, Op, Plan

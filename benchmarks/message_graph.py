@@ -14,7 +14,7 @@ from typing import Any
 from message_files import find_platform, read_message_graph, read_platform
 from message_simulation import simulate_messages
 
-from collplan.planner.arrays.compile_time import Stopwatch
+from collplan.planner.machine_code.compile_time import Stopwatch
 from collplan.planner.memory import keep_freed_memory
 from collplan.reports.output import format_seconds, print_line, print_result
 from collplan.specs.errors import CollplanError, printable

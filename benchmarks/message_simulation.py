@@ -27,8 +27,8 @@ from collplan.executors.cost.fluid.tables import (
 )
 from collplan.executors.cost.tables import inlined
 from collplan.planner.arrays import Floats, Ints
-from collplan.planner.arrays.compile_time import Stopwatch
-from collplan.planner.arrays.jit import compile_with
+from collplan.planner.machine_code.compile_time import Stopwatch
+from collplan.planner.machine_code.kernel import compile_with
 from collplan.planner.memory import require_memory
 
 _TOGETHER_S: Final = 1e-12

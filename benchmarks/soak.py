@@ -17,7 +17,7 @@ import numpy as np
 from mpi4py import MPI
 
 import collplan
-from collplan.planner.arrays import interpreted
+from collplan.planner.machine_code import interpreted
 
 KINDS = ("allreduce", "bcast", "allgather", "alltoall", "scan", "reduce_scatter_block", "gather")
 N_AT_ONCE = 3

@@ -19,9 +19,9 @@ import numpy as np
 from collplan.executors.cost import simulate
 from collplan.executors.mpi.loop.entries import ENTRIES, callback, entry, linkable_entry
 from collplan.executors.mpi.loop.reductions import is_compiled, reduction_address
-from collplan.planner.arrays import interpreted
 from collplan.planner.collective.operations import BUILTIN_OPERATIONS, get_operation
 from collplan.planner.compiler import compile_folded, compile_plan
+from collplan.planner.machine_code import interpreted
 from collplan.planner.metrics import measure
 from collplan.planner.plan.plan import Plan
 from collplan.planner.verify import verify

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.jit import compiled
 from collplan.planner.collective.bounds import Bounds, lower_bounds
+from collplan.planner.machine_code.kernel import compiled
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import Buffer, Op, Plan
 from collplan.planner.verify.order import Execution

@@ -31,8 +31,8 @@ class CompileOptions(Options):
 
 def command(options: CompileOptions) -> None:
     """Compile a spec into a plan file; report its metrics beside lower bounds."""
-    from collplan.planner.arrays.compile_time import Stopwatch
     from collplan.planner.formats.npz import save
+    from collplan.planner.machine_code.compile_time import Stopwatch
     from collplan.planner.metrics import measure
 
     spec = open_spec(options.source)

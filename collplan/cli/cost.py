@@ -42,7 +42,7 @@ def command(options: CostOptions) -> None:
     routes by max-min fair rates.
     """
     from collplan.executors.cost import cost_report, simulate
-    from collplan.planner.arrays.compile_time import Stopwatch
+    from collplan.planner.machine_code.compile_time import Stopwatch
     from collplan.reports.cost import print_cost
 
     watch = Stopwatch()

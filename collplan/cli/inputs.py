@@ -150,7 +150,7 @@ def open_spec(path: Path) -> PlanSpec:
 
 def announce_compiling() -> None:
     """Have one rank print a message when kernels are first compiled, if progress is shown."""
-    from collplan.planner.arrays.compile_time import announce_with
+    from collplan.planner.machine_code.compile_time import announce_with
 
     if shows_progress():
         announce_with(_say_compiling)

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from collplan.executors.mpi.loop.entries import code_folder
-from collplan.planner.arrays.code_folders import compiling_alone
-from collplan.planner.arrays.kept_files import read_kept
-from collplan.planner.arrays.linking import NO_FOLDER, check_compiler, link
-from collplan.planner.arrays.object_files import processor
+from collplan.planner.machine_code.code_folders import compiling_alone
+from collplan.planner.machine_code.kept_files import read_kept
+from collplan.planner.machine_code.linking import NO_FOLDER, check_compiler, link
+from collplan.planner.machine_code.object_files import processor
 from collplan.specs.errors import CollplanError
 
 SHIM: Final = Path(__file__).parent / "shim"

@@ -2,7 +2,7 @@
 
 A choice depends on the spec and on collplan alone. The name of its file is therefore a hash of
 both, and other versions never read it. Files that are damaged, or that other users may write, are
-missing (see `planner.arrays.kept_files`), so that the search is repeated.
+missing (see `planner.machine_code.kept_files`), so that the search is repeated.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from collplan.planner.algorithms.registry import registry
-from collplan.planner.arrays.code_folders import cache_folder
-from collplan.planner.arrays.kept_files import make_private, read_kept, write_kept
+from collplan.planner.machine_code.code_folders import cache_folder
+from collplan.planner.machine_code.kept_files import make_private, read_kept, write_kept
 from collplan.planner.passes.registry import pass_registry
 from collplan.specs import Method, PlanSpec
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from collplan.executors.mpi.host.processes import die_with
-from collplan.planner.arrays.file_lock import locked
+from collplan.planner.machine_code.file_lock import locked
 from collplan.specs.errors import CollplanError
 
 STARTER: Final = "COLLPLAN_TUNE_STARTER"

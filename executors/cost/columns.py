@@ -14,7 +14,7 @@ import numpy as np
 from collplan.executors.cost.prefetching import prefetch
 from collplan.executors.cost.tables import inner
 from collplan.planner.arrays import Ints
-from collplan.planner.arrays.jit import compile_with
+from collplan.planner.machine_code.kernel import compile_with
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import Op, Plan
 from collplan.planner.plan.ragged import Stored

@@ -9,7 +9,7 @@ import numpy as np
 from collplan.executors.cost.parameters import NETWORK
 from collplan.executors.cost.tables import Places, Records, inner
 from collplan.planner.arrays import Ints, csr
-from collplan.planner.arrays.jit import compile_with
+from collplan.planner.machine_code.kernel import compile_with
 from collplan.planner.plan.plan import Op, Plan
 from collplan.specs import Nic
 

@@ -20,7 +20,7 @@ from collplan.executors.cost.occupancy import IS_LONG
 from collplan.executors.cost.parameters import CONTINUATION, NETWORK
 from collplan.executors.cost.tables import Places, Records, Simulation, inlined
 from collplan.planner.arrays import Bools, Floats, Ints, csr
-from collplan.planner.arrays.jit import compiled
+from collplan.planner.machine_code.kernel import compiled
 from collplan.planner.memory import require_memory
 from collplan.planner.plan.plan import Op
 from collplan.planner.topology import Fabric

@@ -22,7 +22,7 @@ from collplan.executors.cost.prefetching import N_RECENT, prefetch
 from collplan.executors.cost.queues import advance, blame, enqueue, free_at, last_holder, leave_line
 from collplan.executors.cost.tables import ENDED, POSTED, STARTED, Simulation, inlined, inner
 from collplan.planner.arrays import Ints
-from collplan.planner.arrays.jit import compile_with
+from collplan.planner.machine_code.kernel import compile_with
 
 _SEND, _RECV = 0, 1
 _DONE, _SENT, _STAMP, _EARLIER = 0, 1, 2, 3

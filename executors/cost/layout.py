@@ -12,7 +12,7 @@ from collplan.executors.cost.occupancy import IS_STRIDED
 from collplan.executors.cost.parameters import NETWORK
 from collplan.executors.cost.tables import TASK, ClockOffsets, Places, Records, table_of
 from collplan.planner.arrays import Ints
-from collplan.planner.arrays.jit import compiled, inner
+from collplan.planner.machine_code.kernel import compiled, inner
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
 from collplan.planner.plan.ragged import ON_START

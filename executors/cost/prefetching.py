@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, Final
 
-from collplan.planner.arrays.jit import Kernel
+from collplan.planner.machine_code.kernel import Kernel
 
 N_RECENT: Final = 8
 """Number of sends between the two prefetches for a send: its rows, and the rows they refer to."""

@@ -30,9 +30,9 @@ from collplan.executors.cost.prefetching import N_RECENT
 from collplan.executors.cost.tables import ClockOffsets, Places, Records, Simulation, copy_of
 from collplan.executors.cost.working_sets import is_uncached
 from collplan.planner.arrays import Bools, Floats, Ints
-from collplan.planner.arrays.compile_time import Stopwatch
 from collplan.planner.compiler import without_native
 from collplan.planner.errors import AsymmetricError, DeadlockError
+from collplan.planner.machine_code.compile_time import Stopwatch
 from collplan.planner.plan.format_check import check_ranges
 from collplan.planner.plan.plan import Op, Plan
 from collplan.planner.plan.views import view

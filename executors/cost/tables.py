@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.arrays import Floats, Ints
-from collplan.planner.arrays.jit import compile_with
+from collplan.planner.machine_code.kernel import compile_with
 from collplan.planner.plan.plan import Plan
 from collplan.specs import Network
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from collplan.executors.cost.columns import dense, thin
 from collplan.planner.arrays import Bools, Ints, csr
-from collplan.planner.arrays.jit import compiled
+from collplan.planner.machine_code.kernel import compiled
 from collplan.planner.plan.plan import Buffer, Op, Plan
 
 _COPY, _REDUCE = int(Op.COPY), int(Op.REDUCE)

@@ -22,7 +22,7 @@ from collplan.executors.mpi.launch.environment import (
     slurm_tasks,
 )
 from collplan.executors.mpi.launch.launcher import family_of, find_launcher, way_to_mpi
-from collplan.planner.arrays.code_folders import leave_warnings_to_others
+from collplan.planner.machine_code.code_folders import leave_warnings_to_others
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -1,4 +1,4 @@
-"""Arrays and compiled functions that do not depend on plans, and the types of the arrays.
+"""Functions of arrays that do not depend on plans, and the types of the arrays.
 
 The types are imported on first use, so that modules which only ask for machine code need no numpy.
 """

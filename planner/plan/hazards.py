@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from collplan.planner.arrays import Ints, csr
-from collplan.planner.arrays.jit import compile_with, inner
+from collplan.planner.machine_code.kernel import compile_with, inner
 from collplan.planner.plan.address_space import buffer_owner
 from collplan.planner.plan.pieces import Pieces, is_constant
 from collplan.planner.plan.plan import Buffer, Plan

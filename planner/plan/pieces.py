@@ -10,8 +10,8 @@ import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.intervals import hull
-from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.machine_code.kernel import compiled
 from collplan.planner.plan.plan import NO_PATTERN, Plan
 from collplan.planner.plan.ragged import Extents
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from collplan.planner.arrays import Ints, csr
-from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.machine_code.kernel import compiled
 from collplan.planner.plan.pieces import Pieces, pieces_of, recompressed, replaced, with_pieces
 from collplan.planner.plan.plan import COLUMNS, Plan
 from collplan.planner.plan.ragged import Dependencies

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from collplan.planner.arrays import Ints
-from collplan.planner.arrays.jit import compiled, inner
+from collplan.planner.machine_code.kernel import compiled, inner
 from collplan.planner.topology.hashing import spread
 from collplan.planner.topology.links import GLOBAL, GROUP, HOST, LinkList, fill
 from collplan.specs.topology import Dragonfly

@@ -14,7 +14,7 @@ from operator import mul
 import numpy as np
 
 from collplan.planner.arrays import Ints, csr
-from collplan.planner.arrays.jit import compiled
+from collplan.planner.machine_code.kernel import compiled
 from collplan.planner.topology.hashing import spread
 from collplan.planner.topology.links import GLOBAL, GROUP, HOST, SWITCH, LinkList, fill, named
 from collplan.specs.topology import FatTree

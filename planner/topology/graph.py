@@ -7,7 +7,7 @@ from itertools import chain
 import numpy as np
 
 from collplan.planner.arrays import Floats, Ints, csr
-from collplan.planner.arrays.jit import compiled
+from collplan.planner.machine_code.kernel import compiled
 from collplan.planner.topology.hashing import spread
 from collplan.planner.topology.links import GLOBAL, HOST, LinkList, named
 from collplan.specs.topology import Graph

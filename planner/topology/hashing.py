@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collplan.planner.arrays.jit import inner
+from collplan.planner.machine_code.kernel import inner
 
 
 @inner

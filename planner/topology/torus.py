@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from collplan.planner.arrays import Ints
-from collplan.planner.arrays.jit import compiled
+from collplan.planner.machine_code.kernel import compiled
 from collplan.planner.topology.links import GLOBAL, GROUP, LinkList, fill, named
 from collplan.specs.topology import Torus
 

@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
-from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.collective.semantics import Contents, postcondition
+from collplan.planner.machine_code.kernel import compiled, inner
 from collplan.planner.verify.travel import BY_XOR, Rules, turned
 from collplan.specs import Collective
 

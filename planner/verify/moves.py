@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from collplan.planner.arrays import Ints, csr
-from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import RaceError
+from collplan.planner.machine_code.kernel import compiled
 from collplan.planner.plan.address_space import AddressSpace
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Op, Plan

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from collplan.planner.arrays import Ints, csr
-from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.errors import DeadlockError, StageError
+from collplan.planner.machine_code.kernel import compiled, inner
 from collplan.planner.plan.matching import Rows, match_messages
 from collplan.planner.plan.plan import NONE, Op, Plan, Stage
 from collplan.planner.plan.ragged import ON_START

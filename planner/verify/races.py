@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 
 from collplan.planner.arrays import Ints, csr
-from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.errors import MatchOrderError, RaceError
+from collplan.planner.machine_code.kernel import compiled, inner
 from collplan.planner.plan.hazards import cut_into_atoms, derive_hazards
 from collplan.planner.plan.matching import sorted_ends
 from collplan.planner.plan.pieces import Pieces

@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.intervals import last_at_or_below
-from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.collective.semantics import Contents
 from collplan.planner.errors import (
     DuplicateContributionError,
@@ -26,6 +25,7 @@ from collplan.planner.errors import (
     PostconditionError,
     UndefinedReadError,
 )
+from collplan.planner.machine_code.kernel import compiled, inner
 from collplan.planner.verify.association import OperandTrees, joined, moved
 from collplan.planner.verify.moves import Moves
 from collplan.planner.verify.travel import (

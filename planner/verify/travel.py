@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from collplan.planner.arrays import Ints
-from collplan.planner.arrays.jit import inner
 from collplan.planner.collective.semantics import Contents
+from collplan.planner.machine_code.kernel import inner
 from collplan.planner.plan.plan import Op, Plan
 from collplan.specs import Collective
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collplan.planner.arrays.code_folders import cache_folder
+from collplan.planner.machine_code.code_folders import cache_folder
 from folders import BENCHMARKS, ROOT
 
 sys.path.insert(0, str(BENCHMARKS))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from collplan import machine_code
-from collplan.planner.arrays.jit import Kernel
+from collplan.planner.machine_code.kernel import Kernel
 from interpreting import kernels, name_of
 
 UNUSUAL = {"collplan.planner.verify.order._execute"}

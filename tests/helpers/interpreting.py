@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from collplan.planner.arrays import interpreted
-from collplan.planner.arrays.interpreted import Interpreted
-from collplan.planner.arrays.jit import Kernel
+from collplan.planner.machine_code import interpreted
+from collplan.planner.machine_code.interpreted import Interpreted
+from collplan.planner.machine_code.kernel import Kernel
 from folders import EXAMPLES
 
 MOST_RANKS = 32

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from collplan.planner.arrays.jit import compile_at_once
+from collplan.planner.machine_code.kernel import compile_at_once
 
 _raise_signal: Any = types.ExternalFunction("raise", types.int32(types.int32))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collplan.planner.arrays.file_lock import locked
+from collplan.planner.machine_code.file_lock import locked
 
 PATIENCE_S = 600.0
 POLL_S = 0.2

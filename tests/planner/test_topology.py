@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collplan.planner.arrays.interpreted import Interpreted
-from collplan.planner.arrays.jit import compiled
+from collplan.planner.machine_code.interpreted import Interpreted
+from collplan.planner.machine_code.kernel import compiled
 from collplan.planner.topology import Fabric, fabric_of
 from collplan.planner.topology.hashing import spread
 from collplan.planner.topology.links import GLOBAL, GROUP, HOST, LINK_CLASSES, SWITCH

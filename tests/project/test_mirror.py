@@ -47,8 +47,8 @@ ELSEWHERE = {
     "collplan/select/message_costs.py": "collplan/select/test_costs.py",
     "collplan/select/search.py": "collplan/select/test_auto.py",
     "collplan/select/work.py": "collplan/select/test_costs.py",
-    "planner/arrays/boxing.py": "planner/arrays/test_jit.py",
-    "planner/arrays/object_files.py": "planner/arrays/test_machine_code.py",
+    "planner/machine_code/boxing.py": "planner/machine_code/test_kernel.py",
+    "planner/machine_code/compiling.py": "planner/machine_code/test_kernel.py",
     "planner/arrays/rounding.py": "executors/cost/test_machine.py",
 }
 """Modules that are tested only as parts of others: base classes, records, tables, printed text."""

@@ -16,7 +16,7 @@ import typer
 from collplan.cli.ranks import Advance, Benchmark, count_repetitions, own_command
 from collplan.executors.mpi.launch.environment import launch_environment
 from collplan.executors.mpi.launch.select import select_launcher
-from collplan.planner.arrays.kept_files import read_kept, write_kept
+from collplan.planner.machine_code.kept_files import read_kept, write_kept
 from collplan.reports.output import Document
 from collplan.specs.errors import CollplanError
 

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.arrays.jit import compile_at_once
+from collplan.planner.machine_code.kernel import compile_at_once
 
 BYTES: Final = 256 * 2**10
 """Size in bytes of the array that the computation updates; it fits into a core's own cache."""

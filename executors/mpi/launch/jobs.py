@@ -24,7 +24,7 @@ from collplan.executors.mpi.launch.select import select_launcher
 from collplan.executors.mpi.launch.srun import Srun
 from collplan.executors.mpi.launch.standard_input import INPUT, can_be_opened_again, offer_input
 from collplan.executors.mpi.loop.entries import entry, is_kept
-from collplan.planner.arrays.compile_time import announce_with
+from collplan.planner.machine_code.compile_time import announce_with
 from collplan.planner.memory import free_machine_bytes
 
 if sys.platform != "win32":

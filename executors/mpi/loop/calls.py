@@ -16,7 +16,7 @@ import numpy.typing as npt
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import extending, types
 
-from collplan.planner.arrays.jit import compile_with
+from collplan.planner.machine_code.kernel import compile_with
 
 arrayobj: Any = numba.np.arrayobj
 cgutils: Any = numba.core.cgutils

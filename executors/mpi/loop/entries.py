@@ -12,8 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from collplan.planner.arrays import object_files
-from collplan.planner.arrays.object_files import ObjectFile
+from collplan.planner.machine_code import object_files
+from collplan.planner.machine_code.object_files import ObjectFile
 
 Function = Callable[..., Any]
 _FOR_PYTHON: Final = {
@@ -54,7 +54,7 @@ def entry(name: str) -> Callable[..., int]:
     def compile_entry(symbol: str) -> bytes:
         from numba import types
 
-        from collplan.planner.arrays.machine_code import compile_for_python
+        from collplan.planner.machine_code.compiling import compile_for_python
 
         dispatcher = _function(module, name).dispatcher
         kinds = [types.int64] * n_arguments
@@ -107,7 +107,7 @@ def kept_code(name: str, function: Callable[[], Function], signature: str) -> Ob
     """
 
     def compile_function(symbol: str) -> bytes:
-        from collplan.planner.arrays.machine_code import compile_for_c
+        from collplan.planner.machine_code.compiling import compile_for_c
 
         code: bytes = compile_for_c(symbol, function(), signature)
         return code

@@ -16,8 +16,8 @@ import numpy as np
 
 from collplan.planner.algorithms.rounds import Group, option_int
 from collplan.planner.arrays import Ints
-from collplan.planner.arrays.jit import compile_with, inner
 from collplan.planner.arrays.logarithms import ceil_log2
+from collplan.planner.machine_code.kernel import compile_with, inner
 
 
 def doubling_skips(size: int) -> list[int]:

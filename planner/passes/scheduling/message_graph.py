@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
-from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.machine_code.kernel import compiled
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import NONE, Op, Plan
 

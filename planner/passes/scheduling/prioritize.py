@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from collplan.planner.arrays import Ints, csr
-from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.machine_code.kernel import compiled, inner
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.passes.scheduling.message_graph import (
     COMPLETION,

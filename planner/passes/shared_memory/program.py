@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
-from collplan.planner.arrays.jit import compiled
+from collplan.planner.machine_code.kernel import compiled
 from collplan.planner.plan import pieces
 from collplan.planner.plan.hazards import stated_edges
 from collplan.planner.plan.pieces import Pieces

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from collplan.planner.arrays import Ints
-from collplan.planner.arrays.jit import compiled, inner
+from collplan.planner.machine_code.kernel import compiled, inner
 from collplan.planner.passes.shared_memory.values import COPY, Tasks
 from collplan.planner.plan.hazards import Accesses
 

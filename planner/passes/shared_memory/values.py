@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
-from collplan.planner.arrays.jit import compiled
+from collplan.planner.machine_code.kernel import compiled
 
 FOREVER = np.int64(2**62)
 """Row that stands for no task, if an atom is never overwritten."""

@@ -12,7 +12,7 @@ import pytest
 
 from collplan.cli.workers import WORTH_A_POOL, _are_worth_a_pool
 from collplan.own_algorithms import FILES
-from collplan.planner.arrays.jit import Kernel
+from collplan.planner.machine_code.kernel import Kernel
 from command_line import CommandLine
 
 OWN = """

@@ -130,9 +130,9 @@ def test_a_program_under_exec_finds_its_streams_as_they_were(
 def test_a_full_disk_loses_machine_code_and_no_result(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from collplan.planner.arrays import object_files
-    from collplan.planner.arrays.code_folders import _say_once
-    from collplan.planner.arrays.jit import compile_at_once
+    from collplan.planner.machine_code import object_files
+    from collplan.planner.machine_code.code_folders import _say_once
+    from collplan.planner.machine_code.kernel import compile_at_once
 
     def fill_disk(path: Any, content: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

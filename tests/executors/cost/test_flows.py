@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from collplan.executors.cost.flows import find_routes
 from collplan.executors.cost.simulator import Timeline, simulate
-from collplan.planner.arrays.interpreted import Interpreted
 from collplan.planner.compiler import compile_folded, compile_plan
 from collplan.planner.errors import AsymmetricError
+from collplan.planner.machine_code.interpreted import Interpreted
 from collplan.planner.plan.plan import Op, Plan
 from collplan.planner.topology import fabric_of
 from collplan.specs import Network, PlanSpec, SpecError, parse_spec

@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collplan.planner.arrays.interpreted import Interpreted
 from collplan.planner.errors import MemoryLimitError
+from collplan.planner.machine_code.interpreted import Interpreted
 from fat_trees import exchange, fat_tree, pairwise, ring, scattered
 from folders import BENCHMARKS
 from textbook_fluid import arrivals

@@ -7,7 +7,7 @@ import pytest
 
 from collplan.executors.cost.prefetching import prefetch
 from collplan.executors.cost.tables import TASK, copy_of, table_of
-from collplan.planner.arrays.jit import compile_with
+from collplan.planner.machine_code.kernel import compile_with
 
 
 @compile_with(_nrt=False)

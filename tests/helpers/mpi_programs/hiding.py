@@ -11,7 +11,7 @@ from importlib import import_module
 import numpy as np
 from mpi4py import MPI
 
-from collplan.planner.arrays import interpreted
+from collplan.planner.machine_code import interpreted
 
 
 class Forbidding:

@@ -16,8 +16,8 @@ import pytest
 from collplan.executors.mpi import loop
 from collplan.executors.mpi.loop.entries import callback, entry, is_kept, kept_code
 from collplan.executors.mpi.loop.reductions import load
-from collplan.planner.arrays import code_folders, kept_files, linking, object_files
-from collplan.planner.arrays.object_files import ObjectFile
+from collplan.planner.machine_code import code_folders, kept_files, linking, object_files
+from collplan.planner.machine_code.object_files import ObjectFile
 from damaging import DAMAGES, damaged
 
 LOAD = """

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from collplan.planner.arrays.kept_files import write_kept
+from collplan.planner.machine_code.kept_files import write_kept
 from collplan.specs.errors import CollplanError, show_value
 
 _FLAGS: Final = (

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collplan.planner.arrays import interpreted, object_files
-from collplan.planner.arrays.jit import Kernel, inner
+from collplan.planner.machine_code import interpreted, object_files
+from collplan.planner.machine_code.kernel import Kernel, inner
 from collplan.planner.plan.hazards import Accesses, derive_hazards
 
 UNLOADED = """
 import sys
 import numpy as np
-from collplan.planner.arrays.jit import compiled
+from collplan.planner.machine_code.kernel import compiled
 
 @compiled
 def added(values):

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from collplan.planner.arrays.object_files import ObjectFile
+from collplan.planner.machine_code.object_files import ObjectFile
 
 COMPILE_S: Final = 5e-4
 """Approximate time to compile one byte of bytecode, in seconds."""

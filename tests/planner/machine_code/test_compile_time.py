@@ -11,13 +11,18 @@ from typing import Any
 import pytest
 
 from collplan.cli.inputs import announce_compiling
-from collplan.planner.arrays.compile_time import Stopwatch, announce_with, getting_kernel, miss
+from collplan.planner.machine_code.compile_time import (
+    Stopwatch,
+    announce_with,
+    getting_kernel,
+    miss,
+)
 from collplan.planner.verify import results_of
 from collplan.reports.progress import PROGRESS
 from command_line import CommandLine
 
 KERNEL = """
-from collplan.planner.arrays.jit import compile_at_once
+from collplan.planner.machine_code.kernel import compile_at_once
 
 @compile_at_once()
 def double(x):
@@ -29,8 +34,8 @@ FIRST = """
 import importlib.abc
 import sys
 import time
-from collplan.planner.arrays.compile_time import Stopwatch
-from collplan.planner.arrays.jit import compile_at_once
+from collplan.planner.machine_code.compile_time import Stopwatch
+from collplan.planner.machine_code.kernel import compile_at_once
 
 
 @compile_at_once()

@@ -2,7 +2,7 @@
 
 Machine code is loaded from a cache, without numba (see `object_files`). Where the cache has none,
 small calls run in Python (see `interpreted`) until it pays to compile the kernel (see
-`machine_code`).
+`compiling`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from collplan.planner.arrays.interpreted import Interpreted
-from collplan.planner.arrays.object_files import ObjectFile, is_kept
+from collplan.planner.machine_code.interpreted import Interpreted
+from collplan.planner.machine_code.object_files import ObjectFile, is_kept
 from collplan.planner.memory import raise_for_memory
 
 NUMBA_BYTES: Final = 1 << 29
@@ -87,8 +87,8 @@ class Kernel:
 
     def _compile(self, symbol: str, arguments: tuple[Any, ...]) -> bytes:
         try:
-            from collplan.planner.arrays.boxing import type_of
-            from collplan.planner.arrays.machine_code import compile_for_python
+            from collplan.planner.machine_code.boxing import type_of
+            from collplan.planner.machine_code.compiling import compile_for_python
         except (ImportError, OSError, MemoryError) as error:
             raise_for_memory(NUMBA_BYTES, "numba", error)
             raise
@@ -102,7 +102,7 @@ class Kernel:
     @cached_property
     def dispatcher(self) -> Any:
         """Numba's dispatcher, with which other kernels call this one."""
-        from collplan.planner.arrays.machine_code import dispatcher_of
+        from collplan.planner.machine_code.compiling import dispatcher_of
 
         return dispatcher_of(self.py_func, self._options)
 

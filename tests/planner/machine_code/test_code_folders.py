@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from collplan.planner.arrays import code_folders
-from collplan.planner.arrays.code_folders import cache_folder
+from collplan.planner.machine_code import code_folders
+from collplan.planner.machine_code.code_folders import cache_folder
 from damaging import OTHER_USER
 from kernel_files import USE, write_kernels
 

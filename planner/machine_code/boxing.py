@@ -106,7 +106,7 @@ def _array(context: Any, builder: Any, kind: Any, thing: Any) -> Any:
 
 
 def of_result(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    """Convert a result to an object of Python, for `jit.made`.
+    """Convert a result to an object of Python, for `kernel.made`.
 
     An array becomes a list of its owner, which is a ``bytearray`` or an argument, its offset there,
     its shape, its strides and its dtype. A named tuple becomes a mapping of its class to a tuple.

@@ -26,10 +26,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from collplan.planner.arrays.file_lock import locked
-from collplan.planner.arrays.kept_files import make_private, why_reachable
+from collplan.planner.machine_code.file_lock import locked
+from collplan.planner.machine_code.kept_files import make_private, why_reachable
 
-_COMPILER: Final = ("boxing.py", "machine_code.py")
+_COMPILER: Final = ("boxing.py", "compiling.py")
 """Files that decide what machine code is like."""
 PATIENCE_S: Final = 60.0
 """Time limit, in seconds, for another process that compiles the same function."""

@@ -13,10 +13,10 @@ from pathlib import Path
 import numba
 import pytest
 
-from collplan.planner.arrays import code_folders, object_files
-from collplan.planner.arrays.code_folders import cache_folder
-from collplan.planner.arrays.jit import compile_at_once
-from collplan.planner.arrays.object_files import ObjectFile
+from collplan.planner.machine_code import code_folders, object_files
+from collplan.planner.machine_code.code_folders import cache_folder
+from collplan.planner.machine_code.kernel import compile_at_once
+from collplan.planner.machine_code.object_files import ObjectFile
 from damaging import DAMAGES, damaged
 from folders import HELPERS
 from kernel_files import USE, write_kernels
@@ -131,3 +131,9 @@ def test_an_interrupt_is_handled_when_a_kernel_has_returned(case: str) -> None:
         timeout=300,
     )
     assert (done.returncode, done.stdout) == (0, "passed\n"), done.stderr
+
+
+def test_asking_for_machine_code_needs_no_numpy() -> None:
+    code = "import sys, collplan.planner.machine_code.object_files; print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collplan.planner.arrays.file_lock import locked
+from collplan.planner.machine_code.file_lock import locked
 
 
 def test_one_holds_the_lock_at_a_time(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collplan.planner.arrays.linking import compiler, link
+from collplan.planner.machine_code.linking import compiler, link
 from collplan.specs.errors import CollplanError
 
 

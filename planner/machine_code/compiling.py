@@ -19,7 +19,7 @@ import numba.core.sigutils
 from llvmlite import binding as llvm  # type: ignore[import-untyped]
 from llvmlite import ir
 
-from collplan.planner.arrays.boxing import (
+from collplan.planner.machine_code.boxing import (
     FAST_CALL,
     OBJECT,
     WORD,
@@ -119,7 +119,7 @@ def compile_for_python(
         Name of the C function, which has the parameters of ``METH_FASTCALL``.
     dispatcher : numba dispatcher
         Function to compile. If it raises an exception, other than a MemoryError, the result is a
-        string, for which `jit.made` raises an ArithmeticError.
+        string, for which `kernel.made` raises an ArithmeticError.
     arguments : sequence of numba type
     releases_lock : bool
         Whether a call releases the GIL, so that other threads of Python can run. The function then

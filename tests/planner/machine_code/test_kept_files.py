@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from collplan.planner.arrays import kept_files
-from collplan.planner.arrays.kept_files import (
+from collplan.planner.machine_code import kept_files
+from collplan.planner.machine_code.kept_files import (
     add_time,
     make_private,
     read_kept,

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from collplan.planner.arrays.interpreted import Interpreted
-from collplan.planner.arrays.jit import Kernel
+from collplan.planner.machine_code.interpreted import Interpreted
+from collplan.planner.machine_code.kernel import Kernel
 from folders import HELPERS
 
 ROW = np.dtype([("count", "i2"), ("weight", "f8")])

@@ -19,15 +19,15 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, Final
 
-from collplan.planner.arrays.code_folders import (
+from collplan.planner.machine_code.code_folders import (
     cache_folder,
     compiling_alone,
     warn_of_disk,
     warn_uncached,
 )
-from collplan.planner.arrays.compile_time import getting_kernel, miss
-from collplan.planner.arrays.kept_files import add_time, read_kept, time_in, write_kept
-from collplan.planner.arrays.linking import NO_FOLDER, link
+from collplan.planner.machine_code.compile_time import getting_kernel, miss
+from collplan.planner.machine_code.kept_files import add_time, read_kept, time_in, write_kept
+from collplan.planner.machine_code.linking import NO_FOLDER, link
 from collplan.specs.errors import CollplanError
 
 _PYTHON: Final = "py{}{}".format(*sys.version_info)
