@@ -11,6 +11,9 @@ def main() -> int:
     root = str(Path(__file__).parents[1])
     if root not in sys.path:
         sys.path.insert(0, root)
+    from collplan.garbage import collect_rarely
+
+    collect_rarely()
     from collplan.cli.main import main as run_command
 
     return run_command()

@@ -20,6 +20,7 @@ from collplan.cli.options import (
     parse_processors,
 )
 from collplan.cli.ranks import ending_all, let_share, one_voice, run_again
+from collplan.garbage import collect_as_usual
 from collplan.reports.output import restore_streams
 from collplan.specs.errors import CollplanError
 
@@ -221,6 +222,7 @@ def run_program(program: list[str], *, module: bool) -> int:
     rank.
     """
     restore_streams()
+    collect_as_usual()
     sys.argv = list(program)
     if not sys.flags.safe_path:
         del sys.path[0]  # the folder of this command
