@@ -25,10 +25,10 @@ OBJECT: Final = ir.IntType(8).as_pointer()
 _INT: Final = ir.IntType(32)
 FAST_CALL: Final = ir.FunctionType(OBJECT, [OBJECT, OBJECT.as_pointer(), WORD])
 
-_HEAD_BYTES: Final = 16
-"""Size of the reference count and the type of an object of Python."""
-_TUPLE_ITEMS: Final = _HEAD_BYTES + 8
-_DATA, _SHAPE, _STRIDES = _HEAD_BYTES, _HEAD_BYTES + 16, _HEAD_BYTES + 24
+_TUPLE_ITEMS: Final = tuple.__basicsize__
+"""Offset of the first item in a tuple."""
+_DATA: Final = object.__basicsize__
+_SHAPE, _STRIDES = _DATA + 16, _DATA + 24
 """Offsets of pointers in numpy's ``PyArrayObject``, whose first fields are part of its ABI."""
 _MEMORY_BYTES: Final = 48
 """Size of numba's description of memory: references, destructor, its argument, data, size, and
