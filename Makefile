@@ -1,5 +1,6 @@
 # make demo: set up, then compile, prove, draw, price and run an example.
 # make check: short tests that start no MPI, browser, Slurm or compiler; two minutes on two cores.
+# make wheel: build a wheel with machine code into dist/, and time its commands with empty caches.
 # make docs: build the documentation site, or fail where a link or anchor is broken.
 # make test: set up for MPICH, Open MPI and Intel MPI, then all tests, with a fifth of the cases of
 # those whose cases take long, each on one MPI; make test SHARE=1 runs all.  make lint: style, types.
@@ -20,7 +21,7 @@ COLLPLAN := .venv/bin/collplan
 EXAMPLE := examples/allreduce.yaml
 DEMO := build/demo
 
-.PHONY: demo check test lint docs clean check-python
+.PHONY: demo check test lint docs wheel clean check-python
 .DELETE_ON_ERROR:
 
 demo: $(MPICH)
@@ -43,6 +44,15 @@ check: $(COMPILED)
 
 docs: $(MPICH)
 	@PYTHONPATH=. .venv/bin/python docs/site/build.py
+
+# Its name tells pip that it has machine code for x86-64, from glibc 2.17 on.
+wheel: $(MPICH)
+	@rm -rf build/wheel && mkdir -p build/wheel dist
+	@git ls-files -z collplan specs planner executors pyproject.toml README.md LICENSE | tar -c --null -T - | tar -x -C build/wheel
+	@echo "compiling machine code for the wheel; it takes a few minutes"
+	@cd build/wheel && ../../.venv/bin/python -m collplan.machine_code --into planner/machine_code/built
+	@.venv/bin/python -m pip wheel $(PIP_FLAGS) --no-deps -w dist --config-settings=--build-option=--plat-name=manylinux2014_x86_64 build/wheel
+	@.venv/bin/python benchmarks/cold.py --wheel dist/*.whl
 
 lint: $(MPICH)
 	.venv/bin/ruff check .

@@ -7,11 +7,15 @@ proved and priced here which call each of them.
 
 from __future__ import annotations
 
+import argparse
+import os
+import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +26,7 @@ from collplan.executors.mpi.loop.reductions import is_compiled, reduction_addres
 from collplan.planner.collective.operations import BUILTIN_OPERATIONS, get_operation
 from collplan.planner.compiler import compile_folded, compile_plan
 from collplan.planner.machine_code import interpreted
+from collplan.planner.machine_code.object_files import PORTABLE, build_into
 from collplan.planner.metrics import measure
 from collplan.planner.plan.plan import Plan
 from collplan.planner.verify import verify
@@ -78,14 +83,19 @@ _SPECS: Final[tuple[dict[str, Any], ...]] = (
 """Specs whose plans, proofs and prices call all kernels."""
 _DTYPES: Final = ("int32", "int64", "float32", "float64")
 """Datatypes of reductions that are compiled in advance."""
+_ALL_DTYPES: Final = (
+    *("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
+    *("bool", "float16", "float32", "float64", "complex64", "complex128"),
+)
+"""Datatypes of reductions that a package brings."""
 
 
-def jobs() -> list[Callable[[], object]]:
-    """Return functions that compile all kernels, entry points and common reductions."""
+def jobs(dtypes: Sequence[str]) -> list[Callable[[], object]]:
+    """Return functions that compile all kernels, entry points and reductions of some datatypes."""
     reductions = [
         partial(reduction_address, name, np.dtype(dtype))
         for name in BUILTIN_OPERATIONS
-        for dtype in _DTYPES
+        for dtype in dtypes
         if is_compiled(get_operation(name), np.dtype(dtype))
     ]
     return [
@@ -110,15 +120,32 @@ def use_kernels(
     measure(plan)
 
 
+def _prepare(into: Path | None) -> None:
+    """Prepare a process that compiles."""
+    if into is not None:
+        build_into(into)
+
+
 def _run(job: Callable[[], object]) -> None:
     """Run a function whose result another process cannot have."""
     job()
 
 
-def main() -> None:
-    """Compile what is missing in the cache, by a process for each processor."""
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        running = [pool.submit(_run, job) for job in jobs()]
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Compile what is missing, by a process for each processor.
+
+    With ``--into FOLDER``, the machine code of a package is made, for all processors of a kind.
+    """
+    parser = argparse.ArgumentParser(prog="python -m collplan.machine_code")
+    parser.add_argument("--into", type=Path, help="folder for the machine code of a package")
+    into = parser.parse_args(arguments).into
+    if into:
+        os.environ["NUMBA_CPU_NAME"], _ = PORTABLE[platform.machine()]
+        os.environ["NUMBA_CPU_FEATURES"] = ""
+    with ProcessPoolExecutor(
+        mp_context=get_context("spawn"), initializer=_prepare, initargs=(into and into.absolute(),)
+    ) as pool:
+        running = [pool.submit(_run, job) for job in jobs(_ALL_DTYPES if into else _DTYPES)]
         for n, done in enumerate(as_completed(running), 1):
             done.result()
             if sys.stderr.isatty():

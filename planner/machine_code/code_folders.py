@@ -39,6 +39,19 @@ _SAID: Final = "COLLPLAN_UNCACHED"
 
 
 @cache
+def digest_of(sources: Path) -> str:
+    """Return a hash of the files in a folder that are compiled, and of those that compile them."""
+    digest = hashlib.sha256()
+    for name in _COMPILER:
+        digest.update(Path(__file__).with_name(name).read_bytes())
+    for path in sorted(sources.glob("*.py")):
+        text = path.read_bytes()
+        if any(word in text for word in (b"compile", b"@inner", b"@inlined")):
+            digest.update(path.name.encode() + b"\0" + text)
+    return digest.hexdigest()[:16]
+
+
+@cache
 def cache_folder(sources: Path, chosen: str) -> Path | None:
     """Return the cache folder for the kernels of a source folder; None if none is writable.
 
@@ -53,13 +66,7 @@ def cache_folder(sources: Path, chosen: str) -> Path | None:
     -------
     Path or None
     """
-    digest = hashlib.sha256(version("numba").encode())
-    for name in _COMPILER:
-        digest.update(Path(__file__).with_name(name).read_bytes())
-    for path in sorted(sources.glob("*.py")):
-        text = path.read_bytes()
-        if any(word in text for word in (b"compile", b"@inner", b"@inlined")):
-            digest.update(path.name.encode() + b"\0" + text)
+    digest = hashlib.sha256((version("numba") + digest_of(sources)).encode())
     name = f"numba-{digest.hexdigest()[:16]}"
     refused: list[str] = []
     for base in (Path(chosen) if chosen else sources / "__pycache__", *_user_folders()):

@@ -181,7 +181,7 @@ class _Made:
         return convention.call_function(builder, inner, self.result, self._arguments, values)
 
     def code(self) -> bytes:
-        """Return position-independent code of both functions, for this processor."""
+        """Return position-independent code of both functions, for this processor or numba's."""
         library = self._compiled.library
         library.add_ir_module(self._module)
         library.finalize()
@@ -189,9 +189,10 @@ class _Made:
             if function.is_declaration and function.name.startswith(("NRT_", "numba_")):
                 raise TypeError(f"{self._symbol} needs {function.name} of numba")
         target = llvm.Target.from_default_triple()
+        cpu = core.config.CPU_NAME
         machine = target.create_target_machine(
-            cpu=llvm.get_host_cpu_name(),
-            features=llvm.get_host_cpu_features().flatten(),
+            cpu=cpu or llvm.get_host_cpu_name(),
+            features="" if cpu else llvm.get_host_cpu_features().flatten(),
             opt=3,
             reloc="pic",
             codemodel="small",

@@ -3,6 +3,9 @@
 Each function has an object file and, if there is a C compiler, a shared library. The system loads
 the library. The object file can be linked into other libraries, and LLVM loads it if there is no
 library.
+
+A wheel brings both for common processors, in the folder `BUILT`. They are used for the sources from
+which they were built, whatever versions of Python and numba are installed.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from typing import Any, Final
 from collplan.planner.machine_code.code_folders import (
     cache_folder,
     compiling_alone,
+    digest_of,
     warn_of_disk,
     warn_uncached,
 )
@@ -36,9 +40,17 @@ _OF_PROCESSOR: Final = (
     *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features"),
 )
 """Lines of /proc/cpuinfo that identify the model of a processor, on x86 and on Arm."""
+BUILT: Final = Path(__file__).parent / "built"
+"""Folder of the machine code that came with the package."""
+PORTABLE: Final = {
+    "x86_64": ("x86-64-v3", {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"})
+}
+"""Processor for which a wheel is built, and what its line of flags in /proc/cpuinfo must have."""
 _METH_FASTCALL: Final = 0x80
 _loaded: list[Any] = []
 """Objects that must be kept, because their machine code may be in use."""
+_building: list[Path] = []
+"""The folder of `build_into`, if there is one."""
 _loading = RLock()
 """Lock of the thread that loads or compiles code in this process."""
 
@@ -62,18 +74,23 @@ class ObjectFile:
     """
 
     def __init__(self, name: str, sources: Path) -> None:
-        folder = code_folder(sources)
         self.symbol = f"collplan_{name}"
-        self._path = folder and folder / f"{self.symbol}-{_target()}.o"
+        self._path: Path | None
+        self._built: Path | None = None
         self.code: bytes | None = None
-
-    @property
-    def _library(self) -> Path | None:
-        return self._path and self._path.with_suffix(".so")
+        if _building:
+            self._path = _building[0] / _in_package(name, sources)
+            return
+        if _can_use_built() and (path := BUILT / _in_package(name, sources)).exists():
+            self._built = path
+        folder = code_folder(sources)
+        self._path = folder and folder / f"{self.symbol}-{_target()}.o"
 
     def read(self) -> bool:
-        """Read the machine code from the cache; return whether there is any."""
-        if self._path is not None:
+        """Read the machine code from the cache, or the package; return whether there is any."""
+        if self._built is not None:
+            self.code = self._built.read_bytes()
+        elif self._path is not None:
             self.code = read_kept(self._path)
         return self.code is not None
 
@@ -125,11 +142,14 @@ class ObjectFile:
         CollplanError
             If it cannot be created, because there is no C compiler or no writable folder.
         """
-        if self._library is None or self.code is None:
+        if self._built is not None:
+            return self._built.with_suffix(".so")
+        if self._path is None or self.code is None:
             raise CollplanError(NO_FOLDER)
-        if read_kept(self._library) is None:
-            link(self._library, {"function.o": self.code}, f"{self.symbol};")
-        return self._library
+        library = self._path.with_suffix(".so")
+        if read_kept(library) is None:
+            link(library, {"function.o": self.code}, f"{self.symbol};")
+        return library
 
     def load(self) -> int:
         """Load the machine code into this process, and return the address of the function.
@@ -175,12 +195,40 @@ class _Method(ctypes.Structure):
     )
 
 
+def build_into(folder: Path) -> None:
+    """Let this process write machine code to a folder that becomes `BUILT` of a package.
+
+    The processor is that of numba's variables ``NUMBA_CPU_NAME`` and ``NUMBA_CPU_FEATURES``.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    _building[:] = [folder]
+
+
+def _in_package(name: str, sources: Path) -> str:
+    """Return the name of a function's object file in a package.
+
+    It tells the sources, and the sizes in Python that machine code depends on.
+    """
+    return f"{name}-{digest_of(sources)}-{object.__basicsize__}-{tuple.__basicsize__}.o"
+
+
+@cache
+def _can_use_built() -> bool:
+    """Return whether the package has machine code for this processor."""
+    if platform.machine() not in PORTABLE or not BUILT.is_dir():
+        return False
+    flags = next((line for line in processor().splitlines() if line.startswith("flags")), "")
+    return PORTABLE[platform.machine()][1] <= {*flags.split()}
+
+
 def is_kept(name: str, sources: Path) -> bool:
     """Return whether there is a file for a function in the cache, or no cache at all.
 
     In the first case, the function probably need not be compiled. In the second case, compiling it
     in advance is useless. LLVM is not needed.
     """
+    if _can_use_built() and any(BUILT.glob(_in_package(name, sources))):
+        return True
     folder = code_folder(sources)
     return folder is None or any(folder.glob(f"collplan_{name}-{_PYTHON}-*.o"))
 

@@ -28,7 +28,7 @@ def test_the_specs_call_all_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(machine_code.interpreted, "SHARE", 0.5)  # is restored at the end
     monkeypatch.setattr(Kernel, "__call__", noted)
-    for job in machine_code.jobs():
+    for job in machine_code.jobs(()):
         if isinstance(job, partial) and job.func is machine_code.use_kernels:
             job()
     assert kernels() - called == UNUSUAL
@@ -37,11 +37,12 @@ def test_the_specs_call_all_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.long
 def test_a_process_compiles_what_is_missing(tmp_path: Path) -> None:
     program = (
+        "import sys\n"
         "from functools import partial\n"
         "from collplan import machine_code\n"
         "from collplan.executors.mpi.loop.entries import entry\n"
-        "machine_code.jobs = lambda: [partial(entry, 'read_word')]\n"
-        "if __name__ == '__main__':\n    machine_code.main()\n"
+        "machine_code.jobs = lambda _: [partial(entry, 'read_word')]\n"
+        "if __name__ == '__main__':\n    machine_code.main(sys.argv[1:])\n"
     )
     script = tmp_path / "ahead.py"
     script.write_text(program)
