@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import importlib
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -137,3 +138,40 @@ def test_asking_for_machine_code_needs_no_numpy() -> None:
     code = "import sys, collplan.planner.machine_code.object_files; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+BUILD = """
+import sys
+from pathlib import Path
+from collplan.executors.mpi.loop.entries import entry, is_kept
+from collplan.planner.machine_code import object_files
+
+if sys.argv[1] == "build":
+    object_files.build_into(Path(sys.argv[2]))
+else:
+    object_files.BUILT = Path(sys.argv[2])
+    object_files.PORTABLE = {object_files.platform.machine(): ("", set(sys.argv[3:]))}
+    print(is_kept("read_word"))
+entry("read_word")
+print("numba" in sys.modules)
+"""
+
+
+@pytest.mark.system
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_machine_code_of_a_package_is_used_where_the_processor_suits(tmp_path: Path) -> None:
+    built, cache = tmp_path / "built", tmp_path / "cache"
+    env = os.environ | {"NUMBA_CACHE_DIR": str(cache), "CC": str(shutil.which("cc"))}
+
+    def says(*words: str) -> list[str]:
+        command = [sys.executable, "-c", BUILD, words[0], str(built), *words[1:]]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    assert says("build") == ["True"]
+    assert {path.suffix for path in built.iterdir()} == {".o", ".so", ".lock"}
+    assert not [*cache.rglob("*.o")]
+    assert says("use") == ["True", "False"]
+    assert not [*cache.rglob("*.o")]
+    assert says("use", "a flag that no processor has") == ["False", "True"]
+    assert [*cache.rglob("*.o")]
