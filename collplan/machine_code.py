@@ -48,6 +48,10 @@ _TOPOLOGIES: Final = (
     {"kind": "dragonfly", "groups": 2, "routers": 2, "hosts": 1},
     _GRAPH,
 )
+_ON_TOPOLOGIES: Final = tuple(
+    {"machine": _LANES | {"network": {"topology": one}}, "collective": _ALLTOALL}
+    for one in _TOPOLOGIES
+)
 _FOLDED: Final = {"machine": _LANES, "collective": _ROUNDED, "algorithms": "recursive_doubling"}
 _SPECS: Final[tuple[dict[str, Any], ...]] = (
     {"machine": _LANES, "collective": _SUM, "decomposition": "full_lane"},
@@ -75,12 +79,8 @@ _SPECS: Final[tuple[dict[str, Any], ...]] = (
         "machine": _LANES | {"network": {"nic": {"connections": 2, "miss_ns": 100, "warm": True}}},
         "collective": _ALLTOALL,
     },
-    *(
-        {"machine": _LANES | {"network": {"topology": one}}, "collective": _ALLTOALL}
-        for one in _TOPOLOGIES
-    ),
 )
-"""Specs whose plans, proofs and prices call all kernels."""
+"""Specs whose plans, proofs and prices call all kernels but those of topologies."""
 _DTYPES: Final = ("int32", "int64", "float32", "float64")
 """Datatypes of reductions that are compiled in advance."""
 _ALL_DTYPES: Final = (
@@ -91,7 +91,10 @@ _ALL_DTYPES: Final = (
 
 
 def jobs(dtypes: Sequence[str]) -> list[Callable[[], object]]:
-    """Return functions that compile all kernels, entry points and reductions of some datatypes."""
+    """Return functions that compile all kernels, entry points and reductions of some datatypes.
+
+    The longest come first.
+    """
     reductions = [
         partial(reduction_address, name, np.dtype(dtype))
         for name in BUILTIN_OPERATIONS
@@ -99,25 +102,29 @@ def jobs(dtypes: Sequence[str]) -> list[Callable[[], object]]:
         if is_compiled(get_operation(name), np.dtype(dtype))
     ]
     return [
+        partial(use_kernels, _SPECS),
         partial(linkable_entry, "run_loop"),
         *(partial(entry, name) for name in ENTRIES),
-        *(partial(use_kernels, spec) for spec in _SPECS),
-        partial(use_kernels, _FOLDED, compile_folded),
+        partial(use_kernels, _ON_TOPOLOGIES),
+        partial(use_kernels, (_FOLDED,), compile_folded),
         *(partial(callback, name) for name in ("query_flight", "free_flight", "cancel_flight")),
         *reductions,
     ]
 
 
 def use_kernels(
-    spec: dict[str, Any], compile_it: Callable[[PlanSpec], Plan] = compile_plan
+    specs: Sequence[dict[str, Any]], compile_it: Callable[[PlanSpec], Plan] = compile_plan
 ) -> None:
-    """Compile, prove and price the plan of a spec, so that its kernels have machine code."""
-    chosen = PlanSpec.model_validate(spec)
+    """Compile, prove and price the plans of specs, so that their kernels have machine code.
+
+    One process does it, as others would wait for the same kernels.
+    """
     interpreted.SHARE = 0  # type: ignore[misc]
-    plan = compile_it(chosen)
-    verify(plan)
-    simulate(plan, chosen.machine.network)
-    measure(plan)
+    for spec in map(PlanSpec.model_validate, specs):
+        plan = compile_it(spec)
+        verify(plan)
+        simulate(plan, spec.machine.network)
+        measure(plan)
 
 
 def _prepare(into: Path | None) -> None:
