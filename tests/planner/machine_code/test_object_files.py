@@ -15,7 +15,7 @@ import numba
 import pytest
 
 from collplan.planner.machine_code import code_folders, object_files
-from collplan.planner.machine_code.code_folders import cache_folder
+from collplan.planner.machine_code.code_folders import cache_folder, digest_of
 from collplan.planner.machine_code.kernel import compile_at_once
 from collplan.planner.machine_code.object_files import ObjectFile
 from damaging import DAMAGES, damaged
@@ -32,6 +32,7 @@ def test_a_change_in_a_called_kernel_reaches_its_caller(tmp_path, monkeypatch):
     for factor in (3, 5):
         write_kernels(tmp_path, factor)
         cache_folder.cache_clear()
+        digest_of.cache_clear()
         for name in ("outer_kernel", "inner_kernel"):
             sys.modules.pop(name, None)
         importlib.invalidate_caches()

@@ -124,6 +124,7 @@ def test_all_that_is_compiled_into_code_names_its_folder(tmp_path: Path, name: s
     before = code_folders.cache_folder.__wrapped__(tmp_path, "")
     with (tmp_path / name).open("a") as file:
         file.write("OTHER = 1\n")
+    code_folders.digest_of.cache_clear()
     assert code_folders.cache_folder.__wrapped__(tmp_path, "") != before
 
 
