@@ -17,8 +17,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from collplan.planner.machine_code.object_files import ObjectFile
-
 COMPILE_S: Final = 5e-4
 """Approximate time to compile one byte of bytecode, in seconds."""
 INTERPRET_S: Final = 4e-10
@@ -58,10 +56,9 @@ class Interpreted:
         n_bytes = sum(len(one.__code__.co_code) for one in twins)
         self._compile_s, self.element_s = COMPILE_S * n_bytes, INTERPRET_S * n_bytes
         self._spent_s = 0.0
-        self._file: ObjectFile | None = None
 
     def has_time_for(
-        self, arguments: tuple[Any, ...], file: ObjectFile, n_steps: int | None = None
+        self, arguments: tuple[Any, ...], spent_s: float, n_steps: int | None = None
     ) -> bool:
         """Return whether this call and the earlier ones fit in a share of the compile time.
 
@@ -69,18 +66,22 @@ class Interpreted:
         ----------
         arguments : tuple
             Arguments of the call.
-        file : ObjectFile
-            File of the machine code, which counts the time of all processes.
+        spent_s : float
+            Time that all processes with the same cache have spent on earlier calls, in seconds.
         n_steps : int, optional
             Number of steps of the call; by default, that of the elements of its arrays.
         """
         n_steps = _n_elements(arguments) if n_steps is None else n_steps
-        self._file = file
-        spent_s = max(self._spent_s, file.spent_s)
-        return spent_s + self.element_s * n_steps < SHARE * self._compile_s
+        return max(self._spent_s, spent_s) + self.element_s * n_steps < SHARE * self._compile_s
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: Any, note: Callable[[float], None] | None = None) -> Any:
         """Call the function with the results that numba would return.
+
+        Parameters
+        ----------
+        *arguments
+        note : callable, optional
+            Function that gets the time of the call, in seconds.
 
         Raises
         ------
@@ -94,8 +95,8 @@ class Interpreted:
         copies.give_back()
         spent_s = perf_counter() - begin
         self._spent_s += spent_s
-        if self._file is not None:
-            self._file.spend(spent_s)
+        if note is not None:
+            note(spent_s)
         return copies.result(found)
 
 

@@ -66,9 +66,9 @@ class Kernel:
                 )
             file = ObjectFile(self._name(kinds), self._sources)
             n_steps = None if self._work is None else self._work(*arguments)
-            if not file.read() and self._interpreted.has_time_for(arguments, file, n_steps):
+            if not file.read() and self._interpreted.has_time_for(arguments, file.spent_s, n_steps):
                 try:
-                    return self._interpreted(*arguments)
+                    return self._interpreted(*arguments, note=file.spend)
                 except ArithmeticError:
                     pass  # a number does not fit in 64 bits; no argument has changed
             self._load(file, kinds, arguments)

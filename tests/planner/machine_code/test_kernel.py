@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from collplan.planner.machine_code import interpreted, object_files
-from collplan.planner.machine_code.kernel import Kernel, inner
+from collplan.planner.machine_code.kernel import Kernel, _kind, inner
+from collplan.planner.machine_code.object_files import ObjectFile
 from collplan.planner.plan.hazards import Accesses, derive_hazards
 
 UNLOADED = """
@@ -122,7 +123,8 @@ def test_processes_with_the_same_cache_compile_what_they_interpreted_for_long(
     values = np.arange(3)
     assert earlier(values) == 0
     assert not is_compiled(earlier)
-    earlier._interpreted._file.spend(earlier._interpreted._compile_s)
+    name = earlier._name((_kind(values),))
+    ObjectFile(name, tmp_path).spend(earlier._interpreted._compile_s)
     assert later(values) == 0
     assert is_compiled(later)
 
