@@ -2,7 +2,7 @@
 
 A function for Python has the parameters of ``METH_FASTCALL``: a module, the address of an array of
 Python objects, and their number. It reads the fields of numpy's arrays and of tuples itself, so
-that a call takes less than a microsecond and needs no numba. Arrays that a function creates are
+that a call needs no numba. Arrays that a function creates are
 parts of a ``bytearray``, which its result names (see `of_result`).
 """
 

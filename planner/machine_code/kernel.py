@@ -140,7 +140,8 @@ class Kernel:
 def _kind(value: Any) -> Any:
     """Return what decides on the machine code for an argument."""
     if isinstance(value, np.ndarray):
-        return value.dtype, value.ndim, value.flags.c_contiguous
+        flags = value.flags
+        return value.dtype, value.ndim, flags.c_contiguous, flags.aligned
     if isinstance(value, tuple):
         return type(value), *map(_kind, value)
     return type(value)

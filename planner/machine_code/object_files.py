@@ -75,16 +75,17 @@ class ObjectFile:
 
     def __init__(self, name: str, sources: Path) -> None:
         self.symbol = f"collplan_{name}"
-        self._path: Path | None
-        self._built: Path | None = None
         self.code: bytes | None = None
+        self._path: Path | None = None
+        self._built: Path | None = None
+        inside = _in_package(name, sources)
         if _building:
-            self._path = _building[0] / _in_package(name, sources)
-            return
-        if _can_use_built() and (path := BUILT / _in_package(name, sources)).exists():
-            self._built = path
-        folder = code_folder(sources)
-        self._path = folder and folder / f"{self.symbol}-{_target()}.o"
+            self._path = _building[0] / inside
+        elif _can_use_built() and (BUILT / inside).exists():
+            self._built = BUILT / inside
+        else:
+            folder = code_folder(sources)
+            self._path = folder and folder / f"{self.symbol}-{_target()}.o"
 
     def read(self) -> bool:
         """Read the machine code from the cache, or the package; return whether there is any."""
