@@ -104,7 +104,7 @@ def estimate(
         Whether the vector is cut into slices instead of messages into segments.
     most_s : float
         Time in seconds above which a plan is of no interest. If a phase of many rounds surely takes
-        longer, its time is the price of the only estimate.
+        longer, its time is price and bound of the only estimate.
 
     Returns
     -------
@@ -120,9 +120,10 @@ def estimate(
     structures, spec, ranks = structures or Structures(), with_even_count(wanted), _sample(wanted)
     program, remaining = _program_of(spec, ranks)
     identity, least = _identity(spec, program), 2 * program.least_messages
-    least_s = _longest_s(program, spec) if most_s < math.inf else 0.0
+    sure = SLACK * _sure_part(wanted, spec)
+    least_s = _longest_s(program, spec) * sure if most_s < math.inf else 0.0
     if least > (most := math.inf if max_tasks is None else max_tasks) or least_s > most_s:
-        return (Estimate(None, least_s, 0.0, least, least, identity),)
+        return (Estimate(None, least_s, least_s, least, least, identity),)
     large = [part for part in program.parts if ranks and part.n_pairs > MOST_PAIRS]
     n_rough, rough_ns = _rough(large, spec, ranks or ())
     small, segments = (_without(program, large), ()) if large else (program, segments)
@@ -133,7 +134,7 @@ def estimate(
         works = [block.work(size) for block in blocks]
         n_tasks = n_rough + n_tasks_of(works)
         ns = _price_ns(works, size, rough_ns) if n_tasks <= most else (0.0, 0.0)
-        seconds = ns[0] * 1e-9, ns[1] * 1e-9 * SLACK * _sure_part(wanted, spec)
+        seconds = ns[0] * 1e-9, ns[1] * 1e-9 * sure
         effort = max(n_tasks, least) + sum(block.effort_of_parts for block in blocks)
         effort = effort if cut else structures.folded_effort(effort, program, ranks)
         cost = n_tasks, effort + spec.machine.n_ranks

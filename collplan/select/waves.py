@@ -22,8 +22,9 @@ SAFETY: Final = 4.0
 than this many times the best makespan."""
 MAX_TASKS: Final = 600_000
 """Number of tasks above which a plan is large: it takes more than a second and some hundred MB."""
-WAVES: Final = (3, 6)
-"""Numbers of candidates per size, cheapest by closed form first, in the first wave and later."""
+WAVES: Final = (1, 3, 6)
+"""Numbers of candidates per size, most promising first, in the first waves and later ones. One
+makespan shows which of the others cannot win."""
 CAUTION: Final = (1_500, 0.25), (6_000, 0.4), (50_000, 0.7), (400_000, 0.9), (inf, 1.0)
 """Pairs of an effort and a factor. For plans up to this effort, the makespan is not expected to be
 below the factor times the corrected closed form.
@@ -277,8 +278,7 @@ def _promising(
     """Return the candidates that may be near the best, most promising first; note the others.
 
     If the budget is a number of tasks, a plan that takes all of it must promise `DEAR` more than
-    one that takes nothing. On large machines few plans fit into a budget, of which the most
-    promising comes first.
+    one that takes nothing.
 
     At one size, the closed forms of similar candidates tend to have similar errors. Simulated
     makespans are used to correct them.
@@ -299,7 +299,7 @@ def _promising(
             kept.append(entry)
 
     def order(entry: Entry) -> tuple[bool, float]:
-        budget = inf if jobs.effort is None or _is_scaled(entry) else jobs.effort
+        budget = inf if jobs.effort is None else jobs.effort
         share = entry.estimate.effort / budget
         expected_s = ratios.likely(entry) * entry.estimate.price_s
         return _comes_later(entry, comparison), expected_s * (1 + DEAR * share)
