@@ -262,7 +262,7 @@ def fewest_extra(case: RuleInputs) -> int:
         power = power if power == n else power // radix
         return n % power
 
-    return min(range(first, max(first, last) + 1), key=n_extra)
+    return min(range(first, last + 1), key=n_extra)
 
 
 def _counterpart(

@@ -162,6 +162,8 @@ def test_uccs_radix_leaves_the_fewest_ranks_over() -> None:
     assert fewest_extra(case("bcast", 24, 1, "several", domain_size=8)) == 6
     assert fewest_extra(case("bcast", 27, 1, "several", domain_size=8)) == 3
     assert fewest_extra(case("bcast", 27, 1, "several", domain_size=1)) == 4
+    # Radix 3 would leave fewer over, but a socket has two ranks.
+    assert fewest_extra(case("bcast", 7, 1, "several", domain_size=2)) == 2
 
 
 def test_remarks_say_where_messages_differ() -> None:
