@@ -1,9 +1,10 @@
 """A measure of what our tests detect: tests run on mutants, small changes of the sources.
 
 Run ``.venv/bin/python benchmarks/mutants.py --number 300 --seed 1``, and add ``--resume`` to
-continue a run that was stopped. ``--of FILE`` tests the mutants of an earlier run again, with the
-tests as they are now, and ``--survivors`` limits this to those that no test had detected.
-``--show`` prints the report without testing.
+continue a run that was stopped. Copies of the tree begin with its machine code, so run
+``.venv/bin/python -m collplan.machine_code`` first. ``--of FILE`` tests the mutants of an earlier
+run again, with the tests as they are now, and ``--survivors`` limits this to those that no test had
+detected. ``--show`` prints the report without testing.
 
 Mutants are drawn at random, from packages by their numbers of lines. The first tier of tests runs
 once under coverage. Then tests of this tier that execute the changed statement run on a mutant. If

@@ -1,9 +1,9 @@
 """Runs of tests on mutants: in copies of the tree, the tests that execute what was changed.
 
 A copy has temporary, home and cache folders of its own and a limit of memory. Whatever processes a
-run leaves are killed. Python's and numba's compiled code of the changed folder is set aside during
-a run, as neither notices all changes: Python compares times of whole seconds, numba only the file
-of a kernel, not those of its constants.
+run leaves are killed. Python's code of the changed file is removed, as Python compares times of
+whole seconds. Machine code of kernels notices changes of the functions in its folder, but not of
+constants elsewhere, so it is set aside where a constant may be part of it.
 """
 
 from __future__ import annotations
@@ -97,26 +97,30 @@ class Copy:
 
     @contextmanager
     def changed(self, mutant: Mutant, folders: Iterable[str]) -> Iterator[None]:
-        """Apply a mutant during the block, and set the compiled code of folders aside."""
+        """Apply a mutant during the block, and set the machine code of folders aside."""
         path = self.tree / mutant.file
         source, times = path.read_bytes(), path.stat()
-        aside = self._place / "aside"
-        # A folder and one that is in it may both be set aside.
-        names = {folder: folder.replace("/", ".") for folder in folders}
-        moved = {self.tree / one / "__pycache__": aside / name for one, name in names.items()}
-        moved = {cache: kept for cache, kept in moved.items() if cache.exists()}
-        for cache, kept in moved.items():
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            cache.rename(kept)
+        known = _machine_code(path.parent)
+        aside = {
+            kept: self._place / "aside" / f"{place}.{kept.name}"
+            for place, folder in enumerate(folders)
+            for kept in _machine_code(self.tree / folder)
+        }
+        for kept, other in aside.items():
+            other.parent.mkdir(exist_ok=True)
+            kept.rename(other)
+        _forget(path)
         path.write_bytes(mutant.apply(source))
         try:
             yield
         finally:
             path.write_bytes(source)
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-            for cache, kept in moved.items():
-                shutil.rmtree(cache, ignore_errors=True)
-                kept.rename(cache)
+            _forget(path)
+            for kept in _machine_code(path.parent) - known | set(aside):
+                shutil.rmtree(kept, ignore_errors=True)
+            for kept, other in aside.items():
+                other.rename(kept)
 
     def run(self, arguments: Iterable[str], limit_s: float, **options: Any) -> Run:
         """Run pytest with options of the plugin `watched_tests`; kill it after a time."""
@@ -169,6 +173,17 @@ class Copy:
             if not left:
                 break
             time.sleep(0.1)
+
+
+def _machine_code(folder: Path) -> set[Path]:
+    """Return the folders of a folder's machine code; their names depend on the sources."""
+    return set((folder / "__pycache__").glob("numba-*"))
+
+
+def _forget(path: Path) -> None:
+    """Remove Python's code of a file."""
+    for code in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+        code.unlink()
 
 
 def _read(notes: Path, status: int | None) -> Run:
@@ -313,10 +328,10 @@ class Tests:
         return [file for file in dict.fromkeys([name, *nearest]) if file.endswith(".py")]
 
     def folders(self, mutant: Mutant) -> set[str]:
-        """Return the folders whose compiled code may contain what a mutant changes."""
-        files = [mutant.file]
-        if mutant.file.endswith(".py") and not self._functions(mutant):
-            files += self._importers(mutant.file)
+        """Return the folders whose machine code may contain the constant that a mutant changes."""
+        if mutant.file.endswith(".c") or self._functions(mutant):
+            return set()
+        files = [mutant.file, *self._importers(mutant.file)]
         return {str(Path(file).parent) for file in files}
 
     def _importers(self, file: str) -> list[str]:
