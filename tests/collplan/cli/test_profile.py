@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from collplan.cli import profile as cli_profile
 from collplan.specs import Machine
 from collplan.tune import gains
 from collplan.tune.gains import gains_of
@@ -190,3 +191,19 @@ def test_plans_that_gain_a_twentieth_are_named(
     row = {"collective": "bcast", "most_bytes": 64}
     name, gain, _ = gains._by_model(row, Machine(ranks_per_node=4))
     assert (name, gain) == (plan, factor if plan else 1.0)
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_program_that_calls_nothing_is_named_unless_it_fails(
+    status: int,
+    program: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(cli_profile, "run_again", lambda *_, **__: status)
+    outcome = CommandLine(tmp_path, capsys)("profile", "-n", "2", program)
+    if status:
+        assert (outcome.status, outcome.out, outcome.err) == (status, "", "")
+    else:
+        assert "app.py: called no collective that could be counted" in outcome.error()
