@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from collplan.cli.ranks import own_command
+from collplan.cli.ranks import own_command, run_again
+from collplan.executors.mpi.launch import jobs
 from collplan.reports import progress
 from mpi_launching import mpi_environment, mpi_python
 
@@ -90,3 +91,23 @@ def test_json_is_quiet_where_the_starter_shows_progress(monkeypatch: pytest.Monk
     monkeypatch.setattr(progress, "_is_quiet", True)
     assert not progress.shows_progress()
     assert progress.shows_progress(True)
+
+
+@pytest.mark.parametrize("told", [None, "1"])
+def test_ranks_show_progress_only_if_their_starter_says_so(
+    told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def start(*_: object, **__: object) -> int:
+        seen.append(os.environ[progress.PROGRESS])
+        return 0
+
+    monkeypatch.setattr(jobs, "relaunch", start)
+    monkeypatch.delenv(progress.PROGRESS, raising=False)
+    if told is not None:
+        monkeypatch.setenv(progress.PROGRESS, told)
+    assert run_again(2, None) == 0
+    assert run_again(2, None, shown=True) == 0
+    assert seen == ["0", "1"]
+    assert os.environ.get(progress.PROGRESS) == told
