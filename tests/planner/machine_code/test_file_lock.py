@@ -37,3 +37,8 @@ def test_what_is_no_file_is_not_waited_for(kind: str, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="lock"), locked(path, 60, 60):
         pass
     assert not (tmp_path / "none").exists()
+
+
+def test_a_lock_is_not_executable(tmp_path: Path) -> None:
+    with locked(tmp_path / "lock", 0, 0):
+        assert (tmp_path / "lock").stat().st_mode & 0o111 == 0
