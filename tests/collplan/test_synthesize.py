@@ -24,7 +24,13 @@ from collplan.synthesize.combining import ElementModel
 from collplan.synthesize.graph import RankGraph, link_graph, machine_graph
 from collplan.synthesize.links import read_links
 from collplan.synthesize.problem import KINDS, ROOTED, state_problem, turned_around
-from collplan.synthesize.search import SearchProblem, count_bytes, search
+from collplan.synthesize.search import (
+    Found,
+    SearchProblem,
+    count_bytes,
+    search,
+    search_composed,
+)
 from command_line import CommandLine
 from synthesizing import Synthesis, registered
 
@@ -188,6 +194,24 @@ def test_a_composed_allreduce_on_a_machine_is_compared_with_its_halves(
         assert found["busiest"] == {"rank": 6, "lane": metrics.lane_bytes // 12}
         assert metrics.bytes_sent_per_rank == metrics.bounds.bytes_sent_per_rank
         assert found["bytes_over_bound"] == metrics.lane_bytes / metrics.bounds.lane_bytes == 1
+
+
+def test_each_half_of_a_composed_allreduce_gets_half_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = []
+
+    def timed(question: SearchProblem) -> Found:
+        seconds.append(question.seconds)
+        return search(question)
+
+    monkeypatch.setattr("collplan.synthesize.search.search", timed)
+    graph = link_graph("one way", {(a, (a + 1) % 4): 1 for a in range(4)}, 4, None)
+    found = search_composed(
+        SearchProblem(state_problem("allgather", 4, 1, 0), graph, None, None, 600)
+    )
+    assert len(found.rounds) == 6
+    assert seconds == [300, 300]
 
 
 def test_the_relaxation_to_an_element_allows_what_is_known_to_be_possible() -> None:
