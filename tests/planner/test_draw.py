@@ -12,6 +12,7 @@ import pytest
 from collplan.planner import compile_plan
 from collplan.planner.draw import DrawError, draw, picture, rendering
 from collplan.planner.draw.picture import MAX_READABLE_TASKS
+from collplan.planner.draw.place_views import _arc
 from collplan.planner.draw.sheet import Box
 from collplan.planner.passes import run_passes
 from collplan.planner.plan.plan import Buffer, Op, Stage
@@ -78,6 +79,13 @@ def legend(graph):
 
 def position(node):
     return tuple(map(float, node["pos"].split(",")))
+
+
+def extent(node):
+    """Return the left, lower, right and upper edge of a box in points, upwards."""
+    x, y = position(node)
+    width, height = 36 * float(node["width"]), 36 * float(node["height"])
+    return x - width, y - height, x + width, y + height
 
 
 @pytest.mark.parametrize("by", ["auto", "task", "phase", "rank", "node"])
@@ -264,6 +272,25 @@ def test_phases_stand_side_by_side():
     first, second = (position(graph.nodes[f"phase_{phase}_0"]) for phase in (0, 1))
     assert first[0] < second[0]
     assert first[1] == second[1]
+
+
+def test_boxes_lie_in_their_frames_and_below_the_title():
+    plan = compiled("allreduce", "rabenseifner", {"nodes": 3, "ranks_per_node": 3})
+    for by, n_frames in (("task", 3 + 9), ("rank", 3), ("node", 0), ("phase", 1)):
+        graph = graph_of(plan, by)
+        frames = [*clusters(graph, "node_"), *clusters(graph, "rank_"), *clusters(graph, "phase_")]
+        assert len(frames) == n_frames
+        title_bottom = extent(graph.nodes["subtitle"])[1]
+        shapes = [name for name in graph.nodes if name[-1].isdigit()]
+        assert len(shapes) > 2
+        assert all(extent(graph.nodes[name])[3] < title_bottom for name in shapes)
+        for frame in frames:
+            left, low, right, high = map(float, graph.clusters[frame]["bb"].split(","))
+            assert high < title_bottom
+            for member in graph.members[frame]:
+                inner = extent(graph.nodes[member])
+                assert left < inner[0] < inner[2] < right
+                assert low < inner[1] < inner[3] < high
 
 
 @pytest.mark.parametrize("by", ["task", "rank", "node", "phase"])
@@ -470,3 +497,16 @@ def test_lines_leave_a_box_at_its_border(
     towards: tuple[float, float], border: tuple[float, float]
 ) -> None:
     assert Box(3, 1, 4, 2).border_towards(towards) == pytest.approx(border)
+
+
+@pytest.mark.parametrize("other", [Box(90, -40, 6, 4), Box(-70, 120, 6, 4), Box(5, 300, 6, 4)])
+def test_arrows_are_parabolas_that_bend_to_the_right(other: Box) -> None:
+    """A cubic curve is a parabola if both inner points lead to one control point."""
+    one = Box(10, 20, 6, 4)
+    for tail, head in ((one, other), (other, one)):
+        start, first, second, end = map(np.array, _arc(tail, head, 1))
+        control = (3 * first - start) / 2
+        assert control == pytest.approx((3 * second - end) / 2)
+        along, aside = np.subtract((head.x, head.y), (tail.x, tail.y)), control - (tail.x, tail.y)
+        assert along @ aside == pytest.approx(along @ along / 2)
+        assert along[0] * aside[1] > along[1] * aside[0]
