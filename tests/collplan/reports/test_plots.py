@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from collplan.reports.plots import (
     Series,
     check_plot_path,
+    finish,
     furnish_sizes,
     plot_by_ranks,
     plot_times,
@@ -172,3 +173,14 @@ def test_nine_sizes_at_most_have_ticks() -> None:
         ticks = axes.xaxis.get_ticklocs().tolist()
         assert ticks == sizes[:: sizes.index(ticks[1])] if n_sizes > 1 else ticks == sizes
         assert min(n_sizes, 5) <= len(ticks) <= 9
+
+
+def test_finished_axes_have_a_title_and_no_frame_above_and_on_the_right() -> None:
+    axes = Figure().subplots()
+    finish(axes, "times")
+    assert (axes.get_title(loc="left"), axes.get_legend()) == ("times", None)
+    shown = {side: spine.get_visible() for side, spine in axes.spines.items()}
+    assert shown == {"left": True, "bottom": True, "right": False, "top": False}
+    axes.plot([1, 2], label="native")
+    finish(axes, "times")
+    assert axes.get_legend() is not None
