@@ -1,0 +1,48 @@
+"""States of cores in runs that overlap: what a core does when, and which run stands for all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from collplan.executors.cost.traces.states import CoreState
+from collplan.measure.overlap.runs import Pinned, Stamps, Timed
+from collplan.measure.overlap.sweep import BLOCKING, OverlapMethod
+from collplan.measure.overlap.timing import _own_intervals, _states
+from collplan.measure.timing import WARM_UPS, nothing
+from collplan.planner.plan.plan import Stage
+
+COMPUTES, COMMUNICATES = CoreState.COMPUTATION, CoreState.COMMUNICATION
+
+
+def timed(progress: str, *stages: Stage, method: OverlapMethod | None = None) -> Timed:
+    made = Timed(method or OverlapMethod("plan", levels=1), nothing, nothing, nothing, progress)
+    made.stages = [(stage, 0) for stage in stages]
+    return made
+
+
+def test_a_wait_is_idle_if_a_thread_makes_progress_and_the_rank_has_no_tasks_left() -> None:
+    start, compute, wait = (7, COMMUNICATES, 1, 3), (7, COMPUTES, 3, 5), (7, COMMUNICATES, 5, 6)
+    for each, intervals in (
+        (timed("thread", Stage.BACKGROUND), {start, compute}),
+        (timed("thread", Stage.BACKGROUND, Stage.WAIT), {start, compute, wait}),
+        (timed("caller", Stage.BACKGROUND), {start, compute, wait}),
+        (timed("caller", Stage.WAIT, method=BLOCKING), {compute, wait}),
+    ):
+        assert set(_own_intervals(each, Stamps(1, 3, 5, 6, 0), 7)) == intervals
+
+
+@pytest.mark.ranks(1)
+def test_states_are_those_of_the_run_of_median_time(comm: MPI.Intracomm) -> None:
+    lasting = [50.0, 10.0, 40.0, 20.0, 30.0]
+    each = timed("caller", Stage.WAIT)
+    each.stamps = [Stamps(0, 1, 2, 3, 0)] * WARM_UPS
+    each.stamps += [Stamps(100, 101, 102, 100 + int(time), 0) for time in lasting]
+    times = np.array([[1.0] * 5, [1.0] * 5, lasting])
+    (states,) = _states(comm, Pinned([4], [4], 0), [each], times)
+    assert states.label == "measured, 1 ranks, S=1"
+    assert states.cores == ["core 0 (processor 4)"]
+    assert states.slices(0) == [
+        (COMMUNICATES, 0, 1), (COMPUTES, 1, 2), (COMMUNICATES, 2, 30),
+    ]  # fmt: skip
