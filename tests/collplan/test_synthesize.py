@@ -359,6 +359,7 @@ def test_people_read_what_is_proved(collplan: CommandLine) -> None:
         ({}, ["--links", "dgx1"], "has a link of rank 7, the spec's machine has 4 ranks; give"),
         ({}, ["--rounds", 1], "--rounds: 1 rounds are too few, as 2 times as many ranks"),
         ({}, ["--within", "0.5"], "--within: '0.5' is not a factor; give 1 or more, as in 1.02"),
+        ({}, ["--within", "half"], "--within: 'half' is not a factor; give 1 or more, as in 1.02"),
         (
             {},
             ["--within", "1", "--rounds", 2, "--chunks", 4],

@@ -5,9 +5,12 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from collplan.measure.overlap.model import overlap_model
+from collplan.reports.overlap import _draw_levels
 from command_line import CommandLine
 
 
@@ -110,6 +113,16 @@ def test_a_plot_has_a_line_for_every_level(
     assert {"computation", "blocking", "computation, then blocking"} <= set(words)
     assert words.count("simulated") == (2 if "--simulate" in arguments else 0)
     assert collplan("overlap", *arguments, "--plot", path, "--json").json()["plot"] == str(path)
+
+
+@pytest.mark.parametrize("n_levels", [1, 3])
+def test_all_simulated_points_of_a_plot_have_one_entry_in_its_legend(n_levels: int) -> None:
+    axes = Figure().subplots()
+    times = np.ones((4, n_levels))
+    _draw_levels(axes, times)
+    _draw_levels(axes, times, simulated=True)
+    names = axes.get_legend_handles_labels()[1]
+    assert names == [*(f"S = {levels}" for levels in range(n_levels)), "simulated"]
 
 
 @pytest.mark.parametrize(
