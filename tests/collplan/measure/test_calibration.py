@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from collplan.measure.calibration import fit, pair_timing
-from collplan.measure.calibration.fit import fit_machine, machine_text
+from collplan.measure.calibration.fit import Parameter, fit_machine, machine_text
 from collplan.measure.calibration.local_timing import _steps
 from collplan.measure.calibration.measurements import Layout, Measurements, load_measurements
 from collplan.measure.calibration.pair_timing import (
@@ -95,6 +95,18 @@ def test_a_latency_of_zero_is_said() -> None:
 def fitted(document: dict[str, Any]) -> dict[str, Any]:
     calibration = fit_machine(Measurements.model_validate(document))
     return {parameter.name: parameter for parameter in calibration.parameters}
+
+
+def test_a_known_machine_says_its_cores_domains_and_lanes() -> None:
+    names = ("nodes", "numa_domains", "lanes", "network.processors")
+    seen = [Parameter(name, 1, None, "seen") for name in names]
+    known = Machine(nodes=1, ranks_per_node=2, cores=8, numa_domains=2, lanes=3)
+    found = [(one.name, one.value) for one in fit._with_known(seen, known, 0)]
+    stated = [("cores", 8), ("lanes", 3), ("numa_domains", 2)]
+    assert found == [("nodes", 1), *stated, ("network.processors", 1)]
+    seen[1] = Parameter("numa_domains", 4, None, "seen")
+    found = [(one.name, one.value) for one in fit._with_known(seen, known, 0)]
+    assert found == [("nodes", 1), ("numa_domains", 4), *stated[:2], ("network.processors", 1)]
 
 
 @pytest.mark.parametrize("seed", range(2))
