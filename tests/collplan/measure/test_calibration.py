@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from collplan.measure.calibration import fit, pair_timing
+from collplan.measure.calibration import fit, measure, pair_timing
 from collplan.measure.calibration.fit import Parameter, fit_machine, machine_text
 from collplan.measure.calibration.local_timing import _steps
 from collplan.measure.calibration.measurements import Layout, Measurements, load_measurements
@@ -107,6 +107,24 @@ def test_a_known_machine_says_its_cores_domains_and_lanes() -> None:
     seen[1] = Parameter("numa_domains", 4, None, "seen")
     found = [(one.name, one.value) for one in fit._with_known(seen, known, 0)]
     assert found == [("nodes", 1), ("numa_domains", 4), *stated[:2], ("network.processors", 1)]
+
+
+def test_ranks_of_the_first_node_send_to_the_second_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent: list[list[tuple[int, int]]] = []
+
+    def send(_comm: object, pairs: list[tuple[int, int]], *_: object) -> tuple[float, ...]:
+        sent.append(pairs)
+        return (1.0,)
+
+    monkeypatch.setattr(measure, "_send_at_once", send)
+    place: Any = SimpleNamespace(rank_to_node=(0, 2, 1, 0, 2, 1, 1))
+    effort: Any = SimpleNamespace(longest_s=1.0)
+    comm: Any = None
+    found = measure._lanes_at_once(comm, place, effort, [])
+    assert [one.ranks for one in found] == [1, 1, 2, 2]
+    assert sent == [[(0, 2)]] * 2 + [[(0, 2), (3, 5)]] * 2
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -7,15 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from queue import SimpleQueue
 from time import monotonic_ns
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.errors import BindError
 from collplan.measure import run as measure
+from collplan.measure import timing
 from collplan.measure.native import NativeCollective
 from collplan.measure.run import PADDING, Case, RunReport, run_plan
 from collplan.measure.timing import CallObserver, Clocks, clock_name, nothing, time_in_turns
@@ -285,3 +288,21 @@ def test_wrong_elements_and_a_padding_that_is_touched_are_found() -> None:
     touched = [4, 4 + PADDING - 1]
     assert case.own_wrong(truth).tolist() == [2, *touched]
     assert case.own_wrong(None).tolist() == touched
+
+
+def test_the_error_of_a_clock_is_half_of_the_shortest_round_trip(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other clock is ahead by 70 ns, and is read in the middle of the round trip."""
+    monkeypatch.setattr(timing, "EXCHANGES", 3)
+    reads = iter((10, 30, 40, 50, 60, 90))
+    other = iter((20 + 70, 45 + 70, 75 + 70))
+
+    def receive(shown: npt.NDArray[np.int64], source: int) -> None:
+        assert source == 4
+        shown[0] = next(other)
+
+    ends: Any = SimpleNamespace(
+        rank=0, allgather=lambda one: [one], Send=lambda *_, **__: None, Recv=receive
+    )
+    assert Clocks(ends, "own", lambda: next(reads))._ask(4) == (70, 5)
