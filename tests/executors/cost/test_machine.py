@@ -42,6 +42,18 @@ def test_lanes_work_at_the_same_time() -> None:
     assert timeline.lane_busy_ns[1, :, 1].tolist() == [120, 120]
 
 
+def test_a_plan_may_use_the_first_lane_of_a_machine_alone() -> None:
+    collective = {"kind": "bcast", "count": 64}
+    ends = []
+    for lanes in (1, ("1Gbit", "2Gbit", "4Gbit"), ("4Gbit", "2Gbit", "1Gbit")):
+        machine = {"nodes": 2, "ranks_per_node": 1, "lanes": lanes}
+        spec = PlanSpec.model_validate({"machine": machine, "collective": collective})
+        timeline = simulate(compile_plan(spec), network(BETWEEN))
+        assert timeline.lane_busy_ns.shape[1] == 1
+        ends.append(timeline.makespan_ns)
+    assert ends[1] > ends[0] == ends[2]
+
+
 def test_messages_inside_a_node_leave_its_lanes_alone() -> None:
     """From 0 to 1 on a node: sent at 0 (core until 2), there at 9, core until 9 + 2 + 0.5·10 = 16.
 
