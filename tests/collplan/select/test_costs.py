@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
+from collplan.planner.plan.pieces import Pieces, one_each
+from collplan.planner.plan.plan import Buffer
 from collplan.select.costs import Costs
 from collplan.select.cuts import Slices
 from collplan.select.estimate import program_of_sample
-from collplan.select.message_costs import MessageCosts
+from collplan.select.message_costs import MessageCosts, _copied_in
 from collplan.select.work import Held, HeldResources, bound_ns, estimate_ns, n_tasks_of
 from collplan.specs import PlanSpec
 
@@ -105,3 +110,34 @@ def test_costs_of_messages_name_their_links() -> None:
     assert rows.crosses.tolist() == [False, True, True]
     assert rows.is_copy.tolist() == [True, False, False]
     assert rows.overhead.tolist() == [0, 100, 100]
+
+
+@pytest.mark.parametrize(
+    ("changes_in", "copied"), [(None, [4, 0, 4]), (0, [4, 4, 4]), (1, [4, 4, 4]), (2, [4, 0, 4])]
+)
+def test_elements_are_copied_to_shared_memory_again_after_a_step_changes_them(
+    changes_in: int | None, copied: list[int]
+) -> None:
+    """Messages of rounds 0 and 2 read the same elements, and one of round 2 reads others."""
+    steps = np.array([] if changes_in is None else [changes_in])
+    tables: Any = SimpleNamespace(
+        messages=SimpleNamespace(
+            round=np.array([0, 2, 2]),
+            source=np.zeros(3, np.int64),
+            dest=np.ones(3, np.int64),
+            read=pieces(Buffer.RECV, 0, 0, 4),
+            write=pieces(Buffer.SCRATCH, 0, 4, 8),
+            combine=SimpleNamespace(indptr=np.zeros(4, np.int64)),
+        ),
+        steps=SimpleNamespace(
+            round=steps,
+            rank=np.zeros(len(steps), np.int64),
+            write=pieces(Buffer.RECV, *([0] * len(steps))),
+        ),
+    )
+    assert _copied_in(tables, np.ones(3, np.bool_)).tolist() == copied
+
+
+def pieces(buffer: Buffer, *offsets: int) -> Pieces:
+    """Return a row of four elements for each offset."""
+    return one_each(buffer, np.array(offsets, np.int64), np.full(len(offsets), 4))
