@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from collplan.compiling import compile_spec
+from collplan.api.compiling import compile_spec
 from collplan.emulate.cluster import Cluster, parse_rate
 from collplan.emulate.running import run_emulated
 from collplan.planner.metrics import measure

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from cluster_cases import KINDS, add_cluster_options, cluster_of, spec_of
 
-from collplan.compiling import compile_spec
+from collplan.api.compiling import compile_spec
 from collplan.emulate.cluster import Cluster
 from collplan.emulate.machine import emulated_machine
 from collplan.emulate.running import run_emulated

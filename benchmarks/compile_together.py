@@ -44,7 +44,7 @@ def compile_as_rank(options: argparse.Namespace) -> None:
     from mpi4py import MPI
 
     import collplan
-    import collplan.compiling_together
+    import collplan.programs.compiling_together
 
     comm = MPI.COMM_WORLD
     spec = collplan.parse_spec(spec_of(options))

@@ -21,8 +21,8 @@ from mpi4py import MPI
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 
 import collplan
+from collplan.api.rank_view import agree_on_spec
 from collplan.measure.timing import time_in_turns
-from collplan.rank_view import agree_on_spec
 from tables_everywhere import planning_table
 
 COUNT = 16

@@ -21,7 +21,7 @@ from engine_by_hand import ByHand, ByPersistentRequests
 from mpi4py import MPI
 from stopwatch import in_a_row
 
-from collplan.compiling import compile_spec
+from collplan.api.compiling import compile_spec
 from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.world import join_world
 from collplan.measure.native import NativeCollective

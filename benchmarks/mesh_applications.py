@@ -24,10 +24,10 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.compiling_together import compile_together
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.world import join_world
 from collplan.measure.timing import library_name
+from collplan.programs.compiling_together import compile_together
 from collplan.reports.output import print_line, print_table
 from collplan.specs import Machine, PlanSpec
 

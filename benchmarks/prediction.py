@@ -26,7 +26,7 @@ from atlas import TEXTBOOK
 from cluster_cases import spec_of
 from prediction_cases import CANDIDATES, NETWORK_FLAT
 
-from collplan.compiling import compile_spec
+from collplan.api.compiling import compile_spec
 from collplan.emulate.cluster import Cluster, parse_rate, parse_topology
 from collplan.emulate.machine import emulated_machine
 from collplan.emulate.running import run_emulated

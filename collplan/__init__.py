@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any, Final
 from collplan.planner.plan.views import make_views_in
 
 if TYPE_CHECKING:
-    from collplan.binding import bind as bind
-    from collplan.compiling import compile_spec
+    from collplan.api.binding import bind as bind
+    from collplan.api.compiling import compile_spec
+    from collplan.api.rank_view import RankView as RankView
     from collplan.dropin.communicators import Comm as Comm
     from collplan.executors.cost import simulate as simulate
     from collplan.executors.local import run_local as run_local
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from collplan.planner.formats.npz import load, save
     from collplan.planner.formats.text import to_text as to_text
     from collplan.planner.plan.plan import Plan as Plan
-    from collplan.rank_view import RankView as RankView
     from collplan.specs import CollplanError as CollplanError
     from collplan.specs import Link as Link
     from collplan.specs import Machine as Machine
@@ -64,10 +64,10 @@ _HOMES: Final = {
     "Plan": "collplan.planner.plan.plan.Plan",
     "PlanError": "collplan.planner.errors.PlanError",
     "PlanSpec": "collplan.specs.PlanSpec",
-    "RankView": "collplan.rank_view.RankView",
+    "RankView": "collplan.api.rank_view.RankView",
     "SpecError": "collplan.specs.SpecError",
-    "bind": "collplan.binding.bind",
-    "compile": "collplan.compiling.compile_spec",
+    "bind": "collplan.api.binding.bind",
+    "compile": "collplan.api.compiling.compile_spec",
     "draw": "collplan.planner.draw.draw",
     "load_plan": "collplan.planner.formats.npz.load",
     "load_spec": "collplan.specs.load_spec",

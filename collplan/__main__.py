@@ -11,7 +11,7 @@ def main() -> int:
     root = str(Path(__file__).parents[1])
     if root not in sys.path:
         sys.path.insert(0, root)
-    from collplan.garbage import collect_rarely
+    from collplan.cli.garbage import collect_rarely
 
     collect_rarely()
     from collplan.cli.main import main as run_command

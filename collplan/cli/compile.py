@@ -53,7 +53,7 @@ def command(options: CompileOptions) -> None:
 
 def trace_passes(spec: PlanSpec) -> list[dict[str, Any]]:
     """Return metrics and simulated times of the plan before the first pass and after each pass."""
-    from collplan.compiling import compile_spec
+    from collplan.api.compiling import compile_spec
     from collplan.executors.cost import cost_report, simulate
     from collplan.planner.metrics import measure
 

@@ -10,6 +10,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
+from collplan.cli.garbage import collect_as_usual
 from collplan.cli.options import (
     Options,
     argument,
@@ -20,7 +21,6 @@ from collplan.cli.options import (
     parse_processors,
 )
 from collplan.cli.ranks import ending_all, let_share, one_voice, run_again
-from collplan.garbage import collect_as_usual
 from collplan.reports.output import restore_streams
 from collplan.specs.errors import CollplanError
 
@@ -182,7 +182,7 @@ def _go_to_core(comm: Any, cores: Sequence[int]) -> None:
     """Bind this rank to the processor of its core; collective."""
     from collplan.executors.mpi.host.cores import pin_thread
     from collplan.measure.lanes import node_of_ranks
-    from collplan.progress_places import find_places
+    from collplan.programs.progress_places import find_places
 
     own = find_places(comm, node_of_ranks(comm), cores).own
     if own is not None:

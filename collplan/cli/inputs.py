@@ -109,7 +109,7 @@ def compile_warning(spec: PlanSpec, **options: Any) -> Plan:
 
     If the spec says ``decomposition: auto``, a note names the choice.
     """
-    from collplan.compiling import compile_spec
+    from collplan.api.compiling import compile_spec
 
     idle: list[str] = []
     chosen = resolve_noting(spec)

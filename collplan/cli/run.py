@@ -101,7 +101,7 @@ def command(options: RunOptions) -> int:
     right mpiexec; under mpiexec it runs as a rank. The slowest rank of each
     repetition counts. Exit status 1 if a result is wrong.
     """
-    from collplan.compiling import compile_spec
+    from collplan.api.compiling import compile_spec
     from collplan.executors.mpi.launch.environment import is_under_mpi, usable_cores
     from collplan.executors.mpi.launch.jobs import check_crowd, check_room, compiling_ahead
     from collplan.planner.plan.plan import Plan
@@ -227,9 +227,9 @@ def _agree_on_plan(comm: Any, options: RunOptions) -> tuple[Plan, Timeline | Non
     If a rank fails, all ranks raise the error. If a prediction is requested, rank 0 gets the
     plan of all ranks and simulates it while the other ranks sleep.
     """
-    from collplan.compiling_together import compile_together
     from collplan.executors.mpi.launch.environment import EXPECTED_RANKS
     from collplan.planner.plan.plan import Plan
+    from collplan.programs.compiling_together import compile_together
 
     def examine(plan: Plan) -> Timeline | None:
         if comm.rank > 0:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from mpi4py import MPI
 
+from collplan.api.rank_counts import counts_of_all
 from collplan.dropin.agreement import Meetings, combine
 from collplan.dropin.arguments import Arguments, Kind
 from collplan.dropin.calls import CollectiveCall, VectorCall
@@ -27,7 +28,6 @@ from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.executors.mpi.together import leave_cores
-from collplan.rank_counts import counts_of_all
 from collplan.tune.sweep import Choice
 from collplan.tune.table import Decision
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from collplan.api.rank_counts import Ints, RankCounts
 from collplan.dropin.elements import unit_of
 from collplan.planner.collective.operations import get_operation
-from collplan.rank_counts import Ints, RankCounts
 from collplan.specs import COLLECTIVES, Operation, numpy_dtype
 from collplan.specs.counts import Table
 from collplan.specs.predefined import LOGICAL, check_operation

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final
 
 from mpi4py import MPI
 
+from collplan.api.rank_counts import RankCounts
 from collplan.dropin.arguments import Arguments, Kind
 from collplan.dropin.blocking import BlockingPlans
 from collplan.dropin.calls import CollectiveCall, VectorCall
@@ -41,11 +42,10 @@ from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.loop.reductions import is_compiled
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.planner.collective.operations import get_operation
-from collplan.progress_places import policy_of
-from collplan.rank_counts import RankCounts
+from collplan.programs.progress_places import policy_of
+from collplan.programs.splitting import KINDS, program_of, split_for, split_levels, with_cores
 from collplan.specs import COLLECTIVES, CollplanError, PlanSpec
 from collplan.specs.request import MESSAGES
-from collplan.splitting import KINDS, program_of, split_for, split_levels, with_cores
 from collplan.tune.sweep import NodePlacement
 from collplan.tune.table import PLANNED, Decision
 

@@ -21,7 +21,7 @@ from collplan.tune.sweep import NATIVE_LABEL, Point, Sweep
 from collplan.tune.table import TuningTable
 
 if TYPE_CHECKING:
-    from collplan.progress_places import ProgressPlaces
+    from collplan.programs.progress_places import ProgressPlaces
 
 LEAST_TAG_SPACES: Final = 64
 """Smallest number of concurrent collectives whose messages must have different tags."""
@@ -153,7 +153,7 @@ def set_up_nonblocking(
         On all ranks, if a node has fewer cores than ranks, or ranks may not use the cores.
     """
     # Imported late, as this takes a tenth of a second, which tables without plans do not need.
-    from collplan.progress_places import find_places
+    from collplan.programs.progress_places import find_places
 
     least = np.array([MPI.Query_thread() == MPI.THREAD_MULTIPLE, n_tag_spaces(comm)])
     comm.Allreduce(MPI.IN_PLACE, least, MPI.MIN)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from collplan.api.rank_counts import RankCounts
 from collplan.dropin.arguments import (
     Arguments,
     BufferArgument,
@@ -22,7 +23,6 @@ from collplan.dropin.arguments import (
     read_message,
 )
 from collplan.dropin.elements import Element, element_of
-from collplan.rank_counts import RankCounts
 
 Ints = npt.NDArray[np.integer[Any]]
 

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from mpi4py import MPI
 
-from collplan.compiling_together import compile_together
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.measure.native import NativeCollective
 from collplan.measure.run import Case, Oracle, WrongElement, find_truth, make_or_refuse
@@ -25,6 +24,7 @@ from collplan.measure.timing import Call, nothing, time_in_turns
 from collplan.planner.lowering.select import NATIVELY
 from collplan.planner.plan.phases import NATIVE
 from collplan.planner.plan.plan import Plan
+from collplan.programs.compiling_together import compile_together
 from collplan.specs import PlanSpec
 from collplan.specs.request import AUTO, FLAT, MESSAGES
 

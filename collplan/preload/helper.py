@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from collplan.api.rank_counts import RankCounts
 from collplan.dropin.calls import CollectiveCall, VectorCall
 from collplan.dropin.config import (
     MAX_PLANS,
@@ -35,7 +36,6 @@ from collplan.executors.mpi.launch.launcher import short_version
 from collplan.executors.mpi.program.messages import HANDLE_BYTES, STATUS_BYTES
 from collplan.preload.settings import FORCE, TABLE
 from collplan.preload.teams import MASK_AT, N_FACTS, Planner, Team
-from collplan.rank_counts import RankCounts
 from collplan.specs import COLLECTIVES, CollplanError
 from collplan.specs.loading import machine_at_hand
 from collplan.tune.fingerprint import fingerprint_of

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from collplan.api.rank_counts import RankCounts, counts_of_all
 from collplan.dropin.calls import CollectiveCall, VectorCall
 from collplan.dropin.decisions import (
     decide,
@@ -31,7 +32,6 @@ from collplan.planner.compiler import compile_plan, needs_all_ranks, prove_spec
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.plan import Plan
 from collplan.planner.rewrite.rank_program import restrict
-from collplan.rank_counts import RankCounts, counts_of_all
 from collplan.select.auto import resolve
 from collplan.specs import PlanSpec, numpy_dtype
 from collplan.tune.sweep import NodePlacement

@@ -9,7 +9,6 @@ from math import ceil
 from time import perf_counter
 from typing import Any, Final
 
-from collplan.compiling_together import compile_together
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.measure.native import NativeCollective
@@ -19,6 +18,7 @@ from collplan.measure.statistics import is_faster
 from collplan.measure.timing import Call, CallObserver, time_in_turns
 from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Buffer, Plan
+from collplan.programs.compiling_together import compile_together
 from collplan.specs import Method, PlanSpec
 from collplan.specs.errors import CollplanError
 from collplan.tune.candidates import Candidate

@@ -15,7 +15,7 @@ from collplan.executors.mpi.together import first_alone, leave_cores, together
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.overlap.beside import Beside
 from collplan.measure.timing import everywhere
-from collplan.progress_places import ProgressPlaces, find_places
+from collplan.programs.progress_places import ProgressPlaces, find_places
 from collplan.select.sweep import price
 from collplan.specs import Bcast, PlanSpec
 from collplan.specs.errors import CollplanError

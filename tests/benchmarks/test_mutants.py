@@ -176,9 +176,8 @@ def test_bodies_of_c_functions_are_changed() -> None:
 def test_links_to_the_layers_are_not_followed() -> None:
     files = source_files(ROOT)
     assert len(files) == len({(ROOT / file).resolve() for file in files})
-    assert {"planner/compiler.py", "collplan/binding.py", "collplan/preload/shim/calls.c"} < set(
-        files
-    )
+    some = {"planner/compiler.py", "collplan/api/binding.py", "collplan/preload/shim/calls.c"}
+    assert some < set(files)
 
 
 def test_samples_are_repeatable_and_weighted_by_lines(tmp_path: Path) -> None:

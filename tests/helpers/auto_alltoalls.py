@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collplan.compiling import compile_spec
+from collplan.api.compiling import compile_spec
 from collplan.executors.cost import simulate
 from collplan.specs import PlanSpec
 

@@ -10,7 +10,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from collplan.compiling import compile_spec
+from collplan.api.compiling import compile_spec
 from collplan.planner.decompose.guideline import FORMS
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.plan import Op

@@ -17,9 +17,9 @@ from collplan.executors.mpi.together import first_alone, own_communicator
 from collplan.measure.native import NativeCollective
 from collplan.measure.overlap.computation import Computation
 from collplan.planner.plan.plan import Plan
-from collplan.progress_places import ProgressPlaces, policy_of
+from collplan.programs.progress_places import ProgressPlaces, policy_of
+from collplan.programs.splitting import program_of
 from collplan.specs import PlanSpec
-from collplan.splitting import program_of
 
 Array = npt.NDArray[Any]
 

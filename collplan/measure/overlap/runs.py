@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.compiling_together import compile_together
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.binding.prepared import Progress
 from collplan.executors.mpi.errors import LaunchError
@@ -25,6 +24,7 @@ from collplan.measure.run import Case, WrongElement, find_truth
 from collplan.measure.timing import Call, nothing
 from collplan.planner.passes.progress.cores import CorePlacement
 from collplan.planner.plan.plan import Plan, Stage
+from collplan.programs.compiling_together import compile_together
 
 
 def map_cores(n_cores: int, free: Sequence[int], processors: Sequence[int]) -> list[int]:

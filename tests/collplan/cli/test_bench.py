@@ -225,7 +225,7 @@ def test_a_wrong_result_is_exit_status_1(collplan: CommandLine, tmp_path: Path) 
     """With an operation that forgets its left operand, plans are not what native computes."""
     spec = collplan.write_spec(machine={"ranks_per_node": 2})
     (tmp_path / "sitecustomize.py").write_text(
-        "from collplan import compiling_together\n"
+        "from collplan.programs import compiling_together\n"
         "from collplan.planner import compile_plan\n"
         "from collplan.specs import Operation\n"
         "def broken(spec, **options):\n"

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from auto_alltoalls import MACHINES, auto, makespan_s
-from collplan.compiling import compile_spec
+from collplan.api.compiling import compile_spec
 from collplan.emulate.cluster import Cluster, parse_rate
 from collplan.emulate.machine import emulated_machine
 from collplan.executors.cost import simulate

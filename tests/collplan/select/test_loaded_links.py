@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from collplan.compiling import compile_spec
+from collplan.api.compiling import compile_spec
 from collplan.executors.cost import simulate
 from collplan.executors.cost.link_use import LinkUse
 from collplan.select.candidates import MAPPED, all_forms

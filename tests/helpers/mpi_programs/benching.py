@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from collplan import compiling_together
 from collplan.executors.mpi.errors import BindError, LaunchError
 from collplan.measure import guideline
 from collplan.measure import lanes as patterns
@@ -24,6 +23,7 @@ from collplan.measure.lanes import (
 )
 from collplan.measure.timing import WARM_UPS, line_up, time_in_turns
 from collplan.planner.plan.plan import Plan
+from collplan.programs import compiling_together
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
 from mpi_plans import refuses

@@ -21,8 +21,8 @@ from drop_in_calls import RANK, SIZE, WORLD, planning, run_checks
 from tables_everywhere import planning_table, reproducing_table
 
 STAGES = {
-    "compile": "collplan.compiling_together.compile_plan",
-    "prove": "collplan.compiling_together.compile_plan",
+    "compile": "collplan.programs.compiling_together.compile_plan",
+    "prove": "collplan.programs.compiling_together.compile_plan",
     "prepare": "collplan.executors.mpi.binding.prepared.Prepared",
     "digest": "collplan.executors.mpi.binding.prepared._digests",
     "load": "collplan.executors.mpi.engine.reduction.Reduction.load",

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from collplan.compiling import compile_spec
+from collplan.api.compiling import compile_spec
 from collplan.emulate.counters import lane_bytes
 from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.errors import BindError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collplan.compiling import compile_spec
+from collplan.api.compiling import compile_spec
 from collplan.executors.cost import simulate
 from collplan.planner.algorithms import registry
 from collplan.planner.algorithms.closed_forms import (

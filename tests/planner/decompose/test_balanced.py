@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collplan.compiling import compile_spec
+from collplan.api.compiling import compile_spec
 from collplan.planner.collective.bounds import lower_bounds
 from collplan.planner.decompose import draft
 from collplan.planner.decompose.balanced import BalancedGrid, like_leaders

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collplan.compiling import compile_spec
+from collplan.api.compiling import compile_spec
 from collplan.executors.cost import simulate
 from collplan.planner.collective.bounds import lower_bounds
 from collplan.planner.decompose import draft

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import collplan
-from collplan.compiling import compile_spec
+from collplan.api.compiling import compile_spec
 from collplan.planner.passes import pass_registry
 from collplan.specs import PlanSpec, parse_spec
 from command_line import CommandLine

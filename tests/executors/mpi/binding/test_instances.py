@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from collplan.compiling_together import own_communicator
 from collplan.executors.mpi.binding.instances import LocalProgram, SharedProgram
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Plan
+from collplan.programs.compiling_together import own_communicator
 from collplan.specs import parse_spec
 
 COUNT = 100

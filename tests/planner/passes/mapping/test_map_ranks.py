@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collplan.compiling import compile_spec
+from collplan.api.compiling import compile_spec
 from collplan.executors.cost import simulate
 from collplan.executors.cost.link_use import LinkUse
 from collplan.planner.algorithms import registry

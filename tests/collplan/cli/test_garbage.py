@@ -12,7 +12,7 @@ import gc
 import sys
 
 usual = gc.get_threshold()
-from collplan.garbage import collect_rarely
+from collplan.cli.garbage import collect_rarely
 
 collect_rarely()
 assert gc.get_threshold()[0] > usual[0]

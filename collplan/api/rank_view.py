@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from collplan.api.rank_counts import Ints, RankCounts, counts_of_all
 from collplan.executors.mpi.together import together
 from collplan.measure.lanes import node_of_ranks
-from collplan.rank_counts import Ints, RankCounts, counts_of_all
 from collplan.specs import COLLECTIVES, CollplanError, PlanSpec, SpecError, parse_spec
 from collplan.specs.errors import show_value
 from collplan.specs.machine import place_ranks

@@ -85,7 +85,7 @@ def _compile(
     if is_folded and (comm is not None or rank is not None):
         raise CollplanError("fold: a folded plan is of all ranks; leave rank and comm out")
     if comm is not None:
-        from collplan.compiling_together import compile_together
+        from collplan.programs.compiling_together import compile_together
 
         if rank is not None:
             raise CollplanError("rank: with comm, it is this process' rank there; leave rank out")

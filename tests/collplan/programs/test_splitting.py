@@ -19,8 +19,8 @@ from collplan.executors.mpi.together import own_communicator
 from collplan.planner import compile_plan
 from collplan.planner.passes.progress.tree_model import overlapped_time, shapes_of
 from collplan.planner.plan.plan import Stage
+from collplan.programs.splitting import split_for, split_levels, with_split
 from collplan.specs import PlanSpec, parse_spec
-from collplan.splitting import split_for, split_levels, with_split
 from collplan.tune.table import parse_table
 from tables_everywhere import NOWHERE, sweep
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from collplan.rank_view import RankView, spec_of_all
+from collplan.api.rank_view import RankView, spec_of_all
 from collplan.specs import CollplanError, SpecError
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from collplan.executors.mpi.host.processes import affinity
-from collplan.progress_places import ProgressPlaces, find_places, places_left, places_on
+from collplan.programs.progress_places import ProgressPlaces, find_places, places_left, places_on
 from collplan.specs.errors import CollplanError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collplan.rank_counts import RankCounts, counts_of_all
+from collplan.api.rank_counts import RankCounts, counts_of_all
 from collplan.specs import CollplanError
 
 

@@ -13,12 +13,12 @@ import pytest
 from mpi4py import MPI
 
 import collplan
-from collplan import compiling_together
-from collplan.compiling_together import compile_together
 from collplan.executors.mpi.errors import BindError
 from collplan.planner import compile_plan
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.plan import Plan
+from collplan.programs import compiling_together
+from collplan.programs.compiling_together import compile_together
 from collplan.select.auto import resolve
 from collplan.specs import PlanSpec
 

@@ -9,7 +9,7 @@ from collplan.executors.mpi.binding.bound_plan import bind as bind_plan
 from collplan.planner.plan.plan import Plan
 
 if TYPE_CHECKING:  # a plan from a file is bound without what compiles plans
-    from collplan.rank_view import RankView
+    from collplan.api.rank_view import RankView
 
 
 def bind(
@@ -53,8 +53,8 @@ def bind(
         message then names two ranks whose counts differ.
     """
     if not isinstance(plan, Plan):
-        from collplan.compiling_together import compile_together
-        from collplan.rank_view import agree_on_spec
+        from collplan.api.rank_view import agree_on_spec
+        from collplan.programs.compiling_together import compile_together
 
         plan = compile_together(agree_on_spec(plan, comm), comm, [])
     return bind_plan(plan, comm, sendbuf, recvbuf, **options)

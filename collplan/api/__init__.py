@@ -1,0 +1,1 @@
+"""Own functions of the package: compilation, binding, and views of single ranks."""
