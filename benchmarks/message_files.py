@@ -17,8 +17,8 @@ import numpy as np
 
 from collplan.planner.arrays import Bools, Floats, Ints, csr
 from collplan.planner.memory import require_memory
-from collplan.specs.documents import Limits, read_document, require_regular
 from collplan.specs.errors import CollplanError, first_repeated, show_value
+from collplan.specs.syntax.documents import Limits, read_document, require_regular
 
 _LIMITS: Final = Limits(2**30, 10**8)
 _BYTES_PER_BYTE: Final = 40

@@ -42,7 +42,7 @@ from collplan.executors.mpi.launch.launcher import find_launcher
 from collplan.planner.formats.output_files import write_text
 from collplan.reports.output import format_seconds, print_line, print_table
 from collplan.specs.errors import CollplanError
-from collplan.specs.numbers import parse_bytes
+from collplan.specs.syntax.numbers import parse_bytes
 from collplan.tune.table import load_table
 
 HERE: Final = Path(__file__).resolve().parent

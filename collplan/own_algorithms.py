@@ -10,7 +10,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Final
 
-from collplan.specs.by_kind import ByKind
+from collplan.specs.collectives.by_kind import ByKind
 from collplan.specs.errors import CollplanError
 
 FILES: Final = "COLLPLAN_IMPORT"

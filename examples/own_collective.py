@@ -19,7 +19,7 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at
 from collplan.planner.collective.reference import Array, reference
 from collplan.planner.collective.semantics import Contents, promise, received
-from collplan.specs.collective_base import Moving, register_collective
+from collplan.specs import Moving, register_collective
 
 
 @register_collective

@@ -27,7 +27,7 @@ from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.rewrite.rebuild import with_hazards
 from collplan.planner.rewrite.unfold import require_copies
 from collplan.specs import PassChoice, PlanSpec, Transport
-from collplan.specs.collective_base import Reproducible
+from collplan.specs.collectives.collective_base import Reproducible
 
 if TYPE_CHECKING:
     from collplan.planner.verify import Results

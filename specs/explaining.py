@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from collplan.specs.collective import COLLECTIVES
-from collplan.specs.counts import DISTRIBUTION_TAG, TABLE_TAG
+from collplan.specs.collectives.collective import COLLECTIVES
+from collplan.specs.collectives.counts import DISTRIBUTION_TAG, TABLE_TAG
 from collplan.specs.errors import CollplanError, SpecError, printable, show_value, suggest
-from collplan.specs.named_option import CHOICE_TAG, ROLES_TAG
+from collplan.specs.methods.named_option import CHOICE_TAG, ROLES_TAG
 from collplan.specs.request import PlanSpec
 from collplan.specs.topology import TOPOLOGIES
 

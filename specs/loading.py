@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from collplan.specs.documents import parse_json, read_document
 from collplan.specs.errors import SpecError
 from collplan.specs.explaining import explaining
-from collplan.specs.machine import Machine
+from collplan.specs.machines.machine import Machine
 from collplan.specs.request import PlanSpec
-from collplan.specs.topology_files import open_topology
+from collplan.specs.syntax.documents import parse_json, read_document
+from collplan.specs.topology.files import open_topology
 
 MACHINE: Final = "COLLPLAN_MACHINE"
 """Environment variable with the current machine, as JSON."""
@@ -162,7 +162,7 @@ def _open_machine(spec: Path, machine: Any) -> Any:
 
 def _open_tables(spec: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a collective, with tables read from the files that it names."""
-    from collplan.specs.tables import read_numbers
+    from collplan.specs.syntax.tables import read_numbers
 
     return {
         key: read_numbers(spec.parent / value, f"{spec}: collective.{key}")

@@ -9,14 +9,12 @@ from typing import Any, Final, Self
 
 from pydantic import model_serializer
 
-from collplan.specs.base import SpecModel, raise_together
-from collplan.specs.collective import Collective
-from collplan.specs.collective_base import Reproducible
-from collplan.specs.decomposition import Decomposition
-from collplan.specs.documents import write_json, write_yaml
-from collplan.specs.levels import NETWORK_LEVELS
-from collplan.specs.machine import Machine
-from collplan.specs.named_option import (
+from collplan.specs.collectives.collective import Collective
+from collplan.specs.collectives.collective_base import Reproducible
+from collplan.specs.machines.levels import NETWORK_LEVELS
+from collplan.specs.machines.machine import Machine
+from collplan.specs.methods.decomposition import Decomposition
+from collplan.specs.methods.named_option import (
     AlgorithmChoice,
     Algorithms,
     AlgorithmsByRole,
@@ -24,6 +22,8 @@ from collplan.specs.named_option import (
     PassChoice,
     Transport,
 )
+from collplan.specs.syntax.base import SpecModel, raise_together
+from collplan.specs.syntax.documents import write_json, write_yaml
 
 AUTO: Final = AlgorithmChoice(name="auto")
 FLAT: Final = Decomposition(name="flat")

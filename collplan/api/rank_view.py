@@ -13,8 +13,8 @@ from collplan.executors.mpi.together import together
 from collplan.measure.lanes import node_of_ranks
 from collplan.specs import COLLECTIVES, CollplanError, PlanSpec, SpecError, parse_spec
 from collplan.specs.errors import show_value
-from collplan.specs.machine import place_ranks
-from collplan.specs.tables import places_of, read_table
+from collplan.specs.machines.machine import place_ranks
+from collplan.specs.syntax.tables import places_of, read_table
 
 Numbers = Sequence[int] | Ints
 _COMMON: Final = "datatype", "op", "in_place", "options"

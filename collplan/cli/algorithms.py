@@ -35,7 +35,7 @@ class AlgorithmsOptions(Options):
 def command(options: AlgorithmsOptions) -> None:
     """List the algorithms with their requirements."""
     from collplan.planner.algorithms import registry
-    from collplan.specs.collective import COLLECTIVES
+    from collplan.specs.collectives.collective import COLLECTIVES
 
     kind, kinds = options.kind, registry.kinds()
     if options.like is not None:

@@ -23,7 +23,7 @@ from collplan.reports.output import (
 from collplan.reports.plots import Series, plot_times
 from collplan.specs.errors import CollplanError
 from collplan.specs.loading import load_machine, machine_at_hand
-from collplan.specs.machine import place_ranks
+from collplan.specs.machines.machine import place_ranks
 
 if TYPE_CHECKING:
     from collplan.measure.calibration.fit import Calibration

@@ -12,7 +12,7 @@ from collplan.reports.output import print_result
 from collplan.reports.progress import spinner
 from collplan.specs.errors import CollplanError
 from collplan.specs.loading import load_machine, machine_at_hand
-from collplan.specs.numbers import MAX_COUNT
+from collplan.specs.syntax.numbers import MAX_COUNT
 
 if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan
@@ -101,7 +101,7 @@ def _machine(source: str | None) -> Machine | None:
 
 def _count(options: ConvertOptions) -> int | None:
     from collplan.specs import numpy_dtype
-    from collplan.specs.predefined import check_datatype
+    from collplan.specs.collectives.predefined import check_datatype
 
     try:
         itemsize = numpy_dtype(check_datatype(options.datatype)).itemsize

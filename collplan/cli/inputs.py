@@ -10,10 +10,10 @@ from collplan.planner.errors import AsymmetricError, PlanError
 from collplan.reports.output import note, warn
 from collplan.reports.progress import shows_progress, spinner
 from collplan.specs import Network, PlanSpec
-from collplan.specs.documents import require_regular
 from collplan.specs.errors import CollplanError, SpecError
 from collplan.specs.explaining import explaining
 from collplan.specs.loading import load_spec, machine_at_hand
+from collplan.specs.syntax.documents import require_regular
 
 if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan

@@ -296,7 +296,7 @@ def parse_processors(text: str | None) -> tuple[int, ...] | None:
 
 def parse_size(option: str, text: str | int) -> int:
     """Return the value of an option in bytes; raise `CollplanError` if it is not a size."""
-    from collplan.specs.numbers import parse_bytes
+    from collplan.specs.syntax.numbers import parse_bytes
 
     try:
         return parse_bytes(text)
@@ -355,7 +355,7 @@ def parse_counts(text: str | None, spec: PlanSpec) -> list[int]:
     CollplanError
         If an item is not a size, or counts that differ per rank cannot be scaled to a size.
     """
-    from collplan.specs.numbers import MAX_COUNT
+    from collplan.specs.syntax.numbers import MAX_COUNT
 
     collective = spec.collective
     if text is None or not collective.has_data:

@@ -38,11 +38,11 @@ from collplan.cli.ranks import (
 from collplan.reports.output import Document, print_json, print_result, require_folder
 from collplan.reports.progress import progress_bar, shows_progress
 from collplan.specs import Collective, Machine, PlanSpec
-from collplan.specs.collective import COLLECTIVES, validate_collective
+from collplan.specs.collectives.collective import COLLECTIVES, validate_collective
 from collplan.specs.errors import CollplanError, show_value
 from collplan.specs.explaining import explaining
 from collplan.specs.loading import load_machine, machine_at_hand
-from collplan.specs.numbers import MAX_COUNT
+from collplan.specs.syntax.numbers import MAX_COUNT
 
 if TYPE_CHECKING:
     from collplan.tune.options import TuningJob

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from collplan.own_algorithms import FILES, import_own
-from collplan.specs.documents import read_document
 from collplan.specs.errors import CollplanError, show_value
+from collplan.specs.syntax.documents import read_document
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

@@ -11,8 +11,8 @@ from collplan.api.rank_counts import Ints, RankCounts
 from collplan.dropin.elements import unit_of
 from collplan.planner.collective.operations import get_operation
 from collplan.specs import COLLECTIVES, Operation, numpy_dtype
-from collplan.specs.counts import Table
-from collplan.specs.predefined import LOGICAL, check_operation
+from collplan.specs.collectives.counts import Table
+from collplan.specs.collectives.predefined import LOGICAL, check_operation
 
 
 @dataclass(frozen=True, slots=True)

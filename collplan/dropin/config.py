@@ -18,10 +18,10 @@ from collplan.dropin.statistics import FILE, Statistics, new_statistics
 from collplan.executors.mpi.errors import one_line
 from collplan.planner.collective.operations import get_operation
 from collplan.specs import COLLECTIVES, CollplanError, SpecError
-from collplan.specs.collective import traits_of
+from collplan.specs.collectives.collective import traits_of
+from collplan.specs.collectives.predefined import BUILTIN
 from collplan.specs.errors import show_value
 from collplan.specs.loading import machine_at_hand
-from collplan.specs.predefined import BUILTIN
 from collplan.tune.fingerprint import take_fingerprint
 from collplan.tune.table import TuningTable, load_table
 

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from mpi4py import MPI
 
-from collplan.specs.predefined import DATATYPES, PAIRS, numpy_dtype
+from collplan.specs.collectives.predefined import DATATYPES, PAIRS, numpy_dtype
 
 _BY_KIND: Final = {
     "int": "SIGNED_CHAR SHORT INT LONG LONG_LONG INT8_T INT16_T INT32_T INT64_T AINT OFFSET COUNT "

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from collplan.specs import numbers
-from collplan.specs.documents import parse_yaml, read_document
 from collplan.specs.errors import CollplanError
 from collplan.specs.explaining import explaining
+from collplan.specs.syntax import numbers
+from collplan.specs.syntax.documents import parse_yaml, read_document
 from collplan.specs.topology import FatTree
 
 

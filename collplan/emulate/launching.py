@@ -9,7 +9,7 @@ from typing import Final
 from collplan.emulate.cluster import EmulationError
 from collplan.emulate.nodes import ENTER, SCRIPTS, lane_name, node_name
 from collplan.executors.mpi.launch.launcher import Launcher, short_version
-from collplan.specs.machine import Machine
+from collplan.specs.machines.machine import Machine
 
 FAMILIES: Final = ("mpich", "openmpi")
 """MPI libraries whose launchers are supported."""

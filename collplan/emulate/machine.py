@@ -7,9 +7,9 @@ from typing import Final
 from collplan.emulate.cluster import Cluster, EmulationError
 from collplan.executors.mpi.launch.environment import n_cores
 from collplan.specs.explaining import explaining
-from collplan.specs.machine import Machine
-from collplan.specs.network import Link, Network
-from collplan.specs.numbers import write_rate
+from collplan.specs.machines.machine import Machine
+from collplan.specs.machines.network import Link, Network
+from collplan.specs.syntax.numbers import write_rate
 
 PAYLOAD: Final = 1448 / 1514
 """Part of a lane's rate that is available to MPI: the TCP payload of a full Ethernet frame."""

@@ -21,7 +21,7 @@ from collplan.executors.mpi.launch.jobs import run_job
 from collplan.executors.mpi.launch.launcher import Launcher, find_launcher
 from collplan.specs.errors import show_value
 from collplan.specs.loading import MACHINE
-from collplan.specs.machine import Machine
+from collplan.specs.machines.machine import Machine
 
 _PACKAGES: Final = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux"}
 _MORE_PATHS: Final = ("/usr/sbin", "/sbin", "/usr/bin", "/bin")

@@ -22,9 +22,9 @@ from collplan.exports.selection import (
     total_bytes,
 )
 from collplan.libraries.counterparts import algorithms_of
-from collplan.specs.documents import foreign_reader
 from collplan.specs.errors import CollplanError
-from collplan.specs.named_option import AlgorithmChoice
+from collplan.specs.methods.named_option import AlgorithmChoice
+from collplan.specs.syntax.documents import foreign_reader
 from collplan.tune.sweep import Sweep
 from collplan.tune.table import TuningTable
 

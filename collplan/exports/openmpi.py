@@ -16,7 +16,7 @@ from collplan.exports.selection import (
     total_bytes,
 )
 from collplan.libraries.counterparts import algorithms_of
-from collplan.specs.named_option import AlgorithmChoice
+from collplan.specs.methods.named_option import AlgorithmChoice
 from collplan.tune.sweep import Sweep
 from collplan.tune.table import TuningTable
 

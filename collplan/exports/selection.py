@@ -11,9 +11,9 @@ from typing import Final
 
 from collplan.measure.statistics import is_faster
 from collplan.specs import COLLECTIVES, CollplanError
-from collplan.specs.named_option import AlgorithmChoice
-from collplan.specs.numbers import parse_bytes
+from collplan.specs.methods.named_option import AlgorithmChoice
 from collplan.specs.request import FLAT, MESSAGES
+from collplan.specs.syntax.numbers import parse_bytes
 from collplan.tune.sweep import NATIVE_LABEL, Choice, Point, Sweep
 from collplan.tune.table import TuningTable
 

@@ -13,10 +13,10 @@ from importlib import resources
 from typing import Any, Final
 
 from collplan.planner.algorithms import registry
-from collplan.specs.collective import COLLECTIVES
-from collplan.specs.documents import parse_yaml
+from collplan.specs.collectives.collective import COLLECTIVES
 from collplan.specs.errors import CollplanError, suggest
-from collplan.specs.named_option import AlgorithmChoice
+from collplan.specs.methods.named_option import AlgorithmChoice
+from collplan.specs.syntax.documents import parse_yaml
 
 ANY: Final = "any"
 """Value of an option that may have any value, as the library's algorithm has it as a parameter."""

@@ -31,8 +31,8 @@ from importlib import resources
 from typing import Any, Final, Literal
 
 from collplan.libraries.counterparts import Counterpart, algorithms_of
-from collplan.specs.documents import parse_yaml
-from collplan.specs.named_option import AlgorithmChoice
+from collplan.specs.methods.named_option import AlgorithmChoice
+from collplan.specs.syntax.documents import parse_yaml
 
 DECIDING: Final = ("mpich", "openmpi", "ucc")
 """Libraries whose rules are known."""

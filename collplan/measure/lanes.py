@@ -21,7 +21,7 @@ from collplan.executors.mpi.errors import LaunchError
 from collplan.measure.native import NativeCollective
 from collplan.measure.statistics import Summary, summarize
 from collplan.measure.timing import Call, nothing, time_in_turns
-from collplan.specs.collective import COLLECTIVES, Collective, validate_collective
+from collplan.specs.collectives.collective import COLLECTIVES, Collective, validate_collective
 from collplan.specs.errors import CollplanError
 from collplan.specs.explaining import explaining
 

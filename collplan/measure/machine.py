@@ -15,8 +15,8 @@ from collplan.measure.lanes import node_of_ranks
 from collplan.measure.timing import everywhere
 from collplan.specs.errors import printable
 from collplan.specs.explaining import explaining
-from collplan.specs.machine import Machine, place_ranks
-from collplan.specs.numbers import write_rate
+from collplan.specs.machines.machine import Machine, place_ranks
+from collplan.specs.syntax.numbers import write_rate
 
 UNKNOWN: Final = "not known here: the default"
 """Comment on a field that keeps its default."""

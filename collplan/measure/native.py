@@ -20,7 +20,7 @@ from collplan.own_algorithms import native_call
 from collplan.planner.arrays import Ints
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.collective.semantics import pair_layout
-from collplan.specs.collective import Collective
+from collplan.specs.collectives.collective import Collective
 
 Array = npt.NDArray[Any]
 

@@ -23,7 +23,7 @@ from collplan.planner.collective.semantics import (
 )
 from collplan.planner.plan.plan import Buffer, Plan
 from collplan.specs import numpy_dtype
-from collplan.specs.collective import Collective
+from collplan.specs.collectives.collective import Collective
 from collplan.specs.errors import CollplanError
 
 T = TypeVar("T")

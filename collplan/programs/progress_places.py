@@ -16,7 +16,7 @@ from collplan.executors.mpi.together import together
 from collplan.planner.passes.progress.cores import CorePlacement, Policy
 from collplan.specs import Machine, PlanSpec
 from collplan.specs.errors import CollplanError, show_value
-from collplan.specs.machine import place_ranks
+from collplan.specs.machines.machine import place_ranks
 
 DEFAULT_POLICY: Final = "odd_even"
 """Policy that assigns cores to progress threads if a plan does not name one."""

@@ -14,9 +14,9 @@ from collplan.planner.arrays import Floats
 from collplan.planner.formats.output_files import write_text
 from collplan.planner.plan.plan import Op
 from collplan.specs import PlanSpec
-from collplan.specs.documents import Limits, read_document
 from collplan.specs.errors import CollplanError, naming
 from collplan.specs.loading import parse_spec
+from collplan.specs.syntax.documents import Limits, read_document
 
 if TYPE_CHECKING:
     from collplan.measure.task_times import TaskTimes

@@ -12,7 +12,7 @@ from collplan.select.candidates import call_of
 from collplan.select.crossovers import Crossover
 from collplan.select.entries import Entry
 from collplan.specs import Method, PlanSpec
-from collplan.specs.collective_base import Reproducible
+from collplan.specs.collectives.collective_base import Reproducible
 
 TOLERANCE: Final = 0.03
 """Relative gain below which a large plan is not simulated."""

@@ -30,7 +30,7 @@ from collplan.select.library_defaults import estimate_defaults, price_defaults
 from collplan.select.sweep import executor_on
 from collplan.select.waves import price_in_time, simulate_all, simulate_in_time
 from collplan.specs import PlanSpec
-from collplan.specs.collective_base import LEVELS_OF_BITS, Reproducible
+from collplan.specs.collectives.collective_base import LEVELS_OF_BITS, Reproducible
 from collplan.specs.errors import CollplanError, show_value
 from collplan.specs.request import Method
 

@@ -25,8 +25,8 @@ from collplan.select.entries import Entry, EstimateRequest, NotEstimated, bytes_
 from collplan.select.jobs import Jobs
 from collplan.select.waves import MAX_TASKS
 from collplan.specs import AlgorithmChoice, AlgorithmsByRole, Machine, Method, PlanSpec, Transport
-from collplan.specs.documents import parse_yaml
 from collplan.specs.request import AUTO, MESSAGES
+from collplan.specs.syntax.documents import parse_yaml
 
 
 def case_of(spec: PlanSpec) -> RuleInputs:

@@ -15,7 +15,7 @@ from collplan.planner.passes.shared_memory.layout import aligned_elements
 from collplan.planner.plan.plan import Buffer, Plan
 from collplan.select.estimate import program_of_sample
 from collplan.specs import AlgorithmChoice, AlgorithmsByRole, PlanSpec
-from collplan.specs.named_option import Algorithms
+from collplan.specs.methods.named_option import Algorithms
 
 
 def shrink(spec: PlanSpec) -> tuple[PlanSpec, int]:

@@ -12,7 +12,7 @@ from collplan.planner.decompose import second_forms
 from collplan.planner.decompose.balanced import like_leaders
 from collplan.planner.topology.levels import rank_places
 from collplan.specs import Decomposition, Machine, PlanSpec
-from collplan.specs.levels import NETWORK_LEVELS, LevelName
+from collplan.specs.machines.levels import NETWORK_LEVELS, LevelName
 
 MANY_RANKS: Final = 256
 """Number of ranks from which p² messages of an algorithm, or blocks to cut, are too many."""

@@ -6,9 +6,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from collplan.specs.documents import parse_yaml, read_document
 from collplan.specs.errors import CollplanError, SpecError, show_value, suggest
-from collplan.specs.topology_files import read_graphml
+from collplan.specs.syntax.documents import parse_yaml, read_document
+from collplan.specs.topology.files import read_graphml
 from collplan.synthesize.graph import Pair
 
 MAX_WIDTH: Final = 64

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from collplan.select.comparison import compare
 from collplan.specs import COLLECTIVES, Machine, PlanSpec
-from collplan.specs.collective import validate_collective
+from collplan.specs.collectives.collective import validate_collective
 from collplan.specs.errors import CollplanError
 from collplan.specs.explaining import explaining
 from collplan.tune.sweep import NodePlacement

@@ -9,7 +9,7 @@ from typing import Any
 
 from collplan.specs import Collective
 from collplan.specs.errors import CollplanError
-from collplan.specs.network import Network
+from collplan.specs.machines.network import Network
 from collplan.tune.racing import StopRules
 from collplan.tune.sweep import NodePlacement, Sweep, counts_in_words
 from collplan.tune.table import TuningTable

@@ -11,15 +11,17 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from collplan.specs.base import SpecModel
-from collplan.specs.collective import COLLECTIVES, Collective
-from collplan.specs.collective_base import Reproducible
-from collplan.specs.counts import Distribution
-from collplan.specs.elements import Datatype, Operation
+from collplan.specs.collectives.collective import COLLECTIVES, Collective
+from collplan.specs.collectives.collective_base import Reproducible
+from collplan.specs.collectives.counts import Distribution
+from collplan.specs.collectives.elements import Datatype, Operation
+from collplan.specs.collectives.vectors import Vector
 from collplan.specs.errors import SpecError, show_value
 from collplan.specs.explaining import explaining
-from collplan.specs.machine import Machine, RankOrder, place_ranks
-from collplan.specs.numbers import (
+from collplan.specs.machines.machine import Machine, RankOrder, place_ranks
+from collplan.specs.request import Method, PlanSpec
+from collplan.specs.syntax.base import SpecModel
+from collplan.specs.syntax.numbers import (
     REAL,
     Bytes,
     Flag,
@@ -29,8 +31,6 @@ from collplan.specs.numbers import (
     Positive,
     Seconds,
 )
-from collplan.specs.request import Method, PlanSpec
-from collplan.specs.vectors import Vector
 
 NATIVE_LABEL: Final = "native"
 

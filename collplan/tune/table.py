@@ -11,14 +11,14 @@ from typing import Any, Final, Literal
 
 from collplan.planner.formats.output_files import write_text
 from collplan.planner.plan.views import view
-from collplan.specs.base import SpecModel
-from collplan.specs.collective_base import LEVELS_OF_BITS, Reproducible
-from collplan.specs.documents import read_document, write_yaml
+from collplan.specs.collectives.collective_base import LEVELS_OF_BITS, Reproducible
 from collplan.specs.errors import CollplanError, SpecError, show_value
 from collplan.specs.explaining import explaining
-from collplan.specs.machine import Machine
-from collplan.specs.network import Network
-from collplan.specs.numbers import (
+from collplan.specs.machines.machine import Machine
+from collplan.specs.machines.network import Network
+from collplan.specs.syntax.base import SpecModel
+from collplan.specs.syntax.documents import read_document, write_yaml
+from collplan.specs.syntax.numbers import (
     Natural,
     NumberOfCores,
     NumberOfDomains,

@@ -10,7 +10,7 @@ import numpy as np
 from collplan.executors.cost.tables import Records
 from collplan.specs import Link, Network, Nic, SpecError
 from collplan.specs.errors import show_value
-from collplan.specs.network import LINKS
+from collplan.specs.machines.network import LINKS
 
 NETWORK, CONTINUATION = 3, 4
 """Rows of the table of links for messages between nodes, and for their pieces after the first."""

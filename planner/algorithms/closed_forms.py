@@ -18,7 +18,7 @@ from collplan.planner.algorithms.building_blocks.block_schedule import doubling_
 from collplan.planner.algorithms.building_blocks.circulant import skips
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.logarithms import ceil_log2
-from collplan.specs.network import Link
+from collplan.specs.machines.network import Link
 
 Floats = npt.NDArray[np.float64]
 

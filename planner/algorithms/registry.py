@@ -13,8 +13,8 @@ from collplan.planner.algorithms.closed_forms import Traffic, circulant_filling_
 from collplan.planner.algorithms.rounds import Copy, Group, Reduce, Round, Rounds
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.phases import NATIVE
-from collplan.specs.collective import traits_of
-from collplan.specs.collective_base import Reproducible
+from collplan.specs.collectives.collective import traits_of
+from collplan.specs.collectives.collective_base import Reproducible
 from collplan.specs.errors import show_value
 
 Parts = Literal["whole", "halves", "size", "power_of_two", "blocks"]

@@ -20,8 +20,8 @@ from collplan.planner.blueprint.locations import SCRATCH_STRIDE, Binding, Home
 from collplan.planner.blueprint.regions import PairTable, Regions
 from collplan.planner.plan.plan import Buffer
 from collplan.specs import Decomposition, PlanSpec
-from collplan.specs.collective import traits_of
-from collplan.specs.collective_base import CollectiveModel
+from collplan.specs.collectives.collective import traits_of
+from collplan.specs.collectives.collective_base import CollectiveModel
 
 Path = tuple[int, ...]
 """Position of a phase in program order."""

@@ -7,7 +7,7 @@ import numpy as np
 from collplan.planner.arrays import Ints
 from collplan.planner.memory import require_memory
 from collplan.specs import Collective
-from collplan.specs.tables import ends_of
+from collplan.specs.syntax.tables import ends_of
 
 BYTES_PER_PAIR = 100
 """Peak memory in bytes per pair of ranks for counts and displacements of unequal blocks."""

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from collplan import specs
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.collective.semantics import contribution_counts
-from collplan.specs.by_kind import ByKind
-from collplan.specs.collective_base import Combining
+from collplan.specs.collectives.by_kind import ByKind
+from collplan.specs.collectives.collective_base import Combining
 
 Array = npt.NDArray[Any]
 

@@ -16,8 +16,8 @@ import numpy as np
 from collplan import specs
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.plan.plan import Buffer
-from collplan.specs.by_kind import ByKind
-from collplan.specs.tables import ends_of
+from collplan.specs.collectives.by_kind import ByKind
+from collplan.specs.syntax.tables import ends_of
 
 
 @dataclass(frozen=True, eq=False)

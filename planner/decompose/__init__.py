@@ -30,10 +30,10 @@ from collplan.planner.decompose.leaders import Parts
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.topology.levels import rank_places
 from collplan.specs import Decomposition, Machine, PlanSpec
-from collplan.specs.collective import traits_of
-from collplan.specs.collective_base import Reproducible
+from collplan.specs.collectives.collective import traits_of
+from collplan.specs.collectives.collective_base import Reproducible
 from collplan.specs.errors import show_value
-from collplan.specs.levels import NETWORK_LEVELS, noun_of
+from collplan.specs.machines.levels import NETWORK_LEVELS, noun_of
 
 FLAT = Decomposition(name="flat")
 _SECOND_FORMS = {"transpose": transpose.FORMS, "gather": gathered.FORMS}

@@ -10,7 +10,7 @@ from collplan.planner.blueprint.blueprint import GroupTask
 from collplan.planner.blueprint.groups import Rows
 from collplan.planner.errors import AlgorithmError
 from collplan.specs import Decomposition
-from collplan.specs.collective_base import Reproducible
+from collplan.specs.collectives.collective_base import Reproducible
 
 _WAY_OUT = "use full_lane with form: rank_tree, flat or auto, or ask for runs"
 

@@ -25,7 +25,7 @@ from collplan.planner.plan.assembly import RankPlaces, assemble
 from collplan.planner.plan.pieces import one_each
 from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
 from collplan.planner.plan.ragged import INTENT, ON_START, Dependencies
-from collplan.specs.documents import read_text
+from collplan.specs.syntax.documents import read_text
 
 _N: Final = r"(\d{1,40})"
 """Pattern of a number; the limit prevents numbers of thousands of digits, which Python refuses."""

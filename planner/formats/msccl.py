@@ -191,7 +191,7 @@ def _spec_of(
         )
     given: dict[str, Any] = {"kind": kind, "count": count, "datatype": datatype, "op": op}
     given |= {"root": root, "in_place": in_place}
-    from collplan.specs.collective import COLLECTIVES, validate_collective
+    from collplan.specs.collectives.collective import COLLECTIVES, validate_collective
 
     known = COLLECTIVES[kind].model_fields
     with explaining():

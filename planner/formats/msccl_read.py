@@ -17,8 +17,8 @@ from collplan.planner.formats.msccl_schedule import (
     Step,
     ThreadBlock,
 )
-from collplan.specs.documents import foreign_reader
 from collplan.specs.errors import show_value
+from collplan.specs.syntax.documents import foreign_reader
 
 MAX_BYTES: Final = 1 << 26
 """Size of the largest file that is read, in bytes."""

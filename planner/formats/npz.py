@@ -29,9 +29,9 @@ from collplan.planner.plan.origin import Origin
 from collplan.planner.plan.phases import GroupCall, Phase, Trees
 from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Plan
 from collplan.planner.rewrite.fold import require_unfolded
-from collplan.specs.documents import foreign_reader
+from collplan.specs.collectives.predefined import NO_DATATYPE, check_datatype, check_operation
 from collplan.specs.errors import SpecError, show_value
-from collplan.specs.predefined import NO_DATATYPE, check_datatype, check_operation
+from collplan.specs.syntax.documents import foreign_reader
 
 if TYPE_CHECKING:
     from collplan.specs.request import PlanSpec

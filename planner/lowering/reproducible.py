@@ -14,7 +14,7 @@ from collplan.planner.blueprint.blueprint import REDUCE
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.stated import Stated
 from collplan.specs import AlgorithmChoice, AlgorithmsByRole, Decomposition, Method, PlanSpec
-from collplan.specs.collective_base import Reproducible
+from collplan.specs.collectives.collective_base import Reproducible
 
 _OUT: Final = "or ask for collective.reproducible: ranks"
 

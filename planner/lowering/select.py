@@ -23,7 +23,7 @@ from collplan.planner.lowering.traffic import has_unlike_blocks, is_uneven, traf
 from collplan.planner.plan.assembly import RankPlaces
 from collplan.planner.plan.phases import NATIVE, is_inside
 from collplan.specs import AlgorithmChoice, AlgorithmsByRole, PlanSpec
-from collplan.specs.collective import traits_of
+from collplan.specs.collectives.collective import traits_of
 
 LONG_BYTES = 64 * 1024
 """Number of bytes from which a vector (or block) is long."""

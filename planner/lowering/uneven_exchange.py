@@ -20,7 +20,7 @@ from collplan.planner.lowering.tables import LocalTable, MessageTable, Tables
 from collplan.planner.plan import pieces
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Buffer
-from collplan.specs.tables import ends_of
+from collplan.specs.syntax.tables import ends_of
 
 
 def uneven_tables(

@@ -15,7 +15,7 @@ from collplan.planner.plan.pieces import Pieces, slice_blocks
 from collplan.planner.plan.plan import COLUMNS, Op, Plan
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges, number_messages
 from collplan.planner.rewrite.rebuild import rebuild
-from collplan.specs.numbers import PositiveBytes
+from collplan.specs.syntax.numbers import PositiveBytes
 
 BYTES_PER_SEGMENT: Final = 250
 """Peak memory of cutting, in bytes per task of the new plan."""

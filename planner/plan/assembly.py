@@ -14,7 +14,7 @@ from collplan.planner.plan.plan import COLUMNS, NONE, Op, Plan, Stage
 from collplan.planner.plan.ragged import Dependencies
 
 if TYPE_CHECKING:
-    from collplan.specs.machine import Machine
+    from collplan.specs.machines.machine import Machine
 
 
 @dataclass(frozen=True)

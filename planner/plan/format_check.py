@@ -12,7 +12,7 @@ from collplan.planner.arrays.intervals import hull
 from collplan.planner.errors import PlanFormatError
 from collplan.planner.plan.plan import Buffer, Op, Plan, Stage
 from collplan.planner.plan.ragged import INTENT, ON_START, Extents
-from collplan.specs.predefined import numpy_dtype
+from collplan.specs.collectives.predefined import numpy_dtype
 
 _MAX_REACH: Final = 2**48
 """Limit of numbers of which three can be added without overflow."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from collplan.specs.documents import write_json
-from collplan.specs.predefined import NO_DATATYPE
+from collplan.specs.collectives.predefined import NO_DATATYPE
+from collplan.specs.syntax.documents import write_json
 
 if TYPE_CHECKING:
     from collplan.specs.request import PlanSpec

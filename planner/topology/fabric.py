@@ -15,7 +15,7 @@ from collplan.planner.topology.fat_tree import FatTreeRoutes
 from collplan.planner.topology.graph import GivenRoutes, ShortestRoutes
 from collplan.planner.topology.links import HOST, LinkList
 from collplan.planner.topology.torus import TorusRoutes
-from collplan.specs.machine import Machine
+from collplan.specs.machines.machine import Machine
 from collplan.specs.topology import Dragonfly, FatTree, Graph, Topology, Torus
 
 _FASTEST: Final = 2.0**57

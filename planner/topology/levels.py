@@ -8,8 +8,8 @@ import numpy as np
 
 from collplan.planner.arrays import Ints
 from collplan.planner.topology.fabric import fabric_of
-from collplan.specs.levels import LevelName
-from collplan.specs.machine import Machine
+from collplan.specs.machines.levels import LevelName
+from collplan.specs.machines.machine import Machine
 from collplan.specs.topology import Torus
 
 

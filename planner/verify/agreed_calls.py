@@ -20,7 +20,7 @@ from collplan.planner.rewrite.calls import (
     write_out,
 )
 from collplan.planner.verify.order import completion_order
-from collplan.specs.collective import traits_of
+from collplan.specs.collectives.collective import traits_of
 from collplan.specs.errors import show_value
 
 

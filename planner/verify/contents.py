@@ -21,7 +21,7 @@ from collplan.planner.verify.association import Association, Difference, shared_
 from collplan.planner.verify.moves import Moves
 from collplan.planner.verify.symbols import FAILURES, Symbols, atom_edges, run_symbols
 from collplan.planner.verify.travel import rules_of, turning_points
-from collplan.specs.collective import traits_of
+from collplan.specs.collectives.collective import traits_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,8 +6,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from collplan.specs.documents import parse_yaml
 from collplan.specs.errors import show_value, suggest
+from collplan.specs.syntax.documents import parse_yaml
 
 
 @cache

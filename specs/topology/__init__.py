@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from collplan.specs.base import SpecModel
+from collplan.specs.syntax.base import SpecModel
 from collplan.specs.topology.base import MAX_HOSTS, TopologyModel
 from collplan.specs.topology.dragonfly import Dragonfly
 from collplan.specs.topology.fat_tree import FatTree

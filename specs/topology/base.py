@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, PlainSerializer, PlainValidator, WithJsonSchema
 
-from collplan.specs.base import SpecModel, raise_together
 from collplan.specs.errors import show_value
-from collplan.specs.numbers import MAX_NS, RATE_SCHEMA, Nanoseconds, parse_rate, write_rates
+from collplan.specs.syntax.base import SpecModel, raise_together
+from collplan.specs.syntax.numbers import MAX_NS, RATE_SCHEMA, Nanoseconds, parse_rate, write_rates
 
 MAX_HOSTS: Final = 2**20
 MAX_LINKS: Final = 2**24

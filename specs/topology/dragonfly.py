@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from collplan.specs.numbers import Natural, Positive
+from collplan.specs.syntax.numbers import Natural, Positive
 from collplan.specs.topology.base import MAX_LINKS, TopologyModel
 
 

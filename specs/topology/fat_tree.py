@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
-from collplan.specs.numbers import REAL, Natural, Positive
+from collplan.specs.syntax.numbers import REAL, Natural, Positive
 from collplan.specs.topology.base import MAX_LINKS, TopologyModel, read_within
 
 MAX_RATIO: Final = 1e6

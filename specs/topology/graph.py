@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from collplan.specs.base import ShortModel
 from collplan.specs.errors import first_repeated, show_value
-from collplan.specs.numbers import Flag, Nanoseconds, Natural, Rate
+from collplan.specs.syntax.base import ShortModel
+from collplan.specs.syntax.numbers import Flag, Nanoseconds, Natural, Rate
 from collplan.specs.topology.base import MAX_HOSTS, TopologyModel, read_list
 
 Vertex = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from collplan.specs.errors import show_value
-from collplan.specs.numbers import Flag, Natural, Positive
+from collplan.specs.syntax.numbers import Flag, Natural, Positive
 from collplan.specs.topology.base import MAX_LINKS, TopologyModel, read_list
 
 

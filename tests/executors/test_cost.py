@@ -19,7 +19,7 @@ from collplan.planner.formats.goal import parse_goal
 from collplan.planner.plan.plan import Op, Plan
 from collplan.planner.plan.ragged import ON_START
 from collplan.specs import Link, Network, Nic
-from collplan.specs.network import LINKS
+from collplan.specs.machines.network import LINKS
 from cost_networks import PLAIN, cases, networks, plans, simulated
 from cost_places import Places, places_of
 from cost_schedules import LATE_RECEIVE, network

@@ -33,9 +33,9 @@ from collplan.planner.algorithms import registry
 from collplan.planner.formats.npz import _narrow, _npy_header, save
 from collplan.planner.passes.registry import pass_registry
 from collplan.specs import parse_spec
-from collplan.specs.collective import COLLECTIVES
-from collplan.specs.decomposition import DECOMPOSITIONS
-from collplan.specs.predefined import BUILTIN, DATATYPES
+from collplan.specs.collectives.collective import COLLECTIVES
+from collplan.specs.collectives.predefined import BUILTIN, DATATYPES
+from collplan.specs.methods.decomposition import DECOMPOSITIONS
 from collplan.specs.presets import preset_names
 from folders import ROOT, TABLE_FILE
 from machinery import Machinery

@@ -22,7 +22,7 @@ from collplan.planner.algorithms import registry
 from collplan.planner.collective.reference import expected, make_inputs
 from collplan.planner.plan.plan import Plan, Stage
 from collplan.specs import PlanSpec
-from collplan.specs.collective import COLLECTIVES
+from collplan.specs.collectives.collective import COLLECTIVES
 from covering import pairs
 from mpi_launching import MPIS
 from mpi_plans import reduction

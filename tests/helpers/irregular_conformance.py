@@ -14,8 +14,8 @@ from collplan.measure.run import Case
 from collplan.planner.algorithms import registry
 from collplan.planner.collective.reference import expected, make_inputs
 from collplan.specs import PlanSpec
-from collplan.specs.collective import COLLECTIVES
-from collplan.specs.counts import Distribution
+from collplan.specs.collectives.collective import COLLECTIVES
+from collplan.specs.collectives.counts import Distribution
 from conformance import ROOTS, Chosen, check, commutes, compiled
 from covering import pairs
 from mpi_launching import MPIS

@@ -17,8 +17,8 @@ from collplan.planner.collective.reference import expected, make_inputs
 from collplan.planner.collective.semantics import precondition, promised_places
 from collplan.planner.plan.plan import Buffer
 from collplan.specs import Collective, PlanSpec, numpy_dtype
-from collplan.specs.collective import COLLECTIVES, validate_collective
-from collplan.specs.counts import Distribution
+from collplan.specs.collectives.collective import COLLECTIVES, validate_collective
+from collplan.specs.collectives.counts import Distribution
 
 LOW = np.uint64(2**32 - 1)
 HALF = np.uint64(32)

@@ -9,7 +9,7 @@ from collplan.planner.algorithms import registry
 from collplan.planner.blueprint.exchange import FORMS as EXCHANGES
 from collplan.planner.decompose import second_forms
 from collplan.planner.decompose.guideline import FORMS as GUIDELINES
-from collplan.specs.collective import COLLECTIVES
+from collplan.specs.collectives.collective import COLLECTIVES
 from oracle import AFFINE, gaps, random_counts
 
 MOST_RANKS = 12

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from collplan.planner import Plan, compile_plan
 from collplan.planner.algorithms import registry
 from collplan.specs import PlanSpec
-from collplan.specs.collective import COLLECTIVES
+from collplan.specs.collectives.collective import COLLECTIVES
 from oracle import AFFINE, VECTORS, gaps, make_spec, random_counts, with_counts
 
 MAX_TASKS = 200

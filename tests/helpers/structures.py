@@ -7,7 +7,7 @@ from functools import cache
 from itertools import product
 
 from collplan.planner.algorithms import registry
-from collplan.specs.collective import COLLECTIVES
+from collplan.specs.collectives.collective import COLLECTIVES
 from oracle import AFFINE, make_spec
 
 

@@ -18,7 +18,7 @@ from collplan.planner.metrics import measure
 from collplan.planner.plan.plan import Op
 from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.verify import verify
-from collplan.specs.collective import COLLECTIVES
+from collplan.specs.collectives.collective import COLLECTIVES
 from looping import looped, naming
 from oracle import AFFINE, VECTORS, check_result, drawn_counts, gaps, make_spec, with_counts
 from rank_programs import assert_equal

@@ -16,7 +16,7 @@ from collplan.planner.plan.plan import COLUMNS
 from collplan.planner.plan.ragged import Dependencies
 from collplan.planner.verify import verify
 from collplan.specs import PlanSpec
-from collplan.specs.collective import COLLECTIVES
+from collplan.specs.collectives.collective import COLLECTIVES
 from oracle import make_spec
 from structures import legal_specs
 from tiers import briefly

@@ -18,7 +18,7 @@ from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.topology.levels import rank_places
 from collplan.planner.verify import verify
 from collplan.specs import CollplanError, Decomposition, Machine, parse_spec
-from collplan.specs.collective import COLLECTIVES
+from collplan.specs.collectives.collective import COLLECTIVES
 from covering import pairs
 from folders import ROOT
 from looping import looped, naming

@@ -14,7 +14,7 @@ from collplan.planner.algorithms.building_blocks.factors import greatest_product
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 from collplan.planner.metrics import measure
 from collplan.planner.plan.plan import Op
-from collplan.specs.collective import COLLECTIVES
+from collplan.specs.collectives.collective import COLLECTIVES
 from looping import SIZES, looped
 from oracle import make_spec, with_counts
 

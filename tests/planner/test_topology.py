@@ -19,7 +19,7 @@ from collplan.planner.topology import Fabric, fabric_of
 from collplan.planner.topology.hashing import spread
 from collplan.planner.topology.links import GLOBAL, GROUP, HOST, LINK_CLASSES, SWITCH
 from collplan.specs import Machine
-from collplan.specs.topology_files import read_graph
+from collplan.specs.topology.files import read_graph
 from folders import ROOT
 from reference_topologies import REFERENCE_TOPOLOGIES, reference_topology
 from tiers import examples

@@ -15,15 +15,15 @@ from import_graph import LAYERS, sources
 
 TESTS = ROOT / "tests"
 ELSEWHERE = {
-    "specs/base.py": "specs/test_request.py",
+    "specs/syntax/base.py": "specs/test_request.py",
     "specs/errors.py": "specs/test_loading.py",
-    "specs/collective_base.py": "specs/test_collective.py",
+    "specs/collectives/collective_base.py": "specs/collectives/test_collective.py",
     "specs/explaining.py": "specs/test_loading.py",
-    "specs/regular.py": "specs/test_collective.py",
-    "specs/vectors.py": "specs/test_counts.py",
+    "specs/collectives/regular.py": "specs/collectives/test_collective.py",
+    "specs/collectives/vectors.py": "specs/collectives/test_counts.py",
     "planner/blueprint/exchange.py": "planner/lowering/test_exchange.py",
     "planner/blueprint/locations.py": "planner/test_decompose.py",
-    "planner/collective/reference.py": "specs/test_elements.py",
+    "planner/collective/reference.py": "specs/collectives/test_elements.py",
     "planner/discovery.py": "collplan/test_own_algorithms.py",
     "planner/errors.py": "planner/test_verify.py",
     "planner/formats/goal_read.py": "planner/formats/test_goal.py",

@@ -12,7 +12,7 @@ from collplan.cli.options import BenchmarkOptions, Repetitions, n_ranks, option,
 from collplan.cli.ranks import Advance, Benchmark, count_repetitions, run_benchmark
 from collplan.reports.measured import plot_rows, print_statistics
 from collplan.reports.output import Document, print_line, print_result
-from collplan.specs.collective import COLLECTIVES
+from collplan.specs.collectives.collective import COLLECTIVES
 from collplan.specs.errors import CollplanError, show_value, suggest
 
 SIZES: Final = "4KiB,64KiB,1MiB"

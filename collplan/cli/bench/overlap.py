@@ -34,7 +34,7 @@ from collplan.specs import Machine
 from collplan.specs.errors import CollplanError, show_value
 from collplan.specs.explaining import explaining
 from collplan.specs.loading import load_machine
-from collplan.specs.named_option import TRANSPORTS
+from collplan.specs.methods.named_option import TRANSPORTS
 
 if TYPE_CHECKING:
     from collplan.executors.cost.traces.states import CoreStates

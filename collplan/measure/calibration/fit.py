@@ -21,8 +21,8 @@ from collplan.measure.calibration.estimates import (
 )
 from collplan.measure.calibration.measurements import LINKS, LinkClass, Measurements, Place
 from collplan.specs.errors import printable
-from collplan.specs.machine import Machine, place_ranks
-from collplan.specs.numbers import write_rate
+from collplan.specs.machines.machine import Machine, place_ranks
+from collplan.specs.syntax.numbers import write_rate
 
 _RESAMPLES: Final = 100
 _INTERVAL_PERCENTILES: Final = (2.5, 97.5)

@@ -9,10 +9,10 @@ from typing import Annotated, Final, Literal, get_args
 
 from pydantic import Field, ValidationError
 
-from collplan.specs.base import SpecModel
-from collplan.specs.documents import MAX_BYTES, parse_json, read_text
 from collplan.specs.errors import CollplanError, SpecError, show_value
-from collplan.specs.numbers import (
+from collplan.specs.syntax.base import SpecModel
+from collplan.specs.syntax.documents import MAX_BYTES, parse_json, read_text
+from collplan.specs.syntax.numbers import (
     MAX_RANKS,
     Bytes,
     Natural,

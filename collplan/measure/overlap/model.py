@@ -17,7 +17,7 @@ import numpy.typing as npt
 from collplan.planner.passes.progress import tree_model
 from collplan.planner.passes.progress.tree_model import TreeShape
 from collplan.specs.errors import CollplanError, show_value
-from collplan.specs.numbers import MAX_RANKS
+from collplan.specs.syntax.numbers import MAX_RANKS
 
 Times = npt.NDArray[np.float64]
 

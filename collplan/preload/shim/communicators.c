@@ -205,7 +205,7 @@ static void forget_natives(struct cp_comm *comm) {
     free(routes);
 }
 
-/* Return whether MPI defines an operation on elements, as in collplan/specs/predefined.py. */
+/* Return whether MPI defines an operation on elements, as in specs/collectives/predefined.py. */
 static bool is_defined(const char *op, const char *element) {
     bool is_bool = strcmp(element, "bool") == 0;
     if (strstr(element, "_int") != NULL) return strstr(op, "loc") != NULL;

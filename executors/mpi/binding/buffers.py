@@ -12,7 +12,7 @@ from mpi4py import MPI
 from collplan.executors.mpi.engine.node_memory import NodeMemory
 from collplan.executors.mpi.errors import BindError
 from collplan.planner.plan.plan import Buffer, Plan
-from collplan.specs.predefined import numpy_dtype
+from collplan.specs.collectives.predefined import numpy_dtype
 
 Array = npt.NDArray[Any]
 

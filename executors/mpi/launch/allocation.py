@@ -16,7 +16,7 @@ from typing import Final
 
 from collplan.executors.mpi.errors import LaunchError
 from collplan.specs.errors import show_value
-from collplan.specs.host_list import MOST_NODES, expand_hosts
+from collplan.specs.syntax.host_list import MOST_NODES, expand_hosts
 
 _REPEATED: Final = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from collplan.executors.mpi.loop.entries import address_of_code, entry, kept_code
 from collplan.planner.collective.operations import BUILTIN_OPERATIONS, get_operation
-from collplan.specs.predefined import ARITHMETIC, BITWISE, LOCATING, LOGICAL
+from collplan.specs.collectives.predefined import ARITHMETIC, BITWISE, LOCATING, LOGICAL
 
 Predefined = tuple[str, np.dtype[Any]]
 

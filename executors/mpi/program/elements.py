@@ -13,7 +13,7 @@ from collplan.executors.mpi.errors import BindError
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.plan.plan import Plan
 from collplan.planner.rewrite.calls import COMBINING
-from collplan.specs.predefined import BUILTIN, LOGICAL, PAIRS, numpy_dtype
+from collplan.specs.collectives.predefined import BUILTIN, LOGICAL, PAIRS, numpy_dtype
 
 Array = npt.NDArray[Any]
 
@@ -33,7 +33,7 @@ class Elements:
     Parameters
     ----------
     datatype : str
-        One of `collplan.specs.predefined.DATATYPES`.
+        One of `collplan.specs.collectives.predefined.DATATYPES`.
     operation : object with ``apply(left, right, out)``, optional
         Operation that combines elements, if there is one.
     commutative : bool

@@ -16,7 +16,7 @@ from collplan.exports.selection import Target
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.plan.plan import Op
-from collplan.specs.named_option import AlgorithmChoice
+from collplan.specs.methods.named_option import AlgorithmChoice
 from export_tables import sweep, table
 from library_algorithms import Algorithm
 from oracle import make_spec

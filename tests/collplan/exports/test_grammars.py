@@ -14,7 +14,7 @@ from collplan.exports.selection import Export, Target, total_bytes
 from collplan.exports.ucc import write_ucc
 from collplan.planner.algorithms import registry
 from collplan.specs import CollplanError
-from collplan.specs.named_option import AlgorithmChoice
+from collplan.specs.methods.named_option import AlgorithmChoice
 from collplan.tune.sweep import Sweep
 from collplan.tune.table import TuningTable
 from export_tables import SEGMENTED, label_of, sweep, table

@@ -19,9 +19,9 @@ from collplan.libraries.counterparts import (
 )
 from collplan.planner.algorithms import registry
 from collplan.planner.verify import verify
-from collplan.specs.collective import COLLECTIVES
+from collplan.specs.collectives.collective import COLLECTIVES
 from collplan.specs.errors import CollplanError
-from collplan.specs.named_option import AlgorithmChoice
+from collplan.specs.methods.named_option import AlgorithmChoice
 from command_line import CommandLine
 
 ROWS = [

@@ -17,7 +17,7 @@ from collplan.libraries.decisions import (
     source_of,
     title_of,
 )
-from collplan.specs.collective import COLLECTIVES
+from collplan.specs.collectives.collective import COLLECTIVES
 
 
 def case(

@@ -19,7 +19,7 @@ from collplan.measure.machine import (
     describe_ranks,
 )
 from collplan.specs.loading import load_machine
-from collplan.specs.machine import Machine
+from collplan.specs.machines.machine import Machine
 
 
 def written(found: MachineFile, folder: Path) -> Machine:

@@ -16,7 +16,7 @@ from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.collective.reference import make_inputs
 from collplan.specs import COLLECTIVES, PlanSpec, numpy_dtype
-from collplan.specs.predefined import PAIRS
+from collplan.specs.collectives.predefined import PAIRS
 from mpi_plans import refuses
 
 SIGNS = {"minloc": 1, "maxloc": -1}

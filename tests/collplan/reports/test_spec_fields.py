@@ -6,10 +6,10 @@ import pytest
 
 from collplan.reports.spec_fields import MAX_DEFAULT, Field, definitions, value_of
 from collplan.specs import PlanSpec
-from collplan.specs.collective import COLLECTIVES
-from collplan.specs.decomposition import Decomposition
-from collplan.specs.machine import Machine
-from collplan.specs.network import Network
+from collplan.specs.collectives.collective import COLLECTIVES
+from collplan.specs.machines.machine import Machine
+from collplan.specs.machines.network import Network
+from collplan.specs.methods.decomposition import Decomposition
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from collplan.specs import Allreduce, Bcast, CollplanError, Gather
-from collplan.specs.elements import Operation
-from collplan.specs.network import Network
+from collplan.specs.collectives.elements import Operation
+from collplan.specs.machines.network import Network
 from collplan.tune.journal import Journal, JournalState, open_state
 from collplan.tune.options import Goal, TuningJob
 from collplan.tune.table import TuningTable, load_table, save_table

@@ -8,7 +8,7 @@ import pytest
 
 from collplan.planner import compile_plan
 from collplan.specs import Allreduce, Alltoall, Barrier, Bcast, PlanSpec
-from collplan.specs.collective import Collective
+from collplan.specs.collectives.collective import Collective
 from collplan.specs.request import MESSAGES
 from collplan.tune.predictions import MOST, _first_through_leaders, predict
 from collplan.tune.sweep import NodePlacement

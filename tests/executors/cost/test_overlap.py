@@ -22,7 +22,7 @@ from collplan.planner.algorithms import registry
 from collplan.planner.formats.goal import parse_goal
 from collplan.planner.plan.plan import Buffer, Op, Plan
 from collplan.specs import Link, Network, PlanSpec
-from collplan.specs.collective import COLLECTIVES
+from collplan.specs.collectives.collective import COLLECTIVES
 from command_line import CommandLine
 from cost_schedules import network, on_machine
 from tiers import examples

@@ -32,7 +32,7 @@ from collplan.planner.collective.operations import (
 )
 from collplan.planner.plan.plan import Buffer, Op, Plan, Stage
 from collplan.planner.plan.ragged import ON_START
-from collplan.specs.predefined import LOCATING, PAIRS, numpy_dtype
+from collplan.specs.collectives.predefined import LOCATING, PAIRS, numpy_dtype
 from mpi_plans import PlanWriter
 from random_extents import BUFFERS, PATTERNS, SIZE, Subtracting, elements, sides
 from tiers import examples

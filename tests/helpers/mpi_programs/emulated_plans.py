@@ -24,7 +24,7 @@ from collplan.planner.collective.reference import expected, make_inputs
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.plan import Op
 from collplan.specs import Machine, PlanSpec
-from collplan.specs.collective import COLLECTIVES
+from collplan.specs.collectives.collective import COLLECTIVES
 from oracle import AFFINE, REGULAR
 
 comm = MPI.COMM_WORLD

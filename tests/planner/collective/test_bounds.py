@@ -12,7 +12,7 @@ from collplan.planner.collective.bounds import crossing, lower_bounds
 from collplan.planner.collective.semantics import postcondition
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.metrics import measure
-from collplan.specs.collective import COLLECTIVES
+from collplan.specs.collectives.collective import COLLECTIVES
 from oracle import make_spec, with_counts
 from tiers import briefly
 

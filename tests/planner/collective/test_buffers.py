@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from collplan.planner.collective.buffers import buffer_sizes
-from collplan.specs.collective import validate_collective
+from collplan.specs.collectives.collective import validate_collective
 
 
 @pytest.mark.parametrize(

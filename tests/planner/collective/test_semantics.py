@@ -11,7 +11,7 @@ from collplan.planner.algorithms import Algorithm, registry
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.metrics import measure
 from collplan.planner.verify import verify
-from collplan.specs.collective import COLLECTIVES
+from collplan.specs.collectives.collective import COLLECTIVES
 from oracle import AFFINE, check_result, gaps, make_spec, random_counts, with_counts
 from tiers import briefly
 

@@ -13,7 +13,7 @@ from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.select import is_regular
 from collplan.planner.verify import verify
 from collplan.specs import Machine
-from collplan.specs.collective import COLLECTIVES
+from collplan.specs.collectives.collective import COLLECTIVES
 from looping import looped, naming
 from oracle import REGULAR, check_result, make_spec
 from structures import flavours

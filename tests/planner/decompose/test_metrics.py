@@ -20,7 +20,7 @@ from collplan.planner import compile_plan
 from collplan.planner.arrays.logarithms import ceil_log2
 from collplan.planner.decompose import draft
 from collplan.planner.metrics import measure
-from collplan.specs.collective import COLLECTIVES
+from collplan.specs.collectives.collective import COLLECTIVES
 from looping import looped
 from oracle import AFFINE, REGULAR, make_spec
 

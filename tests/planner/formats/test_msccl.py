@@ -22,7 +22,7 @@ from collplan.planner.metrics import measure
 from collplan.planner.plan.plan import Op
 from collplan.planner.verify import verify
 from collplan.specs import Machine
-from collplan.specs.collective import COLLECTIVES
+from collplan.specs.collectives.collective import COLLECTIVES
 from collplan.specs.errors import CollplanError
 from looping import looped, naming
 from oracle import check_result, make_spec

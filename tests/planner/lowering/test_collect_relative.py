@@ -10,7 +10,7 @@ from collplan.planner.algorithms.registry import KINDS, Algorithm
 from collplan.planner.algorithms.rounds import Group
 from collplan.planner.lowering.collect import Collected, collect
 from collplan.planner.lowering.collect_relative import motions, place_steps, relative_steps
-from collplan.specs.collective import traits_of
+from collplan.specs.collectives.collective import traits_of
 from looping import looped
 
 SIZES = (2, 3, 4, 5, 6, 7, 8, 12, 16)

@@ -23,7 +23,7 @@ from collplan.planner.rewrite.calls import (
 )
 from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.verify import verify
-from collplan.specs.collective import COLLECTIVES
+from collplan.specs.collectives.collective import COLLECTIVES
 from looping import looped
 from oracle import AFFINE, REGULAR, check_result, make_spec
 from rank_programs import assert_equal

@@ -1,0 +1,1 @@
+"""Collectives: kinds with their fields, counts, datatypes and operations."""

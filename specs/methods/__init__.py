@@ -1,0 +1,1 @@
+"""Methods: decompositions, and the choices of algorithms, transports and passes by name."""

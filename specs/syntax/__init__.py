@@ -1,0 +1,1 @@
+"""Forms of writing, whatever is said: documents, numbers, tables, lists of hosts, models."""

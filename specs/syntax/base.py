@@ -1,0 +1,97 @@
+"""Base classes of all specs: immutable models that refuse unknown keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
+from pydantic.config import JsonDict
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from collplan.specs.syntax.docstrings import described_parameters
+
+
+class SpecModel(BaseModel):
+    """Base class of all specs, which are immutable, hashable, and compared by value."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Return the schema with descriptions of the fields from docstrings."""
+        texts: dict[str, str] = {}
+        for parent in reversed(cls.__mro__):
+            texts |= described_parameters(parent.__doc__)
+        reference = handler(core_schema)
+        schema = handler.resolve_ref_schema(reference)
+        for form in (schema, *schema.get("anyOf", ())):
+            for name, field in form.get("properties", {}).items():
+                if name in texts:
+                    field["description"] = texts[name]
+                elif "const" in field:
+                    field.setdefault("description", "The name of this kind.")
+        return reference
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with changed fields, which is validated like a new spec.
+
+        pydantic's ``model_copy`` does not validate, and keeps stale cached properties.
+
+        Raises
+        ------
+        pydantic.ValidationError
+            If the changed spec is not valid.
+        """
+        values = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**(values | changes))
+
+    def _check(self) -> None:
+        """Raise `ValueError` if fields that are valid alone do not fit together."""
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        self._check()
+        return self
+
+
+class ShortModel(SpecModel):
+    """Base class of specs that have a shorter notation than a mapping of all fields."""
+
+    text_is: ClassVar[str | None] = None
+    """Field that a plain text sets; None if no text can stand for the spec."""
+
+    @classmethod
+    def complete(cls, fields: Mapping[str, Any]) -> Any:
+        """Return the fields that a mapping stands for; raise `ValueError` if it is not valid."""
+        return fields
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_short(cls, value: Any) -> Any:
+        fields = {cls.text_is: value} if isinstance(value, str) and cls.text_is else value
+        return cls.complete(fields) if isinstance(fields, Mapping) else fields
+
+
+def described(change: Callable[[dict[str, Any]], dict[str, Any]]) -> ConfigDict:
+    """Return a configuration by which `change` replaces the JSON Schema of a model."""
+
+    def exchange(schema: JsonDict) -> None:
+        changed = change({**schema})
+        schema.clear()
+        schema.update(changed)
+
+    return ConfigDict(json_schema_extra=exchange)
+
+
+def raise_together(problems: Iterable[str]) -> None:
+    """Raise one `ValueError` for all problems that the check of a model found, if any.
+
+    `explain` turns each problem into a line of its message.
+    """
+    lines = list(problems)
+    if lines:
+        raise ValueError("\n".join(lines))
