@@ -14,7 +14,7 @@ from typing import Any
 
 from collplan.executors.cost import simulate
 from collplan.executors.cost.link_use import LinkUse
-from collplan.planner.compiler import compile_plan
+from collplan.planner.compiler.compile import compile_plan
 from collplan.specs import PlanSpec, parse_spec
 
 ALGORITHMS = {

@@ -32,7 +32,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 
 from collplan.executors.local import run_local
 from collplan.planner import Plan
-from collplan.planner.compiler import compile_folded, compile_plan
+from collplan.planner.compiler.compile import compile_plan
+from collplan.planner.compiler.folded import compile_folded
 from collplan.planner.errors import AlgorithmError, AsymmetricError
 from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.rewrite.unfold import require_copies

@@ -20,7 +20,8 @@ from typing import Any
 from stopwatch import time_step
 
 from collplan.executors.cost import simulate
-from collplan.planner.compiler import compile_folded, compile_plan
+from collplan.planner.compiler.compile import compile_plan
+from collplan.planner.compiler.folded import compile_folded
 from collplan.planner.verify import verify
 from collplan.select.search import search
 from collplan.specs import PlanSpec

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collplan.executors.cost import simulate as simulate
     from collplan.executors.local import run_local as run_local
     from collplan.planner.collective.operations import register_operation as register_operation
-    from collplan.planner.compiler import unfold as unfold
-    from collplan.planner.compiler import verify_plan
+    from collplan.planner.compiler.folded import unfold as unfold
+    from collplan.planner.compiler.proof import verify_plan
     from collplan.planner.draw import draw as draw
     from collplan.planner.errors import PlanError as PlanError
     from collplan.planner.formats.dask import to_dask as to_dask
@@ -80,8 +80,8 @@ _HOMES: Final = {
     "to_dask": "collplan.planner.formats.dask.to_dask",
     "to_networkx": "collplan.planner.formats.networkx.to_networkx",
     "to_text": "collplan.planner.formats.text.to_text",
-    "unfold": "collplan.planner.compiler.unfold",
-    "verify": "collplan.planner.compiler.verify_plan",
+    "unfold": "collplan.planner.compiler.folded.unfold",
+    "verify": "collplan.planner.compiler.proof.verify_plan",
 }
 """The public names, and what each stands for."""
 

@@ -24,7 +24,8 @@ from collplan.executors.cost import simulate
 from collplan.executors.mpi.loop.entries import ENTRIES, callback, entry, linkable_entry
 from collplan.executors.mpi.loop.reductions import is_compiled, reduction_address
 from collplan.planner.collective.operations import BUILTIN_OPERATIONS, get_operation
-from collplan.planner.compiler import compile_folded, compile_plan
+from collplan.planner.compiler.compile import compile_plan
+from collplan.planner.compiler.folded import compile_folded
 from collplan.planner.machine_code import interpreted
 from collplan.planner.machine_code.object_files import PORTABLE, build_into
 from collplan.planner.metrics import measure

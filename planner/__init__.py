@@ -6,13 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collplan.planner.compiler import compile_plan
+    from collplan.planner.compiler.compile import compile_plan
     from collplan.planner.plan.plan import Plan
 
 __all__ = ["Plan", "compile_plan"]
 
 
-_HOMES = {"Plan": "plan.plan", "compile_plan": "compiler"}
+_HOMES = {"Plan": "plan.plan", "compile_plan": "compiler.compile"}
 """Modules of the names, which are imported late: reading a plan file needs no compiler."""
 
 

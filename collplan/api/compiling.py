@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from collplan.planner.compiler import compile_folded, compile_plan
+from collplan.planner.compiler.compile import compile_plan
+from collplan.planner.compiler.folded import compile_folded
 from collplan.planner.plan.plan import Plan
 from collplan.select.auto import resolve
 from collplan.specs import CollplanError, PlanSpec

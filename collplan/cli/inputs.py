@@ -91,7 +91,7 @@ def _read_plan(path: Path) -> Plan:
 
 def _fold_large(spec: PlanSpec) -> Plan | None:
     """Return the folded plan of a spec; None if the plan is small or cannot be folded."""
-    from collplan.planner.compiler import count_messages
+    from collplan.planner.compiler.ranks import count_messages
 
     network = spec.machine.network
     if network.joins_nodes:

@@ -15,7 +15,7 @@ from collplan.dropin.nonblocking import NonBlockingPlans
 from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.engine.in_flight import load_machine_code
 from collplan.executors.mpi.loop.entries import entry
-from collplan.planner.compiler import compile_plan, prove_spec
+from collplan.planner.compiler.compile import compile_plan, prove_spec
 from collplan.programs.compiling_together import compile_together
 from collplan.specs import PlanSpec, parse_spec
 from collplan.tune.predictions import predict

@@ -28,7 +28,8 @@ from collplan.executors.mpi.host.cores import Crowding, crowding_of
 from collplan.executors.mpi.loop.reductions import reduction_library
 from collplan.executors.mpi.program.program import rank_program, shares_memory
 from collplan.planner.collective.operations import get_operation
-from collplan.planner.compiler import compile_plan, needs_all_ranks, prove_spec
+from collplan.planner.compiler.compile import compile_plan, prove_spec
+from collplan.planner.compiler.ranks import needs_all_ranks
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.plan import Plan
 from collplan.planner.rewrite.rank_program import restrict

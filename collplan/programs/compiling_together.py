@@ -11,7 +11,8 @@ from collplan.executors.mpi.errors import BindError, one_line
 from collplan.executors.mpi.host.waiting import Wait
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.executors.mpi.together import own_communicator
-from collplan.planner.compiler import compile_plan, needs_all_ranks, prove_spec
+from collplan.planner.compiler.compile import compile_plan, prove_spec
+from collplan.planner.compiler.ranks import needs_all_ranks
 from collplan.planner.memory import TOO_LARGE
 from collplan.planner.plan.plan import Plan
 from collplan.planner.rewrite.rank_program import restrict

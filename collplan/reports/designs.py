@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
-from collplan.planner.compiler import compile_node
+from collplan.planner.compiler.ranks import compile_node
 from collplan.planner.metrics import count_node, measure
 from collplan.reports.output import format_bytes, print_line, print_table
 from collplan.select.alltoall_designs import DESIGNS, NodeCounts, node_counts

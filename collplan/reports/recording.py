@@ -152,7 +152,7 @@ def read_recording(path: Path, spec: PlanSpec) -> Recording:
 
 def _simulated(path: Path, spec: PlanSpec, document: Any) -> Timeline:
     """Check the spec of a recording, and return the simulation of its plan."""
-    from collplan.planner.compiler import compile_plan
+    from collplan.planner.compiler.compile import compile_plan
 
     before = f"--measured: {path}: spec: "
     with naming(before):

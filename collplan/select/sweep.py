@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 PRELOADED: Final = (
     "collplan.select.sweep",
     "collplan.executors.cost.simulator",
-    "collplan.planner.compiler",
+    "collplan.planner.compiler.compile",
 )
 """Modules that a pool's server imports, so that its processes start with them."""
 
@@ -155,7 +155,8 @@ def _resolved(spec: PlanSpec) -> PlanSpec:
 
 def _compile(spec: PlanSpec) -> Plan:
     """Compile the plan to price. On a large machine it is folded, if that is possible."""
-    from collplan.planner.compiler import compile_folded, compile_plan
+    from collplan.planner.compiler.compile import compile_plan
+    from collplan.planner.compiler.folded import compile_folded
     from collplan.select.estimate import FEW_RANKS
 
     if spec.machine.n_ranks > FEW_RANKS and not spec.machine.network.joins_nodes:

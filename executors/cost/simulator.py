@@ -30,7 +30,7 @@ from collplan.executors.cost.prefetching import N_RECENT
 from collplan.executors.cost.tables import ClockOffsets, Places, Records, Simulation, copy_of
 from collplan.executors.cost.working_sets import is_uncached
 from collplan.planner.arrays import Bools, Floats, Ints
-from collplan.planner.compiler import without_native
+from collplan.planner.compiler.ranks import without_native
 from collplan.planner.errors import AsymmetricError, DeadlockError
 from collplan.planner.machine_code.compile_time import Stopwatch
 from collplan.planner.plan.format_check import check_ranges

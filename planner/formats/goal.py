@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from collplan.planner.arrays import csr
 from collplan.planner.arrays.rounding import NEARLY_ONE
-from collplan.planner.compiler import without_native
+from collplan.planner.compiler.ranks import without_native
 from collplan.planner.formats.goal_read import GoalError, parse_goal, read_goal
 from collplan.planner.formats.output_files import replacing
 from collplan.planner.plan.matching import match_messages

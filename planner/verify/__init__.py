@@ -31,7 +31,7 @@ def verify(plan: Plan) -> None:
 
     If an operation rounds, all ranks must get the same bits. A plan whose collective asks for
     results that are reproducible between placements must also combine them in the rank tree. For
-    those that are reproducible between runs, see `collplan.planner.compiler.verify_plan`.
+    those that are reproducible between runs, see `collplan.planner.compiler.proof.verify_plan`.
 
     The following is checked, in this order:
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from collplan.planner.compiler import compile_plan
+from collplan.planner.compiler.compile import compile_plan
 from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
 from collplan.specs import PlanSpec
 from drafts import Draft, Piece, Row

@@ -12,7 +12,7 @@ import pytest
 from collplan.cli.main import main
 from collplan.executors.mpi.launch import jobs
 from collplan.planner import compile_plan, memory
-from collplan.planner.compiler import compile_folded
+from collplan.planner.compiler.folded import compile_folded
 from collplan.planner.errors import AlgorithmError, MemoryLimitError
 from collplan.planner.lowering import collect_relative
 from collplan.planner.memory import free_bytes, raise_for_memory

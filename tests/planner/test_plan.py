@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from collplan.planner import compile_plan
-from collplan.planner.compiler import compile_folded
+from collplan.planner.compiler.folded import compile_folded
 from collplan.planner.errors import PlanFormatError
 from collplan.planner.plan.assembly import RankPlaces
 from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Op

@@ -20,7 +20,7 @@ import yaml
 from collplan.cli.main import main
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
-from collplan.planner.compiler import compile_folded
+from collplan.planner.compiler.folded import compile_folded
 from collplan.planner.draw import draw
 from collplan.select import sweep
 from collplan.specs import load_spec, parse_spec

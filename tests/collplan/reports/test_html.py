@@ -18,7 +18,7 @@ import pytest
 import collplan
 from browser import SCREENSHOTS, new_page
 from collplan.executors.cost.traces.layers import simulated_layer, tracks_of
-from collplan.planner.compiler import compile_plan
+from collplan.planner.compiler.compile import compile_plan
 from collplan.reports.html.answer import answer
 from collplan.reports.html.machine_picture import describe, picture_of
 from collplan.reports.html.page import write_report

@@ -10,7 +10,7 @@ import pytest
 from collplan.cli.main import main
 from collplan.executors.cost.link_use import LinkUse
 from collplan.executors.cost.simulator import simulate
-from collplan.planner.compiler import compile_plan
+from collplan.planner.compiler.compile import compile_plan
 from collplan.planner.errors import PlanError
 from collplan.reports.networks import plot_network
 from collplan.specs import parse_spec

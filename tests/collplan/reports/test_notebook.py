@@ -9,7 +9,7 @@ import pytest
 
 from collplan.executors.cost import cost_report, simulate
 from collplan.planner import compile_plan
-from collplan.planner.compiler import compile_folded
+from collplan.planner.compiler.folded import compile_folded
 from collplan.planner.draw import DrawError
 from collplan.reports import notebook
 from collplan.select.comparison import compare

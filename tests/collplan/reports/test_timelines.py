@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import collplan
-from collplan.planner.compiler import compile_folded, compile_plan
+from collplan.planner.compiler.compile import compile_plan
+from collplan.planner.compiler.folded import compile_folded
 from collplan.planner.errors import PlanError
 from collplan.planner.plan.plan import Plan
 from collplan.reports.timelines import MOST_MESSAGES, Simulated, plot_timelines

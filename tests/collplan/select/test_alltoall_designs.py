@@ -13,7 +13,7 @@ import yaml
 
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
-from collplan.planner.compiler import compile_node
+from collplan.planner.compiler.ranks import compile_node
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.metrics import count_node, measure

@@ -12,7 +12,7 @@ from collplan.emulate.cluster import Cluster, parse_rate
 from collplan.emulate.machine import emulated_machine
 from collplan.executors.cost import simulate
 from collplan.planner.collective.bounds import lower_bounds
-from collplan.planner.compiler import needs_all_ranks
+from collplan.planner.compiler.ranks import needs_all_ranks
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.rewrite.rank_program import restrict

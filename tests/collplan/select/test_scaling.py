@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from collplan.executors.cost.simulator import simulate
-from collplan.planner.compiler import compile_plan
+from collplan.planner.compiler.compile import compile_plan
 from collplan.planner.plan.plan import COLUMNS, Plan
 from collplan.select.scaling import shrink, stretch
 from collplan.specs import PlanSpec

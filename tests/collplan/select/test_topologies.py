@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from collplan.executors.cost.simulator import simulate
-from collplan.planner.compiler import compile_plan
+from collplan.planner.compiler.compile import compile_plan
 from collplan.select.auto import resolve
 from collplan.select.comparison import compare
 from collplan.select.estimate import estimate

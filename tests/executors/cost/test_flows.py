@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from collplan.executors.cost.flows import find_routes
 from collplan.executors.cost.simulator import Timeline, simulate
-from collplan.planner.compiler import compile_folded, compile_plan
+from collplan.planner.compiler.compile import compile_plan
+from collplan.planner.compiler.folded import compile_folded
 from collplan.planner.errors import AsymmetricError
 from collplan.planner.machine_code.interpreted import Interpreted
 from collplan.planner.plan.plan import Op, Plan

@@ -12,7 +12,7 @@ import pytest
 from collplan.executors.cost import cost_report, simulate
 from collplan.executors.cost.link_use import LinkUse
 from collplan.executors.cost.traces import simulated_layer, write_trace
-from collplan.planner.compiler import compile_plan
+from collplan.planner.compiler.compile import compile_plan
 from collplan.planner.plan.plan import Op
 from collplan.specs import parse_spec
 

@@ -6,7 +6,7 @@ import pytest
 
 from collplan.executors.cost import simulate, simulate_each
 from collplan.executors.cost.critical_path import critical_rows
-from collplan.planner.compiler import compile_plan
+from collplan.planner.compiler.compile import compile_plan
 from collplan.planner.errors import DeadlockError
 from collplan.planner.formats.goal import parse_goal
 from collplan.planner.plan.plan import Op

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from collplan.planner import compile_plan
-from collplan.planner.compiler import proved_level
+from collplan.planner.compiler.proof import proved_level
 from collplan.planner.errors import AlgorithmError
 from collplan.specs import PlanSpec, parse_spec
 from looping import looped

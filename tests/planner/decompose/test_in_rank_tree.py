@@ -8,7 +8,7 @@ import pytest
 
 import covering
 from collplan.planner import compile_plan
-from collplan.planner.compiler import proved_level
+from collplan.planner.compiler.proof import proved_level
 from collplan.planner.decompose import second_forms
 from collplan.planner.errors import AlgorithmError
 from collplan.specs import PlanSpec, parse_spec

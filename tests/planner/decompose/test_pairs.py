@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collplan.planner.compiler import compile_plan
+from collplan.planner.compiler.compile import compile_plan
 from collplan.planner.decompose import pairs
 from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Plan
 from collplan.specs import PlanSpec

@@ -8,7 +8,7 @@ import pytest
 
 from collplan.executors.cost import cost_report, simulate
 from collplan.planner import compile_plan
-from collplan.planner.compiler import without_native
+from collplan.planner.compiler.ranks import without_native
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.mpich_rules import RULES
 from collplan.planner.lowering.select import priced_spec

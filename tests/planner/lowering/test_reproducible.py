@@ -11,7 +11,8 @@ import pytest
 
 import covering
 from collplan.planner import Plan, compile_plan
-from collplan.planner.compiler import compile_folded, proved_level, uncut, verify_plan
+from collplan.planner.compiler.folded import compile_folded
+from collplan.planner.compiler.proof import proved_level, uncut, verify_plan
 from collplan.planner.errors import AlgorithmError, AsymmetricError, IrreproducibleError
 from collplan.planner.passes import registry
 from collplan.specs import PlanSpec, SpecError, parse_spec

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collplan.planner.compiler import compile_folded
+from collplan.planner.compiler.folded import compile_folded
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError, AsymmetricError
 from collplan.planner.lowering.program import program_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from collplan.planner import compile_plan
-from collplan.planner.compiler import compile_folded
+from collplan.planner.compiler.folded import compile_folded
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes import run_passes
 from collplan.planner.plan.plan import Op, Stage

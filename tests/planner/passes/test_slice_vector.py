@@ -10,7 +10,7 @@ import pytest
 
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
-from collplan.planner.compiler import compile_node, needs_all_ranks
+from collplan.planner.compiler.ranks import compile_node, needs_all_ranks
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.format_check import check_format
 from collplan.planner.plan.plan import Op

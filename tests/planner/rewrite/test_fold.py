@@ -13,7 +13,8 @@ import pytest
 from collplan.executors.cost import Timeline, simulate
 from collplan.executors.local import run_local
 from collplan.planner.algorithms import registry
-from collplan.planner.compiler import compile_folded, compile_plan
+from collplan.planner.compiler.compile import compile_plan
+from collplan.planner.compiler.folded import compile_folded
 from collplan.planner.draw.picture import picture
 from collplan.planner.errors import AlgorithmError, AsymmetricError
 from collplan.planner.formats.goal import write_goal

@@ -11,7 +11,8 @@ import pytest
 import collplan
 from collplan.executors.cost import simulate
 from collplan.planner.algorithms import registry
-from collplan.planner.compiler import compile_folded, compile_plan, unfold
+from collplan.planner.compiler.compile import compile_plan
+from collplan.planner.compiler.folded import compile_folded, unfold
 from collplan.planner.errors import AlgorithmError, AsymmetricError, MemoryLimitError
 from collplan.planner.metrics import measure
 from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Op, Plan

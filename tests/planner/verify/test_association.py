@@ -15,7 +15,7 @@ from collplan.executors.local import run_local
 from collplan.planner import Plan, compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.collective.operations import register_operation
-from collplan.planner.compiler import compile_folded
+from collplan.planner.compiler.folded import compile_folded
 from collplan.planner.errors import AlgorithmError, AsymmetricError, PlanError, UnequalBitsError
 from collplan.planner.formats.npz import load, save
 from collplan.planner.plan.plan import Op

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from collplan.planner.compiler import compile_folded
+from collplan.planner.compiler.folded import compile_folded
 from collplan.planner.errors import PlanError
 from collplan.planner.plan.plan import Plan
 from collplan.planner.verify import verify

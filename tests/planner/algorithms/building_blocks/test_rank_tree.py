@@ -7,7 +7,7 @@ from typing import Any
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.algorithms.building_blocks.rank_tree import joints, prefix_joints
-from collplan.planner.compiler import proved_level
+from collplan.planner.compiler.proof import proved_level
 from collplan.planner.verify.association import rank_tree_text
 from looping import looped, naming
 from oracle import AFFINE, make_spec
