@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from collplan.api.rank_counts import Ints, RankCounts, counts_of_all
-from collplan.executors.mpi.together import together
+from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.measure.lanes import node_of_ranks
 from collplan.specs import COLLECTIVES, CollplanError, PlanSpec, SpecError, parse_spec
 from collplan.specs.errors import show_value
@@ -115,10 +115,11 @@ def agree_on_spec(view: RankView, comm: Any) -> PlanSpec:
     CollplanError
         On all ranks, if the parts do not fit together.
     """
-    checked = together(comm, lambda: view.checked(comm.size))
+    call = RollCall(comm, None, "agree on the collective")
+    checked = call.together(lambda: view.checked(comm.size))
     views: list[RankView] = comm.allgather(checked)
     nodes = None if any("machine" in one.options for one in views) else node_of_ranks(comm)
-    return together(comm, lambda: spec_of_all(views, None if nodes is None else _machine(nodes)))
+    return call.together(lambda: spec_of_all(views, None if nodes is None else _machine(nodes)))
 
 
 def _machine(node_of_rank: list[int]) -> dict[str, Any]:

@@ -186,12 +186,12 @@ def ranks_to_start(n_ranks: int | None, example: int) -> int:
 
 
 def _run_as_rank(prepare: Callable[[], Benchmark], is_shown: bool) -> int:
-    from collplan.executors.mpi.together import together
+    from collplan.executors.mpi.stall.timed_collectives import RollCall
     from collplan.executors.mpi.world import join_world
 
     comm: Any = join_world()
     with ending_all(comm):
-        benchmark = together(comm, prepare)
+        benchmark = RollCall(comm, None, "check the options").together(prepare)
         join_world(benchmark.n_ranks)
         with progress_bar("measuring", benchmark.n_steps(), is_shown and comm.rank == 0) as update:
             document = benchmark.measure(comm, partial(update, advance=1))

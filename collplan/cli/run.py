@@ -24,7 +24,7 @@ from collplan.cli.options import (
     trace_file,
 )
 from collplan.cli.ranks import ending_all, let_share, one_voice, run_again
-from collplan.executors.mpi.together import first_alone, together
+from collplan.executors.mpi.together import first_alone
 from collplan.planner.memory import TOO_LARGE
 from collplan.reports.measured import prediction_report, print_run, write_both
 from collplan.reports.output import Document, print_line, print_result, require_folder, warn
@@ -228,6 +228,7 @@ def _agree_on_plan(comm: Any, options: RunOptions) -> tuple[Plan, Timeline | Non
     plan of all ranks and simulates it while the other ranks sleep.
     """
     from collplan.executors.mpi.launch.environment import EXPECTED_RANKS
+    from collplan.executors.mpi.stall.timed_collectives import RollCall
     from collplan.planner.plan.plan import Plan
     from collplan.programs.compiling_together import compile_together
 
@@ -244,13 +245,14 @@ def _agree_on_plan(comm: Any, options: RunOptions) -> tuple[Plan, Timeline | Non
         return simulate(plan)
 
     idle: list[str] = []
-    source = together(comm, lambda: open_source(options.source, options.ranks))
+    call = RollCall(comm, None, "read the plan")
+    source = call.together(lambda: open_source(options.source, options.ranks))
     try:
         if isinstance(source, Plan):
             plan = source
         else:
             plan = compile_together(source, comm, idle, is_whole=options.predict)
-        timeline = together(comm, lambda: first_alone(comm, lambda: examine(plan)))
+        timeline = call.together(lambda: first_alone(comm, lambda: examine(plan)))
     except MemoryError:
         raise CollplanError(TOO_LARGE) from None
     for line in idle if comm.rank == 0 else ():
@@ -297,10 +299,11 @@ def go_to_core(comm: Any, plan: Plan, cores: Sequence[int] | None) -> None:
     if cores is None:
         return
     from collplan.executors.mpi.host.cores import pin_thread
+    from collplan.executors.mpi.stall.timed_collectives import RollCall
 
     def go() -> None:
         check_cores(plan, cores)
         # Bind before the number of ranks per core is first queried, as that is cached.
         pin_thread(cores[int(plan.rank_core[comm.rank])])
 
-    together(comm, go)
+    RollCall(comm, None, "use the cores").together(go)

@@ -11,22 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any, Final
 
 from mpi4py import MPI
 
-from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
-from collplan.measure.native import NativeCollective
-from collplan.measure.run import Case, Oracle, WrongElement, find_truth, make_or_refuse
+from collplan.measure.run import Case, Oracle, WrongElement, case_of, find_truth, try_to_bind
 from collplan.measure.statistics import Summary, is_faster, summarize
 from collplan.measure.timing import Call, nothing, time_in_turns
 from collplan.planner.lowering.select import NATIVELY
 from collplan.planner.plan.phases import NATIVE
 from collplan.planner.plan.plan import Plan
-from collplan.programs.compiling_together import compile_together
 from collplan.specs import PlanSpec
-from collplan.specs.request import AUTO, FLAT, MESSAGES
+from collplan.specs.request import AUTO, MESSAGES
 
 OURS: Final = {"hierarchical": "hierarchical", "full_lane": "full_lane", "best": "auto"}
 """Decompositions by candidate that use collplan's algorithms; every guideline has them."""
@@ -159,9 +155,7 @@ def measure_guideline(
     """
     found = Guideline([], [], [])
     for count in counts:
-        # Every plan of the collective has the sizes of its buffers; a flat one always exists.
-        flat = spec.with_count(count).replace(decomposition=FLAT, algorithms=AUTO, passes=())
-        case = Case(compile_together(flat, comm, []), flat.collective, comm)
+        case = case_of(spec.with_count(count), comm)
         sized = {name: other.with_count(count) for name, other in candidates.items()}
         _measure_size(found, case, sized, repetitions, advance, watch)
     return found
@@ -181,15 +175,14 @@ def _measure_size(
     plans: dict[str, str] = {}
     wrong: dict[str, WrongElement | None] = {}
     with ExitStack() as stack:
-        native = NativeCollective(case.collective, case.comm, case.sendbuf, case.native_recvbuf)
-        calls[NATIVE] = stack.enter_context(native)
+        calls[NATIVE] = native = stack.enter_context(case.natively())
         for name, spec in candidates.items():
-            made = make_or_refuse(case.comm, partial(_compile_and_bind, spec, case))
+            made = try_to_bind(spec, case, case.bind)
             if isinstance(made, str):
                 found.refused.append(Refusal(n_bytes, name, made))
             else:
-                plans[name], calls[name] = made
-                stack.enter_context(made[1])
+                plans[name] = describe_plan(made[0])
+                calls[name] = stack.enter_context(made[1])
         oracle, truth = find_truth(case, native)
         for name, call in calls.items():
             case.fill()
@@ -215,9 +208,3 @@ def _measure_size(
             plan=plans.get(name),
         )
         found.rows.append(row)
-
-
-def _compile_and_bind(spec: PlanSpec, case: Case) -> tuple[str, BoundPlan]:
-    """Compile a spec and bind the plan; return the plan's description and the bound plan."""
-    plan = compile_together(spec, case.comm, [])
-    return describe_plan(plan), bind(plan, case.comm, case.sendbuf, case.recvbuf)

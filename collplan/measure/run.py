@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.binding.bound_plan import ProgressBy, bind
+from collplan.executors.mpi.binding.bound_plan import BoundPlan, ProgressBy, bind
 from collplan.executors.mpi.errors import BindError, one_line
-from collplan.executors.mpi.together import together
+from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.measure.native import NativeCollective
 from collplan.measure.timing import Call, Times, library_name, nothing, time_in_turns
+from collplan.planner import compile_plan
 from collplan.planner.collective.reference import expected, make_input, make_inputs
 from collplan.planner.collective.semantics import (
     contribution_counts,
@@ -22,11 +23,12 @@ from collplan.planner.collective.semantics import (
     promised_places,
 )
 from collplan.planner.plan.plan import Buffer, Plan
-from collplan.specs import numpy_dtype
+from collplan.programs.compiling_together import compile_together
+from collplan.specs import Method, PlanSpec, numpy_dtype
 from collplan.specs.collectives.collective import Collective
 from collplan.specs.errors import CollplanError
 
-T = TypeVar("T")
+Bound = TypeVar("Bound")
 By = TypeVar("By", bound=str)
 Array = npt.NDArray[Any]
 Oracle = Literal["numpy", "native"]
@@ -155,7 +157,7 @@ def run_plan(
     oracle, wrong = None, None
     with (
         bind(plan, comm, case.sendbuf, case.recvbuf, timeout_s=timeout_s, cores=cores) as planned,
-        NativeCollective(case.collective, comm, case.sendbuf, case.native_recvbuf) as native,
+        case.natively() as native,
     ):
         if check:
             oracle, truth = find_truth(case, native)
@@ -169,19 +171,38 @@ def run_plan(
     return _report(case, times, wrong, oracle, progress)
 
 
-def make_or_refuse(
-    comm: MPI.Intracomm,
-    make: Callable[[], T],
-    errors: tuple[type[Exception], ...] = (CollplanError,),
-) -> T | str:
-    """Return the result of `make`, or the error's text in one line, which is rank 0's everywhere.
+def case_of(spec: PlanSpec, comm: MPI.Intracomm) -> Case:
+    """Return this rank's buffers for a spec's collective, as `allocate_case` does.
 
-    If `make` raises one of `errors` on one rank, it must do so on all ranks.
+    Their sizes are the same for all plans of the collective, and a flat plan always exists.
+    """
+    return allocate_case(compile_plan(spec.with_method(Method()), rank=comm.rank), comm)
+
+
+def try_to_bind(
+    spec: PlanSpec, case: Case, bind_plan: Callable[[Plan], Bound]
+) -> tuple[Plan, Bound] | str:
+    """Compile and bind a candidate; return the reason in one line if that fails; collective.
+
+    Parameters
+    ----------
+    spec : PlanSpec
+        Spec of the candidate.
+    case : Case
+        Buffers of the collective.
+    bind_plan : callable
+        Function that binds the plan of this rank. If it fails on a rank, it fails on all.
+
+    Returns
+    -------
+    tuple or str
+        Plan of this rank and its bound form, or the reason of rank 0.
     """
     try:
-        return make()
-    except errors as error:
-        return str(comm.bcast(one_line(error)))
+        plan = compile_together(spec, case.comm, [])
+        return plan, bind_plan(plan)
+    except (CollplanError, MemoryError) as error:
+        return str(case.comm.bcast(one_line(error)))
 
 
 def find_truth(case: Case, native: NativeCollective) -> tuple[Oracle, Array | None]:
@@ -224,6 +245,14 @@ class Case:
         (row,) = np.flatnonzero(before.rank == comm.rank)[:1] if len(self._input) else (None,)
         self._place = None if row is None else (int(before.buffer[row]), int(before.offset[row]))
         self.fill()
+
+    def bind(self, plan: Plan) -> BoundPlan:
+        """Bind a plan to the buffers of this case; collective."""
+        return bind(plan, self.comm, self.sendbuf, self.recvbuf)
+
+    def natively(self) -> NativeCollective:
+        """Return the native call on the buffers of this case."""
+        return NativeCollective(self.collective, self.comm, self.sendbuf, self.native_recvbuf)
 
     def in_buffer(self, result: Array | None) -> Array | None:
         """Return this rank's result as the receive buffer must hold it, with unchanged gaps.
@@ -311,11 +340,10 @@ def allocate_case(plan: Plan, comm: MPI.Intracomm) -> Case:
         except MemoryError:
             n_bytes = int(plan.buffer_sizes[comm.rank].sum()) * plan.itemsize
             raise BindError(
-                f"rank {comm.rank}: the plan's buffers of {n_bytes} bytes do not fit into memory; "
-                f"use a smaller count"
+                f"the plan's buffers of {n_bytes} bytes do not fit into memory; use a smaller count"
             ) from None
 
-    return together(comm, allocate, BindError)
+    return RollCall(comm, None, "allocate buffers").together(allocate)
 
 
 def numpy_truth(case: Case) -> Array | None:

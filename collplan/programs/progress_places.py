@@ -12,7 +12,7 @@ import numpy as np
 
 from collplan.executors.mpi.host.cores import host, pin_thread
 from collplan.executors.mpi.host.processes import affinity
-from collplan.executors.mpi.together import together
+from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.planner.passes.progress.cores import CorePlacement, Policy
 from collplan.specs import Machine, PlanSpec
 from collplan.specs.errors import CollplanError, show_value
@@ -103,7 +103,7 @@ def find_places(
         _require_usable(found)
         return found
 
-    return together(comm, find)
+    return RollCall(comm, None, "use the cores").together(find)
 
 
 def places_on(

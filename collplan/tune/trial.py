@@ -9,18 +9,15 @@ from math import ceil
 from time import perf_counter
 from typing import Any, Final
 
-from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.binding.bound_plan import BoundPlan
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.measure.native import NativeCollective
 from collplan.measure.overlap.beside import Beside, Overlapped
-from collplan.measure.run import Case, allocate_case, find_truth, make_or_refuse
+from collplan.measure.run import Case, case_of, find_truth, try_to_bind
 from collplan.measure.statistics import is_faster
 from collplan.measure.timing import Call, CallObserver, time_in_turns
-from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Buffer, Plan
-from collplan.programs.compiling_together import compile_together
-from collplan.specs import Method, PlanSpec
-from collplan.specs.errors import CollplanError
+from collplan.specs import PlanSpec
 from collplan.tune.candidates import Candidate
 from collplan.tune.crash_log import Watchdog
 from collplan.tune.racing import Race, StopRules, Times
@@ -122,13 +119,8 @@ def try_candidates(
     CollplanError
         If buffers of this size cannot be allocated.
     """
-    # Buffer sizes are the same for all plans of the collective, and a flat plan always exists.
-    flat = spec.with_method(Method())
-    case = allocate_case(compile_plan(flat, rank=comm.rank), comm)
-    with (
-        NativeCollective(spec.collective, comm, case.sendbuf, case.native_recvbuf) as native,
-        watchdog.watching(),
-    ):
+    case = case_of(spec, comm)
+    with case.natively() as native, watchdog.watching():
         trial = _Trial(case, native, rules, watchdog, beside)
         left = list(candidates)
         while left:
@@ -177,18 +169,14 @@ class _Trial:
         comm, room, n_before = self._comm, SCRATCH_BYTES, len(self._bound)
         while left and len(self._bound) < n_before + MOST_AT_ONCE and room > 0:
             candidate = left.pop(0)
-            compiling = partial(compile_together, candidate.spec, comm, [])
-            plan = make_or_refuse(comm, compiling, (CollplanError, MemoryError))
-            if isinstance(plan, str):
-                continue
-            room -= _scratch_bytes(plan, comm)
             self._watchdog.announce(candidate.name)
             comm.Barrier()
             # Binding is not watched, as the first one compiles the engine.
-            binding = partial(self._bind, plan, candidate.spec)
-            bound = make_or_refuse(comm, binding)
-            if isinstance(bound, str):
+            made = try_to_bind(candidate.spec, self._case, partial(self._bind, candidate.spec))
+            if isinstance(made, str):
                 continue
+            plan, bound = made
+            room -= _scratch_bytes(plan, comm)
             self._case.fill()
             self._watchdog.begin(candidate.name)
             bound()
@@ -201,11 +189,11 @@ class _Trial:
                 self.verdict.wrong[candidate.name] = str(wrong)
                 bound.free()
 
-    def _bind(self, plan: Plan, spec: PlanSpec) -> BoundPlan | Overlapped:
+    def _bind(self, spec: PlanSpec, plan: Plan) -> BoundPlan | Overlapped:
         """Return a callable plan; collective."""
         case = self._case
         if self._beside is None:
-            return bind(plan, case.comm, case.sendbuf, case.recvbuf)
+            return case.bind(plan)
         return self._beside.start_of(plan, spec, case.sendbuf, case.recvbuf)
 
     def measure_round(self) -> None:

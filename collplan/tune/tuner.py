@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from collplan.executors.mpi.host.cores import pin_thread
-from collplan.executors.mpi.together import first_alone, leave_cores, together
+from collplan.executors.mpi.stall.timed_collectives import RollCall
+from collplan.executors.mpi.together import first_alone, leave_cores
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.overlap.beside import Beside
 from collplan.measure.timing import everywhere
@@ -118,7 +119,8 @@ def on_first(comm: Any, make: Callable[[], Result]) -> Result:
     CollplanError
         If the function raises a `CollplanError` on rank 0.
     """
-    return everywhere(comm, together(comm, lambda: make() if comm.rank == 0 else None))
+    call = RollCall(comm, None, "tune")
+    return everywhere(comm, call.together(lambda: make() if comm.rank == 0 else None))
 
 
 def over_ranks(
@@ -143,7 +145,7 @@ def over_ranks(
         finally:
             leave_cores(comm)
 
-    own = together(comm, share)
+    own = RollCall(comm, None, "choose candidates").together(share)
     parts = comm.allgather(own)
     return [parts[i % comm.size][i // comm.size] for i in range(len(items))]
 

@@ -1,4 +1,4 @@
-"""Common steps of all ranks, which succeed or fail on all ranks."""
+"""Steps of all ranks that need no plan: turns, a communicator of our own, the end of the job."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar, cast
-
-from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -17,37 +15,6 @@ FORWARDING_S: Final = 0.1
 """Time in seconds for launchers to forward output of ranks, as Hydra could otherwise end before."""
 _SLEEP_S: Final = 5e-3
 """Sleep between polls of ranks that leave the cores to others."""
-
-
-def together(
-    comm: MPI.Intracomm, make: Callable[[], T], kind: type[CollplanError] = CollplanError
-) -> T:
-    """Return the result of `make`; if it fails on one rank, all ranks raise; collective.
-
-    Parameters
-    ----------
-    comm : MPI.Intracomm
-        Communicator of the ranks that call this function.
-    make : callable
-        Step that all ranks make. It may be collective, if it fails on a rank only after its last
-        collective call.
-    kind : type of CollplanError
-        Type of the errors that `make` may raise, and of the error that all ranks raise.
-
-    Raises
-    ------
-    CollplanError
-        If `make` fails on a rank; the message is that of the lowest rank that failed.
-    """
-    made, error = None, None
-    try:
-        made = make()
-    except kind as caught:
-        error = str(caught)
-    errors = [text for text in comm.allgather(error) if text is not None]
-    if errors:
-        raise kind(errors[0])
-    return cast("T", made)
 
 
 def first_alone(comm: MPI.Intracomm, make: Callable[[], T]) -> T:

@@ -18,9 +18,8 @@ from collplan.executors.mpi.binding.prepared import Progress
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.host.cores import pin_thread, usable_processors
 from collplan.measure.lanes import node_of_ranks
-from collplan.measure.native import NativeCollective
 from collplan.measure.overlap.sweep import BLOCKING, OverlapMethod, OverlapSweep
-from collplan.measure.run import Case, WrongElement, find_truth
+from collplan.measure.run import WrongElement, case_of, find_truth
 from collplan.measure.timing import Call, nothing
 from collplan.planner.passes.progress.cores import CorePlacement
 from collplan.planner.plan.plan import Plan, Stage
@@ -191,11 +190,8 @@ class CollectivePair(AbstractContextManager["CollectivePair"]):
         self.comm, self.sweep, self._pinned = comm, sweep, pinned
         self._stack = ExitStack()
         spec = sweep.spec(comm.size, BLOCKING)
-        plan = compile_together(spec, comm, [])
-        self._case = Case(plan, spec.collective, comm)
-        case = self._case
-        native = NativeCollective(spec.collective, comm, case.sendbuf, case.native_recvbuf)
-        self._native = self._stack.enter_context(native)
+        self._case = case_of(spec, comm)
+        self._native = self._stack.enter_context(self._case.natively())
         self._received: dict[str, Array] = {}
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:

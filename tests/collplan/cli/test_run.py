@@ -113,7 +113,8 @@ def test_ranks_refuse_it_with_one_voice(collplan: CommandLine) -> None:
 
 @pytest.mark.system
 @pytest.mark.parametrize(
-    ("module", "name"), [("compiling_together", "compile_plan"), ("cli.run", "go_to_core")]
+    ("module", "name"),
+    [("programs.compiling_together", "compile_plan"), ("cli.run", "go_to_core")],
 )
 def test_a_rank_without_memory_says_so_in_one_line(
     collplan: CommandLine, module: str, name: str, tmp_path: Path

@@ -18,9 +18,9 @@ said, *arguments = sys.argv[1:]
 how = dict(word.split("=") for word in said.split(","))
 comm = join_world()
 
-from collplan.tune import trial  # noqa: E402
+from collplan.measure import run  # noqa: E402
 
-bind = trial.bind
+bind = run.bind
 
 
 class Failing:
@@ -45,7 +45,7 @@ def failing(plan: Any, *rest: Any) -> Any:
     return Failing(bound, how[name]) if fails else bound
 
 
-named: Any = trial
+named: Any = run
 named.bind = failing
 
 from collplan.cli.main import main  # noqa: E402

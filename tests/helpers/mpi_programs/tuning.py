@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from mpi4py import MPI
 
-from collplan.measure import timing
+from collplan.measure import run, timing
 from collplan.specs import CollplanError, PlanSpec
 from collplan.tune import trial
 from collplan.tune.candidates import Candidate
@@ -95,7 +95,7 @@ class AfterMeeting:
 def costs(native: Cost, others: dict[str, Cost]) -> Iterator[None]:
     """Set the costs of native and of candidates, by their algorithm."""
     clock = Clock()
-    bind_really, native_really = trial.bind, trial.NativeCollective
+    bind_really, native_really = run.bind, run.NativeCollective
 
     def bind(plan: Any, *arguments: Any) -> Costing:
         return Costing(bind_really(plan, *arguments), clock, others[str(plan.spec.algorithms)])
@@ -104,8 +104,8 @@ def costs(native: Cost, others: dict[str, Cost]) -> Iterator[None]:
         return Costing(native_really(*arguments), clock, native)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trial, "bind", bind)
-        patch.setattr(trial, "NativeCollective", native_collective)
+        patch.setattr(run, "bind", bind)
+        patch.setattr(run, "NativeCollective", native_collective)
         patch.setattr(timing, "line_up", clock.line_up)
         for module in (trial, timing):
             patch.setattr(module, "perf_counter", clock.read)
