@@ -304,6 +304,16 @@ def parse_size(option: str, text: str | int) -> int:
         raise CollplanError(f"{option}: {error}") from None
 
 
+def require_transport(text: str | None) -> None:
+    """Raise `CollplanError` if the value of ``--transport`` names no transport."""
+    from collplan.specs.methods.named_option import TRANSPORTS
+
+    if text not in (None, *TRANSPORTS):
+        raise CollplanError(
+            f"--transport: {show_value(text)} is not a transport; use {' or '.join(TRANSPORTS)}"
+        )
+
+
 def parse_sizes(
     text: str, itemsize: int = 1, datatype: str = "a byte", max_count: int | None = None
 ) -> list[int]:

@@ -5,11 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from collplan.cli.options import Json, Options, flag, option, parse_size, plot_file
+from collplan.cli.options import (
+    Json,
+    Options,
+    flag,
+    option,
+    parse_size,
+    plot_file,
+    require_transport,
+)
 from collplan.reports.output import print_line, print_result
 from collplan.reports.progress import spinner
 from collplan.specs import Machine
-from collplan.specs.errors import CollplanError, show_value
+from collplan.specs.errors import CollplanError
 from collplan.specs.loading import load_machine
 
 CORES: Final = 64
@@ -66,13 +74,20 @@ def command(options: OverlapOptions) -> None:
     n_cores = on.cores_per_node if on is not None else CORES if cores is None else cores
     n_bytes = _transfer_bytes(options.size, has_machine=on is not None)
     is_simulated = options.simulates or on is not None
-    chosen = _parse_transport(options.transport, is_used=is_simulated)
+    require_transport(options.transport)
+    if options.transport is not None and not is_simulated:
+        raise CollplanError(
+            f"--transport: {options.transport}, but nothing is simulated; add --simulate, or "
+            "leave it out"
+        )
     radix = options.radix
     model = overlap_model(collective, n_cores, radix)
     simulated = None
     if is_simulated:
         with spinner(f"simulating {collective} on up to {n_cores} ranks"):
-            simulated = simulate_overlap(collective, n_cores, on, n_bytes, machine, chosen, radix)
+            simulated = simulate_overlap(
+                collective, n_cores, on, n_bytes, machine, options.transport, radix
+            )
     document = to_json(model, simulated) | ({} if plot is None else {"plot": str(plot)})
     print_result(document, lambda _: print_overlap(model, simulated), as_json=options.as_json)
     # Plotting may fail, for example on a full disk. The result is therefore printed before.
@@ -104,18 +119,3 @@ def _transfer_bytes(text: str | None, *, has_machine: bool) -> int:
     if n_bytes == 0:
         raise CollplanError("--bytes: 0 bytes take no time to compare; give 1 or more")
     return n_bytes
-
-
-def _parse_transport(text: str | None, *, is_used: bool) -> str | None:
-    from collplan.measure.overlap.simulation import TRANSPORTS
-
-    if text not in (None, *TRANSPORTS):
-        raise CollplanError(
-            f"--transport: {show_value(text)} is not a transport; "
-            f"use one of {', '.join(TRANSPORTS)}"
-        )
-    if text is not None and not is_used:
-        raise CollplanError(
-            f"--transport: {text}, but nothing is simulated; add --simulate, or leave it out"
-        )
-    return text

@@ -12,7 +12,8 @@ from typing import Any, Final
 from collplan.executors.mpi.binding.bound_plan import BoundPlan
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.measure.native import NativeCollective
-from collplan.measure.overlap.beside import Beside, Overlapped
+from collplan.measure.overlap.beside import Beside
+from collplan.measure.overlap.overlapped import Overlapped
 from collplan.measure.run import Case, case_of, find_truth, try_to_bind
 from collplan.measure.statistics import is_faster
 from collplan.measure.timing import Call, CallObserver, time_in_turns
@@ -149,7 +150,7 @@ class _Trial:
         n_sharing = ranks_per_core(case.comm)
         _, self._truth = find_truth(case, native)
         self._beside = beside
-        self._native: Call = native if beside is None else partial(beside.natively, native)
+        self._native: Call = native if beside is None else beside.natively(native)
         self._repeat_native = native.repeat
         self._bound: dict[str, BoundPlan | Overlapped] = {}
         self._families: dict[str, str] = {}

@@ -23,6 +23,7 @@ from collplan.cli.options import (
     parse_numbers,
     parse_size,
     plot_file,
+    require_transport,
     split_list,
     trace_file,
 )
@@ -34,7 +35,6 @@ from collplan.specs import Machine
 from collplan.specs.errors import CollplanError, show_value
 from collplan.specs.explaining import explaining
 from collplan.specs.loading import load_machine
-from collplan.specs.methods.named_option import TRANSPORTS
 
 if TYPE_CHECKING:
     from collplan.executors.cost.traces.states import CoreStates
@@ -100,11 +100,7 @@ class BenchOverlapOptions(BenchmarkOptions):
         """
         from collplan.measure.overlap.sweep import plan_sweep
 
-        if self.transport not in (None, *TRANSPORTS):
-            raise CollplanError(
-                f"--transport: {show_value(self.transport)} is not a transport; "
-                f"use {' or '.join(TRANSPORTS)}"
-            )
+        require_transport(self.transport)
         size = parse_size("--bytes", self.n_bytes)
         ranks = _split_numbers("--ranks", self.ranks)
         if n_here is not None:

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.binding.instances import LocalProgram
 from collplan.executors.mpi.engine.in_flight import board
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.executors.mpi.together import first_alone, own_communicator
 from collplan.measure.native import NativeCollective
 from collplan.measure.overlap.computation import Computation
+from collplan.measure.overlap.overlapped import Overlapped, overlapped_native
 from collplan.planner.plan.plan import Plan
 from collplan.programs.progress_places import ProgressPlaces, policy_of
 from collplan.programs.splitting import program_of
@@ -67,11 +67,9 @@ class Beside:
         if kind is None:
             self._comm.Free()
 
-    def natively(self, native: NativeCollective) -> None:
-        """Start MPI's own collective, compute, and wait for it."""
-        request = native.start()
-        self._compute()
-        request.Wait()
+    def natively(self, native: NativeCollective) -> Overlapped:
+        """Return a call that overlaps MPI's own collective with the computation."""
+        return overlapped_native(native, self._compute)
 
     def start_of(
         self, plan: Plan, spec: PlanSpec, sendbuf: Array | None, recvbuf: Array | None
@@ -85,45 +83,21 @@ class Beside:
         """
         program = program_of(plan, spec, self._comm, self._seconds)
         place = self._places.of(policy_of(spec))
-        return Overlapped(program, self._compute, place, (sendbuf, recvbuf))
+        buffers = [np.empty(0) if one is None else one for one in (sendbuf, recvbuf)]
+        copy = program.take(*(one.ctypes.data for one in buffers))
+        requests: list[MPI.Request] = []
 
+        def begin() -> None:
+            board().stay_on(place)
+            requests.append(copy.start(0))
 
-class Overlapped:
-    """A call that starts a program, computes, and waits for the program.
+        def finish() -> None:
+            board().wait(copy.flight)
+            requests.pop().Wait()
 
-    Parameters
-    ----------
-    program : LocalProgram
-        Program of this rank.
-    compute : callable
-        Computation to run after the start.
-    place : int or None
-        Processor of the thread that advances the program.
-    buffers : tuple of ndarray or None
-        Send and receive buffer.
-    """
+        def free() -> None:
+            copy.give_back()
+            program.close()
+            buffers.clear()  # their memory must exist until now
 
-    def __init__(
-        self,
-        program: LocalProgram,
-        compute: Computation,
-        place: int | None,
-        buffers: tuple[Array | None, Array | None],
-    ) -> None:
-        self._program, self._compute, self._place = program, compute, place
-        nothing = np.empty(0)
-        self._kept = [nothing if one is None else one for one in buffers]
-        self._copy = program.take(*(one.ctypes.data for one in self._kept))
-
-    def __call__(self) -> None:
-        """Start, compute, and wait."""
-        board().stay_on(self._place)
-        request = self._copy.start(0)
-        self._compute()
-        board().wait(self._copy.flight)
-        request.Wait()
-
-    def free(self) -> None:
-        """Free the program."""
-        self._program.give_back(self._copy)
-        self._program.close()
+        return Overlapped(begin, finish, self._compute, free)

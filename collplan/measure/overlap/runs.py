@@ -18,6 +18,7 @@ from collplan.executors.mpi.binding.prepared import Progress
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.host.cores import pin_thread, usable_processors
 from collplan.measure.lanes import node_of_ranks
+from collplan.measure.overlap.overlapped import Overlapped, overlapped_native
 from collplan.measure.overlap.sweep import BLOCKING, OverlapMethod, OverlapSweep
 from collplan.measure.run import WrongElement, case_of, find_truth
 from collplan.measure.timing import Call, nothing
@@ -122,11 +123,8 @@ class Timed:
     ----------
     method : OverlapMethod
         Method that runs.
-    begin, finish : callable
-        Functions that start the collective and wait for it. If the collective is blocking,
-        `begin` does nothing, and `finish` runs all of it.
-    compute : callable
-        Computation that runs between `begin` and `finish`.
+    run : Overlapped
+        Collective and computation.
     progress : str
         Source of this rank's progress: ``thread``, ``caller`` or ``library``.
     why_caller : str or None
@@ -140,29 +138,22 @@ class Timed:
     """
 
     method: OverlapMethod
-    begin: Call
-    finish: Call
-    compute: Call
+    run: Overlapped
     progress: str = "caller"
     why_caller: str | None = None
     thread: int | None = None
     stages: list[tuple[int, int]] = field(default_factory=list)
     stamps: list[Stamps] = field(default_factory=list)
 
-    def alone(self) -> None:
-        """Run the collective alone."""
-        self.begin()
-        self.finish()
-
     def both(self) -> None:
         """Run the collective and the computation, and record the times of the run."""
         before_ns = self._thread_ns()
         began = monotonic_ns()
-        self.begin()
+        self.run.begin()
         started = monotonic_ns()
-        self.compute()
+        self.run.compute()
         computed = monotonic_ns()
-        self.finish()
+        self.run.finish()
         ended = monotonic_ns()
         thread_ns = self._thread_ns() - before_ns
         self.stamps.append(Stamps(began, started, computed, ended, thread_ns))
@@ -209,29 +200,21 @@ class CollectivePair(AbstractContextManager["CollectivePair"]):
         """
         if method.source == "native":
             if method.blocking:
-                return Timed(method, nothing, self._native, compute)
-            running: list[MPI.Request] = []
-            return Timed(
-                method,
-                lambda: running.append(self._native.start()),
-                lambda: running.pop().Wait(),
-                compute,
-                "library" if method.asynchronous else "caller",
-            )
+                return Timed(method, Overlapped(nothing, self._native, compute))
+            progress = "library" if method.asynchronous else "caller"
+            return Timed(method, overlapped_native(self._native, compute), progress)
         threads = set(threading.enumerate())
         bound, plan = self._bind(method)
         started = set(threading.enumerate()) - threads
         if method.blocking:
-            return Timed(method, nothing, bound, compute)
+            return Timed(method, Overlapped(nothing, bound, compute))
         mine = plan.rank == self.comm.rank
         stages = set(zip(plan.stage[mine].tolist(), plan.core[mine].tolist(), strict=True))
         core = self._pinned.core
         lacks_thread = any(s == Stage.BACKGROUND and other != core for s, other in stages)
         return Timed(
             method,
-            bound.start,
-            bound.wait,
-            compute,
+            Overlapped(bound.start, bound.wait, compute),
             bound.progress,
             bound.why_caller if lacks_thread else None,
             next((pthread_getcpuclockid(thread.ident) for thread in started if thread.ident), None),

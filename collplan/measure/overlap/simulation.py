@@ -32,8 +32,6 @@ from collplan.planner.plan.plan import Plan
 from collplan.specs import Link, Machine, Network
 from collplan.specs.explaining import explaining
 
-TRANSPORTS: Final = ("shared", "messages")
-
 MOST_CORES: Final = 256
 """Largest number of cores for which all plans can be simulated within a minute or two."""
 TRANSFER_BYTES: Final = 2**21

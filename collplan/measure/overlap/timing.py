@@ -48,7 +48,7 @@ def _blocking_s(
     comm: MPI.Intracomm, collectives: CollectivePair, repetitions: int, advance: Call
 ) -> float:
     timed = collectives.ready(BLOCKING)
-    (times,) = time_in_turns(comm, [timed.alone], repetitions, advance=advance)
+    (times,) = time_in_turns(comm, [timed.run.alone], repetitions, advance=advance)
     return float(np.median(times))
 
 
@@ -101,7 +101,7 @@ def measure_overlap(
             each.both()
             each.stamps.clear()
         wrong = collectives.find_wrong()
-        calls: list[Call] = [compute, *chain(*((each.alone, each.both) for each in timed))]
+        calls: list[Call] = [compute, *chain(*((each.run.alone, each.both) for each in timed))]
         times = time_in_turns(comm, calls, repetitions, advance=advance)
         wrong = collectives.find_wrong() | wrong
     return {

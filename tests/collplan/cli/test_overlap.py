@@ -142,7 +142,7 @@ def test_all_simulated_points_of_a_plot_have_one_entry_in_its_legend(n_levels: i
         (("--machine", "knl64", "--bytes", 0), ("--bytes: 0", "give 1 or more")),
         (("--machine", "knl64", "--bytes", "2TiB"), ("collective.count", "too large")),
         (("--transport", "shared"), ("--transport: shared", "add --simulate")),
-        (("--simulate", "--transport", "air"), ("'air' is not a transport", "shared, messages")),
+        (("--simulate", "--transport", "air"), ("'air' is not a transport", "messages or shared")),
         (("--plot", "plot.eps"), ("--plot: plot.eps ends with .eps", ".svg or .png")),
         (("--plot", "/no/where.svg"), ("--plot: there is no folder /no",)),
     ],

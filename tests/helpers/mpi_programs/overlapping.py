@@ -76,7 +76,7 @@ def runs_are_stamped_in_order_and_threads_are_clocked() -> None:
         for stamps in timed.stamps:
             assert list(stamps[:4]) == sorted(stamps[:4])
             assert stamps.thread_ns > 0
-        timed.alone()
+        timed.run.alone()
         assert len(timed.stamps) == 3
         blocking = collectives.ready(OverlapMethod("plan", blocking=True), compute)
         blocking.both()
