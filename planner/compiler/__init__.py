@@ -1,1 +1,16 @@
 """From a spec to a plan: of all ranks, of one, of one node, folded; and its proof."""
+
+from collplan.planner.compiler.compile import compile_plan
+from collplan.planner.compiler.folded import compile_folded, unfold
+from collplan.planner.compiler.proof import verify_plan
+from collplan.planner.compiler.ranks import compile_node, compile_ranks, without_native
+
+__all__ = [
+    "compile_folded",
+    "compile_node",
+    "compile_plan",
+    "compile_ranks",
+    "unfold",
+    "verify_plan",
+    "without_native",
+]
