@@ -133,8 +133,7 @@ def estimate(
         size = whole_elements(cut, spec.collective.itemsize)
         works = [block.work(size) for block in blocks]
         n_tasks = n_rough + n_tasks_of(works)
-        ns = _price_ns(works, size, rough_ns) if n_tasks <= most else (0.0, 0.0)
-        seconds = ns[0] * 1e-9, ns[1] * 1e-9 * sure
+        seconds = _seconds(works, size, rough_ns, sure) if n_tasks <= most else (0.0, 0.0)
         effort = max(n_tasks, least) + sum(block.effort_of_parts for block in blocks)
         effort = effort if cut else structures.folded_effort(effort, program, ranks)
         cost = n_tasks, effort + spec.machine.n_ranks
@@ -175,11 +174,11 @@ def _program_of(
     return program_of(blueprint), remaining
 
 
-def _price_ns(works: Sequence[Work], cut: Cut, rough_ns: Floats) -> tuple[float, float]:
-    """Return the price of cut messages and of roughly estimated parts, and a lower bound, in ns."""
+def _seconds(works: Sequence[Work], cut: Cut, rough_ns: Floats, sure: float) -> tuple[float, float]:
+    """Return the price of cut messages and of roughly estimated parts, and a lower bound, in s."""
     least_ns = max(float(rough_ns[:, 0].max()), bound_ns(works))
     price_ns = float(rough_ns[:, 1].sum()) + estimate_ns(works, cut)
-    return max(least_ns, price_ns), least_ns
+    return max(least_ns, price_ns) * 1e-9, least_ns * 1e-9 * sure
 
 
 def _draft(spec: PlanSpec, ranks: tuple[int, ...] | None) -> Blueprint:
