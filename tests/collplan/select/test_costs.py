@@ -112,30 +112,25 @@ def test_costs_of_messages_name_their_links() -> None:
     assert rows.overhead.tolist() == [0, 100, 100]
 
 
-@pytest.mark.parametrize(
-    ("changes_in", "copied"), [(None, [4, 0, 4]), (0, [4, 4, 4]), (1, [4, 4, 4]), (2, [4, 0, 4])]
-)
-def test_elements_are_copied_to_shared_memory_again_after_a_step_changes_them(
-    changes_in: int | None, copied: list[int]
-) -> None:
+def test_elements_are_copied_to_shared_memory_again_after_a_step_changes_them() -> None:
     """Messages of rounds 0 and 2 read the same elements, and one of round 2 reads others."""
-    steps = np.array([] if changes_in is None else [changes_in])
-    tables: Any = SimpleNamespace(
-        messages=SimpleNamespace(
-            round=np.array([0, 2, 2]),
-            source=np.zeros(3, np.int64),
-            dest=np.ones(3, np.int64),
-            read=pieces(Buffer.RECV, 0, 0, 4),
-            write=pieces(Buffer.SCRATCH, 0, 4, 8),
-            combine=SimpleNamespace(indptr=np.zeros(4, np.int64)),
-        ),
-        steps=SimpleNamespace(
-            round=steps,
-            rank=np.zeros(len(steps), np.int64),
-            write=pieces(Buffer.RECV, *([0] * len(steps))),
-        ),
+    messages = SimpleNamespace(
+        round=np.array([0, 2, 2]),
+        source=np.zeros(3, np.int64),
+        dest=np.ones(3, np.int64),
+        read=pieces(Buffer.RECV, 0, 0, 4),
+        write=pieces(Buffer.SCRATCH, 0, 4, 8),
+        combine=SimpleNamespace(indptr=np.zeros(4, np.int64)),
     )
-    assert _copied_in(tables, np.ones(3, np.bool_)).tolist() == copied
+    for changes, copied in ([], [4, 0, 4]), ([0], [4, 4, 4]), ([1], [4, 4, 4]), ([2], [4, 0, 4]):
+        n = len(changes)
+        steps = SimpleNamespace(
+            round=np.array(changes),
+            rank=np.zeros(n, np.int64),
+            write=pieces(Buffer.RECV, *([0] * n)),
+        )
+        tables: Any = SimpleNamespace(messages=messages, steps=steps)
+        assert _copied_in(tables, np.ones(3, np.bool_)).tolist() == copied
 
 
 def pieces(buffer: Buffer, *offsets: int) -> Pieces:
