@@ -15,7 +15,9 @@ from collplan.planner.errors import AlgorithmError, RaceError
 from collplan.planner.formats.text import to_text
 from collplan.planner.passes import registry as registry_of_passes
 from collplan.planner.passes.coalescing.coalesce_requests import coalesce_requests
-from collplan.planner.passes.coalescing.double_buffer import double_buffer
+from collplan.planner.passes.coalescing.double_buffer import double_buffer, find_blocks
+from collplan.planner.plan.address_space import AddressSpace
+from collplan.planner.plan.pieces import pieces_of
 from collplan.planner.plan.plan import Buffer, Op
 from collplan.planner.plan.ragged import Dependencies
 from collplan.planner.rewrite.rank_program import restrict
@@ -69,6 +71,23 @@ def goes_wrong(plan, seed):
     except AssertionError:
         return True
     return False
+
+
+def test_blocks_of_ranks_and_of_their_node_are_told_apart():
+    """Ranks receive into their scratch memory and into that of the node in the same round."""
+    book = PlanBook([0, 0, 0, 0])
+    for rank in range(4):
+        for number, buffer in enumerate((Buffer.SCRATCH, Buffer.SHARED)):
+            place = [(buffer, rank, 1)]
+            book.add(Op.SEND, (rank + 1) % 4, [(Buffer.SEND, 0, 1)], [], peer=rank, tag=number)
+            book.add(Op.RECV, rank, [], place, peer=(rank + 1) % 4, tag=number)
+    plan = book.plan().replace(shared_sizes=np.array([4]))
+    space = AddressSpace.of_plan(plan)
+    blocks = find_blocks(plan, space, *pieces_of(plan))
+    assert sorted(blocks.block) == list(range(8))
+    homes = [space.number(np.array([rank]), np.array([Buffer.SCRATCH]))[0] for rank in range(4)]
+    assert sorted(blocks.home) == [*homes, *[len(space.start) - 2] * 4]
+    assert len(set(blocks.chain)) == 8
 
 
 @pytest.mark.parametrize("slots", [2, 3])
