@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import resource
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -97,3 +99,17 @@ def test_a_soft_limit_of_open_files_is_raised_for_the_ranks(
     jobs.check_room(2)
     jobs.allow_files(2)
     assert limits == [(40, 500)]
+
+
+def test_jobs_that_a_thread_starts_leave_the_handling_of_signals_alone() -> None:
+    """Python lets only the main thread handle signals."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def inside() -> object:
+        with jobs._terminated_as_interrupt():
+            return signal.getsignal(signal.SIGTERM)
+
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(inside).result() is before
+    assert inside() is not before
+    assert signal.getsignal(signal.SIGTERM) is before
