@@ -88,10 +88,6 @@ def _check_entries(numbers: Any) -> None:
             if not is_whole and not (isinstance(number, float) and number.is_integer()):
                 where = _where([i] if row is not entry else [i, j])
                 raise ValueError(f"{show_value(number)}{where} is not a whole number; give one")
-    kinds = {isinstance(entry, list | tuple) for entry in numbers}
-    lengths = {len(entry) for entry in numbers if isinstance(entry, list | tuple)}
-    if len(kinds) > 1 or len(lengths) > 1:
-        raise ValueError("the rows differ in length; give one number for every rank")
 
 
 def _where(index: list[int]) -> str:
