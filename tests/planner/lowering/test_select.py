@@ -9,6 +9,7 @@ from collplan.executors.cost import simulate
 from collplan.planner.collective.bounds import lower_bounds
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.lowering import select
 from collplan.planner.lowering.program import program_of
 from collplan.planner.lowering.select import HOP_BYTES, LONG_BYTES
 from collplan.specs import parse_spec
@@ -313,6 +314,18 @@ def test_auto_cuts_long_vectors_into_more_blocks():
     assert found[:2] == [1, 1]
     assert found == sorted(found)
     assert 10 < found[-1] <= 64
+
+
+def test_each_rank_receives_a_limited_number_of_pieces_of_unlike_blocks(monkeypatch):
+    collective = {"kind": "allgatherv", "counts": [1, 0, 1, 1_000_000]}
+    algorithm = {"name": "circulant", "blocks": "auto"}
+    spec = parse_spec({"machine": HYDRA | {"ranks_per_node": 1}, "collective": collective,
+                       "algorithms": algorithm})  # fmt: skip
+    for most_pieces, n_blocks in ((36, 3), (11, 1)):
+        # Four ranks receive the three blocks that are not empty.
+        monkeypatch.setattr(select, "MOST_PIECES", most_pieces)
+        (part,) = program_of(draft(spec)).parts
+        assert part.options["blocks"] == n_blocks
 
 
 @pytest.mark.parametrize("kind", ["allreduce", "reduce_scatter_block", "allgather"])
