@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from collplan.executors.cost.simulator import simulate
 from collplan.planner.compiler.compile import compile_plan
 from collplan.planner.plan.plan import COLUMNS, Plan
-from collplan.select.scaling import shrink, stretch
+from collplan.select.scaling import _has_scaled_regions, shrink, stretch
 from collplan.specs import PlanSpec
 from covering import pairs
 
@@ -115,3 +118,22 @@ def test_specs_that_depend_on_sizes_are_not_shrunk(change: dict[str, object]) ->
     given = {"machine": MACHINES[2], "collective": {"kind": "allreduce", "count": 1024}}
     spec = PlanSpec.model_validate({**given, "decomposition": {"name": "flat"}, **change})
     assert shrink(spec) == (spec, 1)
+
+
+def test_regions_scale_if_all_of_their_columns_do() -> None:
+    columns = {"indptr": [0, 1, 2], "low": [0, 4], "count": [4, 8], "stride": [16, 24],
+               "repeat": [2, 3]}  # fmt: skip
+    larger = {
+        name: [3 * one if name in ("low", "count", "stride") else one for one in column]
+        for name, column in columns.items()
+    }
+    assert _has_scaled_regions(regions(columns), regions(larger), 3)
+    assert not _has_scaled_regions(regions(columns), None, 3)
+    for name, column in larger.items():
+        changed = larger | {name: [column[0], column[1] + 1]}
+        assert not _has_scaled_regions(regions(columns), regions(changed), 3), name
+
+
+def regions(columns: dict[str, list[int]]) -> Any:
+    arrays = {name: np.array(column) for name, column in columns.items()}
+    return SimpleNamespace(**arrays, pattern=(arrays["stride"], arrays["repeat"]))
