@@ -225,7 +225,7 @@ class Tests:
         found = json.loads((self._folder / "tests.json").read_text())
         self.seconds: dict[str, float] = found["seconds"]
         self.failed: list[str] = found["failed"]
-        self._imports = graph_with_tests()
+        self._imports, self._tree = graph_with_tests(), copy.tree
 
     def _watch(self, arguments: str, copy: Copy, n_jobs: int) -> None:
         from coverage import Coverage
@@ -325,7 +325,8 @@ class Tests:
         far = nx.single_source_shortest_path_length(self._imports.reverse(copy=False), place)
         tests = [one for one in far if one[0] == "tests" and one[-1].startswith("test_")]
         nearest = [f"{'/'.join(one)}.py" for one in sorted(tests, key=lambda one: (far[one], one))]
-        return [file for file in dict.fromkeys([name, *nearest]) if file.endswith(".py")]
+        found = [file for file in dict.fromkeys([name, *nearest]) if file.endswith(".py")]
+        return [file for file in found if (self._tree / file).exists()]
 
     def folders(self, mutant: Mutant) -> set[str]:
         """Return the folders whose machine code may contain the constant that a mutant changes."""
