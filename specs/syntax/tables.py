@@ -67,9 +67,10 @@ def read_table(numbers: Any) -> Ints:
     wrong = np.argwhere((array < 0) | (array > np.int64(MAX_TOTAL)))
     if len(wrong):
         value, where = array[tuple(wrong[0])], _where(wrong[0].tolist())
-        what = "is negative; give 0" if value < 0 else f"is too large; give {MAX_TOTAL} or less"
+        too_large = f"is too large; give {MAX_TOTAL} or less"
+        what = "is negative; give 0 or more" if value < 0 else too_large
         shown = f"{value:.15g}" if is_float else value
-        raise ValueError(f"{shown}{where} {what}{' or more' if value < 0 else ''}")
+        raise ValueError(f"{shown}{where} {what}")
     table = np.array(array, dtype=np.int64)
     if table.ndim == 2 and table.shape[0] != table.shape[1]:
         raise ValueError(
