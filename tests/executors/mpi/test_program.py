@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from collplan.executors.mpi.program.program import rank_program
+import numpy as np
+
+from collplan.executors.mpi.program.program import (
+    own_computations,
+    rank_program,
+    why_not_apart,
+)
 from collplan.planner.plan.plan import Op
 from mpi_plans import PlanWriter
 
@@ -21,3 +27,19 @@ def test_program_is_in_order_of_priority() -> None:
     assert program.on_completion.task.tolist() == [0, 2]
     assert program.on_start.indptr.tolist() == [0, 0, 0, 1]
     assert program.on_start.task.tolist() == [0]
+
+
+def test_computations_that_wait_for_other_ranks_or_they_for_it_cannot_run_apart() -> None:
+    writer = PlanWriter([[1, 1, 0]] * 2)
+    alone = [writer.add(Op.COMPUTE, rank, core=rank) for rank in range(2)]
+    first = writer.add(Op.COMPUTE, 0)
+    second = writer.add(Op.COMPUTE, 1, after=[first], core=1)
+    plan = writer.plan().replace(shared_sizes=np.array([1]))
+    for rank, tied in enumerate((first, second)):
+        program = rank_program(plan, rank)
+        computes = own_computations(plan, program, rank)
+        assert program.row[computes].tolist() == [alone[rank], tied]
+        assert why_not_apart(program, computes & (program.row != tied)) is None
+        why = why_not_apart(program, computes)
+        assert why is not None
+        assert why.startswith(f"compute #{tied} on the rank's own core waits")
