@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,12 @@ from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.engine.engine import this_thread
+from collplan.executors.mpi.engine.loop_memory import LoopMemory
+from collplan.executors.mpi.engine.portable import portable
 from collplan.executors.mpi.errors import BindError
+from collplan.executors.mpi.host.cores import Crowding
+from collplan.executors.mpi.host.waiting import sleep_between_polls
+from collplan.executors.mpi.program.program import rank_program
 from collplan.planner.plan.plan import Buffer, Op, Stage
 from collplan.planner.plan.ragged import ON_START
 from collplan.specs.errors import CollplanError
@@ -413,3 +419,22 @@ def test_all_sizes_of_elements(comm: MPI.Intracomm) -> None:
 @pytest.mark.parametrize(("n_ranks", "mpi"), [(1, "openmpi"), (3, "mpich"), (3, "openmpi")])
 def test_plans_that_never_complete(n_ranks: int, mpi: str) -> None:
     assert_passes(mpirun(n_ranks, "engine_failing.py", mpi=mpi))
+
+
+def test_idle_ranks_without_python_sleep_as_their_crowding_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = []
+    set_idling = LoopMemory.set_idling
+
+    def note(memory: LoopMemory, *idling: Any) -> None:
+        told.append(idling)
+        set_idling(memory, *idling)
+
+    monkeypatch.setattr(LoopMemory, "set_idling", note)
+    writer = PlanWriter([[1, 1, 0]])
+    writer.add(Op.COPY, 0, [(Buffer.SEND, 0, 1)], [(Buffer.RECV, 0, 1)])
+    plan = writer.plan()
+    assert portable(plan, rank_program(plan, 0), 0, None, Crowding(3.0, False), 0)
+    assert told[-1] == (sleep_between_polls(3.0), False)
+    assert told[-1][0] > 0
