@@ -190,6 +190,12 @@ def test_compare_prints_both(collplan):
     assert last["scratch_bytes_per_node"] == last["paper"]["scratch_bytes_per_node"] == 256 * 5 * 16
 
 
+def test_patterns_choose_designs(collplan):
+    words = ("compare", write_spec(collplan), "--metrics", "--candidates", "ohio*,bruck", "--json")
+    names = [row["design"] for row in collplan(*words).json()["metrics"]]
+    assert names == [name for name in DESIGNS if name == "bruck" or name.startswith("ohio")]
+
+
 def test_compare_predicts_what_adapters_read(collplan):
     """Six queue pairs fit: a flat exchange of 3 x 3 ranks uses 18 a node, each once."""
     nic = {"connections": 6, "miss_ns": 500, "warm": True}

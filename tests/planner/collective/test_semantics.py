@@ -8,11 +8,12 @@ import pytest
 
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import Algorithm, registry
+from collplan.planner.collective.semantics import postcondition
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.metrics import measure
 from collplan.planner.verify import verify
-from collplan.specs.collectives.collective import COLLECTIVES
-from oracle import AFFINE, check_result, gaps, make_spec, random_counts, with_counts
+from collplan.specs.collective import COLLECTIVES
+from oracle import AFFINE, REGULAR, check_result, gaps, make_spec, random_counts, with_counts
 from tiers import briefly
 
 KINDS = ("gather", "scatter", "allgather", "reduce_scatter_block", "alltoall")
@@ -50,3 +51,11 @@ def test_an_algorithm_for_equal_blocks_says_why_it_refuses_others():
                     regular_only=True)  # fmt: skip
     with pytest.raises(AlgorithmError, match=r"alltoall/own: the blocks differ in size; use 'bru"):
         registry.require(one, 3, commutative=True, is_regular=False)
+
+
+def test_the_contents_of_the_first_ranks_are_those_of_all_cut_short():
+    for kind in REGULAR:
+        collective = make_spec(kind, "auto", 4, count=3).collective
+        first, whole = postcondition(collective, 4, n_first=2), postcondition(collective, 4)
+        for name, column in vars(whole.of_first(2)).items():
+            assert vars(first)[name].tolist() == column.tolist(), kind

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from collplan.planner import compile_plan
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.passes.registry import check_options
+from collplan.planner.passes.registry import check_options, is_number
 from collplan.planner.plan.plan import Plan
 from oracle import make_spec
 
@@ -49,3 +49,8 @@ def test_annotations_without_a_text_explain_themselves() -> None:
     ):
         with pytest.raises(AlgorithmError, match=f"passes.thin.every: {complaint}"):
             checked(None, wrong)
+
+
+def test_truth_values_and_small_integers_are_no_numbers_of_at_least_one() -> None:
+    assert is_number(1, 1)
+    assert not any(is_number(value, 1) for value in (0, -1, True, "2", 2.0, None))
