@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collplan.dropin.config import MAX_PLANS
 from collplan.dropin.decisions import MAKING_S
 from collplan.dropin.vector_agreement import OVERLAP
 from collplan.executors.mpi.launch import standard_input
@@ -132,6 +133,17 @@ def test_plans_are_made_when_they_would_have_paid(mpi: str, tmp_path: Path) -> N
     done = run(["env", "-u", "COLLPLAN_NATIVE_CALLS", *line], COLLPLAN_LOG="1")
     assert f"rank 0: 5 collectives by plans, {n_calls} native; making plans took" in done.stderr
     assert f"ring from call {n_calls + 1} on" in done.stderr
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("mpi", MPIS)
+def test_the_plans_least_recently_used_make_room_for_others(mpi: str, tmp_path: Path) -> None:
+    program = built(mpi, "replacing.c"), MAX_PLANS + 2, 3
+    line = exec_line(mpi, table_of(tmp_path), 2, *program)
+    done = run(line, COLLPLAN_LOG="1", COLLPLAN_NATIVE_CALLS="2")
+    assert done.stdout == "0 wrong\n", done.stdout + done.stderr
+    why = "other plans replaced its plan: reduce_bcast again after 16 calls"
+    assert re.search(rf"allreduce +native +2 +4 to 8 +2 .* {why}", done.stderr), done.stderr
 
 
 @pytest.mark.system
