@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from collplan.planner.compiler.folded import compile_folded
 from collplan.planner.errors import PlanError
 from collplan.planner.plan.plan import Plan
 from collplan.planner.verify import verify
+from collplan.planner.verify.travel import BY_SHIFT, BY_XOR, Rules, turned
 from collplan.specs import PlanSpec
 from mutations import CORRUPTIONS, corrupt
 from unfolding import unfold
@@ -97,3 +99,15 @@ def test_a_corrupted_plan_is_judged_as_the_plan_of_all_ranks(kind: str, algorith
                 verdicts[found] += 1
     assert verdicts.total() > 30
     assert len(verdicts) > 4
+
+
+def test_elements_turn_in_their_range_and_stay_outside_of_all_ranges() -> None:
+    """Ranges of three blocks of two elements, and of four blocks of one."""
+    turns = np.array([[4, 6, 2], [20, 4, 1]])
+    for motion, apart, targets in (
+        (BY_SHIFT, 1, {3: 3, 4: 6, 7: 9, 9: 5, 10: 10, 19: 19, 20: 21, 23: 20, 24: 24}),
+        (BY_XOR, 1, {3: 3, 4: 6, 7: 5, 10: 10, 20: 21, 23: 22, 24: 24}),
+    ):
+        rules = Rules(4, True, np.zeros(0, np.int64), motion, 1, turns, False, True)
+        turned_elements = {one: turned.py_func(one, rules, apart) for one in targets}
+        assert turned_elements == targets
