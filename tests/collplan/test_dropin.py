@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from check_names import checks_of
@@ -31,6 +32,7 @@ from tables_everywhere import planning_table
 
 MPI = pytest.importorskip("mpi4py.MPI", reason="mpi4py is not installed: pip install '.[mpich]'")
 Trial = pytest.importorskip("collplan.dropin.trials").Trial
+read = pytest.importorskip("collplan.dropin.arguments")
 run_check = pytest.importorskip("drop_in_calls").run_check
 
 ONCE = "check_that_there_is_no_table_is_said_once"
@@ -233,3 +235,20 @@ def test_a_slow_plan_is_dropped_when_its_calls_have_cost_the_budget(
     assert plan.times == [3.0] * n_calls
     assert native.times == [1.0] * n_calls
     assert trial.excess_s == 2.0 * n_calls
+
+
+def test_mpi_is_asked_about_buffers_at_one_address_by_a_call_of_one_rank() -> None:
+    buffer = np.zeros(4)
+    for name, further in (("gather", [0]), ("scatter", [0]), ("reduce", [MPI.SUM, 0]),
+                          ("allreduce", [MPI.SUM]), ("allgather", [])):  # fmt: skip
+        arguments = read.read_arguments(read.Kind(name), buffer, buffer, 0, 0, 1)
+        asked: list[Any] = []
+
+        def native(comm: MPI.Intracomm, *given: Any, asked: list[Any] = asked) -> None:
+            asked.append((comm.size, list(given[2:])))
+
+        kind: Any = SimpleNamespace(
+            name=name, traits=read.Kind(name).traits, natives=(None, native)
+        )
+        assert read.may_coincide(kind, arguments, MPI.SUM, 0)
+        assert asked == [(1, further)]
