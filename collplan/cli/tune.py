@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -285,8 +284,8 @@ def command(options: TuneOptions) -> int:
 
 
 def _tune(options: TuneOptions) -> int:
+    from collplan.executors.mpi.host.processes import end_with_launcher
     from collplan.executors.mpi.launch.environment import default_ranks, is_under_mpi
-    from collplan.tune.claim import STARTER, end_with_parents, name_starter
     from collplan.tune.crash_log import CrashLog, Failure
 
     shown = shows_progress(options.progress)
@@ -297,11 +296,10 @@ def _tune(options: TuneOptions) -> int:
         return Benchmark(measure, partial(_show, options), options.ranks_to_start(), lambda: 0)
 
     if is_under_mpi():
-        end_with_parents()
+        end_with_launcher()
         return run_benchmark(prepare, None, progress=False)
     n_ranks = ranks_to_start(prepare().n_ranks or default_ranks(), 8)
     let_share(parse_processors(options.cores))
-    os.environ[STARTER] = name_starter()
     assert options.output is not None, "prepare() refuses that"
     crash_log = CrashLog(options.output)
     forgotten: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from collplan.executors.mpi.errors import one_line
+from collplan.executors.mpi.host.processes import end_with_launcher
 from collplan.preload.settings import BEFORE, FORCE, HELPER, LIBRARY, PYTHON, TABLE
 from collplan.specs import CollplanError
 
@@ -27,8 +28,6 @@ _INTERPRETER: Final = struct.pack("I", 3)
 _PYTHON: Final = re.compile(r"python[\d.]*")
 _SEPARATORS: Final = re.compile("[ :]")
 """Separators of paths in ``LD_PRELOAD``, which has no quotation marks."""
-_DAEMONS: Final = ("prterun", "prted", "orterun", "orted", "mpiexec", "mpirun")
-"""Names of the processes that start ranks of Open MPI. Launchers of MPICH have other names."""
 
 
 def native_program(name: str) -> Path | None:
@@ -110,7 +109,7 @@ def become(program: Path, words: list[str], table: Path, *, force: bool) -> NoRe
         environment |= preload_environment(table, force=force)
     except Exception as error:
         say_once(f"{one_line(error)}; all collectives are native")
-    _end_with_launcher()
+    end_with_launcher()
     # Python ignores this signal, and the program would inherit that.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.stdout.flush()
@@ -119,20 +118,6 @@ def become(program: Path, words: list[str], table: Path, *, force: bool) -> NoRe
         os.execve(program, words, environment)
     except OSError as error:
         raise CollplanError(f"{program} cannot be started: {error.strerror}") from None
-
-
-def _end_with_launcher() -> None:
-    """Have the kernel kill this rank when the Open MPI process that started it ends.
-
-    A rank that is in an MPI call detects the end of the launcher and exits. A rank that waits for
-    other ranks in shared memory makes no MPI calls, so it would not detect it.
-    """
-    from collplan.executors.mpi.host.processes import die_with
-
-    parent = os.getppid()
-    with suppress(OSError):
-        if Path(f"/proc/{parent}/comm").read_text().strip() in _DAEMONS:
-            die_with(parent, signal.SIGKILL)
 
 
 def check_dynamic(program: Path) -> None:

@@ -18,6 +18,8 @@ from typing import NoReturn
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 """Signals that the rank also receives, as it is in the same process group."""
+LAUNCHERS = ("prterun", "prted", "orterun", "orted", "mpiexec", "mpirun")
+"""Names of the processes that start ranks of Open MPI. Launchers of MPICH have other names."""
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 LINGER_S = 1.0
@@ -72,6 +74,19 @@ def die_with(parent: int, number: int) -> None:
     if os.getppid() != parent:
         # The parent died before this call.
         os.kill(os.getpid(), number)
+
+
+def end_with_launcher() -> None:
+    """Have the kernel kill this rank when the Open MPI process that started it ends.
+
+    A rank that is in an MPI call detects the end of the launcher and exits. A rank that computes,
+    or waits for other ranks in shared memory, makes no MPI calls, so it would not detect it. The
+    guardian does the same for ranks of MPICH.
+    """
+    parent = os.getppid()
+    with suppress(OSError), open(f"/proc/{parent}/comm", encoding="utf-8") as name:
+        if name.read().strip() in LAUNCHERS:
+            die_with(parent, signal.SIGKILL)
 
 
 def say(text: str) -> None:

@@ -184,7 +184,6 @@ def test_the_command_goes_on_by_itself(
 
     monkeypatch.setattr(f"{LAUNCH}.jobs.relaunch", relaunch)
     monkeypatch.setattr(f"{LAUNCH}.environment.is_under_mpi", lambda: False)
-    monkeypatch.setenv("COLLPLAN_TUNE_STARTER", "")
     assert main(["tune", "-o", str(output), "-n", "2", "--restart"]) == 1
     assert ["--restart" in line for line in lines] == [True, False, False]
     assert capsys.readouterr().err.splitlines() == [
@@ -206,6 +205,5 @@ def test_a_failure_of_another_run_does_not_start_ranks_again(
     statuses = [2]
     monkeypatch.setattr(f"{LAUNCH}.jobs.relaunch", lambda *_, **__: statuses.pop())
     monkeypatch.setattr(f"{LAUNCH}.environment.is_under_mpi", lambda: False)
-    monkeypatch.setenv("COLLPLAN_TUNE_STARTER", "")
     assert main(["tune", "-o", str(output), "-n", "2"]) == 2
     assert isinstance(CrashLog(output).find(), Failure)
