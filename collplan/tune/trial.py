@@ -12,8 +12,7 @@ from typing import Any, Final
 from collplan.executors.mpi.binding.bound_plan import BoundPlan
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.measure.native import NativeCollective
-from collplan.measure.overlap.beside import Beside
-from collplan.measure.overlap.overlapped import Overlapped
+from collplan.measure.overlap.beside import Beside, Overlapped
 from collplan.measure.run import Case, case_of, find_truth, try_to_bind
 from collplan.measure.statistics import is_faster
 from collplan.measure.timing import Call, CallObserver, time_in_turns

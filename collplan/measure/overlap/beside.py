@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,13 +16,53 @@ from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.executors.mpi.together import first_alone, own_communicator
 from collplan.measure.native import NativeCollective
 from collplan.measure.overlap.computation import Computation
-from collplan.measure.overlap.overlapped import Overlapped, overlapped_native
+from collplan.measure.timing import Call, nothing
 from collplan.planner.plan.plan import Plan
 from collplan.programs.progress_places import ProgressPlaces, policy_of
 from collplan.programs.splitting import program_of
 from collplan.specs import PlanSpec
 
 Array = npt.NDArray[Any]
+
+
+@dataclass(slots=True)
+class Overlapped:
+    """A collective, ready to run together with a computation.
+
+    Parameters
+    ----------
+    begin, finish : callable
+        Functions that start the collective and wait for it. If the collective is blocking,
+        `begin` does nothing, and `finish` runs all of it.
+    compute : callable
+        Computation that runs between `begin` and `finish`.
+    free : callable
+        Function that frees the collective.
+    """
+
+    begin: Call
+    finish: Call
+    compute: Call
+    free: Call = nothing
+
+    def __call__(self) -> None:
+        """Start, compute, and wait."""
+        self.begin()
+        self.compute()
+        self.finish()
+
+    def alone(self) -> None:
+        """Run the collective alone."""
+        self.begin()
+        self.finish()
+
+
+def overlapped_native(native: NativeCollective, compute: Call) -> Overlapped:
+    """Return a call that overlaps MPI's own nonblocking collective with a computation."""
+    requests: list[MPI.Request] = []
+    return Overlapped(
+        lambda: requests.append(native.start()), lambda: requests.pop().Wait(), compute
+    )
 
 
 class Beside:
