@@ -15,7 +15,7 @@ from collplan.select.compared import LEFT_OUT, Comparison
 from collplan.select.entries import Entry, EstimateRequest, NotEstimated, bytes_of, estimate_all
 from collplan.select.estimate import FEW_RANKS, Estimate, forget_drafts
 from collplan.select.jobs import Jobs
-from collplan.select.waves import SAFETY, Ratios, simulate_waves
+from collplan.select.waves import SAFETY, WAVES, Ratios, simulate_waves
 from collplan.specs import PlanSpec
 from collplan.specs.request import FLAT
 
@@ -26,6 +26,8 @@ LARGE_EFFORT: Final = 250_000
 """The same for more than `FEW_RANKS` ranks, whose plans often take more time per task."""
 NEAR_EFFORT: Final = 3 * EFFORT
 """The same for a search of all candidates near the best."""
+SEARCH_WAVES: Final = (1, *WAVES)
+"""Numbers of candidates in the waves of a search: one makespan shows which others cannot win."""
 FIRST_WAVES: Final = 2
 """Waves of simulations of simple forms, before their variants follow."""
 REFINED: Final = 2.0
@@ -124,7 +126,9 @@ def _simulate_best(
         found = _distinct(_entries(spec, some, jobs, most_s), entries)
         entries.extend(found)
         queues[size] += found
-        simulate_waves(queues, by_size, jobs, comparison, prune=True, most=most_waves)
+        simulate_waves(
+            queues, by_size, jobs, comparison, prune=True, most=most_waves, waves=SEARCH_WAVES
+        )
 
     try:
         quick, slow = _by_rounds(spec, [form for form in forms if not form.is_variant])

@@ -22,9 +22,8 @@ SAFETY: Final = 4.0
 than this many times the best makespan."""
 MAX_TASKS: Final = 600_000
 """Number of tasks above which a plan is large: it takes more than a second and some hundred MB."""
-WAVES: Final = (1, 3, 6)
-"""Numbers of candidates per size, most promising first, in the first waves and later ones. One
-makespan shows which of the others cannot win."""
+WAVES: Final = (3, 6)
+"""Numbers of candidates per size, most promising first, in the first waves and later ones."""
 CAUTION: Final = (1_500, 0.25), (6_000, 0.4), (50_000, 0.7), (400_000, 0.9), (inf, 1.0)
 """Pairs of an effort and a factor. For plans up to this effort, the makespan is not expected to be
 below the factor times the corrected closed form.
@@ -76,18 +75,22 @@ def simulate_waves(
     *,
     prune: bool,
     most: float = inf,
+    waves: Sequence[int] = WAVES,
 ) -> None:
-    """Simulate the candidates in the queues in waves, in no more than `most`."""
+    """Simulate the candidates in the queues in no more than `most` waves.
+
+    A wave takes the next number of candidates per size of `waves`, or the last one.
+    """
     n_waves = 0
     while any(queues.values()) and n_waves < most:
-        n = WAVES[min(n_waves, len(WAVES) - 1)]
+        n = waves[min(n_waves, len(waves) - 1)]
         n_waves += 1
         wave: list[Entry] = []
         for size, queue in queues.items():
             if prune:
                 queue[:] = _promising(queue, size, by_size, comparison, jobs)
             # Small plans come first, as their makespans may make large ones unnecessary.
-            small = [e for e in queue if not _is_large(e)] if n_waves <= len(WAVES) else []
+            small = [e for e in queue if not _is_large(e)] if n_waves <= len(waves) else []
             chosen = _first(small or queue, n) if prune else list(queue)
             wave += chosen
             queue[:] = [entry for entry in queue if entry not in chosen]

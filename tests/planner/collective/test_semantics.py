@@ -12,7 +12,7 @@ from collplan.planner.collective.semantics import postcondition
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.metrics import measure
 from collplan.planner.verify import verify
-from collplan.specs.collective import COLLECTIVES
+from collplan.specs.collectives.collective import COLLECTIVES
 from oracle import AFFINE, REGULAR, check_result, gaps, make_spec, random_counts, with_counts
 from tiers import briefly
 

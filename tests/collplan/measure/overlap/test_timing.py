@@ -7,6 +7,7 @@ import pytest
 from mpi4py import MPI
 
 from collplan.executors.cost.traces.states import CoreState
+from collplan.measure.overlap.beside import Overlapped
 from collplan.measure.overlap.runs import Pinned, Stamps, Timed
 from collplan.measure.overlap.sweep import BLOCKING, OverlapMethod
 from collplan.measure.overlap.timing import _own_intervals, _states
@@ -17,7 +18,8 @@ COMPUTES, COMMUNICATES = CoreState.COMPUTATION, CoreState.COMMUNICATION
 
 
 def timed(progress: str, *stages: Stage, method: OverlapMethod | None = None) -> Timed:
-    made = Timed(method or OverlapMethod("plan", levels=1), nothing, nothing, nothing, progress)
+    idle = Overlapped(nothing, nothing, nothing)
+    made = Timed(method or OverlapMethod("plan", levels=1), idle, progress)
     made.stages = [(stage, 0) for stage in stages]
     return made
 
