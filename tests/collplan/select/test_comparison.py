@@ -36,6 +36,15 @@ def test_plans_that_are_too_large_are_left_out_and_said(collplan: CommandLine) -
     assert "--max-tasks sets the limit" in collplan("compare", spec, "--max-tasks", 100).out
 
 
+def test_messages_are_cut_into_segments_of_the_sizes_that_patterns_name() -> None:
+    spec = PlanSpec.model_validate(
+        {"machine": {"nodes": 4}, "collective": {"kind": "bcast", "count": 8192}}
+    )
+    found = compare([spec], patterns=["binomial*KiB"])
+    sizes = (4, 8, 16, 32)
+    assert set(found.specs) == {f"binomial {size}KiB" for size in sizes}
+
+
 @pytest.mark.usefixtures("priced_once")
 @pytest.mark.long
 def test_no_winner_is_named_over_candidates_that_may_be_better(collplan: CommandLine) -> None:
