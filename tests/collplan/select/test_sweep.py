@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from collplan.executors.cost import simulate
-from collplan.planner import compile_plan, compiler
+from collplan.planner import compile_plan
+from collplan.planner.compiler import compile as compiling
 from collplan.planner.memory import free_machine_bytes
 from collplan.select.sweep import executor_on, number_of_workers, processes, run_jobs, sweep
 from collplan.specs import PlanSpec
@@ -56,7 +57,7 @@ def test_one_node_of_a_large_machine_is_priced_for_all(monkeypatch: pytest.Monke
     plan = compile_plan(spec)
     symmetric, tree = spec, spec.replace(algorithms={"lane": "reduce_bcast"})
     whole = []
-    monkeypatch.setattr(compiler, "compile_plan", lambda *a, **k: whole.append(a) or plan)
+    monkeypatch.setattr(compiling, "compile_plan", lambda *a, **k: whole.append(a) or plan)
     price, _ = sweep([symmetric, tree])
     assert (price.n_tasks, price.makespan_s) == (plan.n_tasks, simulate(plan).makespan_s)
     assert [one.algorithms.roles["lane/allreduce"].name for (one,) in whole] == ["reduce_bcast"]
