@@ -104,7 +104,7 @@ def estimate(
         Whether the vector is cut into slices instead of messages into segments.
     most_s : float
         Time in seconds above which a plan is of no interest. If a phase of many rounds surely takes
-        longer, its time is price and bound of the only estimate.
+        longer, its time is the price of the only estimate.
 
     Returns
     -------
@@ -120,10 +120,9 @@ def estimate(
     structures, spec, ranks = structures or Structures(), with_even_count(wanted), _sample(wanted)
     program, remaining = _program_of(spec, ranks)
     identity, least = _identity(spec, program), 2 * program.least_messages
-    sure = SLACK * _sure_part(wanted, spec)
-    least_s = _longest_s(program, spec) * sure if most_s < math.inf else 0.0
+    least_s = _longest_s(program, spec) if most_s < math.inf else 0.0
     if least > (most := math.inf if max_tasks is None else max_tasks) or least_s > most_s:
-        return (Estimate(None, least_s, least_s, least, least, identity),)
+        return (Estimate(None, least_s, 0.0, least, least, identity),)
     large = [part for part in program.parts if ranks and part.n_pairs > MOST_PAIRS]
     n_rough, rough_ns = _rough(large, spec, ranks or ())
     small, segments = (_without(program, large), ()) if large else (program, segments)
@@ -133,7 +132,8 @@ def estimate(
         size = whole_elements(cut, spec.collective.itemsize)
         works = [block.work(size) for block in blocks]
         n_tasks = n_rough + n_tasks_of(works)
-        seconds = _seconds(works, size, rough_ns, sure) if n_tasks <= most else (0.0, 0.0)
+        ns = _price_ns(works, size, rough_ns) if n_tasks <= most else (0.0, 0.0)
+        seconds = ns[0] * 1e-9, ns[1] * 1e-9 * SLACK * _sure_part(wanted, spec)
         effort = max(n_tasks, least) + sum(block.effort_of_parts for block in blocks)
         effort = effort if cut else structures.folded_effort(effort, program, ranks)
         cost = n_tasks, effort + spec.machine.n_ranks
@@ -174,11 +174,11 @@ def _program_of(
     return program_of(blueprint), remaining
 
 
-def _seconds(works: Sequence[Work], cut: Cut, rough_ns: Floats, sure: float) -> tuple[float, float]:
-    """Return the price of cut messages and of roughly estimated parts, and a lower bound, in s."""
+def _price_ns(works: Sequence[Work], cut: Cut, rough_ns: Floats) -> tuple[float, float]:
+    """Return the price of cut messages and of roughly estimated parts, and a lower bound, in ns."""
     least_ns = max(float(rough_ns[:, 0].max()), bound_ns(works))
     price_ns = float(rough_ns[:, 1].sum()) + estimate_ns(works, cut)
-    return max(least_ns, price_ns) * 1e-9, least_ns * 1e-9 * sure
+    return max(least_ns, price_ns), least_ns
 
 
 def _draft(spec: PlanSpec, ranks: tuple[int, ...] | None) -> Blueprint:

@@ -15,21 +15,17 @@ from collplan.select.compared import LEFT_OUT, Comparison
 from collplan.select.entries import Entry, EstimateRequest, NotEstimated, bytes_of, estimate_all
 from collplan.select.estimate import FEW_RANKS, Estimate, forget_drafts
 from collplan.select.jobs import Jobs
-from collplan.select.waves import SAFETY, WAVES, Ratios, simulate_waves
+from collplan.select.waves import SAFETY, Ratios, simulate_waves
 from collplan.specs import PlanSpec
 from collplan.specs.request import FLAT
 
 EFFORT: Final = 600_000
 """Budget: number of tasks that a search compiles and simulates. A limit of time would make the
 choice depend on the machine that searches."""
-LARGE_EFFORT: Final = 250_000
+LARGE_EFFORT: Final = 200_000
 """The same for more than `FEW_RANKS` ranks, whose plans often take more time per task."""
 NEAR_EFFORT: Final = 3 * EFFORT
 """The same for a search of all candidates near the best."""
-SEARCH_WAVES: Final = (1, *WAVES)
-"""Numbers of candidates in the waves of a search: one makespan shows which others cannot win."""
-FIRST_WAVES: Final = 2
-"""Waves of simulations of simple forms, before their variants follow."""
 REFINED: Final = 2.0
 """Ratio to the best time within which a form must be so that its variants are tried."""
 WHOLE_PLAN_RANKS: Final = 4096
@@ -113,40 +109,24 @@ def _simulate_best(
 ) -> list[Entry]:
     """Simulate the most promising forms within a budget; return all entries that differ.
 
-    Forms of algorithms with as many rounds as ranks take long to estimate, and follow the others,
-    whose best tells which of them cannot win. Variants of a decomposition follow if this
-    decomposition may be near the best one.
+    Variants of a decomposition follow if this decomposition may be near the best one.
     """
     (size,), jobs = comparison.sizes, Jobs(None, None, None, effort)
-    entries: list[Entry] = []
-    queues, by_size = {size: list[Entry]()}, {size: entries}
-
-    def add(some: Sequence[Form], most_waves: float) -> None:
-        most_s = comparison.within * min(comparison.makespans.values(), default=inf)
-        found = _distinct(_entries(spec, some, jobs, most_s), entries)
-        entries.extend(found)
-        queues[size] += found
-        simulate_waves(
-            queues, by_size, jobs, comparison, prune=True, most=most_waves, waves=SEARCH_WAVES
-        )
-
     try:
-        quick, slow = _by_rounds(spec, [form for form in forms if not form.is_variant])
-        add(quick, 1)
-        add(slow, FIRST_WAVES)
-        add(_variants(forms, entries, comparison), inf)
+        simple = [form for form in forms if not form.is_variant]
+        entries = _distinct(_simple_entries(spec, simple, jobs, comparison.within), [])
+        queues, by_size = {size: [*entries]}, {size: entries}
+        simulate_waves(queues, by_size, jobs, comparison, prune=True, most=2)
+        least_s = min((one.time_s for one in _ranked(entries, comparison)), default=inf)
+        wanted = _variants(forms, entries, comparison)
+        variants = _entries(spec, wanted, jobs, SAFETY * comparison.within * least_s)
+        variants = _distinct(variants, entries)
+        entries += variants
+        queues[size] += variants
+        simulate_waves(queues, by_size, jobs, comparison, prune=True)
     finally:
         forget_drafts()
     return entries
-
-
-def _by_rounds(spec: PlanSpec, forms: Sequence[Form]) -> tuple[list[Form], list[Form]]:
-    """Return the forms of algorithms with few rounds, and those with as many rounds as ranks."""
-    every = (one for kind in registry.kinds() for one in registry.of(kind))
-    names = {(one.kind, one.name) for one in every if one.has_many_rounds}
-    kind = spec.collective.planned_kind
-    slow = [form for form in forms if not names.isdisjoint(form.method.named_algorithms(kind))]
-    return [form for form in forms if form not in slow], slow
 
 
 def _variants(forms: Sequence[Form], entries: list[Entry], comparison: Comparison) -> list[Form]:
@@ -185,10 +165,28 @@ def _ranked(entries: list[Entry], comparison: Comparison) -> Iterator[Ranked]:
             yield Ranked(one, ratios.likely(one) * one.estimate.price_s, False)
 
 
-def _entries(spec: PlanSpec, forms: Sequence[Form], jobs: Jobs, most_s: float) -> list[Entry]:
+def _simple_entries(
+    spec: PlanSpec, forms: Sequence[Form], jobs: Jobs, within: float
+) -> list[Entry]:
+    """Return the entries of simple forms in their order.
+
+    Forms that name algorithms with as many rounds as ranks come last: the estimates of the others
+    tell which of them may be near the best.
+    """
+    every = (one for kind in registry.kinds() for one in registry.of(kind))
+    names = {(one.kind, one.name) for one in every if one.has_many_rounds}
+    kind = spec.collective.planned_kind
+    slow = [form for form in forms if not names.isdisjoint(form.method.named_algorithms(kind))]
+    found = _entries(spec, [form for form in forms if form not in slow], jobs)
+    least_s = min((one.estimate.price_s for one in found), default=inf)
+    found += _entries(spec, slow, jobs, SAFETY * within * least_s)
+    return sorted(found, key=lambda one: forms.index(one.form))
+
+
+def _entries(spec: PlanSpec, forms: Sequence[Form], jobs: Jobs, most_s: float = inf) -> list[Entry]:
     """Return the entries of forms, both with whole messages and with cut ones.
 
-    Those of plans that surely take longer than `most_s` seconds are missing.
+    Those of plans that surely take longer than `most_s` seconds may be missing.
     """
     n_ranks = spec.machine.n_ranks
     segments = () if n_ranks >= WHOLE_PLAN_RANKS else SEGMENTS
@@ -205,9 +203,5 @@ def _entries(spec: PlanSpec, forms: Sequence[Form], jobs: Jobs, most_s: float) -
     ]
     found = estimate_all(questions, jobs.estimate, {})
     entries = [one for one in found if not isinstance(one, NotEstimated)]
-    return [
-        one
-        for one in entries
-        if one.estimate.bound_s <= most_s and one.estimate.price_s <= SAFETY * most_s
-        if one.cut is None or one.estimate.effort <= MOST_CUT
-    ]
+    entries = [one for one in entries if one.estimate.price_s <= most_s]
+    return [one for one in entries if one.cut is None or one.estimate.effort <= MOST_CUT]

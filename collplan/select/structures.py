@@ -28,9 +28,6 @@ MOST_ROWS: Final = 2_000_000
 """Number of messages and steps of all structures that are kept."""
 LEAST_FOLDED: Final = 20_000
 """Effort from which an estimate considers that a plan may be folded."""
-FOLDING_EFFORT: Final = 30_000
-"""Effort to compile a folded plan, in addition to that of its tasks: the programs of two nodes are
-made, of which each takes a while however small it is."""
 MOST_FOLDED: Final = 1_000_000_000
 """Number of messages between pairs of ranks above which an estimate takes no plan as folded."""
 
@@ -172,8 +169,7 @@ class Structures:
         key = work_of(spec, program), None if is_even(program) else spec.collective.count
         if key not in self._alike:
             self._alike[key] = n_copies_of(program, ranks)
-        n_copies = self._alike[key]
-        return effort // n_copies + FOLDING_EFFORT if n_copies > 1 else effort
+        return effort // self._alike[key]
 
     def blocks(
         self, program: Program, ranks: tuple[int, ...] | None, passes: Sequence[PassChoice]

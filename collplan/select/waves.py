@@ -23,7 +23,7 @@ than this many times the best makespan."""
 MAX_TASKS: Final = 600_000
 """Number of tasks above which a plan is large: it takes more than a second and some hundred MB."""
 WAVES: Final = (3, 6)
-"""Numbers of candidates per size, most promising first, in the first waves and later ones."""
+"""Numbers of candidates per size, cheapest by closed form first, in the first wave and later."""
 CAUTION: Final = (1_500, 0.25), (6_000, 0.4), (50_000, 0.7), (400_000, 0.9), (inf, 1.0)
 """Pairs of an effort and a factor. For plans up to this effort, the makespan is not expected to be
 below the factor times the corrected closed form.
@@ -75,22 +75,18 @@ def simulate_waves(
     *,
     prune: bool,
     most: float = inf,
-    waves: Sequence[int] = WAVES,
 ) -> None:
-    """Simulate the candidates in the queues in no more than `most` waves.
-
-    A wave takes the next number of candidates per size of `waves`, or the last one.
-    """
+    """Simulate the candidates in the queues in waves, in no more than `most`."""
     n_waves = 0
     while any(queues.values()) and n_waves < most:
-        n = waves[min(n_waves, len(waves) - 1)]
+        n = WAVES[min(n_waves, len(WAVES) - 1)]
         n_waves += 1
         wave: list[Entry] = []
         for size, queue in queues.items():
             if prune:
                 queue[:] = _promising(queue, size, by_size, comparison, jobs)
             # Small plans come first, as their makespans may make large ones unnecessary.
-            small = [e for e in queue if not _is_large(e)] if n_waves <= len(waves) else []
+            small = [e for e in queue if not _is_large(e)] if n_waves <= len(WAVES) else []
             chosen = _first(small or queue, n) if prune else list(queue)
             wave += chosen
             queue[:] = [entry for entry in queue if entry not in chosen]
@@ -281,7 +277,8 @@ def _promising(
     """Return the candidates that may be near the best, most promising first; note the others.
 
     If the budget is a number of tasks, a plan that takes all of it must promise `DEAR` more than
-    one that takes nothing.
+    one that takes nothing. On large machines few plans fit into a budget, of which the most
+    promising comes first.
 
     At one size, the closed forms of similar candidates tend to have similar errors. Simulated
     makespans are used to correct them.
@@ -302,7 +299,7 @@ def _promising(
             kept.append(entry)
 
     def order(entry: Entry) -> tuple[bool, float]:
-        budget = inf if jobs.effort is None else jobs.effort
+        budget = inf if jobs.effort is None or _is_scaled(entry) else jobs.effort
         share = entry.estimate.effort / budget
         expected_s = ratios.likely(entry) * entry.estimate.price_s
         return _comes_later(entry, comparison), expected_s * (1 + DEAR * share)

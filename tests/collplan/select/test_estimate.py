@@ -199,7 +199,6 @@ def test_whether_a_plan_folds_is_known_from_other_even_counts(
     n_copies = structures_module.n_copies_of
     monkeypatch.setattr(estimates, "FEW_RANKS", 8)
     monkeypatch.setattr(structures_module, "LEAST_FOLDED", 0)
-    monkeypatch.setattr(structures_module, "FOLDING_EFFORT", 0)
     monkeypatch.setattr(
         structures_module, "n_copies_of", lambda *a: looked.append(a) or n_copies(*a)
     )

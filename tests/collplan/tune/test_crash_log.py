@@ -143,7 +143,7 @@ def test_runs_go_on_without_who_failed(tmp_path: Path) -> None:
     python = mpi_python("mpich")
     output = tmp_path / "t.yaml"
     line = [str(mpiexec_of(python)), "-n", "2", str(python), str(PROGRAMS / "failing.py")]
-    line += ["binary=hang,scatter_doubling=crash", "tune", "-o", str(output)]
+    line += ["binary=hang,scatter_allgather=crash", "tune", "-o", str(output)]
     line += ["--collectives", "bcast", "--sizes", "64B", "--least", "6", "--most", "6"]
     line += ["--keep-within", "100"]
     one, other, whole = (run([*line, "--give-up", "5"]) for _ in range(3))
@@ -153,9 +153,9 @@ def test_runs_go_on_without_who_failed(tmp_path: Path) -> None:
     assert f"collplan: {where}: binary: {endless}; the run ends here" in one.stderr + other.stderr
     assert whole.returncode == 1, whole.stderr
     assert f"FAILED: {where}: binary: {endless}\n" in whole.stdout
-    assert f"FAILED: {where}: scatter_doubling: {crashed}\n" in whole.stdout
+    assert f"FAILED: {where}: scatter_allgather: {crashed}\n" in whole.stdout
     (point,) = load_table(output).sweeps[0].points
-    failed = {"binary": f"at 64 bytes: {endless}", "scatter_doubling": f"at 64 bytes: {crashed}"}
+    failed = {"binary": f"at 64 bytes: {endless}", "scatter_allgather": f"at 64 bytes: {crashed}"}
     assert point.failed == failed
     assert not failed.keys() & point.times.keys()
     assert len(point.times) > 2
