@@ -1,1 +1,1 @@
-"""Own functions of the package: compilation, binding, and views of single ranks."""
+"""Functions that programs call: compilation, binding, and views of single ranks."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from mpi4py import MPI
 
-from collplan.measure.run import Case, Oracle, WrongElement, case_of, find_truth, try_to_bind
+from collplan.measure.run import Case, Oracle, WrongElement, case_for_spec, find_truth, try_to_bind
 from collplan.measure.statistics import Summary, is_faster, summarize
 from collplan.measure.timing import Call, nothing, time_in_turns
 from collplan.planner.lowering.select import NATIVELY
@@ -155,7 +155,7 @@ def measure_guideline(
     """
     found = Guideline([], [], [])
     for count in counts:
-        case = case_of(spec.with_count(count), comm)
+        case = case_for_spec(spec.with_count(count), comm)
         sized = {name: other.with_count(count) for name, other in candidates.items()}
         _measure_size(found, case, sized, repetitions, advance, watch)
     return found

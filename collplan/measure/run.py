@@ -171,7 +171,7 @@ def run_plan(
     return _report(case, times, wrong, oracle, progress)
 
 
-def case_of(spec: PlanSpec, comm: MPI.Intracomm) -> Case:
+def case_for_spec(spec: PlanSpec, comm: MPI.Intracomm) -> Case:
     """Return this rank's buffers for a spec's collective, as `allocate_case` does.
 
     Their sizes are the same for all plans of the collective, and a flat plan always exists.

@@ -1,1 +1,1 @@
-"""From a spec to the program of a rank: who compiles it, and what runs on which core."""
+"""Programs of single ranks: their compilation by all ranks together, and their cores."""

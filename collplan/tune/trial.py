@@ -13,7 +13,7 @@ from collplan.executors.mpi.binding.bound_plan import BoundPlan
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.measure.native import NativeCollective
 from collplan.measure.overlap.beside import Beside, Overlapped
-from collplan.measure.run import Case, case_of, find_truth, try_to_bind
+from collplan.measure.run import Case, case_for_spec, find_truth, try_to_bind
 from collplan.measure.statistics import is_faster
 from collplan.measure.timing import Call, CallObserver, time_in_turns
 from collplan.planner.plan.plan import Buffer, Plan
@@ -119,7 +119,7 @@ def try_candidates(
     CollplanError
         If buffers of this size cannot be allocated.
     """
-    case = case_of(spec, comm)
+    case = case_for_spec(spec, comm)
     with case.natively() as native, watchdog.watching():
         trial = _Trial(case, native, rules, watchdog, beside)
         left = list(candidates)

@@ -1,4 +1,4 @@
-"""From a spec to a plan: of all ranks, of one, of one node, folded; and its proof."""
+"""Compiler of specs into plans of all ranks, of one rank or of one node, and proofs of plans."""
 
 from collplan.planner.compiler.compile import compile_plan
 from collplan.planner.compiler.folded import compile_folded, unfold

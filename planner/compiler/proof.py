@@ -1,4 +1,4 @@
-"""Proof of plans as reproducible as their collectives ask for."""
+"""Proofs of plans, and of the level to which their results are reproducible."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from collplan.executors.mpi.host.cores import pin_thread, usable_processors
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.overlap.beside import Overlapped, overlapped_native
 from collplan.measure.overlap.sweep import BLOCKING, OverlapMethod, OverlapSweep
-from collplan.measure.run import WrongElement, case_of, find_truth
+from collplan.measure.run import WrongElement, case_for_spec, find_truth
 from collplan.measure.timing import Call, nothing
 from collplan.planner.passes.progress.cores import CorePlacement
 from collplan.planner.plan.plan import Plan, Stage
@@ -181,7 +181,7 @@ class CollectivePair(AbstractContextManager["CollectivePair"]):
         self.comm, self.sweep, self._pinned = comm, sweep, pinned
         self._stack = ExitStack()
         spec = sweep.spec(comm.size, BLOCKING)
-        self._case = case_of(spec, comm)
+        self._case = case_for_spec(spec, comm)
         self._native = self._stack.enter_context(self._case.natively())
         self._received: dict[str, Array] = {}
 

@@ -1,4 +1,4 @@
-"""What a rank says of a standstill, and to which ranks."""
+"""Reports of a standstill: their text, and the ranks that get them."""
 
 from __future__ import annotations
 
