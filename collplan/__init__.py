@@ -27,13 +27,13 @@ from collplan.planner.plan.views import make_views_in
 if TYPE_CHECKING:
     from collplan.api.binding import bind as bind
     from collplan.api.compiling import compile_spec
+    from collplan.api.proving import verify as verify
     from collplan.api.rank_view import RankView as RankView
     from collplan.dropin.communicators import Comm as Comm
     from collplan.executors.cost import simulate as simulate
     from collplan.executors.local import run_local as run_local
     from collplan.planner.collective.operations import register_operation as register_operation
     from collplan.planner.compiler.folded import unfold as unfold
-    from collplan.planner.compiler.proof import verify_plan
     from collplan.planner.draw import draw as draw
     from collplan.planner.errors import PlanError as PlanError
     from collplan.planner.formats.dask import to_dask as to_dask
@@ -46,12 +46,13 @@ if TYPE_CHECKING:
     from collplan.specs import Machine as Machine
     from collplan.specs import Network as Network
     from collplan.specs import PlanSpec as PlanSpec
+    from collplan.specs import ProgramSpec
     from collplan.specs import SpecError as SpecError
     from collplan.specs import load_spec as load_spec
     from collplan.specs import numpy_dtype as numpy_dtype
     from collplan.specs import parse_spec as parse_spec
 
-    compile, load_plan, save_plan, verify = compile_spec, load, save, verify_plan
+    compile, load_plan, save_plan, Program = compile_spec, load, save, ProgramSpec
 
 __version__ = "0.1.0"
 
@@ -64,6 +65,7 @@ _HOMES: Final = {
     "Plan": "collplan.planner.plan.plan.Plan",
     "PlanError": "collplan.planner.errors.PlanError",
     "PlanSpec": "collplan.specs.PlanSpec",
+    "Program": "collplan.specs.ProgramSpec",
     "RankView": "collplan.api.rank_view.RankView",
     "SpecError": "collplan.specs.SpecError",
     "bind": "collplan.api.binding.bind",
@@ -81,7 +83,7 @@ _HOMES: Final = {
     "to_networkx": "collplan.planner.formats.networkx.to_networkx",
     "to_text": "collplan.planner.formats.text.to_text",
     "unfold": "collplan.planner.compiler.folded.unfold",
-    "verify": "collplan.planner.compiler.proof.verify_plan",
+    "verify": "collplan.api.proving.verify",
 }
 """The public names, and what each stands for."""
 

@@ -63,10 +63,9 @@ class _LocalRun:
         self, plan: Plan, sendbufs: Buffers, recvbufs: Buffers, operation: ReductionOperation | None
     ) -> None:
         self.plan = plan
-        collective = plan.spec.collective if plan.spec else None
-        self.dtype = numpy_dtype(collective.datatype if collective else "uint8")
-        op = collective.op if collective else None
-        self.operation = operation or (get_operation(op.name) if op else None)
+        self.dtype = numpy_dtype(plan.origin.datatype if plan.origin else "uint8")
+        name = plan.origin.operation if plan.origin else None
+        self.operation = operation or (get_operation(name) if name else None)
         shared = [np.zeros(n, self.dtype) for n in plan.shared_sizes]
         self.rank = plan.rank.tolist()
         self.patterns = plan.patterns.tolist()

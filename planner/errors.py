@@ -89,6 +89,12 @@ class RaceError(PlanError):
     kind = "race"
 
 
+class StepError(PlanError):
+    """The plan of a program has other tasks than its steps."""
+
+    kind = "step"
+
+
 class PostconditionError(PlanError):
     """A buffer that does not hold what the collective promises."""
 

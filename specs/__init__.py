@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from collplan.specs.methods.named_option import PassChoice as PassChoice
     from collplan.specs.methods.named_option import Transport as Transport
     from collplan.specs.presets import preset_names as preset_names
+    from collplan.specs.programs.program import ProgramSpec as ProgramSpec
     from collplan.specs.request import Method as Method
     from collplan.specs.request import PlanSpec as PlanSpec
     from collplan.specs.syntax.numbers import Bytes as Bytes
@@ -84,6 +85,7 @@ _NAMES: Final = {
     "methods.decomposition": ("DECOMPOSITIONS", "Decomposition"),
     "methods.named_option": ("AlgorithmChoice", "AlgorithmsByRole", "PassChoice", "Transport"),
     "presets": ("preset_names",),
+    "programs.program": ("ProgramSpec",),
     "request": ("Method", "PlanSpec"),
     "syntax.numbers": ("Bytes", "parse_bytes"),
 }

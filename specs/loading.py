@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from collplan.specs.errors import SpecError
 from collplan.specs.explaining import explaining
@@ -14,8 +14,16 @@ from collplan.specs.request import PlanSpec
 from collplan.specs.syntax.documents import parse_json, read_document
 from collplan.specs.topology.files import open_topology
 
+if TYPE_CHECKING:
+    from collplan.specs.programs.program import ProgramSpec
+
 MACHINE: Final = "COLLPLAN_MACHINE"
 """Environment variable with the current machine, as JSON."""
+PROGRAM_REFUSED: Final = (
+    "{path}: is a program, which has several collectives; use it with compile, verify, draw, show, "
+    "cost or run, or give the spec of one collective"
+)
+"""Message of commands that take one collective."""
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 """Suffixes of files; a machine's name with another suffix, or none, is a preset."""
 
@@ -93,10 +101,65 @@ def parse_spec(document: Any, *, source: str | None = None) -> PlanSpec:
             f"{prefix}the document is {kind}, not a mapping; "
             f"begin with 'collective:' and its fields"
         )
+    if is_program(document):
+        raise SpecError(PROGRAM_REFUSED.format(path=source or "the document"))
     if "sweeps" in document:
         raise SpecError(f"{prefix}is a tuning table; give a spec, which has a 'collective:'")
     with explaining(before=prefix):
         return PlanSpec.model_validate(dict(document))
+
+
+def is_program(document: Any) -> bool:
+    """Return whether a document, as read from YAML or JSON, describes a program."""
+    return isinstance(document, Mapping) and "steps" in document
+
+
+def load_request(path: str | Path, here: Machine | None = None) -> PlanSpec | ProgramSpec:
+    """Read a spec or a program from a YAML or JSON file; a program has ``steps``.
+
+    Parameters
+    ----------
+    path, here
+        As for `load_spec`.
+
+    Raises
+    ------
+    SpecError
+        As for `load_spec`.
+    """
+    path = Path(path)
+    document = read_document(path, "spec")
+    if not is_program(document):
+        return spec_in(document, path, here)
+    if "machine" in document:
+        document = {**document, "machine": _open_machine(path, document["machine"])}
+    if here is not None:
+        document = {**document, "machine": _placed(document.get("machine", {}), here)}
+    return parse_program(document, source=str(path))
+
+
+def parse_program(document: Any, *, source: str | None = None) -> ProgramSpec:
+    """Turn a mapping, as read from YAML or JSON, into a program.
+
+    Parameters
+    ----------
+    document : mapping
+        Fields of the program.
+    source : str, optional
+        Origin of the document, with which error messages begin.
+
+    Raises
+    ------
+    SpecError
+        If the document does not describe a program.
+    """
+    from collplan.specs.programs.program import ProgramSpec
+
+    prefix = f"{source}: " if source else ""
+    if not is_program(document):
+        raise SpecError(f"{prefix}the document has no 'steps:'; give buffers and steps")
+    with explaining(ProgramSpec, before=prefix):
+        return ProgramSpec.model_validate(dict(document))
 
 
 def json_schema() -> dict[str, Any]:

@@ -9,26 +9,32 @@ from collplan.executors.mpi.binding.bound_plan import bind as bind_plan
 from collplan.planner.plan.plan import Plan
 
 if TYPE_CHECKING:  # a plan from a file is bound without what compiles plans
+    from collplan.api.bound_program import BoundProgram
     from collplan.api.rank_view import RankView
+    from collplan.specs import ProgramSpec
 
 
 def bind(
-    plan: Plan | RankView, comm: Any, sendbuf: Any = None, recvbuf: Any = None, **options: Any
-) -> BoundPlan:
-    """Bind a plan to a communicator and to this rank's buffers; collective.
+    plan: Plan | RankView | ProgramSpec,
+    comm: Any,
+    sendbuf: Any = None,
+    recvbuf: Any = None,
+    **options: Any,
+) -> BoundPlan | BoundProgram:
+    """Bind a plan or a program to a communicator and to this rank's buffers; collective.
 
     Parameters
     ----------
-    plan : Plan or RankView
-        A plan for as many ranks as `comm` has, or this rank's view of a collective whose
-        counts differ per rank. From such views, the ranks agree on the collective and
-        compile it together. That takes as long as compiling, so bind once.
+    plan : Plan, ProgramSpec or RankView
+        A plan for as many ranks as `comm` has; a program; or this rank's view of a collective
+        whose counts differ per rank. From such views, the ranks agree on the collective and
+        compile it together. That takes as long as compiling, so bind once. So does a program.
     comm : mpi4py.MPI.Intracomm
         The communicator. The plan gets a duplicate, so its messages never match others.
     sendbuf, recvbuf : ndarray or None
         This rank's buffers: C-contiguous arrays of the plan's dtype that do not overlap.
         None where the plan uses no buffer. Without any, call `BoundPlan.allocate` or
-        `BoundPlan.rebind` before the first start.
+        `BoundPlan.rebind` before the first start. The buffers of a program are allocated.
     **options : object
         Options of the binding:
 
@@ -43,8 +49,9 @@ def bind(
 
     Returns
     -------
-    BoundPlan
-        The bound plan: start it any number of times, then free it.
+    BoundPlan or BoundProgram
+        The bound plan: start it any number of times, then free it. A bound program also has its
+        `buffers`, by name.
 
     Raises
     ------
@@ -53,8 +60,13 @@ def bind(
         message then names two ranks whose counts differ.
     """
     if not isinstance(plan, Plan):
-        from collplan.api.rank_view import agree_on_spec
+        from collplan.api.rank_view import RankView, agree_on_spec
         from collplan.programs.compiling_together import compile_together
 
-        plan = compile_together(agree_on_spec(plan, comm), comm, [])
+        wanted = agree_on_spec(plan, comm) if isinstance(plan, RankView) else plan
+        plan = compile_together(wanted, comm, [])
+    if plan.program is not None:
+        from collplan.api.bound_program import BoundProgram
+
+        return BoundProgram(plan, comm, recvbuf, **options)
     return bind_plan(plan, comm, sendbuf, recvbuf, **options)

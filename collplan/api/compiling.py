@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from collplan.planner.compiler.compile import compile_plan
 from collplan.planner.compiler.folded import compile_folded
@@ -11,9 +11,12 @@ from collplan.planner.plan.plan import Plan
 from collplan.select.auto import resolve
 from collplan.specs import CollplanError, PlanSpec
 
+if TYPE_CHECKING:
+    from collplan.specs.programs.program import ProgramSpec
+
 
 def compile_spec(
-    spec: PlanSpec,
+    spec: PlanSpec | ProgramSpec,
     *,
     rank: int | None = None,
     comm: Any = None,
@@ -21,12 +24,12 @@ def compile_spec(
     fold: bool = False,
     is_proved: bool = True,
 ) -> Plan:
-    """Compile a spec into a plan; choose the decomposition if the spec says ``auto``.
+    """Compile a spec or a program into a plan; choose what it leaves to ``auto``.
 
     Parameters
     ----------
-    spec : PlanSpec
-        Any spec.
+    spec : PlanSpec or ProgramSpec
+        Any spec, or a program. A program is compiled for all ranks, and is not folded.
     rank : int, optional
         Compile the program of this rank only: its rows of the whole plan. The whole plan is not
         held in memory, unless a pass must see it.
@@ -74,7 +77,7 @@ def compile_spec(
 
 
 def _compile(
-    spec: PlanSpec,
+    spec: PlanSpec | ProgramSpec,
     rank: int | None,
     comm: Any,
     lines: list[str],
@@ -91,8 +94,22 @@ def _compile(
         if rank is not None:
             raise CollplanError("rank: with comm, it is this process' rank there; leave rank out")
         return compile_together(spec, comm, lines, is_proved=is_proved)
+    if not isinstance(spec, PlanSpec):
+        return _compile_program(spec, rank, is_folded=is_folded)
     # Warn only about passes that the spec names. The user cannot change those that `auto` chose.
     idle = lines if spec.passes else None
     if is_folded:
         return compile_folded(resolve(spec), idle)
     return compile_plan(resolve(spec), rank=rank, idle=idle, is_proved=is_proved)
+
+
+def _compile_program(program: ProgramSpec, rank: int | None, *, is_folded: bool) -> Plan:
+    """Compile a program for all ranks, or return the tasks of one of them."""
+    from collplan.planner.programs import compile_program
+    from collplan.planner.rewrite.rank_program import restrict
+    from collplan.select.joint import resolve_program
+
+    if is_folded:
+        raise CollplanError("fold: plans of programs are not folded; leave fold out")
+    plan = compile_program(resolve_program(program))
+    return plan if rank is None else restrict(plan, rank)

@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from collplan.cli.inputs import compile_warning, open_spec
+from collplan.cli.inputs import compile_warning, open_request
 from collplan.cli.options import Json, Options, Spec, flag, output_file
 from collplan.reports.output import (
     format_bytes,
@@ -17,7 +17,7 @@ from collplan.reports.output import (
     print_table,
 )
 from collplan.reports.progress import spinner
-from collplan.specs import PlanSpec
+from collplan.specs import CollplanError, PlanSpec
 
 
 class CompileOptions(Options):
@@ -35,15 +35,17 @@ def command(options: CompileOptions) -> None:
     from collplan.planner.machine_code.compile_time import Stopwatch
     from collplan.planner.metrics import measure
 
-    spec = open_spec(options.source)
+    request = open_request(options.source)
     import_module("collplan.planner.compiler.compile")  # excludes imports from the compile time
     watch = Stopwatch()
-    plan = compile_warning(spec)
+    plan = compile_warning(request)
     compile_s = watch.work_s
     document = measure(plan).to_json() | {"compile_s": compile_s}
     if options.passes:
+        if not isinstance(request, PlanSpec):
+            raise CollplanError(f"--passes: {options.source} is a program; compile one step's spec")
         with spinner("simulating the plan after each pass"):
-            document["passes"] = trace_passes(plan.spec or spec)
+            document["passes"] = trace_passes(plan.spec or request)
     document["kernels_s"] = watch.kernels_s
     if options.output is not None:
         save(plan, options.output)

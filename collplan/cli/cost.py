@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collplan.cli.inputs import choose_network, open_plan
+from collplan.cli.inputs import choose_network, is_plan_file, open_plan, open_request
 from collplan.cli.options import Json, Options, argument, flag, option, trace_file
-from collplan.reports.output import print_line, print_result
+from collplan.reports.output import Document, print_line, print_result
 from collplan.reports.progress import spinner
-from collplan.specs import Network
+from collplan.specs import Network, PlanSpec
 
 if TYPE_CHECKING:
     from collplan.executors.cost import Timeline
@@ -43,7 +43,6 @@ def command(options: CostOptions) -> None:
     """
     from collplan.executors.cost import cost_report, simulate
     from collplan.planner.machine_code.compile_time import Stopwatch
-    from collplan.reports.cost import print_cost
 
     watch = Stopwatch()
     plan = open_plan(options.source, folds=options.trace is None)
@@ -52,13 +51,38 @@ def command(options: CostOptions) -> None:
     with spinner(f"simulating {plan.n_tasks} tasks"):
         timeline = simulate(plan, network, options.allocated)
         report = cost_report(plan, timeline, network)
+    if plan.program is not None:
+        report |= _of_program(options.source, timeline, report["critical_path"])
     report["kernels_s"] = watch.kernels_s
     if trace is not None:
         _write_trace(trace, timeline, network)
         report["trace"] = str(trace)
-    print_result(report, print_cost, as_json=options.as_json)
+    print_result(report, _print_report, as_json=options.as_json)
     if trace is not None and not options.as_json:
         print_line(f"wrote {trace}")
+
+
+def _print_report(report: Document) -> None:
+    from collplan.reports.cost import print_cost
+
+    if "steps" in report:
+        from collplan.reports.programs import print_program
+
+        print_program(report)
+    print_cost(report)
+
+
+def _of_program(source: Path, timeline: Timeline, path: list[Document]) -> Document:
+    """Return the times of a program's steps, alone and together."""
+    from collplan.reports.programs import program_report
+
+    program = timeline.plan.program
+    if not is_plan_file(source):
+        given = open_request(source)
+        program = None if isinstance(given, PlanSpec) else given
+    assert program is not None
+    with spinner("simulating each step alone"):
+        return program_report(program, timeline, path)
 
 
 def _write_trace(path: Path, timeline: Timeline, network: Network) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from collplan.planner.errors import AsymmetricError, PlanError
 from collplan.reports.output import note, warn
@@ -12,11 +12,16 @@ from collplan.reports.progress import shows_progress, spinner
 from collplan.specs import Network, PlanSpec
 from collplan.specs.errors import CollplanError, SpecError
 from collplan.specs.explaining import explaining
-from collplan.specs.loading import load_spec, machine_at_hand
+from collplan.specs.loading import PROGRAM_REFUSED, load_request, machine_at_hand
 from collplan.specs.syntax.documents import require_regular
 
 if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan
+    from collplan.specs.programs.program import ProgramSpec
+
+    Request = PlanSpec | ProgramSpec
+
+Wanted = TypeVar("Wanted", bound="Request")
 
 ZIP_MAGIC = b"PK\x03\x04"
 _KINDS = "spec, plan or GOAL"
@@ -57,12 +62,12 @@ def open_plan(
         plan = _read_schedule(path)
         _require_rank(rank, plan.n_ranks)
         return plan
-    spec = open_spec(path)
+    request = open_request(path)
     # Errors come before compiling, which may print warnings.
-    _require_rank(rank, spec.machine.n_ranks)
-    spec = resolve_noting(spec)
-    folded = _fold_large(spec) if folds else None
-    return folded or compile_warning(spec, is_proved=is_proved)
+    _require_rank(rank, request.machine.n_ranks)
+    request = resolve_noting(request)
+    folded = _fold_large(request) if folds and isinstance(request, PlanSpec) else None
+    return folded or compile_warning(request, is_proved=is_proved)
 
 
 def _require_rank(rank: int | None, n_ranks: int) -> None:
@@ -104,15 +109,15 @@ def _fold_large(spec: PlanSpec) -> Plan | None:
         return None
 
 
-def compile_warning(spec: PlanSpec, **options: Any) -> Plan:
-    """Compile a spec, and print a warning for each pass that changes nothing.
+def compile_warning(request: Request, **options: Any) -> Plan:
+    """Compile a spec or a program, and print a warning for each pass that changes nothing.
 
-    If the spec says ``decomposition: auto``, a note names the choice.
+    If it says ``decomposition: auto``, a note names the choice.
     """
     from collplan.api.compiling import compile_spec
 
     idle: list[str] = []
-    chosen = resolve_noting(spec)
+    chosen = resolve_noting(request)
     with spinner("compiling the plan"):
         plan = compile_spec(chosen, idle=idle, **options)
     for line in idle:
@@ -120,16 +125,29 @@ def compile_warning(spec: PlanSpec, **options: Any) -> Plan:
     return plan
 
 
-def resolve_noting(spec: PlanSpec) -> PlanSpec:
-    """Return a spec with ``decomposition: auto`` replaced; a note names the choice."""
+def resolve_noting(request: Request) -> Request:
+    """Return a spec or program with ``decomposition: auto`` replaced; a note names the choice."""
+    if not isinstance(request, PlanSpec):
+        return _resolve_program(request)
     from collplan.select.auto import choose
 
-    if spec.decomposition.name != "auto":
-        return spec
+    if request.decomposition.name != "auto":
+        return request
     with spinner("choosing a decomposition"):
-        found = choose(spec)
+        found = choose(request)
     note(found.words)
     return found.spec
+
+
+def _resolve_program(program: ProgramSpec) -> ProgramSpec:
+    from collplan.select.joint import choose_jointly, has_auto
+
+    if not has_auto(program):
+        return program
+    with spinner("choosing the methods of all steps"):
+        found = choose_jointly(program)
+    note(found.words)
+    return found.program
 
 
 def open_spec(path: Path) -> PlanSpec:
@@ -140,12 +158,26 @@ def open_spec(path: Path) -> PlanSpec:
     CollplanError
         If the file is not a spec, or the description of the emulated cluster is invalid.
     """
+    found = open_request(path)
+    if not isinstance(found, PlanSpec):
+        raise SpecError(PROGRAM_REFUSED.format(path=path))
+    return found
+
+
+def open_request(path: Path) -> Request:
+    """Return the spec or the program in a file, as `open_spec` does.
+
+    Raises
+    ------
+    CollplanError
+        As for `open_spec`.
+    """
     announce_compiling()
     if path.suffix == ".goal":
         raise CollplanError(
             f"{path}: is a GOAL schedule, which says nothing of a collective; give a spec"
         )
-    return load_spec(path, machine_at_hand())
+    return load_request(path, machine_at_hand())
 
 
 def announce_compiling() -> None:
@@ -177,8 +209,8 @@ def is_plan_file(path: Path) -> bool:
         return file.read(len(ZIP_MAGIC)) == ZIP_MAGIC or path.suffix in PLAN_SUFFIXES
 
 
-def open_source(source: Path, ranks: int | None) -> Plan | PlanSpec:
-    """Return the plan in a plan file, or the spec in a spec file, for `ranks` ranks.
+def open_source(source: Path, ranks: int | None) -> Plan | Request:
+    """Return the plan in a plan file, or the spec or program in a file, for `ranks` ranks.
 
     Raises
     ------
@@ -187,7 +219,7 @@ def open_source(source: Path, ranks: int | None) -> Plan | PlanSpec:
     """
     announce_compiling()
     if not is_plan_file(source):
-        return resize(open_spec(source), ranks)
+        return resize(open_request(source), ranks)
     plan = _read_plan(source)
     if ranks not in (None, plan.n_ranks):
         raise CollplanError(
@@ -236,8 +268,8 @@ def prove_small(plan: Plan, source: Path, when: str = "here") -> bool:
     return is_proved
 
 
-def resize(spec: PlanSpec, ranks: int | None) -> PlanSpec:
-    """Return a spec for `ranks` ranks; the number can be changed if the machine is one node.
+def resize(spec: Wanted, ranks: int | None) -> Wanted:
+    """Return a spec or program for `ranks` ranks; only a machine of one node can change.
 
     Raises
     ------
@@ -255,8 +287,10 @@ def resize(spec: PlanSpec, ranks: int | None) -> PlanSpec:
         )
     # The node keeps its number of cores, so that its NUMA domains still fit.
     cores = max(ranks, machine.cores_per_node) if machine.cores is None else machine.cores
-    with explaining(before=f"-n {ranks}: "):
-        return spec.replace(machine=machine.replace(ranks_per_node=ranks, cores=cores))
+    with explaining(type(spec), before=f"-n {ranks}: "):
+        return cast(
+            "Wanted", spec.replace(machine=machine.replace(ranks_per_node=ranks, cores=cores))
+        )
 
 
 def choose_network(plan: Plan, loggps: str | None) -> Network:
@@ -267,9 +301,9 @@ def choose_network(plan: Plan, loggps: str | None) -> Network:
     """
     from collplan.executors.cost import Loggps
 
-    if plan.spec is None:
+    if plan.machine is None:
         return Loggps.parse(loggps or LOGGOPSIM)
-    own = plan.spec.machine.network
+    own = plan.machine.network
     if loggps is None:
         return own
     return Loggps.parse(loggps).replace(

@@ -10,7 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from collplan.cli.inputs import open_source, prove_file, resolve_noting
+from collplan.cli.inputs import (
+    is_plan_file,
+    open_request,
+    open_source,
+    prove_file,
+    resolve_noting,
+)
 from collplan.cli.options import (
     Json,
     Options,
@@ -26,10 +32,15 @@ from collplan.cli.options import (
 from collplan.cli.ranks import ending_all, let_share, one_voice, run_again
 from collplan.executors.mpi.together import first_alone
 from collplan.planner.memory import TOO_LARGE
-from collplan.reports.measured import prediction_report, print_run, write_both
+from collplan.reports.measured import (
+    prediction_report,
+    print_program_run,
+    print_run,
+    write_both,
+)
 from collplan.reports.output import Document, print_line, print_result, require_folder, warn
 from collplan.reports.progress import progress_bar, shows_progress, spinner
-from collplan.specs.errors import CollplanError
+from collplan.specs import CollplanError, PlanSpec
 
 if TYPE_CHECKING:
     from collplan.executors.cost import Timeline
@@ -150,12 +161,13 @@ def _run_as_rank(options: RunOptions) -> int:
 
 def _show(options: RunOptions, document: Document, recorded: Recorded | None) -> None:
     """Print the results, then write files; this order keeps the results if writing fails."""
-    if document["why_caller"] is not None:
+    if document.get("why_caller") is not None:
         sys.stderr.write(
             "collplan: warning: communication cores are not used, callers run background tasks: "
             f"{document['why_caller'].replace('bind(cores=[...])', '--cores P,...')}\n"
         )
-    print_result(document, print_run, as_json=options.as_json)
+    shown = print_program_run if "steps_median_s" in document else print_run
+    print_result(document, shown, as_json=options.as_json)
     for path in () if recorded is None else _write(options, document, *recorded):
         if not options.as_json:
             print_line(f"wrote {path}")
@@ -198,16 +210,16 @@ def _measure(
     join_world(plan.n_ranks)
     go_to_core(comm, plan, options.places)
     repetitions, stall_s = options.repetitions, options.timeout / 2
-    report = run_plan(
-        plan,
-        comm,
-        repetitions=repetitions,
-        check=options.check,
-        timeout_s=stall_s,
-        cores=options.places,
-        advance=partial(update, advance=1, description="running"),
-    )
-    document = asdict(report)
+    how: dict[str, Any] = {
+        "repetitions": repetitions,
+        "check": options.check,
+        "timeout_s": stall_s,
+        "cores": options.places,
+        "advance": partial(update, advance=1, description="running"),
+    }
+    if plan.program is not None:
+        return _run_program(comm, options, plan, how), None
+    document = asdict(run_plan(plan, comm, **how))
     if not options.predict:
         return document, None
     update(description="recording")
@@ -219,6 +231,26 @@ def _measure(
         if getattr(options, name) is not None:
             document[name] = str(getattr(options, name))
     return document, (timeline, times)
+
+
+def _run_program(comm: Any, options: RunOptions, plan: Plan, how: dict[str, Any]) -> Document:
+    """Run a program and its steps, and return the report."""
+    from collplan.executors.mpi.stall.timed_collectives import RollCall
+    from collplan.measure.program_run import run_program
+    from collplan.select.joint import steps_apart
+
+    def find() -> Any:
+        """Return the steps with the best method for each alone, on rank 0."""
+        if comm.rank > 0:
+            return None
+        given = None if is_plan_file(options.source) else open_request(options.source)
+        stated = plan.program if given is None or isinstance(given, PlanSpec) else given
+        assert stated is not None
+        return steps_apart(stated)
+
+    call = RollCall(comm, None, "choose methods")
+    apart = comm.bcast(call.together(lambda: first_alone(comm, find)))
+    return asdict(run_program(plan, apart, comm, **how))
 
 
 def _agree_on_plan(comm: Any, options: RunOptions) -> tuple[Plan, Timeline | None]:
@@ -279,8 +311,8 @@ def check_cores(plan: Plan, cores: Sequence[int] | None) -> None:
     if cores is None:
         return
     n_cores = 1 + max(int(plan.rank_core.max(initial=0)), int(plan.core.max(initial=0)))
-    if plan.spec is not None:
-        n_cores = plan.spec.machine.cores_per_node
+    if plan.machine is not None:
+        n_cores = plan.machine.cores_per_node
     if len(cores) < n_cores:
         raise CollplanError(
             f"--cores: {len(cores)} processors, the plan's nodes have {n_cores} cores; "

@@ -22,7 +22,7 @@ def command(options: VerifyOptions) -> int:
     If its operation rounds, the strongest level of `reproducible` that holds is also printed.
     Exit status 1 if the plan is wrong; the counter-example names the tasks.
     """
-    from collplan.planner.compiler.proof import proved_level
+    from collplan.api.proving import level_of
     from collplan.planner.machine_code.compile_time import Stopwatch
 
     source, as_json = options.source, options.as_json
@@ -31,7 +31,7 @@ def command(options: VerifyOptions) -> int:
     proof = Stopwatch()
     try:
         with spinner(f"proving {plan.n_tasks} tasks"):
-            level = proved_level(plan)
+            level = level_of(plan)
     except PlanError as error:
         refuted = {"ok": False, "error": str(error), "kind": error.kind}
         print_result(refuted, f"{source}: {error.kind}: {error}", as_json=as_json)

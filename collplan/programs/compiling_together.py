@@ -18,6 +18,7 @@ from collplan.planner.plan.plan import Plan
 from collplan.planner.rewrite.rank_program import restrict
 from collplan.select.auto import resolve
 from collplan.specs import CollplanError, PlanSpec
+from collplan.specs.programs.program import ProgramSpec
 
 DOING: Final = "compile the plan"
 _SLEEP_S: Final = 0.01
@@ -25,23 +26,23 @@ _SLEEP_S: Final = 0.01
 
 
 def compile_together(
-    spec: PlanSpec,
+    spec: PlanSpec | ProgramSpec,
     comm: MPI.Intracomm,
     idle: list[str],
     *,
     is_whole: bool = False,
     is_proved: bool = True,
 ) -> Plan:
-    """Return this rank's program of a spec; collective.
+    """Return this rank's program of a spec or of a `ProgramSpec`; collective.
 
-    Rank 0 resolves ``auto``. Where a pass must see all ranks, rank 0 compiles the plan and
-    sends every other rank its program. Otherwise all ranks compile their own at the same time.
-    If one rank compiles machine code, the others wait and load it from the cache.
+    Rank 0 resolves ``auto``. Where a pass must see all ranks, and for a `ProgramSpec`, rank 0
+    compiles the plan and sends every other rank its program. Otherwise all ranks compile their own
+    at the same time. If one rank compiles machine code, the others wait and load it from the cache.
     Rank 0 also proves the plan of all ranks, once per spec, if it is small.
 
     Parameters
     ----------
-    spec : PlanSpec
+    spec : PlanSpec or ProgramSpec
         The same on all ranks.
     comm : MPI.Intracomm
         Rank r gets the program of rank r modulo the number of ranks of the spec.
@@ -75,7 +76,11 @@ def compile_together(
 
 
 def _lead(
-    spec: PlanSpec, comm: MPI.Intracomm, lines: list[str], is_whole: bool, is_proved: bool
+    spec: PlanSpec | ProgramSpec,
+    comm: MPI.Intracomm,
+    lines: list[str],
+    is_whole: bool,
+    is_proved: bool,
 ) -> Plan:
     """Compile for rank 0; send the others their programs, or the spec that they shall compile."""
     others = range(1, comm.size)
@@ -83,8 +88,8 @@ def _lead(
         comm.send(spec, rank)
     waiting = list(others)
     try:
-        chosen = resolve(spec)
-        is_sent = needs_all_ranks(chosen)
+        chosen = _resolve(spec)
+        is_sent = not isinstance(chosen, PlanSpec) or needs_all_ranks(chosen)
         while waiting and not is_sent:
             comm.send(chosen, waiting.pop())
         plan = _compile(chosen, None if is_sent or is_whole else 0, lines, is_proved)
@@ -107,7 +112,15 @@ def _program(plan: Plan, rank: int, lines: list[str]) -> tuple[Plan, list[str]] 
         return error
 
 
-def _follow(spec: PlanSpec, comm: MPI.Intracomm, lines: list[str]) -> Plan:
+def _resolve(spec: PlanSpec | ProgramSpec) -> PlanSpec | ProgramSpec:
+    if isinstance(spec, PlanSpec):
+        return resolve(spec)
+    from collplan.select.joint import resolve_program
+
+    return resolve_program(spec)
+
+
+def _follow(spec: PlanSpec | ProgramSpec, comm: MPI.Intracomm, lines: list[str]) -> Plan:
     """Return the program that rank 0 sends, or compile the spec that it sends."""
     is_same = _receive(comm) == spec
     sent = _receive(comm)
@@ -131,8 +144,14 @@ def _receive(comm: MPI.Intracomm) -> Any:
     return message.recv()
 
 
-def _compile(spec: PlanSpec, rank: int | None, lines: list[str], is_proved: bool = False) -> Plan:
+def _compile(
+    spec: PlanSpec | ProgramSpec, rank: int | None, lines: list[str], is_proved: bool = False
+) -> Plan:
     try:
+        if not isinstance(spec, PlanSpec):
+            from collplan.planner.programs import compile_program
+
+            return compile_program(spec)
         if is_proved and rank is not None:
             prove_spec(spec)
         return compile_plan(spec, rank=rank, idle=lines, is_proved=is_proved)

@@ -107,6 +107,38 @@ def print_run(report: dict[str, Any]) -> None:
         print_prediction(report)
 
 
+def print_program_run(report: dict[str, Any]) -> None:
+    """Print the check of a program's run, and its times beside those of its steps."""
+    from collplan.measure.program_run import WrongBuffer
+
+    verdict = "not checked"
+    if report["correct"] is not None:
+        verdict = "correct, checked against numpy"
+    if report["correct"] is False:
+        verdict = f"WRONG: {WrongBuffer(**report['first_wrong'])}"
+    print_line(f"{report['ranks']} ranks, {report['library']}: {verdict}")
+    print_table(
+        ["", "median", "quartiles", "least"],
+        [
+            [
+                name,
+                format_seconds(report[f"{prefix}median_s"]),
+                _span(*report[f"{prefix}quartiles_s"]),
+                format_seconds(report[f"{prefix}min_s"]),
+            ]
+            for name, prefix in (
+                ("this program", ""),
+                ("steps one after another, the best plan of each", "steps_"),
+                ("steps one after another, MPI's own collectives", "native_"),
+            )
+        ],
+    )
+    print_line(
+        f"ratio {report['ratio_to_steps']:.3g} to the plans of the steps, {report['ratio']:.3g} to "
+        f"MPI's own collectives, over {report['repetitions']} repetitions; the slowest rank counts"
+    )
+
+
 def print_statistics(
     size: int,
     rows: Sequence[Mapping[str, Any]],

@@ -53,7 +53,7 @@ def timeline_svg(timeline: Timeline) -> str | None:
     plan = timeline.plan
     if plan.n_tasks > MOST_TASKS:
         return None
-    network = Network() if plan.spec is None else plan.spec.machine.network
+    network = Network() if plan.machine is None else plan.machine.network
     title = f"{plan.n_tasks:,} tasks, {plan.n_ranks} ranks"
     with TemporaryDirectory() as folder:
         path = Path(folder, "timeline.svg")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from time import perf_counter
 
+from pydantic import ValidationError
+
 from collplan.planner.errors import AlgorithmError
 from collplan.select.remembered import recall, remember
-from collplan.specs import PlanSpec
+from collplan.specs import Method, PlanSpec
 from collplan.specs.request import AUTO
 
 
@@ -82,9 +85,10 @@ def choose(spec: PlanSpec) -> Resolved:
             "itself; leave algorithms out, or name the decomposition"
         )
     known = recall(spec)
-    if known is not None:
-        method = known.pop("method")
-        return Resolved(spec.with_method(method), **known, is_remembered=True)
+    with suppress(ValidationError, TypeError, KeyError):
+        if known is not None:
+            method = Method.model_validate(known.pop("method"))
+            return Resolved(spec.with_method(method), **known, is_remembered=True)
     # Most ranks never search, and need not import what a search does.
     from collplan.select.search import search
 
@@ -94,7 +98,7 @@ def choose(spec: PlanSpec) -> Resolved:
     n_left, search_s = len(found) - n_simulated, perf_counter() - begin_s
     remember(
         spec,
-        best.spec.method,
+        method=best.spec.method.model_dump(mode="json"),
         time_s=best.time_s,
         n_simulated=n_simulated,
         n_left=n_left,

@@ -1,14 +1,15 @@
 """Choices of earlier searches, which the user's cache folder keeps.
 
-A choice depends on the spec and on collplan alone. The name of its file is therefore a hash of
-both, and other versions never read it. Files that are damaged, or that other users may write, are
-missing (see `planner.machine_code.kept_files`), so that the search is repeated.
+A choice depends on the spec or program, and on collplan alone. The name of its file is therefore a
+hash of both, and other versions never read it. Files that are damaged, or that other users may
+write, are missing (see `planner.machine_code.kept_files`), so that the search is repeated.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
@@ -16,13 +17,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from collplan.planner.algorithms.registry import registry
 from collplan.planner.machine_code.code_folders import cache_folder
 from collplan.planner.machine_code.kept_files import make_private, read_kept, write_kept
 from collplan.planner.passes.registry import pass_registry
-from collplan.specs import Method, PlanSpec
+from collplan.specs import PassChoice, PlanSpec
+from collplan.specs.programs.program import ProgramSpec
 
 MOST: Final = 1_000
 """Largest number of choices in the folder."""
@@ -31,47 +31,53 @@ _OURS: Final = "collplan."
 """Beginning of the names of our modules."""
 
 
-def recall(spec: PlanSpec) -> dict[str, Any] | None:
-    """Return what `remember` has kept for a spec, with its ``method``; None if there is nothing."""
-    path = _path_of(spec)
+Request = PlanSpec | ProgramSpec
+"""Description of a plan: that of a collective, or that of a program."""
+
+
+def recall(request: Request) -> dict[str, Any] | None:
+    """Return what `remember` has kept for a spec or a program; None if there is nothing."""
+    path = _path_of(request)
     content = path and read_kept(path)
     if not content:
         return None
-    with suppress(ValueError, TypeError, KeyError, ValidationError):
+    with suppress(ValueError):
         found = json.loads(content)
-        return {**found, "method": Method.model_validate(found["method"])}
+        return found if isinstance(found, dict) else None
     return None
 
 
-def remember(spec: PlanSpec, method: Method, **figures: float) -> None:
-    """Keep the method that was chosen for a spec, and figures of the search, if possible."""
-    path = _path_of(spec)
+def remember(request: Request, **content: Any) -> None:
+    """Keep what was chosen for a spec or a program, as JSON, and figures of the search."""
+    path = _path_of(request)
     if path is None:
         return
-    content = json.dumps({"method": method.model_dump(mode="json"), **figures})
     with suppress(OSError):
         make_private(path.parent)
-        write_kept(path, content.encode())
+        write_kept(path, json.dumps(content).encode())
         _drop_oldest(path.parent)
 
 
-def _path_of(spec: PlanSpec) -> Path | None:
-    """Return the file of a spec's choice; None if nothing can be kept for it."""
-    folder = None if _has_own(spec) else cache_folder(Path(__file__).parent, "")
+def _path_of(request: Request) -> Path | None:
+    """Return the file of a choice; None if nothing can be kept for it."""
+    parts = (request,) if isinstance(request, PlanSpec) else request.steps
+    passes = [one for part in parts for one in part.passes]
+    folder = None if _has_own(passes) else cache_folder(Path(__file__).parent, "")
     if folder is None:
         return None
-    op = spec.collective.op
-    key = f"{_version()} {spec.model_dump_json()} {op is None or op.commutative}"
+    collectives = [part.collective for part in parts if part.collective is not None]
+    commute = [one.op is None or one.op.commutative for one in collectives]
+    key = f"{_version()} {request.model_dump_json()} {commute}"
     return folder.with_name("choices") / f"{sha256(key.encode()).hexdigest()[:32]}.json"
 
 
-def _has_own(spec: PlanSpec) -> bool:
+def _has_own(passes: Sequence[PassChoice]) -> bool:
     """Return whether algorithms or passes of the user's own may affect the choice.
 
     These may change from one process to the next under the same name.
     """
     own = any(one.is_own for kind in registry.kinds() for one in registry.of(kind))
-    found = [pass_registry[one.name] for one in spec.passes if one.name in pass_registry]
+    found = [pass_registry[one.name] for one in passes if one.name in pass_registry]
     return own or not all(one.rewrite.__module__.startswith(_OURS) for one in found)
 
 

@@ -57,9 +57,9 @@ def core_to_numa(plan: Plan) -> Ints:
         Domain of each core, numbered within its node.
     """
     cores = np.arange(1 + max(plan.core.max(initial=0), plan.rank_core.max(initial=0)))
-    if plan.spec is None:
+    machine = plan.machine
+    if machine is None:
         return np.zeros_like(cores, dtype=np.int32)
-    machine = plan.spec.machine
     return (cores * machine.numa_domains // machine.cores_per_node).astype(np.int32)
 
 

@@ -63,7 +63,7 @@ def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) 
         - `links`, only over a topology: see `LinkUse.report`.
     """
     if network is None:
-        network = Network() if plan.spec is None else plan.spec.machine.network
+        network = Network() if plan.machine is None else plan.machine.network
     phases = zip(plan.phases, timeline.plan.phases, strict=False)
     priced_as = {one.name: other.name for one, other in phases if one.is_native}
     plan = timeline.plan

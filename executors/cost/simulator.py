@@ -234,7 +234,7 @@ def simulate(plan: Plan, network: Network | None = None, allocated: bool = False
     watch = Stopwatch()
     plan = without_native(plan)
     if network is None:
-        network = Network() if plan.spec is None else plan.spec.machine.network
+        network = Network() if plan.machine is None else plan.machine.network
     return _simulate(plan, network, _Prepared.of(plan, allocated), watch)
 
 
@@ -296,7 +296,7 @@ def _fabric(plan: Plan, network: Network, n_lanes: int) -> Fabric | None:
     """Return the links between the nodes of a plan, or None if the network has no topology."""
     if network.topology is None:
         return None
-    machine = Machine(nodes=plan.n_nodes) if plan.spec is None else plan.spec.machine
+    machine = plan.machine or Machine(nodes=plan.n_nodes)
     if machine.network == network and machine.n_lanes >= n_lanes:
         return fabric_of(machine)
     with explaining(Machine, before="machine: "):
@@ -343,7 +343,7 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
         entries=entries,
         counters=np.zeros(4, dtype=np.int64),
         stamps=np.zeros(layout.n_nodes, dtype=np.int32),
-        is_by_node=plan.spec is not None,
+        is_by_node=plan.machine is not None,
         recent=np.zeros(N_RECENT, dtype=np.int32),
         layout=layout,
         links=link_table(network),

@@ -307,8 +307,8 @@ class ClockOffsets(NamedTuple):
         ndarray of float64, shape (n_clocks,)
         """
         pace = np.ones(self.unused + 1)
-        if plan.spec is not None:
-            known = plan.spec.machine.lane_slowness[: self.n_lanes]
+        if plan.machine is not None:
+            known = plan.machine.lane_slowness[: self.n_lanes]
             slowness = np.ones(self.n_lanes)
             slowness[: len(known)] = known
             pace[self.lane_out : self.port_out] = np.tile(slowness, 2 * self.n_nodes)

@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 def make_input(collective: specs.Collective, size: int, rank: int, seed: int = 0) -> Array:
     """Return a random contribution of one rank, which is the same for the same seed and rank.
 
-    Most datatypes get small integers, so that sums of floats do not depend on their order.
+    Its elements are those of `random_elements`.
 
     Parameters
     ----------
@@ -37,7 +37,14 @@ def make_input(collective: specs.Collective, size: int, rank: int, seed: int = 0
     """
     count = int(contribution_counts(collective, size)[rank])
     generator = np.random.default_rng((seed, rank))
-    dtype = specs.numpy_dtype(collective.datatype)
+    return random_elements(specs.numpy_dtype(collective.datatype), count, generator)
+
+
+def random_elements(dtype: np.dtype[Any], count: int, generator: np.random.Generator) -> Array:
+    """Return random elements of a datatype.
+
+    Most datatypes get small integers, so that sums of floats do not depend on their order.
+    """
     if dtype.names:
         pairs = np.zeros(count, dtype)
         # With few values, ranks have equal ones. Indices do not follow the order of ranks.

@@ -73,7 +73,7 @@ def _entries(
 
 def _lane_name(plan: Plan, lane: int) -> str:
     """Return the text for a lane, with its relative rate if lanes have different rates."""
-    rates = () if plan.spec is None else plan.spec.machine.lane_rates
+    rates = () if plan.machine is None else plan.machine.lane_rates
     if len(set(rates)) < 2:
         return f"on lane {lane}"
     return f"on lane {lane} ({rates[lane] / max(rates):.0%} of the fastest)"

@@ -268,10 +268,10 @@ class _Tracing:
 
     def __init__(self, plan: Plan, operation: ReductionOperation | None) -> None:
         self.plan = plan
-        collective = plan.spec.collective if plan.spec else None
-        self.dtype = numpy_dtype(collective.datatype if collective else "uint8")
-        if operation is None and collective is not None and collective.op is not None:
-            operation = get_operation(collective.op.name)
+        self.dtype = numpy_dtype(plan.origin.datatype if plan.origin else "uint8")
+        name = plan.origin.operation if plan.origin else None
+        if operation is None and name is not None:
+            operation = get_operation(name)
         self.operation = operation
         self.execution = Execution.of(plan)
         # Keys must be unique among all graphs on a cluster.

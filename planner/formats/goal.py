@@ -54,7 +54,7 @@ def write_goal(plan: Plan, target: str | Path | TextIO, network: Network | None 
         If sends and receives do not match.
     """
     if network is None:
-        network = Network() if plan.spec is None else plan.spec.machine.network
+        network = Network() if plan.machine is None else plan.machine.network
     lines = _statements(plan, network)
     if isinstance(target, str | Path):
         with replacing(target, GoalError) as file:

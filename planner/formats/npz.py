@@ -25,7 +25,7 @@ from collplan.planner.arrays import Ints
 from collplan.planner.errors import PlanFileError, PlanFormatError
 from collplan.planner.formats.output_files import replacing
 from collplan.planner.plan.format_check import check_format
-from collplan.planner.plan.origin import Origin
+from collplan.planner.plan.origin import KnownProgram, Origin
 from collplan.planner.plan.phases import GroupCall, Phase, Trees
 from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Plan
 from collplan.planner.rewrite.fold import require_unfolded
@@ -46,7 +46,7 @@ _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 _WIDTHS: Final = ("|i1", "<i2", "<i4", "<i8")
 _ROW_NAMES: Final = ("tasks", "ranks", "nodes", "patterns", *CSR_PARTS, "awaited")
 _MAX_ROWS: Final = 2**31 - 1
-_PHASE_NAMES: Final = ("kind", "algorithm", "role", "tree")
+_PHASE_NAMES: Final = ("kind", "algorithm", "role", "tree", "step")
 _MAY_BE_CONSTANT: Final = ("reads.pattern", "writes.pattern", "deps.kind", "foreign.indptr")
 _TABLE_SHAPES: Final[dict[str, tuple[str, int | None]]] = {
     "patterns": ("patterns", 4),
@@ -139,8 +139,9 @@ def save(plan: Plan, path: str | Path) -> None:
 def _component(phase: Phase) -> dict[str, Any]:
     """Return a phase for JSON, without those newer fields that have their default values."""
     component = asdict(phase)
-    if not phase.calls:
-        del component["calls"]
+    for newer in ("calls", "step"):
+        if not component[newer]:
+            del component[newer]
     if phase.radix == _usual_radix(phase.tree):
         del component["radix"]
     return component
@@ -453,12 +454,14 @@ class _ArchiveReader:
         if not isinstance(value, kind):
             self.refuse(f"{META}: {place}: Input should be a valid {name}")
 
-    def origin(self) -> FileSpec | None:
-        """Return the spec from which the plan was compiled; None if the file has none."""
+    def origin(self) -> Origin | None:
+        """Return the spec or program of the plan; None if the file has none."""
         stored = self.meta.get("spec")
         if stored is None:
             return None
         self.require("spec", stored, dict, "mapping")
+        if "steps" in stored:
+            return self.program(stored)
         collective = stored.get("collective")
         self.require("spec.collective", collective, dict, "mapping")
         try:
@@ -470,3 +473,12 @@ class _ArchiveReader:
         except ValueError as error:
             self.refuse(f"{META}: spec.collective: {error}")
         return FileSpec(stored, self.path)
+
+    def program(self, stored: dict[str, Any]) -> KnownProgram:
+        """Return the program that a file states; its proof compares it with the columns."""
+        from collplan.specs.loading import parse_program
+
+        try:
+            return KnownProgram(parse_program(stored))
+        except SpecError as error:
+            self.refuse(f"{META}: spec: {str(error).splitlines()[0]}")

@@ -66,6 +66,9 @@ def headline(plan: Plan) -> str:
         ranks += f", rank {plan.only_rank} only"
     if plan.folding is not None:
         ranks += f", folded: one of {plan.n_copies} nodes that do the same"
+    if plan.program is not None:
+        n_steps = len(plan.program.steps)
+        return f"a program of {n_steps} step{'s' * (n_steps != 1)}, {ranks}"
     if plan.spec is None:
         return f"a plan of {ranks}"
     collective = plan.spec.collective

@@ -1,4 +1,7 @@
-"""Origins of plans: the specs that they were compiled from; executing a plan needs no model."""
+"""Origins of plans: the specs of collectives or programs that they were compiled from.
+
+The execution of a plan needs no model of a spec.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from collplan.specs.collectives.predefined import NO_DATATYPE
 from collplan.specs.syntax.documents import write_json
 
 if TYPE_CHECKING:
+    from collplan.specs.machines.machine import Machine
+    from collplan.specs.programs.program import ProgramSpec
     from collplan.specs.request import PlanSpec
 
 
@@ -26,11 +31,21 @@ class Origin(ABC):
     @property
     @abstractmethod
     def document(self) -> Mapping[str, Any]:
-        """Return the spec as ``PlanSpec.model_dump(mode="json")`` writes it."""
+        """Return the spec as ``model_dump(mode="json")`` of its model writes it."""
 
     @abstractmethod
-    def spec_of(self, plan: Any) -> PlanSpec:
-        """Return the spec of a `Plan` that has this origin, checked."""
+    def spec_of(self, plan: Any) -> PlanSpec | None:
+        """Return the spec of a `Plan` that has this origin, checked; None for a program's plan."""
+
+    def program_of(self, plan: Any) -> ProgramSpec | None:
+        """Return the program of a `Plan` that has this origin; None for a collective's plan."""
+        return None
+
+    def machine_of(self, plan: Any) -> Machine:
+        """Return the machine of a `Plan` that has this origin."""
+        spec = self.spec_of(plan) or self.program_of(plan)
+        assert spec is not None
+        return spec.machine
 
     @property
     def datatype(self) -> str:
@@ -68,3 +83,39 @@ class KnownSpec(Origin):
     def spec_of(self, plan: Any) -> PlanSpec:
         """Return the spec."""
         return self.spec
+
+
+@dataclass(frozen=True)
+class KnownProgram(Origin):
+    """The origin of the plan of a program.
+
+    Parameters
+    ----------
+    program : ProgramSpec
+    """
+
+    program: ProgramSpec
+
+    @cached_property
+    def document(self) -> Mapping[str, Any]:
+        """The program as a document, made when it is first asked for."""
+        return self.program.model_dump(mode="json")
+
+    def spec_of(self, plan: Any) -> None:
+        """Return None, as a program has several collectives."""
+        return
+
+    def program_of(self, plan: Any) -> ProgramSpec:
+        """Return the program."""
+        return self.program
+
+    @property
+    def datatype(self) -> str:
+        """Return the name of the datatype of the plan's elements."""
+        return self.program.datatype
+
+    @property
+    def operation(self) -> str | None:
+        """Return the name of the operation that combines elements; None if nothing does."""
+        combining = self.program.combining
+        return None if combining is None or combining.op is None else combining.op.name

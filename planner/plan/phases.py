@@ -99,6 +99,8 @@ class Phase:
         it is in are numbered from 0 for each rank; see `call_tags`.
     radix : int
         The radix of its trees, 2 if they are binomial; 0 if they are not k-nomial.
+    step : str
+        The name of the step of a program; empty in the plan of one collective.
     """
 
     kind: str = ""
@@ -108,6 +110,7 @@ class Phase:
     trees: tuple[Trees, ...] = ()
     calls: tuple[GroupCall, ...] = ()
     radix: int = 0
+    step: str = ""
 
     @classmethod
     def parse(cls, name: str) -> Phase:
@@ -120,7 +123,8 @@ class Phase:
     def name(self) -> str:
         """Return the name of the phase, such as ``node allgather/ring``."""
         name = f"{self.kind}/{self.algorithm}" if self.algorithm else self.kind
-        return f"{self.role} {name}" if self.role else name
+        name = f"{self.role} {name}" if self.role else name
+        return f"{self.step}: {name}" if self.step else name
 
     def __str__(self) -> str:
         return self.name

@@ -36,6 +36,8 @@ from collplan.planner.plan.ragged import (
 from collplan.planner.plan.views import view
 
 if TYPE_CHECKING:
+    from collplan.specs.machines.machine import Machine
+    from collplan.specs.programs.program import ProgramSpec
     from collplan.specs.request import PlanSpec
 
 NONE: Final = -1
@@ -278,7 +280,7 @@ class Plan(Columns):
 
     @cached_property
     def spec(self) -> PlanSpec | None:
-        """The spec that the plan was compiled from; None for an imported schedule.
+        """The spec that the plan was compiled from; None for a program or an imported schedule.
 
         Raises
         ------
@@ -287,6 +289,16 @@ class Plan(Columns):
             plan's columns.
         """
         return None if self.origin is None else self.origin.spec_of(self)
+
+    @cached_property
+    def program(self) -> ProgramSpec | None:
+        """The program that the plan was compiled from; None for all other plans."""
+        return None if self.origin is None else self.origin.program_of(self)
+
+    @cached_property
+    def machine(self) -> Machine | None:
+        """The machine of the spec or program; None for an imported schedule."""
+        return None if self.origin is None else self.origin.machine_of(self)
 
     @cached_property
     def sizes(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -118,8 +118,8 @@ def cores_of_node(plan: Plan, rank: int) -> int:
     PlanFormatError
         If a task is on a core that the machine of the spec does not have.
     """
-    if plan.spec is not None:
-        n_cores = plan.spec.machine.cores_per_node
+    if plan.machine is not None:
+        n_cores = plan.machine.cores_per_node
         require_range("core", plan.core, 0, n_cores)
         return n_cores
     is_here = plan.rank_node == plan.rank_node[rank]

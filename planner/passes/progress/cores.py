@@ -235,12 +235,12 @@ def placement_of(plan: Plan, name: str) -> CorePlacement:
     AlgorithmError
         If the plan was imported, so that it has no machine.
     """
-    if plan.spec is None:
+    if plan.machine is None:
         raise AlgorithmError(
             f"passes.{name}: an imported schedule has no machine, whose free cores it needs; "
             "compile a spec"
         )
-    return CorePlacement.of(plan.spec.machine)
+    return CorePlacement.of(plan.machine)
 
 
 def move_to_cores(plan: Plan, placement: CorePlacement, progress: Ints, stage: Ints) -> Plan:

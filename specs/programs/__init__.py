@@ -1,0 +1,1 @@
+"""Programs: collectives and computations on named buffers, which are planned together."""

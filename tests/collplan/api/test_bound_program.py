@@ -1,0 +1,90 @@
+"""Programs on ranks: bound, started again, and checked against numpy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import collplan
+from collplan.measure.program_run import ProgramCase, run_program
+from collplan.planner.programs import compile_program
+from collplan.planner.programs.reference import buffers_in, fill_buffers
+from collplan.specs import ProgramSpec
+from random_programs import random_program
+
+
+def sums(comm: MPI.Intracomm, **fields: Any) -> ProgramSpec:
+    return ProgramSpec.model_validate(
+        {
+            "machine": {"ranks_per_node": comm.size},
+            "buffers": {"x": {"count": 12}, "y": {"count": 6}},
+            "steps": [
+                {"compute": {"seconds": 1e-5}, "writes": "x"},
+                {"collective": "allreduce", "receive": "x[0:6]", "decomposition": "auto"},
+                {"collective": "allreduce", "send": "x[0:6]", "receive": "y"},
+            ],
+            **fields,
+        }
+    )
+
+
+@pytest.mark.ranks(1, 2, 3)
+def test_a_program_is_bound_with_its_buffers(comm: MPI.Intracomm) -> None:
+    with collplan.bind(sums(comm), comm) as bound:
+        for turn in range(3):
+            bound.buffers["x"][:] = comm.rank + turn
+            bound.start()
+            bound.wait()
+            total = sum(range(comm.size)) + comm.size * turn
+            assert bound.buffers["x"].tolist() == [total] * 6 + [comm.rank + turn] * 6
+            assert bound.buffers["y"].tolist() == [total * comm.size] * 6
+        assert bound.test()
+
+
+@pytest.mark.ranks(1, 2, 4)
+def test_random_programs_on_ranks(comm: MPI.Intracomm) -> None:
+    seeds = (seed for seed in range(1000) if random_program(seed).machine.n_ranks == comm.size)
+    for seed, _ in zip(seeds, range(6), strict=False):
+        program = random_program(seed)
+        case = ProgramCase(program, comm)
+        with collplan.bind(compile_program(program), comm, None, case.memory) as bound:
+            expected = case.expected()
+            for _ in range(2):
+                assert case.check(bound, expected) is None, seed
+
+
+@pytest.mark.ranks(3)
+def test_a_run_reports_the_program_beside_its_steps(comm: MPI.Intracomm) -> None:
+    program = sums(comm)
+    plan = collplan.compile(program)
+    apart = program.replace(
+        steps=tuple(step.replace(decomposition={"name": "flat"}) for step in program.steps)
+    )
+    report = run_program(plan, apart, comm, repetitions=3)
+    assert (report.correct, report.first_wrong, report.ranks) == (True, None, comm.size)
+    assert 0 < report.min_s <= report.median_s
+    assert report.ratio == report.median_s / report.native_median_s
+    assert report.ratio_to_steps == report.median_s / report.steps_median_s
+    assert run_program(plan, apart, comm, repetitions=1, check=False).correct is None
+
+
+@pytest.mark.ranks(2)
+def test_a_wrong_buffer_is_found(comm: MPI.Intracomm) -> None:
+    case = ProgramCase(sums(comm), comm)
+    expected = case.expected()
+
+    def run() -> None:
+        """Leave what a plan leaves that forgets the last element of y on rank 1."""
+        for name, values in buffers_in(case.program, case.memory).items():
+            values[:] = expected[name]
+        if comm.rank == 1:
+            buffers_in(case.program, case.memory)["y"][5] = 0
+
+    found = case.check(run, expected)
+    assert found is not None
+    assert str(found).startswith("rank 1, y[5]: got 0.0, expected ")
+    fill_buffers(case.program, case.memory, comm.rank)
+    assert np.array_equal(case.memory, case._filled)
