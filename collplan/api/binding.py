@@ -45,6 +45,8 @@ def bind(
         - `progress`, "auto", "caller" or "thread": who runs tasks that the plan puts on
           communication cores;
         - `cores`, a sequence of int: the processor of each core of this rank's node;
+        - `computations`, a mapping of str to callable: functions without parameters that the
+          computing steps of a program call, by name; other ones keep the core busy;
         - `recorder`, a `Recorder`: takes the times at which tasks start and end.
 
     Returns

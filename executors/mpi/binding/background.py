@@ -158,6 +158,8 @@ def _require_thread(prepared: Prepared) -> None:
         raise _NoThreadError(why_not_placed(prepared))
     if reduction.why_callback is not None:
         raise _NoThreadError(f"{reduction.why_callback}, and Python cannot run beside the caller")
+    if program.function.any():
+        raise _NoThreadError("computations call functions, which need the caller's thread")
     if not hasattr(os, "sched_setaffinity"):
         raise _NoThreadError("this system lets no thread choose its processor")
     level = MPI.Query_thread()

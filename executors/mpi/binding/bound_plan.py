@@ -14,6 +14,7 @@ from mpi4py import MPI
 from collplan.executors.mpi.binding.agreement import DOING, Agreement, agree
 from collplan.executors.mpi.binding.background import place_background, why_not_placed
 from collplan.executors.mpi.binding.prepared import Prepared, Progress, Wish, prepare
+from collplan.executors.mpi.engine.computations import Functions
 from collplan.executors.mpi.engine.engine import Engine
 from collplan.executors.mpi.engine.loop_memory import LoopMemory, Recorder
 from collplan.executors.mpi.engine.node_memory import NodeMemory
@@ -44,6 +45,7 @@ def bind(
     timeout_s: float | None = None,
     progress: Progress = "auto",
     cores: Sequence[int] | None = None,
+    computations: Functions | None = None,
 ) -> BoundPlan:
     """Bind a plan to a communicator and to this rank's buffers; collective.
 
@@ -73,6 +75,9 @@ def bind(
         Processor of each core of this rank's node. Several cores may have the same processor.
         The default is the processors that the node's ranks may use, in ascending order, if there
         are enough.
+    computations : mapping of str to callable or int, optional
+        For steps of a program that compute, by name: a function without parameters, or the address
+        of a C function (see `Computations`). Other computations keep the core busy.
 
     Returns
     -------
@@ -88,7 +93,7 @@ def bind(
     StallError
         If a rank did not arrive in time. The job is then being aborted.
     """
-    wish = Wish(progress, cores, operation, recorder, timeout_s)
+    wish = Wish(progress, cores, operation, recorder, timeout_s, computations)
     claim, prepared = prepare(plan, comm, (sendbuf, recvbuf), wish)
     agreed = agree(plan, comm, claim)
     assert prepared is not None  # or all ranks have raised
@@ -201,7 +206,12 @@ class BoundPlan:
         make = partial(Engine, program, comm=comm, reduction=prepared.reduction, node=self._node)
         calls = None if self._calls is None else self._calls.table
         self._make = partial(
-            make, background=self._background, recorder=recorder, watch=watch, calls=calls
+            make,
+            background=self._background,
+            recorder=recorder,
+            watch=watch,
+            calls=calls,
+            computations=prepared.computations,
         )
         if prepared.arrays is not None:
             self._use(prepared.arrays)

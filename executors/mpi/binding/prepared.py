@@ -14,6 +14,7 @@ from mpi4py import MPI
 
 from collplan.executors.mpi.binding.agreement import Claim
 from collplan.executors.mpi.binding.buffers import Buffers
+from collplan.executors.mpi.engine.computations import Computations, Functions
 from collplan.executors.mpi.engine.loop_memory import Recorder
 from collplan.executors.mpi.engine.reduction import Reduction, name_of
 from collplan.executors.mpi.errors import BindError
@@ -58,6 +59,8 @@ class Wish:
         Recorder of the times at which this rank's tasks start and end.
     timeout_s : float, optional
         Time limit for other ranks in seconds, above 0. By default, there is none.
+    computations : mapping of str to callable or int, optional
+        Functions of a program's computations, see `Computations`.
     """
 
     progress: Progress
@@ -65,6 +68,7 @@ class Wish:
     operation: Applies | None = None
     recorder: Recorder | None = None
     timeout_s: float | None = None
+    computations: Functions | None = None
 
     def check(self, plan: Plan, rank: int) -> None:
         """Check `progress` and `cores`.
@@ -185,6 +189,8 @@ class Prepared:
         Checked buffers, as engines use them; None if they are provided later.
     dtype : dtype
         Type of the elements: that of `arrays`, or that of the plan's spec without arrays.
+    computations : Computations
+        Functions that COMPUTE tasks call.
     program : Program
         Tasks of this rank.
     operation : object with ``apply`` or None
@@ -224,7 +230,8 @@ class Prepared:
         if any(one is not None for one in given) or not self.buffers.is_any_needed:
             self.arrays = self.buffers.check(*given)
             self.dtype = self.arrays[0].dtype
-        self.program = rank_program(plan, comm.rank)
+        self.computations = Computations(plan, wish.computations or {})
+        self.program = self.computations.set_in(rank_program(plan, comm.rank), plan)
         _check_tags(self.program, comm)
         check_counts(self.program)
         self.operation = _resolve_operation(plan, self.program, wish.operation)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from collplan.executors.mpi.engine.computations import Computations
 from collplan.executors.mpi.engine.loop_memory import TURN_NS, LoopMemory, Recorder
 from collplan.executors.mpi.engine.node_memory import NodeMemory
 from collplan.executors.mpi.engine.progress_thread import Background, ProgressThread
@@ -103,6 +104,8 @@ class Engine:
         Watch that is notified between turns of the loop while this rank waits.
     calls : ndarray of CALL, optional
         Arguments of the program's calls of MPI's collectives.
+    computations : Computations, optional
+        Functions that COMPUTE tasks call.
     """
 
     def __init__(
@@ -116,8 +119,10 @@ class Engine:
         recorder: Recorder | None = None,
         watch: Watch | None = None,
         calls: Array | None = None,
+        computations: Computations | None = None,
     ) -> None:
         self._reduction, self._watch = reduction, watch
+        self._computations = computations
         self._memory = LoopMemory(program, reduction.load(), background)
         self._n_vain_turns = self._n_left_before = 0
         cores = crowding(comm)
@@ -333,8 +338,11 @@ class Engine:
                 "wait; collplan.verify(plan) names them"
             )
         if found == codes.RAISED:
-            assert self._reduction.callback is not None
-            return self._reduction.callback.take_error()
+            callback = self._reduction.callback
+            if callback is not None and callback.has_error:
+                return callback.take_error()
+            assert self._computations is not None
+            return self._computations.take_error()
         return MPI.Exception(self._error_code(found))
 
     def _error_code(self, found: int) -> int:

@@ -52,6 +52,11 @@ class Callback:
         self._function = ctypes.CFUNCTYPE(c_int, *(c_int64,) * 8)(self._reduce)
         self.address = int(ctypes.cast(self._function, ctypes.c_void_p).value or 0)
 
+    @property
+    def has_error(self) -> bool:
+        """Return whether the operation has raised an error."""
+        return self._error is not None
+
     def take_error(self) -> BaseException:
         """Return and clear the error that the operation has raised."""
         error, self._error = self._error, None

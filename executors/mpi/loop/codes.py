@@ -17,7 +17,10 @@ START, GO_ON_STARTING, TEST, WAIT, RUN, SERVE = range(6)
 """
 
 DONE, PENDING, DEADLOCK, FAILED, FAILED_IN_STATUS, BUSY, RAISED = range(7)
-"""Outcomes of a call of the loop. `RAISED` means that a reduction in Python raised an exception."""
+"""Outcomes of a call of the loop.
+
+`RAISED` means that a reduction or a computation in Python raised an exception.
+"""
 
 SERVE_BOARD, WAIT_FOR_FLIGHT, TEST_FLIGHT, COMPLETE_FLIGHT = range(4)
 """Requests to the board of programs in flight."""

@@ -67,8 +67,17 @@ SHORTEST_SLEEP_NS = 1_000
 
 
 @inner
-def _compute(state: Record, task: int, end_ns: int) -> bool:
-    """Keep the core busy for a task until it ends or `end_ns`; return whether it has ended."""
+def _compute(state: Record, task: int, end_ns: int) -> int:
+    """Compute a task: call its function, or keep the core busy until it ends or `end_ns`.
+
+    Returns
+    -------
+    int
+        DONE, PENDING or RAISED of `codes`.
+    """
+    function = local_at(state, task_at(state, task).local).function
+    if function != 0:
+        return codes.DONE if call(function, (task,)) == 0 else codes.RAISED
     now_ns = now(state)
     if state.computing == NO_TASK:
         local = task_at(state, task).local
@@ -77,9 +86,9 @@ def _compute(state: Record, task: int, end_ns: int) -> bool:
     while now_ns < state.compute_end_ns and now_ns < end_ns:
         now_ns = now(state)
     if now_ns < state.compute_end_ns:
-        return False
+        return codes.PENDING
     state.computing = NO_TASK
-    return True
+    return codes.DONE
 
 
 @inner
@@ -101,8 +110,10 @@ def _run_local(state: Record, end_ns: int) -> Long:
         n_bytes = run_reduce(state, row.local)
         if n_bytes < 0:
             return n_bytes
-    elif row.kind == codes.COMPUTE and not _compute(state, task, end_ns):
-        return n_bytes
+    elif row.kind == codes.COMPUTE:
+        found = _compute(state, task, end_ns)
+        if found != codes.DONE:
+            return np.int64(-1 if found == codes.RAISED else 0)
     complete(state, task)
     return n_bytes
 

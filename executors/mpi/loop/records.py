@@ -45,6 +45,7 @@ LOCAL: Final = words(
     *("first_write", "first_read", "first_right"),
     "right_skip",  # bytes of the first extent of the right operand that belong to the left one
     *("n_bytes", "duration_ns"),
+    "function",  # address of the C function that computes, or 0
     "is_staged",  # whether it would overwrite operands before it reads them
 )
 """Local task, which has no message."""

@@ -175,7 +175,8 @@ def local_tasks(program: Program) -> tuple[Kinds, npt.NDArray[np.int32], dict[st
     kind = np.where(program.op == Op.CALL, codes.CALL, program.op).astype(np.int8)
     moves = (kind == codes.COPY) | (kind == codes.REDUCE)
     kind[moves & (n_written == 0)] = codes.NOTHING
-    kind[(kind == codes.COMPUTE) & (program.duration_ns == 0)] = codes.NOTHING
+    is_idle = (program.duration_ns == 0) & (program.function == 0)
+    kind[(kind == codes.COMPUTE) & is_idle] = codes.NOTHING
     tasks = np.flatnonzero(~program.is_requested)
     local = np.zeros(len(kind), dtype=np.int32)
     local[tasks] = np.arange(len(tasks))
@@ -186,6 +187,7 @@ def local_tasks(program: Program) -> tuple[Kinds, npt.NDArray[np.int32], dict[st
     rows["first_read"] = reads.indptr[tasks]
     rows["n_bytes"] = np.where(moves, n_written, 0)[tasks]
     rows["duration_ns"] = program.duration_ns[tasks]
+    rows["function"] = program.function[tasks]
     _find_right(rows, kind[tasks], reads, tasks)
     _find_unsafe(rows, kind[tasks], reads, writes, tasks)
     stage_extents = np.zeros(2, dtype=EXTENT)

@@ -76,6 +76,9 @@ class Program:
         Row of each task in the plan, for error messages.
     op, peer, tag, stage, duration_ns : ndarray, shape (n_tasks,)
         Columns of the plan.
+    function : ndarray of int64, shape (n_tasks,)
+        Address of the C function that a COMPUTE task calls, instead of keeping the core busy; 0 if
+        there is none.
     reads, writes : Extents
         Extents that each task reads and writes.
     patterns : ndarray of int64, shape (n_patterns, 4)
@@ -96,6 +99,7 @@ class Program:
     tag: Ints
     stage: Ints
     duration_ns: Ints
+    function: Index
     reads: Extents
     writes: Extents
     patterns: Ints
@@ -163,6 +167,7 @@ def rank_program(plan: Plan, rank: int) -> Program:
     return Program(
         row=row,
         **{name: getattr(plan, name)[row] for name in columns},
+        function=np.zeros(n, dtype=np.int64),
         reads=reads,
         writes=writes,
         patterns=plan.patterns,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ctypes import CFUNCTYPE, c_int, c_int64, c_void_p, cast
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,55 @@ def test_random_programs_on_ranks(comm: MPI.Intracomm) -> None:
             expected = case.expected()
             for _ in range(2):
                 assert case.check(bound, expected) is None, seed
+
+
+@pytest.mark.ranks(1, 3)
+def test_computations_call_functions_between_collectives(comm: MPI.Intracomm) -> None:
+    buffers: dict[str, Any] = {}
+
+    def fill() -> None:
+        buffers["x"][:] = comm.rank + 1
+
+    with collplan.bind(sums(comm), comm, computations={"compute 1": fill}) as bound:
+        buffers |= bound.buffers
+        for _ in range(2):
+            bound()
+            total = sum(range(comm.size + 1))
+            assert bound.buffers["x"].tolist() == [total] * 6 + [comm.rank + 1] * 6
+
+
+@pytest.mark.ranks(1)
+def test_an_error_of_a_function_is_raised(comm: MPI.Intracomm) -> None:
+    def fail() -> None:
+        raise ArithmeticError("no")
+
+    with (
+        collplan.bind(sums(comm), comm, computations={"compute 1": fail}) as bound,
+        pytest.raises(ArithmeticError, match="no"),
+    ):
+        bound()
+    with pytest.raises(collplan.CollplanError, match="did you mean 'compute 1'"):
+        collplan.bind(sums(comm), comm, computations={"compute 2": fail})
+    wrong: Any = "fail"
+    with pytest.raises(collplan.CollplanError, match="give a function"):
+        collplan.bind(sums(comm), comm, computations={"compute 1": wrong})
+
+
+@pytest.mark.ranks(1)
+def test_computations_call_c_functions(comm: MPI.Intracomm) -> None:
+    n_calls = []
+
+    def count(_: int) -> int:
+        n_calls.append(1)
+        return 0
+
+    function = CFUNCTYPE(c_int, c_int64)(count)
+    address = cast(function, c_void_p).value
+    assert address is not None
+    with collplan.bind(sums(comm), comm, computations={"compute 1": address}) as bound:
+        bound()
+        bound()
+    assert len(n_calls) == 2
 
 
 @pytest.mark.ranks(3)

@@ -62,7 +62,8 @@ def test_commands_take_programs(collplan: CommandLine, program: Path, tmp_path: 
 
 
 def test_other_commands_refuse_programs_in_one_line(collplan: CommandLine, program: Path) -> None:
-    for command, *options in (["compare"], ["tune", "-n", "4", "-o", "t.yaml"], ["report", "-o", "x.html"]):
+    tune = ["tune", "-n", "4", "-o", "table.yaml"]
+    for command, *options in (["compare"], tune, ["report", "-o", "x.html"]):
         refused = collplan(command, program, *options).error()
         assert "is a program, which has several collectives" in refused
     assert (
