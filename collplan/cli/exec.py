@@ -59,8 +59,8 @@ def command(options: ExecOptions) -> int:
     of mpi4py, MPI.COMM_WORLD is replaced by a drop-in before the program imports it, and
     so is every communicator made from it. With -n the command starts the right
     mpiexec; under mpiexec it runs as a rank. With COLLPLAN_LOG=1 rank 0 prints
-    statistics at the end. There is no --json: standard output and exit status
-    are the program's.
+    statistics at the end, and with COLLPLAN_LOG=FILE.json it writes them to a file.
+    There is no --json: standard output and exit status are the program's.
     """
     from collplan.executors.mpi.launch.environment import is_under_mpi
     from collplan.executors.mpi.launch.standard_input import take_input
@@ -162,6 +162,7 @@ def replace_world(
     """
     # Imported late, because these modules cannot be imported without mpi4py.
     from collplan.dropin.communicators import Comm
+    from collplan.dropin.persistent import count_all_starts
     from collplan.dropin.unseen import watch
     from collplan.executors.mpi.world import join_world
 
@@ -172,6 +173,7 @@ def replace_world(
         world = Comm(native, table=table, force=force, trials=trials, cores=cores)
         mpi: Any = sys.modules["mpi4py.MPI"]
         mpi.COMM_WORLD = world
+        count_all_starts(mpi)
         if native.rank == 0:
             watch(world.stats())
         _let_programs_initialize(mpi)

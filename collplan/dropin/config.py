@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 from collections.abc import Mapping
@@ -14,7 +13,13 @@ from typing import Final
 from mpi4py import MPI
 
 from collplan.dropin.decisions import whys_native
-from collplan.dropin.statistics import FILE, Statistics, new_statistics
+from collplan.dropin.statistics import (
+    Statistics,
+    deliver_at_exit,
+    is_logged,
+    log_file,
+    new_statistics,
+)
 from collplan.executors.mpi.errors import one_line
 from collplan.planner.collective.operations import get_operation
 from collplan.specs import COLLECTIVES, CollplanError, SpecError
@@ -38,11 +43,6 @@ SHARE: Final = 0.1
 """Default time limit of trials, as a fraction of the time of native calls of the same signature."""
 TRIALS: Final = "COLLPLAN_TRIALS"
 """Environment variable that replaces `SHARE`; 0 for no trials."""
-LOG: Final = "COLLPLAN_LOG"
-"""Environment variable that makes rank 0 print statistics at program exit.
-
-It has this effect unless it is unset, empty or 0.
-"""
 
 
 @dataclass(eq=False)
@@ -112,14 +112,13 @@ class Config:
         )
 
     def log_at_exit(self, comm: MPI.Intracomm) -> None:
-        """Have rank 0 write the statistics at program exit, if the environment requests them."""
-        if is_logged() and comm.Get_rank() == 0:
-            atexit.register(self.statistics.deliver)
+        """Have rank 0 report the statistics at program exit, if the environment requests them.
 
-
-def is_logged() -> bool:
-    """Return whether the environment requests statistics at program exit."""
-    return os.environ.get(LOG, "") not in ("", "0") or bool(os.environ.get(FILE))
+        Rank 0 of the world writes a file, and rank 0 of the communicator prints a table.
+        """
+        speaker = comm if log_file() is None else MPI.COMM_WORLD
+        if is_logged() and speaker.Get_rank() == 0:
+            deliver_at_exit(self.statistics)
 
 
 def read_table(

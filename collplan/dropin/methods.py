@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
-from operator import mul
 from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
 from mpi4py import MPI
 
-from collplan.dropin.arguments import DATATYPES, KINDS, SEQUENCES, Kind, is_in_place, keyed
+from collplan.dropin.arguments import KINDS, Kind, is_in_place, keyed
 from collplan.dropin.blocking import BlockingPlans
+from collplan.dropin.buffer_sizes import bytes_of, first_of
 from collplan.dropin.config import Config
 from collplan.dropin.nonblocking_setup import FutureSetup
+from collplan.dropin.persistent import CountedPrequest
 from collplan.dropin.plan_cache import PlanCache
-from collplan.dropin.statistics import Row
+from collplan.dropin.statistics import OBJECTS, Row
 
 PERSISTENT: Final = "persistent: MPI does not tell a plan when its request is started"
 UNCOVERED: Final = "no plan covers it"
-OBJECTS: Final = "objects"
 NOT_MADE: Final = "non-blocking: the communicator was created by a non-blocking call"
 
 
@@ -69,7 +69,7 @@ class Collectives:
 
     _config: Config | None = None
     _rows: dict[tuple[str, str, int], Row]
-    """Rows of native calls by name, reason and power of two of the size."""
+    """Rows of native calls by name, reason and class of the size."""
     _plans: BlockingPlans | None = None
     _nonblocking: PlanCache | FutureSetup | str | None = None
     """Non-blocking plans, what makes them, or the reason why there are none."""
@@ -381,6 +381,9 @@ def _counted(name: str, why: str) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **options: Any) -> Any:
         if self._config is None:
             return native(self, *args, **options)
+        if name.endswith("_init"):
+            row = _native_row(self, label, why, first_of(args, options))
+            return CountedPrequest.of(native(self, *args, **options), row)
         return _count(self, native, why, args, options, label, default)
 
     return method
@@ -413,11 +416,18 @@ def _count(
     result = native(comm, *given, **options) if options else native(comm, *given)
     seconds = perf_counter() - begin
     if buffer is _FIRST:
-        buffer = _first_of(given, options)
-    n_bytes = buffer.nbytes // blocks if type(buffer) is _ARRAY else _bytes_of(buffer, blocks)
-    # Rows are looked up by a power of two of the size, as there may be a row for each.
-    key = name, why, n_bytes.bit_length()
-    row = comm._rows.get(key)
+        buffer = first_of(given, options)
+    row = _native_row(comm, name, why, buffer, blocks)
+    row.calls += 1
+    row.seconds += seconds
+    return result
+
+
+def _native_row(comm: Any, name: str, why: str, buffer: Any, blocks: int = 1) -> Row:
+    """Return the row of a native call, given the buffer whose size is counted."""
+    n_bytes = buffer.nbytes // blocks if type(buffer) is _ARRAY else bytes_of(buffer, blocks)
+    key = name, why, comm._config.statistics.size_class(n_bytes)
+    row: Row | None = comm._rows.get(key)
     if row is None:
         row = comm._config.statistics.row(name, "native", why, comm.Get_size(), n_bytes)
         comm._rows[key] = row
@@ -425,9 +435,7 @@ def _count(
         row.least_bytes = n_bytes
     elif n_bytes > row.most_bytes:
         row.most_bytes = n_bytes
-    row.calls += 1
-    row.seconds += seconds
-    return result
+    return row
 
 
 def _count_regular(
@@ -445,50 +453,3 @@ def _count_regular(
         if traits.receives_blocks or (sends and traits.sends_blocks):
             blocks = plans.size
     return _count(comm, kind.natives[True], why, given, _NO_OPTIONS, kind.name, buffer, blocks)
-
-
-def _first_of(given: Any, options: Any) -> Any:
-    """Return the first buffer of a call on this rank; None if there is none."""
-    for one in (*given, *options.values()) if options else given:
-        if type(one) is _ARRAY or not is_in_place(one):
-            return one
-    return None
-
-
-def _bytes_of(given: Any, blocks: int) -> int:
-    """Return the size of an argument in bytes, from its counts or, without them, its buffer.
-
-    Return 0 if the size is unknown.
-    """
-    if given is None:
-        return 0
-    try:
-        return int(_bytes_in(given, blocks))
-    except Exception:  # not an error, as MPI has accepted the arguments
-        return 0
-
-
-def _bytes_in(given: Any, blocks: int) -> int:
-    """Return the size of an argument in bytes; see `_bytes_of`."""
-    if not isinstance(given, SEQUENCES):
-        return memoryview(given).nbytes // blocks
-    counts: Any = None
-    sizes: Any = None
-    last, n_items = given[-1], len(given)
-    if isinstance(last, DATATYPES):
-        sizes = (MPI._typedict[last] if isinstance(last, str) else last).Get_size()
-        n_items -= 1
-    elif isinstance(last, SEQUENCES) and isinstance(last[0], MPI.Datatype):
-        sizes = [datatype.Get_size() for datatype in last]
-        n_items -= 1
-    if n_items > 1:
-        counts = given[1][0] if isinstance(given[1], tuple) else given[1]  # (counts, displacements)
-    if counts is None:
-        return memoryview(given[0]).nbytes // blocks
-    if sizes is None:
-        sizes = memoryview(given[0]).itemsize
-    if isinstance(counts, np.ndarray):
-        counts = counts.tolist()
-    if isinstance(sizes, int):
-        return sizes * (sum(counts) if isinstance(counts, SEQUENCES) else int(counts))
-    return sum(map(mul, counts, sizes))

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from collplan.executors.mpi.launch.environment import YIELDS
 from collplan.planner.formats.output_files import write_text
+from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 FILE: Final = "COLLPLAN_STATISTICS"
 """Environment variable with a path to which rank 0 writes the statistics by size as JSON."""
+LOG: Final = "COLLPLAN_LOG"
+"""Environment variable that makes rank 0 report statistics when the program ends.
+
+If its value ends with ``.json``, it is the path of a file that rank 0 writes. Otherwise, rank 0
+prints a table, unless the value is empty or 0.
+"""
+OBJECTS: Final = "objects"
+"""Reason in rows of collectives of Python objects, each of which calls several MPI functions."""
 SLOWER: Final = 1.1
 """Ratio of the times per call of a plan and of native from which a plan is said to be slower."""
 YIELDING: Final = (
@@ -27,6 +38,22 @@ YIELDING: Final = (
 )
 _HEADS: Final = ("collective", "ran", "ranks", "bytes", "calls", "total", "per call", "gain", "why")
 _UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+
+
+def any_size(_n_bytes: int) -> int:
+    """Return the same number for all sizes, so that they share a row."""
+    return 0
+
+
+def log_file() -> Path | None:
+    """Return the file to which `LOG` directs the statistics; None if it names no file."""
+    text = os.environ.get(LOG, "")
+    return Path(text).absolute() if text.endswith(".json") else None
+
+
+def is_logged() -> bool:
+    """Return whether the environment requests statistics at program exit."""
+    return os.environ.get(LOG, "") not in ("", "0") or bool(os.environ.get(FILE))
 
 
 @dataclass(slots=True, eq=False)
@@ -81,6 +108,13 @@ class Row:
         """Measured time per call in seconds."""
         return self.seconds / self.calls
 
+    @property
+    def call_name(self) -> str:
+        """Name of the MPI function, or of mpi4py's method if it communicates objects."""
+        if self.why == OBJECTS:
+            return self.collective
+        return f"MPI_{self.collective[0].upper()}{self.collective[1:]}"
+
     def as_dict(self) -> dict[str, Any]:
         """Return the fields, with the speed-up instead of the times of the table, for JSON."""
         fields = asdict(self)
@@ -95,18 +129,21 @@ class Statistics:
 
     Parameters
     ----------
-    by_size : bool
-        Whether to count calls in separate rows per power of two of their message size.
+    size_class : callable
+        Function from a message size in bytes to a number. Sizes with equal numbers share a row.
 
     Attributes
     ----------
     making_s : float
         Time in seconds that this rank spent making plans, which no row includes.
+    size_class : callable
+        The parameter.
     """
 
-    def __init__(self, *, by_size: bool = False) -> None:
+    def __init__(self, size_class: Callable[[int], int] = any_size) -> None:
         self.making_s = 0.0
-        self._by_size = by_size
+        self.size_class = size_class
+        self._path = log_file()
         self._rows: dict[tuple[str | int, ...], Row] = {}
 
     def row(
@@ -124,7 +161,7 @@ class Statistics:
             Further fields of a new row.
         """
         fields = collective, ran, why, ranks
-        key = (*fields, n_bytes.bit_length()) if self._by_size else fields
+        key = *fields, self.size_class(n_bytes)
         row = self._rows.get(key)
         if row is None:
             row = self._rows[key] = Row(*fields, least_bytes=n_bytes, **measured)
@@ -139,6 +176,16 @@ class Statistics:
         row = Row(collective, ran, why, ranks, planned, least_bytes=n_bytes, most_bytes=n_bytes)
         self._rows[len(self._rows),] = row
         return row
+
+    def add(self, other: Statistics) -> None:
+        """Add the calls that other statistics have counted."""
+        self.making_s += other.making_s
+        for one in other.rows:
+            row = self.row(one.collective, one.ran, one.why, one.ranks, one.least_bytes)
+            row.planned, row.native_s, row.chosen_s = one.planned, one.native_s, one.chosen_s
+            row.most_bytes = max(row.most_bytes, one.most_bytes)
+            row.calls += one.calls
+            row.seconds += one.seconds
 
     @contextmanager
     def making(self) -> Iterator[None]:
@@ -165,6 +212,23 @@ class Statistics:
             "rows": [row.as_dict() for row in rows],
         }
 
+    def document(self) -> dict[str, Any]:
+        """Return one object per function, plan and size, as `LOG` writes them to a file."""
+        return {
+            "calls": [
+                {
+                    "call": row.call_name,
+                    "ran": row.ran,
+                    "ranks": row.ranks,
+                    "bytes": row.most_bytes,
+                    "calls": row.calls,
+                    "seconds": row.seconds,
+                    "why": row.why or None,
+                }
+                for row in self.rows
+            ]
+        }
+
     def report(self) -> str:
         """Return the statistics as text; empty if there were no calls."""
         if not self.rows:
@@ -179,13 +243,23 @@ class Statistics:
         )
 
     def deliver(self) -> None:
-        """Write the statistics to the file named by the variable `FILE`, or to standard error."""
+        """Write the statistics to the file that `FILE` or `LOG` names, or to standard error.
+
+        If the file cannot be written, write one line to standard error.
+        """
         path = os.environ.get(FILE)
         if path:
             write_text(path, json.dumps(self.as_dict()))
-        else:
-            sys.stderr.write(self.report())
-            sys.stderr.flush()
+            return
+        text = self.report()
+        if self._path is not None:
+            try:
+                write_text(self._path, f"{json.dumps(self.document(), indent=1)}\n")
+                return
+            except CollplanError as error:
+                text = f"collplan: {LOG}: {error}\n"
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
     def _why(self, row: Row) -> str:
         """Return the reason of a row, and whether its plan is slower than native calls alike."""
@@ -256,6 +330,33 @@ def _seconds(value: float) -> str:
     return "0 s"
 
 
+_delivered: list[Statistics] = []
+"""Statistics that this process delivers when it ends."""
+
+
+def deliver_at_exit(statistics: Statistics) -> None:
+    """Deliver statistics when this process ends; a file contains those of all drop-ins."""
+    if not _delivered:
+        atexit.register(_deliver_all)
+    _delivered.append(statistics)
+
+
+def _deliver_all() -> None:
+    together = _delivered
+    if log_file() is not None:
+        together = [new_statistics()]
+        for statistics in _delivered:
+            together[0].add(statistics)
+    for statistics in together:
+        statistics.deliver()
+
+
 def new_statistics() -> Statistics:
-    """Return empty statistics, counted by size if the environment variable `FILE` is set."""
-    return Statistics(by_size=bool(os.environ.get(FILE)))
+    """Return empty statistics, with rows as fine as the environment variables require.
+
+    For `FILE`, sizes share a row if they have the same power of two. For a file of `LOG`, each size
+    has its own row.
+    """
+    if os.environ.get(FILE):
+        return Statistics(int.bit_length)
+    return Statistics(any_size if log_file() is None else int)

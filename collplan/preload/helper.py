@@ -25,11 +25,10 @@ from collplan.dropin.config import (
     MAX_PLANS,
     NATIVE,
     check_choices,
-    is_logged,
     parse_native_calls,
 )
 from collplan.dropin.decisions import NATIVE_CALLS, calls_before, why_later, whys_native
-from collplan.dropin.statistics import new_statistics
+from collplan.dropin.statistics import is_logged, new_statistics
 from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.host.cores import host, scheduling_group
 from collplan.executors.mpi.launch.launcher import short_version

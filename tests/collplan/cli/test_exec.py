@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -44,6 +45,49 @@ def test_an_unchanged_program_runs_by_plans_and_the_log_says_so(mpi: str, table:
     assert "collplan: rank 0: 3 collectives by plans, 6 native" in done.stderr
     assert "allreduce" in done.stderr
     assert "won at 64 bytes on 1 node of 2 ranks" in done.stderr
+
+
+STARTED_CALLS = """
+import sys
+import numpy as np
+from mpi4py import MPI
+comm, sent, received = MPI.COMM_WORLD, np.ones(10), np.ones(10)
+for size in (3, 10, 10):
+    comm.Allreduce(sent[:size], received[:size])
+comm.Iallreduce(sent, received).Wait()
+request = comm.Bcast_init(sent[:5])
+request.Start()
+request.Wait()
+MPI.Prequest.Startall([request])
+request.Wait()
+request.Free()
+sys.exit(5)
+"""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_log_for_programs_has_the_calls_of_the_job(mpi: str, table: Path, tmp_path: Path) -> None:
+    program, log = tmp_path / "program.py", tmp_path / "log.json"
+    program.write_text(STARTED_CALLS)
+    line = exec_line(mpi, table, "-n", "2", "--force", str(program))
+    done = run(line, COLLPLAN_LOG=str(log))
+    assert done.returncode == 5
+    assert "collplan:" not in done.stderr
+    found = {
+        (one["call"], one["ran"], one["bytes"], one["calls"])
+        for one in json.loads(log.read_text())["calls"]
+    }
+    assert found == {
+        ("MPI_Allreduce", "native", 24, 1),
+        ("MPI_Allreduce", "native", 80, 2),
+        ("MPI_Iallreduce", "native", 80, 1),
+        ("MPI_Bcast_init", "native", 40, 2),
+    }
+    done = run(line, COLLPLAN_LOG=str(tmp_path / "nowhere" / "log.json"))
+    assert done.returncode == 5
+    (said,) = (line for line in done.stderr.splitlines() if "collplan" in line)
+    assert said.startswith("collplan: COLLPLAN_LOG: ")
 
 
 MANY_CALLS = """

@@ -12,6 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 import collplan
+from collplan.dropin.persistent import CountedPrequest
 from collplan.tune.table import parse_table
 from drop_in_calls import KINDS, WORLD, arguments, buffers, compositions, planning, run_checks
 from rounding import in_rank_tree, values_of
@@ -339,13 +340,21 @@ def check_other_calls(comm: Any) -> None:
     request.Wait()
     assert (out == comm.size).all()
     started = comm.Allreduce_init(ones, out)
-    started.Start()
-    started.Wait()
-    started.Free()
+    message = WORLD.Send_init(ones, MPI.PROC_NULL)
+    for _ in range(2):
+        started.Start()
+        started.Wait()
+        CountedPrequest.Startall([started, message])
+        MPI.Request.Waitall([started, message])
+    for one in (started, message):
+        assert isinstance(one, CountedPrequest)  # as any persistent request is
+        one.Free()
     mine, all_ = np.full(comm.rank + 1, comm.rank), np.zeros(sum(range(comm.size + 1)), int)
     comm.Allgatherv(mine, [all_, list(range(1, comm.size + 1))])
     assert all_.tolist() == [r for r in range(comm.size) for _ in range(r + 1)]
-    whys = {row["collective"]: row["why"] for row in comm.stats().as_dict()["rows"]}
+    rows = {row["collective"]: row for row in comm.stats().as_dict()["rows"]}
+    whys = {name: row["why"] for name, row in rows.items()}
+    assert (rows["Allreduce_init"]["calls"], rows["Allreduce_init"]["least_bytes"]) == (4, 32)
     assert whys["Iallreduce"].startswith("non-blocking: below 1048576 bytes")
     assert whys["Allreduce_init"].startswith("persistent: ")
     assert whys["allgatherv"].startswith("allgather won at ")
