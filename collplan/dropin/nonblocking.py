@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import wraps
 from time import perf_counter
 from typing import Any, ClassVar, Final
@@ -29,6 +29,7 @@ from collplan.dropin.plan_cache import PlanCache
 from collplan.dropin.routes import Route
 from collplan.dropin.shared_plans import Made, SharedPlans, load_program
 from collplan.dropin.staging import Staged, stage
+from collplan.dropin.started_decisions import decide_start, pays, why_too_small
 from collplan.dropin.vector_arguments import VectorArguments
 from collplan.executors.mpi.binding.agreement import DOING
 from collplan.executors.mpi.binding.instances import (
@@ -47,16 +48,8 @@ from collplan.programs.splitting import KINDS, program_of, split_for, split_leve
 from collplan.specs import COLLECTIVES, CollplanError, PlanSpec
 from collplan.specs.request import MESSAGES
 from collplan.tune.sweep import NodePlacement
-from collplan.tune.table import PLANNED, Decision
+from collplan.tune.table import Decision
 
-LEAST_BYTES: Final = 1 << 20
-"""Default size in bytes, over all blocks, from which non-blocking calls run by plans."""
-LEAST_GAIN_S: Final = 150e-6
-"""Gain per call in seconds, according to the table, above which a non-blocking start pays.
-
-On two ranks of Open MPI, starting and waiting for an allreduce of 1 MiB took 133 µs more than
-the blocking plan.
-"""
 NOT_KNOWN: Final = "non-blocking: ranks would have to meet to know each other's counts"
 NOT_PREPARED: Final = "needs shared memory, which the next blocking call or prepare() allocates"
 
@@ -205,57 +198,20 @@ class NonBlockingPlans(PlanCache):
         if call.op is not None and not is_compiled(get_operation(call.op), call.dtype):
             return f"non-blocking: {call.op} on {call.element} has no compiled form"
         kind = COLLECTIVES[call.kind].regular or call.kind
-        return self._why_too_small(call, is_measured=kind in self._overlapping)
-
-    def _why_too_small(self, call: CollectiveCall, *, is_measured: bool) -> str | None:
-        """Return the reason why a call is too small for a plan; None if it is large enough.
-
-        Parameters
-        ----------
-        call : CollectiveCall
-        is_measured : bool
-            Whether the table has measurements of non-blocking calls, so that it decides.
-        """
-        if is_measured and self.config.nonblocking_from is None:
-            return None
-        n_blocks = self.size if COLLECTIVES[call.kind].has_blocks else 1
-        least = self.config.nonblocking_from
-        least = LEAST_BYTES if least is None else least
-        if call.n_bytes * n_blocks < least:
-            return f"non-blocking: below {least} bytes a plan gains too little"
-        return None
+        least, is_measured = self.config.nonblocking_from, kind in self._overlapping
+        return why_too_small(call, self.size, least, is_measured=is_measured)
 
     def decide(self, call: CollectiveCall) -> Decision:
         """Return the decision for a call; native if a start costs more than the plan gains."""
-        decision = super().decide(call)
-        if decision.needs_plan:
-            if decision.choice.transport != MESSAGES:
-                decision = replace(decision, choice=PLANNED, label=PLANNED.label)
+        assert self.table is not None, "without a table, `why_native` has a reason"
+        least = self.config.nonblocking_from
+        decision = decide_start(self.table, call, self.placement, least)
+        is_measured = super().decide(call).computation_s is not None
+        if decision.needs_plan or not decision.choice.native or is_measured:
             return decision
-        is_measured = decision.computation_s is not None
-        if reason := self._why_too_small(call, is_measured=is_measured):
-            return native_decision(reason)
-        if decision.choice.transport != MESSAGES:
-            decision = native_decision(
-                f"non-blocking: {decision.label} needs shared memory, and no plan without it "
-                "was measured"
-            )
-        elif not is_measured and not self._pays(decision):
-            decision = native_decision(
-                f"non-blocking: {decision.label} gains less than a non-blocking start costs"
-            )
-        if decision.choice.native and not is_measured:
-            return self._through_memory(call) or decision
-        return decision
-
-    def _pays(self, decision: Decision) -> bool:
-        """Return whether the gain of a decision exceeds the cost of a non-blocking start.
-
-        Return True also for native decisions, and if `Config.nonblocking_from` is set.
-        """
-        if decision.choice.native or self.config.nonblocking_from is not None:
-            return True
-        return decision.gain_s is not None and decision.gain_s > LEAST_GAIN_S
+        if why_too_small(call, self.size, least, is_measured=False):
+            return decision
+        return self._through_memory(call) or decision
 
     def _through_memory(self, call: CollectiveCall) -> Decision | None:
         """Return the decision for a shared-memory plan.
@@ -269,7 +225,8 @@ class NonBlockingPlans(PlanCache):
             call.kind, call.n_bytes, self.size, self.placement, call.commutes
         )
         is_shared = decision.choice.transport != MESSAGES
-        return decision if is_shared and self._pays(decision) else None
+        is_paid = pays(decision, self.config.nonblocking_from)
+        return decision if is_shared and is_paid else None
 
     def _decide_route(self, call: CollectiveCall) -> Route:
         """Return the route of a new call, with a shared-memory plan if one has been made for it."""

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from mpi4py import MPI
 
 from collplan.dropin.blocking import BlockingPlans
 from collplan.dropin.plan_cache import PlanCache
+from collplan.dropin.started_decisions import passing_messages
 from collplan.executors.mpi.binding.instances import n_tag_spaces
 from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.host.cores import ranks_per_core, share_cores_as
 from collplan.executors.mpi.together import own_communicator
 from collplan.measure.lanes import node_of_ranks
-from collplan.specs.request import MESSAGES
-from collplan.tune.sweep import NATIVE_LABEL, Point, Sweep
 from collplan.tune.table import TuningTable
 
 if TYPE_CHECKING:
@@ -169,28 +168,3 @@ def set_up_nonblocking(
     places = find_places(own, nodes, cores, table.numa_domains)
     passing = passing_messages(table)
     return NonBlockingSetup(own, nodes, passing, least_tag_spaces, places, plans_of)
-
-
-def passing_messages(table: TuningTable) -> TuningTable:
-    """Return a table whose winners are the fastest choices without shared memory.
-
-    The native collective is one of these choices. A point at which no such choice was measured
-    keeps its winner.
-    """
-    return table.replace(sweeps=tuple(_passing(sweep) for sweep in table.sweeps))
-
-
-def _passing(sweep: Sweep) -> Sweep:
-    usable = {label for label, choice in sweep.choices.items() if choice.transport == MESSAGES}
-    return sweep.replace(points=tuple(_won_by(point, usable) for point in sweep.points))
-
-
-def _won_by(point: Point, usable: set[str]) -> Point:
-    if point.winner in usable:
-        return point
-    # The native collective comes first, so that it wins among equally fast choices.
-    labels = sorted(usable & set(point.times), key=lambda label: label != NATIVE_LABEL)
-    if not labels:
-        return point
-    best: Any = min(labels, key=lambda label: point.times[label].median_s)
-    return point.replace(winner=best)
