@@ -66,7 +66,7 @@ def open_plan(
     # Errors come before compiling, which may print warnings.
     _require_rank(rank, request.machine.n_ranks)
     request = resolve_noting(request)
-    folded = _fold_large(request) if folds and isinstance(request, PlanSpec) else None
+    folded = _fold_large(request) if folds else None
     return folded or compile_warning(request, is_proved=is_proved)
 
 
@@ -94,10 +94,14 @@ def _read_plan(path: Path) -> Plan:
     return plan
 
 
-def _fold_large(spec: PlanSpec) -> Plan | None:
-    """Return the folded plan of a spec; None if the plan is small or cannot be folded."""
+def _fold_large(spec: Request) -> Plan | None:
+    """Return a folded plan; None if the plan is small or cannot be folded."""
     from collplan.planner.compiler.ranks import count_messages
 
+    if not isinstance(spec, PlanSpec):
+        from collplan.select.joint import folded_plan
+
+        return folded_plan(spec)
     network = spec.machine.network
     if network.joins_nodes:
         return None

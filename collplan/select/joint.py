@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
 from time import perf_counter
 from typing import Final
 
@@ -20,11 +20,14 @@ from pydantic import ValidationError
 
 from collplan.executors.cost import simulate
 from collplan.planner.compiler.compile import compile_plan
-from collplan.planner.compiler.ranks import without_native
+from collplan.planner.compiler.folded import compile_folded
+from collplan.planner.errors import AsymmetricError
+from collplan.planner.lowering.select import priced_spec
 from collplan.planner.plan.plan import Plan
 from collplan.planner.programs.compile import compile_program
 from collplan.planner.programs.groups import check_ranges, spec_of_group
 from collplan.select.auto import choose
+from collplan.select.estimate import FEW_RANKS
 from collplan.select.remembered import recall, remember
 from collplan.select.rewrites import cut, fused
 from collplan.select.search import search
@@ -155,28 +158,53 @@ def _collectives(program: ProgramSpec) -> list[int]:
 
 def _alone_s(program: ProgramSpec, compiled: _Compiled) -> list[float]:
     """Return the makespan of each step alone, given the plans of some collectives."""
-    known: dict[ProgramStep, float] = {}
+    known: dict[object, float] = {}
     times = []
     for step in program.steps:
-        alone = step.replace(name="alone", after=())
-        if alone not in known:
-            single = program.replace(steps=(alone,), passes=())
-            plan = compile_program(single, compiled, is_proved=False)
-            known[alone] = simulate(plan).makespan_s
-        times.append(known[alone])
+        # Equal collectives on other ranges take the same time; random durations go by the name.
+        key = step if step.collective is None else (step.collective, step.group, step.method)
+        if key not in known:
+            single = program.replace(steps=(step.replace(after=()),), passes=())
+            known[key] = simulate(compiled.plan(single)).makespan_s
+        times.append(known[key])
     return times
 
 
-class _Compiled(dict[PlanSpec, Plan]):
-    """Plans of specs, each compiled when it is first asked for."""
+def folded_plan(program: ProgramSpec) -> Plan | None:
+    """Return the folded plan of a large program, to be priced; None if it cannot be folded.
 
-    def __missing__(self, spec: PlanSpec) -> Plan:
-        # Calls of MPI's own collectives cannot be simulated inside a program.
-        self[spec] = without_native(compile_plan(spec, is_proved=False))
-        return self[spec]
+    Parameters
+    ----------
+    program : ProgramSpec
+        Program without ``auto``.
+    """
+    return _Compiled().folded(program)
 
-    def __call__(self, spec: PlanSpec) -> Plan:
-        return self[spec]
+
+class _Compiled:
+    """Plans of programs and of their collectives, to be priced; each spec is compiled once.
+
+    Calls of MPI's own collectives, which cannot be simulated inside a program, are replaced by
+    MPICH's algorithms.
+    """
+
+    def __init__(self) -> None:
+        self._whole = cache(lambda spec: compile_plan(priced_spec(spec), is_proved=False))
+        self._folded = cache(lambda spec: compile_folded(priced_spec(spec), is_proved=False))
+
+    def plan(self, program: ProgramSpec) -> Plan:
+        """Return the plan of a program without ``auto``, folded if it is large and can be."""
+        found = self.folded(program)
+        return found or compile_program(program, self._whole, is_proved=False)
+
+    def folded(self, program: ProgramSpec) -> Plan | None:
+        """Return the folded plan of a large program; None if it is small or cannot be folded."""
+        machine = program.machine
+        if machine.n_ranks <= FEW_RANKS or machine.network.joins_nodes:
+            return None
+        with suppress(AsymmetricError):
+            return compile_program(program, self._folded, is_proved=False)
+        return None
 
 
 @dataclass
@@ -188,7 +216,7 @@ class _JointSearch:
     program : ProgramSpec
         Program with ``auto``.
     compiled : _Compiled
-        Plans of all collectives that were compiled.
+        Plans of all programs and collectives that were compiled.
     n_simulated, left : int
         Number of simulated programs, and number of tasks that are left of the budget.
     """
@@ -247,7 +275,7 @@ class _JointSearch:
         if self.left <= 0:
             return float("inf")
         try:
-            plan = compile_program(program, self.compiled, is_proved=False)
+            plan = self.compiled.plan(program)
         except CollplanError:
             if program == self.first:
                 raise

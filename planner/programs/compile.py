@@ -39,7 +39,8 @@ def compile_program(
     program : ProgramSpec
         Program whose steps have no decomposition ``auto``.
     compiles : callable
-        Returns the plan of a spec. Equal specs are compiled once.
+        Returns the plan of a spec. Equal specs are compiled once. If it returns folded plans, the
+        plan of the program is folded, too.
     is_proved : bool
         Whether the plan is verified if it has up to 100,000 tasks. The plans of steps are proved
         where `compiles` proves them.
@@ -55,6 +56,8 @@ def compile_program(
         If a range does not fit its collective.
     AlgorithmError
         As for `compile_plan`, and if passes of steps contradict each other.
+    AsymmetricError
+        If the plans of steps are folded, but nodes may differ in the program.
     PlanError
         If the plan of a step is wrong.
     """
@@ -71,7 +74,7 @@ def compile_program(
                 known[spec] = compiles(spec)
             plans[number].append(known[spec])
     plan = _passed(compose(program, plans), program)
-    if is_proved and plan.n_tasks <= VERIFY_LIMIT:
+    if is_proved and plan.folding is None and plan.n_tasks <= VERIFY_LIMIT:
         check_composition(plan)
     return plan
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from collplan.planner.arrays import Ints, csr
-from collplan.planner.errors import AlgorithmError
+from collplan.planner.arrays.motion import Motion
+from collplan.planner.errors import AlgorithmError, AsymmetricError
 from collplan.planner.plan.assembly import RankPlaces, assemble
+from collplan.planner.plan.folding import Folding
 from collplan.planner.plan.hazards import derive_dependencies, stated_edges
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.origin import KnownProgram
@@ -93,8 +95,9 @@ def compose(program: ProgramSpec, plans: Mapping[int, Sequence[Plan]]) -> Plan:
     AlgorithmError
         If passes of two steps place ranks on different cores.
     """
-    memory = ProgramMemory(program)
-    placement = _placement(program, plans)
+    motion = _motion(program, plans)
+    placement = _placement(program, plans, motion)
+    memory = ProgramMemory(program, len(placement.node), placement.n_nodes)
     parts: list[StepTasks] = []
     phases: list[Phase] = []
     owners: list[int] = []
@@ -109,19 +112,69 @@ def compose(program: ProgramSpec, plans: Mapping[int, Sequence[Plan]]) -> Plan:
         phases += [replace(phase, step=step.name) for phase in own]
         parts += found
         owners += [number] * len(found)
-    return _joined(program, placement, memory, parts, owners, tuple(phases))
+    return _joined(program, placement, memory, parts, owners, tuple(phases), motion)
 
 
-def _placement(program: ProgramSpec, plans: Mapping[int, Sequence[Plan]]) -> RankPlaces:
+def _motion(program: ProgramSpec, plans: Mapping[int, Sequence[Plan]]) -> Motion | None:
+    """Return the motion of ranks in the folded plans of steps; None if they are of all ranks.
+
+    Raises
+    ------
+    AsymmetricError
+        If nodes may differ: if motions or computations do, if a step has groups of several nodes,
+        or if two collectives use the same elements, which may move with the nodes.
+    """
+    folded = [plan.folding for one in plans.values() for plan in one]
+    found = {None if folding is None else folding.motion for folding in folded}
+    motion = next(iter(found), None)
+    if motion is None and len(found) < 2:
+        return None
+    if motion is None or len(found) > 1:
+        raise AsymmetricError("fold: nodes do the same in different ways in different steps")
+    steps = program.steps
+    for number, step in enumerate(steps):
+        if step.compute is None and len(program.groups[number]) > 1:
+            raise AsymmetricError(f"fold: step {step.name} has several groups")
+        if step.compute is not None:
+            _durations(program, step, motion)
+    for one, other in program.conflicts:
+        if steps[one].compute is None and steps[other].compute is None:
+            names = f"{steps[one].name} and {steps[other].name}"
+            raise AsymmetricError(f"fold: steps {names} use the same elements")
+    return motion
+
+
+def _durations(program: ProgramSpec, step: ProgramStep, motion: Motion | None) -> Ints:
+    """Return the duration of a computation on each rank of the plan in ns."""
+    assert step.compute is not None
+    machine = program.machine
+    found = np.array(step.compute.durations_ns(machine.n_ranks, machine.network, step.name))
+    if motion is None:
+        return found
+    by_node = found.reshape(-1, motion.step)
+    takes_part = len(step.group.groups(machine)[0]) == machine.n_ranks
+    if not takes_part or (by_node != by_node[0]).any():
+        raise AsymmetricError(f"fold: step {step.name} computes differently on different nodes")
+    first: Ints = by_node[0]
+    return first
+
+
+def _placement(
+    program: ProgramSpec, plans: Mapping[int, Sequence[Plan]], motion: Motion | None
+) -> RankPlaces:
     """Return the place of every rank: that of the machine, or that of passes of steps."""
     placement = RankPlaces.of(program.machine)
+    if motion is not None:
+        columns = {name: getattr(placement, name) for name in ("node", "numa", "lane", "core")}
+        first = {name: column[: motion.step] for name, column in columns.items()}
+        placement = RankPlaces(**first, n_nodes=1)
     moved: dict[bytes, str] = {}
     for number, found in plans.items():
         for plan, ranks in zip(found, program.groups[number], strict=True):
             own = RankPlaces.of(plan.machine) if plan.machine else placement
-            if np.array_equal(plan.rank_core, own.core):
+            if np.array_equal(plan.rank_core, own.core[: plan.n_ranks]):
                 continue
-            if len(ranks) < program.machine.n_ranks:
+            if len(ranks) < program.machine.n_ranks and motion is None:
                 raise AlgorithmError(
                     f"step {program.steps[number].name}: passes: they reserve cores for a group "
                     "of ranks, while other ranks use these cores; leave them out"
@@ -147,9 +200,14 @@ def _tasks_of_step(
     step, groups = program.steps[number], program.groups[number]
     if step.collective is None:
         ranks = np.array(sorted(rank for group in groups for rank in group), dtype=np.int64)
+        ranks = ranks[ranks < len(placement.node)]
         phase = Phase(kind=COMPUTE_PHASE)
         return [_computations(program, step, ranks, placement, memory)], (phase,)
-    members = [np.array(group, dtype=np.int64) for group in groups]
+    # A folded plan has the first ranks of its group, which are those of node 0.
+    members = [
+        np.array(group, dtype=np.int64)[: plan.n_ranks]
+        for group, plan in zip(groups, plans, strict=True)
+    ]
     found = [
         _in_program(step, plan, ranks, placement, memory)
         for plan, ranks in zip(plans, members, strict=True)
@@ -173,9 +231,9 @@ def _computations(
     memory: ProgramMemory,
 ) -> StepTasks:
     """Return one task for each rank that computes."""
-    assert step.compute is not None
-    machine, n = program.machine, len(ranks)
-    duration = step.compute.durations_ns(machine.n_ranks, machine.network, step.name)
+    n, n_ranks = len(ranks), len(placement.node)
+    is_folded = n_ranks < program.machine.n_ranks
+    motion = Motion("shift", program.machine.n_ranks, n_ranks) if is_folded else None
     nothing = np.full(n, NONE, dtype=np.int64)
     columns = {
         "op": np.full(n, Op.COMPUTE, dtype=np.int8),
@@ -183,7 +241,8 @@ def _computations(
         **dict.fromkeys(("peer", "tag", "lane", "stream"), nothing),
         "core": placement.core[ranks],
         **{name: np.zeros(n, dtype=np.int64) for name in ("phase", "round", "priority")},
-        "duration_ns": np.array(duration, dtype=np.int64)[ranks],
+        "duration_ns": _durations(program, step, motion)[ranks],
+        "apart": np.zeros(n, dtype=np.int64),
     }
     reads, writes = (memory.ranges(found, n) for found in (step.reads, step.writes))
     none = np.zeros(0, dtype=np.int64)
@@ -214,6 +273,7 @@ def _in_program(
         "stream": np.full(plan.n_tasks, NONE, dtype=np.int64),
         "priority": plan.priority,
         "duration_ns": plan.duration_ns,
+        "apart": plan.apart,
     }
     completes = (plan.deps.kind & ON_START) == 0
     inner = plan.deps.task[completes], plan.deps.owner()[completes]
@@ -251,6 +311,7 @@ def _joined(
     parts: Sequence[StepTasks],
     owners: Sequence[int],
     phases: tuple[Phase, ...],
+    motion: Motion | None,
 ) -> Plan:
     """Return the plan of all tasks, with the dependencies between steps."""
     starts = csr.running_total([len(part) for part in parts])
@@ -263,8 +324,9 @@ def _joined(
         np.concatenate([getattr(part, side) + start for part, start in placed])
         for side in ("sends", "recvs")
     )
-    n_ranks = program.machine.n_ranks
-    tag, stream = number_messages(columns["rank"][sends], columns["peer"][sends], n_ranks)
+    n_ranks, n_copies = len(placement.node), 1 if motion is None else motion.n_blocks
+    dest = csr.joint_key(columns["peer"], columns["apart"], n_copies)
+    tag, stream = number_messages(columns["rank"][sends], dest[sends], n_ranks * n_copies)
     for rows in (sends, recvs):
         columns["tag"][rows], columns["stream"][rows] = tag, stream
     columns["stage"] = np.full(starts[-1], Stage.BACKGROUND, dtype=np.int8)
@@ -272,7 +334,7 @@ def _joined(
     edges = _stacked(
         [
             *(_shifted(part.edges, start) for part, start in placed),
-            chain_streams(columns["op"], rank, columns["peer"], columns["stream"]),
+            chain_streams(columns["op"], rank, dest, columns["stream"]),
             _one_after_another(program, parts, owners, starts, rank),
         ]
     )
@@ -289,6 +351,7 @@ def _joined(
         itemsize=program.itemsize,
         origin=KnownProgram(program),
         phases=phases,
+        folding=None if motion is None else Folding(motion, np.zeros((0, 3), dtype=np.int64)),
     )
 
 

@@ -26,6 +26,8 @@ class ProgramMemory:
     Parameters
     ----------
     program : ProgramSpec
+    n_ranks, n_nodes : int
+        Number of ranks and nodes in the plan: those of one node if it is folded.
     scratch : ndarray of int64, shape (n_ranks,)
         Number of elements of scratch that steps have on each rank so far.
     shared : ndarray of int64, shape (n_nodes,)
@@ -33,13 +35,14 @@ class ProgramMemory:
     """
 
     program: ProgramSpec
+    n_ranks: int = 0
+    n_nodes: int = 0
     scratch: Ints = field(init=False)
     shared: Ints = field(init=False)
 
     def __post_init__(self) -> None:
-        machine = self.program.machine
-        vars(self)["scratch"] = np.zeros(machine.n_ranks, dtype=np.int64)
-        vars(self)["shared"] = np.zeros(machine.nodes, dtype=np.int64)
+        vars(self)["scratch"] = np.zeros(self.n_ranks, dtype=np.int64)
+        vars(self)["shared"] = np.zeros(self.n_nodes, dtype=np.int64)
 
     def places(self) -> dict[str, int]:
         """Return the first element of each buffer in the receive buffer of the plan."""

@@ -11,7 +11,15 @@ import pytest
 from collplan.api.proving import level_of, verify
 from collplan.executors.cost import simulate
 from collplan.planner.arrays import csr
-from collplan.planner.errors import AlgorithmError, DeadlockError, PlanError, RaceError, StepError
+from collplan.planner.compiler import compile_folded
+from collplan.planner.errors import (
+    AlgorithmError,
+    AsymmetricError,
+    DeadlockError,
+    PlanError,
+    RaceError,
+    StepError,
+)
 from collplan.planner.formats.npz import load, save
 from collplan.planner.formats.text import headline, to_text
 from collplan.planner.plan.plan import Op, Plan
@@ -130,6 +138,61 @@ def test_the_machine_of_a_group_has_its_nodes(group: tuple[int, ...]) -> None:
     assert [nodes[node] for node in found.rank_to_node] == [
         machine.rank_to_node[rank] for rank in group
     ]
+
+
+def buckets(nodes: int, local: int, decomposition: str, **fields: Any) -> ProgramSpec:
+    """Return a program of computations, each followed by the sum of what it has made."""
+    steps = [
+        {"name": "make {i}", "compute": {"seconds": 2e-6}, "writes": "x[{i}/3]"},
+        {
+            "name": "sum {i}",
+            "collective": "allreduce",
+            "receive": "x[{i}/3]",
+            "decomposition": decomposition,
+        },
+    ]
+    return ProgramSpec.model_validate(
+        {
+            "machine": {
+                "nodes": nodes,
+                "ranks_per_node": local,
+                "cores": 2 * local,
+                "lanes": 2,
+            },
+            "buffers": {"x": {"count": 3000, "datatype": "int32"}},
+            "steps": [{"repeat": 3, "steps": steps}],
+            "passes": ["place_progress"],
+            **fields,
+        }
+    )
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (8, 2), (4, 1)])
+@pytest.mark.parametrize("decomposition", ["flat", "full_lane", "hierarchical"])
+def test_folded_programs_take_the_same_time(shape: tuple[int, int], decomposition: str) -> None:
+    program = buckets(*shape, decomposition)
+    folded, whole = compile_program(program, compile_folded), compile_program(program)
+    assert folded.n_copies == shape[0]
+    assert folded.n_tasks * folded.n_copies == whole.n_tasks
+    assert simulate(folded).makespan_ns == simulate(whole).makespan_ns
+
+
+@pytest.mark.parametrize(
+    ("step", "line"),
+    [
+        ({"compute": {"uniform": [0, 1e-6]}}, "computes differently on different nodes"),
+        ({"compute": {"seconds": 1e-6}, "group": {"ranks": [0]}}, "computes differently"),
+        ({"collective": "allreduce", "receive": "x[0/3]"}, "use the same elements"),
+        ({"collective": "allreduce", "receive": "y", "group": "lane"}, "has several groups"),
+    ],
+)
+def test_programs_whose_nodes_differ_are_not_folded(step: dict[str, Any], line: str) -> None:
+    program = buckets(4, 2, "flat")
+    document = program.model_dump(mode="json")
+    document["steps"].append(step)
+    document["buffers"]["y"] = {"count": 8, "datatype": "int32"}
+    with pytest.raises(AsymmetricError, match=line):
+        compile_program(ProgramSpec.model_validate(document), compile_folded)
 
 
 def without_edges(plan: Plan, before: slice, after: slice) -> Plan:
