@@ -24,6 +24,7 @@ from collplan.planner.compiler.folded import compile_folded
 from collplan.planner.draw import draw
 from collplan.select import sweep
 from collplan.specs import load_spec, parse_spec
+from collplan.specs.loading import is_program, parse_program
 from folders import ROOT
 from mpi_launching import mpi_python, mpiexec_of, run
 
@@ -37,7 +38,7 @@ NAMES = (
     "alltoall-model",
     "exporting", "tuning", "drop-in", "specs", "architecture", "scale", "irregular",
     "networks", "synthesis", "gallery", "cluster", "native-programs",
-    "report", "index", "measurements", "dask", "interchange", "notebooks", "glossary",
+    "programs", "report", "index", "measurements", "dask", "interchange", "notebooks", "glossary",
     *(f"tutorials/{name}" for name in ("first-plan", "first-program", "first-table")),
     *(
         f"how-to/{name}"
@@ -189,7 +190,8 @@ def test_pages_do_what_they_say(page: Path, capfd: pytest.CaptureFixture[str]) -
             for command, shown in commands(block):
                 check_command(block, command, shown, capfd)
         elif block.language == "yaml":
-            parse_spec(yaml.safe_load(block.text))
+            document = yaml.safe_load(block.text)
+            (parse_program if is_program(document) else parse_spec)(document)
 
 
 def test_blocks_that_are_not_run_say_why() -> None:
@@ -400,7 +402,11 @@ def load_script(path: Path) -> ModuleType:
 @pytest.mark.system
 @pytest.mark.parametrize(
     ("example", "words"),
-    [("bind_allreduce", "5 allreduces on 2"), ("overlap_bind", "20 allreduces on 2")],
+    [
+        ("bind_allreduce", "5 allreduces on 2"),
+        ("bind_program", "a sum and a bcast on 2"),
+        ("overlap_bind", "20 allreduces on 2"),
+    ],
 )
 def test_examples_that_bind_a_plan_do_so_under_open_mpi(example: str, words: str) -> None:
     """Commands of the page run them under MPICH."""

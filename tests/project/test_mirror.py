@@ -38,7 +38,6 @@ ELSEWHERE = {
     "collplan/api/compiling.py": "collplan/select/test_auto.py",
     "collplan/api/proving.py": "planner/test_programs.py",
     "collplan/measure/program_run.py": "collplan/api/test_bound_program.py",
-    "executors/mpi/engine/computations.py": "collplan/api/test_bound_program.py",
     "collplan/measure/guideline.py": "collplan/cli/test_bench.py",
     "collplan/measure/lanes.py": "collplan/cli/test_bench.py",
     "collplan/measure/timing.py": "collplan/measure/test_run.py",

@@ -57,27 +57,23 @@ def bind(
         Communicator of the ranks. The plan uses a duplicate, so that its messages are separate
         from all other messages.
     sendbuf, recvbuf : ndarray or None
-        C-contiguous arrays that do not overlap, of one dtype with the plan's element size; None
-        if the plan does not use the buffer. If both are missing, `BoundPlan.allocate` or
-        `BoundPlan.rebind` must provide them.
+        C-contiguous arrays that do not overlap, of one dtype with the plan's element size; None if
+        unused. If both are missing, `BoundPlan.allocate` or `BoundPlan.rebind` must provide them.
     operation : object with ``apply(left, right, out)``, optional
         The reduction. The default is the operation of the plan's spec.
     recorder : Recorder, optional
         Recorder of the times at which this rank's tasks start and end.
     timeout_s : float, optional
-        Time limit for other ranks in this call, and later for starts, waits and tests in which no
-        task ends. By default there is none. When the time is over, every waiting rank reports on
-        standard error what it waits for, and the job is aborted.
+        Time limit for other ranks, here and in starts, waits and tests in which no task ends; by
+        default none. Then, waiting ranks report what they wait for, and the job is aborted.
     progress : {"auto", "caller", "thread"}
         Runner of background tasks on communication cores: the caller, or a thread on their
         processors. "auto" uses a thread if possible.
     cores : sequence of int, optional
         Processor of each core of this rank's node. Several cores may have the same processor.
-        The default is the processors that the node's ranks may use, in ascending order, if there
-        are enough.
+        The default is the processors that the node's ranks may use, in ascending order.
     computations : mapping of str to callable or int, optional
-        For steps of a program that compute, by name: a function without parameters, or the address
-        of a C function (see `Computations`). Other computations keep the core busy.
+        Functions of a program's computations, see `Computations`. Others keep the core busy.
 
     Returns
     -------
