@@ -29,7 +29,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
-        save_table(planning_table(1, KINDS), folder / "table.json")
+        save_table(planning_table(1, KINDS, overlaps=True), folder / "table.json")
         prefix = Path(sys.prefix)
         command = ["cc", "-O2", str(HELPERS / "native_programs" / "overhead.c"), "-lmpi"]
         command += [f"-I{prefix}/include", f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib"]
@@ -39,10 +39,10 @@ def main() -> None:
         environment = {**os.environ, "COLLPLAN_LOG": "1" if options.logged else "0"}
         done = subprocess.run(line, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     head = "ns per call", "least", "median", "PMPI least", "PMPI median"
-    print(f"{head[0]:40}", *(f"{one:>12}" for one in head[1:]))
+    print(f"{head[0]:50}", *(f"{one:>12}" for one in head[1:]))
     for row in done.stdout.splitlines():
         name, *times = row.split("\t")
-        print(f"{name:40}", *(f"{one:>12}" for one in times))
+        print(f"{name:50}", *(f"{one:>12}" for one in times))
 
 
 if __name__ == "__main__":

@@ -271,7 +271,8 @@ class Statistics:
             and one.least_bytes == one.most_bytes == row.least_bytes == row.most_bytes
         ]
         n_calls = sum(one.calls for one in alike)
-        if not row.planned or not n_calls:
+        is_start = row.collective.startswith("I")  # its time says nothing of the plan
+        if not row.planned or is_start or not n_calls:
             return row.why
         native_s = sum(one.seconds for one in alike) / n_calls
         is_slower = row.call_s > SLOWER * native_s

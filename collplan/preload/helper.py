@@ -28,7 +28,7 @@ from collplan.dropin.config import (
     parse_native_calls,
 )
 from collplan.dropin.decisions import NATIVE_CALLS, calls_before, why_later, whys_native
-from collplan.dropin.statistics import is_logged, new_statistics
+from collplan.dropin.statistics import is_logged, log_file, new_statistics
 from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.host.cores import host, scheduling_group
 from collplan.executors.mpi.launch.launcher import short_version
@@ -47,6 +47,10 @@ KINDS: Final = (
     *("gatherv", "scatterv", "allgatherv", "alltoallv", "reduce_scatter"),
 )
 """Kinds of collectives, in the order of their numbers in the preloaded library."""
+STARTED: Final = KINDS[: KINDS.index("gatherv")]
+"""Kinds whose non-blocking calls may run by plans."""
+SIZES_LOGGED: Final = 2
+"""Value for ranks whose statistics have a row for each size."""
 _HELLO: Final = struct.Struct("<7q")
 _COMM: Final = struct.Struct("<qq")
 
@@ -130,13 +134,16 @@ class Helper:
         self._planner = Planner(table)
         natives = whys_native(table, is_blocking=True, are_tried=False)
         bits = sum((kind not in natives) << number for number, kind in enumerate(KINDS))
+        natives = whys_native(table, is_blocking=False, are_tried=False)
+        started = sum((kind not in natives) << number for number, kind in enumerate(STARTED))
         text = json.dumps(table.model_dump(mode="json"))
         digest = int.from_bytes(blake2b(text.encode(), digest_size=7).digest(), "little")
         given = parse_native_calls(os.environ.get(NATIVE))
         asked_at = NATIVE_CALLS if given is None else given
         if any(sweep.reproducible != "ranks" for sweep in table.sweeps):
             asked_at = 0  # not even the first calls may be native
-        head = struct.pack("<4qQ", asked_at, MAX_PLANS, is_logged(), digest, bits)
+        logging = SIZES_LOGGED if log_file() is not None else int(is_logged())
+        head = struct.pack("<4qQQ", asked_at, MAX_PLANS, logging, digest, bits, started)
         return head + bytes(self._facts(hello.pid).data)
 
     def _read_table(self, library: str, n_nodes: int) -> TuningTable:
@@ -175,9 +182,9 @@ class Helper:
         return struct.pack("<q", number)
 
     def _decide(self, message: bytes) -> bytes:
-        team, _, call = self._question(message)
+        team, _, call, is_blocking = self._question(message)
         assert self._planner is not None
-        decision, digest = self._planner.decide(team, call)
+        decision, digest = self._planner.decide(team, call, is_blocking=is_blocking)
         times = (-1.0 if one is None else one for one in (decision.native_s, decision.chosen_s))
         n_calls = calls_before(decision, parse_native_calls(os.environ.get(NATIVE)))
         head = struct.pack("<qqqdd", not decision.choice.native, digest, n_calls, *times)
@@ -186,20 +193,21 @@ class Helper:
 
     def _plan(self, message: bytes) -> bytes:
         question, _, words = message.partition(b"\0")
-        team, rank, call = self._question(question)
+        team, rank, call, is_blocking = self._question(question)
         assert self._planner is not None
         told = counts_told(words, call, len(team.facts)) if isinstance(call, VectorCall) else ()
-        return self._planner.program(team, rank, call, told)
+        return self._planner.program(team, rank, call, told, is_blocking=is_blocking)
 
-    def _question(self, message: bytes) -> tuple[Team, int, CollectiveCall]:
-        number, kind, n_bytes, root, op, element, digest = message.decode().split()
+    def _question(self, message: bytes) -> tuple[Team, int, CollectiveCall, bool]:
+        number, name, n_bytes, root, op, element, digest = message.decode().split()
+        kind = name.removeprefix("I")
         op_name, element_name = (None if one == "-" else one for one in (op, element))
         call = CollectiveCall(kind, int(n_bytes), int(root), op_name, element_name)
         if COLLECTIVES[kind].regular is not None:
             call = VectorCall(
                 kind, int(n_bytes), int(root), op_name, element_name, bytes.fromhex(digest)
             )
-        return *self._members[int(number)], call
+        return *self._members[int(number)], call, kind == name
 
     def _statistics(self, message: bytes) -> bytes:
         statistics = new_statistics()

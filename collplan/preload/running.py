@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 
 from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.host.processes import end_with_launcher
-from collplan.preload.settings import BEFORE, FORCE, HELPER, LIBRARY, PYTHON, TABLE
+from collplan.preload.settings import BEFORE, FORCE, HELPER, LIBRARY, PYTHON, TABLE, THREADS
 from collplan.specs import CollplanError
 
 _ELF: Final = b"\x7fELF"
@@ -26,6 +26,8 @@ _HEAD: Final = struct.Struct("32x Q 14x HH 4x")
 _INTERPRETER: Final = struct.pack("I", 3)
 """Type of the segment that names the loader of shared libraries."""
 _PYTHON: Final = re.compile(r"python[\d.]*")
+_PLANNED_WINNER: Final = re.compile(rb'"?winner"?: *+"?+(?!native"?\s*[,}\n])')
+"""Winner of a table's point that is not native, in the text of a file in YAML or JSON."""
 _SEPARATORS: Final = re.compile("[ :]")
 """Separators of paths in ``LD_PRELOAD``, which has no quotation marks."""
 
@@ -177,7 +179,19 @@ def preload_environment(table: Path, *, force: bool) -> dict[str, str]:
         PYTHON: sys.executable,
         HELPER: str(Path(__file__).with_name("__main__.py")),
         LIBRARY: library,
+        THREADS: str(int(may_have_plans(table))),
     }
+
+
+def may_have_plans(table: Path) -> bool:
+    """Return whether the text of a table names a winner other than the native collective.
+
+    Ranks do not read the table by themselves, as that takes a good part of a second.
+    """
+    try:
+        return _PLANNED_WINNER.search(table.read_bytes()) is not None
+    except OSError:
+        return False
 
 
 def without_separators(library: Path) -> Path:

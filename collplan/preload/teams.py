@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -21,6 +21,7 @@ from collplan.dropin.decisions import (
     own_block_at,
     spec_of,
 )
+from collplan.dropin.started_decisions import decide_start, passing_messages
 from collplan.executors.mpi.engine.portable import Node, portable
 from collplan.executors.mpi.engine.reduction import Reduction
 from collplan.executors.mpi.errors import UnsupportedPlanError
@@ -31,8 +32,9 @@ from collplan.planner.collective.operations import get_operation
 from collplan.planner.compiler.compile import compile_plan, prove_spec
 from collplan.planner.compiler.ranks import needs_all_ranks
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.plan.plan import Plan
+from collplan.planner.plan.plan import Plan, Stage
 from collplan.planner.rewrite.rank_program import restrict
+from collplan.programs.splitting import with_cores
 from collplan.select.auto import resolve
 from collplan.specs import PlanSpec, numpy_dtype
 from collplan.tune.sweep import NodePlacement
@@ -96,22 +98,35 @@ class Planner:
     """
 
     def __init__(self, table: TuningTable) -> None:
-        self._table = table
-        self._plans: OrderedDict[tuple[bytes, CollectiveCall], Any] = OrderedDict()
+        self._tables = {True: table, False: passing_messages(table)}
+        """Tables for blocking calls (True) and for non-blocking ones."""
+        self._plans: OrderedDict[tuple[bytes, CollectiveCall, bool], Any] = OrderedDict()
 
-    def decide(self, team: Team, call: CollectiveCall) -> TeamDecision:
+    def decide(self, team: Team, call: CollectiveCall, *, is_blocking: bool = True) -> TeamDecision:
         """Return the decision of the table for a call, and its digest."""
         reason = call.why_unplanned()
         if reason is None:
-            decision = if_paid(call, decide(self._table, call, team.placement))
+            decision = self._decision(team, call, is_blocking=is_blocking)
         else:
             decision = native_decision(reason)
         choice = decision.choice.model_dump_json()
         digest = hashlib.blake2b(f"{decision.label} {choice}".encode(), digest_size=7).digest()
         return TeamDecision(decision, int.from_bytes(digest, "little"))
 
+    def _decision(self, team: Team, call: CollectiveCall, *, is_blocking: bool) -> Decision:
+        table = self._tables[is_blocking]
+        if is_blocking:
+            return if_paid(call, decide(table, call, team.placement))
+        return decide_start(table, call, team.placement)
+
     def program(
-        self, team: Team, rank: int, call: CollectiveCall, told: Sequence[RankCounts] = ()
+        self,
+        team: Team,
+        rank: int,
+        call: CollectiveCall,
+        told: Sequence[RankCounts] = (),
+        *,
+        is_blocking: bool = True,
     ) -> bytes:
         """Return the program of a rank for a call, in a form for processes without Python.
 
@@ -122,6 +137,8 @@ class Planner:
         call : CollectiveCall
         told : sequence of RankCounts
             Counts that each rank knows, if the counts of the call differ per rank.
+        is_blocking : bool
+            Whether the call waits for the plan. If not, all tasks run in the background.
 
         Returns
         -------
@@ -134,8 +151,8 @@ class Planner:
         Exception
             If the call has no plan, or a process without Python cannot run it.
         """
-        spec = self._spec(team, call, told)
-        key = team.facts.tobytes(), call
+        spec = self._spec(team, call, told, is_blocking=is_blocking)
+        key = team.facts.tobytes(), call, is_blocking
         if key not in self._plans:
             # The ranks of a node request plans of the same call one after another.
             try:
@@ -150,6 +167,8 @@ class Planner:
                 self._plans.popitem(last=False)
         plans = self._plans[key]
         plan = plans[rank]
+        if not is_blocking:
+            plan = replace(plan, stage=np.full_like(plan.stage, Stage.BACKGROUND))
         program = rank_program(plan, rank)
         node = None
         if any(shares_memory(one) for one in plans.values()):
@@ -159,14 +178,18 @@ class Planner:
         body = portable(plan, program, rank, node, team.crowding, skip_bytes)
         return _reduction(call, program) + body
 
-    def _spec(self, team: Team, call: CollectiveCall, told: Sequence[RankCounts]) -> PlanSpec:
-        decision = decide(self._table, call, team.placement)
-        machine = self._table.machine(team.placement)
+    def _spec(
+        self, team: Team, call: CollectiveCall, told: Sequence[RankCounts], *, is_blocking: bool
+    ) -> PlanSpec:
+        decision = self._decision(team, call, is_blocking=is_blocking)
+        machine = self._tables[True].machine(team.placement)
         if isinstance(call, VectorCall):
             collective = call.collective_of(counts_of_all(told, "bytes"))
         else:
             collective = call.collective()
-        return resolve(spec_of(decision, machine, collective))
+        spec = spec_of(decision, machine, collective)
+        # Sweeps beside computation may have methods that ask for the number of cores.
+        return resolve(spec if decision.computation_s is None else with_cores(spec, 0))
 
 
 def _plans_of(spec: PlanSpec, ranks: Sequence[int]) -> dict[int, Plan]:

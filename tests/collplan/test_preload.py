@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -47,9 +48,9 @@ TRANSPORTS = {"mpich": "shared", "openmpi": "messages", "debian-mpich": "message
 FORTRAN = ("conformance_mpif.f90", "conformance_mpi.f90", "conformance_f08.f90")
 
 
-def table_of(folder: Path, transport: str = "messages") -> Path:
+def table_of(folder: Path, transport: str = "messages", *, overlaps: bool = False) -> Path:
     path = folder / f"{transport}.json"
-    save_table(planning_table(4, transport=transport), path)
+    save_table(planning_table(4, transport=transport, overlaps=overlaps), path)
     return path
 
 
@@ -68,7 +69,7 @@ def planned_kinds(log: str) -> set[str]:
 @pytest.mark.parametrize("mpi", ALL)
 def test_c_programs_have_mpis_own_results(mpi: str, tmp_path: Path) -> None:
     program = built(mpi, "conformance.c")
-    table = table_of(tmp_path, TRANSPORTS.get(mpi, "shared"))
+    table = table_of(tmp_path, TRANSPORTS.get(mpi, "shared"), overlaps=True)
     n_cases = write_cases(tmp_path / "cases", mpi)
     logged = {"COLLPLAN_LOG": "1", "COLLPLAN_NATIVE_CALLS": "1"}
     done = run(exec_line(mpi, table, 3, program, tmp_path / "cases"), **logged)
@@ -96,7 +97,7 @@ def test_fortran_programs_have_mpis_own_results(mpi: str, source: str, tmp_path:
     assert planned is not None
     assert int(planned[1]) >= 30
     assert planned_kinds(done.stderr) >= {*VECTORS}
-    assert re.search(r"Iallreduce +native +3 .* calls that do not block are native", done.stderr)
+    assert re.search(r"Iallreduce +native +3 .* below 1048576 bytes a plan gains", done.stderr)
 
 
 @pytest.mark.system
@@ -159,14 +160,69 @@ def test_calls_read_the_clock_once_by_a_plan_and_never_before(
 
 @pytest.mark.system
 @pytest.mark.parametrize("mpi", [*MPIS, "debian-mpich"])
-def test_persistent_collectives_are_native_and_counted_when_made(mpi: str, tmp_path: Path) -> None:
+def test_persistent_collectives_are_native_and_counted_at_their_starts(
+    mpi: str, tmp_path: Path
+) -> None:
     line = exec_line(mpi, table_of(tmp_path), 2, built(mpi, "persistent.c"))
     done = run(line, COLLPLAN_LOG="1")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "10 starts, 0 wrong" in done.stdout
     why = "MPI starts persistent collectives by their handles"
     for name in ("Allreduce_init", "Bcast_init"):
-        assert re.search(rf"{name} +native +2 +0 +1 .* {why}", done.stderr), done.stderr
+        assert re.search(rf"{name} +native +2 +800 +5 .* {why}", done.stderr), done.stderr
+
+
+def calls_of(log: Path) -> dict[tuple[str, str, int], int]:
+    """Return the numbers of calls in a log for programs, by function, what ran, and size."""
+    rows = json.loads(log.read_text())["calls"]
+    found = {(one["call"], one["ran"], one["bytes"]): 0 for one in rows}
+    for one in rows:
+        found[one["call"], one["ran"], one["bytes"]] += one["calls"]
+    return found
+
+
+@pytest.mark.system
+@pytest.mark.each_mpi
+@pytest.mark.parametrize("ended", ["", "unended"])
+@pytest.mark.parametrize("mpi", [*MPIS, *DEBIAN])
+def test_nonblocking_calls_run_by_plans_beside_all_else(
+    mpi: str, ended: str, tmp_path: Path
+) -> None:
+    program, log = built(mpi, "starting.c"), tmp_path / "log.json"
+    line = exec_line(mpi, table_of(tmp_path, overlaps=True), 3, program, ended)
+    done = run(line, COLLPLAN_LOG=str(log))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 wrong" in done.stdout
+    calls = calls_of(log)
+    assert calls["MPI_Iallreduce", "ring", 4000] > 500
+    assert calls["MPI_Iallgather", "ring", 2000] == 3
+    assert calls["MPI_Iallgather", "native", 2000] == 2
+    assert calls["MPI_Ibcast", "binomial", 4] == 18
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_nonblocking_calls_go_on_natively_without_the_helper(
+    mpi: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    program = built(mpi, "starting.c")
+    line = exec_line(mpi, table_of(tmp_path, overlaps=True), 2, program, "wait")
+    marked = {**mpi_environment(), "COLLPLAN_TEST_MARK": str(tmp_path)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        line, env=marked, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "running\n"
+        helper = helper_of(marked_processes(str(tmp_path)))
+        assert helper is not None
+        os.kill(helper, number)
+        out, err = job.communicate("go on\n", timeout=HANG_S)
+    assert (job.returncode, out) == (0, "0 wrong\n"), err
+    (said,) = err.splitlines()
+    assert said.endswith("calls without a plan are native from now on")
+    assert wait_until(lambda: not marked_processes(str(tmp_path)), 60)
 
 
 @pytest.mark.system

@@ -33,16 +33,21 @@ def planning_table(
     kinds: tuple[str, ...] = tuple(ALGORITHMS),
     transport: str = "messages",
     native_s: float = 4e-3,
+    *,
+    overlaps: bool = False,
 ) -> TuningTable:
     """Return a table whose winners are plans, for up to `n_ranks` ranks of one node.
 
-    Plans take a half or a quarter of `native_s`.
+    Plans take a half or a quarter of `native_s`. If `overlaps`, the table also has measurements of
+    non-blocking calls, so that plans that pass messages run those of all sizes.
     """
+    measured = {"computation_s": 1e-3, "cores": n_ranks}
     return parse_table(
         {
             "fingerprint": NOWHERE.model_dump(),
             "sweeps": [
-                sweep(kind, size, commutes, transport, native_s)
+                sweep(kind, size, commutes, passed, native_s) | more
+                for passed, more in [(transport, {}), ("messages", measured)][: 1 + overlaps]
                 for kind in kinds
                 for size in range(1, n_ranks + 1)
                 for commutes in ((True, False) if COLLECTIVES[kind].has_op else (None,))

@@ -1,12 +1,15 @@
 /* The collectives of MPI in C, which run natively or by a plan. */
-#include <limits.h>
-
-#include "shim.h"
+#include "collectives.h"
 
 const char *const cp_kind_names[CP_N_KINDS] = {
     "barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather",
     "alltoall", "reduce_scatter_block", "scan", "exscan",
     "gatherv", "scatterv", "allgatherv", "alltoallv", "reduce_scatter",
+};
+const char *const cp_started_names[CP_N_KINDS] = {
+    "Ibarrier", "Ibcast", "Ireduce", "Iallreduce", "Igather", "Iscatter", "Iallgather",
+    "Ialltoall", "Ireduce_scatter_block", "Iscan", "Iexscan",
+    "Igatherv", "Iscatterv", "Iallgatherv", "Ialltoallv", "Ireduce_scatter",
 };
 const char *const cp_regular_names[CP_N_VECTORS] = {
     "gather", "scatter", "allgather", "alltoall", "reduce_scatter_block",
@@ -146,7 +149,7 @@ static bool is_accepted(const struct cp_call *call, const struct cp_use *use, in
     return from != received->at + (has_own ? own_at : 0) || may_coincide(call, from);
 }
 
-static struct cp_signature signature_of(const struct cp_call *call, const struct cp_use *use) {
+struct cp_signature cp_signature_of(const struct cp_call *call, const struct cp_use *use) {
     struct cp_signature found = {.kind = call->kind, .root = call->root};
     const struct cp_side *one = use->has_sent ? &use->sent : &use->received;
     if (use->has_sent || use->has_received) found.n_bytes = one->count * one->element.size;
@@ -155,6 +158,17 @@ static struct cp_signature signature_of(const struct cp_call *call, const struct
         found.element = one->element.name;
     }
     return found;
+}
+
+bool cp_read_call(const struct cp_call *call, const struct cp_comm *comm, struct cp_use *use) {
+    return read_call(call, comm, use) && is_accepted(call, use, comm->rank);
+}
+
+int64_t cp_call_bytes(const struct cp_call *call) {
+    struct cp_comm *comm = cp_comm_of(call->comm);
+    struct cp_use use;
+    if (comm == NULL || comm->is_inter || !read_call(call, comm, &use)) return 0;
+    return cp_signature_of(call, &use).n_bytes;
 }
 
 /* Return whether a call differs from an earlier one in nothing but the addresses of its buffers. */
@@ -173,156 +187,95 @@ static bool is_predefined(const struct cp_use *use) {
            (!use->has_received || use->received.element.is_predefined);
 }
 
-/* Return the route of a call, and find out how it uses its buffers; NULL if MPI must report an
- * error. Most calls are like the latest call of their kind. */
-static struct cp_route *look_up(const struct cp_call *call, struct cp_comm *comm,
-                                struct cp_use *use) {
-    struct cp_latest *latest = &comm->latest[call->kind];
-    struct cp_route *route = latest->route;
-    if (route != NULL && is_like(call, &latest->call)) {
+bool cp_look_up(struct cp_latest *latest, const struct cp_call *call, struct cp_comm *comm,
+                bool is_started) {
+    struct cp_use *use = &latest->use;
+    if (latest->is_kept && is_like(call, &latest->call)) {
         if (use->has_sent) use->sent.at = (char *)call->sent;
         if (use->has_received) use->received.at = call->received;
-        return is_accepted(call, use, comm->rank) ? route : NULL;
+        return is_accepted(call, use, comm->rank);
     }
-    latest->route = NULL;
-    if (!read_call(call, comm, use) || !is_accepted(call, use, comm->rank)) return NULL;
-    struct cp_signature signature = signature_of(call, use);
-    route = cp_route_of(comm, &signature);
+    latest->is_kept = false;
+    if (!cp_read_call(call, comm, use)) return false;
+    struct cp_signature signature = cp_signature_of(call, use);
+    signature.is_started = is_started;
+    latest->route = cp_route_of(comm, &signature);
     if (is_predefined(use)) {
         latest->call = *call;
-        latest->route = route;
+        latest->is_kept = true;
     }
-    return route;
+    return true;
 }
 
 int cp_run(const struct cp_call *call) {
     bool is_logged = cp_settings.is_logged;
-    if (!is_logged && !(cp_settings.kinds >> call->kind & 1)) return cp_native(call);
+    bool may_set_up = __atomic_load_n(&cp_n_requested, __ATOMIC_RELAXED) > 0;
+    if (!is_logged && !may_set_up && !(cp_settings.kinds >> call->kind & 1))
+        return cp_native(call);
     struct cp_comm *comm = cp_comm_of(call->comm);
     if (comm == NULL || comm->is_inter) return cp_native(call);
-    struct cp_use *use = &comm->latest[call->kind].use;
-    struct cp_route *route = look_up(call, comm, use);
-    if (route == NULL) return cp_native(call);
+    struct cp_latest *latest = &comm->latest[call->kind];
+    if (!cp_look_up(latest, call, comm, false)) return cp_native(call);
+    struct cp_route *route = latest->route;
+    if (comm->setup == CP_REQUESTED) cp_set_up(comm);
     cp_advance(comm, route, NULL);
     int64_t begin = is_logged ? cp_now_ns() : 0;
     struct cp_row *row = route->row;
-    int code = route->way == CP_PLANNED ? cp_run_plan(route->plan, call, use) : cp_native(call);
+    int code = route->way == CP_PLANNED ? cp_run_plan(route->plan, call, &latest->use) : cp_native(call);
     if (code != MPI_SUCCESS) cp_take_back(comm, route, code);
     else if (is_logged) cp_count(row, route->signature.n_bytes, cp_now_ns() - begin);
     return code;
 }
 
-/* Define a collective, given its name, the number of its arguments, and the fields of the call.
- *
- * If there is a tool, it sees the call first, and then calls the PMPI function. Without plans no
- * argument is read, because handles may be those of another MPI. */
+/* Define a collective, given its name, the number of its arguments, the function that runs it, and
+ * the fields of the call. */
 #define COLLECTIVE(name, n, run, type, ...) \
-    static struct cp_links name##_links; \
     static int run_##name(CP_L##n) { \
-        struct type call = {__VA_ARGS__}; \
+        struct type call = {.comm = (MPI_Comm)a##n, __VA_ARGS__}; \
         return run(&call); \
     } \
-    CP_EXPORT int MPI_##name(CP_L##n) { \
-        CP_FIND_LINKS(&name##_links, "PMPI_" #name); \
-        if (cp_settings.is_on && !name##_links.is_tool) return run_##name(CP_A##n); \
-        return ((int (*)(CP_L##n))name##_links.next)(CP_A##n); \
-    } \
-    CP_EXPORT int PMPI_##name(CP_L##n) { \
-        CP_FIND_LINKS(&name##_links, "PMPI_" #name); \
-        if (cp_settings.is_on && name##_links.is_wrapped) return run_##name(CP_A##n); \
-        return ((int (*)(CP_L##n))name##_links.own)(CP_A##n); \
-    }
-/* Define a collective and its form with large counts, given also whether the counts are small. */
-#define CALL(name, n, KIND, is_small, ...) \
-    COLLECTIVE(name, n, cp_run, cp_call, .kind = KIND, .comm = (MPI_Comm)a##n, __VA_ARGS__) \
-    LARGE(name, n, is_small)
+    CP_WRAP(name, n, cp_settings.is_on, run_##name(CP_A##n))
 #ifdef COLLPLAN_LARGE
-#define LARGE(name, n, is_small) \
-    static struct cp_links name##_c_links; \
-    CP_EXPORT int MPI_##name##_c(CP_L##n) { \
-        CP_FIND_LINKS(&name##_c_links, "PMPI_" #name "_c"); \
-        if (cp_settings.is_on && !name##_c_links.is_tool) { \
-            if (is_small) return run_##name(CP_A##n); \
-            if (cp_settings.is_logged) \
-                cp_note(#name "_c", CP_LARGE, (MPI_Comm)a##n, cp_now_ns()); \
-        } \
-        return ((int (*)(CP_L##n))name##_c_links.next)(CP_A##n); \
-    } \
-    CP_EXPORT int PMPI_##name##_c(CP_L##n) { \
-        CP_FIND_LINKS(&name##_c_links, "PMPI_" #name "_c"); \
-        if (cp_settings.is_on && name##_c_links.is_wrapped && is_small) \
-            return run_##name(CP_A##n); \
-        return ((int (*)(CP_L##n))name##_c_links.own)(CP_A##n); \
-    }
+#define LARGE(name, n, is_small, n_bytes) \
+    CP_WRAP_LARGE(name##_c, n, is_small, run_##name(CP_A##n), #name "_c", a##n, n_bytes)
 #else
-#define LARGE(name, n, is_small)
+#define LARGE(name, n, is_small, n_bytes)
 #endif
-#define IS_INT(count) (count >= INT_MIN && count <= INT_MAX)
-#define SENT(at, n, t) .sent = (const void *)at, .n_sent = (int)n, .sent_type = (MPI_Datatype)t
-#define RECEIVED(at, n, t) \
-    .received = (void *)at, .n_received = (int)n, .received_type = (MPI_Datatype)t
-#define REDUCED() SENT(a1, a3, a4), RECEIVED(a2, a3, a4), .op = (MPI_Op)a5
+#define EQUAL(name, lower, n, n1, n2, is_small, n_bytes, ...) \
+    COLLECTIVE(name, n, cp_run, cp_call, __VA_ARGS__) \
+    LARGE(name, n, is_small, n_bytes)
+#define DIFFERENT(name, lower, n, n1, n2, n_bytes, ...) \
+    COLLECTIVE(name, n, cp_run_vector, cp_vector_call, __VA_ARGS__)
 
-COLLECTIVE(Barrier, 1, cp_run, cp_call, .kind = CP_BARRIER, .comm = (MPI_Comm)a1)
-CALL(Bcast, 5, CP_BCAST, IS_INT(a2), RECEIVED(a1, a2, a3), .root = (int)a4)
-CALL(Reduce, 7, CP_REDUCE, IS_INT(a3), REDUCED(), .root = (int)a6)
-CALL(Allreduce, 6, CP_ALLREDUCE, IS_INT(a3), REDUCED())
-CALL(Scan, 6, CP_SCAN, IS_INT(a3), REDUCED())
-CALL(Exscan, 6, CP_EXSCAN, IS_INT(a3), REDUCED())
-CALL(Reduce_scatter_block, 6, CP_REDUCE_SCATTER_BLOCK, IS_INT(a3), REDUCED())
-CALL(Gather, 8, CP_GATHER, IS_INT(a2) && IS_INT(a5), SENT(a1, a2, a3),
-     RECEIVED(a4, a5, a6), .root = (int)a7)
-CALL(Scatter, 8, CP_SCATTER, IS_INT(a2) && IS_INT(a5), SENT(a1, a2, a3),
-     RECEIVED(a4, a5, a6), .root = (int)a7)
-CALL(Allgather, 7, CP_ALLGATHER, IS_INT(a2) && IS_INT(a5), SENT(a1, a2, a3),
-     RECEIVED(a4, a5, a6))
-CALL(Alltoall, 7, CP_ALLTOALL, IS_INT(a2) && IS_INT(a5), SENT(a1, a2, a3),
-     RECEIVED(a4, a5, a6))
+COLLECTIVE(Barrier, 1, cp_run, cp_call, .kind = CP_BARRIER)
+CP_EQUAL(EQUAL)
+CP_DIFFERENT(DIFFERENT)
 
-/* Counts and displacements of a call whose counts differ per rank are arrays. A single count becomes
- * an array of length one. */
-#define VECTOR(name, n, KIND, ...) \
-    COLLECTIVE(name, n, cp_run_vector, cp_vector_call, .kind = KIND, .comm = (MPI_Comm)a##n, \
-               __VA_ARGS__)
-#define ONE(count) (const int[]){(int)count}
-#define MANY(counts) (const int *)counts
-#define SENT_V(at, n, places, t) \
-    .sent = (const void *)at, .n_sent = n, .sent_at = places, .sent_type = (MPI_Datatype)t
-#define RECEIVED_V(at, n, places, t) \
-    .received = (void *)at, .n_received = n, .received_at = places, \
-    .received_type = (MPI_Datatype)t
-
-VECTOR(Gatherv, 9, CP_GATHERV, SENT_V(a1, ONE(a2), NULL, a3),
-       RECEIVED_V(a4, MANY(a5), MANY(a6), a7), .root = (int)a8)
-VECTOR(Scatterv, 9, CP_SCATTERV, SENT_V(a1, MANY(a2), MANY(a3), a4),
-       RECEIVED_V(a5, ONE(a6), NULL, a7), .root = (int)a8)
-VECTOR(Allgatherv, 8, CP_ALLGATHERV, SENT_V(a1, ONE(a2), NULL, a3),
-       RECEIVED_V(a4, MANY(a5), MANY(a6), a7))
-VECTOR(Alltoallv, 9, CP_ALLTOALLV, SENT_V(a1, MANY(a2), MANY(a3), a4),
-       RECEIVED_V(a5, MANY(a6), MANY(a7), a8))
-VECTOR(Reduce_scatter, 6, CP_REDUCE_SCATTER, SENT_V(a1, MANY(a3), NULL, a4),
-       RECEIVED_V(a2, NULL, NULL, a4), .op = (MPI_Op)a5)
-
-/* Define a function that begins: it initializes MPI. A tool calls its PMPI function. */
-#define BEGINNING(name, parameters, arguments) \
+/* Define a function that begins: it initializes MPI. A tool calls its PMPI function. If plans may be in
+ * flight, MPI is asked to let several threads call it at a time. */
+#define BEGINNING(name, parameters, arguments, with_threads) \
     static struct cp_links name##_links; \
     CP_EXPORT int MPI_##name parameters { \
         CP_FIND_LINKS(&name##_links, "PMPI_" #name); \
         cp_prepare(); \
-        int code = ((int (*) parameters)name##_links.next)arguments; \
+        bool needs_threads = !name##_links.is_tool && cp_needs_threads(); \
+        int code = needs_threads ? with_threads : ((int (*) parameters)name##_links.next)arguments; \
         if (code == MPI_SUCCESS) cp_begin(); \
         return code; \
     } \
     CP_EXPORT int PMPI_##name parameters { \
         CP_FIND_LINKS(&name##_links, "PMPI_" #name); \
         cp_prepare(); \
-        int code = ((int (*) parameters)name##_links.own)arguments; \
+        int code = cp_needs_threads() ? with_threads \
+                                      : ((int (*) parameters)name##_links.own)arguments; \
         if (code == MPI_SUCCESS) cp_begin(); \
         return code; \
     }
-BEGINNING(Init, (int *argc, char ***argv), (argc, argv))
+BEGINNING(Init, (int *argc, char ***argv), (argc, argv),
+          cp_real.Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &(int){0}))
 BEGINNING(Init_thread, (int *argc, char ***argv, int required, int *provided),
-          (argc, argv, required, provided))
+          (argc, argv, required, provided),
+          cp_real.Init_thread(argc, argv, MPI_THREAD_MULTIPLE, provided))
 
 static struct cp_links finalize_links;
 

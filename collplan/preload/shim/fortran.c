@@ -3,7 +3,7 @@
  * In MPICH and its derivatives, most routines of Fortran call MPI functions, so that the functions
  * of calls.c run. In Open MPI, mpif.h and the module mpi use names such as mpi_bcast_, and the
  * module mpi_f08 uses ompi_bcast_f. Both pass the address of each argument. */
-#include "shim.h"
+#include "wrapping.h"
 
 #ifndef COLLPLAN_OPENMPI
 int MPI_Barrier(cp_word comm);
@@ -25,6 +25,8 @@ CP_EXPORT void mpi_barrier_f08_(MPI_Fint *comm, MPI_Fint *error) {
 static MPI_Comm (*comm_f2c)(MPI_Fint);
 static MPI_Datatype (*type_f2c)(MPI_Fint);
 static MPI_Op (*op_f2c)(MPI_Fint);
+static MPI_Request (*request_f2c)(MPI_Fint);
+static MPI_Fint (*request_c2f)(MPI_Request);
 static const void *in_place[5], *bottom[5];
 
 static void find(const void **found, const char *const *names) {
@@ -41,6 +43,8 @@ static void resolve(void) {
     find(bottom, bottoms);
     *(void **)&comm_f2c = cp_symbol("PMPI_Comm_f2c");
     *(void **)&type_f2c = cp_symbol("PMPI_Type_f2c");
+    *(void **)&request_f2c = cp_symbol("PMPI_Request_f2c");
+    *(void **)&request_c2f = cp_symbol("PMPI_Request_c2f");
     __atomic_store_n((void **)&op_f2c, cp_symbol("PMPI_Op_f2c"), __ATOMIC_RELEASE);
 }
 
@@ -86,86 +90,146 @@ static void *buffer_of(cp_word word) {
     MPI_Fint *error = (MPI_Fint *)at; \
     int found = code; \
     if (error != NULL) *error = found;
-#define RUN(comm_at, error_at, ...) \
-    struct cp_call call = {.comm = comm_f2c(INT(comm_at)), __VA_ARGS__}; \
-    GIVE(cp_run(&call), error_at)
-#define RUN_VECTOR(comm_at, error_at, ...) \
-    struct cp_vector_call call = {.comm = comm_f2c(INT(comm_at)), __VA_ARGS__}; \
-    GIVE(cp_run_vector(&call), error_at)
+#define EQUAL(comm_at, ...) struct cp_call call = {.comm = comm_f2c(INT(comm_at)), __VA_ARGS__};
+#define DIFFERENT(comm_at, ...) \
+    struct cp_vector_call call = {.comm = comm_f2c(INT(comm_at)), __VA_ARGS__};
 #define REDUCED(KIND) \
     .kind = KIND, SENT(a1, INT(a3), a4), RECEIVED(a2, INT(a3), a4), .op = op_f2c(INT(a5))
 #define MOVED(KIND) .kind = KIND, SENT(a1, INT(a2), a3), RECEIVED(a4, INT(a5), a6)
 
-ROUTINE(barrier, BARRIER, 2, RUN(a1, a2, .kind = CP_BARRIER))
-ROUTINE(bcast, BCAST, 6,
-        RUN(a5, a6, .kind = CP_BCAST, RECEIVED(a1, INT(a2), a3), .root = INT(a4)))
-ROUTINE(reduce, REDUCE, 8, RUN(a7, a8, REDUCED(CP_REDUCE), .root = INT(a6)))
-ROUTINE(allreduce, ALLREDUCE, 7, RUN(a6, a7, REDUCED(CP_ALLREDUCE)))
-ROUTINE(scan, SCAN, 7, RUN(a6, a7, REDUCED(CP_SCAN)))
-ROUTINE(exscan, EXSCAN, 7, RUN(a6, a7, REDUCED(CP_EXSCAN)))
-ROUTINE(reduce_scatter_block, REDUCE_SCATTER_BLOCK, 7,
-        RUN(a6, a7, REDUCED(CP_REDUCE_SCATTER_BLOCK)))
-ROUTINE(allgather, ALLGATHER, 8, RUN(a7, a8, MOVED(CP_ALLGATHER)))
-ROUTINE(alltoall, ALLTOALL, 8, RUN(a7, a8, MOVED(CP_ALLTOALL)))
-ROUTINE(gather, GATHER, 9, RUN(a8, a9, MOVED(CP_GATHER), .root = INT(a7)))
-ROUTINE(scatter, SCATTER, 9, RUN(a8, a9, MOVED(CP_SCATTER), .root = INT(a7)))
-ROUTINE(gatherv, GATHERV, 10,
-        RUN_VECTOR(a9, a10, .kind = CP_GATHERV, SENT(a1, INTS(a2), a3),
-                   RECEIVED(a4, INTS(a5), a7), .received_at = INTS(a6), .root = INT(a8)))
-ROUTINE(scatterv, SCATTERV, 10,
-        RUN_VECTOR(a9, a10, .kind = CP_SCATTERV, SENT(a1, INTS(a2), a4), .sent_at = INTS(a3),
-                   RECEIVED(a5, INTS(a6), a7), .root = INT(a8)))
-ROUTINE(allgatherv, ALLGATHERV, 9,
-        RUN_VECTOR(a8, a9, .kind = CP_ALLGATHERV, SENT(a1, INTS(a2), a3),
-                   RECEIVED(a4, INTS(a5), a7), .received_at = INTS(a6)))
-ROUTINE(alltoallv, ALLTOALLV, 10,
-        RUN_VECTOR(a9, a10, .kind = CP_ALLTOALLV, SENT(a1, INTS(a2), a4), .sent_at = INTS(a3),
-                   RECEIVED(a5, INTS(a6), a8), .received_at = INTS(a7)))
-ROUTINE(reduce_scatter, REDUCE_SCATTER, 7,
-        RUN_VECTOR(a6, a7, .kind = CP_REDUCE_SCATTER, SENT(a1, INTS(a3), a4),
-                   RECEIVED(a2, NULL, a4), .op = op_f2c(INT(a5))))
+/* Do what the routine of MPI does, and count the call, given its name, the reason why it is native,
+ * and its size in bytes. */
+#define PASS_ON(shown, why, comm, n, n_bytes) \
+    int64_t begin = cp_now_ns(); \
+    ((void (*)(CP_L##n))links.next)(CP_A##n); \
+    int64_t ns = cp_now_ns() - begin; \
+    if (cp_settings.is_logged) cp_note(shown, why, comm_f2c(INT(comm)), n_bytes, ns);
+/* Do what the routine of MPI does, and expect that the request is started. */
+#define EXPECT(shown, why, comm, request, n, n_bytes) \
+    ((void (*)(CP_L##n))links.next)(CP_A##n); \
+    if (cp_settings.is_logged) \
+        cp_expect_starts(request_f2c(INT(request)), shown, why, comm_f2c(INT(comm)), n_bytes);
 
-/* Define a routine that calls the routine of MPI and is counted, given its names, the reason why it
- * is native, the argument with the communicator, and the number of arguments. */
-#define PASS_ON(lower, upper, shown, why, comm, n) \
-    ROUTINE(lower, upper, n, \
-            int64_t begin = cp_now_ns(); \
-            ((void (*)(CP_L##n))links.next)(CP_A##n); \
-            if (cp_settings.is_logged) cp_note(shown, why, comm_f2c(INT(comm)), begin);)
+/* Define all forms of a collective, given its names, the argument with the communicator, the numbers
+ * of arguments of the blocking, non-blocking and persistent form, and the fields of the call. The last
+ * argument is the error, before it comes the request, and before that the info. */
+#define FORMS(lower, upper, name, comm, n, n1, n2, ...) \
+    ROUTINE(lower, upper, n, EQUAL(comm, __VA_ARGS__) GIVE(cp_run(&call), a##n)) \
+    ROUTINE(i##lower, I##upper, n1, EQUAL(comm, __VA_ARGS__) MPI_Request request; \
+            GIVE(cp_start(&call, &request), a##n1) \
+            if (found == MPI_SUCCESS) *(MPI_Fint *)a##n = request_c2f(request);) \
+    ROUTINE(lower##_init, upper##_INIT, n2, EQUAL(comm, __VA_ARGS__) \
+            EXPECT(#name "_init", CP_PERSISTENT, comm, a##n1, n2, cp_call_bytes(&call)))
+#define VECTOR_FORMS(lower, upper, name, comm, n, n1, n2, ...) \
+    ROUTINE(lower, upper, n, DIFFERENT(comm, __VA_ARGS__) GIVE(cp_run_vector(&call), a##n)) \
+    ROUTINE(i##lower, I##upper, n1, DIFFERENT(comm, __VA_ARGS__) \
+            PASS_ON("I" #lower, CP_NONBLOCKING, comm, n1, cp_vector_bytes(&call))) \
+    ROUTINE(lower##_init, upper##_INIT, n2, DIFFERENT(comm, __VA_ARGS__) \
+            EXPECT(#name "_init", CP_PERSISTENT, comm, a##n1, n2, cp_vector_bytes(&call)))
 
-/* Define the non-blocking form of a collective, which has an additional request, and the persistent
- * form, which has an additional info and request, given the names, the argument with the
- * communicator, and the number of arguments of each form. */
-#define FORMS(lower, upper, name, comm, n, m) \
-    PASS_ON(i##lower, I##upper, "I" #lower, CP_NONBLOCKING, comm, n) \
-    PERSISTENT(lower, upper, name, comm, m)
-#define PERSISTENT(lower, upper, name, comm, m) \
-    PASS_ON(lower##_init, upper##_INIT, #name "_init", CP_PERSISTENT, comm, m)
-#define NEIGHBORHOOD(lower, upper, name, comm, n, m) \
-    PASS_ON(lower, upper, #name, CP_NEIGHBORHOOD, comm, n) \
-    PERSISTENT(lower, upper, name, comm, m)
+FORMS(barrier, BARRIER, Barrier, a1, 2, 3, 4, .kind = CP_BARRIER)
+FORMS(bcast, BCAST, Bcast, a5, 6, 7, 8, .kind = CP_BCAST, RECEIVED(a1, INT(a2), a3),
+      .root = INT(a4))
+FORMS(reduce, REDUCE, Reduce, a7, 8, 9, 10, REDUCED(CP_REDUCE), .root = INT(a6))
+FORMS(allreduce, ALLREDUCE, Allreduce, a6, 7, 8, 9, REDUCED(CP_ALLREDUCE))
+FORMS(scan, SCAN, Scan, a6, 7, 8, 9, REDUCED(CP_SCAN))
+FORMS(exscan, EXSCAN, Exscan, a6, 7, 8, 9, REDUCED(CP_EXSCAN))
+FORMS(reduce_scatter_block, REDUCE_SCATTER_BLOCK, Reduce_scatter_block, a6, 7, 8, 9,
+      REDUCED(CP_REDUCE_SCATTER_BLOCK))
+FORMS(allgather, ALLGATHER, Allgather, a7, 8, 9, 10, MOVED(CP_ALLGATHER))
+FORMS(alltoall, ALLTOALL, Alltoall, a7, 8, 9, 10, MOVED(CP_ALLTOALL))
+FORMS(gather, GATHER, Gather, a8, 9, 10, 11, MOVED(CP_GATHER), .root = INT(a7))
+FORMS(scatter, SCATTER, Scatter, a8, 9, 10, 11, MOVED(CP_SCATTER), .root = INT(a7))
+VECTOR_FORMS(gatherv, GATHERV, Gatherv, a9, 10, 11, 12, .kind = CP_GATHERV,
+             SENT(a1, INTS(a2), a3), RECEIVED(a4, INTS(a5), a7), .received_at = INTS(a6),
+             .root = INT(a8))
+VECTOR_FORMS(scatterv, SCATTERV, Scatterv, a9, 10, 11, 12, .kind = CP_SCATTERV,
+             SENT(a1, INTS(a2), a4), .sent_at = INTS(a3), RECEIVED(a5, INTS(a6), a7),
+             .root = INT(a8))
+VECTOR_FORMS(allgatherv, ALLGATHERV, Allgatherv, a8, 9, 10, 11, .kind = CP_ALLGATHERV,
+             SENT(a1, INTS(a2), a3), RECEIVED(a4, INTS(a5), a7), .received_at = INTS(a6))
+VECTOR_FORMS(alltoallv, ALLTOALLV, Alltoallv, a9, 10, 11, 12, .kind = CP_ALLTOALLV,
+             SENT(a1, INTS(a2), a4), .sent_at = INTS(a3), RECEIVED(a5, INTS(a6), a8),
+             .received_at = INTS(a7))
+VECTOR_FORMS(reduce_scatter, REDUCE_SCATTER, Reduce_scatter, a6, 7, 8, 9,
+             .kind = CP_REDUCE_SCATTER, SENT(a1, INTS(a3), a4), RECEIVED(a2, NULL, a4),
+             .op = op_f2c(INT(a5)))
 
-FORMS(barrier, BARRIER, Barrier, a1, 3, 4)
-FORMS(bcast, BCAST, Bcast, a5, 7, 8)
-FORMS(reduce, REDUCE, Reduce, a7, 9, 10)
-FORMS(allreduce, ALLREDUCE, Allreduce, a6, 8, 9)
-FORMS(scan, SCAN, Scan, a6, 8, 9)
-FORMS(exscan, EXSCAN, Exscan, a6, 8, 9)
-FORMS(reduce_scatter_block, REDUCE_SCATTER_BLOCK, Reduce_scatter_block, a6, 8, 9)
-FORMS(reduce_scatter, REDUCE_SCATTER, Reduce_scatter, a6, 8, 9)
-FORMS(gather, GATHER, Gather, a8, 10, 11)
-FORMS(scatter, SCATTER, Scatter, a8, 10, 11)
-FORMS(allgather, ALLGATHER, Allgather, a7, 9, 10)
-FORMS(alltoall, ALLTOALL, Alltoall, a7, 9, 10)
-FORMS(gatherv, GATHERV, Gatherv, a9, 11, 12)
-FORMS(scatterv, SCATTERV, Scatterv, a9, 11, 12)
-FORMS(allgatherv, ALLGATHERV, Allgatherv, a8, 10, 11)
-FORMS(alltoallv, ALLTOALLV, Alltoallv, a9, 11, 12)
-FORMS(alltoallw, ALLTOALLW, Alltoallw, a9, 11, 12)
-PASS_ON(alltoallw, ALLTOALLW, "alltoallw", CP_TYPES, a9, 10)
-NEIGHBORHOOD(neighbor_allgather, NEIGHBOR_ALLGATHER, Neighbor_allgather, a7, 8, 10)
-NEIGHBORHOOD(neighbor_alltoall, NEIGHBOR_ALLTOALL, Neighbor_alltoall, a7, 8, 10)
-NEIGHBORHOOD(neighbor_allgatherv, NEIGHBOR_ALLGATHERV, Neighbor_allgatherv, a8, 9, 11)
-NEIGHBORHOOD(neighbor_alltoallv, NEIGHBOR_ALLTOALLV, Neighbor_alltoallv, a9, 10, 12)
-NEIGHBORHOOD(neighbor_alltoallw, NEIGHBOR_ALLTOALLW, Neighbor_alltoallw, a9, 10, 12)
+/* Return the size of blocks that this rank sends, which have one datatype or one each. */
+static int64_t size_of_all(const int *counts, const MPI_Fint *types, int n, bool has_types) {
+    int64_t total = 0;
+    for (int i = 0; i < n; i++)
+        if (counts[i] > 0) total += cp_bytes(counts[i], type_f2c(types[has_types ? i : 0]));
+    return total;
+}
+
+/* Define collectives that are native in all forms. */
+#define NATIVE(lower, upper, name, shown, why, comm, n, n1, n2, n_bytes) \
+    ROUTINE(lower, upper, n, PASS_ON(shown, why, comm, n, n_bytes)) \
+    ROUTINE(i##lower, I##upper, n1, PASS_ON("I" #lower, why, comm, n1, n_bytes)) \
+    ROUTINE(lower##_init, upper##_INIT, n2, \
+            EXPECT(#name "_init", CP_PERSISTENT, comm, a##n1, n2, n_bytes))
+#define NEIGHBORHOOD(lower, upper, name, comm, n, n1, n2, n_bytes) \
+    NATIVE(lower, upper, name, #name, CP_NEIGHBORHOOD, comm, n, n1, n2, n_bytes)
+#define BLOCK cp_bytes(INT(a2), TYPE(a3))
+#define TO_ALL \
+    (buffer_of(a1) != MPI_IN_PLACE \
+         ? size_of_all(INTS(a2), INTS(a4), cp_n_ranks(comm_f2c(INT(a9))), true) \
+         : size_of_all(INTS(a6), INTS(a8), cp_n_ranks(comm_f2c(INT(a9))), true))
+#define TO_NEIGHBORS(has_types) \
+    size_of_all(INTS(a2), INTS(a4), cp_n_neighbors(comm_f2c(INT(a9))), has_types)
+
+NATIVE(alltoallw, ALLTOALLW, Alltoallw, "alltoallw", CP_TYPES, a9, 10, 11, 12,
+       TO_ALL)
+NEIGHBORHOOD(neighbor_allgather, NEIGHBOR_ALLGATHER, Neighbor_allgather, a7, 8, 9, 10, BLOCK)
+NEIGHBORHOOD(neighbor_alltoall, NEIGHBOR_ALLTOALL, Neighbor_alltoall, a7, 8, 9, 10, BLOCK)
+NEIGHBORHOOD(neighbor_allgatherv, NEIGHBOR_ALLGATHERV, Neighbor_allgatherv, a8, 9, 10, 11, BLOCK)
+NEIGHBORHOOD(neighbor_alltoallv, NEIGHBOR_ALLTOALLV, Neighbor_alltoallv, a9, 10, 11, 12,
+             TO_NEIGHBORS(false))
+NEIGHBORHOOD(neighbor_alltoallw, NEIGHBOR_ALLTOALLW, Neighbor_alltoallw, a9, 10, 11, 12,
+             TO_NEIGHBORS(true))
+
+/* Advance calls in flight until a request is complete, or none are in flight. */
+static void await_request(MPI_Fint word) {
+    MPI_Request request = request_f2c(word);
+    int64_t status[(CP_STATUS_BYTES + 7) / 8];
+    int is_done = 0, polls = 0;
+    cp_note_waiting(1);
+    while (__atomic_load_n(&cp_n_flights, __ATOMIC_ACQUIRE) > 0 && !is_done &&
+           cp_real.Request_get_status(request, &is_done, (MPI_Status *)status) == MPI_SUCCESS)
+        if (!is_done) cp_pass_time(&polls);
+    cp_note_waiting(-1);
+}
+
+static void await_requests(const int *n, const MPI_Fint *requests) {
+    for (int i = 0; i < *n && __atomic_load_n(&cp_n_flights, __ATOMIC_ACQUIRE) > 0; i++)
+        await_request(requests[i]);
+}
+
+/* The routines of MPI complete requests. The progress thread advances calls in those routines for
+ * which nothing is defined here. */
+#define NEXT(n) ((void (*)(CP_L##n))links.next)(CP_A##n);
+ROUTINE(wait, WAIT, 3, await_request(INT(a1)); NEXT(3))
+ROUTINE(waitall, WAITALL, 4, await_requests(INTS(a1), INTS(a2)); NEXT(4))
+
+static void drain(MPI_Fint word) {
+    struct cp_comm *comm = cp_comm_of(comm_f2c(word));
+    if (comm != NULL) cp_drain(comm);
+}
+ROUTINE(comm_free, COMM_FREE, 2, drain(INT(a1)); NEXT(2))
+ROUTINE(comm_disconnect, COMM_DISCONNECT, 2, drain(INT(a1)); NEXT(2))
+
+/* Count starts of persistent requests. */
+static void count_starts(int n, const MPI_Fint *words, int64_t ns) {
+    for (int i = 0; i < n && cp_n_persistent > 0; i++) {
+        MPI_Request request = request_f2c(words[i]);
+        cp_count_starts(&request, 1, ns / n);
+    }
+}
+ROUTINE(start, START, 2, int64_t begin = cp_now_ns(); NEXT(2)
+        count_starts(1, INTS(a1), cp_now_ns() - begin);)
+ROUTINE(startall, STARTALL, 3, int64_t begin = cp_now_ns(); NEXT(3)
+        count_starts(INT(a1), INTS(a2), cp_now_ns() - begin);)
+ROUTINE(request_free, REQUEST_FREE, 2,
+        if (cp_n_persistent > 0) cp_forget_starts(request_f2c(INT(a1))); NEXT(2))
 #endif

@@ -16,6 +16,7 @@ typedef int32_t MPI_Fint;
 #define MPI_SUCCESS 0
 #define MPI_UNDEFINED (-32766)
 #define MPI_ANY_TAG (-1)
+#define MPI_THREAD_MULTIPLE 3
 
 #ifdef COLLPLAN_OPENMPI
 typedef struct ompi_communicator_t *MPI_Comm;
@@ -35,6 +36,9 @@ typedef struct ompi_errhandler_t *MPI_Errhandler;
 #define MPI_COMBINER_NAMED 0
 #define MPI_COMBINER_DUP 1
 #define MPI_COMBINER_CONTIGUOUS 2
+#define MPI_CART 1
+#define MPI_GRAPH 2
+#define MPI_DIST_GRAPH 3
 #define MPI_ERR_TRUNCATE 15
 #define MPI_ERR_OTHER 16
 #define MPI_MAX_LIBRARY_VERSION_STRING 256
@@ -56,6 +60,9 @@ typedef int MPI_Errhandler;
 #define MPI_COMBINER_NAMED 1
 #define MPI_COMBINER_DUP 2
 #define MPI_COMBINER_CONTIGUOUS 3
+#define MPI_GRAPH 1
+#define MPI_CART 2
+#define MPI_DIST_GRAPH 3
 #define MPI_ERR_TRUNCATE 14
 #define MPI_ERR_OTHER 15
 #define MPI_MAX_LIBRARY_VERSION_STRING 8192
@@ -66,6 +73,7 @@ typedef int MPI_Errhandler;
     X(COMM_WORLD, MPI_Comm, 0x44000000, ompi_mpi_comm_world) \
     X(COMM_SELF, MPI_Comm, 0x44000001, ompi_mpi_comm_self) \
     X(COMM_NULL, MPI_Comm, 0x04000000, ompi_mpi_comm_null) \
+    X(REQUEST_NULL, MPI_Request, 0x2c000000, ompi_request_null) \
     X(INFO_NULL, MPI_Info, 0x1c000000, ompi_mpi_info_null) \
     X(ERRORS_RETURN, MPI_Errhandler, 0x54000001, ompi_mpi_errors_return)
 

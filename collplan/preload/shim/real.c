@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shim.h"
+#include "wrapping.h"
 
 struct cp_real cp_real;
 

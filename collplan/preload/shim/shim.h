@@ -14,6 +14,9 @@
 typedef int cp_copy_function(void *, int, void *, void *, void *, int *);
 typedef int cp_comm_delete(MPI_Comm, int, void *, void *);
 typedef int cp_type_delete(MPI_Datatype, int, void *, void *);
+typedef int cp_query_function(void *, MPI_Status *);
+typedef int cp_free_function(void *);
+typedef int cp_cancel_function(void *, int);
 
 #define CP_REAL(X) \
     X(int, Init, (int *, char ***)) \
@@ -61,6 +64,42 @@ typedef int cp_type_delete(MPI_Datatype, int, void *, void *);
     X(int, Irecv, (void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *)) \
     X(int, Testsome, (int, MPI_Request *, int *, int *, MPI_Status *)) \
     X(int, Iprobe, (int, int, MPI_Comm, int *, MPI_Status *)) \
+    X(int, Query_thread, (int *)) \
+    X(int, Grequest_start, \
+      (cp_query_function *, cp_free_function *, cp_cancel_function *, void *, MPI_Request *)) \
+    X(int, Grequest_complete, (MPI_Request)) \
+    X(int, Request_get_status, (MPI_Request, int *, MPI_Status *)) \
+    X(int, Request_free, (MPI_Request *)) \
+    X(int, Start, (MPI_Request *)) \
+    X(int, Startall, (int, MPI_Request *)) \
+    X(int, Wait, (MPI_Request *, MPI_Status *)) \
+    X(int, Waitall, (int, MPI_Request *, MPI_Status *)) \
+    X(int, Waitany, (int, MPI_Request *, int *, MPI_Status *)) \
+    X(int, Waitsome, (int, MPI_Request *, int *, int *, MPI_Status *)) \
+    X(int, Test, (MPI_Request *, int *, MPI_Status *)) \
+    X(int, Testall, (int, MPI_Request *, int *, MPI_Status *)) \
+    X(int, Testany, (int, MPI_Request *, int *, int *, MPI_Status *)) \
+    X(int, Comm_disconnect, (MPI_Comm *)) \
+    X(int, Topo_test, (MPI_Comm, int *)) \
+    X(int, Cartdim_get, (MPI_Comm, int *)) \
+    X(int, Graph_neighbors_count, (MPI_Comm, int, int *)) \
+    X(int, Dist_graph_neighbors_count, (MPI_Comm, int *, int *, int *)) \
+    X(int, Ibarrier, (MPI_Comm, MPI_Request *)) \
+    X(int, Ibcast, (void *, int, MPI_Datatype, int, MPI_Comm, MPI_Request *)) \
+    X(int, Ireduce, \
+      (const void *, void *, int, MPI_Datatype, MPI_Op, int, MPI_Comm, MPI_Request *)) \
+    X(int, Iscan, (const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request *)) \
+    X(int, Iexscan, (const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request *)) \
+    X(int, Ireduce_scatter_block, \
+      (const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request *)) \
+    X(int, Igather, \
+      (const void *, int, MPI_Datatype, void *, int, MPI_Datatype, int, MPI_Comm, MPI_Request *)) \
+    X(int, Iscatter, \
+      (const void *, int, MPI_Datatype, void *, int, MPI_Datatype, int, MPI_Comm, MPI_Request *)) \
+    X(int, Iallgather, \
+      (const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm, MPI_Request *)) \
+    X(int, Ialltoall, \
+      (const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm, MPI_Request *)) \
     X(int, Barrier, (MPI_Comm)) \
     X(int, Bcast, (void *, int, MPI_Datatype, int, MPI_Comm)) \
     X(int, Reduce, (const void *, void *, int, MPI_Datatype, MPI_Op, int, MPI_Comm)) \
@@ -107,45 +146,6 @@ void *cp_symbol(const char *name);
 void *cp_next(const char *name);
 void *cp_needed(const char *name);
 
-/* Definitions behind this library's of a function with the names MPI_... and PMPI_..., or mpi_..._
- * and pmpi_..._. A tool is another library, or the program, that defines the former. */
-struct cp_links {
-    void *next, *own; /* MPI_... of a tool or of MPI, and PMPI_... of MPI */
-    bool is_tool;     /* whether `next` is of a tool */
-    bool is_wrapped;  /* whether there is a tool, behind this library or before it */
-};
-void cp_find_links(struct cp_links *links, const char *own);
-#define CP_FIND_LINKS(links, own) \
-    if (__atomic_load_n(&(links)->next, __ATOMIC_ACQUIRE) == NULL) cp_find_links(links, own)
-
-/* Argument of a function that may have to be passed on to any MPI: a handle, an int or an address.
- * All of them are passed in the same way, and handles of other MPIs may be longer than ours. */
-typedef intptr_t cp_word;
-/* Lists of N arguments: parameters (L) and arguments (A). */
-#define CP_L1 cp_word a1
-#define CP_A1 a1
-#define CP_L2 CP_L1, cp_word a2
-#define CP_A2 CP_A1, a2
-#define CP_L3 CP_L2, cp_word a3
-#define CP_A3 CP_A2, a3
-#define CP_L4 CP_L3, cp_word a4
-#define CP_A4 CP_A3, a4
-#define CP_L5 CP_L4, cp_word a5
-#define CP_A5 CP_A4, a5
-#define CP_L6 CP_L5, cp_word a6
-#define CP_A6 CP_A5, a6
-#define CP_L7 CP_L6, cp_word a7
-#define CP_A7 CP_A6, a7
-#define CP_L8 CP_L7, cp_word a8
-#define CP_A8 CP_A7, a8
-#define CP_L9 CP_L8, cp_word a9
-#define CP_A9 CP_A8, a9
-#define CP_L10 CP_L9, cp_word a10
-#define CP_A10 CP_A9, a10
-#define CP_L11 CP_L10, cp_word a11
-#define CP_A11 CP_A10, a11
-#define CP_L12 CP_L11, cp_word a12
-#define CP_A12 CP_A11, a12
 /* Let MPI return the errors of a communicator; return its error handler for cp_restore. */
 MPI_Errhandler cp_silence(MPI_Comm comm);
 void cp_restore(MPI_Comm comm, MPI_Errhandler handler);
@@ -184,6 +184,8 @@ enum cp_kind {
 };
 #define CP_N_VECTORS (CP_N_KINDS - CP_GATHERV)
 extern const char *const cp_kind_names[CP_N_KINDS];
+/* Names of their non-blocking forms. */
+extern const char *const cp_started_names[CP_N_KINDS];
 /* Kinds with equal counts whose sweeps decide for the kinds whose counts differ per rank. */
 extern const char *const cp_regular_names[CP_N_VECTORS];
 
@@ -202,9 +204,12 @@ struct cp_call {
 /* Run a call natively, or by a plan. */
 int cp_native(const struct cp_call *call);
 int cp_run(const struct cp_call *call);
+/* Return the size of a call in bytes, as statistics have it. */
+int64_t cp_call_bytes(const struct cp_call *call);
 
 #define CP_NO_PLAN "the table has no plan of %s that pays"
 #define CP_FOREIGN "processes of another MPI_COMM_WORLD take part"
+#define CP_FULL "a rank has as many communicators with plans as it may have"
 
 /* vectors.c: collectives whose counts differ per rank. A single count is an array of length one.
  * For reduce_scatter, `n_sent` has the counts, and `sent_type` is the datatype. */
@@ -222,18 +227,39 @@ struct cp_vector_call {
 };
 int cp_native_vector(const struct cp_vector_call *call);
 int cp_run_vector(const struct cp_vector_call *call);
+int64_t cp_vector_bytes(const struct cp_vector_call *call);
 /* Number of words for the counts that a rank knows: a flag for the counts of all blocks, a flag for
  * the counts that alltoallv receives, the size of its own block (-1 if unknown), and both lists of
  * counts. All counts are in bytes. */
 #define CP_COUNT_WORDS(size) (3 + 2 * (int64_t)(size))
 
+/* nonblocking.c: non-blocking collectives. */
+/* Start a call natively on a communicator, or by a plan. */
+int cp_native_start(const struct cp_call *call, MPI_Comm comm, MPI_Request *request);
+int cp_start(const struct cp_call *call, MPI_Request *request);
+
 /* uncovered.c: calls that no plan runs, with the reasons. */
-#define CP_NONBLOCKING "calls that do not block are native in programs without Python"
+#define CP_NONBLOCKING "non-blocking calls with counts that differ per rank are native"
 #define CP_NEIGHBORHOOD "neighborhood collectives are native"
 #define CP_TYPES "calls with a datatype per rank are native"
 #define CP_PERSISTENT "MPI starts persistent collectives by their handles"
 #define CP_LARGE "calls with large counts are native"
-void cp_note(const char *name, const char *why, MPI_Comm comm, int64_t begin);
+/* Count a native call that took `ns`. */
+void cp_note(const char *name, const char *why, MPI_Comm comm, int64_t n_bytes, int64_t ns);
+/* Return the size of elements in bytes. */
+int64_t cp_bytes(int64_t n, MPI_Datatype type);
+/* Return the number of ranks of a communicator, 0 if it is between two groups; and the number of
+ * neighbors to which this rank sends. */
+int cp_n_ranks(MPI_Comm comm);
+int cp_n_neighbors(MPI_Comm comm);
+
+/* persistent.c: persistent collectives, which are counted at their starts. */
+void cp_expect_starts(MPI_Request request, const char *name, const char *why, MPI_Comm comm,
+                      int64_t n_bytes);
+/* Count starts of requests that took `ns`, or forget a request that is freed. */
+void cp_count_starts(const MPI_Request *requests, int n, int64_t ns);
+void cp_forget_starts(MPI_Request request);
+extern int cp_n_persistent; /* number of requests whose starts are counted */
 
 /* statistics.c: rows of calls, which remain when communicators are freed. */
 struct cp_row {
@@ -276,18 +302,25 @@ int cp_missing_rank(int rank, int size);
 struct cp_settings {
     bool is_on;       /* whether plans may run; the same on all ranks */
     bool is_logged;   /* whether statistics are requested */
+    bool is_by_size;  /* whether they have a row for each size */
+    bool is_multiple; /* whether several threads may call MPI at a time */
     int world_rank, world_size;
     int64_t native_calls; /* number of native calls before the table is asked for a plan */
     int64_t max_plans;
-    uint64_t kinds;   /* bit mask of the kinds of which the table may choose a plan */
+    /* Bit masks of the kinds of which the table may choose a plan, for blocking and for non-blocking
+     * calls. */
+    uint64_t kinds, started_kinds;
     int comm_keyval, type_keyval;
     struct cp_facts facts;
     int tag_ub;
+    int64_t empty_status[(CP_STATUS_BYTES + 7) / 8]; /* status of a request without a message */
 };
 extern struct cp_settings cp_settings;
 /* Do what is necessary before MPI is initialized, afterwards, and before it ends. */
 void cp_prepare(void);
 void cp_begin(void);
+/* Return whether MPI must let several threads call it at a time, because plans may be in flight. */
+bool cp_needs_threads(void);
 void cp_end(void);
 void cp_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -296,8 +329,11 @@ struct cp_signature {
     int64_t kind, root, n_bytes;
     const char *op, *element; /* NULL if there is none; equal texts have equal pointers */
     uint64_t digest[2];       /* digests of all ranks' counts, if counts differ per rank */
+    bool is_started;          /* whether the call does not block */
 };
 struct cp_plan;
+struct cp_program;
+struct cp_flight;
 enum cp_way { CP_COUNTING, CP_NATIVE, CP_PLANNED };
 struct cp_route {
     struct cp_signature signature;
@@ -311,6 +347,17 @@ struct cp_route {
     double native_s, chosen_s;
     int64_t digest;
     bool is_wanted;
+    /* Of calls that do not block: the number of the call at which ranks last agreed, or -1; whether
+     * the outcome is known here; the plan; and the row of native calls before it is used. */
+    int64_t met_at;
+    bool is_resolved;
+    struct cp_program *program;
+    struct cp_row *early_row;
+};
+/* Routes by signature, in a hash table. */
+struct cp_routes {
+    struct cp_route **places;
+    int64_t n_places, n;
 };
 /* Backoff of the meetings for calls whose counts differ per rank; see vector_agreement.py. */
 struct cp_backoff {
@@ -333,12 +380,13 @@ struct cp_use {
      * in the send buffer. */
     bool gives_in_place, takes_in_place;
 };
-/* The latest call of a kind with predefined datatypes. Equal calls use the buffers in the same way, at
- * other addresses. */
+/* The latest call of a kind. If its datatypes are predefined, it is kept: equal calls use the buffers in
+ * the same way, at other addresses. */
 struct cp_latest {
     struct cp_call call;
     struct cp_use use;
-    struct cp_route *route; /* NULL if there was no such call */
+    struct cp_route *route;
+    bool is_kept;
 };
 struct cp_comm {
     struct cp_comm *next, *before;
@@ -349,9 +397,17 @@ struct cp_comm {
     struct cp_facts *facts; /* facts of all ranks */
     int64_t id;             /* number in the helper; -1 before the communicator is introduced */
     int64_t clock, n_calls; /* uses of plans; calls of this rank that MPI has not rejected */
-    struct cp_route **routes; /* hash table */
-    int64_t n_places, n_routes, n_plans;
-    struct cp_latest latest[CP_GATHERV];
+    struct cp_routes routes, started; /* of blocking and of non-blocking calls */
+    int64_t n_plans;
+    /* What plans for non-blocking calls need; see nonblocking.c. */
+    enum { CP_NOT_SET_UP, CP_REQUESTED, CP_READY, CP_GROUNDED } setup;
+    char *why_grounded;
+    int64_t n_tag_spaces, n_started, n_programs;
+    int n_in_flight;
+    bool is_queueing; /* whether it is in the list of communicators with a queue */
+    struct cp_flight *queue, *queue_end; /* calls that wait for an agreement, in their order */
+    struct cp_comm *next_queueing;
+    struct cp_latest latest[CP_GATHERV], latest_started[CP_GATHERV];
     struct cp_backoff backoffs[CP_N_VECTORS];
 };
 struct cp_comm *cp_comm_of(MPI_Comm comm);
@@ -363,17 +419,45 @@ void cp_advance(struct cp_comm *comm, struct cp_route *route, const int64_t *cou
  * rank alone. Other ranks still wait for the call. */
 void cp_take_back(struct cp_comm *comm, struct cp_route *route, int code);
 bool cp_is_known(const struct cp_comm *comm, const struct cp_signature *signature);
+void cp_make_native(struct cp_comm *comm, struct cp_route *route, const char *why);
+/* Return the row of native calls of a route, for a reason, and of its planned calls. */
+struct cp_row *cp_native_row(const struct cp_comm *comm, const struct cp_route *route,
+                             const char *why);
+struct cp_row *cp_planned_row(const struct cp_comm *comm, const struct cp_route *route);
+/* Create a communicator that only plans use, if there is none; collective. */
+bool cp_make_private(struct cp_comm *comm);
+const char *cp_name_of(const struct cp_signature *signature);
+void cp_write_signature(const struct cp_signature *signature, char *text, size_t n_bytes);
 /* Write the question about a signature for the helper; return its length in bytes. */
 int cp_write_question(const struct cp_comm *comm, const struct cp_signature *signature,
                       char *text, size_t n_bytes);
 void cp_free_all(void);
 int cp_delete_comm(MPI_Comm comm, int keyval, void *attribute, void *extra);
 
+/* deciding.c: decisions of the table. */
+extern int cp_n_planning; /* number of communicators of this rank that may have plans */
+/* Ask the helper for the decision of the table. `waiting` is the reason of native calls before the
+ * plan is made. The caller frees both texts. */
+bool cp_ask_table(struct cp_comm *comm, struct cp_route *route, char **waiting, char **why);
+int64_t cp_signature_digest(const struct cp_signature *signature);
+/* Decide on the route of a signature; collective. */
+void cp_decide(struct cp_comm *comm, struct cp_route *route);
+/* Make what plans for non-blocking calls need; collective. */
+void cp_set_up(struct cp_comm *comm);
+extern int cp_n_requested; /* number of communicators that request this */
+
 /* plans.c: bound plans. */
 struct cp_plan *cp_make_plan(struct cp_comm *comm, struct cp_route *route, const int64_t *counts,
                              char **why);
 void cp_free_plan(struct cp_plan *plan);
 int cp_run_plan(struct cp_plan *plan, const struct cp_call *call, const struct cp_use *use);
+/* Find the route of a call, and how it uses its buffers; most calls are like the latest call of their
+ * kind. Return false if MPI must report an error. */
+bool cp_look_up(struct cp_latest *latest, const struct cp_call *call, struct cp_comm *comm,
+                bool is_started);
+/* Find out how a call uses its buffers; return false if MPI must report an error. */
+bool cp_read_call(const struct cp_call *call, const struct cp_comm *comm, struct cp_use *use);
+struct cp_signature cp_signature_of(const struct cp_call *call, const struct cp_use *use);
 /* Copy between elements of a buffer and contiguous memory in the order of the signature. */
 int cp_move_side(const struct cp_side *side, int64_t first, int64_t n, char *packed,
                  bool is_into_buffer, MPI_Comm comm);
@@ -385,5 +469,20 @@ char *cp_stage(struct cp_plan *plan, bool is_received);
 /* Run a plan on memory that it can use. */
 int cp_start_plan(struct cp_plan *plan, const char *sent_at, const char *received_at,
                   MPI_Comm comm);
+
+/* flights.c: plans in flight. */
+struct cp_program *cp_load_program(struct cp_comm *comm, struct cp_route *route, char **why);
+void cp_free_program(struct cp_program *program);
+/* Wait until all calls in flight on a communicator have ended, or have at least begun. */
+void cp_drain(struct cp_comm *comm);
+void cp_settle(struct cp_comm *comm);
+/* End all calls in flight, and the thread that advances them. Return whether all have ended. */
+bool cp_land(void);
+extern int cp_n_flights; /* number of requests that this library has to complete */
+/* Advance all calls in flight, and be idle if they do not get on. `polls` counts such calls in vain,
+ * and begins with 0. */
+void cp_pass_time(int *polls);
+/* Note that a thread waits, so that it advances calls in place of the progress thread. */
+void cp_note_waiting(int n);
 
 #endif

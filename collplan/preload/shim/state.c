@@ -18,9 +18,10 @@ struct hello {
 /* Answer of the helper to this message. */
 struct welcome {
     int64_t native_calls, max_plans, is_logged, table_digest;
-    uint64_t kinds;
+    uint64_t kinds, started_kinds;
     struct cp_facts facts;
 };
+enum { BY_SIZE = 2 }; /* value of is_logged if each size has a row */
 
 /* Return whether this process is rank 0, also if MPI is not, or is another library than ours. */
 static bool is_first(void) {
@@ -97,6 +98,22 @@ static bool agree(const char *why, int64_t digest) {
     return false;
 }
 
+/* Make what plans for non-blocking calls on MPI_COMM_WORLD need, if the table has any; collective. */
+static void prepare_flights(void) {
+    MPI_Request none = cp_REQUEST_NULL;
+    int level = 0;
+    cp_real.Query_thread(&level);
+    cp_settings.is_multiple = level == MPI_THREAD_MULTIPLE;
+    cp_real.Wait(&none, (MPI_Status *)cp_settings.empty_status);
+    struct cp_comm *world = cp_settings.started_kinds != 0 ? cp_comm_of(cp_COMM_WORLD) : NULL;
+    if (world != NULL) cp_set_up(world);
+}
+
+bool cp_needs_threads(void) {
+    const char *given = getenv("COLLPLAN_PRELOAD_THREADS");
+    return given != NULL && strcmp(given, "1") == 0 && cp_resolve() == NULL;
+}
+
 static bool is_prepared, has_begun;
 
 void cp_prepare(void) {
@@ -146,10 +163,13 @@ void cp_begin(void) {
     if (all_well) {
         cp_settings.native_calls = welcome.native_calls;
         cp_settings.max_plans = welcome.max_plans;
-        cp_settings.is_logged = welcome.is_logged;
+        cp_settings.is_logged = welcome.is_logged != 0;
+        cp_settings.is_by_size = welcome.is_logged == BY_SIZE;
         cp_settings.kinds = welcome.kinds;
+        cp_settings.started_kinds = welcome.started_kinds;
         cp_settings.facts = welcome.facts;
         cp_know_elements();
+        prepare_flights();
         __atomic_store_n(&cp_settings.is_on, true, __ATOMIC_RELEASE);
     } else {
         cp_helper_stop();
@@ -159,9 +179,13 @@ void cp_begin(void) {
 
 void cp_end(void) {
     if (!cp_settings.is_on) return;
+    bool has_landed = cp_land();
+    if (!has_landed)
+        cp_say("rank %d: non-blocking collectives have not ended before MPI_Finalize",
+               cp_settings.world_rank);
     cp_settings.is_on = false;
     if (cp_settings.is_logged && cp_settings.world_rank == 0) cp_report();
-    cp_free_all();
+    if (has_landed) cp_free_all();
     cp_helper_stop();
 }
 

@@ -18,15 +18,18 @@ int64_t cp_now_ns(void) {
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-/* Return whether two sizes are counted in one row, as they have equal numbers of bits. The helper
- * can merge rows, but cannot split them. */
-static bool is_alike(int64_t one, int64_t other) {
-    while (one > 0 && other > 0) one >>= 1, other >>= 1;
-    return one == other;
+/* Return the class of a size. Sizes of a class share a row: those with equal numbers of bits, unless
+ * each size has a row. The helper can merge rows, but cannot split them. */
+static int64_t class_of(int64_t n_bytes) {
+    int64_t n_bits = 0;
+    if (cp_settings.is_by_size) return n_bytes;
+    for (; n_bytes > 0; n_bytes >>= 1) n_bits++;
+    return n_bits;
 }
 
-static unsigned chain_of(const char *collective, const char *ran, const char *why, int64_t ranks) {
-    unsigned found = (unsigned)ranks;
+static unsigned chain_of(const char *collective, const char *ran, const char *why, int64_t ranks,
+                         int64_t size_class) {
+    unsigned found = (unsigned)ranks + 1009 * (unsigned)size_class;
     for (; *collective; collective++) found = found * 31 + (unsigned char)*collective;
     for (; *ran; ran++) found = found * 31 + (unsigned char)*ran;
     for (; *why; why++) found = found * 31 + (unsigned char)*why;
@@ -36,12 +39,13 @@ static unsigned chain_of(const char *collective, const char *ran, const char *wh
 struct cp_row *cp_row(const char *collective, const char *ran, const char *why, int64_t ranks,
                       int64_t n_bytes, bool planned, double native_s, double chosen_s) {
     static struct cp_row lost;
-    unsigned chain = chain_of(collective, ran, why, ranks);
+    int64_t size_class = class_of(n_bytes);
+    unsigned chain = chain_of(collective, ran, why, ranks, size_class);
     pthread_mutex_lock(&lock);
     struct cp_row *row = chains[chain];
     while (row != NULL && (row->ranks != ranks || strcmp(row->collective, collective) != 0 ||
                            strcmp(row->ran, ran) != 0 || strcmp(row->why, why) != 0 ||
-                           !is_alike(row->first_bytes, n_bytes)))
+                           class_of(row->first_bytes) != size_class))
         row = row->next;
     if (row == NULL && (row = calloc(1, sizeof *row)) != NULL) {
         row->collective = strdup(collective);

@@ -1,84 +1,153 @@
 /* Collectives that no plan runs. They run natively, and are counted if statistics are requested. */
-#include "shim.h"
+#include "collectives.h"
 
-void cp_note(const char *name, const char *why, MPI_Comm comm, int64_t begin) {
+void cp_note(const char *name, const char *why, MPI_Comm comm, int64_t n_bytes, int64_t ns) {
     int size = 0;
     /* For an intercommunicator, this is the size of the local group. */
     cp_real.Comm_size(comm, &size);
-    cp_count(cp_row(name, "native", why, size, 0, false, -1, -1), 0, cp_now_ns() - begin);
+    cp_count(cp_row(name, "native", why, size, n_bytes, false, -1, -1), n_bytes, ns);
+}
+
+int64_t cp_bytes(int64_t n, MPI_Datatype type) {
+    int size = 0;
+    return cp_real.Type_size(type, &size) == MPI_SUCCESS && size > 0 ? n * size : 0;
+}
+
+static int64_t count_at(cp_word counts, int i, bool is_wide) {
+    return is_wide ? ((const int64_t *)counts)[i] : ((const int *)counts)[i];
+}
+
+int cp_n_ranks(MPI_Comm comm) {
+    int size = 0, is_inter = 0;
+    cp_real.Comm_test_inter(comm, &is_inter);
+    if (is_inter) return 0;
+    cp_real.Comm_size(comm, &size);
+    return size;
+}
+
+/* Return the size of all blocks, or of this rank's, given counts as MPI_Count. */
+static int64_t wide_sum(cp_word counts, cp_word type, cp_word comm) {
+    int64_t total = 0;
+    for (int i = 0, n = cp_n_ranks((MPI_Comm)comm); i < n; i++) total += count_at(counts, i, true);
+    return SIZE(total, type);
+}
+
+static int64_t wide_own(cp_word counts, cp_word type, cp_word comm) {
+    int rank = 0;
+    if (cp_n_ranks((MPI_Comm)comm) == 0) return 0;
+    cp_real.Comm_rank((MPI_Comm)comm, &rank);
+    return SIZE(count_at(counts, rank, true), type);
+}
+
+/* Return the size of the blocks that this rank sends to neighbors, or to all ranks; blocks have one
+ * datatype, or one each. */
+static int64_t size_of_all(cp_word counts, cp_word types, int n, bool has_types, bool is_wide) {
+    int64_t total = 0;
+    for (int i = 0; i < n; i++) {
+        MPI_Datatype type = has_types ? ((const MPI_Datatype *)types)[i] : (MPI_Datatype)types;
+        int64_t count = count_at(counts, i, is_wide);
+        if (count > 0) total += cp_bytes(count, type);
+    }
+    return total;
+}
+
+int cp_n_neighbors(MPI_Comm comm) {
+    int kind = MPI_UNDEFINED, n = 0, rank, n_sources, is_weighted;
+    cp_real.Topo_test(comm, &kind);
+    if (kind == MPI_CART) {
+        cp_real.Cartdim_get(comm, &n);
+        n *= 2;
+    } else if (kind == MPI_GRAPH) {
+        cp_real.Comm_rank(comm, &rank);
+        cp_real.Graph_neighbors_count(comm, rank, &n);
+    } else if (kind == MPI_DIST_GRAPH) {
+        cp_real.Dist_graph_neighbors_count(comm, &n_sources, &n, &is_weighted);
+    }
+    return n;
 }
 
 /* Define a function that calls the next one in the chain, given its name in MPI, its name in
- * statistics, the reason why it is native, the argument with the communicator, and the number of
- * arguments. */
-#define PASS_ON(name, shown, why, comm, n) \
+ * statistics, the reason why it is native, the argument with the communicator, the number of
+ * arguments, and the size in bytes. */
+#define PASS_ON(name, shown, why, comm, n, n_bytes) \
     CP_EXPORT int MPI_##name(CP_L##n) { \
         static int (*next)(CP_L##n); \
         if (next == NULL) *(void **)&next = cp_needed("MPI_" #name); \
         if (!cp_settings.is_on || !cp_settings.is_logged) return next(CP_A##n); \
         int64_t begin = cp_now_ns(); \
         int code = next(CP_A##n); \
-        cp_note(shown, why, (MPI_Comm)comm, begin); \
+        int64_t ns = cp_now_ns() - begin; \
+        if (code == MPI_SUCCESS) cp_note(shown, why, (MPI_Comm)comm, n_bytes, ns); \
         return code; \
     }
 
 /* A program may use a function only if it exists, so only functions of the library are defined. */
 #ifdef COLLPLAN_PERSISTENT
-#define PERSISTENT PASS_ON
+/* Define the persistent form, whose last argument is the request. */
+#define PERSISTENT(name, shown, why, comm, n, n_bytes) \
+    CP_EXPORT int MPI_##name(CP_L##n) { \
+        static int (*next)(CP_L##n); \
+        if (next == NULL) *(void **)&next = cp_needed("MPI_" #name); \
+        int code = next(CP_A##n); \
+        if (cp_settings.is_on && cp_settings.is_logged && code == MPI_SUCCESS) \
+            cp_expect_starts(*(MPI_Request *)a##n, shown, why, (MPI_Comm)comm, n_bytes); \
+        return code; \
+    }
 #else
 #define PERSISTENT(...)
 #endif
 #ifdef COLLPLAN_LARGE
-#define LARGE(name, shown, comm, n) PASS_ON(name##_c, shown "_c", CP_LARGE, comm, n)
-#define LARGE_PERSISTENT(name, comm, n) \
-    PERSISTENT(name##_init_c, #name "_init_c", CP_LARGE, comm, n)
+#define LARGE(name, shown, comm, n, n_bytes) \
+    PASS_ON(name##_c, shown "_c", CP_LARGE, comm, n, n_bytes)
+#define LARGE_PERSISTENT(name, shown, comm, n, n_bytes) \
+    PERSISTENT(name##_c, shown "_c", CP_LARGE, comm, n, n_bytes)
 #else
 #define LARGE(...)
 #define LARGE_PERSISTENT(...)
 #endif
 
-/* Define the non-blocking and the persistent form of a collective, and their forms with large
- * counts, given its name after MPI_I, its name, the argument with the communicator, and the number of
- * arguments of each form. The non-blocking form has an additional request, the persistent form also
- * an info. */
-#define FORMS(lower, name, comm, n, m) \
-    PASS_ON(I##lower, "I" #lower, CP_NONBLOCKING, comm, n) \
-    LARGE(I##lower, "I" #lower, comm, n) \
-    PERSISTENT(name##_init, #name "_init", CP_PERSISTENT, comm, m) \
-    LARGE_PERSISTENT(name, comm, m)
-/* Define the blocking form, too. */
-#define NEIGHBORHOOD(lower, name, comm, n, n_nonblocking, n_persistent) \
-    PASS_ON(name, #name, CP_NEIGHBORHOOD, comm, n) \
-    LARGE(name, #name, comm, n) \
-    FORMS(lower, name, comm, n_nonblocking, n_persistent)
+#define CALL_BYTES(comm_at, ...) \
+    cp_call_bytes(&(struct cp_call){.comm = (MPI_Comm)comm_at, __VA_ARGS__})
+#define VECTOR_BYTES(comm_at, ...) \
+    cp_vector_bytes(&(struct cp_vector_call){.comm = (MPI_Comm)comm_at, __VA_ARGS__})
+#define EQUAL(name, lower, n, n1, n2, is_small, n_bytes, ...) \
+    PERSISTENT(name##_init, #name "_init", CP_PERSISTENT, a##n, n2, \
+               CALL_BYTES(a##n, __VA_ARGS__)) \
+    LARGE_PERSISTENT(name##_init, #name "_init", a##n, n2, n_bytes)
+#define DIFFERENT(name, lower, n, n1, n2, n_bytes, ...) \
+    LARGE(name, #lower, a##n, n, n_bytes) \
+    PASS_ON(I##lower, "I" #lower, CP_NONBLOCKING, a##n, n1, VECTOR_BYTES(a##n, __VA_ARGS__)) \
+    LARGE(I##lower, "I" #lower, a##n, n1, n_bytes) \
+    PERSISTENT(name##_init, #name "_init", CP_PERSISTENT, a##n, n2, \
+               VECTOR_BYTES(a##n, __VA_ARGS__)) \
+    LARGE_PERSISTENT(name##_init, #name "_init", a##n, n2, n_bytes)
 
-PASS_ON(Ibarrier, "Ibarrier", CP_NONBLOCKING, a1, 2)
-PERSISTENT(Barrier_init, "Barrier_init", CP_PERSISTENT, a1, 3)
-FORMS(bcast, Bcast, a5, 6, 7)
-FORMS(reduce, Reduce, a7, 8, 9)
-FORMS(allreduce, Allreduce, a6, 7, 8)
-FORMS(scan, Scan, a6, 7, 8)
-FORMS(exscan, Exscan, a6, 7, 8)
-FORMS(reduce_scatter_block, Reduce_scatter_block, a6, 7, 8)
-FORMS(reduce_scatter, Reduce_scatter, a6, 7, 8)
-FORMS(gather, Gather, a8, 9, 10)
-FORMS(scatter, Scatter, a8, 9, 10)
-FORMS(allgather, Allgather, a7, 8, 9)
-FORMS(alltoall, Alltoall, a7, 8, 9)
-FORMS(gatherv, Gatherv, a9, 10, 11)
-FORMS(scatterv, Scatterv, a9, 10, 11)
-FORMS(allgatherv, Allgatherv, a8, 9, 10)
-FORMS(alltoallv, Alltoallv, a9, 10, 11)
-LARGE(Reduce_scatter, "reduce_scatter", a6, 6)
-LARGE(Gatherv, "gatherv", a9, 9)
-LARGE(Scatterv, "scatterv", a9, 9)
-LARGE(Allgatherv, "allgatherv", a8, 8)
-LARGE(Alltoallv, "alltoallv", a9, 9)
-FORMS(alltoallw, Alltoallw, a9, 10, 11)
-PASS_ON(Alltoallw, "alltoallw", CP_TYPES, a9, 9)
-LARGE(Alltoallw, "alltoallw", a9, 9)
-NEIGHBORHOOD(neighbor_allgather, Neighbor_allgather, a7, 7, 8, 9)
-NEIGHBORHOOD(neighbor_alltoall, Neighbor_alltoall, a7, 7, 8, 9)
-NEIGHBORHOOD(neighbor_allgatherv, Neighbor_allgatherv, a8, 8, 9, 10)
-NEIGHBORHOOD(neighbor_alltoallv, Neighbor_alltoallv, a9, 9, 10, 11)
-NEIGHBORHOOD(neighbor_alltoallw, Neighbor_alltoallw, a9, 9, 10, 11)
+PERSISTENT(Barrier_init, "Barrier_init", CP_PERSISTENT, a1, 3, 0)
+CP_EQUAL(EQUAL)
+CP_DIFFERENT(DIFFERENT)
+
+/* Define all forms of a collective, given its names in the statistics and in MPI, the reason, the
+ * numbers of arguments, and its size with counts of type int and of type MPI_Count. */
+#define ALL_FORMS(shown, name, lower, why, comm, n, n1, n2, n_bytes, n_wide) \
+    PASS_ON(name, shown, why, comm, n, n_bytes) \
+    LARGE(name, shown, comm, n, n_wide) \
+    PASS_ON(I##lower, "I" #lower, why, comm, n1, n_bytes) \
+    LARGE(I##lower, "I" #lower, comm, n1, n_wide) \
+    PERSISTENT(name##_init, #name "_init", CP_PERSISTENT, comm, n2, n_bytes) \
+    LARGE_PERSISTENT(name##_init, #name "_init", comm, n2, n_wide)
+#define TO_ALL(is_wide) \
+    ((void *)a1 != MPI_IN_PLACE ? size_of_all(a2, a4, cp_n_ranks((MPI_Comm)a9), true, is_wide) \
+                                : size_of_all(a6, a8, cp_n_ranks((MPI_Comm)a9), true, is_wide))
+#define TO_NEIGHBORS(comm, has_types, is_wide) \
+    size_of_all(a2, a4, cp_n_neighbors((MPI_Comm)comm), has_types, is_wide)
+
+ALL_FORMS("alltoallw", Alltoallw, alltoallw, CP_TYPES, a9, 9, 10, 11, TO_ALL(false), TO_ALL(true))
+#define NEIGHBORHOOD(name, lower, comm, n, n1, n2, n_bytes, n_wide) \
+    ALL_FORMS(#name, name, lower, CP_NEIGHBORHOOD, comm, n, n1, n2, n_bytes, n_wide)
+NEIGHBORHOOD(Neighbor_allgather, neighbor_allgather, a7, 7, 8, 9, SIZE(a2, a3), SIZE(a2, a3))
+NEIGHBORHOOD(Neighbor_alltoall, neighbor_alltoall, a7, 7, 8, 9, SIZE(a2, a3), SIZE(a2, a3))
+NEIGHBORHOOD(Neighbor_allgatherv, neighbor_allgatherv, a8, 8, 9, 10, SIZE(a2, a3), SIZE(a2, a3))
+NEIGHBORHOOD(Neighbor_alltoallv, neighbor_alltoallv, a9, 9, 10, 11,
+             TO_NEIGHBORS(a9, false, false), TO_NEIGHBORS(a9, false, true))
+NEIGHBORHOOD(Neighbor_alltoallw, neighbor_alltoallw, a9, 9, 10, 11,
+             TO_NEIGHBORS(a9, true, false), TO_NEIGHBORS(a9, true, true))

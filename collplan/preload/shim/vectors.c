@@ -368,9 +368,21 @@ static int run_plan(struct cp_plan *plan, const struct cp_vector_call *call,
     return code;
 }
 
+int64_t cp_vector_bytes(const struct cp_vector_call *call) {
+    struct cp_comm *comm = cp_comm_of(call->comm);
+    struct use use = {.n_bytes = 0};
+    if (comm == NULL || comm->is_inter) return 0;
+    use.counts = calloc((size_t)CP_COUNT_WORDS(comm->size), sizeof(int64_t));
+    if (use.counts == NULL) return 0;
+    bool is_read = read_call(call, comm, &use);
+    free(use.counts);
+    return is_read ? use.n_bytes : 0;
+}
+
 int cp_run_vector(const struct cp_vector_call *call) {
     bool is_logged = cp_settings.is_logged, may_plan = cp_settings.kinds >> call->kind & 1;
-    if (!is_logged && !may_plan) return cp_native_vector(call);
+    bool may_set_up = __atomic_load_n(&cp_n_requested, __ATOMIC_RELAXED) > 0;
+    if (!is_logged && !may_plan && !may_set_up) return cp_native_vector(call);
     struct cp_comm *comm = cp_comm_of(call->comm);
     if (comm == NULL || comm->is_inter) return cp_native_vector(call);
     int64_t begin = is_logged ? cp_now_ns() - cp_making_ns : 0;
@@ -384,6 +396,7 @@ int cp_run_vector(const struct cp_vector_call *call) {
         free(use.counts);
         return cp_native_vector(call);
     }
+    if (comm->setup == CP_REQUESTED) cp_set_up(comm);
     if (comm->is_foreign) {
         row = native_row(comm, call->kind, CP_FOREIGN, use.n_bytes);
     } else if (may_plan) {

@@ -19,12 +19,13 @@ from collplan.executors.mpi.engine.node_memory import LINE_BYTES, WORD_BYTES, la
 from collplan.executors.mpi.errors import UnsupportedPlanError
 from collplan.executors.mpi.host.cores import Crowding
 from collplan.executors.mpi.host.waiting import sleep_between_polls
-from collplan.executors.mpi.loop.records import STATE, TASK, words
+from collplan.executors.mpi.loop.records import IDLING, STATE, TASK, words
 from collplan.executors.mpi.program.local_tasks import LEFT_STAGE, RIGHT_STAGE
 from collplan.executors.mpi.program.messages import LARGEST_COUNT
 from collplan.executors.mpi.program.program import Program
 from collplan.planner.plan.plan import Op, Plan
 from collplan.planner.plan.ragged import Extents
+from collplan.planner.plan.tags import MAX_TAGS
 
 Array = npt.NDArray[Any]
 Longs = npt.NDArray[np.int64]
@@ -137,15 +138,16 @@ def portable(
 
 
 def header() -> str:
-    """Return declarations in C of the records that C and Python share."""
+    """Return declarations in C of the records and constants that C and Python share."""
     structs = {
         "cp_state": STATE,
         "cp_task": TASK,
         "cp_message": MESSAGE,
         "cp_part": PART,
         "cp_head": HEAD,
+        "cp_idling": IDLING,
     }
-    lines = ["#include <stdint.h>"]
+    lines = ["#include <stdint.h>", f"#define CP_MAX_TAGS {MAX_TAGS}"]
     for name, dtype in structs.items():
         lines.append(f"struct {name} {{")
         fields: Any = dtype.fields

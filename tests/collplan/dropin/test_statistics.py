@@ -35,6 +35,8 @@ def test_a_plan_that_is_slower_than_native_calls_of_its_size_is_named() -> None:
     count("other size", "bcast", 4, 256, call_s=3.0, planned=True)
     count("other ranks", "bcast", 8, 64, call_s=3.0, planned=True)
     count("other kind", "reduce", 4, 64, call_s=3.0, planned=True)
+    count("start", "Ibcast", 4, 64, call_s=3.0, planned=True)
+    count("before", "Ibcast", 4, 64, call_s=2.0)
     count("before", "bcast", 4, 64, call_s=2.0)
     count("before", "bcast", 4, 128, call_s=2.8)
     told = [line for line in str(statistics).splitlines() if "slower here" in line]

@@ -195,12 +195,12 @@ def test_a_rank_is_told_what_the_table_has_and_where_it_may_run(
 
     status, text = hello(helper.HANDLE_BYTES)
     assert status == 0, text
-    head = struct.unpack_from("<4qQ", text)
+    head = struct.unpack_from("<4qQQ", text)
     assert head[1] == helper.MAX_PLANS
     swept = {sweep.collective for sweep in table.sweeps if sweep.complete}
-    kinds = [kind for number, kind in enumerate(KINDS) if head[-1] >> number & 1]
+    kinds = [kind for number, kind in enumerate(KINDS) if head[-2] >> number & 1]
     assert swept <= set(kinds) <= {*swept, *(f"{kind}v" for kind in swept), "reduce_scatter"}
-    facts = np.frombuffer(text[40:], np.uint64)
+    facts = np.frombuffer(text[48:], np.uint64)
     assert len(facts) == helper.N_FACTS
     bits = np.unpackbits(facts[helper.MASK_AT :].view(np.uint8), bitorder="little")
     assert set(np.flatnonzero(bits)) == os.sched_getaffinity(0)

@@ -15,9 +15,14 @@ from typing import Any
 import pytest
 
 from collplan.preload import running
-from collplan.preload.running import check_dynamic, without_interpreter, without_separators
+from collplan.preload.running import (
+    check_dynamic,
+    may_have_plans,
+    without_interpreter,
+    without_separators,
+)
 from collplan.specs.errors import CollplanError
-from collplan.tune.table import save_table
+from collplan.tune.table import parse_table, save_table
 from folders import PROGRAMS
 from mpi_launching import DEBIAN, MPIS, mpi_python, run
 from native_building import SOURCES, built
@@ -134,7 +139,7 @@ def test_calls_with_large_counts_run_by_plans_or_are_counted(table: Path) -> Non
     out, log = execute("mpich", table, built("mpich", "large_counts.c"))
     assert out == "0 wrong\n"
     assert planned(log) == 6
-    assert re.search(r"allgatherv_c +native +2 +0 +5 .* large counts are native", log)
+    assert re.search(r"allgatherv_c +native +2 +24 +5 .* large counts are native", log)
 
 
 @pytest.mark.system
@@ -181,6 +186,20 @@ def test_whatever_fails_before_a_program_starts_it_starts_natively(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("collplan: ")
     assert line.endswith(NATIVE)
+
+
+@pytest.mark.parametrize("suffix", [".json", ".yaml"])
+def test_threads_are_asked_for_only_if_a_table_may_have_plans(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"table{suffix}"
+    planned = planning_table(2, ("bcast",)).model_dump()
+    save_table(parse_table(planned), path)
+    assert may_have_plans(path)
+    for sweep in planned["sweeps"]:
+        for point in sweep["points"]:
+            point["winner"] = "native"
+    save_table(parse_table(planned), path)
+    assert not may_have_plans(path)
+    assert not may_have_plans(tmp_path / "none.json")
 
 
 def test_static_programs_are_refused_by_their_headers(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ static int compare(const void *one, const void *other) {
 
 int main(int argc, char **argv) {
     int rank;
+    MPI_Request request;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Op_create(add, 1, &own);
@@ -49,12 +50,26 @@ int main(int argc, char **argv) {
 #define B(F) F##Bcast(a, 16, MPI_DOUBLE, 0, MPI_COMM_WORLD)
 #define U(F) F##Allreduce(a, b, 16, MPI_DOUBLE, own, MPI_COMM_WORLD)
 #define S(F) F##Scan(a, b, 16, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD)
+#define W(F) \
+    (F##Iallreduce(a, b, 16, MPI_DOUBLE, own, MPI_COMM_WORLD, &request), \
+     F##Wait(&request, MPI_STATUS_IGNORE))
+#define J(F) (F##Iscan(a, b, 16, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &request), \
+              F##Wait(&request, MPI_STATUS_IGNORE))
+#define P(F) \
+    (F##Irecv(a, 16, MPI_DOUBLE, 0, 0, MPI_COMM_WORLD, &request), \
+     F##Send(b, 16, MPI_DOUBLE, 0, 0, MPI_COMM_WORLD), F##Wait(&request, MPI_STATUS_IGNORE))
+#define N(F) (F##Iallreduce(a, b, 16, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &request), \
+              F##Wait(&request, MPI_STATUS_IGNORE))
+    MEASURE("native iallreduce by an own operation, and wait", W);
+    MEASURE("native iscan without a sweep, and wait", J);
+    MEASURE("message to oneself, and wait", P);
     MEASURE("planned allreduce", A);
     MEASURE("planned allreduce in place", I);
     MEASURE("planned allgather", G);
     MEASURE("planned bcast", B);
     MEASURE("native allreduce by an own operation", U);
     MEASURE("native scan without a sweep", S);
+    MEASURE("planned iallreduce, and wait", N);
     MPI_Finalize();
     return 0;
 }

@@ -1,0 +1,208 @@
+/* Non-blocking collectives, which start natively or by a plan.
+ *
+ * Ranks agree on a signature in one of its calls, see agreeing.c. Some ranks know the outcome
+ * earlier than others. The next WINDOW calls of the signature are therefore made on a communicator
+ * of this library's own, if they are native, and in the order of the calls. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "flights.h"
+#include "collectives.h"
+
+#define WINDOW 16
+#define SOON 2 /* number of calls before its use in which a plan is made in the first agreement */
+#define NOT_SET_UP "non-blocking: the next blocking call makes what plans need"
+#define TOO_MANY "the communicator has too many different non-blocking calls"
+#define NO_ROOM "the communicator has as many plans of non-blocking calls as it may have"
+
+int cp_n_requested;
+
+int cp_native_start(const struct cp_call *c, MPI_Comm comm, MPI_Request *request) {
+    switch (c->kind) {
+    case CP_BARRIER: return cp_real.Ibarrier(comm, request);
+    case CP_BCAST:
+        return cp_real.Ibcast(c->received, c->n_received, c->received_type, c->root, comm, request);
+    case CP_REDUCE:
+        return cp_real.Ireduce(c->sent, c->received, c->n_sent, c->sent_type, c->op, c->root, comm,
+                               request);
+    case CP_ALLREDUCE:
+        return cp_real.Iallreduce(c->sent, c->received, c->n_sent, c->sent_type, c->op, comm,
+                                  request);
+    case CP_SCAN:
+        return cp_real.Iscan(c->sent, c->received, c->n_sent, c->sent_type, c->op, comm, request);
+    case CP_EXSCAN:
+        return cp_real.Iexscan(c->sent, c->received, c->n_sent, c->sent_type, c->op, comm, request);
+    case CP_REDUCE_SCATTER_BLOCK:
+        return cp_real.Ireduce_scatter_block(c->sent, c->received, c->n_sent, c->sent_type, c->op,
+                                             comm, request);
+    case CP_GATHER:
+        return cp_real.Igather(c->sent, c->n_sent, c->sent_type, c->received, c->n_received,
+                               c->received_type, c->root, comm, request);
+    case CP_SCATTER:
+        return cp_real.Iscatter(c->sent, c->n_sent, c->sent_type, c->received, c->n_received,
+                                c->received_type, c->root, comm, request);
+    case CP_ALLGATHER:
+        return cp_real.Iallgather(c->sent, c->n_sent, c->sent_type, c->received, c->n_received,
+                                  c->received_type, comm, request);
+    default:
+        return cp_real.Ialltoall(c->sent, c->n_sent, c->sent_type, c->received, c->n_received,
+                                 c->received_type, comm, request);
+    }
+}
+
+/* Return the reason why no non-blocking call of a kind has a plan on a communicator, or NULL. */
+static const char *why_grounded(struct cp_comm *comm, enum cp_kind kind, char *text, size_t n) {
+    if (comm->is_foreign) return CP_FOREIGN;
+    if (!(cp_settings.started_kinds >> kind & 1)) {
+        snprintf(text, n, CP_NO_PLAN, cp_started_names[kind]);
+        return text;
+    }
+    if (comm->setup == CP_NOT_SET_UP) {
+        comm->setup = CP_REQUESTED;
+        __atomic_fetch_add(&cp_n_requested, 1, __ATOMIC_RELAXED);
+    }
+    if (comm->setup == CP_REQUESTED) return NOT_SET_UP;
+    return comm->setup == CP_GROUNDED ? comm->why_grounded : NULL;
+}
+
+static int start_natively(const struct cp_call *call, MPI_Request *request, struct cp_row *row,
+                          int64_t n_bytes, int64_t begin_ns) {
+    int code = cp_native_start(call, call->comm, request);
+    if (code == MPI_SUCCESS && begin_ns != 0) cp_count(row, n_bytes, cp_now_ns() - begin_ns);
+    return code;
+}
+
+/* Ask the helper, and have it make the plan if calls will soon use it. */
+static void prepare_agreement(struct cp_flight *flight) {
+    struct cp_comm *comm = flight->comm;
+    struct cp_route *route = flight->route;
+    int64_t begin_ns = cp_now_ns();
+    bool is_well = cp_ask_table(comm, route, &flight->waiting, &flight->why);
+    flight->makes = is_well && route->is_wanted && route->native_calls <= flight->index + SOON;
+    if (flight->makes && comm->n_programs >= cp_settings.max_plans)
+        flight->why = cp_text_of(NO_ROOM);
+    else if (flight->makes) {
+        comm->n_programs++;
+        flight->program = cp_load_program(comm, route, &flight->why);
+    }
+    __atomic_fetch_add(&cp_making_ns, cp_now_ns() - begin_ns, __ATOMIC_RELAXED);
+    int64_t signature = cp_signature_digest(&route->signature);
+    int64_t words[CP_N_WORDS] = {is_well, signature, -signature, flight->number, -flight->number,
+                                 route->digest, -route->digest, route->native_calls,
+                                 -route->native_calls, flight->program != NULL};
+    memcpy(flight->mine, words, sizeof words);
+}
+
+/* Wait until the outcome of an agreement is known. */
+static void await_agreement(const struct cp_route *route) {
+    int polls = 0;
+    cp_note_waiting(1);
+    while (!__atomic_load_n(&route->is_resolved, __ATOMIC_ACQUIRE)) cp_pass_time(&polls);
+    cp_note_waiting(-1);
+}
+
+/* Wait until no call in flight uses the tags of another one. */
+static void await_tags(const struct cp_comm *comm, int64_t number) {
+    int polls = 0;
+    cp_lock_flights();
+    while (cp_is_tag_used(comm, number)) {
+        cp_unlock_flights();
+        cp_pass_time(&polls);
+        cp_lock_flights();
+    }
+    cp_unlock_flights();
+}
+
+/* Start a call on whose signature ranks agree, or have agreed. */
+static int start_agreed(const struct cp_call *call, struct cp_comm *comm, struct cp_route *route,
+                        const struct cp_use *use, int64_t begin_ns, MPI_Request *request) {
+    int64_t index = route->n_calls++, number = comm->n_started++, n_bytes = route->signature.n_bytes;
+    bool has_met = route->met_at >= 0, is_late = has_met && index - route->met_at >= WINDOW;
+    if (is_late) await_agreement(route);
+    bool opens = has_met ? is_late && route->way == CP_COUNTING && index >= route->native_calls
+                         : index + 1 >= cp_settings.native_calls;
+    bool is_known = __atomic_load_n(&route->is_resolved, __ATOMIC_ACQUIRE) && !opens;
+    bool is_planned = is_known && route->way == CP_PLANNED && index >= route->native_calls;
+    if (!opens && !is_planned && (!has_met || is_late)) {
+        struct cp_row *row = route->way == CP_PLANNED ? route->early_row : route->row;
+        int code = start_natively(call, request, row, n_bytes, begin_ns);
+        if (code != MPI_SUCCESS) route->n_calls--, comm->n_started--;
+        return code;
+    }
+    await_tags(comm, number);
+    cp_lock_flights();
+    struct cp_flight *flight = cp_new_flight(comm, route, call, use);
+    flight->begin_ns = begin_ns;
+    flight->index = index;
+    flight->number = number;
+    if (opens) {
+        cp_unlock_flights();
+        prepare_agreement(flight);
+        if (begin_ns != 0) flight->begin_ns = cp_now_ns(); /* rows have no time of making plans */
+        cp_lock_flights();
+        flight->opens = true;
+        route->met_at = index;
+        __atomic_store_n(&route->is_resolved, false, __ATOMIC_RELEASE);
+    }
+    *request = flight->request;
+    /* Plans need no order, as they have tags. */
+    if (is_planned) cp_begin_flight(flight);
+    else cp_queue_flight(flight);
+    cp_unlock_flights();
+    return MPI_SUCCESS;
+}
+
+/* Start a call that has no route natively. */
+static int start_uncovered(const struct cp_call *call, const struct cp_comm *comm, const char *why,
+                           int64_t begin_ns, MPI_Request *request) {
+    if (begin_ns == 0) return cp_native_start(call, call->comm, request);
+    int64_t n_bytes = cp_call_bytes(call);
+    struct cp_row *row = cp_row(cp_started_names[call->kind], "native", why, comm->size, n_bytes,
+                                false, -1, -1);
+    return start_natively(call, request, row, n_bytes, begin_ns);
+}
+
+int cp_start(const struct cp_call *call, MPI_Request *request) {
+    char text[96];
+    bool is_logged = cp_settings.is_logged;
+    if (!is_logged && !(cp_settings.started_kinds >> call->kind & 1))
+        return cp_native_start(call, call->comm, request);
+    int64_t begin_ns = is_logged ? cp_now_ns() : 0;
+    struct cp_comm *comm = cp_comm_of(call->comm);
+    if (comm == NULL || comm->is_inter) return cp_native_start(call, call->comm, request);
+    const char *why = why_grounded(comm, call->kind, text, sizeof text);
+    if (why != NULL) return start_uncovered(call, comm, why, begin_ns, request);
+    struct cp_latest *latest = &comm->latest_started[call->kind];
+    if (!cp_look_up(latest, call, comm, true)) return cp_native_start(call, call->comm, request);
+    struct cp_route *route = latest->route;
+    if (route == NULL) return start_uncovered(call, comm, TOO_MANY, begin_ns, request);
+    if (route->way == CP_NATIVE && route->met_at < 0)
+        return start_natively(call, request, route->row, route->signature.n_bytes, begin_ns);
+    return start_agreed(call, comm, route, &latest->use, begin_ns, request);
+}
+
+/* Define a non-blocking collective and its form with large counts, given its name in lower case, the
+ * numbers of arguments of the blocking and of this form, whether the counts are small, the size in
+ * bytes, and the fields of the call. The additional argument is the request. */
+#define STARTED(name, lower, n, n1, n2, is_small, n_bytes, ...) \
+    static int run_I##lower(CP_L##n1) { \
+        struct cp_call call = {.comm = (MPI_Comm)a##n, __VA_ARGS__}; \
+        return cp_start(&call, (MPI_Request *)a##n1); \
+    } \
+    CP_WRAP(I##lower, n1, cp_settings.is_on, run_I##lower(CP_A##n1)) \
+    LARGE(lower, n, n1, is_small, n_bytes)
+#ifdef COLLPLAN_LARGE
+#define LARGE(lower, n, n1, is_small, n_bytes) \
+    CP_WRAP_LARGE(I##lower##_c, n1, is_small, run_I##lower(CP_A##n1), "I" #lower "_c", a##n, n_bytes)
+#else
+#define LARGE(lower, n, n1, is_small, n_bytes)
+#endif
+
+CP_EQUAL(STARTED)
+
+static int run_Ibarrier(cp_word comm, cp_word request) {
+    struct cp_call call = {.kind = CP_BARRIER, .comm = (MPI_Comm)comm};
+    return cp_start(&call, (MPI_Request *)request);
+}
+CP_WRAP(Ibarrier, 2, cp_settings.is_on, run_Ibarrier(CP_A2))
