@@ -2,6 +2,6 @@
 program conformance
   use mpi_f08
   implicit none
-  type(MPI_Request) :: request
+  type(MPI_Request) :: request, requests(2)
   include 'conformance_body.inc'
 end program

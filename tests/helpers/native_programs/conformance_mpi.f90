@@ -2,6 +2,6 @@
 program conformance
   use mpi
   implicit none
-  integer :: request
+  integer :: request, requests(2)
   include 'conformance_body.inc'
 end program

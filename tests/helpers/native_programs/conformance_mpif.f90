@@ -2,6 +2,6 @@
 program conformance
   implicit none
   include 'mpif.h'
-  integer :: request
+  integer :: request, requests(2)
   include 'conformance_body.inc'
 end program
