@@ -1,0 +1,1 @@
+"""Fit of machines to published measurements, and predictions from the fit."""

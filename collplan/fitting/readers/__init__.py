@@ -1,0 +1,1 @@
+"""Readers of measurements, with a file per format."""
