@@ -21,6 +21,7 @@ class By(StrEnum):
     rank = "rank"
     node = "node"
     network = "network"
+    step = "step"
 
 
 class DrawOptions(Options):
@@ -42,7 +43,8 @@ class DrawOptions(Options):
 def command(options: DrawOptions) -> None:
     """Draw the task graph: ranks side by side, rounds top to bottom, width by bytes.
 
-    With --timeline, draw its simulation instead; with --by network, the links between nodes and
+    With --timeline, draw its simulation instead, and with --timeline --by step that of a program
+    with a row for each step; with --by network, the links between nodes and
     how busy they are, where the machine has a topology.
     """
     from collplan.planner.draw import draw
@@ -50,6 +52,8 @@ def command(options: DrawOptions) -> None:
     if options.timeline:
         _draw_timelines(options)
         return
+    if options.by == By.step:
+        raise CollplanError("--by: step is for timelines of programs; add --timeline")
     if options.beside is not None:
         raise CollplanError("--beside: draws a second timeline; give --timeline, too")
     if options.by == By.network:
@@ -87,6 +91,9 @@ def _draw_timelines(options: DrawOptions) -> None:
     from collplan.reports.plots import check_plot_path
     from collplan.reports.timelines import Simulated, plot_timelines
 
+    if options.by == By.step:
+        _draw_steps(options)
+        return
     if options.by != By.auto:
         raise CollplanError(f"--by: {options.by} is for graphs; leave it out with --timeline")
     check_plot_path(options.output, "-o")
@@ -100,4 +107,24 @@ def _draw_timelines(options: DrawOptions) -> None:
     with spinner(f"drawing {n_tasks} tasks"):
         plot_timelines(options.output, shown)
     document = {"output": str(options.output), "n_tasks": n_tasks}
+    print_result(document, f"wrote {options.output}", as_json=options.as_json)
+
+
+def _draw_steps(options: DrawOptions) -> None:
+    """Draw the simulation of a program with a row for each step."""
+    from collplan.executors.cost import simulate
+    from collplan.reports.plots import check_plot_path
+    from collplan.reports.step_plot import plot_steps
+
+    if options.beside is not None:
+        raise CollplanError("--beside: draws cores and lanes; leave out --by step")
+    check_plot_path(options.output, "-o")
+    plan = open_plan(options.source)
+    if plan.program is None:
+        raise CollplanError(f"--by: {options.source} is no program, and has no steps; leave it out")
+    network = choose_network(plan, None)
+    with spinner(f"simulating {plan.n_tasks} tasks"):
+        timeline = simulate(plan, network)
+    plot_steps(options.output, timeline, network, options.source.stem)
+    document = {"output": str(options.output), "n_tasks": plan.n_tasks}
     print_result(document, f"wrote {options.output}", as_json=options.as_json)
