@@ -162,9 +162,14 @@ def parse_program(document: Any, *, source: str | None = None) -> ProgramSpec:
         return ProgramSpec.model_validate(dict(document))
 
 
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a spec file, for editors."""
-    schema = PlanSpec.model_json_schema()
+def json_schema(*, is_program: bool = False) -> dict[str, Any]:
+    """Return the JSON Schema of a spec file, or of a program file, for editors."""
+    if is_program:
+        from collplan.specs.programs.program import ProgramSpec
+
+        schema = ProgramSpec.model_json_schema()
+    else:
+        schema = PlanSpec.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 

@@ -12,7 +12,7 @@ from collplan.specs.collectives.collective_base import Count
 from collplan.specs.collectives.elements import Datatype
 from collplan.specs.collectives.predefined import numpy_dtype
 from collplan.specs.errors import show_value
-from collplan.specs.syntax.base import ShortModel, SpecModel
+from collplan.specs.syntax.base import ShortModel, SpecModel, described
 from collplan.specs.syntax.numbers import MAX_COUNT, WHOLE
 
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -54,6 +54,11 @@ BufferName = Annotated[str, BeforeValidator(_check_name)]
 _Place = Annotated[int, Field(ge=0, le=MAX_COUNT), WHOLE]
 
 
+def _range_schema(_: object) -> dict[str, Any]:
+    about = "Elements of a buffer: NAME, NAME[FIRST:END], or NAME[PART/PARTS]."
+    return {"type": "string", "description": about}
+
+
 class BufferRange(ShortModel):
     """Consecutive elements of a buffer, written as a text.
 
@@ -77,6 +82,7 @@ class BufferRange(ShortModel):
     (2, 10)
     """
 
+    model_config = described(_range_schema)
     text_is: ClassVar = "buffer"
 
     buffer: BufferName

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, model_serializer
 
 from collplan.specs.errors import first_repeated, show_value
 from collplan.specs.machines.machine import Machine
-from collplan.specs.syntax.base import ShortModel
+from collplan.specs.syntax.base import ShortModel, described
 from collplan.specs.syntax.numbers import Positive, Rank
 
 _FORMS: Final = (
@@ -26,6 +26,11 @@ def _read_ranks(value: Any) -> Any:
     if isinstance(value, list | tuple) and value and not isinstance(value[0], list | tuple):
         return (value,)
     return value
+
+
+def _group_schema(fields: dict[str, Any]) -> dict[str, Any]:
+    about = "The groups of ranks that take part."
+    return {"anyOf": [{"enum": ["all", "node", "lane"]}, fields], "description": about}
 
 
 class StepGroup(ShortModel):
@@ -53,6 +58,7 @@ class StepGroup(ShortModel):
     ((0, 3), (1, 4), (2, 5))
     """
 
+    model_config = described(_group_schema)
     text_is: ClassVar = "name"
 
     name: Literal["all", "node", "lane"] | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, WithJsonSchema
 
 from collplan.specs.collectives.collective import COLLECTIVES, Collective
 from collplan.specs.collectives.collective_base import CollectiveModel
@@ -16,7 +16,7 @@ from collplan.specs.programs.buffers import BufferRange, NamedBuffer
 from collplan.specs.programs.computation import StepComputation
 from collplan.specs.programs.groups import StepGroup
 from collplan.specs.request import AUTO, FLAT, MESSAGES, Method
-from collplan.specs.syntax.base import ShortModel, raise_together
+from collplan.specs.syntax.base import ShortModel, described, raise_together
 
 METHOD: Final = tuple(Method.model_fields)
 """Fields of a step that say how its collective is computed."""
@@ -27,8 +27,33 @@ def _read_list(value: Any) -> Any:
     return (value,) if isinstance(value, str | Mapping | BufferRange) else value
 
 
-Ranges = Annotated[tuple[BufferRange, ...], BeforeValidator(_read_list)]
-Names = Annotated[tuple[str, ...], BeforeValidator(_read_list)]
+_ONE_OR_MORE: Final[dict[str, Any]] = {
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]
+}
+Ranges = Annotated[
+    tuple[BufferRange, ...], BeforeValidator(_read_list), WithJsonSchema(_ONE_OR_MORE)
+]
+Names = Annotated[tuple[str, ...], BeforeValidator(_read_list), WithJsonSchema(_ONE_OR_MORE)]
+
+
+def _step_schema(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a step as users write it, or of steps that are repeated."""
+    kinds = {"enum": list(COLLECTIVES)}
+    given = {"type": "object", "properties": {"kind": kinds}, "required": ["kind"]}
+    collective = {"anyOf": [kinds, given], "description": "The collective, or its kind."}
+    properties = {**fields["properties"], "collective": collective}
+    repeated = {
+        "type": "object",
+        "properties": {
+            "repeat": {"type": "integer", "minimum": 0, "description": "Number of times."},
+            "index": {"type": "string", "description": "Name of the number, by default i."},
+            "steps": {"type": "array", "description": "Steps, in which {i} is the number."},
+        },
+        "required": ["repeat", "steps"],
+        "additionalProperties": False,
+    }
+    one = {key: entry for key, entry in fields.items() if key != "required"}
+    return {"anyOf": [{**one, "properties": properties}, repeated]}
 
 
 class ProgramStep(ShortModel):
@@ -55,6 +80,8 @@ class ProgramStep(ShortModel):
     decomposition, algorithms, transport, passes
         As in `PlanSpec`. The decomposition ``auto`` is chosen for the whole program.
     """
+
+    model_config = described(_step_schema)
 
     name: str
     collective: Collective | None = None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from collplan.cli.schema import schema_text
-from collplan.specs import load_spec
+from collplan.specs.loading import load_request
 from folders import HELPERS
 from import_graph import (
     LAYERS,
@@ -26,6 +26,9 @@ from import_graph import (
     syntax_nodes,
 )
 
+EXAMPLES = sorted(
+    path for folder in ("examples", "examples/programs") for path in (ROOT / folder).glob("*.yaml")
+)
 BLOCK_MPI = """
 import importlib, pkgutil, sys
 
@@ -168,17 +171,20 @@ def test_help_imports_nothing_heavy() -> None:
 def test_committed_schema_is_current() -> None:
     committed = (ROOT / "docs" / "spec.schema.json").read_text()
     assert committed == schema_text(), "run: collplan schema -o docs/spec.schema.json"
+    committed = (ROOT / "docs" / "program.schema.json").read_text()
+    way_out = "run: collplan schema --program -o docs/program.schema.json"
+    assert committed == schema_text(is_program=True), way_out
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_examples_are_valid_and_name_the_schema(path: Path) -> None:
     first = path.read_text().partition("\n")[0]
     prefix = "# yaml-language-server: $schema="
     assert first.startswith(prefix)
     schema = json.loads((path.parent / first.removeprefix(prefix)).read_text())
-    assert schema["title"] == "PlanSpec"
+    assert schema["title"] == ("ProgramSpec" if path.parent.name == "programs" else "PlanSpec")
     is_emulated = path.stem.startswith("emulated_")  # takes the machine it is run on
-    assert (load_spec(path).machine.n_ranks > 1) != is_emulated
+    assert (load_request(path).machine.n_ranks > 1) != is_emulated
 
 
 def test_packages_are_typed() -> None:

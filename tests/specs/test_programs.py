@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
+import yaml
 
 from collplan.specs import Machine, Network, PlanSpec, ProgramSpec, SpecError
-from collplan.specs.loading import load_request, load_spec, parse_program
+from collplan.specs.loading import json_schema, load_request, load_spec, parse_program
 from collplan.specs.programs.buffers import BufferRange
 from collplan.specs.programs.computation import StepComputation
 from collplan.specs.programs.groups import StepGroup
@@ -132,6 +134,16 @@ def test_examples_are_programs(path: Path) -> None:
     with pytest.raises(SpecError, match="is a program, which has several collectives"):
         load_spec(path)
     assert isinstance(load_request(ROOT / "examples" / "allreduce.yaml"), PlanSpec)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_schema_accepts_examples(path: Path) -> None:
+    schema = json_schema(is_program=True)
+    document = yaml.safe_load(path.read_text())
+    jsonschema.validate(document, schema)
+    document["steps"].append({"nmae": "x"})
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, schema)
 
 
 @pytest.mark.parametrize(
