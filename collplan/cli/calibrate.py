@@ -49,6 +49,14 @@ class CalibrateOptions(MeasuringOptions):
     fit: Path | None = option(
         "FILE.json", "Fit these measurements instead of measuring; needs no MPI."
     )
+    from_files: list[Path] | None = option(
+        "FILE",
+        "Fit to a file of measurements instead of measuring: CSV of PICO or ORFEO, output of "
+        "OSU's, Intel's or ReproMPI's benchmarks. May be given several times.",
+        "--from",
+    )
+    hosts: Path | None = option("FILE.json", "Hosts of the jobs in the files of --from.")
+    system: str | None = option("NAME", "System to fit, if the files of --from have several.")
     plot: Path | None = plot_file("Draw ping-pongs and their fit into an SVG, PNG or PDF file.")
 
     def known(self) -> Machine | None:
@@ -65,6 +73,11 @@ def command(options: CalibrateOptions) -> int:
     """
     from collplan.executors.mpi.launch.environment import default_ranks
 
+    if options.from_files:
+        return _fit_points(options.from_files, options)
+    for name, value in (("--hosts", options.hosts), ("--system", options.system)):
+        if value is not None:
+            raise CollplanError(f"{name}: says where measurements are from; give them by --from")
     if options.fit is not None:
         return _fit(options.fit, options)
     known = options.known()
@@ -77,17 +90,66 @@ def command(options: CalibrateOptions) -> int:
     )
 
 
-def _fit(source: Path, options: CalibrateOptions) -> int:
+def _refuse_measuring(options: CalibrateOptions, fitting: str, **more: object) -> None:
+    """Raise `CollplanError` if an option says what to measure, and nothing is measured."""
     given = {
         "-n": options.ranks,
         "--lanes": options.lanes,
         "--quick": options.quick or None,
         "--measurements": options.measurements,
+        **{f"--{name}": value for name, value in more.items()},
     }
     for name, value in given.items():
         if value is not None:
-            raise CollplanError(f"{name}: says what to measure, --fit measures nothing; leave it")
+            raise CollplanError(
+                f"{name}: says what to measure, {fitting} measures nothing; leave it"
+            )
     _check_outputs(options)
+
+
+def _fit_points(sources: list[Path], options: CalibrateOptions) -> int:
+    """Fit a machine to published measurements, then write and print it."""
+    from collplan.fitting.machine_files import cluster_text, fit_cluster
+    from collplan.fitting.reading import read_points
+
+    _refuse_measuring(options, "--from", fit=options.fit, plot=options.plot)
+    known = options.known()
+    points = read_points(sources, options.hosts, known)
+    fit = fit_cluster(points, sources, options.system, known)
+    write_text(options.output, cluster_text(fit))
+    document = {
+        "output": options.output,
+        "system": fit.system,
+        "sources": fit.sources,
+        "points": fit.points,
+        "jobs": fit.jobs,
+        "notes": fit.notes,
+        "parameters": [asdict(one) for one in fit.parameters],
+        "machine": fit.machine.model_dump(mode="json"),
+        "cross_validation": None if fit.scores is None else fit.scores._asdict(),
+    }
+    print_result(document, _print_points, as_json=options.as_json)
+    return 0
+
+
+def _print_points(document: Document) -> None:
+    print_line("{system}: {points} points of {jobs} jobs".format(**document))
+    for note in document["notes"]:
+        print_line(note)
+    _print_parameters(document["parameters"], "90 % interval")
+    scores = document["cross_validation"]
+    if scores is not None:
+        print_line(
+            "cross-validated by jobs, with the correction: times off by {time_error_median:.1%} "
+            "(median), {time_error_p90:.1%} (90 %); best within 10 % in {within_10:.1%}".format(
+                **scores
+            )
+        )
+    print_line(f"wrote {document['output']}")
+
+
+def _fit(source: Path, options: CalibrateOptions) -> int:
+    _refuse_measuring(options, "--fit")
     measurements = load_measurements(source)
     known = options.known()
     if known is not None:
@@ -191,6 +253,11 @@ def _conclude(measurements: Measurements, options: CalibrateOptions) -> None:
 
 def _print(document: Document) -> None:
     print_line("{ranks} ranks, {library}, {host}, {date}".format(**document))
+    _print_parameters(document["parameters"], "95 % interval")
+    print_line(f"wrote {document['output']}")
+
+
+def _print_parameters(parameters: list[Document], interval: str) -> None:
     rows = [
         [
             one["name"].removeprefix("network."),
@@ -198,10 +265,9 @@ def _print(document: Document) -> None:
             "" if one["interval"] is None else "{:.4g} to {:.4g}".format(*one["interval"]),
             one["method"],
         ]
-        for one in document["parameters"]
+        for one in parameters
     ]
-    print_table(["parameter", "value", "95 % interval", "measured by"], rows)
-    print_line(f"wrote {document['output']}")
+    print_table(["parameter", "value", interval, "measured by"], rows)
 
 
 def _shown(value: object) -> str:

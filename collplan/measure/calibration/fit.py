@@ -333,8 +333,25 @@ def machine_text(calibration: Calibration, measurements: Measurements) -> str:
         "# Comments say where 95 % of the estimates from resampled measurements lie.",
     ]
     comments = {parameter.name: comment(parameter) for parameter in calibration.parameters}
-    document = machine_document(calibration.parameters)
-    return "\n".join([*head, *_lines(document, "", 0, comments)]) + "\n"
+    return parameters_text(head, calibration.parameters, comments)
+
+
+def parameters_text(
+    head: Sequence[str], parameters: Sequence[Parameter], comments: dict[str, str]
+) -> str:
+    """Return the text of a machine file.
+
+    Parameters
+    ----------
+    head : sequence of str
+        First lines of the file.
+    parameters : sequence of Parameter
+        Fields of the machine.
+    comments : dict of str to str
+        Comments by the names of parameters.
+    """
+    lines = _lines(machine_document(parameters), "", 0, comments)
+    return "\n".join([*head, *lines]) + "\n"
 
 
 def comment(parameter: Parameter) -> str:
