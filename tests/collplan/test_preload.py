@@ -160,17 +160,25 @@ def test_calls_read_the_clock_once_by_a_plan_and_never_before(
 
 
 @pytest.mark.system
+@pytest.mark.each_mpi
+@pytest.mark.parametrize("overlaps", [True, False])
 @pytest.mark.parametrize("mpi", [*MPIS, "debian-mpich"])
-def test_persistent_collectives_are_native_and_counted_at_their_starts(
-    mpi: str, tmp_path: Path
+def test_persistent_collectives_are_counted_at_their_starts(
+    mpi: str, overlaps: bool, tmp_path: Path
 ) -> None:
-    line = exec_line(mpi, table_of(tmp_path), 2, built(mpi, "persistent.c"))
-    done = run(line, COLLPLAN_LOG="1")
+    """They run by plans, or natively where a plan gains less than a start costs."""
+    log = tmp_path / "log.json"
+    program = built(mpi, "persistent.c"), *([] if overlaps else ["plain"])
+    line = exec_line(mpi, table_of(tmp_path, overlaps=overlaps), 3, *program)
+    done = run(line, COLLPLAN_LOG=str(log))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "10 starts, 0 wrong" in done.stdout
-    why = "MPI starts persistent collectives by their handles"
-    for name in ("Allreduce_init", "Bcast_init"):
-        assert re.search(rf"{name} +native +2 +800 +5 .* {why}", done.stderr), done.stderr
+    assert "15 starts, 0 wrong" in done.stdout
+    names = ("ring", "scatter_allgather", "ring") if overlaps else ("native",) * 3
+    assert {key: n_calls for key, n_calls in calls_of(log).items() if key[0].endswith("_init")} == {
+        ("MPI_Allreduce_init", names[0], 800): 5,
+        ("MPI_Bcast_init", names[1], 800): 5,
+        ("MPI_Allgather_init", names[2], 200): 5,
+    }
 
 
 def calls_of(log: Path) -> dict[tuple[str, str, int], int]:

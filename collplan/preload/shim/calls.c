@@ -11,6 +11,10 @@ const char *const cp_started_names[CP_N_KINDS] = {
     "Ialltoall", "Ireduce_scatter_block", "Iscan", "Iexscan",
     "Igatherv", "Iscatterv", "Iallgatherv", "Ialltoallv", "Ireduce_scatter",
 };
+const char *const cp_repeated_names[CP_GATHERV] = {
+    "Barrier_init", "Bcast_init", "Reduce_init", "Allreduce_init", "Gather_init", "Scatter_init",
+    "Allgather_init", "Alltoall_init", "Reduce_scatter_block_init", "Scan_init", "Exscan_init",
+};
 const char *const cp_regular_names[CP_N_VECTORS] = {
     "gather", "scatter", "allgather", "alltoall", "reduce_scatter_block",
 };
@@ -188,7 +192,7 @@ static bool is_predefined(const struct cp_use *use) {
 }
 
 bool cp_look_up(struct cp_latest *latest, const struct cp_call *call, struct cp_comm *comm,
-                bool is_started) {
+                enum cp_form form) {
     struct cp_use *use = &latest->use;
     if (latest->is_kept && is_like(call, &latest->call)) {
         if (use->has_sent) use->sent.at = (char *)call->sent;
@@ -198,7 +202,7 @@ bool cp_look_up(struct cp_latest *latest, const struct cp_call *call, struct cp_
     latest->is_kept = false;
     if (!cp_read_call(call, comm, use)) return false;
     struct cp_signature signature = cp_signature_of(call, use);
-    signature.is_started = is_started;
+    signature.form = form;
     latest->route = cp_route_of(comm, &signature);
     if (is_predefined(use)) {
         latest->call = *call;
@@ -215,13 +219,14 @@ int cp_run(const struct cp_call *call) {
     struct cp_comm *comm = cp_comm_of(call->comm);
     if (comm == NULL || comm->is_inter) return cp_native(call);
     struct cp_latest *latest = &comm->latest[call->kind];
-    if (!cp_look_up(latest, call, comm, false)) return cp_native(call);
+    if (!cp_look_up(latest, call, comm, CP_BLOCKS)) return cp_native(call);
     struct cp_route *route = latest->route;
     if (comm->setup == CP_REQUESTED) cp_set_up(comm);
     cp_advance(comm, route, NULL);
     int64_t begin = is_logged ? cp_now_ns() : 0;
     struct cp_row *row = route->row;
-    int code = route->way == CP_PLANNED ? cp_run_plan(route->plan, call, &latest->use) : cp_native(call);
+    bool is_planned = route->way == CP_PLANNED;
+    int code = is_planned ? cp_run_plan(route->plan, call, &latest->use) : cp_native(call);
     if (code != MPI_SUCCESS) cp_take_back(comm, route, code);
     else if (is_logged) cp_count(row, route->signature.n_bytes, cp_now_ns() - begin);
     return code;

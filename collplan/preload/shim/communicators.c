@@ -54,7 +54,8 @@ static uint64_t hash_of(const struct cp_signature *signature) {
 static bool are_equal(const struct cp_signature *one, const struct cp_signature *other) {
     return one->kind == other->kind && one->n_bytes == other->n_bytes &&
            one->root == other->root && one->op == other->op && one->element == other->element &&
-           one->digest[0] == other->digest[0] && one->digest[1] == other->digest[1];
+           one->digest[0] == other->digest[0] && one->digest[1] == other->digest[1] &&
+           one->form == other->form;
 }
 
 static struct cp_route **place_of(const struct cp_routes *routes,
@@ -150,8 +151,11 @@ int cp_delete_comm(MPI_Comm handle, int keyval, void *attribute, void *extra) {
     (void)handle, (void)keyval, (void)extra;
     if (!cp_settings.is_on) return MPI_SUCCESS; /* MPI_Finalize has freed everything */
     __atomic_fetch_add(&generation, 1, __ATOMIC_ACQ_REL);
-    /* MPI_Comm_free has waited for plans in flight, unless it was not seen. */
-    if (__atomic_load_n(&comm->n_in_flight, __ATOMIC_ACQUIRE) > 0) return MPI_SUCCESS;
+    if (comm->setup == CP_REQUESTED) __atomic_fetch_sub(&cp_n_requested, 1, __ATOMIC_RELAXED);
+    /* MPI_Comm_free has waited for plans in flight, unless it was not seen. Requests of persistent
+     * calls may be freed later. */
+    if (__atomic_load_n(&comm->n_in_flight, __ATOMIC_ACQUIRE) > 0 || comm->n_operations > 0)
+        return MPI_SUCCESS;
     pthread_mutex_lock(&lock);
     if (comm->before != NULL) comm->before->next = comm->next;
     else all = comm->next;
@@ -176,14 +180,16 @@ void cp_free_all(void) {
 
 void cp_write_signature(const struct cp_signature *signature, char *text, size_t n_bytes) {
     snprintf(text, n_bytes, "%s %" PRId64 " %" PRId64 " %s %s %016" PRIx64 "%016" PRIx64,
-             cp_name_of(signature), signature->n_bytes, signature->root,
+             (signature->form == CP_BLOCKS ? cp_kind_names : cp_started_names)[signature->kind],
+             signature->n_bytes, signature->root,
              signature->op != NULL ? signature->op : "-",
              signature->element != NULL ? signature->element : "-", signature->digest[0],
              signature->digest[1]);
 }
 
 const char *cp_name_of(const struct cp_signature *signature) {
-    return (signature->is_started ? cp_started_names : cp_kind_names)[signature->kind];
+    const char *const *names[] = {cp_kind_names, cp_started_names, cp_repeated_names};
+    return names[signature->form][signature->kind];
 }
 
 int cp_write_question(const struct cp_comm *comm, const struct cp_signature *signature,
@@ -231,7 +237,7 @@ static const char *why_never(const struct cp_comm *comm, const struct cp_signatu
     bool reduces = signature->kind == CP_REDUCE || signature->kind == CP_ALLREDUCE ||
                    signature->kind == CP_REDUCE_SCATTER_BLOCK || signature->kind == CP_SCAN ||
                    signature->kind == CP_EXSCAN || signature->kind == CP_REDUCE_SCATTER;
-    uint64_t kinds = signature->is_started ? cp_settings.started_kinds : cp_settings.kinds;
+    uint64_t kinds = signature->form == CP_BLOCKS ? cp_settings.kinds : cp_settings.started_kinds;
     if (!(kinds >> signature->kind & 1)) {
         snprintf(text, n_bytes, CP_NO_PLAN, cp_kind_names[signature->kind]);
         return text;
@@ -264,9 +270,9 @@ void cp_make_native(struct cp_comm *comm, struct cp_route *route, const char *wh
 
 static struct cp_route *add(struct cp_comm *comm, const struct cp_signature *signature) {
     char text[128];
-    struct cp_routes *routes = signature->is_started ? &comm->started : &comm->routes;
+    struct cp_routes *routes = signature->form == CP_BLOCKS ? &comm->routes : &comm->started;
     if (routes->n >= MOST_ROUTES) {
-        if (signature->is_started) return NULL;
+        if (signature->form != CP_BLOCKS) return NULL;
         forget_natives(comm);
     }
     if (2 * routes->n >= routes->n_places && !rehash(routes, 2 * routes->n_places)) abort();
@@ -354,7 +360,7 @@ bool cp_is_known(const struct cp_comm *comm, const struct cp_signature *signatur
 }
 
 struct cp_route *cp_route_of(struct cp_comm *comm, const struct cp_signature *signature) {
-    const struct cp_routes *routes = signature->is_started ? &comm->started : &comm->routes;
+    const struct cp_routes *routes = signature->form == CP_BLOCKS ? &comm->routes : &comm->started;
     struct cp_route *route = *place_of(routes, signature);
     return route != NULL ? route : add(comm, signature);
 }

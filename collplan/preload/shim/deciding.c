@@ -129,6 +129,7 @@ void cp_set_up(struct cp_comm *comm) {
         if (!cp_make_private(comm)) reason = "plans cannot have a communicator";
     }
     comm->n_tag_spaces = found[3];
+    comm->n_start_spaces = found[3] / 2;
     comm->why_grounded = reason != NULL ? strdup(reason) : NULL;
     if (comm->setup == CP_REQUESTED) __atomic_fetch_sub(&cp_n_requested, 1, __ATOMIC_RELAXED);
     comm->setup = reason != NULL ? CP_GROUNDED : CP_READY;

@@ -166,15 +166,17 @@ static void wake_thread(void) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-struct cp_flight *cp_new_flight(struct cp_comm *comm, struct cp_route *route,
-                                const struct cp_call *call, const struct cp_use *use) {
+/* Note that a call is in flight. */
+static void take_off(struct cp_flight *flight) {
+    flight->comm->n_in_flight++;
+    __atomic_fetch_add(&cp_n_flights, 1, __ATOMIC_ACQ_REL);
+    wake_thread();
+}
+
+static struct cp_flight *new_flight(struct cp_comm *comm, struct cp_route *route,
+                                    const struct cp_call *call, const struct cp_use *use) {
     struct cp_flight *flight = calloc(1, sizeof *flight);
-    if (flight == NULL ||
-        cp_real.Grequest_start(fill_status, note_freed, cancel_nothing, flight,
-                               &flight->request) != MPI_SUCCESS) {
-        cp_say("error: MPI has no request for a collective");
-        abort(); /* other ranks would wait for this one */
-    }
+    if (flight == NULL) abort(); /* as other ranks would wait for this one */
     flight->comm = comm;
     flight->route = route;
     flight->call = *call;
@@ -182,10 +184,65 @@ struct cp_flight *cp_new_flight(struct cp_comm *comm, struct cp_route *route,
     if (use->has_sent) keep_type(flight, &flight->use.sent, &flight->call.sent_type);
     if (use->has_received)
         keep_type(flight, &flight->use.received, &flight->call.received_type);
-    comm->n_in_flight++;
-    __atomic_fetch_add(&cp_n_flights, 1, __ATOMIC_ACQ_REL);
-    wake_thread();
     return flight;
+}
+
+struct cp_flight *cp_new_flight(struct cp_comm *comm, struct cp_route *route,
+                                const struct cp_call *call, const struct cp_use *use) {
+    struct cp_flight *flight = new_flight(comm, route, call, use);
+    if (cp_real.Grequest_start(fill_status, note_freed, cancel_nothing, flight,
+                               &flight->request) != MPI_SUCCESS) {
+        cp_say("error: MPI has no request for a collective");
+        abort(); /* other ranks would wait for this one */
+    }
+    take_off(flight);
+    return flight;
+}
+
+static void free_types(struct cp_flight *flight) {
+    for (int i = 0; i < flight->n_types; i++) cp_real.Type_free(&flight->types[i]);
+}
+
+struct cp_flight *cp_new_operation(struct cp_comm *comm, struct cp_route *route,
+                                   const struct cp_call *call, const struct cp_use *use,
+                                   int64_t tag_space) {
+    char *why = NULL;
+    struct cp_plan *plan = copy_plan(route->program, comm->private_comm, &why);
+    free(why);
+    if (plan == NULL) return NULL;
+    cp_use_tags(plan, tag_space);
+    struct cp_flight *flight = new_flight(comm, route, call, use);
+    flight->plan = plan;
+    flight->repeats = true;
+    flight->number = tag_space;
+    comm->n_operations++;
+    return flight;
+}
+
+void cp_start_operation(struct cp_flight *flight, int64_t begin_ns) {
+    flight->is_active = true;
+    flight->begin_ns = begin_ns;
+    take_off(flight);
+    cp_begin_flight(flight);
+}
+
+void cp_drop_operation(struct cp_flight *flight) {
+    flight->is_dropped = true;
+    if (flight->is_active) return; /* its end drops it */
+    cp_free_plan(flight->plan);
+    free_types(flight);
+    flight->comm->n_operations--;
+    free(flight);
+}
+
+/* End a start of a persistent call. The message is longer than the request takes if the plan has
+ * failed. */
+static void end_start(struct cp_flight *flight, int code) {
+    MPI_Datatype byte = CP_HANDLE(MPI_Datatype, 0x4c00010d, ompi_mpi_byte);
+    char none = 0;
+    flight->is_active = false;
+    cp_real.Send(&none, code != MPI_SUCCESS, byte, 0, flight->tag, cp_settings.self);
+    if (flight->is_dropped) cp_drop_operation(flight);
 }
 
 /* Complete the request of a call, which has begun. */
@@ -193,37 +250,43 @@ static void complete(struct cp_flight *flight, int code) {
     if (flight->plan != NULL) {
         if (code == MPI_SUCCESS && flight->gives_back)
             code = cp_give_back(flight->plan, &flight->use, flight->comm->private_comm);
-        give_plan_back(flight->route->program, flight->plan);
+        if (!flight->repeats) give_plan_back(flight->route->program, flight->plan);
     }
-    for (int i = 0; i < flight->n_types; i++) cp_real.Type_free(&flight->types[i]);
     if (flight->next != NULL) flight->next->before = flight->before;
     if (flight->before != NULL) flight->before->next = flight->next;
     else begun = flight->next;
-    free(flight->why);
-    free(flight->waiting);
-    flight->code = code;
     struct cp_comm *comm = flight->comm;
-    cp_real.Grequest_complete(flight->request);
+    bool repeats = flight->repeats;
+    if (repeats) {
+        end_start(flight, code);
+    } else {
+        free_types(flight);
+        free(flight->why);
+        free(flight->waiting);
+        flight->code = code;
+        cp_real.Grequest_complete(flight->request);
+    }
     __atomic_fetch_sub(&comm->n_in_flight, 1, __ATOMIC_ACQ_REL);
     __atomic_fetch_sub(&cp_n_flights, 1, __ATOMIC_ACQ_REL);
-    release(flight, IS_DONE);
+    if (!repeats) release(flight, IS_DONE);
 }
 
 static bool is_planned(const struct cp_flight *flight) {
-    return flight->route->way == CP_PLANNED && flight->index >= flight->route->native_calls;
+    return flight->repeats || (flight->route->way == CP_PLANNED &&
+                               flight->index >= flight->route->native_calls);
 }
 
 /* Start the plan of a call; return the outcome of the loop. */
 static int64_t start_plan(struct cp_flight *flight) {
     struct cp_comm *comm = flight->comm;
-    struct cp_plan *plan = take_plan(flight->route->program, comm->private_comm);
-    flight->plan = plan;
+    if (!flight->repeats) flight->plan = take_plan(flight->route->program, comm->private_comm);
+    struct cp_plan *plan = flight->plan;
     struct cp_places places =
         cp_places_of(plan, flight->call.kind, &flight->use, comm->private_comm);
     flight->gives_back = places.gives_back;
     cp_aim_plan(plan, places.sent_at, places.received_at);
-    /* Blocking calls use space 0. */
-    cp_use_tags(plan, 1 + flight->number % (comm->n_tag_spaces - 1));
+    /* Blocking calls use space 0, and persistent ones the upper spaces. */
+    if (!flight->repeats) cp_use_tags(plan, 1 + flight->number % (comm->n_start_spaces - 1));
     idling = *(struct cp_idling *)state_of(plan)->idling;
     return collplan_linked_run_loop((int64_t)(intptr_t)state_of(plan), DO_START);
 }
@@ -314,11 +377,21 @@ static bool advance_all(void) {
 }
 
 bool cp_is_tag_used(const struct cp_comm *comm, int64_t number) {
-    int64_t n_spaces = comm->n_tag_spaces - 1;
+    int64_t n_spaces = comm->n_start_spaces - 1;
     if (comm->queue != NULL && comm->queue->number <= number - n_spaces) return true;
     for (const struct cp_flight *flight = begun; flight != NULL; flight = flight->next)
-        if (flight->comm == comm && flight->number <= number - n_spaces) return true;
+        if (flight->comm == comm && !flight->repeats && flight->number <= number - n_spaces)
+            return true;
     return false;
+}
+
+bool cp_is_space_used(const struct cp_comm *comm, int64_t space) {
+    bool is_used = false;
+    cp_lock_flights();
+    for (const struct cp_flight *flight = begun; flight != NULL; flight = flight->next)
+        is_used |= flight->comm == comm && flight->repeats && flight->number == space;
+    cp_unlock_flights();
+    return is_used;
 }
 
 static void sleep_for(int64_t ns) {
@@ -356,17 +429,15 @@ static void *serve(void *unused) {
 void cp_note_waiting(int n) { __atomic_fetch_add(&n_waiting, n, __ATOMIC_ACQ_REL); }
 
 void cp_pass_time(int *polls) {
-    bool has_moved = false;
-    if (pthread_mutex_trylock(&flying) == 0) {
-        has_moved = advance_all();
-        pthread_mutex_unlock(&flying);
-    }
-    if (has_moved) {
-        *polls = 0;
+    if (pthread_mutex_trylock(&flying) != 0) { /* another thread advances all calls */
+        sched_yield();
         return;
     }
+    bool has_moved = advance_all();
     struct cp_idling policy = idling;
-    int64_t n_yields = ++*polls - policy.spins, n_sleeps = n_yields - policy.yields;
+    pthread_mutex_unlock(&flying);
+    *polls = has_moved ? 0 : *polls + 1;
+    int64_t n_yields = *polls - policy.spins, n_sleeps = n_yields - policy.yields;
     if (n_sleeps > 0 && policy.longest_sleep_ns > 0) {
         int64_t ns = n_sleeps * policy.sleep_step_ns;
         sleep_for(ns < policy.longest_sleep_ns ? ns : policy.longest_sleep_ns);

@@ -30,19 +30,32 @@ struct cp_flight {
     MPI_Request native, request;
     int code;
     int flags;
+    /* Of a persistent call: it keeps its plan, and a message with this tag completes its request. */
+    bool repeats, is_active, is_dropped;
+    int tag;
 };
 
-/* flights.c. All functions below need the lock. */
+/* flights.c. Other functions below need the lock, unless they say that they take it. */
 void cp_lock_flights(void);
 void cp_unlock_flights(void);
 /* Return a new flight with a request, which counts as one to complete. */
 struct cp_flight *cp_new_flight(struct cp_comm *comm, struct cp_route *route,
                                 const struct cp_call *call, const struct cp_use *use);
+/* Return a flight for a persistent call, which keeps a copy of its route's plan, or NULL. It has its
+ * own tag space. */
+struct cp_flight *cp_new_operation(struct cp_comm *comm, struct cp_route *route,
+                                   const struct cp_call *call, const struct cp_use *use,
+                                   int64_t tag_space);
+/* Start a persistent call, or free it when it is not active. */
+void cp_start_operation(struct cp_flight *flight, int64_t begin_ns);
+void cp_drop_operation(struct cp_flight *flight);
 /* Append a flight to the queue of its communicator, or begin it. */
 void cp_queue_flight(struct cp_flight *flight);
 void cp_begin_flight(struct cp_flight *flight);
 /* Return whether a call of a tag space is still in flight on a communicator. */
 bool cp_is_tag_used(const struct cp_comm *comm, int64_t number);
+/* Return whether a persistent call in flight on a communicator has a tag space; takes the lock. */
+bool cp_is_space_used(const struct cp_comm *comm, int64_t space);
 
 /* agreeing.c: agreements of the ranks, which need the lock, too. */
 /* Advance the agreement of the first call in a queue; return whether its route is resolved. */

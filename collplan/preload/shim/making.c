@@ -16,9 +16,8 @@
 #define SHORTEST_PAUSE_NS 20000
 #define LONGEST_PAUSE_NS 500000
 
-/* Return whether all ranks have succeeded and have equal values of `same`; collective.
- * Ranks sleep between tests, because the helper that still plans for others needs their cores. */
-static bool all_well(MPI_Comm comm, bool is_well, int64_t same) {
+/* Ranks sleep between tests, because the helper that still plans for others needs their cores. */
+bool cp_all_well(MPI_Comm comm, bool is_well, int64_t same) {
     MPI_Datatype type = CP_HANDLE(MPI_Datatype, 0x4c00083a, ompi_mpi_int64_t);
     MPI_Op least = CP_HANDLE(MPI_Op, 0x58000002, ompi_mpi_op_min);
     int64_t mine[3] = {is_well, same, -same}, found[3] = {0, 0, 0};
@@ -90,7 +89,7 @@ static char *share(struct cp_plan *plan, struct cp_comm *comm,
     if (code != MPI_SUCCESS) why = cp_text_of("ranks cannot tell each other of their memory");
     else if (why == NULL) why = map_memory(plan, &offers[first]);
     /* The first rank keeps its descriptor until all ranks have mapped the memory. */
-    bool is_well = all_well(comm->private_comm, why == NULL, 0);
+    bool is_well = cp_all_well(comm->private_comm, why == NULL, 0);
     if (own.descriptor >= 0) close((int)own.descriptor);
     free(offers);
     if (!is_well) return why != NULL ? why : cp_text_of("another rank cannot share memory");
@@ -137,14 +136,14 @@ struct cp_plan *cp_make_plan(struct cp_comm *comm, struct cp_route *route, const
         *why = cp_load_plan(plan, reply.bytes, reply.n_bytes, comm->private_comm, &relocations);
     else *why = strdup(reply.bytes != NULL ? reply.bytes : "the helper process cannot be asked");
     free(reply.bytes);
-    bool is_well = all_well(comm->private_comm, *why == NULL, plan->head.shares + 2 * comm->n_calls);
+    bool is_well = cp_all_well(comm->private_comm, *why == NULL, plan->head.shares + 2 * comm->n_calls);
     if (is_well && plan->head.shares) {
         *why = share(plan, comm, relocations);
         is_well = *why == NULL;
     }
     /* Datatypes may depend on the address of shared memory. */
     if (is_well && !cp_make_types(plan, false)) *why = cp_text_of("MPI cannot make its datatypes");
-    is_well = is_well && all_well(comm->private_comm, *why == NULL, 0);
+    is_well = is_well && cp_all_well(comm->private_comm, *why == NULL, 0);
     free(relocations);
     if (is_well) return plan;
     if (*why == NULL) *why = cp_text_of("another rank cannot make it");

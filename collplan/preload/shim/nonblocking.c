@@ -13,8 +13,6 @@
 #define WINDOW 16
 #define SOON 2 /* number of calls before its use in which a plan is made in the first agreement */
 #define NOT_SET_UP "non-blocking: the next blocking call makes what plans need"
-#define TOO_MANY "the communicator has too many different non-blocking calls"
-#define NO_ROOM "the communicator has as many plans of non-blocking calls as it may have"
 
 int cp_n_requested;
 
@@ -81,7 +79,7 @@ static void prepare_agreement(struct cp_flight *flight) {
     bool is_well = cp_ask_table(comm, route, &flight->waiting, &flight->why);
     flight->makes = is_well && route->is_wanted && route->native_calls <= flight->index + SOON;
     if (flight->makes && comm->n_programs >= cp_settings.max_plans)
-        flight->why = cp_text_of(NO_ROOM);
+        flight->why = cp_text_of(CP_NO_ROOM);
     else if (flight->makes) {
         comm->n_programs++;
         flight->program = cp_load_program(comm, route, &flight->why);
@@ -174,9 +172,9 @@ int cp_start(const struct cp_call *call, MPI_Request *request) {
     const char *why = why_grounded(comm, call->kind, text, sizeof text);
     if (why != NULL) return start_uncovered(call, comm, why, begin_ns, request);
     struct cp_latest *latest = &comm->latest_started[call->kind];
-    if (!cp_look_up(latest, call, comm, true)) return cp_native_start(call, call->comm, request);
+    if (!cp_look_up(latest, call, comm, CP_STARTS)) return cp_native_start(call, call->comm, request);
     struct cp_route *route = latest->route;
-    if (route == NULL) return start_uncovered(call, comm, TOO_MANY, begin_ns, request);
+    if (route == NULL) return start_uncovered(call, comm, CP_TOO_MANY, begin_ns, request);
     if (route->way == CP_NATIVE && route->met_at < 0)
         return start_natively(call, request, route->row, route->signature.n_bytes, begin_ns);
     return start_agreed(call, comm, route, &latest->use, begin_ns, request);

@@ -70,6 +70,7 @@ typedef int cp_cancel_function(void *, int);
     X(int, Grequest_complete, (MPI_Request)) \
     X(int, Request_get_status, (MPI_Request, int *, MPI_Status *)) \
     X(int, Request_free, (MPI_Request *)) \
+    X(int, Recv_init, (void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *)) \
     X(int, Start, (MPI_Request *)) \
     X(int, Startall, (int, MPI_Request *)) \
     X(int, Wait, (MPI_Request *, MPI_Status *)) \
@@ -184,8 +185,9 @@ enum cp_kind {
 };
 #define CP_N_VECTORS (CP_N_KINDS - CP_GATHERV)
 extern const char *const cp_kind_names[CP_N_KINDS];
-/* Names of their non-blocking forms. */
+/* Names of their non-blocking and persistent forms. */
 extern const char *const cp_started_names[CP_N_KINDS];
+extern const char *const cp_repeated_names[CP_GATHERV];
 /* Kinds with equal counts whose sweeps decide for the kinds whose counts differ per rank. */
 extern const char *const cp_regular_names[CP_N_VECTORS];
 
@@ -242,7 +244,10 @@ int cp_start(const struct cp_call *call, MPI_Request *request);
 #define CP_NONBLOCKING "non-blocking calls with counts that differ per rank are native"
 #define CP_NEIGHBORHOOD "neighborhood collectives are native"
 #define CP_TYPES "calls with a datatype per rank are native"
-#define CP_PERSISTENT "MPI starts persistent collectives by their handles"
+#define CP_PERSISTENT "persistent calls with counts that differ per rank are native"
+#define CP_REJECTED "MPI has to check its arguments"
+#define CP_NO_ROOM "the communicator has as many plans of non-blocking calls as it may have"
+#define CP_TOO_MANY "the communicator has too many different non-blocking calls"
 #define CP_LARGE "calls with large counts are native"
 /* Count a native call that took `ns`. */
 void cp_note(const char *name, const char *why, MPI_Comm comm, int64_t n_bytes, int64_t ns);
@@ -253,13 +258,18 @@ int64_t cp_bytes(int64_t n, MPI_Datatype type);
 int cp_n_ranks(MPI_Comm comm);
 int cp_n_neighbors(MPI_Comm comm);
 
-/* persistent.c: persistent collectives, which are counted at their starts. */
+/* persistent.c: persistent collectives, which run by plans, or natively and are counted. */
+/* Make an operation whose plan runs when its request is started. Return NULL, or the reason why the
+ * call is native; collective. */
+const char *cp_make_operation(const struct cp_call *call, MPI_Request *request);
+/* Count the starts of a native request. */
 void cp_expect_starts(MPI_Request request, const char *name, const char *why, MPI_Comm comm,
                       int64_t n_bytes);
-/* Count starts of requests that took `ns`, or forget a request that is freed. */
-void cp_count_starts(const MPI_Request *requests, int n, int64_t ns);
+/* Run the plans of requests that MPI has started since `begin_ns`, and count native ones. */
+void cp_note_starts(const MPI_Request *requests, int n, int64_t begin_ns);
+/* Forget a request that is freed. */
 void cp_forget_starts(MPI_Request request);
-extern int cp_n_persistent; /* number of requests whose starts are counted */
+extern int cp_n_persistent; /* number of requests whose starts are of interest */
 
 /* statistics.c: rows of calls, which remain when communicators are freed. */
 struct cp_row {
@@ -313,6 +323,7 @@ struct cp_settings {
     int comm_keyval, type_keyval;
     struct cp_facts facts;
     int tag_ub;
+    MPI_Comm self; /* communicator of this rank alone, for messages that complete requests */
     int64_t empty_status[(CP_STATUS_BYTES + 7) / 8]; /* status of a request without a message */
 };
 extern struct cp_settings cp_settings;
@@ -329,7 +340,7 @@ struct cp_signature {
     int64_t kind, root, n_bytes;
     const char *op, *element; /* NULL if there is none; equal texts have equal pointers */
     uint64_t digest[2];       /* digests of all ranks' counts, if counts differ per rank */
-    bool is_started;          /* whether the call does not block */
+    enum cp_form { CP_BLOCKS, CP_STARTS, CP_REPEATS } form; /* CP_REPEATS is the persistent form */
 };
 struct cp_plan;
 struct cp_program;
@@ -402,8 +413,9 @@ struct cp_comm {
     /* What plans for non-blocking calls need; see nonblocking.c. */
     enum { CP_NOT_SET_UP, CP_REQUESTED, CP_READY, CP_GROUNDED } setup;
     char *why_grounded;
-    int64_t n_tag_spaces, n_started, n_programs;
-    int n_in_flight;
+    int64_t n_tag_spaces, n_start_spaces; /* all, and those of non-blocking calls */
+    int64_t n_started, n_made, n_programs; /* non-blocking calls, persistent ones, plans of both */
+    int n_in_flight, n_operations;         /* operations that can be started */
     bool is_queueing; /* whether it is in the list of communicators with a queue */
     struct cp_flight *queue, *queue_end; /* calls that wait for an agreement, in their order */
     struct cp_comm *next_queueing;
@@ -450,11 +462,13 @@ extern int cp_n_requested; /* number of communicators that request this */
 struct cp_plan *cp_make_plan(struct cp_comm *comm, struct cp_route *route, const int64_t *counts,
                              char **why);
 void cp_free_plan(struct cp_plan *plan);
+/* Return whether all ranks have succeeded and have equal values of `same`; collective. */
+bool cp_all_well(MPI_Comm comm, bool is_well, int64_t same);
 int cp_run_plan(struct cp_plan *plan, const struct cp_call *call, const struct cp_use *use);
 /* Find the route of a call, and how it uses its buffers; most calls are like the latest call of their
  * kind. Return false if MPI must report an error. */
 bool cp_look_up(struct cp_latest *latest, const struct cp_call *call, struct cp_comm *comm,
-                bool is_started);
+                enum cp_form form);
 /* Find out how a call uses its buffers; return false if MPI must report an error. */
 bool cp_read_call(const struct cp_call *call, const struct cp_comm *comm, struct cp_use *use);
 struct cp_signature cp_signature_of(const struct cp_call *call, const struct cp_use *use);

@@ -105,7 +105,12 @@ static void prepare_flights(void) {
     cp_real.Query_thread(&level);
     cp_settings.is_multiple = level == MPI_THREAD_MULTIPLE;
     cp_real.Wait(&none, (MPI_Status *)cp_settings.empty_status);
-    struct cp_comm *world = cp_settings.started_kinds != 0 ? cp_comm_of(cp_COMM_WORLD) : NULL;
+    if (cp_settings.started_kinds == 0) return;
+    MPI_Group group;
+    cp_real.Comm_group(cp_COMM_SELF, &group);
+    cp_real.Comm_create(cp_COMM_SELF, group, &cp_settings.self);
+    cp_real.Group_free(&group);
+    struct cp_comm *world = cp_comm_of(cp_COMM_WORLD);
     if (world != NULL) cp_set_up(world);
 }
 

@@ -1,4 +1,4 @@
-/* Collectives that no plan runs. They run natively, and are counted if statistics are requested. */
+/* Collectives that no plan runs, and persistent forms. The former run natively, and are counted if statistics are requested. */
 #include "collectives.h"
 
 void cp_note(const char *name, const char *why, MPI_Comm comm, int64_t n_bytes, int64_t ns) {
@@ -93,8 +93,24 @@ int cp_n_neighbors(MPI_Comm comm) {
             cp_expect_starts(*(MPI_Request *)a##n, shown, why, (MPI_Comm)comm, n_bytes); \
         return code; \
     }
+/* Define the persistent form of a collective that plans run. */
+#define OPERATION(name, n, n2, ...) \
+    static int run_##name##_init(CP_L##n2) { \
+        static int (*own)(CP_L##n2); \
+        if (own == NULL) *(void **)&own = cp_needed("PMPI_" #name "_init"); \
+        struct cp_call call = {.comm = (MPI_Comm)a##n, __VA_ARGS__}; \
+        const char *why = cp_make_operation(&call, (MPI_Request *)a##n2); \
+        if (why == NULL) return MPI_SUCCESS; \
+        int code = own(CP_A##n2); \
+        if (cp_settings.is_logged && code == MPI_SUCCESS) \
+            cp_expect_starts(*(MPI_Request *)a##n2, #name "_init", why, call.comm, \
+                             cp_call_bytes(&call)); \
+        return code; \
+    } \
+    CP_WRAP(name##_init, n2, cp_settings.is_on, run_##name##_init(CP_A##n2))
 #else
 #define PERSISTENT(...)
+#define OPERATION(...)
 #endif
 #ifdef COLLPLAN_LARGE
 #define LARGE(name, shown, comm, n, n_bytes) \
@@ -106,13 +122,10 @@ int cp_n_neighbors(MPI_Comm comm) {
 #define LARGE_PERSISTENT(...)
 #endif
 
-#define CALL_BYTES(comm_at, ...) \
-    cp_call_bytes(&(struct cp_call){.comm = (MPI_Comm)comm_at, __VA_ARGS__})
 #define VECTOR_BYTES(comm_at, ...) \
     cp_vector_bytes(&(struct cp_vector_call){.comm = (MPI_Comm)comm_at, __VA_ARGS__})
 #define EQUAL(name, lower, n, n1, n2, is_small, n_bytes, ...) \
-    PERSISTENT(name##_init, #name "_init", CP_PERSISTENT, a##n, n2, \
-               CALL_BYTES(a##n, __VA_ARGS__)) \
+    OPERATION(name, n, n2, __VA_ARGS__) \
     LARGE_PERSISTENT(name##_init, #name "_init", a##n, n2, n_bytes)
 #define DIFFERENT(name, lower, n, n1, n2, n_bytes, ...) \
     LARGE(name, #lower, a##n, n, n_bytes) \
@@ -122,7 +135,7 @@ int cp_n_neighbors(MPI_Comm comm) {
                VECTOR_BYTES(a##n, __VA_ARGS__)) \
     LARGE_PERSISTENT(name##_init, #name "_init", a##n, n2, n_bytes)
 
-PERSISTENT(Barrier_init, "Barrier_init", CP_PERSISTENT, a1, 3, 0)
+OPERATION(Barrier, 1, 3, .kind = CP_BARRIER)
 CP_EQUAL(EQUAL)
 CP_DIFFERENT(DIFFERENT)
 

@@ -16,6 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if MPI_VERSION >= 4 || (defined OMPI_MAJOR_VERSION && OMPI_MAJOR_VERSION >= 5)
+#define HAS_PERSISTENT 1
+#else
+#define HAS_PERSISTENT 0
+#endif
 #define MOST 16384
 #define MOST_RANKS 64
 #define N_CALLS 6
@@ -162,7 +167,7 @@ static void end_calls(int all) {
 #define BLOCKING(UPPER, lower) MPI_##UPPER
 #define STARTED(UPPER, lower) MPI_I##lower
 #define PERSISTENT(UPPER, lower) MPI_##UPPER##_init
-#if MPI_VERSION >= 4
+#if HAS_PERSISTENT
 #define PERSISTENT_CALL(CALL) CALL(PERSISTENT, MPI_INFO_NULL, &now->request)
 #else
 #define PERSISTENT_CALL(CALL)
@@ -390,7 +395,7 @@ static void choose_place(const char *form) {
     while (calls[i].is_under_way)
         if (++i == N_CALLS) end_calls(0), i = 1;
     now = &calls[i];
-    now->is_persistent = MPI_VERSION >= 4 && form[0] == 'p';
+    now->is_persistent = HAS_PERSISTENT && form[0] == 'p';
     sent = now->sent;
 }
 
