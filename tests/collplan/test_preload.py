@@ -191,6 +191,17 @@ def calls_of(log: Path) -> dict[tuple[str, str, int], int]:
 
 
 @pytest.mark.system
+def test_a_log_that_cannot_be_written_gives_one_line(tmp_path: Path) -> None:
+    line = exec_line("mpich", table_of(tmp_path), 2, built("mpich", "calling.c"), "10")
+    done = run(line, COLLPLAN_LOG=str(tmp_path / "nowhere" / "log.json"))
+    assert (done.returncode, done.stdout) == (0, "total 20000.0\n")
+    (said,) = done.stderr.splitlines()
+    assert said.startswith(
+        f"collplan: COLLPLAN_LOG: {tmp_path}/nowhere/log.json: cannot be written"
+    )
+
+
+@pytest.mark.system
 @pytest.mark.each_mpi
 @pytest.mark.parametrize("ended", ["", "unended"])
 @pytest.mark.parametrize("mpi", [*MPIS, *DEBIAN])
