@@ -131,7 +131,7 @@ def _why_unknown(row: Mapping[str, Any], machine: Machine | None) -> str | None:
     """Return the reason why the gain of a row is unknown, None if it may be known."""
     kind = row["collective"]
     if kind not in COLLECTIVES:
-        if kind[:1] == "I" and kind[1:] in COLLECTIVES:
+        if {kind.removeprefix("I"), kind.removesuffix("_init").lower()} & COLLECTIVES.keys():
             return "only the start of the call was timed: tune it with --computation"
         return str(row["why"])
     if COLLECTIVES[kind].regular is not None:
