@@ -247,8 +247,9 @@ static void end_start(struct cp_flight *flight, int code) {
 
 /* Complete the request of a call, which has begun. */
 static void complete(struct cp_flight *flight, int code) {
-    if (flight->plan != NULL) {
-        if (code == MPI_SUCCESS && flight->gives_back)
+    /* MPI may still use the memory of a plan that has failed: it is neither used again nor freed. */
+    if (flight->plan != NULL && code == MPI_SUCCESS) {
+        if (flight->gives_back)
             code = cp_give_back(flight->plan, &flight->use, flight->comm->private_comm);
         if (!flight->repeats) give_plan_back(flight->route->program, flight->plan);
     }
