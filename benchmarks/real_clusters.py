@@ -18,6 +18,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,9 +28,23 @@ from collplan.fitting.cluster_model import ClusterModel, CountedPoints, Predicti
 from collplan.fitting.correction import EFFECTS
 from collplan.fitting.points import LATENCY
 from collplan.fitting.reading import read_points
+from collplan.fitting.terms import (
+    COPIES,
+    FAR,
+    GLOBAL,
+    LANE,
+    LINKS,
+    LOGS,
+    MEMORY,
+    PEERS,
+    PER_LINK,
+    PIECES,
+    STEPS,
+)
 from collplan.fitting.validation import (
     Split,
     leave_jobs_out,
+    leave_parts_out,
     predict_splits,
     score,
     split_by,
@@ -41,6 +56,17 @@ SMALL_NODES: Final = 32
 """Most nodes of a small job."""
 SMALL_RANKS: Final = 12
 """Most ranks of a small job on a machine of few nodes."""
+PARTS: Final = 5
+"""Parts of the jobs in comparisons of terms."""
+TERMS: Final[dict[str, list[int]]] = {
+    "changes of the peer": [link * PER_LINK + PEERS for link in range(len(LINKS))],
+    "copies and allocated buffers": list(range(COPIES.start, COPIES.stop)),
+    "other ranks of the node": [LANE, MEMORY],
+    "groups of switches": [GLOBAL, FAR],
+    "the logarithm of the ranks": [LOGS],
+    "pieces and steps": [PIECES, STEPS],
+}
+"""Terms that are left out together, by name."""
 FEW_NODES: Final = 2
 """Nodes up to which a job is small by its ranks."""
 Make = Callable[[CountedPoints], ClusterModel]
@@ -86,17 +112,24 @@ def scores_of(counted: CountedPoints, predicted: Prediction) -> Found:
     return found
 
 
-def without_terms() -> dict[str, Make]:
-    """Return models that lack a term each, by name."""
-    found: dict[str, Make] = {
-        "presets, nothing fitted": lambda one: ClusterModel(one, is_fitted=False, effects=()),
-        "costs fitted, no correction": lambda one: ClusterModel(one, effects=()),
-        "correction, presets": lambda one: ClusterModel(one, is_fitted=False),
-        "both": ClusterModel,
+def models_of(counted: CountedPoints) -> dict[str, tuple[CountedPoints, Make]]:
+    """Return points and models that lack a term each, by name."""
+    found: dict[str, tuple[CountedPoints, Make]] = {
+        "all terms": (counted, ClusterModel),
+        "presets, nothing fitted": (
+            counted,
+            lambda one: ClusterModel(one, is_fitted=False, effects=()),
+        ),
+        "no correction": (counted, lambda one: ClusterModel(one, effects=())),
+        "correction of the presets": (counted, lambda one: ClusterModel(one, is_fitted=False)),
     }
+    for title, places in TERMS.items():
+        counts = counted.counts.copy()
+        counts[:, places] = 0.0
+        found[f"without {title}"] = (replace(counted, counts=counts), ClusterModel)
     for effect in EFFECTS:
         others = tuple(one for one in EFFECTS if one is not effect)
-        found[f"both, without the effect: {effect.title}"] = _with_effects(others)
+        found[f"without the effect of the {effect.title}"] = (counted, _with_effects(others))
     return found
 
 
@@ -104,15 +137,24 @@ def _with_effects(effects: Sequence[Any]) -> Make:
     return lambda one: ClusterModel(one, effects=effects)
 
 
-def divide(counted: CountedPoints, models: dict[str, Make]) -> Found:
-    """Return the errors of each way to divide points, by each model."""
+def divide(counted: CountedPoints, *, by_terms: bool) -> Found:
+    """Return the errors of each way to divide points; with terms, without each of them.
+
+    With terms, jobs are left out in five parts, as there are many models.
+    """
     is_orfeo = all(point.layout.n_nodes <= FEW_NODES for point in counted.points)
-    found: Found = {}
-    for scheme, splits in schemes(counted, is_orfeo=is_orfeo).items():
-        found[scheme] = {}
-        for title, make in models.items():
-            found[scheme][title] = scores_of(*predict_splits(counted, splits, make))
-    return found
+    divisions = schemes(counted, is_orfeo=is_orfeo)
+    models = {"all terms": (counted, ClusterModel)}
+    if by_terms:
+        models = models_of(counted)
+        divisions["leave one job out"] = leave_parts_out(counted, PARTS)
+    return {
+        scheme: {
+            title: scores_of(*predict_splits(points, splits, make))
+            for title, (points, make) in models.items()
+        }
+        for scheme, splits in divisions.items()
+    }
 
 
 def print_scores(title: str, scores: Found) -> None:
@@ -153,7 +195,6 @@ def main() -> int:
     """Fit, predict, and print."""
     options = parse_options()
     held = read_points(options.times, options.hosts)
-    models = without_terms() if options.terms else {"both": ClusterModel}
     document: Found = {"notes": held.notes}
     if options.fit_times:
         fitted = read_points(options.fit_times, options.fit_hosts or options.hosts)
@@ -161,15 +202,15 @@ def main() -> int:
         points = CountedPoints.of([one for one in held.points if one.collective != LATENCY])
         model = ClusterModel(CountedPoints.of(fitted.points))
         document |= scores_of(points, model.predict(points))
-        document["without_preset"] = sorted(
+        document["without_points"] = sorted(
             {*points.system.tolist()} - {*(one.system for one in fitted.points)}
         )
         tables = {"predicted": document}
     else:
-        found = divide(CountedPoints.of(held.points), models)
+        found = divide(CountedPoints.of(held.points), by_terms=options.terms)
         document["schemes"] = found
         first = next(iter(found.values()))
-        document |= first["both"]
+        document |= first["all terms"]
         tables = {
             f"{scheme}; {title}": one
             for scheme, by_model in found.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from collplan.fitting.terms import (
     waits_of,
 )
 from collplan.planner.arrays import Floats, Ints
+
+SPLIT: Final = 0.5
+"""Cost of a block that is a message of its own among others, as a part of a further message's."""
 
 
 def count_terms(points: Sequence[MeasuredPoint], costs: Mapping[str, Floats]) -> Floats:
@@ -73,14 +77,15 @@ def _counts(
     )
     counts = PathCounter(table, layout, n_bytes, costs, algorithm.segment).counts()
     link = farthest_link(layout)
-    if algorithm.copies:
+    copies = algorithm.copies + algorithm.copies_per_round * np.log2(n_ranks)
+    if copies:
         level = level_weights(n_bytes * layout.per_node)
-        counts[:, COPIES] += algorithm.copies * level * n_bytes[:, None]
+        counts[:, COPIES] += copies * level * n_bytes[:, None]
     if algorithm.extra:
         counts[:, waits_of(link)] += algorithm.extra * size_weights(n_bytes / n_ranks)
     if algorithm.is_split:
         twice = 2 if algorithm.kind == "allreduce" else 1
-        counts[:, link * PER_LINK + MESSAGES] += twice * (n_ranks - 1)
+        counts[:, link * PER_LINK + MESSAGES] += SPLIT * twice * (n_ranks - 1)
     return counts
 
 

@@ -21,7 +21,7 @@ from collplan.fitting.terms import (
     REDUCTIONS,
     waits_of,
 )
-from collplan.fitting.validation import Scores, Split, leave_jobs_out, predict_splits, score
+from collplan.fitting.validation import Scores, leave_parts_out, predict_splits, score
 from collplan.measure.calibration.fit import Parameter, machine_document, parameters_text
 from collplan.planner.arrays import Floats
 from collplan.specs import Machine
@@ -171,14 +171,9 @@ def _cross_validated(counted: CountedPoints) -> Scores | None:
     """Return the errors of all points, in at most `FOLDS` parts of whole jobs."""
     collectives = np.flatnonzero(counted.features.names["kind"] != LATENCY)
     counted = counted.take(collectives)
-    jobs = list(leave_jobs_out(counted))
-    if len(jobs) < 2:
+    splits = leave_parts_out(counted, FOLDS)
+    if len(splits) < 2:
         return None
-    everything = np.arange(len(counted.points))
-    splits: list[Split] = []
-    for first in range(min(FOLDS, len(jobs))):
-        held = np.concatenate([held for _, held in jobs[first::FOLDS]])
-        splits.append((np.setdiff1d(everything, held), held))
     return score(*predict_splits(counted, splits))
 
 

@@ -20,7 +20,7 @@ ITEMSIZE: Final = 4
 """Bytes of an element, for rules of libraries and segments of PICO, which count elements."""
 CHAINS: Final = 4
 """Chains of Open MPI's algorithm of that name, by default."""
-MOST_IN_PIECES: Final = 2048
+MOST_IN_PIECES: Final = 1024
 """Number of ranks above which messages in many pieces are counted as if they were in one."""
 _OF_PIECES: Final = ("bine", "sparbit")
 _SEGMENTED: Final = re.compile(r"(.*)_over_(\d+)")
@@ -40,7 +40,7 @@ class MeasuredAlgorithm:
         Bytes of a segment; infinite for whole messages.
     at_once, is_split : bool
         See ``names.yaml``.
-    copies, extra : float
+    copies, copies_per_round, extra : float
         See ``names.yaml``.
     stem : str
         Name in the file, without the parts that say who runs it.
@@ -53,6 +53,7 @@ class MeasuredAlgorithm:
     at_once: bool = False
     is_split: bool = False
     copies: float = 0.0
+    copies_per_round: float = 0.0
     extra: float = 0.0
     stem: str = ""
 
@@ -115,7 +116,8 @@ def _algorithm(
     if algorithm.isdigit():
         return _numbered(kind, int(algorithm), n_ranks)
     stem, segment = stem_of(algorithm)
-    row = table["algorithms"].get(collective, {}).get(stem)
+    rows = table["algorithms"].get(collective, {})
+    row = rows.get(f"{stem} {library}", rows.get(stem))
     if row is None:
         return None
     if segment < float("inf"):
@@ -128,6 +130,7 @@ def _algorithm(
         "at_once": row.get("at_once", False) and kind == "bcast",
         "is_split": row.get("split", False),
         "copies": float(row.get("copies", 0)),
+        "copies_per_round": float(row.get("copies_per_round", 0)),
         "extra": float(row.get("extra", 0)),
     }
     return MeasuredAlgorithm(kind, name, options, segment, stem=stem, **flags)

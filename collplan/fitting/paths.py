@@ -36,6 +36,8 @@ _NONE: Final = -1
 _SENDS: Final = -2
 """Events of a rank in a round: nothing, or its own sends. Others are twice the number of a message,
 and one more if the messages after it were received one after another."""
+TAKEN: Final = 0.4
+"""Cost of a further message to its receiver, as a part of that to its sender."""
 HIDDEN: Final = 0.5
 """Part of a reduction in segments that passes while further segments arrive."""
 
@@ -57,7 +59,7 @@ class PathCounter:
     costs : ndarray of float64, shape (N_TERMS,)
         Costs in ns by which the longest path is found.
     segment : float
-        Greatest bytes of a message; longer ones are cut.
+        Greatest bytes of a message; longer ones are cut, and each segment waits for the one before.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class PathCounter:
         table = self.table
         shape = self.size.shape
         self.wait_ns, self.busy_ns = np.zeros(shape), np.zeros(shape)
+        self.taken_ns = np.zeros(shape)
         alone = table.pieces * costs[PIECES] + self.is_global * costs[FAR]
         by_byte = self.lane_share * costs[LANE] + self.memory_share * costs[MEMORY]
         by_byte = by_byte + self.is_global * costs[GLOBAL]
@@ -118,10 +121,12 @@ class PathCounter:
             base = link * PER_LINK
             more, size, cut = (one[:, rows] for one in (self.n_more, self.size, self.cut))
             each = alone[rows] + table.changes[rows] * costs[base + PEERS] + size * by_byte[rows]
-            further = more * costs[base + MESSAGES] + (size - cut) * costs[base + BYTES]
-            self.wait_ns[:, rows] = times_at(cut, costs[waits_of(link)]) + further + each
+            once = times_at(cut, costs[waits_of(link)])
+            self.wait_ns[:, rows] = (more + 1) * once + each
             self.busy_ns[:, rows] = (more + 1) * costs[base + MESSAGES] + each
             self.busy_ns[:, rows] += size * costs[base + BYTES]
+            self.taken_ns[:, rows] = self.busy_ns[:, rows]
+            self.taken_ns[:, rows] -= (1 - TAKEN) * (more + 1) * costs[base + MESSAGES]
         rates = (self.level @ costs[REDUCTIONS])[:, None], (self.level @ costs[COPIES])[:, None]
         self.combine_ns = (self.combined * rates[0] + costs[STEPS]) * (self.combined > 0)
         self.step_ns = costs[STEPS] + self.step_size * np.where(table.step_copies, *rates[::-1])
@@ -159,7 +164,8 @@ class PathCounter:
         arrival[:, order] = start + before + wait[:, order]
         event = np.full(clock.shape, _NONE)
         senders = source[order][first]
-        received = _received(arrival, busy, self.combine_ns[:, rows], dest)
+        taken = self.taken_ns[:, rows]
+        received = _received(arrival, taken, self.combine_ns[:, rows], dest)
         clock[:, senders] = start[:, last] + until[:, last]
         event[:, senders] = _SENDS
         receivers, done, combining, by = received
@@ -215,22 +221,22 @@ class PathCounter:
             sent[sent != message] if table.is_at_once else sent[sent < message], sizes, counts
         )
         base = int(self.link[message]) * PER_LINK
-        cut = self.cut[sizes, message]
-        counts[sizes, base : base + N_KNOTS] += size_weights(cut)
-        counts[sizes, base + MESSAGES] += self.n_more[sizes, message]
-        counts[sizes, base + BYTES] += self.size[sizes, message] - cut
-        counts[sizes, LOGS] += self.logs
+        times = self.n_more[sizes, message] + 1
+        weights = size_weights(self.cut[sizes, message])
+        counts[sizes, base : base + N_KNOTS] += times[:, None] * weights
+        counts[sizes, LOGS] += self.logs * (self.link[message] == 2)
         self._count_common(np.array([message]), sizes, counts)
         if event % 2:
-            self._count_busy(arriving[arriving != message], sizes, counts)
+            self._count_busy(arriving[arriving != message], sizes, counts, TAKEN)
         return sender
 
-    def _count_busy(self, messages: Ints, sizes: Ints, counts: Floats) -> None:
-        """Count messages that only keep a rank busy."""
+    def _count_busy(self, messages: Ints, sizes: Ints, counts: Floats, part: float = 1.0) -> None:
+        """Count messages that only keep a rank busy; `part` of the cost of each."""
         for link in set(self.link[messages].tolist()):
             some = messages[self.link[messages] == link]
             base = link * PER_LINK
-            counts[sizes, base + MESSAGES] += (self.n_more[np.ix_(sizes, some)] + 1).sum(axis=1)
+            n_sent = (self.n_more[np.ix_(sizes, some)] + 1).sum(axis=1)
+            counts[sizes, base + MESSAGES] += part * n_sent
             counts[sizes, base + BYTES] += self.size[np.ix_(sizes, some)].sum(axis=1)
         if len(messages):
             self._count_common(messages, sizes, counts)

@@ -88,6 +88,17 @@ def leave_jobs_out(counted: CountedPoints) -> Iterator[Split]:
         yield np.flatnonzero(jobs != job), np.flatnonzero(jobs == job)
 
 
+def leave_parts_out(counted: CountedPoints, n_parts: int) -> list[Split]:
+    """Return a split per part, which has every `n_parts`-th job."""
+    jobs = [held for _, held in leave_jobs_out(counted)]
+    everything = np.arange(len(counted.points))
+    found = []
+    for first in range(min(n_parts, len(jobs))):
+        held = np.concatenate(jobs[first::n_parts])
+        found.append((np.setdiff1d(everything, held), held))
+    return found
+
+
 def split_by(counted: CountedPoints, is_small: Callable[[int, int], bool]) -> Split:
     """Return a split: small jobs by a function of nodes and ranks, then the others."""
     small = np.array(
