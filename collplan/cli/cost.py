@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collplan.cli.inputs import choose_network, is_plan_file, open_plan, open_request
+from collplan.cli.inputs import choose_network, is_plan_file, open_plan, open_request, to_simulate
 from collplan.cli.options import Json, Options, argument, flag, option, trace_file
 from collplan.reports.output import Document, print_line, print_result
 from collplan.reports.progress import spinner
@@ -45,7 +45,7 @@ def command(options: CostOptions) -> None:
     from collplan.planner.machine_code.compile_time import Stopwatch
 
     watch = Stopwatch()
-    plan = open_plan(options.source, folds=options.trace is None)
+    plan = to_simulate(open_plan(options.source, folds=options.trace is None))
     trace = options.trace
     network = choose_network(plan, options.loggps)
     with spinner(f"simulating {plan.n_tasks} tasks"):

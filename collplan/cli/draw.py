@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from pathlib import Path
 
-from collplan.cli.inputs import choose_network, open_plan
+from collplan.cli.inputs import choose_network, open_plan, to_simulate
 from collplan.cli.options import Json, Options, Schedule, flag, option, output_file
 from collplan.reports.output import print_result
 from collplan.reports.progress import spinner
@@ -99,7 +99,7 @@ def _draw_timelines(options: DrawOptions) -> None:
     check_plot_path(options.output, "-o")
     shown, n_tasks = [], 0
     for source in filter(None, (options.source, options.beside)):
-        plan = open_plan(source)
+        plan = to_simulate(open_plan(source))
         network = choose_network(plan, None)
         with spinner(f"simulating {plan.n_tasks} tasks"):
             shown.append(Simulated(source.stem, simulate(plan, network), network))
@@ -119,7 +119,7 @@ def _draw_steps(options: DrawOptions) -> None:
     if options.beside is not None:
         raise CollplanError("--beside: draws cores and lanes; leave out --by step")
     check_plot_path(options.output, "-o")
-    plan = open_plan(options.source)
+    plan = to_simulate(open_plan(options.source))
     if plan.program is None:
         raise CollplanError(f"--by: {options.source} is no program, and has no steps; leave it out")
     network = choose_network(plan, None)

@@ -297,6 +297,15 @@ def resize(spec: Wanted, ranks: int | None) -> Wanted:
         )
 
 
+def to_simulate(plan: Plan) -> Plan:
+    """Return a plan that can be simulated: native calls of programs have MPICH's algorithms."""
+    if plan.program is None:
+        return plan
+    from collplan.select.joint import priced_plan
+
+    return priced_plan(plan)
+
+
 def choose_network(plan: Plan, loggps: str | None) -> Network:
     """Return the network on which a plan is simulated.
 

@@ -26,6 +26,7 @@ from collplan.planner.programs.reference import (
     buffers_in,
     fill_buffers,
 )
+from collplan.specs import numpy_dtype
 from collplan.specs.programs.buffers import BufferRange
 from collplan.specs.programs.program import ProgramSpec
 from collplan.specs.programs.steps import ProgramStep
@@ -260,7 +261,9 @@ class _StepsByPlans(ExitStack):
                 continue
             alone = program.replace(steps=(step.replace(after=()),), passes=())
             plan = compile_program(alone, is_proved=False)
-            self._calls.append(self.enter_context(bind(plan, comm, None, case.memory, **options)))
+            # The elements of its plan may have another datatype, if it combines nothing.
+            memory = case.memory.view(numpy_dtype(alone.datatype))
+            self._calls.append(self.enter_context(bind(plan, comm, None, memory, **options)))
 
     def __call__(self) -> None:
         for call in self._calls:

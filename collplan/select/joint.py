@@ -26,6 +26,7 @@ from collplan.planner.lowering.select import priced_spec
 from collplan.planner.plan.plan import Plan
 from collplan.planner.programs.compile import compile_program
 from collplan.planner.programs.groups import check_ranges, spec_of_group
+from collplan.planner.rewrite.calls import has_calls
 from collplan.select.auto import choose
 from collplan.select.estimate import FEW_RANKS
 from collplan.select.remembered import recall, remember
@@ -168,6 +169,16 @@ def _alone_s(program: ProgramSpec, compiled: _Compiled) -> list[float]:
             known[key] = simulate(compiled.plan(single)).makespan_s
         times.append(known[key])
     return times
+
+
+def priced_plan(plan: Plan) -> Plan:
+    """Return a plan to simulate in place of a program's plan that calls MPI's own collectives.
+
+    MPICH's algorithms replace the calls. Other plans are returned unchanged.
+    """
+    if plan.program is None or not has_calls(plan):
+        return plan
+    return _Compiled().plan(plan.program)
 
 
 def folded_plan(program: ProgramSpec) -> Plan | None:

@@ -59,6 +59,12 @@ class Origin(ABC):
         op = self.document["collective"].get("op")
         return None if op is None else op["name"]
 
+    @property
+    def commutes(self) -> bool:
+        """Return whether operands may be exchanged, True where nothing is combined."""
+        op = self.document["collective"].get("op")
+        return op is None or bool(op.get("commutative", True))
+
     def to_json(self) -> str:
         """Return the document as one line, which is the same for equal specs."""
         return write_json(self.document)
@@ -119,3 +125,8 @@ class KnownProgram(Origin):
         """Return the name of the operation that combines elements; None if nothing does."""
         combining = self.program.combining
         return None if combining is None or combining.op is None else combining.op.name
+
+    @property
+    def commutes(self) -> bool:
+        """Return whether operands may be exchanged."""
+        return self.program.combining is None or self.program.combining.is_commutative

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -13,8 +15,8 @@ from collplan.specs.programs.buffers import BufferRange
 from collplan.specs.programs.program import ProgramSpec
 from collplan.specs.programs.steps import ProgramStep
 
-LINE_BYTES = 64
-"""Buffers of a program begin at multiples of this number of bytes."""
+LINE_BYTES: Final = 64
+"""Buffers of a program begin at multiples of this number of bytes, and of the sizes of elements."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +57,11 @@ class ProgramMemory:
         return self._ends()[-1]
 
     def _ends(self) -> list[int]:
-        unit = self.program.itemsize
-        line = max(1, LINE_BYTES // unit)
+        unit, buffers = self.program.itemsize, self.program.buffers.values()
+        # The places in bytes are the same, whichever of its steps a program has.
+        line = math.lcm(LINE_BYTES, *(buffer.itemsize for buffer in buffers)) // unit
         ends = [0]
-        for buffer in self.program.buffers.values():
+        for buffer in buffers:
             n = buffer.count * (buffer.itemsize // unit)
             ends.append(-(-(ends[-1] + n) // line) * line)
         return ends

@@ -107,5 +107,4 @@ def elements_of(plan: Plan, operation: Applies | None) -> Elements:
         raise BindError("the plan calls MPI's collectives, but names no datatype; compile a spec")
     if not combines(plan):
         return Elements(plan.origin.datatype)
-    stated = plan.origin.document["collective"]["op"]
-    return Elements(plan.origin.datatype, operation, bool(stated.get("commutative", True)))
+    return Elements(plan.origin.datatype, operation, plan.origin.commutes)

@@ -57,6 +57,36 @@ def test_random_programs_on_ranks(comm: MPI.Intracomm) -> None:
                 assert case.check(bound, expected) is None, seed
 
 
+@pytest.mark.ranks(1, 4)
+def test_steps_may_be_calls_of_mpi(comm: MPI.Intracomm) -> None:
+    columns = 2 if comm.size > 1 else 1
+    grid = [comm.size // columns, columns]
+    natively = {"algorithms": "native"}
+    program = ProgramSpec.model_validate(
+        {
+            "machine": {"ranks_per_node": comm.size},
+            "buffers": {name: {"count": 16, "datatype": "int32"} for name in "xy"},
+            "steps": [
+                {"collective": "allreduce", "receive": "x", **natively},
+                {
+                    "collective": "allgather",
+                    "send": "x[0:4]",
+                    "receive": f"y[0:{4 * columns}]",
+                    "group": {"rows": grid},
+                    **natively,
+                },
+                {"collective": "bcast", "receive": "x", "group": {"columns": grid}, **natively},
+                {"collective": "allreduce", "receive": "y"},
+            ],
+        }
+    )
+    case = ProgramCase(program, comm)
+    with collplan.bind(compile_program(program), comm, None, case.memory) as bound:
+        expected = case.expected()
+        assert case.check(bound, expected) is None
+        assert case.check(bound, expected) is None
+
+
 @pytest.mark.ranks(1, 3)
 def test_computations_call_functions_between_collectives(comm: MPI.Intracomm) -> None:
     buffers: dict[str, Any] = {}
@@ -119,6 +149,29 @@ def test_a_run_reports_the_program_beside_its_steps(comm: MPI.Intracomm) -> None
     assert report.ratio == report.median_s / report.native_median_s
     assert report.ratio_to_steps == report.median_s / report.steps_median_s
     assert run_program(plan, apart, comm, repetitions=1, check=False).correct is None
+
+
+@pytest.mark.ranks(2)
+def test_steps_alone_may_have_elements_of_another_kind(comm: MPI.Intracomm) -> None:
+    """A step that combines nothing has elements without meaning, at the same places."""
+    program = ProgramSpec.model_validate(
+        {
+            "machine": {"ranks_per_node": comm.size},
+            "buffers": {
+                "pairs": {"count": 5, "datatype": "float_int"},
+                "all": {"count": 5 * comm.size, "datatype": "float_int"},
+                "x": {"count": 3, "datatype": "complex128"},
+            },
+            "steps": [
+                {"collective": {"kind": "allreduce", "op": "maxloc"}, "receive": "pairs"},
+                {"collective": "allgather", "send": "pairs", "receive": "all"},
+                {"collective": {"kind": "bcast", "root": 1}, "receive": "x"},
+            ],
+        }
+    )
+    report = run_program(collplan.compile(program), program, comm, repetitions=1)
+    assert report.first_wrong is None
+    assert report.correct is True
 
 
 @pytest.mark.ranks(2)

@@ -71,6 +71,21 @@ def test_other_commands_refuse_programs_in_one_line(collplan: CommandLine, progr
     )
 
 
+def test_native_steps_are_priced_by_mpichs_algorithms(
+    collplan: CommandLine, program: Path, tmp_path: Path
+) -> None:
+    native = tmp_path / "native.yaml"
+    native.write_text(program.read_text().replace('"x[0/2]"', '"x[0/2]", algorithms: native'))
+    report = collplan("cost", native, "--json").json()
+    left = next(one for one in report["steps"] if one["step"] == "left")
+    assert (left["kind"], left["method"]) == ("allreduce", "native")
+    assert left["alone_s"] > 0
+    assert collplan("verify", native, "--json").json()["ok"] is True
+    picture = tmp_path / "native.svg"
+    for options in (["--timeline"], ["--timeline", "--by", "step"]):
+        assert collplan("draw", native, *options, "-o", picture).status == 0
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["training_step", "fsdp_step", "panel"])
 def test_examples_gain_over_their_steps(collplan: CommandLine, name: str) -> None:
