@@ -30,9 +30,11 @@ class Prediction(NamedTuple):
 
 
 def preset_of(system: str) -> Machine:
-    """Return the machine of a system: its preset, or the defaults."""
-    name = {"thin": "orfeo-thin", "epyc": "orfeo-epyc"}.get(system, system)
-    return Machine.model_validate(name if name in preset_names() else {"nodes": 1})
+    """Return the machine of a system: its preset, with or without ``orfeo-``, or the defaults."""
+    for name in (system, f"orfeo-{system}"):
+        if name in preset_names():
+            return Machine.model_validate(name)
+    return Machine.model_validate({"nodes": 1})
 
 
 @dataclass(frozen=True, eq=False)

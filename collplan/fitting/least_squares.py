@@ -11,7 +11,7 @@ import numpy as np
 from collplan.fitting.terms import N_TERMS, groups_of_terms
 from collplan.planner.arrays import Bools, Floats
 
-PRIOR: Final = 1.0
+PRIOR: Final = 4.0
 """Weight of the square of a cost's logarithm, relative to its start, in squared errors."""
 SMOOTH: Final = 5.0
 """Weight of the square of the difference of such logarithms between neighbors."""

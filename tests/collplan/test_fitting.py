@@ -192,6 +192,7 @@ def synthetic(factor: float, seed: int = 0, noise: float = 0.05) -> CountedPoint
         for name in ("ring_ompi", "recursive_doubling_ompi", "rabenseifner_ompi", "bine_bdw_over")
         for n_ranks in (4, 8, 16, 32, 64)
         for power in range(3, 9)
+        for _ in range(3)
     ]
     counted = CountedPoints.of(points)
     truth = counted.starts.copy()

@@ -16,14 +16,16 @@ from collplan.fitting.terms import waits_of
 from collplan.specs.loading import load_machine
 
 HEADER = "system,job,collective,library,nodes,ranks_per_node,elements,algorithm,median_us\n"
+SIZES = tuple(2**power for power in range(3, 23))
 ALGORITHMS = ("ring_ompi", "recursive_doubling_ompi", "rabenseifner_ompi")
+POINTS = 3 * len(SIZES) * len(ALGORITHMS)
 
 
 def table_of(times: Callable[[int], float]) -> str:
     """Return a CSV file of PICO's columns with a time per row."""
     lines = []
     for nodes in (4, 8, 16):
-        for elements in (16, 1024, 65536, 4194304):
+        for elements in SIZES:
             for name in ALGORITHMS:
                 row = f"leonardo,job{nodes},allreduce,ompi,{nodes},1,{elements},{name}"
                 lines.append(f"{row},{times(len(lines)):.4f}")
@@ -58,10 +60,10 @@ def test_a_machine_file_states_sources_intervals_and_what_is_not_determined(
     assert latency["interval"][0] <= latency["value"] <= latency["interval"][1]
     assert latency["value"] > 1.5 * load_machine("leonardo").network.network.L_ns
     assert "not determined" in found["network.numa.L_ns"]["method"]
-    assert document["cross_validation"]["points"] == document["points"] == 36
+    assert document["cross_validation"]["points"] == document["points"] == POINTS
     text = output.read_text()
     assert f"fitted to {source}" in text
-    assert "36 points of 3 jobs on 4 to 16 nodes" in text
+    assert f"{POINTS} points of 3 jobs on 4 to 16 nodes" in text
     assert "Cross-validated" in text
     machine = load_machine(str(output))
     assert np.isclose(machine.network.network.L_ns, latency["value"])
@@ -78,7 +80,7 @@ def test_the_same_file_gives_the_same_machine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (table_of(lambda row: 5.0), "all 36 times are 5e-06 s"),
+        (table_of(lambda row: 5.0), f"all {POINTS} times are 5e-06 s"),
         (HEADER + "leonardo,a,allreduce,ompi,4,1,64,ring_ompi,7\n", "has 1 usable points"),
         (table_of(lambda row: row + 1.0).replace("elements", "bytes", 1), "no column 'elements'"),
         (table_of(lambda row: 1e-3 * (row + 1)), "check the unit of the column"),
