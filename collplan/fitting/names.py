@@ -22,7 +22,7 @@ CHAINS: Final = 4
 """Chains of Open MPI's algorithm of that name, by default."""
 MOST_IN_PIECES: Final = 1024
 """Number of ranks above which messages in many pieces are counted as if they were in one."""
-_OF_PIECES: Final = ("bine", "sparbit")
+_OF_PIECES: Final = ("bine", "butterfly", "sparbit")
 _SEGMENTED: Final = re.compile(r"(.*)_over_(\d+)")
 
 
