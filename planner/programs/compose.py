@@ -9,7 +9,9 @@ import numpy as np
 
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.motion import Motion
+from collplan.planner.compiler.ranks import BYTES_PER_TASK
 from collplan.planner.errors import AlgorithmError, AsymmetricError
+from collplan.planner.memory import require_memory
 from collplan.planner.plan.assembly import RankPlaces, assemble
 from collplan.planner.plan.folding import Folding
 from collplan.planner.plan.hazards import derive_dependencies, stated_edges
@@ -94,6 +96,10 @@ def compose(program: ProgramSpec, plans: Mapping[int, Sequence[Plan]]) -> Plan:
     ------
     AlgorithmError
         If passes of two steps place ranks on different cores.
+    AsymmetricError
+        If the plans are folded, but nodes may differ in the program.
+    MemoryLimitError
+        If the plan does not fit into memory.
     """
     motion = _motion(program, plans)
     placement = _placement(program, plans, motion)
@@ -315,6 +321,7 @@ def _joined(
 ) -> Plan:
     """Return the plan of all tasks, with the dependencies between steps."""
     starts = csr.running_total([len(part) for part in parts])
+    require_memory(int(starts[-1]) * BYTES_PER_TASK)
     placed = list(zip(parts, starts, strict=False))
     columns = {
         name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns

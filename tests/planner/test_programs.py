@@ -10,12 +10,15 @@ import pytest
 
 from collplan.api.proving import level_of, verify
 from collplan.executors.cost import simulate
+from collplan.planner import memory
 from collplan.planner.arrays import csr
 from collplan.planner.compiler import compile_folded
+from collplan.planner.compiler.ranks import BYTES_PER_TASK
 from collplan.planner.errors import (
     AlgorithmError,
     AsymmetricError,
     DeadlockError,
+    MemoryLimitError,
     PlanError,
     RaceError,
     StepError,
@@ -193,6 +196,19 @@ def test_programs_whose_nodes_differ_are_not_folded(step: dict[str, Any], line: 
     document["buffers"]["y"] = {"count": 8, "datatype": "int32"}
     with pytest.raises(AsymmetricError, match=line):
         compile_program(ProgramSpec.model_validate(document), compile_folded)
+
+
+def test_programs_that_do_not_fit_into_memory_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = two_sums()
+    n_bytes = compile_program(program).n_tasks * BYTES_PER_TASK
+    monkeypatch.setattr(memory, "LARGE_BYTES", 0)
+    monkeypatch.setattr(memory, "free_bytes", lambda: n_bytes)
+    compile_program(program)
+    monkeypatch.setattr(memory, "free_bytes", lambda: n_bytes - 1)
+    with pytest.raises(MemoryLimitError, match="are free; use fewer ranks"):
+        compile_program(program)
 
 
 def without_edges(plan: Plan, before: slice, after: slice) -> Plan:
