@@ -79,14 +79,19 @@ def plot_steps(path: Path, timeline: Timeline, network: Network, title: str) -> 
 
 def _add_lines(axes: Axes, timeline: Timeline, step: StepRows, place: int, color: str) -> None:
     """Add a line for each rank that has tasks of a step besides receives."""
+    from matplotlib.collections import PolyCollection
+
     plan = timeline.plan
     n_lines = min(plan.n_ranks, MOST_LINES)
     ranks = np.linspace(0, plan.n_ranks - 1, n_lines).round().astype(np.int64)
     tasks = np.arange(step.first, step.end)
+    bars = []
     for line, rank in enumerate(ranks.tolist()):
         own = tasks[plan.rank[tasks] == rank]
         begins = timeline.start_ns[own[plan.op[own] != Op.RECV]]
         if len(begins):
             first, end = float(begins.min()), float(timeline.end_ns[own].max())
             low = place - _ROW / 2 + _ROW * line / n_lines
-            axes.broken_barh([(first, end - first)], (low, _ROW / n_lines), color=color)
+            high = low + _ROW / n_lines
+            bars.append([(first, low), (end, low), (end, high), (first, high)])
+    axes.add_collection(PolyCollection(bars, color=color, linewidth=0))

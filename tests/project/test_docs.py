@@ -65,6 +65,7 @@ MODELLED = {
     "dragonfly_job": ("draw", "examples/networks/dragonfly_job.yaml", "--by", "network", "-o"),
     "overlap_constant": ("overlap", "--machine", "knl64", "--plot"),
     "overlap_doubling": ("overlap", "--machine", "knl64", "--collective", "gather", "--plot"),
+    "panel_steps": (*("draw", "examples/programs/panel.yaml", "--timeline", "--by", "step", "-o"),),
     "timelines": (
         *("draw", "examples/bcast_hierarchical.yaml", "--timeline"),
         *("--beside", "examples/bcast_full_lane.yaml", "-o"),
