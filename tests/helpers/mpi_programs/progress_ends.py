@@ -36,7 +36,7 @@ def bound_bcast(
 
 def stalls() -> None:
     """The root does not start, which those say who wait for their threads."""
-    _, bound = bound_bcast("messages", timeout_s=1, progress="thread")
+    _, bound = bound_bcast("messages", timeout_s=10, progress="thread")
     bound()
     if comm.rank == 0:
         time.sleep(600)
