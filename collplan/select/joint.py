@@ -282,13 +282,20 @@ class _JointSearch:
         return program
 
     def _makespan_s(self, program: ProgramSpec) -> float:
-        """Return the makespan of a program; infinity if it is refused or exceeds the budget."""
+        """Return the makespan of a program; infinity if it is refused or exceeds the budget.
+
+        The plan of all ranks of a large machine is only made for the first program.
+        """
+        is_first, is_large = program == self.first, program.machine.n_ranks > FEW_RANKS
         if self.left <= 0:
             return float("inf")
         try:
-            plan = self.compiled.plan(program)
+            folded = self.compiled.folded(program)
+            if folded is None and is_large and not is_first:
+                return float("inf")
+            plan = folded or self.compiled.plan(program)
         except CollplanError:
-            if program == self.first:
+            if is_first:
                 raise
             return float("inf")
         self.left -= plan.n_tasks
