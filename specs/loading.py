@@ -64,13 +64,20 @@ def spec_in(document: Any, path: Path, here: Machine | None = None) -> PlanSpec:
     SpecError
         If it does not describe a plan, or a file that it names cannot be read.
     """
-    if isinstance(document, Mapping) and "machine" in document:
+    return parse_spec(_opened(document, path, here), source=str(path))
+
+
+def _opened(document: Any, path: Path, here: Machine | None) -> Any:
+    """Return the content of a file with the content of the files that it names."""
+    if not isinstance(document, Mapping):
+        return document
+    if "machine" in document:
         document = {**document, "machine": _open_machine(path, document["machine"])}
-    if isinstance(document, Mapping) and isinstance(document.get("collective"), Mapping):
+    if isinstance(document.get("collective"), Mapping):
         document = {**document, "collective": _open_tables(path, document["collective"])}
-    if here is not None and isinstance(document, Mapping):
+    if here is not None:
         document = {**document, "machine": _placed(document.get("machine", {}), here)}
-    return parse_spec(document, source=str(path))
+    return document
 
 
 def parse_spec(document: Any, *, source: str | None = None) -> PlanSpec:
@@ -129,13 +136,8 @@ def load_request(path: str | Path, here: Machine | None = None) -> PlanSpec | Pr
     """
     path = Path(path)
     document = read_document(path, "spec")
-    if not is_program(document):
-        return spec_in(document, path, here)
-    if "machine" in document:
-        document = {**document, "machine": _open_machine(path, document["machine"])}
-    if here is not None:
-        document = {**document, "machine": _placed(document.get("machine", {}), here)}
-    return parse_program(document, source=str(path))
+    parse = parse_program if is_program(document) else parse_spec
+    return parse(_opened(document, path, here), source=str(path))
 
 
 def parse_program(document: Any, *, source: str | None = None) -> ProgramSpec:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from collplan.executors.mpi.binding.bound_plan import BoundPlan
 from collplan.executors.mpi.binding.bound_plan import bind as bind_plan
@@ -14,6 +14,14 @@ if TYPE_CHECKING:  # a plan from a file is bound without what compiles plans
     from collplan.specs import ProgramSpec
 
 
+@overload
+def bind(
+    plan: ProgramSpec, comm: Any, sendbuf: Any = None, recvbuf: Any = None, **options: Any
+) -> BoundProgram: ...
+@overload
+def bind(
+    plan: Plan | RankView, comm: Any, sendbuf: Any = None, recvbuf: Any = None, **options: Any
+) -> BoundPlan: ...
 def bind(
     plan: Plan | RankView | ProgramSpec,
     comm: Any,
@@ -34,7 +42,8 @@ def bind(
     sendbuf, recvbuf : ndarray or None
         This rank's buffers: C-contiguous arrays of the plan's dtype that do not overlap.
         None where the plan uses no buffer. Without any, call `BoundPlan.allocate` or
-        `BoundPlan.rebind` before the first start. The buffers of a program are allocated.
+        `BoundPlan.rebind` before the first start. The buffers of a `ProgramSpec` are allocated,
+        if `recvbuf` has no memory for them.
     **options : object
         Options of the binding:
 
@@ -52,8 +61,8 @@ def bind(
     Returns
     -------
     BoundPlan or BoundProgram
-        The bound plan: start it any number of times, then free it. A bound program also has its
-        `buffers`, by name.
+        The bound plan: start it any number of times, then free it. A `ProgramSpec` gives a
+        `BoundProgram`, which also has its `buffers`, by name.
 
     Raises
     ------
@@ -61,14 +70,14 @@ def bind(
         On all ranks, if one of them cannot bind, or if views do not fit together. The
         message then names two ranks whose counts differ.
     """
-    if not isinstance(plan, Plan):
-        from collplan.api.rank_view import RankView, agree_on_spec
-        from collplan.programs.compiling_together import compile_together
+    if isinstance(plan, Plan):
+        return bind_plan(plan, comm, sendbuf, recvbuf, **options)
+    from collplan.api.rank_view import RankView, agree_on_spec
+    from collplan.programs.compiling_together import compile_together
 
-        wanted = agree_on_spec(plan, comm) if isinstance(plan, RankView) else plan
-        plan = compile_together(wanted, comm, [])
-    if plan.program is not None:
-        from collplan.api.bound_program import BoundProgram
+    if isinstance(plan, RankView):
+        found = compile_together(agree_on_spec(plan, comm), comm, [])
+        return bind_plan(found, comm, sendbuf, recvbuf, **options)
+    from collplan.api.bound_program import BoundProgram
 
-        return BoundProgram(plan, comm, recvbuf, **options)
-    return bind_plan(plan, comm, sendbuf, recvbuf, **options)
+    return BoundProgram(compile_together(plan, comm, []), comm, recvbuf, **options)

@@ -132,6 +132,7 @@ def command(options: RunOptions) -> int:
         chosen = resolve_noting(wanted)
         with spinner("compiling the plan"):
             plan = compile_spec(chosen, idle=[])
+    check_program(options, plan)
     check_room(plan.n_ranks, _buffer_bytes(plan))
     prove_file(plan, options.source)
     check_cores(plan, places)
@@ -218,6 +219,7 @@ def _measure(
         "advance": partial(update, advance=1, description="running"),
     }
     if plan.program is not None:
+        check_program(options, plan)
         return _run_program(comm, options, plan, how), None
     document = asdict(run_plan(plan, comm, **how))
     if not options.predict:
@@ -290,6 +292,15 @@ def _agree_on_plan(comm: Any, options: RunOptions) -> tuple[Plan, Timeline | Non
     for line in idle if comm.rank == 0 else ():
         warn(line)
     return plan, timeline
+
+
+def check_program(options: RunOptions, plan: Plan) -> None:
+    """Raise `CollplanError` if the tasks of a program are to be recorded."""
+    if plan.program is not None and options.predict:
+        raise CollplanError(
+            f"--predict: {options.source} is a program, whose tasks are not recorded; leave it "
+            "out, and see 'collplan cost' for the model's times"
+        )
 
 
 def _buffer_bytes(plan: Plan) -> int:

@@ -66,9 +66,10 @@ def test_other_commands_refuse_programs_in_one_line(collplan: CommandLine, progr
     for command, *options in (["compare"], tune, ["report", "-o", "x.html"]):
         refused = collplan(command, program, *options).error()
         assert "is a program, which has several collectives" in refused
-    assert (
-        "is a program; compile one step's spec" in collplan("compile", program, "--passes").error()
-    )
+    refused = collplan("compile", program, "--passes").error()
+    assert "is a program; compile one step's spec" in refused
+    refused = collplan("run", program, "-n", "4", "--predict").error()
+    assert "is a program, whose tasks are not recorded" in refused
 
 
 def test_native_steps_are_priced_by_mpichs_algorithms(
