@@ -70,6 +70,7 @@ def _row(algorithm: Algorithm) -> list[str]:
         "commutative op": algorithm.commutative_only,
         "p = 2^k": algorithm.power_of_two_only,
         "p even": algorithm.even_only,
+        "topology": algorithm.is_packed,
         "op that does not round": algorithm.unlike_bits is not None,
         "equal counts": algorithm.regular_only,
         f"p ≤ {algorithm.most_ranks}": algorithm.most_ranks is not None,
@@ -84,14 +85,20 @@ def _row(algorithm: Algorithm) -> list[str]:
 
 
 def _measured(algorithm: Algorithm, size: int) -> str:
-    """Return rounds and the busiest rank's bytes, in units of the count's, of a real plan."""
-    if algorithm.refusal(size, commutative=True) is not None:
+    """Return rounds and the busiest rank's bytes, in units of the count's, of a real plan.
+
+    Nodes of packed algorithms are linked in a ring.
+    """
+    if algorithm.refusal(size, commutative=True, has_topology=True) is not None:
         return "no"
     collective = {"kind": algorithm.kind, "count": COUNT, "datatype": "int32"}
     if algorithm.kind == "barrier":
         collective = {"kind": "barrier"}
+    ring = {"topology": {"kind": "torus", "dimensions": [size], "bandwidth": "10GB/s"}}
     spec = {
-        "machine": {"ranks_per_node": size},
+        "machine": {"nodes": size, "network": ring}
+        if algorithm.is_packed
+        else {"ranks_per_node": size},
         "collective": collective,
         "algorithms": algorithm.name,
     }

@@ -21,6 +21,11 @@ from collplan.specs import parse_spec
 PAGE: Final = Path(__file__).with_name("gallery.md")
 FOLDER: Final = Path(__file__).with_name("gallery")
 MACHINE: Final = {"nodes": 2, "ranks_per_node": 4}
+TORUS: Final = {
+    "nodes": 8,
+    "network": {"topology": {"kind": "torus", "dimensions": [4, 2], "bandwidth": "10GB/s"}},
+}
+"""Machine of algorithms that are packed into the links of a topology."""
 COUNT: Final = 840
 """Elements: 8 ranks, and up to 7 blocks, divide them."""
 BLOCKS: Final = 4
@@ -33,8 +38,9 @@ INTRODUCTION: Final = """# Pictures of all algorithms
 Each picture shows one algorithm on 8 ranks, two nodes of four, with root 0. Columns are ranks,
 and time goes down. Lines are messages, and their rows are the rounds in which messages go if a rank
 sends one and receives one at a time. Thick lines have more bytes. Lines between the two nodes have
-another color. Algorithms with `blocks` that `auto` chooses have {blocks} of them. `python
-docs/gallery.py` makes this page from compiled plans. Another page explains
+another color. Algorithms with `blocks` that `auto` chooses have {blocks} of them. Nodes of `packed`
+have one rank each and are linked as a 4 × 2 torus. `python docs/gallery.py` makes this page from
+compiled plans. Another page explains
 [the algorithms](algorithms.md).
 """
 
@@ -47,7 +53,8 @@ def spec_of(algorithm: Algorithm) -> dict[str, Any]:
     choice: dict[str, Any] = {"name": algorithm.name}
     if (algorithm.options or {}).get("blocks") == "auto":
         choice["blocks"] = BLOCKS
-    return {"machine": MACHINE, "collective": collective, "algorithms": choice}
+    machine = TORUS if algorithm.is_packed else MACHINE
+    return {"machine": machine, "collective": collective, "algorithms": choice}
 
 
 def picture(plan: Plan) -> str:

@@ -29,6 +29,7 @@ from collplan.specs import (
     PlanSpec,
     Transport,
 )
+from collplan.specs.machines.machine import Machine
 from collplan.specs.request import AUTO, MESSAGES
 
 SEGMENTS: Final = tuple(1 << bits for bits in range(12, 19))
@@ -44,6 +45,10 @@ FAMILIES: Final = ("flat", "hierarchical", "multi_leader", "full_lane", "mesh", 
 """Families of candidates, which are names of decompositions."""
 PIPELINE: Final = "pipelined"
 """Word for pipelining algorithms in names of candidates."""
+PACKED: Final = AlgorithmChoice(name="packed")
+"""Algorithms that are packed into the links of a topology."""
+MOST_PACKED: Final = 1024
+"""Greatest number of nodes for which packed algorithms are tried."""
 _ALL_BLOCKS: Final = ("allgather", "reduce_scatter")
 """Collectives in which every rank sends or receives the blocks of all ranks."""
 SHARED: Final = Transport(name="shared")
@@ -157,6 +162,7 @@ def all_forms(spec: PlanSpec, *, all_meshes: bool = False) -> tuple[Form, ...]:
     forms = [
         Form(one.name, Method(algorithms=AlgorithmChoice(name=one.name)), one.streams)
         for one in registry.tried(kind, "flat", spec.collective.level)
+        if not one.is_packed or packs_links(spec.machine, max(spec.machine.node_to_n_ranks))
     ]
     if kind in CALLED:
         forms.append(Form(call_of(kind), Method(algorithms=NATIVELY)))
@@ -195,7 +201,9 @@ def mapped_forms(spec: PlanSpec, forms: Sequence[Form]) -> list[Form]:
     return [
         replace(form, name=f"{form.name} {MAPPED}", method=form.method.replace(passes=(MAP_RANKS,)))
         for form in forms
-        if not form.is_native and (form.method.decomposition.name == "flat" or _is_plain(form))
+        if not form.is_native
+        and form.method.algorithms != PACKED
+        and (form.method.decomposition.name == "flat" or _is_plain(form))
     ]
 
 
@@ -365,9 +373,14 @@ def with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool)
         roles = _pipelining(components)
         forms.append(Form(f"{name} {PIPELINE}", method.replace(algorithms=roles), True))
     for role in dict.fromkeys(c.role for c in components if is_thorough):
-        kinds = [c.kind for c in components if c.role == role]
-        level = spec.collective.level
-        tried = (one.name for kind in kinds for one in registry.tried(kind, "part", level))
+        parts, level = [c for c in components if c.role == role], spec.collective.level
+        packs = all(map(_is_across, parts)) and packs_links(spec.machine, 1)
+        tried = (
+            one.name
+            for part in parts
+            for one in registry.tried(part.kind, "part", level)
+            if packs or not one.is_packed
+        )
         for one in dict.fromkeys(tried):
             roles = AlgorithmsByRole(roles={role: AlgorithmChoice(name=one)})
             whole = f"{name} {role}={one}"
@@ -375,6 +388,19 @@ def with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool)
     if components:
         forms.append(Form(f"{name} {NATIVE}", method.replace(algorithms=NATIVELY)))
     return forms
+
+
+def packs_links(machine: Machine, n_together: int) -> bool:
+    """Return whether the candidates include algorithms that are packed into the topology's links.
+
+    Parameters
+    ----------
+    machine : Machine
+    n_together : int
+        Greatest number of ranks of a group on one node.
+    """
+    has_links = machine.network.topology is not None
+    return has_links and n_together == 1 and 1 < machine.nodes <= MOST_PACKED
 
 
 def _pipelining(components: Sequence[Component]) -> AlgorithmsByRole:

@@ -380,6 +380,19 @@ def keep_send(sim: Simulation, flows: Flows, row: int) -> bool:
 
 
 @inlined
+def keep_matched(flows: Flows, row: int, now: float) -> bool:
+    """Return whether a send that matches now ends only with its flow, and record that it waits."""
+    flow = flows.flow_of[row]
+    if flow < 0 or row != flows.states[flow].last or flows.states[flow].ends >= 0:
+        return False
+    begin = flows.traffic.messages[flow - 1].hops if flow > 0 else 0
+    if begin == flows.traffic.messages[flow].hops:
+        return False
+    flows.states[flow].held = now
+    return True
+
+
+@inlined
 def has_come(sim: Simulation, flows: Flows, row: int) -> bool:
     """Return whether the last byte of a message that matched has flowed, which ends its receive.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from collplan.executors.cost.event_queue import earliest, pop, push
-from collplan.executors.cost.flows import begin_flow, has_come, keep_send, next_flow
+from collplan.executors.cost.flows import begin_flow, has_come, keep_matched, keep_send, next_flow
 from collplan.executors.cost.occupancy import (
     IS_CONTINUED,
     IS_LONG,
@@ -74,7 +74,7 @@ def run(sim: Simulation, initial: Ints, flows: Any) -> int:
             sim.counters[_EARLIER] = sim.counters[_STAMP]
         event = pop(sim.runs, sim.entries, place)
         if event >= n_others:
-            _learn_of_match(sim, event - n_others, now)
+            _learn_of_match(sim, event - n_others, now, flows)
             continue
         if event >= n_queues + n_tasks:
             event = leave_line(sim, event - n_queues - n_tasks, now, stamp)
@@ -203,7 +203,7 @@ def _is_rendezvous(sim: Simulation, row: int) -> bool:
 def _match(sim: Simulation, row: int, event: tuple[float, int], starts: bool, flows: Any) -> None:
     """Complete receive `row`, and its send if the send waited for the match.
 
-    If the message still flows, the end of the flow completes the receive. If stamps are counted
+    If the message still flows, the end of the flow completes both. If stamps are counted
     per node, a send of another node is completed by an event of its own, after all events with
     the time and stamp of this one.
     """
@@ -222,6 +222,10 @@ def _match(sim: Simulation, row: int, event: tuple[float, int], starts: bool, fl
         push(sim.runs, sim.entries, now, stamp + 1, event_id)
         waits = False
     if waits:
+        _free_sender(sim, recv.partner, now)
+        if flows is not None:
+            waits = not keep_matched(flows, recv.partner, now)
+    if waits:
         _end_send(sim, recv.partner, now)
     sends_first = queues[send.queue].rank <= queues[recv.queue].rank
     # The loop has a single call, because numba copies an inlined function's code to every call.
@@ -234,10 +238,15 @@ def _match(sim: Simulation, row: int, event: tuple[float, int], starts: bool, fl
 
 @inlined
 def _end_send(sim: Simulation, row: int, now: float) -> None:
-    """Complete a send that waited for its match, whose core and lane are free from now on."""
-    clocks, send = sim.clocks, sim.tasks[row]
+    """Complete a send that waited for its match."""
     sim.counters[_DONE] += 1
-    send.end = now
+    sim.tasks[row].end = now
+
+
+@inlined
+def _free_sender(sim: Simulation, row: int, now: float) -> None:
+    """Free the core and lane that a send held until its match."""
+    clocks, send = sim.clocks, sim.tasks[row]
     for clock in (sim.queues[send.queue].core, sim.queues[send.queue].lane):
         if clocks[clock].time < now:
             clocks[clock].time = now
@@ -245,8 +254,11 @@ def _end_send(sim: Simulation, row: int, now: float) -> None:
 
 
 @inlined
-def _learn_of_match(sim: Simulation, row: int, now: float) -> None:
+def _learn_of_match(sim: Simulation, row: int, now: float, flows: Any) -> None:
     """Complete send `row`, whose node learns now that the receive on another node has matched."""
+    _free_sender(sim, row, now)
+    if flows is not None and keep_matched(flows, row, now):
+        return
     _end_send(sim, row, now)
     _release(sim, row, False, True)
 

@@ -12,6 +12,8 @@ passes and transport. It is the greatest of several terms, each of which follows
 - **spread after lanes**: In a broadcast, some element leaves the node of the root after all
   others. It must then spread over all nodes. A reduction is a broadcast backwards.
 - **links**: On a topology, bytes between groups, or between switches, use links of these classes.
+- **cuts**: On a topology, bytes that must leave a set of nodes and switches use the links out of
+  it. The term is that of the slowest set (see `planner.packing.bounds`).
 - **results**: A rank's result must be written: by cores, which copy or receive, or by adapters.
 - **sources**: What a rank has for others leaves its memory: by cores, which copy it to the memory
   that the node shares, by the rank's port, or by the lanes of its node.
@@ -43,6 +45,7 @@ from collplan.planner.collective.bounds import (
     most_partners,
     usable_lanes,
 )
+from collplan.planner.packing.bounds import cut_bound
 from collplan.planner.topology import fabric_of
 from collplan.planner.topology.links import GLOBAL, HOST
 from collplan.specs import Collective, Link, Machine, Network, PlanSpec
@@ -340,6 +343,9 @@ def _links(spec: PlanSpec) -> Iterator[Term]:
         n_bytes = n_elements * spec.collective.itemsize
         if n_bytes and rate:
             yield Term("links", times * n_bytes / rate * 1e9, f"{n_bytes} B between {name}")
+    found = cut_bound(spec.machine, spec.collective)
+    if found is not None:
+        yield Term("cuts", *found)
 
 
 def _results(collective: Collective, machine: Machine, hop_ns: float) -> Term:

@@ -80,6 +80,9 @@ class Algorithm:
     is_uniform : bool, optional
         Whether all elements of a vector are combined in the same tree, whatever their number. By
         default, this is so if the vector is one chunk.
+    is_packed : bool
+        Whether its messages are packed into the links of a topology, so that its rounds depend on
+        the places of ranks (see `Group.schedule`).
     most_ranks, only_ranks : int, optional
         Greatest number of ranks, or only number of ranks, for which it works.
     tree : {"binomial", "knomial", "any"} or None
@@ -148,6 +151,7 @@ class Algorithm:
     options: Mapping[str, Any] | None = field(default=None, hash=False)
     in_rank_tree: Callable[[int, Mapping[str, Any]], bool] | None = None
     is_uniform: bool | None = None
+    is_packed: bool = False
 
     def steps(self, group: Group) -> Rounds:
         """Generate the rounds on a group; a reduction on a single rank copies its operand."""
@@ -195,12 +199,16 @@ class Algorithm:
         *,
         level: Reproducible | None = None,
         options: Mapping[str, Any] | None = None,
+        has_topology: bool = False,
     ) -> str | None:
         """Return the reason why it does not work for these inputs, or None if it does.
 
         `level` is that of the collective, None if its operation does not round, and `options` are
-        those that a spec names. At the level "placements", no operation commutes.
+        those that a spec names. At the level "placements", no operation commutes. `has_topology`
+        says whether the machine has a topology.
         """
+        if self.is_packed and not has_topology:
+            return "the machine has no topology with links into which messages can be packed"
         if self.power_of_two_only and size & (size - 1):
             return f"{size} ranks is not a power of two"
         if self.even_only and size % 2 and size > 1:
@@ -382,10 +390,13 @@ class Registry:
         *,
         level: Reproducible | None = None,
         options: Mapping[str, Any] | None = None,
+        has_topology: bool = False,
     ) -> None:
         """Raise `AlgorithmError`, with alternatives, if `algorithm` does not work."""
         limits = size, commutative, is_regular
-        refusal = algorithm.refusal(*limits, level=level, options=options)
+        refusal = algorithm.refusal(
+            *limits, level=level, options=options, has_topology=has_topology
+        )
         if refusal is not None:
             legal = self.legal(algorithm.kind, *limits, level=level)
             others = " or ".join(repr(other.name) for other in legal)

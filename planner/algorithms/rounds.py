@@ -37,6 +37,7 @@ from collplan.planner.algorithms.relative import Relative
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.motion import Motion
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.packing.schedule import GroupSchedule
 from collplan.specs.errors import show_value
 
 Index = int | npt.NDArray[np.integer[Any]]
@@ -91,7 +92,8 @@ class Message:
     ``incoming op combine`` if `incoming_left` is True; if it is None, the
     operands are in the order of the two positions. An `ordered` message has no
     data: it is sent after its source has received all messages of earlier
-    rounds.
+    rounds. Messages from one position that have the same number of a `queue` are
+    sent one after another, so that they do not share a link; -1 is no queue.
     """
 
     source: Index
@@ -101,10 +103,12 @@ class Message:
     combine: Where | None = None
     incoming_left: bool | None = False
     ordered: bool = False
+    queue: Index = -1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "source", _own(self.source))
         object.__setattr__(self, "dest", _own(self.dest))
+        object.__setattr__(self, "queue", _own(self.queue))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +201,9 @@ class Group:
         see `needed` and `pairs`.
     by_counts : bool
         Whether the algorithm may decide by `counts`.
+    schedule : GroupSchedule, optional
+        Messages of the group that are packed into the links of a topology, for algorithms that are
+        registered with ``is_packed=True``.
     """
 
     size: int
@@ -208,6 +215,7 @@ class Group:
     motion: Motion | None = None
     kept: Bools | None = None
     by_counts: bool = True
+    schedule: GroupSchedule | None = None
     scratch: list[Scratch] = field(default_factory=list)
 
     input: int = INPUT

@@ -24,6 +24,7 @@ from collplan.planner.lowering.collect import Collected, collect
 from collplan.planner.lowering.collect_relative import motions, place_steps, relative_steps
 from collplan.planner.lowering.recent_steps import MOST_ROWS, Made, RecentSteps
 from collplan.planner.lowering.stated import Shape, Stated
+from collplan.planner.packing.schedule import GroupSchedule
 from collplan.planner.plan.plan import Buffer
 
 Positions = tuple[int, ...]
@@ -132,6 +133,7 @@ class Batch:
         key = (
             *(algorithm.steps, self.shape, commutative, counts.shape, self.only, len(self.groups)),
             str(sorted(self.part.options.items())),
+            str(self.schedule),
             *((one.tobytes() for one in (counts, pairs) if one is not None) if by_counts else ()),
         )
         made = _recent.find(key, None if by_counts else counts, lambda: self._run(commutative))
@@ -175,7 +177,14 @@ class Batch:
             motion=motion,
             kept=kept,
             by_counts=self.part.algorithm.by_counts,
+            schedule=self.schedule,
         )
+
+    @property
+    def schedule(self) -> GroupSchedule | None:
+        """Return the schedule of the groups, if the algorithm is packed."""
+        packing = self.part.packing
+        return None if packing is None else packing.groups[int(self.groups[0])]
 
     def homes(self, n_scratch: int) -> tuple[Homes, int]:
         """Return the location of every space on every member, and the number of new scratch spaces.
@@ -262,8 +271,24 @@ def _alone(part: Stated, only_ranks: Ints | None) -> Batch:
 def _what_decides(part: Stated) -> Iterator[bytes]:
     """Yield for every group the counts by which its algorithm decides, or empty bytes.
 
-    The bytes are in the order of the counts, also if all counts are multiplied by a number.
+    The bytes are in the order of the counts, also if all counts are multiplied by a number. Groups
+    of a packed algorithm also have the same schedule.
     """
+    if part.packing is not None:
+        yield from _with_schedules(part)
+        return
+    yield from _counts_that_decide(part)
+
+
+def _with_schedules(part: Stated) -> Iterator[bytes]:
+    """Yield for every group its counts, if they decide, and what its schedule is."""
+    assert part.packing is not None
+    for counts, schedule in zip(_counts_that_decide(part), part.packing.groups, strict=True):
+        yield counts + schedule.digest.encode()
+
+
+def _counts_that_decide(part: Stated) -> Iterator[bytes]:
+    """Yield the counts of every group, or empty bytes if they do not decide."""
     component, sizes = part.component, part.component.groups.sizes.astype(np.int64)
     if not part.algorithm.by_counts or isinstance(component.given, PairTable):
         yield from [b""] * len(sizes)

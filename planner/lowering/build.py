@@ -23,6 +23,7 @@ from collplan.planner.plan.hazards import derive_dependencies, without_hazards
 from collplan.planner.plan.origin import KnownSpec
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
+from collplan.planner.plan.ragged import INTENT
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges, number_messages
 from collplan.specs import PlanSpec
 
@@ -33,7 +34,8 @@ class TaskTable(RowTable):
 
     `order` sorts the rows within a round: sends, then receives with the copies and reductions of
     received data, then local steps. `ordered` marks messages and MPI's own calls that move no data:
-    sends and calls wait for those that their rank receives or calls in earlier rounds.
+    sends and calls wait for those that their rank receives or calls in earlier rounds. Sends of a
+    rank with the same number of a `queue` wait for each other.
     """
 
     op: Ints
@@ -45,6 +47,7 @@ class TaskTable(RowTable):
     tag: Ints
     stream: Ints
     ordered: Bools
+    queue: Ints
     reads: Pieces
     writes: Pieces
 
@@ -87,7 +90,7 @@ def build(
         kept[ranks] = True
     tasks = _tasks(messages, steps, landing, kept)
     chains = chain_streams(tasks.op, tasks.rank, tasks.peer, tasks.stream)
-    edges = join_edges(chains, _ordered_after(tasks))
+    edges = join_edges(chains, join_edges(_ordered_after(tasks), _sent_in_turn(tasks)))
     deps = (
         derive_dependencies(tasks.rank, tasks.reads, tasks.writes, placement.node, edges)
         if has_hazards
@@ -155,7 +158,7 @@ def _message_tasks(
     return sends, recvs
 
 
-_SHARED_COLUMNS: Final = ("phase", "round", "ordered")
+_SHARED_COLUMNS: Final = ("phase", "round", "ordered", "queue")
 """Columns of messages that are also columns of their tasks."""
 
 
@@ -169,6 +172,7 @@ def _local_tasks(steps: LocalTable, order: Ints) -> TaskTable:
         stream=np.full(n, NONE, dtype=np.int32),
         order=order,
         ordered=(steps.op == Op.CALL) & (steps.read.elements + steps.write.elements == 0),
+        queue=np.full(n, NONE, dtype=np.int32),
         reads=steps.read,
         writes=steps.write,
     )
@@ -186,6 +190,16 @@ def _ordered_after(tasks: TaskTable) -> Edges:
     n = np.searchsorted(arrival[order], rank + tasks.round[sends]) - first
     before, after = recvs[order[csr.ranges(first, n)]], np.repeat(sends, n)
     return before, after, np.zeros(len(before), dtype=np.int8)
+
+
+def _sent_in_turn(tasks: TaskTable) -> Edges:
+    """Return edges to sends from those before them in their queues."""
+    sends = np.flatnonzero((tasks.queue >= 0) & (tasks.op == Op.SEND))
+    queue = np.stack((tasks.phase[sends], tasks.rank[sends], tasks.queue[sends]))
+    order = np.lexsort(queue)
+    follows = (np.diff(queue[:, order]) == 0).all(axis=0)
+    before, after = sends[order[:-1]][follows], sends[order[1:]][follows]
+    return before, after, np.full(len(before), INTENT, dtype=np.int8)
 
 
 N_LANDINGS = 2

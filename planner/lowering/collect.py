@@ -153,7 +153,7 @@ _fields_of = attrgetter(*Runs.FIELDS[1:])
 IN_ORDER: Final = 2
 """Value of `incoming_left` for operands in the order of the two positions."""
 MESSAGE: Final[Mapping[str, npt.DTypeLike]] = dict.fromkeys(
-    ("round", "source", "dest"), np.int32
+    ("round", "source", "dest", "queue"), np.int32
 ) | {"incoming_left": np.int8, "combining": bool, "ordered": bool}
 """Types of the columns of messages."""
 LOCAL: Final[Mapping[str, npt.DTypeLike]] = {"round": np.int32, "rank": np.int32, "op": np.int8}
@@ -252,6 +252,7 @@ class Collected:
             "incoming_left": IN_ORDER if step.incoming_left is None else step.incoming_left,
             "combining": step.combine is not None,
             "ordered": step.ordered,
+            "queue": step.queue,
         }
         runs = {"read": step.read, "write": step.write, "combine": step.combine or ()}
         return self.messages.add(self.only, values, runs)

@@ -102,6 +102,7 @@ class Writer(ABC):
             incoming_left=none,
             combining=none,
             ordered=none,
+            queue=np.full(len(step), NONE, dtype=np.int32),
             read=read,
             write=write,
             combine=pieces.empty(len(step)),

@@ -20,6 +20,7 @@ from collplan.planner.lowering.mpich_rules import mpich_algorithm
 from collplan.planner.lowering.reproducible import one_block
 from collplan.planner.lowering.stated import Stated
 from collplan.planner.lowering.traffic import has_unlike_blocks, is_uneven, traffic_of
+from collplan.planner.packing.schedule import Demand, pack
 from collplan.planner.plan.assembly import RankPlaces
 from collplan.planner.plan.phases import NATIVE, is_inside
 from collplan.specs import AlgorithmChoice, AlgorithmsByRole, PlanSpec
@@ -149,7 +150,7 @@ class _Choices:
             is_regular = spec.collective.regular is None
             options = _options(algorithm, self.single)
             limits = size, self.commutative, is_regular
-            registry.require(algorithm, *limits, level=self.level, options=options)
+            registry.require(algorithm, *limits, **self._limits(options))
             return
         first = next(iter(self.kinds), "node")
         raise AlgorithmError(
@@ -183,7 +184,12 @@ class _Choices:
         """Raise `AlgorithmError` if an algorithm does not work for a component."""
         for size in np.unique(component.groups.sizes).tolist():
             limits = size, self.commutative, is_regular(component)
-            registry.require(algorithm, *limits, level=self.level, options=options)
+            registry.require(algorithm, *limits, **self._limits(options))
+
+    def _limits(self, options: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return what else decides whether an algorithm works."""
+        has_topology = self.blueprint.spec.machine.network.topology is not None
+        return {"level": self.level, "options": options, "has_topology": has_topology}
 
     def _stated(
         self, component: Component, algorithm: Algorithm, options: dict[str, Any]
@@ -191,6 +197,8 @@ class _Choices:
         """Return a component with its algorithm, and the options that depend on the component."""
         if options.get(PER_NODE) == AUTO.name:
             options[PER_NODE] = self._ranks_per_node(component)
+        if algorithm.is_packed:
+            return self._packed(component, algorithm, options)
         if algorithm.parts in ("blocks", "size") and BLOCKS in options:
             most = max(1, component.given.largest)
             n_blocks = options[BLOCKS]
@@ -203,6 +211,22 @@ class _Choices:
             if (why := one_block(algorithm, options, self.level)) is not None:
                 raise AlgorithmError(why)
         return Stated(component, algorithm, options)
+
+    def _packed(
+        self, component: Component, algorithm: Algorithm, options: dict[str, Any]
+    ) -> Stated:
+        """Return a component whose messages are packed into the links of the topology."""
+        groups, given, most = component.groups, options.get(BLOCKS), component.given.largest
+        n_parts = None
+        if given not in (None, AUTO.name):
+            n_parts = min(require_at_least(given, BLOCKS, 1), max(1, most))
+        demand = Demand(
+            component.kind, groups.ranks, groups.indptr, component.root, most * self.itemsize
+        )
+        packing = pack(self.blueprint.spec.machine, demand, n_parts)
+        if BLOCKS in options:
+            options[BLOCKS] = packing.n_parts
+        return Stated(component, algorithm, options, packing)
 
     def _find(self, component: Component) -> tuple[AlgorithmChoice, str, bool]:
         """Return the algorithm named for a component, its key, and whether it is required."""
@@ -323,7 +347,9 @@ class _Choices:
         left = [other for other in there if not self.by_role.keys() & set(_keys(role, other))]
         if not left:
             return f"each collective of {role} has its own algorithm already; leave {role} out"
-        names = sorted({algorithm.name for other in left for algorithm in registry.of(other)})
+        has_topology = self.blueprint.spec.machine.network.topology is not None
+        found = [algorithm for other in left for algorithm in registry.of(other)]
+        names = sorted({one.name for one in found if has_topology or not one.is_packed})
         return f"{name} fits none of {', '.join(left)}; use one of {', '.join(names)} or auto"
 
 

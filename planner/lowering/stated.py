@@ -13,6 +13,7 @@ from collplan.planner.algorithms.registry import Algorithm
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.blueprint.blueprint import Component
 from collplan.planner.blueprint.regions import PairTable
+from collplan.planner.packing.schedule import Packing
 from collplan.planner.plan.phases import GroupCall, Phase, Trees
 
 Shape = tuple[int, int]
@@ -25,11 +26,12 @@ Sends = Mapping[Shape, Sequence[int]]
 
 @dataclass(frozen=True)
 class Stated:
-    """A component with its algorithm and the algorithm's options."""
+    """A component with its algorithm, the algorithm's options, and schedules if it is packed."""
 
     component: Component
     algorithm: Algorithm
     options: Mapping[str, Any] = field(default_factory=dict)
+    packing: Packing | None = None
 
     def n_parts(self, size: int) -> int:
         """Return the number of chunks of a vector, or of each block, for `size` ranks."""

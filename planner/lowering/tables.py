@@ -51,6 +51,7 @@ class MessageTable(RowTable):
     incoming_left: Bools
     combining: Bools
     ordered: Bools
+    queue: Ints
     read: Pieces
     write: Pieces
     combine: Pieces

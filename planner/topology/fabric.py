@@ -134,10 +134,15 @@ class Fabric:
 
     def link_name(self, link: int) -> str:
         """Return the name of a link, with its lane if several lanes have such a link."""
-        lane, place = (int(column[link]) for column in self._origin)
+        lane, place = self.origin(link)
         name = self.plane.name(place)
         is_alone = self.n_lanes == 1 or (self.is_shared and self.link_class[link] != HOST)
         return name if is_alone else f"{name}, lane {lane}"
+
+    def origin(self, link: int) -> tuple[int, int]:
+        """Return the first lane that uses a link, and the number of the link in its plane."""
+        lane, place = (int(column[link]) for column in self._origin)
+        return lane, place
 
     def link_ends(self, link: int) -> tuple[str, str] | None:
         """Return the hosts or switches at the ends of a link, or None if they are unknown."""

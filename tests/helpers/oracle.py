@@ -43,22 +43,32 @@ def make_spec(
 ) -> PlanSpec:
     """Return a spec; fields the collective does not have are left out.
 
-    Algorithms that are refused for operations that round get elements of int64 by default.
+    Algorithms that are refused for operations that round get elements of int64 by default. Packed
+    algorithms get a ring of nodes by default.
     """
     name = algorithm["name"] if isinstance(algorithm, dict) and "name" in algorithm else algorithm
     if any(one.unlike_bits and one.name == name for one in registry.of(kind)):
         fields.setdefault("datatype", "int64")
+    if machine is None:
+        is_packed = any(one.is_packed and one.name == name for one in registry.of(kind))
+        machine = ring_of(n_ranks) if is_packed else {"ranks_per_node": n_ranks}
     chosen = {name: fields.pop(name) for name in ("decomposition", "passes") if name in fields}
     known = COLLECTIVES[kind].model_fields
     collective = {"kind": kind} | {k: v for k, v in fields.items() if k in known}
     return PlanSpec.model_validate(
         {
-            "machine": {"ranks_per_node": n_ranks} if machine is None else machine,
+            "machine": machine,
             "collective": collective,
             "algorithms": algorithm,
             **chosen,
         }
     )
+
+
+def ring_of(n_nodes: int) -> dict[str, Any]:
+    """Return a machine of one rank per node, whose nodes are linked in a ring."""
+    topology = {"kind": "torus", "dimensions": [n_nodes], "bandwidth": "1GB/s"}
+    return {"nodes": n_nodes, "network": {"topology": topology}}
 
 
 @lru_cache(maxsize=4096)

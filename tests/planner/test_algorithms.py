@@ -50,7 +50,9 @@ def test_computes_its_collective_or_refuses(kind, algorithm):
             )  # fmt: skip
             with naming(n_ranks, root, count, in_place, commutative):
                 level = spec.collective.level
-                if algorithm.refusal(n_ranks, commutative, level=level) is not None:
+                has_topology = algorithm.is_packed
+                limits = {"level": level, "has_topology": has_topology}
+                if algorithm.refusal(n_ranks, commutative, **limits) is not None:
                     with pytest.raises(AlgorithmError, match=f"{kind}/{algorithm.name}: .*; use '"):
                         compile_plan(spec)
                     continue
@@ -198,7 +200,12 @@ def test_options_out_of_range_are_refused(kind, options, message):
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [(kind, one.name) for kind in VECTORS for one in registry.of(kind) if one.by_counts],
+    [
+        (kind, one.name)
+        for kind in VECTORS
+        for one in registry.of(kind)
+        if one.by_counts and not one.is_packed
+    ],
 )
 @looped("size", [1, 2, 3, 8])
 def test_rounds_are_as_many_for_all_counts(kind, name, size):

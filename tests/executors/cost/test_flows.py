@@ -290,6 +290,30 @@ def test_contention_is_felt_and_lanes_keep_their_order() -> None:
     assert fluid.makespan_ns == pytest.approx(ordered.makespan_ns, rel=0.01)
 
 
+def test_sends_above_the_eager_limit_end_with_their_flows() -> None:
+    """The second of two messages that use a link in turn begins when the first has flowed."""
+    for limit, begins in ((0, [0, 50_100]), (10**6, [0, 0])):
+        document = {
+            "machine": {
+                "nodes": 2,
+                "network": {
+                    "network": FREE,
+                    "copy_ns_per_byte": 0,
+                    "eager_limit_bytes": limit,
+                    "topology": {
+                        "kind": "torus", "dimensions": [2], "bandwidth": "1GB/s", "latency_ns": 100,
+                    },
+                },
+            },
+            "collective": {"kind": "bcast", "count": 100_000, "datatype": "int8"},
+            "algorithms": {"name": "packed", "blocks": 2},
+        }  # fmt: skip
+        plan, _ = planned(document)
+        timeline = simulate(plan)
+        assert timeline.start_ns[plan.op == Op.SEND].tolist() == begins
+        assert timeline.makespan_ns == (100_200 if limit == 0 else 100_100)
+
+
 def test_a_slower_link_of_a_host_is_one_that_messages_share() -> None:
     spec = {
         "machine": {"nodes": 2},

@@ -181,7 +181,8 @@ def test_long_vectors_of_which_ranks_have_short_parts_take_few_rounds(kind: str,
         ("full_lane", {"lane/allreduce": "bruck"},
          "algorithms: allreduce has no 'bruck'; use one of bine, census, "
          "circulant, dual_root, linear, rabenseifner, rank_tree, recursive_dividing, "
-         "recursive_doubling, recursive_multiplying, reduce_bcast, ring, swing, two_tree or auto"),
+         "recursive_doubling, recursive_multiplying, reduce_bcast, ring, swing, two_tree, packed "
+         "or auto"),
         ("full_lane", {"node": "bruk", "node/allgather": "bruck"},
          "algorithms.node: bruk fits none of reduce_scatter_block; use one of bine, "
          "bruck, butterfly, circulant, linear, pairwise, pat, rank_tree, recursive_halving, "
