@@ -6,6 +6,7 @@ import difflib
 import reprlib
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Final
 
 
@@ -15,6 +16,10 @@ class CollplanError(Exception):
 
 class SpecError(CollplanError):
     """A spec that does not describe a plan; the message has one line per mistake."""
+
+
+class FieldError(SpecError, ValueError):
+    """Wrong fields of a part of a spec that Python code makes, as ``Machine(nodes=0)``."""
 
 
 @contextmanager
@@ -87,16 +92,103 @@ def first_repeated(values: Sequence[Hashable]) -> int:
     return -1
 
 
+_MEANINGS: Final = """
+ranks n_ranks nranks np n_procs nprocs procs processes = ranks_per_node machine.ranks_per_node
+ppn procs_per_node processes_per_node tasks_per_node = ranks_per_node machine.ranks_per_node
+n_nodes nnodes hosts = nodes machine.nodes
+cores_per_node cpus cpus_per_node = cores machine.cores
+sockets numa domains = numa_domains machine.numa_domains
+nics n_lanes adapters rails hcas = lanes machine.lanes
+latency latency_ns alpha L L_ns = L_ns
+bandwidth bw beta G G_ns G_ns_per_byte = G_ns_per_byte
+overhead o o_ns = o_ns
+gap g g_ns = g_ns
+O O_ns_per_byte = O_ns_per_byte
+eager eager_limit eager_threshold S eager_limit_bytes = eager_limit_bytes
+root_rank source src root = root collective.root
+dtype type data_type datatype = datatype collective.datatype
+n n_elements elements length count = count collective.count
+sendcounts recvcounts send_counts recv_counts counts = counts collective.counts
+operation reduction reduce_op op = op collective.op
+inplace in_place = in_place collective.in_place
+name collective coll operation = kind
+kind = collective.kind
+algorithm algo alg method = algorithms
+optimizations rewrites transformations = passes
+shared_memory shm = transport
+preset cluster platform = machine preset
+broadcast = bcast
+reduce_scatter = reduce_scatter_block
+all_to_all = alltoall
+Spec CollectiveSpec = PlanSpec
+run execute = bind
+prove check validate = verify
+price cost estimate timeline = simulate cost
+plot show picture visualize = draw
+plan build = compile
+read open load = load_spec
+spec parse = parse_spec
+filename file output out = path
+view = by
+communicator = comm
+timeout = timeout_s
+"""
+"""Other words for names, each with names that it may mean; fields of fields have dots."""
+_LINK_FIELDS: Final = ("L_ns", "G_ns_per_byte", "o_ns", "g_ns", "O_ns_per_byte")
+
+
+@cache
+def _synonyms() -> dict[str, list[str]]:
+    """Return the names that each word of the table may mean, the likeliest first."""
+    found: dict[str, list[str]] = {}
+    for line in _MEANINGS.strip().splitlines():
+        words, _, meant = line.partition(" = ")
+        for word in words.split():
+            found.setdefault(word, []).extend(meant.split())
+            if meant in _LINK_FIELDS:
+                places = "network.", "network.network.", "machine.network.network."
+                found[word] += [f"{place}{meant}" for place in places]
+            if meant == "eager_limit_bytes":
+                found[word] += [f"network.{meant}", f"machine.network.{meant}"]
+    return found
+
+
+def closest(word: str, valid: Iterable[str]) -> str | None:
+    """Return the valid name that a word means: by a synonym, or by its letters; None if unclear.
+
+    Valid names with dots, as ``network.L_ns``, are fields of fields; only synonyms mean these.
+
+    Examples
+    --------
+    >>> closest("ppn", ["nodes", "ranks_per_node"]), closest("latency", ["node", "network.L_ns"])
+    ('ranks_per_node', 'network.L_ns')
+    """
+    names = list(valid)
+    for meant in _synonyms().get(word, ()):
+        if meant in names:
+            return meant
+    close = difflib.get_close_matches(word, [name for name in names if "." not in name], n=1)
+    return close[0] if close else None
+
+
 def suggest(word: str, valid: Iterable[str]) -> str:
-    """Return a hint that names the closest valid word; an empty text if none is close.
+    """Return a hint that names what a word means among valid ones; empty text if that is unclear.
 
     Examples
     --------
     >>> suggest("bcats", ["bcast", "gather"]), suggest("x", ["bcast"])
     ("did you mean 'bcast'? ", '')
+    >>> suggest("latency", ["node", "network.L_ns"])
+    "did you mean 'network: {L_ns: ...}'? "
     """
-    close = difflib.get_close_matches(word, valid, n=1)
-    return f"did you mean {close[0]!r}? " if close else ""
+    meant = closest(word, valid)
+    if meant is None:
+        return ""
+    *outer, inner = meant.split(".")
+    written = inner if not outer else f"{inner}: ..."
+    for name in reversed(outer):
+        written = f"{name}: {{{written}}}"
+    return f"did you mean {written!r}? "
 
 
 def printable(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, get_args
@@ -11,7 +10,15 @@ from pydantic import BaseModel, ValidationError
 
 from collplan.specs.collectives.collective import COLLECTIVES
 from collplan.specs.collectives.counts import DISTRIBUTION_TAG, TABLE_TAG
-from collplan.specs.errors import CollplanError, SpecError, printable, show_value, suggest
+from collplan.specs.errors import (
+    CollplanError,
+    FieldError,
+    SpecError,
+    closest,
+    printable,
+    show_value,
+    suggest,
+)
 from collplan.specs.methods.named_option import CHOICE_TAG, ROLES_TAG
 from collplan.specs.request import PlanSpec
 from collplan.specs.topology import TOPOLOGIES
@@ -69,6 +76,17 @@ def explaining(
         yield
     except ValidationError as failure:
         raise error(explain(failure, model, before=before, after=after)) from None
+    except FieldError as failure:
+        lines = str(failure).splitlines()
+        raise error("\n".join(f"{before}{line}{after}" for line in lines)) from None
+
+
+def explain_fields(error: ValidationError | TypeError, model: type[BaseModel]) -> FieldError:
+    """Return the error for a model that was made with wrong fields, as by ``Machine(ppn=4)``."""
+    if isinstance(error, ValidationError):
+        return FieldError(explain(error, model))
+    fields = ", ".join(_keys_of(model))
+    return FieldError(f"{model.__name__}: takes fields by name; give NAME=VALUE, of {fields}")
 
 
 def number_lines(mistakes: Iterable[str]) -> str:
@@ -87,8 +105,8 @@ def _without_followers(details: list[ErrorDetails], model: type[BaseModel]) -> l
     for detail in details:
         if detail["type"] == "extra_forbidden":
             *parents, key = detail["loc"]
-            close = difflib.get_close_matches(str(key), _valid_keys(parents, model), n=1)
-            meant.update((*parents, word) for word in close)
+            name = closest(str(key), _nested_keys(_model_at(parents, model)))
+            meant.update([(*parents, name)] if name else [])
     return [
         detail for detail in details if detail["type"] != "missing" or detail["loc"] not in meant
     ]
@@ -177,21 +195,44 @@ def _explain_unknown_kind(where: Where, kind: str) -> str:
 
 
 def _explain_unknown_key(where: Where, model: type[BaseModel]) -> str:
-    valid = _valid_keys(where[:-1], model)
-    hint = suggest(str(where[-1]), valid).strip()
-    return f"unknown key; {hint or 'valid: ' + ', '.join(valid)}"
+    found = _model_at(where[:-1], model)
+    hint = suggest(str(where[-1]), _nested_keys(found)).strip()
+    return f"unknown key; {hint or 'valid: ' + ', '.join(_keys_of(found))}"
 
 
-def _valid_keys(where: Iterable[int | str], model: type[BaseModel]) -> list[str]:
+def _model_at(where: Iterable[int | str], model: type[BaseModel]) -> type[BaseModel]:
+    """Return the model of a field of a field of `model`."""
     for part in where:
         if part in COLLECTIVES:
             model = COLLECTIVES[str(part)]
         elif part in TOPOLOGIES:
             model = TOPOLOGIES[str(part)]
-        elif (field := model.model_fields.get(str(part))) is not None:
-            # For a list or a mapping of models, continue with the model of its entries.
-            for annotation in (field.annotation, *get_args(field.annotation)):
-                if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-                    model = annotation
+        else:
+            model = _models_of(model).get(str(part), model)
+    return model
+
+
+def _models_of(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
+    """Return the models of a model's fields; of a list or a mapping, the model of its entries."""
+    found = {}
+    for name, field in model.model_fields.items():
+        for annotation in (field.annotation, *get_args(field.annotation)):
+            if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+                found[name] = annotation
+    return found
+
+
+def _keys_of(model: type[BaseModel]) -> list[str]:
     extra = ["preset"] if model.__name__ == "Machine" else []
     return [*extra, *model.model_fields]
+
+
+def _nested_keys(model: type[BaseModel], depth: int = 4) -> list[str]:
+    """Return a model's keys, and with dots between them those of the models of its fields."""
+    keys = _keys_of(model)
+    for name, inner in _models_of(model).items() if depth > 1 else ():
+        keys += [f"{name}.{key}" for key in _nested_keys(inner, depth - 1)]
+    if model is PlanSpec:
+        fields = {key: None for one in COLLECTIVES.values() for key in one.model_fields}
+        keys += [f"collective.{key}" for key in fields]
+    return keys

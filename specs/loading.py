@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from collplan.specs.errors import SpecError
+from collplan.specs.errors import SpecError, show_value
 from collplan.specs.explaining import explaining
 from collplan.specs.machines.machine import Machine
 from collplan.specs.request import PlanSpec
@@ -52,8 +52,16 @@ def load_spec(path: str | Path, here: Machine | None = None) -> PlanSpec:
         If the file cannot be read or does not describe a plan. The message has
         one line per mistake, with the file, the field, and a remedy.
     """
-    path = Path(path)
+    path = _path_of(path)
     return spec_in(read_document(path, "spec"), path, here)
+
+
+def _path_of(given: str | Path) -> Path:
+    if not isinstance(given, str | Path):
+        raise SpecError(
+            f"path: {show_value(given)} is a {type(given).__name__}; give the path of a file"
+        )
+    return Path(given)
 
 
 def spec_in(document: Any, path: Path, here: Machine | None = None) -> PlanSpec:
@@ -103,10 +111,12 @@ def parse_spec(document: Any, *, source: str | None = None) -> PlanSpec:
     """
     prefix = f"{source}: " if source else ""
     if not isinstance(document, Mapping):
+        is_path = source is None and isinstance(document, str | Path)
         kind = "empty" if document is None else f"a {type(document).__name__}"
         raise SpecError(
             f"{prefix}the document is {kind}, not a mapping; "
             f"begin with 'collective:' and its fields"
+            f"{', or read a file with load_spec' if is_path else ''}"
         )
     if is_program(document):
         raise SpecError(PROGRAM_REFUSED.format(path=source or "the document"))
@@ -134,7 +144,7 @@ def load_request(path: str | Path, here: Machine | None = None) -> PlanSpec | Pr
     SpecError
         As for `load_spec`.
     """
-    path = Path(path)
+    path = _path_of(path)
     document = read_document(path, "spec")
     parse = parse_program if is_program(document) else parse_spec
     return parse(_opened(document, path, here), source=str(path))

@@ -133,7 +133,7 @@ class PlanSpec(SpecModel):
 
         Raises
         ------
-        pydantic.ValidationError
+        FieldError
             If the method does not fit the machine.
         """
         return self.replace(**{name: getattr(method, name) for name in Method.model_fields})

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from collplan.planner.errors import AlgorithmError
 from collplan.select.remembered import recall, remember
-from collplan.specs import Method, PlanSpec
+from collplan.specs import Method, PlanSpec, SpecError
 from collplan.specs.request import AUTO
 
 
@@ -85,7 +85,7 @@ def choose(spec: PlanSpec) -> Resolved:
             "itself; leave algorithms out, or name the decomposition"
         )
     known = recall(spec)
-    with suppress(ValidationError, TypeError, KeyError):
+    with suppress(ValidationError, SpecError, TypeError, KeyError):
         if known is not None:
             method = Method.model_validate(known.pop("method"))
             return Resolved(spec.with_method(method), **known, is_remembered=True)

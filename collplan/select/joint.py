@@ -32,7 +32,7 @@ from collplan.select.estimate import FEW_RANKS
 from collplan.select.remembered import recall, remember
 from collplan.select.rewrites import cut, fused
 from collplan.select.search import search
-from collplan.specs import AlgorithmChoice, Method, PassChoice, PlanSpec
+from collplan.specs import AlgorithmChoice, Method, PassChoice, PlanSpec, SpecError
 from collplan.specs.errors import CollplanError
 from collplan.specs.programs.program import ProgramSpec
 from collplan.specs.programs.steps import METHOD, ProgramStep
@@ -101,7 +101,7 @@ def choose_jointly(program: ProgramSpec) -> JointChoice:
         As for `compile_program`.
     """
     known = recall(program)
-    with suppress(ValidationError, TypeError, KeyError):
+    with suppress(ValidationError, SpecError, TypeError, KeyError):
         if known is not None:
             chosen = ProgramSpec.model_validate(known.pop("program"))
             return JointChoice(chosen, **known, is_remembered=True)

@@ -3,17 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Self
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    ValidationError,
+    model_validator,
+)
 from pydantic.config import JsonDict
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from collplan.specs.errors import show_value
 from collplan.specs.syntax.docstrings import described_parameters
 
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
 
-class SpecModel(BaseModel):
+_EXPLAINED_IN: Final = "collplan.specs.explaining"
+"""Module that explains errors. It imports all models, and is imported when there is an error."""
+
+
+class ExplainedModel(ModelMetaclass):
+    """Class of all models: where Python code makes one with wrong fields, it raises `FieldError`.
+
+    Models inside of others, which pydantic makes, raise pydantic's errors.
+    """
+
+    if not TYPE_CHECKING:  # or type checkers would not see the fields
+
+        def __call__(cls, *args, **fields):
+            """Return a model with these fields."""
+            try:
+                return super().__call__(*args, **fields)
+            except (ValidationError, TypeError) as error:
+                if isinstance(error, TypeError) and not args:
+                    raise
+                raise import_module(_EXPLAINED_IN).explain_fields(error, cls) from None
+
+
+class SpecModel(BaseModel, metaclass=ExplainedModel):
     """Base class of all specs, which are immutable, hashable, and compared by value."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -43,11 +77,23 @@ class SpecModel(BaseModel):
 
         Raises
         ------
-        pydantic.ValidationError
-            If the changed spec is not valid.
+        FieldError
+            If the changed spec is not valid; it is a `SpecError`.
         """
         values = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**(values | changes))
+
+    def __repr__(self) -> str:
+        """Return the class and the fields that differ from their defaults."""
+        fields = type(self).model_fields.items()
+        shown = (
+            f"{name}={show_value(given)}"
+            for name, one in fields
+            if (given := getattr(self, name)) != one.get_default(call_default_factory=True)
+        )
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    __str__ = __repr__
 
     def _check(self) -> None:
         """Raise `ValueError` if fields that are valid alone do not fit together."""

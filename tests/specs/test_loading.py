@@ -57,8 +57,29 @@ def refuse(document: Any) -> str:
         ),
         (
             {"collective": BARRIER, "machine": {"preset": "hydra", "network": {"numa": {"L": 1}}}},
-            "machine.network.numa.L: unknown key; "
+            "machine.network.numa.L: unknown key; did you mean 'L_ns'?",
+        ),
+        (
+            {"collective": BARRIER, "machine": {"network": {"L": 1000}}},
+            "machine.network.L: unknown key; did you mean 'network: {L_ns: ...}'?",
+        ),
+        (
+            {"collective": BARRIER, "machine": {"network": {"numa": {"speed": 1}}}},
+            "machine.network.numa.speed: unknown key; "
             "valid: L_ns, o_ns, g_ns, G_ns_per_byte, O_ns_per_byte, offload",
+        ),
+        (
+            {"collective": BARRIER, "machine": {"latency": 1000}},
+            "machine.latency: unknown key; did you mean 'network: {network: {L_ns: ...}}'?",
+        ),
+        (
+            {"collective": BARRIER, "ppn": 4},
+            "ppn: unknown key; did you mean 'machine: {ranks_per_node: ...}'?",
+        ),
+        (
+            {"collective": BARRIER, "bandwidth": 4},
+            "bandwidth: unknown key; "
+            "did you mean 'machine: {network: {network: {G_ns_per_byte: ...}}}'?",
         ),
         ({"collectiv": BARRIER}, "collectiv: unknown key; did you mean 'collective'?"),
         ({}, "collective: is missing; give it a value"),

@@ -1,5 +1,6 @@
 """Requests: collectives, operations, choices; exact round trips."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,15 +13,18 @@ from collplan.specs import (
     Machine,
     Method,
     PlanSpec,
+    SpecError,
     parse_spec,
+    preset_names,
 )
+from collplan.specs.errors import FieldError
 from oracle import REGULAR
 
 
 def test_root_must_be_a_rank() -> None:
     machine = Machine(ranks_per_node=4)
     assert PlanSpec(machine=machine, collective=Bcast(count=1, root=3))
-    with pytest.raises(ValidationError, match=r"root: 4 is not a rank.*its 4 ranks are 0 to 3"):
+    with pytest.raises(FieldError, match=r"root: 4 is not a rank.*its 4 ranks are 0 to 3"):
         PlanSpec(machine=machine, collective=Bcast(count=1, root=4))
 
 
@@ -92,5 +96,37 @@ def test_a_spec_is_a_machine_a_collective_and_a_method() -> None:
     assert plain == PlanSpec(machine=Machine(nodes=2), collective=Bcast(count=3))
     assert plain.with_method(spec.method) == spec
     assert plain.method.model_dump() == {}
-    with pytest.raises(ValidationError, match="no node has more than 1 ranks"):
+    with pytest.raises(FieldError, match="no node has more than 1 ranks"):
         plain.with_method(Method(decomposition={"name": "multi_leader", "leaders": 2}))
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda: Machine(ppn=4), "ppn: unknown key; did you mean 'ranks_per_node'?"),  # type: ignore[call-arg]
+        (lambda: Machine(nodes=0), "nodes: 0 is too small; give 1 or more"),
+        (
+            lambda: Bcast(3),  # type: ignore[call-arg]
+            "Bcast: takes fields by name; give NAME=VALUE, of kind, count, datatype, root",
+        ),
+        (
+            lambda: parse_spec({"collective": {"kind": "barrier"}}).replace(ranks=4),
+            "ranks: unknown key; did you mean 'machine: {ranks_per_node: ...}'?",
+        ),
+    ],
+)
+def test_wrong_fields_in_python_are_one_line(make: Callable[[], object], line: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        make()
+    assert str(caught.value) == line
+
+
+def test_specs_show_what_differs_from_the_defaults() -> None:
+    spec = PlanSpec(machine=Machine(nodes=2), collective=Bcast(count=3), algorithms="chain")
+    assert repr(spec) == (
+        "PlanSpec(machine=Machine(nodes=2), collective=Bcast(count=3), "
+        "algorithms=AlgorithmChoice(name='chain'))"
+    )
+    assert repr(Machine()) == "Machine()"
+    longest = max(len(repr(Machine.model_validate(name))) for name in preset_names())
+    assert longest < 500

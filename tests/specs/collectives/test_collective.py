@@ -15,6 +15,7 @@ from collplan.specs import (
     parse_spec,
 )
 from collplan.specs.collectives.collective_base import register_collective
+from collplan.specs.errors import FieldError
 
 IN_PLACE = {
     "gather",
@@ -96,7 +97,7 @@ def test_own_operations_must_say_whether_they_commute() -> None:
     assert Operation.model_validate("bxor").commutative
     assert not Operation(name="sum", commutative=False).commutative
     assert not Operation(name="affine", commutative=False).is_builtin
-    with pytest.raises(ValidationError, match=r"'affine' is not a predefined operation.*sum, prod"):
+    with pytest.raises(FieldError, match=r"'affine' is not a predefined operation.*sum, prod"):
         Operation(name="affine")
 
 
