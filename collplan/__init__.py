@@ -26,15 +26,16 @@ from collplan.planner.plan.views import make_views_in
 
 if TYPE_CHECKING:
     from collplan.api.binding import bind as bind
-    from collplan.api.compiling import compile_spec
+    from collplan.api.comparing import compare as compare
+    from collplan.api.compiling import compile_spec as compile  # noqa: F401
+    from collplan.api.drawing import draw as draw
+    from collplan.api.pricing import simulate as simulate
     from collplan.api.proving import verify as verify
     from collplan.api.rank_view import RankView as RankView
     from collplan.dropin.communicators import Comm as Comm
-    from collplan.executors.cost import simulate as simulate
     from collplan.executors.local import run_local as run_local
     from collplan.planner.collective.operations import register_operation as register_operation
     from collplan.planner.compiler.folded import unfold as unfold
-    from collplan.planner.draw import draw as draw
     from collplan.planner.errors import PlanError as PlanError
     from collplan.planner.formats.dask import to_dask as to_dask
     from collplan.planner.formats.networkx import to_networkx as to_networkx
@@ -51,8 +52,10 @@ if TYPE_CHECKING:
     from collplan.specs import load_spec as load_spec
     from collplan.specs import numpy_dtype as numpy_dtype
     from collplan.specs import parse_spec as parse_spec
+    from collplan.tune.one_collective import tune as tune
+    from collplan.tune.table import load_table as load_table
 
-    compile, load_plan, save_plan, Program = compile_spec, load, save, ProgramSpec
+    load_plan, save_plan, Program = load, save, ProgramSpec
 
 __version__ = "0.1.0"
 
@@ -69,19 +72,22 @@ _HOMES: Final = {
     "RankView": "collplan.api.rank_view.RankView",
     "SpecError": "collplan.specs.SpecError",
     "bind": "collplan.api.binding.bind",
+    "compare": "collplan.api.comparing.compare",
     "compile": "collplan.api.compiling.compile_spec",
-    "draw": "collplan.planner.draw.draw",
+    "draw": "collplan.api.drawing.draw",
     "load_plan": "collplan.planner.formats.npz.load",
     "load_spec": "collplan.specs.load_spec",
+    "load_table": "collplan.tune.table.load_table",
     "numpy_dtype": "collplan.specs.numpy_dtype",
     "parse_spec": "collplan.specs.parse_spec",
     "register_operation": "collplan.planner.collective.operations.register_operation",
     "run_local": "collplan.executors.local.run_local",
     "save_plan": "collplan.planner.formats.npz.save",
-    "simulate": "collplan.executors.cost.simulate",
+    "simulate": "collplan.api.pricing.simulate",
     "to_dask": "collplan.planner.formats.dask.to_dask",
     "to_networkx": "collplan.planner.formats.networkx.to_networkx",
     "to_text": "collplan.planner.formats.text.to_text",
+    "tune": "collplan.tune.one_collective.tune",
     "unfold": "collplan.planner.compiler.folded.unfold",
     "verify": "collplan.api.proving.verify",
 }
@@ -94,12 +100,15 @@ make_views_in("collplan.reports.notebook")
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'collplan' has no attribute {name!r}")
+        from collplan.specs.errors import suggest
+
+        hint = "" if name.startswith("_") else suggest(name, _HOMES).rstrip()
+        hint = hint or "dir(collplan) lists the public names"
+        raise AttributeError(f"module 'collplan' has no attribute {name!r}; {hint}")
     module, _, attribute = _HOMES[name].rpartition(".")
     value = getattr(import_module(module), attribute)
-    globals()[name] = value
-    return value
+    return globals().setdefault(name, value)  # the import has set `tune`, which can be called
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted([*_HOMES, "__version__"])

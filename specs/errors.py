@@ -117,6 +117,7 @@ algorithm algo alg method = algorithms
 optimizations rewrites transformations = passes
 shared_memory shm = transport
 preset cluster platform = machine preset
+machine = network
 broadcast = bcast
 reduce_scatter = reduce_scatter_block
 all_to_all = alltoall

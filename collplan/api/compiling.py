@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from collplan.api.calling import explains_calls
+from collplan.api.sources import Source, read_source, request_of
 from collplan.planner.compiler.compile import compile_plan
 from collplan.planner.compiler.folded import compile_folded
 from collplan.planner.plan.plan import Plan
@@ -15,8 +17,9 @@ if TYPE_CHECKING:
     from collplan.specs.programs.program import ProgramSpec
 
 
+@explains_calls("compile")
 def compile_spec(
-    spec: PlanSpec | ProgramSpec,
+    source: Source,
     *,
     rank: int | None = None,
     comm: Any = None,
@@ -28,8 +31,9 @@ def compile_spec(
 
     Parameters
     ----------
-    spec : PlanSpec or ProgramSpec
-        Any spec, or a program. A program is compiled for all ranks, and is not folded.
+    source : PlanSpec, ProgramSpec, mapping, str, Path or Plan
+        A spec or a program, the mapping of its fields, or the path of its file; a plan is
+        compiled again. A program is compiled for all ranks, and is not folded.
     rank : int, optional
         Compile the program of this rank only: its rows of the whole plan. The whole plan is not
         held in memory, unless a pass must see it.
@@ -70,9 +74,9 @@ def compile_spec(
         With `comm`, rank 0 warns. With `rank`, nobody does, as the pass may change other programs.
     """
     lines: list[str] = [] if idle is None else idle
-    plan = _compile(spec, rank, comm, lines, is_folded=fold, is_proved=is_proved)
+    plan = _compile(request_of(source), rank, comm, lines, is_folded=fold, is_proved=is_proved)
     for line in lines if idle is None and rank is None and (comm is None or comm.rank == 0) else ():
-        warnings.warn(line, stacklevel=2)
+        warnings.warn(line, stacklevel=3)  # where users call
     return plan
 
 
@@ -113,3 +117,15 @@ def _compile_program(program: ProgramSpec, rank: int | None, *, is_folded: bool)
         raise CollplanError("fold: plans of programs are not folded; leave fold out")
     plan = compile_program(resolve_program(program))
     return plan if rank is None else restrict(plan, rank)
+
+
+def plan_of(source: Source, name: str = "source") -> Plan:
+    """Return the plan that users mean; specs and programs are compiled.
+
+    Raises
+    ------
+    CollplanError
+        As for `read_source` and `compile_spec`.
+    """
+    found = read_source(source, name)
+    return found if isinstance(found, Plan) else compile_spec(found)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from collplan.api.calling import explains_calls
+from collplan.api.compiling import plan_of
+from collplan.api.sources import Source
 from collplan.planner.compiler.proof import proved_level, verify_plan
 from collplan.planner.plan.plan import Plan
 
@@ -11,7 +14,8 @@ if TYPE_CHECKING:
     from collplan.specs.collectives.collective_base import Reproducible
 
 
-def verify(plan: Plan) -> None:
+@explains_calls("verify")
+def verify(source: Source) -> None:
     """Prove that a plan computes its collective, or that it has the effect of its program's steps.
 
     See `collplan.planner.compiler.proof.verify_plan` and
@@ -19,14 +23,18 @@ def verify(plan: Plan) -> None:
 
     Parameters
     ----------
-    plan : Plan
-        A plan of all ranks.
+    source : Plan, PlanSpec, ProgramSpec, mapping, str or Path
+        A plan of all ranks, or a spec or a program of which to make one, or the path of any file
+        with one of them.
 
     Raises
     ------
+    CollplanError
+        If the source is not valid.
     PlanError
         If the plan is wrong.
     """
+    plan = source if isinstance(source, Plan) else plan_of(source)
     if plan.program is None:
         verify_plan(plan)
         return

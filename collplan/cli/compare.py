@@ -16,13 +16,13 @@ from collplan.cli.options import (
     flag,
     option,
     output_file,
-    parse_counts,
     plot_file,
     split_list,
 )
 from collplan.cli.workers import workers
 from collplan.reports.output import print_json, print_line, print_result
 from collplan.reports.progress import progress_bar, shows_progress, spinner
+from collplan.select.sizes import counts_of
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
 
@@ -67,7 +67,7 @@ def command(options: CompareOptions) -> int:
     that were left out, with reasons.
     """
     spec, plot = open_spec(options.source), options.plot
-    counts = parse_counts(options.sizes, spec)
+    counts = counts_of(options.sizes, spec)
     specs = [spec.with_count(count) for count in counts]
     patterns = [] if options.candidates is None else split_list(options.candidates)
     if options.metrics:

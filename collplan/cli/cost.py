@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collplan.cli.inputs import choose_network, is_plan_file, open_plan, open_request, to_simulate
+from collplan.api.sources import is_plan_file
+from collplan.cli.inputs import choose_network, open_plan, open_request, to_simulate
 from collplan.cli.options import Json, Options, argument, flag, option, trace_file
 from collplan.reports.output import Document, print_line, print_result
 from collplan.reports.progress import spinner

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from collplan.api.sources import is_plan_file, read_schedule
 from collplan.planner.errors import AsymmetricError, PlanError
 from collplan.reports.output import note, warn
 from collplan.reports.progress import shows_progress, spinner
@@ -13,7 +14,6 @@ from collplan.specs import Network, PlanSpec
 from collplan.specs.errors import CollplanError, SpecError
 from collplan.specs.explaining import explaining
 from collplan.specs.loading import PROGRAM_REFUSED, load_request, machine_at_hand
-from collplan.specs.syntax.documents import require_regular
 
 if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     Request = PlanSpec | ProgramSpec
 
 Wanted = TypeVar("Wanted", bound="Request")
-
-ZIP_MAGIC = b"PK\x03\x04"
-_KINDS = "spec, plan or GOAL"
-PLAN_SUFFIXES = (".plan", ".npz")
-
 
 LOGGOPSIM: Final = "L=2500,o=1500,g=1000,G=6,O=0,S=65535"
 """Default parameters of LogGOPSim, for schedules without a machine."""
@@ -78,20 +73,7 @@ def _require_rank(rank: int | None, n_ranks: int) -> None:
 def _read_schedule(path: Path) -> Plan:
     """Return the plan of a plan file or a GOAL file."""
     with spinner(f"reading {path}"):
-        if path.suffix != ".goal":
-            return _read_plan(path)
-        from collplan.planner.formats.goal import read_goal
-
-        return read_goal(path)
-
-
-def _read_plan(path: Path) -> Plan:
-    """Return the plan in a plan file, after checking its spec, so that errors are raised here."""
-    from collplan.planner.formats.npz import load
-
-    plan = load(path)
-    _ = plan.spec
-    return plan
+        return read_schedule(path)
 
 
 def _fold_large(spec: Request) -> Plan | None:
@@ -200,19 +182,6 @@ def _say_compiling() -> None:
         sys.stderr.flush()
 
 
-def is_plan_file(path: Path) -> bool:
-    """Return whether a file is a plan file, by its first bytes or its suffix.
-
-    Raises
-    ------
-    CollplanError
-        If there is no such file.
-    """
-    require_regular(path, _KINDS)
-    with path.open("rb") as file:
-        return file.read(len(ZIP_MAGIC)) == ZIP_MAGIC or path.suffix in PLAN_SUFFIXES
-
-
 def open_source(source: Path, ranks: int | None) -> Plan | Request:
     """Return the plan in a plan file, or the spec or program in a file, for `ranks` ranks.
 
@@ -224,7 +193,7 @@ def open_source(source: Path, ranks: int | None) -> Plan | Request:
     announce_compiling()
     if not is_plan_file(source):
         return resize(open_request(source), ranks)
-    plan = _read_plan(source)
+    plan = read_schedule(source)
     if ranks not in (None, plan.n_ranks):
         raise CollplanError(
             f"-n: {ranks} ranks, but {source} is compiled for {plan.n_ranks}; "

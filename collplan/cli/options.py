@@ -22,7 +22,7 @@ from collplan.reports.progress import keep_quiet
 from collplan.specs.errors import CollplanError, show_value
 
 if TYPE_CHECKING:
-    from collplan.specs import PlanSpec
+    pass
 
 
 def argument(metavar: str, text: str, default: Any = ...) -> Any:
@@ -312,70 +312,3 @@ def require_transport(text: str | None) -> None:
         raise CollplanError(
             f"--transport: {show_value(text)} is not a transport; use {' or '.join(TRANSPORTS)}"
         )
-
-
-def parse_sizes(
-    text: str, itemsize: int = 1, datatype: str = "a byte", max_count: int | None = None
-) -> list[int]:
-    """Return the sizes in the value of ``--sizes`` in bytes, ascending and without repetitions.
-
-    Parameters
-    ----------
-    text : str
-        Sizes, such as ``64KiB,1MiB``.
-    itemsize : int
-        Size of an element in bytes, of which all sizes must be multiples.
-    datatype : str
-        Name of the elements in error messages.
-    max_count : int, optional
-        Largest number of elements; no limit by default.
-
-    Raises
-    ------
-    CollplanError
-        If an item is not a size, is not a multiple of `itemsize`, or is too large.
-
-    Examples
-    --------
-    >>> parse_sizes("64KiB,4KiB,64KiB")
-    [4096, 65536]
-    """
-    sizes = set()
-    for part in text.split(","):
-        size = parse_size("--sizes", part)
-        if size % itemsize:
-            raise CollplanError(
-                f"--sizes: {part.strip()} is not a multiple of the {itemsize} bytes of {datatype}; "
-                f"give whole elements"
-            )
-        if max_count is not None and size // itemsize > max_count:
-            raise CollplanError(
-                f"--sizes: {part.strip()} is too large; give at most {max_count} times "
-                f"{itemsize} bytes"
-            )
-        sizes.add(size)
-    return sorted(sizes)
-
-
-def parse_counts(text: str | None, spec: PlanSpec) -> list[int]:
-    """Return the counts for the sizes in the value of ``--sizes``; by default, the spec's count.
-
-    Raises
-    ------
-    CollplanError
-        If an item is not a size, or counts that differ per rank cannot be scaled to a size.
-    """
-    from collplan.specs.syntax.numbers import MAX_COUNT
-
-    collective = spec.collective
-    if text is None or not collective.has_data:
-        return [collective.count]
-    itemsize = collective.itemsize
-    sizes = parse_sizes(text, itemsize, collective.datatype, MAX_COUNT)
-    counts = [size // itemsize for size in sizes]
-    for count in counts if collective.regular else ():
-        for problem in collective.with_count(count).misfits(spec.machine.n_ranks):
-            raise CollplanError(
-                f"--sizes: {count * itemsize} bytes do not fit: {problem}; leave --sizes out"
-            )
-    return counts

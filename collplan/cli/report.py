@@ -16,10 +16,10 @@ from collplan.cli.options import (
     Options,
     option,
     output_file,
-    parse_counts,
 )
 from collplan.cli.options import split_list as split
 from collplan.reports.output import print_result, require_folder
+from collplan.select.sizes import counts_of
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
 from collplan.specs.request import Method
@@ -65,7 +65,7 @@ def command(options: ReportOptions) -> int:
     require_folder("--output", options.output)
     spec, others = _read_specs(options.sources)
     recording = _read_recording(options.measured, spec)
-    counts = _default_counts(spec) if options.sizes is None else parse_counts(options.sizes, spec)
+    counts = _default_counts(spec) if options.sizes is None else counts_of(options.sizes, spec)
     if recording is not None and recording.timeline is not None:
         counts = sorted({*counts, recording.count})
     patterns = [] if options.candidates is None else split(options.candidates)
@@ -123,7 +123,7 @@ def _default_counts(spec: PlanSpec) -> list[int]:
     itemsize = spec.collective.itemsize
     try:
         sizes = ",".join(str(count * itemsize) for count in wanted)
-        counts = parse_counts(sizes, spec) if wanted else [own]
+        counts = counts_of(sizes, spec) if wanted else [own]
         for count in counts:
             spec.with_count(count)
     except CollplanError:

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from collplan.api.sources import is_plan_file
 from collplan.cli.inputs import (
-    is_plan_file,
     open_request,
     open_source,
     prove_file,

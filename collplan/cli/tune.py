@@ -22,7 +22,6 @@ from collplan.cli.options import (
     output_file,
     parse_numbers,
     parse_processors,
-    parse_sizes,
     plot_file,
     split_list,
 )
@@ -36,6 +35,7 @@ from collplan.cli.ranks import (
 )
 from collplan.reports.output import Document, print_json, print_result, require_folder
 from collplan.reports.progress import progress_bar, shows_progress
+from collplan.select.sizes import parse_sizes
 from collplan.specs import Collective, Machine, PlanSpec
 from collplan.specs.collectives.collective import COLLECTIVES, validate_collective
 from collplan.specs.errors import CollplanError, show_value

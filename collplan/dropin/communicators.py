@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, wraps
+from inspect import Signature, signature
 from pathlib import Path
 from typing import Any, Final, Self, cast
 
@@ -273,6 +274,13 @@ class Comm(Planned, MPI.Intracomm):
                 sys.stderr.write(f"collplan: {one_line(error)}; all collectives are native\n")
         else:
             self._use_setup(set_up_nonblocking(native, found, making().NonBlockingPlans, cores))
+
+
+# mpi4py's classes take their arguments in __new__, which would hide those of __init__.
+_made_with = signature(Comm.__init__)
+Comm.__signature__ = _made_with.replace(  # type: ignore[attr-defined]
+    parameters=[*_made_with.parameters.values()][1:], return_annotation=Signature.empty
+)
 
 
 @cache

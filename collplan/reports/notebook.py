@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collplan.tune.table import TuningTable
 
 MOST_TASKS: Final = 20_000
-"""Number of tasks above which a timeline is not drawn."""
+"""Number of tasks above which a timeline has a row per node and a bar per phase."""
 
 
 def plan_svg(plan: Plan) -> str | None:
@@ -41,24 +41,28 @@ def plan_svg(plan: Plan) -> str | None:
 def timeline_svg(timeline: Timeline) -> str | None:
     """Return a picture of a timeline with its cores, lanes, messages and critical path.
 
+    If the plan has more than `MOST_TASKS` tasks, the picture is collapsed: it has one row per
+    node, and one bar per phase.
+
     Returns
     -------
     str or None
-        SVG picture; None for folded plans, plans of one rank, and plans of more than
-        `MOST_TASKS` tasks.
+        SVG picture; None for folded plans and plans of one rank.
     """
+    from collplan.reports.collapsed_timeline import plot_collapsed
     from collplan.reports.timelines import Simulated, plot_timelines
     from collplan.specs import Network
 
     plan = timeline.plan
-    if plan.n_tasks > MOST_TASKS:
-        return None
     network = Network() if plan.machine is None else plan.machine.network
     title = f"{plan.n_tasks:,} tasks, {plan.n_ranks} ranks"
     with TemporaryDirectory() as folder:
         path = Path(folder, "timeline.svg")
         try:
-            plot_timelines(path, [Simulated(title, timeline, network)])
+            if plan.n_tasks > MOST_TASKS:
+                plot_collapsed(path, timeline, network, title)
+            else:
+                plot_timelines(path, [Simulated(title, timeline, network)])
         except PlanError:
             return None
         return _without_prolog(path.read_text(encoding="utf-8"))

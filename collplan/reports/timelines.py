@@ -27,7 +27,7 @@ MOST_TRACKS: Final = 96
 """Largest number of cores and lanes in a picture, which shows nodes only as a whole."""
 MOST_MESSAGES: Final = 2_000
 """Number of messages above which only those of the critical path are drawn."""
-_CRITICAL: Final = "#c8102e"
+CRITICAL: Final = "#c8102e"
 _MESSAGE: Final = "#8a94a3"
 _LANE: Final = "#dfe4ea"
 _WIDTH_INCHES: Final = 10.0
@@ -75,7 +75,7 @@ def plot_timelines(path: Path, shown: Sequence[Simulated]) -> None:
         If the path is not valid for a plot, or a plan is folded or holds only one rank's program.
     """
     for one in shown:
-        _require_all_ranks(one.timeline.plan)
+        require_all_ranks(one.timeline.plan)
     tracks = [tracks_of(simulated_layer(one.timeline, one.network)) for one in shown]
     critical = [mark_critical(one.timeline) for one in shown]
     rows = [
@@ -90,10 +90,11 @@ def plot_timelines(path: Path, shown: Sequence[Simulated]) -> None:
         all_axes = list(found[:, 0])
         for i, axes in enumerate(all_axes):
             _draw(axes, shown[i], tracks[i], critical[i], rows[i])
-        _finish(all_axes, max(one.timeline.makespan_ns for one in shown))
+        finish_axes(all_axes, max(one.timeline.makespan_ns for one in shown))
 
 
-def _require_all_ranks(plan: Plan) -> None:
+def require_all_ranks(plan: Plan) -> None:
+    """Raise `PlanError` if a plan is folded, or is the program of one rank."""
     if plan.folding is not None:
         raise PlanError("--timeline: the plan is folded; unfold it, or draw a smaller machine")
     if plan.only_rank is not None:
@@ -154,7 +155,7 @@ def _draw(axes: Axes, one: Simulated, tracks: Tracks, is_critical: Bools, rows: 
     on_path = is_critical[tracks.row] & ~is_lane & (row >= 0)
     _add_bars(
         axes, tracks, row, on_path,
-        facecolor="none", edgecolor=_CRITICAL, linewidth=1.4, zorder=4, label="critical path",
+        facecolor="none", edgecolor=CRITICAL, linewidth=1.4, zorder=4, label="critical path",
     )  # fmt: skip
     _add_messages(axes, tracks, row, is_critical)
     axes.set_ylim(max(1.5, len(rows.labels) - 0.5), -0.5)
@@ -185,7 +186,7 @@ def _add_messages(axes: Axes, tracks: Tracks, row: Ints, is_critical: Bools) -> 
     sends, recvs = tracks.sends, tracks.recvs
     is_drawn = (row[sends] >= 0) & (row[recvs] >= 0)
     on_path = is_drawn & is_critical[tracks.row[sends]] & is_critical[tracks.row[recvs]]
-    looks = [(on_path, _CRITICAL, 1.6, 5)]
+    looks = [(on_path, CRITICAL, 1.6, 5)]
     if np.count_nonzero(is_drawn) <= MOST_MESSAGES:
         looks.append((is_drawn & ~on_path, _MESSAGE, 0.7, 3))
     for chosen, color, width, order in looks:
@@ -199,7 +200,7 @@ def _add_messages(axes: Axes, tracks: Tracks, row: Ints, is_critical: Bools) -> 
         axes.plot(*ends[1], ".", color=color, markersize=3, zorder=order)
 
 
-def _finish(all_axes: Sequence[Axes], makespan_ns: float) -> None:
+def finish_axes(all_axes: Sequence[Axes], makespan_ns: float) -> None:
     """Set a common time scale for all axes, and add one legend."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 

@@ -11,3 +11,26 @@ References
 Hartmann, Kühnemann, Rauber, Rünger, "A decomposition approach for optimizing
 the performance of MPI libraries", 2006; this package is its configuration phase.
 """
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+
+class CallablePackage(ModuleType):
+    """The package `collplan.tune`, which is also the function of this name.
+
+    Python makes every imported package an attribute of its parent. A function `collplan.tune`
+    would no longer be there as soon as a module of the package is imported.
+    """
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """Call `collplan.tune.one_collective.tune`."""
+        from collplan.tune.one_collective import tune
+
+        return tune(*arguments, **options)
+
+
+sys.modules[__name__].__class__ = CallablePackage

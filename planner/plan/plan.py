@@ -411,6 +411,10 @@ class Plan(Columns):
         drawn: str | None = view("plan_svg", self)
         return drawn
 
+    def timeline(self, network: Any = None) -> Any:
+        """Return the simulated timeline of the plan; see `collplan.simulate`."""
+        return _front_door().simulate(self, network)
+
     def to_dask(self, sendbufs: Sequence[Any], recvbufs: Sequence[Any], **options: Any) -> Any:
         """Return a dask graph that computes the collective; see `collplan.to_dask`."""
         return _front_door().to_dask(self, sendbufs, recvbufs, **options)

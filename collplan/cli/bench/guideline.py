@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from collplan.cli.inputs import open_spec, resize
-from collplan.cli.options import BenchmarkOptions, CountSizes, Spec, n_ranks, option, parse_counts
+from collplan.cli.options import BenchmarkOptions, CountSizes, Spec, n_ranks, option
 from collplan.cli.ranks import Advance, Benchmark, count_repetitions, run_benchmark
 from collplan.reports.measured import plot_rows, print_statistics
 from collplan.reports.output import Document, pick, print_line, print_result
+from collplan.select.sizes import counts_of
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError, show_value
 from collplan.tune.sweep import counts_in_words
@@ -56,7 +57,7 @@ def _prepare(options: GuidelineOptions) -> Benchmark:
         If an option is invalid, or options contradict each other.
     """
     spec = resize(open_spec(options.source), options.ranks)
-    counts = parse_counts(options.sizes, spec)
+    counts = counts_of(options.sizes, spec)
     named: dict[str, PlanSpec] = {}
     for text in options.candidate or ():
         name, other = _read_candidate(text, spec)

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from collplan.cli.inputs import open_spec
-from collplan.cli.options import BenchmarkOptions, Repetitions, n_ranks, option, parse_sizes
+from collplan.cli.options import BenchmarkOptions, Repetitions, n_ranks, option
 from collplan.cli.ranks import Advance, Benchmark, count_repetitions, run_benchmark
 from collplan.reports.measured import plot_rows, print_statistics
 from collplan.reports.output import Document, print_line, print_result
+from collplan.select.sizes import parse_sizes
 from collplan.specs.collectives.collective import COLLECTIVES
 from collplan.specs.errors import CollplanError, show_value, suggest
 
