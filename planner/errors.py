@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collplan.specs.errors import CollplanError
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from collplan.specs.errors import CollplanError, show_value
 
 
 class PlanError(CollplanError):
@@ -25,6 +30,23 @@ class PlanFileError(PlanError):
 
 class AlgorithmError(CollplanError):
     """An algorithm, decomposition or pass that cannot do what the spec asks of it."""
+
+
+@contextmanager
+def mended(before: str) -> Iterator[None]:
+    """Raise `AlgorithmError` in place of any error of code that a user wrote.
+
+    Its line begins with `before`, and names the file and the line of the error.
+    """
+    try:
+        yield
+    except CollplanError:
+        raise
+    except Exception as error:
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{type(error).__name__}: {show_value(str(error), plain=True)}"
+        where = f"{Path(at.filename).name}:{at.lineno}"
+        raise AlgorithmError(f"{before}{text} ({where}); mend it") from None
 
 
 class AsymmetricError(AlgorithmError):

@@ -27,6 +27,7 @@ from collplan.select.entries import Entry, EstimateRequest, NotEstimated, bytes_
 from collplan.select.estimate import forget_drafts
 from collplan.select.jobs import Jobs, Progress
 from collplan.select.library_defaults import estimate_defaults, price_defaults
+from collplan.select.own_proofs import without_wrong
 from collplan.select.sweep import executor_on
 from collplan.select.waves import price_in_time, simulate_all, simulate_in_time
 from collplan.specs import PlanSpec
@@ -248,7 +249,8 @@ def _name_winners(comparison: Comparison) -> None:
 def _forms(spec: PlanSpec, comparison: Comparison) -> list[Form]:
     """Return all forms. If the spec's own is not one of them, it comes first."""
     forms = list(all_forms(spec))
-    forms, own = [*forms, *shared_forms(spec, forms)], own_form(spec)
+    own = own_form(spec)
+    forms = without_wrong(spec, [*forms, *shared_forms(spec, forms)], own, comparison.refused)
     if own is None:
         return forms
     wanted = own.of(spec)
@@ -258,7 +260,7 @@ def _forms(spec: PlanSpec, comparison: Comparison) -> list[Form]:
                 comparison.own = form.name_with(segment)
                 return forms
     comparison.own = own.name
-    return [own, *forms]
+    return [*without_wrong(spec, [own], own, comparison.refused), *forms]
 
 
 def _takes(patterns: Sequence[str], form: Form, cut: Cut) -> bool:
@@ -276,8 +278,12 @@ def _is_fit(pattern: str, form: Form) -> bool:
     return any(_fits(pattern, form, size) for size in _segments(form))
 
 
-def _require_all_used(patterns: Sequence[str], forms: Sequence[Form]) -> None:
+def _require_all_used(
+    patterns: Sequence[str], forms: Sequence[Form], refused: Mapping[str, str]
+) -> None:
     for pattern in patterns:
+        if pattern in refused:
+            raise CollplanError(f"--candidates: {pattern} {refused[pattern]}")
         if not any(_is_fit(pattern, form) for form in forms):
             names = ", ".join(form.name for form in forms)
             raise CollplanError(f"--candidates: {show_value(pattern)} fits none; there are {names}")
@@ -302,7 +308,7 @@ def _list_entries(
     comparison: Comparison,
 ) -> list[Entry]:
     """Return every candidate at every size at which it exists."""
-    _require_all_used(patterns, forms)
+    _require_all_used(patterns, forms, comparison.refused)
     questions: list[EstimateRequest] = []
     for form in forms:
         names = {form.name_with(segment) for segment in _segments(form)}

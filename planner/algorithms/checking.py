@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import traceback
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -23,10 +21,11 @@ from collplan.planner.algorithms.rounds import (
     Step,
     Where,
 )
-from collplan.planner.errors import AlgorithmError
-from collplan.specs.errors import CollplanError, show_value
+from collplan.planner.errors import AlgorithmError, mended
+from collplan.specs.errors import show_value
 
 _STEPS = (Message, Copy, Reduce, Call)
+_END: Final = object()
 
 
 def checked(name: str, rounds: Callable[[Group], Rounds], group: Group) -> Rounds:
@@ -63,17 +62,10 @@ def _mended(before: str, values: Iterable[Any]) -> Iterator[Any]:
     """Generate values; an error of their generator becomes one line after ``before.format(i)``."""
     generator = iter(values)
     for i in itertools.count(1):
-        try:
-            value = next(generator)
-        except StopIteration:
+        with mended(before.format(i)):
+            value = next(generator, _END)
+        if value is _END:
             return
-        except CollplanError:
-            raise
-        except Exception as error:
-            at = traceback.extract_tb(error.__traceback__)[-1]
-            text = f"{type(error).__name__}: {show_value(str(error), plain=True)}"
-            where = f"{Path(at.filename).name}:{at.lineno}"
-            raise AlgorithmError(f"{before.format(i)}{text} ({where}); mend it") from None
         yield value
 
 
@@ -97,7 +89,8 @@ def _problems(step: Step, group: Group) -> Iterator[str]:
     names = ("source", "dest") if is_message else ("rank",)
     sizes = {1}
     for name in names:
-        yield from _misplaced(name, getattr(step, name), 0, group.size - 1, "positions")
+        for problem in _misplaced(name, getattr(step, name), 0, group.size - 1, "positions"):
+            yield _naming_entry(step, problem)
         sizes.add(np.size(getattr(step, name)))
     if 0 in sizes:
         return  # such a step does nothing
@@ -109,13 +102,30 @@ def _problems(step: Step, group: Group) -> Iterator[str]:
         where: Where | None = getattr(step, name, None)
         for run in where if isinstance(where, tuple) else () if where is None else (where,):
             for problem in _wrong_chunks(run, max(sizes), group):
-                yield f"{name}: {problem}"
+                yield _naming_entry(step, Mistake(f"{name}: {problem.text}", problem.entry))
 
 
-def _wrong_chunks(run: Chunks, n_steps: int, group: Group) -> Iterator[str]:
+class Mistake(NamedTuple):
+    """A mistake in a step, and the entry of its arrays with the mistake, if it is in one."""
+
+    text: str
+    entry: int | None = None
+
+
+def _naming_entry(step: Step, problem: Mistake) -> str:
+    """Return a mistake with the positions of the message or of the local step that it is in."""
+    if problem.entry is None:
+        return problem.text
+    names = ("source", "dest") if isinstance(step, Message) else ("rank",)
+    all_entries = [np.asarray(getattr(step, name)).ravel() for name in names]
+    entries = [str(some[min(problem.entry, len(some) - 1)]) for some in all_entries]
+    return f"{'from' if len(entries) == 2 else 'at'} {' to '.join(entries)}: {problem.text}"
+
+
+def _wrong_chunks(run: Chunks, n_steps: int, group: Group) -> Iterator[Mistake]:
     """Generate the mistakes of a run of chunks; its first chunk is taken modulo their number."""
     if not isinstance(run, Chunks):
-        yield f"{show_value(run)} are no chunks; use at(space, first, n)"
+        yield Mistake(f"{show_value(run)} are no chunks; use at(space, first, n)")
         return
     n_spaces = OUTPUT + 1 + len(group.scratch)
     mistakes = list(_misplaced("space", run.space, 0, n_spaces - 1, "spaces"))
@@ -123,10 +133,9 @@ def _wrong_chunks(run: Chunks, n_steps: int, group: Group) -> Iterator[str]:
         mistakes += _misplaced(name, getattr(run, name), None, None, "numbers")
     for name in ("space", "first", "n", "repeat"):
         if np.size(getattr(run, name)) not in (1, n_steps):
-            mistakes.append(
-                f"{name} has {np.size(getattr(run, name))} entries for {n_steps} steps; give as "
-                f"many, or one"
-            )
+            n_entries = np.size(getattr(run, name))
+            text = f"{name} has {n_entries} entries for {n_steps} steps; give as many, or one"
+            mistakes.append(Mistake(text))
     yield from mistakes
     if mistakes:
         return
@@ -135,19 +144,21 @@ def _wrong_chunks(run: Chunks, n_steps: int, group: Group) -> Iterator[str]:
     wrong = np.flatnonzero((n.ravel() < 0) | (n.ravel() > most.ravel()))
     if len(wrong):
         least, limit = n.ravel()[wrong[0]], most.ravel()[wrong[0]]
-        yield f"n is {least}, the space has {limit} chunks; give 0 to {limit}"
+        text = f"n is {least}, the space has {limit} chunks; give 0 to {limit}"
+        yield Mistake(text, int(wrong[0]))
 
 
 def _misplaced(
     name: str, values: Any, low: int | None, high: int | None, what: str
-) -> Iterator[str]:
+) -> Iterator[Mistake]:
     """Generate a mistake if values are no whole numbers, or not from `low` to `high`."""
     array = np.asarray(values)
     if array.dtype.kind not in "iu" or array.ndim > 1 or isinstance(values, list | tuple):
-        yield f"{name} is {show_value(values)}; give a whole number, or an array of them"
+        yield Mistake(f"{name} is {show_value(values)}; give a whole number, or an array of them")
         return
     if low is None or high is None or not array.size:
         return
-    wrong = array.ravel()[(array.ravel() < low) | (array.ravel() > high)]
+    wrong = np.flatnonzero((array.ravel() < low) | (array.ravel() > high))
     if len(wrong):
-        yield f"{name} is {wrong[0]}; {what} are {low} to {high}"
+        entry = int(wrong[0])
+        yield Mistake(f"{name} is {array.ravel()[entry]}; {what} are {low} to {high}", entry)

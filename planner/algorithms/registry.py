@@ -325,6 +325,11 @@ class Registry:
         found = self._algorithms.get(kind, {}).values()
         return tuple(one for one in found if not one.is_native)
 
+    def is_own(self, kind: str, name: str) -> bool:
+        """Return whether a collective has an algorithm of this name that is a user's."""
+        found = self._algorithms.get(kind, {}).get(name)
+        return found is not None and found.is_own
+
     def tried(
         self, kind: str, role: Role, level: Reproducible | None = None
     ) -> tuple[Algorithm, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from collplan.planner.compiler.proof import require_runs
+from collplan.planner.compiler.proof import require_bounds, require_runs
 from collplan.planner.compiler.ranks import (
     compile_ranks,
     list_idle,
@@ -74,6 +74,8 @@ def compile_plan(
     plan = compile_ranks(spec, ranks, unchanged, is_proved=is_proved)
     if is_proved and prove(plan):
         require_runs(plan)
+    elif is_proved and rank is None:
+        require_bounds(plan)
     list_idle(idle, unchanged, spec)
     return plan if rank is None else restrict(plan, rank)
 

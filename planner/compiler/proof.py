@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from collplan.planner.algorithms.registry import registry as algorithms
 from collplan.planner.compiler.folded import compile_folded
 from collplan.planner.compiler.ranks import compile_ranks
-from collplan.planner.errors import IrreproducibleError
+from collplan.planner.errors import AlgorithmError, IrreproducibleError
 from collplan.planner.lowering.reproducible import without_blocks
 from collplan.planner.passes import find_pass, registry
 from collplan.planner.plan.plan import Plan
@@ -52,6 +53,35 @@ def require_runs(plan: Plan) -> None:
     assert results is not None
     if (why := _beside_uncut(plan.spec, results)) is not None:
         raise _not_of_runs(why)
+
+
+_BOUNDED: Final = {
+    "bytes_sent_per_rank": "the busiest rank sends",
+    "bytes_received_per_rank": "the busiest rank receives",
+    "bytes_sent_per_node": "the busiest node sends",
+    "bytes_received_per_node": "the busiest node receives",
+}
+
+
+def require_bounds(plan: Plan) -> None:
+    """Raise `AlgorithmError` if a user's algorithm moves fewer bytes than any right one must.
+
+    Plans that are too large to prove are checked so. Other algorithms were proved before.
+    """
+    own = [one.name for one in plan.phases if algorithms.is_own(one.kind, one.algorithm)]
+    if not own or plan.spec is None:
+        return
+    from collplan.planner.metrics import measure
+
+    found = measure(plan)
+    assert found.bounds is not None
+    for name, words in _BOUNDED.items():
+        moved, least = getattr(found, name), getattr(found.bounds, name)
+        if moved < least:
+            raise AlgorithmError(
+                f"{', '.join(own)}: {words} {moved:,} bytes, any right plan at least {least:,} "
+                f"({found.bounds.argument}); mend it, and prove it on fewer ranks"
+            )
 
 
 def _not_of_runs(why: str) -> IrreproducibleError:

@@ -12,7 +12,7 @@ from weakref import WeakSet
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from collplan.planner.blueprint.blueprint import Blueprint
-from collplan.planner.errors import AlgorithmError
+from collplan.planner.errors import AlgorithmError, PlanError, mended
 from collplan.planner.plan.plan import Plan
 from collplan.specs import PassChoice
 from collplan.specs.errors import show_value
@@ -21,8 +21,10 @@ from collplan.specs.explaining import explain, number_lines
 Level = Literal["blueprint", "plan"]
 Locality = Literal["rank", "node", "global"]
 Rewrite = TypeVar("Rewrite", bound=Callable[..., Any])
+Rewritten = TypeVar("Rewritten", Plan, Blueprint)
 
-
+_OURS: Final = "collplan."
+"""Beginning of the names of modules of passes that are not of the user's own."""
 NEEDS: Final = "something to change"
 """Default for passes that do not state what they need."""
 
@@ -246,13 +248,39 @@ def run_passes(
                 f"passes.{choice.name}: it cannot rewrite calls of MPI's own collectives; leave it "
                 "out, or use another algorithm than native"
             )
-        rewritten: Plan = chosen.rewrite(plan, **choice.options)
+        rewritten = _rewritten(chosen, plan, choice)
         if idle is not None and rewritten is plan:
             idle.append(choice)
         if is_proved and rewritten is not plan:
-            prove(rewritten)
+            _prove_rewritten(choice.name, plan, rewritten)
         plan = rewritten
     return plan
+
+
+def _rewritten(chosen: Pass, given: Rewritten, choice: PassChoice) -> Rewritten:
+    """Return what a pass makes of a plan or blueprint; mistakes of a user's pass are one line."""
+    if inspect.unwrap(chosen.rewrite).__module__.startswith(_OURS):
+        rewritten: Rewritten = chosen.rewrite(given, **choice.options)
+        return rewritten
+    before = f"passes.{chosen.name}: "
+    try:
+        with mended(before):
+            found = chosen.rewrite(given, **choice.options)
+    except PlanError as error:  # as of columns of different lengths
+        raise type(error)(f"{before}{error}") from None
+    if not isinstance(found, type(given)):
+        what = type(given).__name__.lower()
+        raise AlgorithmError(f"{before}returns {show_value(found)}; let it return a {what}")
+    return found
+
+
+def _prove_rewritten(name: str, plan: Plan, rewritten: Plan) -> None:
+    """Prove a plan that a pass has made; an error names the pass, unless `plan` was wrong."""
+    try:
+        prove(rewritten)
+    except PlanError as error:
+        prove(plan)
+        raise type(error)(f"passes.{name} makes the plan wrong: {error}") from None
 
 
 def find_pass(name: str) -> Pass:
@@ -333,8 +361,8 @@ def run_blueprint_passes(
 def _rewrite_blueprint(blueprint: Blueprint, choice: PassChoice) -> Blueprint:
     """Return a blueprint and its slices as rewritten by a pass, or itself if nothing changes."""
     chosen = find_pass(choice.name)
-    rewritten: Blueprint = chosen.rewrite(blueprint, **choice.options)
-    made = {one: chosen.rewrite(one, **choice.options) for one in dict.fromkeys(blueprint.slices)}
+    rewritten = _rewritten(chosen, blueprint, choice)
+    made = {one: _rewritten(chosen, one, choice) for one in dict.fromkeys(blueprint.slices)}
     if not made or (rewritten is blueprint and all(new is old for old, new in made.items())):
         return rewritten
     return replace(rewritten, slices=tuple(made[one] for one in blueprint.slices))

@@ -43,7 +43,7 @@ def match_messages(plan: Plan) -> tuple[Rows, Rows]:
         send, recv = plan.task(int(send_rows[i])), plan.task(int(recv_rows[i]))
         raise SizeMismatchError(
             f"{send} sends {plan.elements[send.row]} elements, "
-            f"{recv} expects {plan.elements[recv.row]}"
+            f"{recv} expects {plan.elements[recv.row]}, {plan.round_of(send.row)}"
         )
     order = np.argsort(send_rows)
     return send_rows[order], recv_rows[order]
@@ -71,9 +71,13 @@ def _raise_unmatched(
     spare_recvs = recv_rows[_occurrence_missing(recv_keys, send_keys)]
     if len(spare_sends):
         send = plan.task(int(spare_sends.min()))
-        raise UnmatchedSendError(f"{send}: rank {send.peer} has no receive for it")
+        raise UnmatchedSendError(
+            f"{send}: rank {send.peer} has no receive for it, {plan.round_of(send.row)}"
+        )
     recv = plan.task(int(spare_recvs.min()))
-    raise UnmatchedRecvError(f"{recv}: rank {recv.peer} has no send for it")
+    raise UnmatchedRecvError(
+        f"{recv}: rank {recv.peer} has no send for it, {plan.round_of(recv.row)}"
+    )
 
 
 def _occurrence_missing(keys: Rows, others: Rows) -> Bools:

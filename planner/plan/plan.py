@@ -391,6 +391,11 @@ class Plan(Columns):
             **values,  # type: ignore[arg-type]
         )
 
+    def round_of(self, row: int) -> str:
+        """Return words for the round of a task, as ``in round 2 of bcast/chain``."""
+        name = self.phases[int(self.phase[row])].name if self.phases else ""
+        return f"in round {self.round[row] + 1}{f' of {name}' if name else ''}"
+
     def tasks(self) -> Iterator[Task]:
         """Iterate over all tasks as objects, in row order."""
         return (self.task(row) for row in range(self.n_tasks))

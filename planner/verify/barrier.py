@@ -28,7 +28,7 @@ def check_barrier(plan: Plan, execution: Execution) -> None:
         lacking = known ^ np.bitwise_or.reduce(bits)
         if lacking.any():
             rank = int(np.argmax(lacking != 0))
-            _raise_lacking(rank, int(lacking[rank]), first)
+            _raise_lacking(plan, rank, int(lacking[rank]), first)
 
 
 def _check_folded(plan: Plan, execution: Execution, events: Ints) -> None:
@@ -49,14 +49,15 @@ def _check_folded(plan: Plan, execution: Execution, events: Ints) -> None:
         known[rank] |= bits
     for rank, bits in enumerate(known):
         if bits != everybody:
-            _raise_lacking(rank, everybody & ~bits, 0)
+            _raise_lacking(plan, rank, everybody & ~bits, 0)
 
 
-def _raise_lacking(rank: int, lacking: int, first: int) -> NoReturn:
+def _raise_lacking(plan: Plan, rank: int, lacking: int, first: int) -> NoReturn:
     """Raise for the first missing rank. Bit i of `lacking` stands for rank ``first + i``."""
     other = first + (lacking & -lacking).bit_length() - 1
     raise MissingContributionError(
-        f"rank {rank} may leave the barrier before rank {other} has come"
+        f"rank {rank} may leave the barrier before rank {other} has come; no chain of messages of "
+        f"{' and '.join(phase.name for phase in plan.phases) or 'the plan'} leads to it from there"
     )
 
 

@@ -209,7 +209,7 @@ def _raise_wrong(
     text = f"rank {rank} recv[{element}] holds {symbols.describe(atom)}, not {wanted}"
     term, task = int(symbols.term[atom]), int(symbols.culprit[atom])
     if term < 0 and task >= 0:
-        raise FAILURES[term][1](f"{text}; see {plan.task(task)}")
+        raise FAILURES[term][1](f"{text}; see {plan.task(task)}, {plan.round_of(task)}")
     writer = _last_writer(plan, moves, int(symbols.edges[atom]))
     if term < 0:
         raise FAILURES[term][1](text + writer)
@@ -223,8 +223,14 @@ def _last_writer(plan: Plan, moves: Moves, address: int) -> str:
     """Return words for the task that wrote an element last, and for its round."""
     writes = np.flatnonzero((moves.dest <= address) & (address < moves.dest + moves.length))
     if not len(writes):
-        return ", as nothing writes it"
+        if len(plan.phases) != 1:
+            return ", as nothing writes it"
+        n_rounds = int(plan.round.max(initial=-1)) + 1
+        if not n_rounds:
+            return f", as {plan.phases[0].name} does nothing"
+        if not n_rounds:
+            return f", as {plan.phases[0].name} does nothing"
+        rounds = "round" if n_rounds == 1 else f"{n_rounds} rounds"
+        return f", as nothing writes it in the {rounds} of {plan.phases[0].name}"
     task = int(moves.task[writes[-1]])
-    phase = plan.phases[plan.phase[task]].name if plan.phases else ""
-    of = f" of {phase}" if phase else ""
-    return f"; {plan.task(task)} wrote it last, in round {plan.round[task] + 1}{of}"
+    return f"; {plan.task(task)} wrote it last, {plan.round_of(task)}"

@@ -250,7 +250,10 @@ def _raise_deadlock(plan: Plan, partner: Ints, when: Ints) -> None:
     if len(tasks) > MOST_SHOWN:
         chain.append(f"{len(tasks) - MOST_SHOWN} more")
     chain.append(chain[0])
-    raise DeadlockError(f"{len(tasks)} tasks wait for each other{how}: {' waits for '.join(chain)}")
+    raise DeadlockError(
+        f"{len(tasks)} tasks wait for each other{how}: {' waits for '.join(chain)}, "
+        f"{plan.round_of(tasks[0])}"
+    )
 
 
 def _unmet(execution: Execution, event: int) -> Iterator[int]:

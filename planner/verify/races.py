@@ -48,8 +48,13 @@ def check_races(plan: Plan, execution: Execution, accesses: tuple[Pieces, Pieces
     if bad >= 0:
         one, other = plan.task(int(first[bad])), plan.task(int(second[bad]))
         if one.row == other.row:
-            raise RaceError(f"{one} overlaps itself: it writes an element twice")
-        raise RaceError(f"nothing orders {one} and {other}, which touch the same memory")
+            raise RaceError(
+                f"{one} overlaps itself: it writes an element twice, {plan.round_of(one.row)}"
+            )
+        raise RaceError(
+            f"nothing orders {one} and {other}, which touch the same memory, "
+            f"{plan.round_of(other.row)}"
+        )
     for op in (Op.SEND, Op.RECV):
         first, second = _same_tag_pairs(plan, op)
         if not len(first):  # receives have the tags of sends
