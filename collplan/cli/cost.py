@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,9 @@ class CostOptions(Options):
         "Buffers as a bound plan's allocate() provides them: copies that only stage "
         "them for other ranks take no time.",
     )
+    has_path: bool = flag(
+        "--path", "Also show the critical path, all kinds of time, and the use of all resources."
+    )
     as_json: Json = False
 
 
@@ -58,19 +62,20 @@ def command(options: CostOptions) -> None:
     if trace is not None:
         _write_trace(trace, timeline, network)
         report["trace"] = str(trace)
-    print_result(report, _print_report, as_json=options.as_json)
+    show = partial(_print_report, has_path=options.has_path)
+    print_result(report, show, as_json=options.as_json)
     if trace is not None and not options.as_json:
         print_line(f"wrote {trace}")
 
 
-def _print_report(report: Document) -> None:
+def _print_report(report: Document, *, has_path: bool) -> None:
     from collplan.reports.cost import print_cost
 
     if "steps" in report:
         from collplan.reports.programs import print_program
 
         print_program(report)
-    print_cost(report)
+    print_cost(report, has_path=has_path)
 
 
 def _of_program(source: Path, timeline: Timeline, path: list[Document]) -> Document:

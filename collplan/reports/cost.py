@@ -11,6 +11,10 @@ from collplan.reports.output import format_bytes, format_seconds, print_line, pr
 
 _MOST_LINES: Final = 40
 """Number of lines of the critical path to show; the middle of a longer one is left out."""
+_MOST_KINDS: Final = 3
+"""Largest number of kinds of time in a report without the critical path."""
+MOST_LINES: Final = 15
+"""Largest number of lines of a report without the critical path."""
 _NAMED: Final = 8
 """Largest number of ranks that a text lists."""
 _TOWARDS: Final = {"send": "to", "recv": "from"}
@@ -19,8 +23,12 @@ Report = dict[str, Any]
 Row = tuple[str, ...]
 
 
-def print_cost(report: Report) -> None:
-    """Print a report that `cost_report` has returned."""
+def print_cost(report: Report, *, has_path: bool = True) -> None:
+    """Print a report that `cost_report` has returned.
+
+    Without the critical path, the report has at most `MOST_LINES` lines: rare kinds of time are
+    left out, and so is the use of cores and lanes if there are lines on links or adapters.
+    """
     makespan, steps = report["makespan_s"], report["critical_path"]
     print_line(
         f"makespan {format_seconds(makespan)}: {report['n_tasks']} tasks simulated in "
@@ -40,30 +48,40 @@ def print_cost(report: Report) -> None:
         )
     if makespan == 0:
         return
-    print_table(("time goes to", "", "of the makespan"), _breakdown_rows(report))
+    is_short = not has_path
+    kinds = _breakdown_rows(report, _MOST_KINDS if is_short else None)
+    print_table(("time goes to", "", "of the makespan"), kinds, is_tight=is_short)
     if report["queued_s"] > 0:
         print_line(
             f"{format_seconds(report['queued_s'])} of it passed while the path's next task was "
             "ready, but its core, lane or port busy"
         )
-    print_table(
-        ("in use", "number", "least", "median", "busiest", "which"), list(_usage_rows(report))
-    )
+    if has_path or not ("links" in report or report["pcie_reads"]):
+        print_table(
+            ("in use", "number", "least", "median", "busiest", "which"),
+            list(_usage_rows(report)),
+            is_tight=is_short,
+        )
     if report["pcie_reads"] is not None:
         print_line(_adapters(report))
     if "links" in report:
         for line in link_lines(report["links"]):
             print_line(line)
+    if is_short:
+        print_line(f"critical path: {len(steps)} tasks; --path shows them")
+        return
     print_line(f"critical path: {len(steps)} tasks, each waiting for the one above")
     print_table(("from", "takes", "", "task", "on", "waited for"), path_rows(report))
 
 
-def _breakdown_rows(report: Report) -> list[Row]:
+def _breakdown_rows(report: Report, most: int | None) -> list[Row]:
+    """Return a row for each kind of time, or for the `most` kinds that take longest."""
     total = report["makespan_ns"]
+    longest = sorted(report["breakdown"].values(), reverse=True)[:most]
     return [
         (kind, format_seconds(ns / 1e9), f"{ns / total:.1%}")
         for kind, ns in report["breakdown"].items()
-        if ns > 0
+        if ns > 0 and ns >= longest[-1]
     ]
 
 

@@ -12,10 +12,13 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from collplan.specs.errors import CollplanError
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 Document = dict[str, Any]
 
@@ -180,33 +183,20 @@ def _escape(text: str) -> str:
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, is_tight: bool = False
+) -> None:
     """Print a table, with columns of numbers aligned to the right.
 
-    If a terminal is too narrow, long cells are wrapped over several lines, and short cells
-    are not.
+    If a terminal is too narrow, long cells are wrapped over several lines, and short cells are
+    not. If it is too narrow for all short cells, several tables follow each other, each of which
+    begins with the first column. A tight table has no empty lines around it.
     """
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
     from collplan.executors.mpi.launch.environment import is_under_mpi
 
     cells = [[_escape(str(cell)) for cell in row] for row in rows]
-    table = Table(box=box.SIMPLE_HEAD)
-    for i, name in enumerate(columns):
-        filled = [row[i] for row in cells if row[i]]
-        is_number = bool(filled) and all(cell.lstrip("*")[:1].isdigit() for cell in filled)
-        longest = max(map(len, filled), default=0)
-        table.add_column(
-            name,
-            justify="right" if is_number else "left",
-            no_wrap=i < len(columns) - 1 and longest < _LONG_CELL,
-            overflow="fold",
-        )
-    for row in cells:
-        table.add_row(*(Text(cell) for cell in row))
     # A file or pipe has no width, and neither has the pseudo-terminal that Open MPI gives its
     # ranks. Lines are not wrapped there.
     is_terminal = sys.stdout.isatty() and not is_under_mpi()
@@ -218,8 +208,66 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     )
     # Rich itself would exit if the reader of a pipe has closed it, so capture its output.
     with _writing(), console.capture() as capture:
-        console.print(table)
-    write(capture.get())
+        for part in _parts(columns, cells, console.width):
+            console.print(_table_of(columns, cells, part))
+    text = capture.get()
+    if is_tight:
+        lines = text.splitlines(keepends=True)
+        text = "".join(line for line in lines if not line.isspace())
+    write(text if is_terminal else re.sub(r" +$", "", text, flags=re.MULTILINE))
+
+
+def _parts(columns: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[list[int]]:
+    """Return the columns of each table that fits a width, the first column in all of them."""
+    least = [
+        max(map(len, (name, *filled)), default=0)
+        if _is_whole(columns, i, filled)
+        else max(len(name), min(_LONG_CELL, max(map(len, filled), default=0)))
+        for i, name in enumerate(columns)
+        for filled in [_filled(cells, i)]
+    ]
+    parts: list[list[int]] = []
+    for i in range(len(columns)):
+        wider = [*parts[-1], i] if parts else [i]
+        # Each column has blanks on both sides and one between it and the next, as have both edges.
+        needed = sum(least[each] + 3 for each in wider) + 1
+        # A table has a second column, even if that does not fit.
+        if needed > width and len(wider) > 2:
+            parts.append([0, i])
+        else:
+            parts[-1:] = [wider]
+    return parts
+
+
+def _filled(cells: Sequence[Sequence[str]], i: int) -> list[str]:
+    """Return the cells of a column that are not empty."""
+    return [row[i] for row in cells if row[i]]
+
+
+def _is_whole(columns: Sequence[str], i: int, filled: Sequence[str]) -> bool:
+    """Return whether no cell of a column is wrapped, as all are short; the last may be."""
+    return max(map(len, filled), default=0) < _LONG_CELL and i < len(columns) - 1
+
+
+def _table_of(columns: Sequence[str], cells: Sequence[Sequence[str]], part: Sequence[int]) -> Table:
+    """Return a table of some columns."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD)
+    for i in part:
+        filled = _filled(cells, i)
+        is_number = bool(filled) and all(cell.lstrip("*")[:1].isdigit() for cell in filled)
+        table.add_column(
+            columns[i],
+            justify="right" if is_number else "left",
+            no_wrap=is_number or _is_whole(columns, i, filled),
+            overflow="fold",
+        )
+    for row in cells:
+        table.add_row(*(Text(row[i]) for i in part))
+    return table
 
 
 def require_folder(option: str, path: Path) -> None:

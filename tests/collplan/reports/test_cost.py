@@ -10,9 +10,10 @@ from collplan.executors.cost import Loggps, cost_report, simulate
 from collplan.executors.cost.path_folding import Fold, fold
 from collplan.planner import compile_plan
 from collplan.planner.formats.goal import parse_goal
-from collplan.reports.cost import path_rows, print_cost
-from collplan.specs import SpecError, parse_spec
+from collplan.reports.cost import MOST_LINES, path_rows, print_cost
+from collplan.specs import SpecError, load_spec, parse_spec
 from cost_schedules import network
+from folders import EXAMPLES
 
 PAIR = """
 num_ranks 2
@@ -95,6 +96,21 @@ def test_text_shows_every_part(capsys: pytest.CaptureFixture[str]) -> None:
     assert "2 µs 4 µs rank 0: send 1 B to 1 node 0, core 0, lane 0 rank 0's compute" in lines
     assert "6 µs 1.5 µs rank 1: recv 1 B from 0 node 1, core 0, lane 0 its message" in lines
     assert lines[-2] == "7.5 µs 500 ns rank 1: compute node 1, core 0 rank 1's recv"
+
+
+@pytest.mark.parametrize("machine", [None, "dragonfly"])
+def test_without_the_path_the_report_is_short(
+    capsys: pytest.CaptureFixture[str], machine: str | None
+) -> None:
+    spec = load_spec(EXAMPLES / "allgather_two_lanes.yaml")
+    if machine is not None:
+        spec = load_spec(EXAMPLES / "networks" / "dragonfly_job.yaml")
+    plan = compile_plan(spec)
+    print_cost(cost_report(plan, simulate(plan)), has_path=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= MOST_LINES
+    assert lines[-1].endswith("--path shows them")
+    assert ("busiest link" in "".join(lines)) == (machine is not None)
 
 
 def test_an_empty_plan_costs_nothing(capsys: pytest.CaptureFixture[str]) -> None:

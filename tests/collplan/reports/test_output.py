@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from collplan.cli.main import BROKEN_PIPE, main
 from collplan.cli.ranks import own_command
-from collplan.reports.output import print_json
+from collplan.reports.output import print_json, print_table
 from command_line import CommandLine
 
 each_command = pytest.mark.parametrize(
@@ -158,3 +159,38 @@ def test_what_json_cannot_say_is_no_output(
     with pytest.raises(ValueError, match="JSON"):
         print_json({"seconds": value})
     assert capsys.readouterr().out == ""
+
+
+class Terminal(io.StringIO):
+    """A text stream that claims to be a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+COLUMNS = ["candidate", *(f"{2**i} KiB" for i in range(8)), "why"]
+ROWS = [["ring", *8 * ["123.4 µs"], "a long reason that may be wrapped over several lines"]]
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_tables_fit_a_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stdout", stream)
+    for name, value in {"COLUMNS": str(width), "NO_COLOR": "1", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    print_table(COLUMNS, ROWS)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()).splitlines()
+    assert max(map(len, lines)) <= width
+    text = " ".join(lines)
+    assert text.count("123.4 µs") == 8  # none is cut
+    assert all(name in text for name in COLUMNS)
+    assert (text.count("candidate") > 1) == (width < 120)
+
+
+def test_tables_in_a_pipe_have_no_blanks_at_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(COLUMNS, ROWS)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line != line.rstrip()] == []
+    assert "a long reason that may be wrapped over several lines" in lines[3]
+    print_table(COLUMNS, ROWS, is_tight=True)
+    assert capsys.readouterr().out.splitlines() == lines[1:-1]
