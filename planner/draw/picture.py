@@ -86,8 +86,11 @@ _VIEWS: Final = get_args(View)[1:]
 MAX_READABLE_TASKS: Final = 400
 """Greatest number of tasks that "auto" draws with a box per task."""
 MAX_READABLE_COLUMNS: Final = 40
-MAX_READABLE_BOXES: Final = 64
+MAX_READABLE_BOXES: Final = 16
+"""Greatest number of ranks or nodes that "auto" draws; a picture of phases has room for any."""
 MAX_READABLE_ARROWS: Final = 320
+MAX_READABLE_POINTS: Final = 3000.0
+"""Greatest width and height of what "auto" draws, which are 4,000 pixels of a picture."""
 MAX_TASKS: Final = 4000
 """Greatest number of tasks that are drawn with a box per task on request."""
 MAX_BOXES: Final = 1024
@@ -132,32 +135,33 @@ def picture(plan: Plan, by: str = "auto", timeline: style.Times | None = None) -
             f"simulate this plan"
         )
     messages = collect_messages(plan)
-    sketch = _choose(plan, messages, by, timeline)
-    sheet = Sheet()
-    sheet.text("title", (0, 10), headline(plan), size=15)
-    sheet.text("subtitle", (0, 30), sketch.caption, size=10, fontcolor=style.FAINT_INK)
-    area = sketch.draw(sheet, TITLE_HEIGHT)
-    draw_legend(sheet, plan, sketch.lanes, area, shows_tasks=sketch.shows_tasks)
-    return sheet.source()
-
-
-def _choose(plan: Plan, messages: DrawnMessages, by: str, timeline: style.Times | None) -> _Sketch:
-    """Return the requested view, or the finest coarser view that can be drawn."""
-    wanted = "task" if by == "auto" else by
-    for name in _VIEWS[_VIEWS.index(wanted) :]:
-        sketch = _sketch(name, plan, messages, timeline, is_forced=by == name)
-        if sketch is not None:
+    for sketch in _sketches(plan, messages, by, timeline):
+        sheet = Sheet()
+        sheet.text("title", (0, 10), headline(plan), size=15)
+        sheet.text("subtitle", (0, 30), sketch.caption, size=10, fontcolor=style.FAINT_INK)
+        area = sketch.draw(sheet, TITLE_HEIGHT)
+        draw_legend(sheet, plan, sketch.lanes, area, shows_tasks=sketch.shows_tasks)
+        if by != "auto" or max(area.right, area.bottom) <= MAX_READABLE_POINTS:
             break
-    assert sketch is not None, "the phase view fits any plan"
+    return sheet.source()  # the last view is the coarsest
+
+
+def _sketches(
+    plan: Plan, messages: DrawnMessages, by: str, timeline: style.Times | None
+) -> Iterator[_Sketch]:
+    """Generate the requested view and all coarser ones that can be drawn, from the finest."""
+    wanted = "task" if by == "auto" else by
     counts = (plan.n_tasks, "task"), (len(messages), "message")
     totals = ", ".join(style.format_count(*count) for count in counts)
     totals += f", {style.format_bytes(int(messages.n_bytes.sum()))}"
     if timeline is not None and plan.n_tasks:
         totals += f", {style.format_time(float(timeline.end_ns.max()))}"
-    if name != wanted:
-        reason = "" if by == "auto" else f"too many to draw by {by}, "
-        totals += f": {reason}collapsed by {name}"
-    return replace(sketch, caption=f"{totals}; {sketch.caption}")
+    reason = "" if by == "auto" else f"too many to draw by {by}, "
+    for name in _VIEWS[_VIEWS.index(wanted) :]:
+        sketch = _sketch(name, plan, messages, timeline, is_forced=by == name)
+        if sketch is not None:
+            coarser = "" if name == wanted else f": {reason}collapsed by {name}"
+            yield replace(sketch, caption=f"{totals}{coarser}; {sketch.caption}")
 
 
 def _sketch(

@@ -303,7 +303,7 @@ def test_a_view_can_be_asked_for(by):
 
 def test_what_cannot_be_drawn_by_task_is_collapsed_all_the_same():
     plan = compiled("allreduce", "ring", {"nodes": 8, "ranks_per_node": 8})
-    assert "too many to draw by task, collapsed by rank" in title(graph_of(plan, "task"))
+    assert "too many to draw by task, collapsed by node" in title(graph_of(plan, "task"))
 
 
 def test_very_many_ranks_still_come_out(tmp_path):
@@ -510,3 +510,32 @@ def test_arrows_are_parabolas_that_bend_to_the_right(other: Box) -> None:
         along, aside = np.subtract((head.x, head.y), (tail.x, tail.y)), control - (tail.x, tail.y)
         assert along @ aside == pytest.approx(along @ along / 2)
         assert along[0] * aside[1] > along[1] * aside[0]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "view"), [(2, "one box per task"), (12, "collapsed by node"), (40, "by phase")]
+)
+def test_auto_takes_a_view_that_can_be_read(nodes: int, view: str) -> None:
+    machine = {"nodes": nodes, "ranks_per_node": 4}
+    collective = {"kind": "allreduce", "count": 64}
+    spec = parse_spec({"machine": machine, "collective": collective, "algorithms": "ring"})
+    source = picture(compile_plan(spec))
+    if nodes == 2:
+        assert "collapsed" not in source
+    assert view in source
+
+
+def test_what_is_too_wide_or_high_is_collapsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = parse_spec(
+        {
+            "machine": {"nodes": 2, "ranks_per_node": 4},
+            "collective": {"kind": "allreduce", "count": 64},
+            "algorithms": "recursive_doubling",
+        }
+    )
+    plan = compile_plan(spec)
+    assert "collapsed" not in picture(plan)
+    module = sys.modules[picture.__module__]
+    monkeypatch.setattr(module, "MAX_READABLE_POINTS", 600.0)
+    assert "collapsed by" in picture(plan)
+    assert "collapsed" not in picture(plan, by="task")
