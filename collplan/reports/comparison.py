@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from collplan.executors.cost import cost_report, simulate
 from collplan.reports.output import format_bytes, format_seconds, pick, print_line, print_table
-from collplan.reports.plots import Series, plot_times
+from collplan.reports.plots import Role, Series, plot_times
 from collplan.reports.words import losers, winners
 from collplan.select.auto import resolve
 from collplan.select.compared import TOLERANCE, Comparison, Default, Pruned
@@ -365,21 +365,30 @@ def _gain_line(comparison: Comparison) -> list[str]:
 
 
 def plot_comparison(path: Path, spec: PlanSpec, comparison: Comparison) -> None:
-    """Plot the winners, other candidates of `curves_of`, and the lower bound."""
+    """Plot the winners, other candidates of `curves_of`, libraries' defaults, and the bound.
+
+    The axis of times is that of the candidates and the libraries; where the bound is below it,
+    the bound is not shown.
+    """
     sizes, series = comparison.sizes, []
     for name in curves_of(comparison):
         own = {size: time for (other, size), time in comparison.makespans.items() if other == name}
         series.append(_series(name + OWN * (name == comparison.own), sizes, own))
+    for library, by_size in comparison.defaults.items():
+        times = {size: one.time_s or 0.0 for size, one in by_size.items()}
+        series.append(_series(library, sizes, times, "library"))
     bounds = {size: bound.time_s for size, bound in comparison.bounds.items()}
-    series.append(_series("lower bound", sizes, bounds))
+    series.append(_series("lower bound", sizes, bounds, "bound"))
     machine = spec.machine
     title = f"{spec.collective.kind} on {machine.nodes} x {max(machine.node_to_n_ranks)} ranks"
     plot_times(path, series, title=title, size_label="bytes of the count")
 
 
-def _series(name: str, sizes: Sequence[int], times: dict[int, float]) -> Series:
+def _series(
+    name: str, sizes: Sequence[int], times: dict[int, float], role: Role = "plain"
+) -> Series:
     there = [size for size in sizes if times.get(size, 0.0) > 0]
-    return Series(name, there, [times[size] for size in there])
+    return Series(name, there, [times[size] for size in there], role=role)
 
 
 def curves_of(comparison: Comparison) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from collplan.planner.formats.output_files import replacing
 from collplan.reports.output import format_bytes, format_seconds, require_folder
@@ -29,6 +29,10 @@ _SIZE_INCHES: Final = (7.0, 4.5)
 _DOTS_PER_INCH: Final = 150
 _MOST_TICKS: Final = 9
 _LEAST_END: Final = 0.1
+_FEW_LINES: Final = 7
+"""Largest number of lines for which the legend has text of full size."""
+_MARGIN: Final = 1.25
+"""Ratio of the ends of the axis of times to the times, where a bound does not extend the axis."""
 _NARROW: Final = 5
 """Ratio of the ends of an axis below which powers of ten give too few ticks."""
 _FAR: Final = 20
@@ -40,6 +44,9 @@ COLOURS: Final = (
 )  # fmt: skip
 """Colors of lines."""
 _MARKERS: Final = "osD^vPX"
+
+
+Role = Literal["plain", "library", "bound"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +63,16 @@ class Series:
         Times in s, each more than 0.
     intervals : sequence of tuple of float, shape (n,), optional
         Ends of the error bar of each point in s: one below its time, one above it.
+    role : {"plain", "library", "bound"}
+        What the line is beside the others: "library" is dashed, and "bound" is a grey line for
+        which the axis of times is not extended.
     """
 
     name: str
     sizes: Sequence[int]
     times: Sequence[float]
     intervals: Sequence[tuple[float, float]] | None = None
+    role: Role = "plain"
 
 
 def check_plot_path(path: Path, option: str = "--plot") -> None:
@@ -158,8 +169,11 @@ def _lines(
         drawn = [line for line in series if len(line.sizes)]
         for i, line in enumerate(drawn):
             _draw_line(axes, line, i)
+        times = [time for line in drawn if line.role != "bound" for time in line.times]
+        if times and len(drawn) > sum(line.role != "bound" for line in drawn):
+            axes.set_ylim(min(times) / _MARGIN, max(times) * _MARGIN)
         yield axes, sorted({size for line in drawn for size in line.sizes})
-        finish(axes, title)
+        finish(axes, title, fontsize=8 if len(drawn) > _FEW_LINES else 10)
 
 
 @contextmanager
@@ -228,15 +242,16 @@ def _draw_line(axes: Axes, line: Series, place: int) -> None:
         below = [time - max(low, time * _LEAST_END) for time, (low, _) in pairs]
         above = [high - time for time, (_, high) in pairs]
         bars = [below, above]
-    colour = COLOURS[place % len(COLOURS)]
+    is_bound = line.role == "bound"
+    is_dashed = line.role == "library" or place >= len(COLOURS)
     axes.errorbar(
         line.sizes,
         line.times,
         yerr=bars,
         label=line.name,
-        color=colour,
-        marker=_MARKERS[place % len(_MARKERS)],
-        linestyle="-" if place < len(COLOURS) else "--",
+        color=_GREY if is_bound else COLOURS[place % len(COLOURS)],
+        marker="" if is_bound else _MARKERS[place % len(_MARKERS)],
+        linestyle=":" if is_bound else "--" if is_dashed else "-",
         markersize=4,
         linewidth=1.4,
         elinewidth=1,

@@ -33,6 +33,9 @@ _LANE: Final = "#dfe4ea"
 _WIDTH_INCHES: Final = 10.0
 _TRACK_INCHES: Final = 0.2
 _MARGIN_INCHES: Final = 1.1
+_FEW_TASKS: Final = 50
+"""Number of tasks of the critical path above which its lines become thinner."""
+_THINNEST: Final = 0.25
 _BAR: Final = 0.72
 """Height of a bar as a fraction of the distance between tracks."""
 
@@ -153,11 +156,13 @@ def _draw(axes: Axes, one: Simulated, tracks: Tracks, is_critical: Bools, rows: 
         colors = {"facecolor": look["fillcolor"], "edgecolor": look["color"]}
         _add_bars(axes, tracks, row, chosen, label=each.name.lower(), **colors)
     on_path = is_critical[tracks.row] & ~is_lane & (row >= 0)
+    scale = thickness(int(np.count_nonzero(on_path)))
     _add_bars(
         axes, tracks, row, on_path,
-        facecolor="none", edgecolor=CRITICAL, linewidth=1.4, zorder=4, label="critical path",
+        facecolor="none", edgecolor=CRITICAL, linewidth=1.4 * scale, zorder=4,
+        label="critical path",
     )  # fmt: skip
-    _add_messages(axes, tracks, row, is_critical)
+    _add_messages(axes, tracks, row, is_critical, scale)
     axes.set_ylim(max(1.5, len(rows.labels) - 0.5), -0.5)
     axes.set_yticks(range(len(rows.labels)), rows.labels, fontsize=7)
     of = "" if rows.n_nodes == plan.n_nodes else f", {rows.n_nodes} of {plan.n_nodes} nodes"
@@ -179,14 +184,25 @@ def _add_bars(axes: Axes, tracks: Tracks, row: Ints, chosen: Bools, **look: Any)
     )
 
 
-def _add_messages(axes: Axes, tracks: Tracks, row: Ints, is_critical: Bools) -> None:
+def thickness(n_tasks: int) -> float:
+    """Return the thickness of the critical path's lines, relative to that of a short path.
+
+    Examples
+    --------
+    >>> thickness(10), thickness(100), thickness(10_000)
+    (1.0, 0.5, 0.25)
+    """
+    return min(1.0, max(_THINNEST, _FEW_TASKS / max(1, n_tasks)))
+
+
+def _add_messages(axes: Axes, tracks: Tracks, row: Ints, is_critical: Bools, scale: float) -> None:
     """Add a line for each message, from the end of its send to the begin of its receive."""
     from matplotlib.collections import LineCollection
 
     sends, recvs = tracks.sends, tracks.recvs
     is_drawn = (row[sends] >= 0) & (row[recvs] >= 0)
     on_path = is_drawn & is_critical[tracks.row[sends]] & is_critical[tracks.row[recvs]]
-    looks = [(on_path, CRITICAL, 1.6, 5)]
+    looks = [(on_path, CRITICAL, 1.6 * scale, 5)]
     if np.count_nonzero(is_drawn) <= MOST_MESSAGES:
         looks.append((is_drawn & ~on_path, _MESSAGE, 0.7, 3))
     for chosen, color, width, order in looks:
@@ -197,7 +213,8 @@ def _add_messages(axes: Axes, tracks: Tracks, row: Ints, is_critical: Bools) -> 
         lines = LineCollection(list(ends.transpose(2, 0, 1)), colors=color, linewidths=width)
         lines.set_zorder(order)
         axes.add_collection(lines)
-        axes.plot(*ends[1], ".", color=color, markersize=3, zorder=order)
+        size = 3 * scale if color == CRITICAL else 3
+        axes.plot(*ends[1], ".", color=color, markersize=size, zorder=order)
 
 
 def finish_axes(all_axes: Sequence[Axes], makespan_ns: float) -> None:
@@ -214,7 +231,7 @@ def finish_axes(all_axes: Sequence[Axes], makespan_ns: float) -> None:
         handles, labels = axes.get_legend_handles_labels()
         entries |= dict(zip(labels, handles, strict=True))
     last = all_axes[-1]
-    last.xaxis.set_major_locator(MaxNLocator(8))
+    last.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
     last.xaxis.set_major_formatter(FuncFormatter(lambda ns, _: format_seconds(ns * 1e-9)))
     figure = last.get_figure()
     assert figure is not None

@@ -184,3 +184,19 @@ def test_finished_axes_have_a_title_and_no_frame_above_and_on_the_right() -> Non
     axes.plot([1, 2], label="native")
     finish(axes, "times")
     assert axes.get_legend() is not None
+
+
+def test_a_bound_does_not_extend_the_axis_of_times(tmp_path: Path) -> None:
+    sizes = [1024, 4096]
+    lines = [
+        Series("plan", sizes, [1e-3, 2e-3]),
+        Series("MPICH", sizes, [2e-3, 4e-3], role="library"),
+        Series("lower bound", sizes, [1e-9, 1e-8], role="bound"),
+    ]
+    path = tmp_path / "plot.svg"
+    plot_times(path, lines, title="times", size_label="bytes")
+    words = " ".join(ElementTree.parse(path).getroot().itertext())
+    assert all(name in words for name in ("plan", "MPICH", "lower bound", "1 ms"))
+    assert "ns" not in words
+    plot_times(path, lines[:1], title="times", size_label="bytes")
+    assert "lower bound" not in path.read_text()

@@ -12,7 +12,7 @@ from collplan.planner.compiler.compile import compile_plan
 from collplan.planner.compiler.folded import compile_folded
 from collplan.planner.errors import PlanError
 from collplan.planner.plan.plan import Plan
-from collplan.reports.timelines import MOST_MESSAGES, Simulated, plot_timelines
+from collplan.reports.timelines import MOST_MESSAGES, Simulated, plot_timelines, thickness
 from collplan.specs.errors import CollplanError
 from oracle import make_spec
 
@@ -82,3 +82,9 @@ def test_parts_of_plans_are_refused(tmp_path: Path) -> None:
     shown = [Simulated("ring", timeline, spec.machine.network)]
     with pytest.raises(CollplanError, match="plots are written as"):
         plot_timelines(tmp_path / "plot.eps", shown)
+
+
+def test_a_dense_critical_path_is_thinner() -> None:
+    assert thickness(1) == thickness(50) == 1.0
+    assert thickness(1) > thickness(100) > thickness(10_000) > 0
+    assert thickness(10**6) == thickness(10**9)
