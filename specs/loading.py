@@ -211,10 +211,14 @@ def load_machine(source: str) -> Machine:
     >>> load_machine("knl64").cores_per_node
     64
     """
-    is_file = Path(source).suffix in _SUFFIXES
-    document = _read_machine(Path(source)) if is_file else source
+    document = _read_machine(Path(source)) if is_machine_file(source) else source
     with explaining(Machine, before="machine: "):
         return Machine.model_validate(document)
+
+
+def is_machine_file(source: str) -> bool:
+    """Return whether a machine is named by its file, not by a preset."""
+    return Path(source).suffix in _SUFFIXES
 
 
 def machine_at_hand() -> Machine | None:

@@ -26,6 +26,8 @@ from collplan.specs.errors import CollplanError
 
 CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
 """Settings that leave all arguments after the program to the program."""
+_SOURCES: Final = (".c", ".cc", ".cpp", ".cxx", ".f", ".F", ".f90", ".F90", ".f08")
+"""Suffixes of source code, which is no program."""
 
 
 class ExecOptions(Options):
@@ -123,6 +125,10 @@ def find_program(words: list[str], *, module: bool) -> tuple[Path | None, list[s
         words = without_interpreter(words)
         if words[0] == "-m":
             words, module = words[1:], True
+    if not module and Path(words[0]).suffix in _SOURCES:
+        raise CollplanError(
+            f"{words[0]}: is source code; compile it with mpicc or mpifort, and give the program"
+        )
     native = None if module else native_program(words[0])
     if native is None and not module and not Path(words[0]).is_file():
         raise CollplanError(f"{words[0]}: no such file; give a program, or -m MODULE")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from collplan.cli.options import Json, Options, launcher, n_ranks, option, output_file
 from collplan.cli.ranks import ending_all, one_voice, run_again
@@ -15,12 +15,19 @@ from collplan.specs.loading import machine_at_hand
 if TYPE_CHECKING:
     from collplan.measure.machine import MachineFile
 
+STANDARD_OUTPUT: Final = Path("-")
+"""Name of a file that stands for the standard output."""
+
 
 class MachineOptions(Options):
     """Options of ``collplan machine``."""
 
     output: Path = output_file(
-        "The machine file to write.", "-o", "--output", default=..., metavar="FILE.yaml"
+        "The machine file to write; - prints it.",
+        "-o",
+        "--output",
+        default=...,
+        metavar="FILE.yaml",
     )
     ranks: int | None = n_ranks(
         "Number of ranks to start and look at; without it, the batch system's variables are read."
@@ -31,10 +38,12 @@ class MachineOptions(Options):
 
     def check_output(self) -> None:
         """Raise `CollplanError` if no machine file can be written to the output path."""
+        if self.output == STANDARD_OUTPUT:
+            return
         if self.output.suffix not in (".yaml", ".yml"):
             raise CollplanError(
                 f"-o: {self.output} ends with {self.output.suffix or 'nothing'}; "
-                f"a machine file is a .yaml"
+                f"a machine file is a .yaml, and - prints it"
             )
         require_folder("-o", self.output)
 
@@ -85,12 +94,15 @@ def _run_as_rank(options: MachineOptions) -> int:
 
 def _write(found: MachineFile, options: MachineOptions) -> None:
     machine, text = found.machine(), found.text()
-    write_text(options.output, text)
+    is_printed = options.output == STANDARD_OUTPUT
+    if not is_printed:
+        write_text(options.output, text)
     document = {"output": options.output, "machine": machine.model_dump(mode="json")}
     document["notes"] = found.notes
 
     def show(document: dict[str, Any]) -> None:
         print_line(text.rstrip())
-        print_line(f"wrote {document['output']}")
+        if not is_printed:
+            print_line(f"wrote {document['output']}")
 
     print_result(document, show, as_json=options.as_json)

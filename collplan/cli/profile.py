@@ -154,7 +154,10 @@ def _print(document: Document) -> None:
         f"{share:.0%} of that time, if its calls wait for no late rank"
     )
     if document["by"] == "model":
+        sizes = sorted({row["most_bytes"] for row in rows if row["plan"] is not None})
+        n_ranks = sorted({row["ranks"] for row in rows if row["plan"] is not None})
         print_line(
             f"measure it: collplan tune -n {document['ranks']} --collectives {','.join(gainers)} "
+            f"--ranks {','.join(map(str, n_ranks))} --sizes {','.join(map(str, sizes))} "
             "-o table.yaml"
         )

@@ -203,6 +203,7 @@ def _measure(
     Return the report and, with ``--predict``, the simulated and recorded tasks on rank 0.
     """
     # Imported late, because these modules cannot be imported without mpi4py.
+    from collplan.executors.mpi.host.cores import ranks_per_core
     from collplan.executors.mpi.world import join_world
     from collplan.measure.run import run_plan
     from collplan.measure.task_times import record_plan
@@ -222,6 +223,7 @@ def _measure(
         check_program(options, plan)
         return _run_program(comm, options, plan, how), None
     document = asdict(run_plan(plan, comm, **how))
+    document["ranks_per_core"] = ranks_per_core(comm)
     if not options.predict:
         return document, None
     update(description="recording")

@@ -40,7 +40,7 @@ from collplan.specs import Collective, Machine, PlanSpec
 from collplan.specs.collectives.collective import COLLECTIVES, validate_collective
 from collplan.specs.errors import CollplanError, show_value
 from collplan.specs.explaining import explaining
-from collplan.specs.loading import load_machine, machine_at_hand
+from collplan.specs.loading import is_machine_file, load_machine, machine_at_hand
 from collplan.specs.syntax.numbers import MAX_COUNT
 
 if TYPE_CHECKING:
@@ -135,10 +135,15 @@ class TuneOptions(Options):
 
     def ranks_to_start(self) -> int | None:
         """Return the required number of ranks; None if any number is valid."""
-        spec = self._spec()
-        if self.start is not None or spec is None or "machine" not in spec.model_fields_set:
+        if self.start is not None:
             return self.start
-        return spec.machine.n_ranks
+        spec = self._spec()
+        if spec is not None and "machine" in spec.model_fields_set:
+            return spec.machine.n_ranks
+        if self.machine is None or not is_machine_file(self.machine):
+            return None
+        machine = load_machine(self.machine)
+        return machine.n_ranks if "ranks_per_node" in machine.model_fields_set else None
 
     def job(self) -> TuningJob:
         """Return the tuning job that the options describe.

@@ -19,7 +19,7 @@ from collplan.dropin.loading import as_loaded, load_all, making
 from collplan.dropin.plan_cache import PlanCache, Used
 from collplan.dropin.routes import Route, buffer_memory
 from collplan.dropin.staging import stage
-from collplan.dropin.statistics import Row
+from collplan.dropin.statistics import FASTER, Row
 from collplan.dropin.trials import FIRST_COST_S, Contestant, Trial, Waiting, greatest
 from collplan.dropin.vector_agreement import CHANGING, agree_on_counts
 from collplan.dropin.vector_arguments import VectorArguments
@@ -32,7 +32,6 @@ from collplan.tune.sweep import Choice
 from collplan.tune.table import Decision
 
 TRIED: Final = "tried here beside others"
-FASTER: Final = "was faster when tried here"
 NO_COMMUNICATOR: Final = "plans cannot have a communicator"
 MOST_COMMS: Final = 64
 """Largest number of communicators of a rank that have plans at a time; MPI's number is limited."""

@@ -36,6 +36,8 @@ YIELDING: Final = (
     "collplan: there are more ranks than cores, so idle ranks yield, which slows down small calls; "
     "to compare, set these variables yourself"
 )
+FASTER: Final = "was faster when tried here"
+"""Reason of plans that won a trial in this run."""
 _HEADS: Final = ("collective", "ran", "ranks", "bytes", "calls", "total", "per call", "gain", "why")
 _UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
@@ -261,8 +263,8 @@ class Statistics:
         sys.stderr.write(text)
         sys.stderr.flush()
 
-    def _why(self, row: Row) -> str:
-        """Return the reason of a row, and whether its plan is slower than native calls alike."""
+    def _native_s(self, row: Row) -> float | None:
+        """Return the time per native call alike in this run in seconds; None if there was none."""
         alike = [
             one
             for one in self._rows.values()
@@ -273,10 +275,22 @@ class Statistics:
         n_calls = sum(one.calls for one in alike)
         is_start = row.collective.startswith("I")  # its time says nothing of the plan
         if not row.planned or is_start or not n_calls:
+            return None
+        return sum(one.seconds for one in alike) / n_calls
+
+    def _gain(self, row: Row) -> str:
+        """Return the speed-up that was measured in this run; empty if none was."""
+        native_s = self._native_s(row)
+        if native_s is not None and row.call_s > 0:
+            return f"{native_s / row.call_s:.2f}x"
+        return f"{row.gain:.2f}x" if row.why == FASTER and row.gain is not None else ""
+
+    def _why(self, row: Row) -> str:
+        """Return the reason of a row, and whether its plan is slower than native calls alike."""
+        native_s = self._native_s(row)
+        if native_s is None or row.call_s <= SLOWER * native_s:
             return row.why
-        native_s = sum(one.seconds for one in alike) / n_calls
-        is_slower = row.call_s > SLOWER * native_s
-        return f"{row.why}; slower here: native took {_seconds(native_s)}" if is_slower else row.why
+        return f"{row.why}; slower here: native took {_seconds(native_s)}"
 
     def _cells(self) -> list[tuple[str, ...]]:
         return [
@@ -288,7 +302,7 @@ class Statistics:
                 str(row.calls),
                 _seconds(row.seconds),
                 _seconds(row.call_s),
-                "" if row.gain is None else f"{row.gain:.2f}x",
+                self._gain(row),
                 self._why(row),
             )
             for row in self.rows

@@ -14,6 +14,7 @@ from collplan.reports.words import losers, winners
 from collplan.select.auto import resolve
 from collplan.select.compared import TOLERANCE, Comparison, Default, Pruned
 from collplan.select.entries import bytes_of
+from collplan.select.own_proofs import WRONG
 from collplan.select.sweep import compile_priced
 from collplan.specs import PlanSpec
 
@@ -277,8 +278,23 @@ def _ranked(comparison: Comparison) -> list[str]:
     )
 
 
+def _size_line(comparison: Comparison) -> list[str]:
+    """Return a line on what a size is, if it is not that of the vector."""
+    spec = next(iter(comparison.specs.values()), None)
+    if spec is None or not spec.collective.has_blocks or spec.collective.regular:
+        return []
+    n_ranks, largest = spec.machine.n_ranks, max(comparison.sizes)
+    per = "pair of ranks" if spec.collective.is_pairwise else "rank"
+    n_blocks = n_ranks**2 if spec.collective.is_pairwise else n_ranks
+    return [
+        f"sizes are those of the block of each {per}: at {format_bytes(largest)}, all {n_blocks:,} "
+        f"blocks have {format_bytes(largest * n_blocks)}"
+    ]
+
+
 def _remarks(comparison: Comparison, n_hidden: int, *, is_all: bool) -> list[str]:
     lines = ["* the best of its size"] if comparison.best else []
+    lines += _size_line(comparison)
     lines += _gain_line(comparison)
     lines += _default_lines(comparison)
     lines += _level_lines(comparison)
@@ -317,6 +333,12 @@ def _remarks(comparison: Comparison, n_hidden: int, *, is_all: bool) -> list[str
         some = [one for one in left_out if one.is_estimated == is_estimated]
         if some:
             lines.append(_left_out(some))
+    wrong = [f"{name} {why}" for name, why in comparison.refused.items() if why.startswith(WRONG)]
+    lines += [f"left out: {one}" for one in (wrong if is_all else wrong[:1])]
+    if len(wrong) > 1 and not is_all:
+        lines.append(
+            f"left out: {len(wrong) - 1} more candidates that are wrong; --all gives the reasons"
+        )
     reasons = list(dict.fromkeys(comparison.refused.values()))
     if is_all or not comparison.makespans:
         return lines + [f"not possible: {reason}" for reason in reasons]

@@ -103,6 +103,11 @@ def print_run(report: dict[str, Any]) -> None:
         f"{' to '.join(f'{ratio:.3g}' for ratio in report['ratio_quartiles'])}, "
         f"over {report['repetitions']} repetitions; the slowest rank of each counts"
     )
+    if report.get("ranks_per_core", 1) > 1:
+        print_line(
+            f"{report['ranks_per_core']:.3g} ranks share a core and take turns: times say little "
+            "of ranks with cores of their own"
+        )
     if "phases" in report:
         print_prediction(report)
 
@@ -199,6 +204,8 @@ def plot_rows(
     series = []
     for name in dict.fromkeys(names):
         own = [row for row, other in zip(rows, names, strict=True) if other == name]
-        columns = ([row[key] for row in own] for key in ("bytes", "median_s", "ci95_s"))
-        series.append(Series(name, *columns))
+        sizes, times, intervals = (
+            [row[key] for row in own] for key in ("bytes", "median_s", "ci95_s")
+        )
+        series.append(Series(name, sizes, times, intervals))
     plot_times(path, series, title=title, size_label=size_label)

@@ -15,6 +15,8 @@ from collplan.specs.request import FLAT
 
 FEW: Final = (12, 8)
 """Numbers of ranks on which an algorithm is proved if the plan on the machine is too large."""
+WRONG: Final = "is wrong"
+"""Beginning of the reason why a wrong algorithm is left out."""
 
 
 def uses_own(form: Form, kind: str) -> bool:
@@ -81,7 +83,7 @@ def without_wrong(
         except PlanError as error:
             if named is not None and form.method.algorithms == named.method.algorithms:
                 raise type(error)(f"{form.name}: {error}") from None
-            refused[form.name] = f"is wrong: {error}"
+            refused[form.name] = f"{WRONG}: {error}"
             continue
         except AlgorithmError:
             pass  # the estimate says why

@@ -33,6 +33,8 @@ VERSION: Final = 1
 """Version of the file format."""
 FARTHEST_RANKS: Final = 2
 """Largest ratio of numbers of ranks at which a sweep decides for another number of nodes."""
+FARTHEST_BYTES: Final = 2
+"""Ratio of a size to the largest of a sweep above which a decision is said to be extrapolated."""
 
 
 class Fingerprint(SpecModel):
@@ -356,10 +358,14 @@ def _winner(sweep: Sweep, label: str, n_bytes: int, interpolated: str = "") -> D
     """Return the decision for a winner of a sweep, with its times at the nearest size."""
     point = sweep.point_near(n_bytes, label)
     native = point.times.get(NATIVE_LABEL)
+    sizes = [one.bytes for one in sweep.points]
+    beyond = ""
+    if n_bytes > FARTHEST_BYTES * max(sizes):
+        beyond = f", extrapolated: {max(sizes)} is the largest size of the table"
     return Decision(
         choice=sweep.choices[label],
         label=label,
-        why=f"won at {point.bytes} bytes on {sweep.placement}{interpolated}{sweep.beside}",
+        why=f"won at {point.bytes} bytes on {sweep.placement}{interpolated}{sweep.beside}{beyond}",
         native_s=None if native is None else native.median_s,
         chosen_s=point.times[label].median_s,
         computation_s=sweep.computation_s,

@@ -630,3 +630,13 @@ def test_the_only_rank_of_a_job_tunes_in_its_process(
     again = only_rank("tune", *words, *limits, "-o", path, "--json").json()
     assert (again["points"], again["resumed"]) == (2, 2)
     assert again["table"] == document["table"]
+
+
+def test_a_machine_file_states_the_ranks_to_start(tmp_path: Path) -> None:
+    path = tmp_path / "machine.yaml"
+    path.write_text("nodes: 2\nranks_per_node: 3\n")
+    (tmp_path / "network.yaml").write_text("network: {copy_ns_per_byte: 0.2}\n")
+    assert TuneOptions(machine=str(path)).ranks_to_start() == 6
+    assert TuneOptions(machine=str(path), start=4).ranks_to_start() == 4
+    assert TuneOptions(machine="hydra").ranks_to_start() is None
+    assert TuneOptions(machine=str(tmp_path / "network.yaml")).ranks_to_start() is None

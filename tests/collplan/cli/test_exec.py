@@ -391,3 +391,17 @@ def test_programs_are_found_behind_the_interpreter(tmp_path: Path) -> None:
     assert find_program(words, module=True) == (None, words, True)
     assert find_program([script, "-m"], module=False) == (None, [script, "-m"], False)
     assert find_program([sys.executable, script, "y"], module=False)[1:] == ([script, "y"], False)
+
+
+@pytest.mark.parametrize("command", ["exec", "profile"])
+def test_source_code_is_no_program(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "app.c"
+    source.write_text("int main(void) { return 0; }")
+    table = ["--table", "table.yaml"] if command == "exec" else []
+    assert main([command, "-n", "2", *table, str(source)]) == 2
+    assert capsys.readouterr().err == (
+        f"collplan: error: {source}: is source code; compile it with mpicc or mpifort, and give "
+        "the program\n"
+    )

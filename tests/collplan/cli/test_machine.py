@@ -35,6 +35,18 @@ def test_this_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert document["notes"]["nodes"] == "this node alone"
 
 
+def test_a_dash_prints_the_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["machine", "-o", "-"]) == 0
+    printed = capsys.readouterr().out
+    assert "wrote" not in printed
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "machine.yaml").write_text(printed)
+    assert load_machine("machine.yaml").nodes == 1
+
+
 def test_a_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collplan.reports.comparison import _gain_line
+from collplan.reports.comparison import _gain_line, _size_line
 from collplan.select.compared import Comparison, Default
 from collplan.specs import PlanSpec
 from command_line import RING, CommandLine
@@ -110,3 +110,27 @@ def test_gains_are_over_the_blocking_call_of_the_installed_library() -> None:
     found.installed = "Open MPI 5.0.x"
     assert (found.baseline, found.gains) == ("Open MPI 5.0.x", {64: pytest.approx(4.0)})
     assert "4.00 times as fast as the blocking call of Open MPI 5.0.x" in _gain_line(found)[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("allreduce", []),
+        (
+            "allgather",
+            ["sizes are those of the block of each rank: at 1 MiB, all 8 blocks have 8 MiB"],
+        ),
+        (
+            "alltoall",
+            [
+                "sizes are those of the block of each pair of ranks: at 1 MiB, "
+                "all 64 blocks have 64 MiB"
+            ],
+        ),
+    ],
+)
+def test_sizes_of_blocks_are_named(kind: str, line: list[str]) -> None:
+    spec = PlanSpec.model_validate(
+        {"machine": {"ranks_per_node": 8}, "collective": {"kind": kind, "count": 1}}
+    )
+    assert _size_line(Comparison([1024, 2**20], specs={"any": spec})) == line

@@ -9,6 +9,7 @@ import pytest
 from collplan.planner.algorithms.registry import algorithm, registry
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
 from collplan.planner.errors import PlanError
+from collplan.reports.comparison import print_comparison
 from collplan.select.candidates import own_form
 from collplan.select.comparison import compare
 from collplan.select.own_proofs import prove_own, uses_own
@@ -48,11 +49,17 @@ def test_a_wrong_algorithm_that_the_spec_names_is_an_error() -> None:
         compare([spec("wrong")], patterns=["ring"])
 
 
-def test_a_wrong_algorithm_is_no_candidate_of_other_specs() -> None:
+def test_a_wrong_algorithm_is_no_candidate_of_other_specs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     found = compare([spec("ring")], patterns=["ring", "straight"])
     assert "straight" in found.specs
     assert "wrong" not in found.specs
     assert found.refused["wrong"].startswith("is wrong: rank 0 recv[3] holds undefined memory")
+    print_comparison(found, is_all=False)
+    printed = capsys.readouterr().out
+    assert "left out: wrong is wrong: rank 0 recv[3]" in printed
+    assert "more candidates that are wrong; --all gives the reasons" in printed
     with pytest.raises(CollplanError, match="--candidates: wrong is wrong: rank 0"):
         compare([spec("ring")], patterns=["wrong"])
 

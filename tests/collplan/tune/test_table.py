@@ -137,6 +137,8 @@ def test_the_sweep_of_the_placement_decides(table: TuningTable) -> None:
     decision = table.decide("allreduce", 2**20, 4, ONE_NODE, True)
     assert (decision.label, decision.native_s, decision.chosen_s) == ("ring", 1.5e-3, 0.9e-3)
     assert decision.why == "won at 1048576 bytes on 1 node of 4 ranks"
+    far = table.decide("allreduce", 2**24, 4, ONE_NODE, True)
+    assert far.why == f"{decision.why}, extrapolated: 1048576 is the largest size of the table"
     assert table.decide("allreduce", 2**20, 4, ONE_NODE, False).choice.label == "reduce_bcast"
     assert table.decide("allreduce", 2**20, 16, FOUR_NODES, True).choice.label == "full_lane"
     assert table.decide("barrier", 0, 4, ONE_NODE).choice.label == "dissemination"

@@ -254,7 +254,8 @@ def check_operations(comm: Any) -> None:
     ours.Allreduce(mine, results[1], known)
     ours.Allreduce(mine, results[2], unknown)
     assert all(np.array_equal(one, results[0]) for one in results), results
-    rows = {row["why"]: row["planned"] for row in ours.stats().as_dict()["rows"]}
+    # The table has one size, beyond which decisions are extrapolated.
+    rows = {row["why"].partition(",")[0]: row["planned"] for row in ours.stats().as_dict()["rows"]}
     assert rows == {
         "won at 1 bytes on " + _ranks(): True,
         "the operation is not one that plans know": False,
