@@ -288,3 +288,21 @@ def test_the_search_works_and_nothing_is_loaded_from_away(
     assert not away
     assert not errors
     page.close()
+
+
+def test_a_copied_console_block_has_commands_only(html: Path, browser: Any) -> None:
+    page = new_page(browser, viewport={"width": 1400, "height": 900})
+    page.goto(f"{html.as_uri()}/tutorials/first-plan.html")
+    # The site's button marks the block so, and copies its visible text.
+    whole, copied_text = page.evaluate(
+        """() => {
+            const code = [...document.querySelectorAll("code")].find(
+                one => one.querySelector(".gp") && one.querySelector(".go"));
+            code.setAttribute("data-md-copying", "");
+            return [code.textContent, code.innerText];
+        }"""
+    )
+    commands = [line[2:] for line in whole.splitlines() if line.startswith("$ ")]
+    assert 0 < len(commands) < len(whole.splitlines())
+    assert [line for line in copied_text.splitlines() if line] == commands
+    page.close()
