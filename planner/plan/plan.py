@@ -393,7 +393,8 @@ class Plan(Columns):
 
     def round_of(self, row: int) -> str:
         """Return words for the round of a task, as ``in round 2 of bcast/chain``."""
-        name = self.phases[int(self.phase[row])].name if self.phases else ""
+        phase = int(self.phase[row])
+        name = self.phases[phase].name if 0 <= phase < len(self.phases) else ""
         return f"in round {self.round[row] + 1}{f' of {name}' if name else ''}"
 
     def tasks(self) -> Iterator[Task]:

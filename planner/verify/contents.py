@@ -228,8 +228,6 @@ def _last_writer(plan: Plan, moves: Moves, address: int) -> str:
         n_rounds = int(plan.round.max(initial=-1)) + 1
         if not n_rounds:
             return f", as {plan.phases[0].name} does nothing"
-        if not n_rounds:
-            return f", as {plan.phases[0].name} does nothing"
         rounds = "round" if n_rounds == 1 else f"{n_rounds} rounds"
         return f", as nothing writes it in the {rounds} of {plan.phases[0].name}"
     task = int(moves.task[writes[-1]])
