@@ -22,6 +22,7 @@ from stopwatch import time_step
 import collplan
 from collplan.executors.mpi.launch.launcher import find_launcher
 from collplan.preload.rank_script import rank_command
+from collplan.watch.options import HANG_AFTER_S, WatchOptions
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = {
@@ -87,7 +88,7 @@ def time_program(repetitions: int) -> dict[str, list[float]]:
     program, table = Path("/bin/true"), Path("table.yaml")  # which only MPI_Init would read
     ways = {
         "exec under mpiexec": [sys.executable, "-m", "collplan", "exec", "--table", str(table)],
-        "exec -n": rank_command(program, [], table, force=False),
+        "exec -n": rank_command(program, [], table, force=False, watch=WatchOptions(HANG_AFTER_S)),
     }
     ways["exec under mpiexec"].append(str(program))
     found: dict[str, list[float]] = {name: [] for name in ways}

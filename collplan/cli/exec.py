@@ -23,6 +23,7 @@ from collplan.cli.options import (
 from collplan.cli.ranks import ending_all, let_share, one_voice, run_again
 from collplan.reports.output import restore_streams
 from collplan.specs.errors import CollplanError
+from collplan.watch.options import HANG_AFTER_S, WatchOptions
 
 CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
 """Settings that leave all arguments after the program to the program."""
@@ -50,6 +51,14 @@ class ExecOptions(Options):
         "Processor of each core of a node: ranks are bound to it, and non-blocking collectives "
         "advance on those of cores without a rank. Cores may share processors.",
     )
+    hang_after: float = option(
+        "SECONDS",
+        "Report a collective in which ranks have waited this long, and the program goes on; 0 for "
+        "no reports.",
+        default=HANG_AFTER_S,
+        min=0,
+    )
+    check: bool = flag("--check", "Report at once where ranks make different calls.")
     timeout: float | None = option("SECONDS", "Give up after this long.", min=1)
     launcher: str | None = launcher()
 
@@ -69,16 +78,22 @@ def command(options: ExecOptions) -> int:
     from collplan.preload.running import become
 
     ranks, cores = options.ranks, parse_processors(options.cores)
+    watch = WatchOptions(options.hang_after, options.check)
     native, program, module = find_program(options.program, module=options.module)
     if native is not None and (options.trials is not None or cores is not None):
         raise CollplanError(f"--trials and --cores are for programs in Python, {native} is not one")
     if is_under_mpi() or ranks is None:
         take_input()
         if native is not None:
-            become(native, program, options.table, force=options.force)
+            become(native, program, options.table, force=options.force, watch=watch)
         with one_voice():
             replace_world(
-                options.table, ranks, force=options.force, trials=options.trials, cores=cores
+                options.table,
+                ranks,
+                force=options.force,
+                trials=options.trials,
+                cores=cores,
+                watch=watch,
             )
         return run_program(program, module=module)
     from collplan.tune.table import load_table
@@ -89,7 +104,7 @@ def command(options: ExecOptions) -> int:
         from collplan.executors.mpi.launch.jobs import relaunch
         from collplan.preload.rank_script import rank_command
 
-        line = rank_command(native, program, options.table, force=options.force)
+        line = rank_command(native, program, options.table, force=options.force, watch=watch)
         return relaunch(line, ranks, options.timeout, reads_input=True)
     let_share(cores)
     return run_again(ranks, options.timeout, reads_input=True)
@@ -142,6 +157,7 @@ def replace_world(
     force: bool = False,
     trials: float | None = None,
     cores: Sequence[int] | None = None,
+    watch: WatchOptions | None = None,
 ) -> Any:
     """Replace ``MPI.COMM_WORLD`` by a drop-in communicator, and return it.
 
@@ -159,6 +175,8 @@ def replace_world(
         Share of time for trials of plans, see `Comm`.
     cores : sequence of int, optional
         Processor id of each core of a node, to which ranks are bound.
+    watch : WatchOptions, optional
+        Choice of what is reported about ranks that wait; by default, nothing.
 
     Raises
     ------
@@ -169,7 +187,8 @@ def replace_world(
     # Imported late, because these modules cannot be imported without mpi4py.
     from collplan.dropin.communicators import Comm
     from collplan.dropin.persistent import count_all_starts
-    from collplan.dropin.unseen import watch
+    from collplan.dropin.unseen import watch as watch_unseen
+    from collplan.dropin.watching import start_watching
     from collplan.executors.mpi.world import join_world
 
     native = join_world(ranks)
@@ -181,7 +200,9 @@ def replace_world(
         mpi.COMM_WORLD = world
         count_all_starts(mpi)
         if native.rank == 0:
-            watch(world.stats())
+            watch_unseen(world.stats())
+        if watch is not None and watch.is_on and native.size > 1:
+            start_watching(native, world, watch)
         _let_programs_initialize(mpi)
     return world
 

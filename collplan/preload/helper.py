@@ -33,14 +33,17 @@ from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.host.cores import host, scheduling_group
 from collplan.executors.mpi.launch.launcher import short_version
 from collplan.executors.mpi.program.messages import HANDLE_BYTES, STATUS_BYTES
-from collplan.preload.settings import FORCE, TABLE
+from collplan.preload.settings import CHECK, FORCE, HANG_AFTER, TABLE
 from collplan.preload.teams import MASK_AT, N_FACTS, Planner, Team
 from collplan.specs import COLLECTIVES, CollplanError
 from collplan.specs.loading import machine_at_hand
 from collplan.tune.fingerprint import fingerprint_of
 from collplan.tune.table import TuningTable, load_table
+from collplan.watch.area import open_area
+from collplan.watch.options import of_words
+from collplan.watch.watcher import Watcher
 
-HELLO, COMM, DECIDE, PLAN, STATISTICS = range(1, 6)
+HELLO, COMM, DECIDE, PLAN, STATISTICS, WATCH = range(1, 7)
 KINDS: Final = (
     *("barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather"),
     *("alltoall", "reduce_scatter_block", "scan", "exscan"),
@@ -53,6 +56,7 @@ SIZES_LOGGED: Final = 2
 """Value for ranks whose statistics have a row for each size."""
 _HELLO: Final = struct.Struct("<7q")
 _COMM: Final = struct.Struct("<qq")
+_AREA: Final = struct.Struct("<4q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,7 @@ class Helper:
             DECIDE: self._decide,
             PLAN: self._plan,
             STATISTICS: self._statistics,
+            WATCH: _watch,
         }
 
     def answer(self, request: int, message: bytes) -> tuple[int, bytes]:
@@ -226,6 +231,13 @@ class Helper:
         with redirect_stderr(StringIO()) as text:
             statistics.deliver()
         return text.getvalue().encode()
+
+
+def _watch(message: bytes) -> bytes:
+    """Watch the ranks of the node in a thread, given the place of their memory."""
+    options = of_words(os.environ[HANG_AFTER], os.environ[CHECK])
+    Watcher(open_area(*_AREA.unpack(message)), options).start()
+    return b""
 
 
 def counts_told(words: bytes, call: CollectiveCall, n_ranks: int) -> list[RankCounts]:

@@ -8,13 +8,18 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
+
+if TYPE_CHECKING:
+    from collplan.watch.options import WatchOptions
 
 FORCED: Final = "force"
 BAD_INPUT: Final = 2
 
 
-def rank_command(program: Path, words: list[str], table: Path, *, force: bool) -> list[str]:
+def rank_command(
+    program: Path, words: list[str], table: Path, *, force: bool, watch: WatchOptions
+) -> list[str]:
     """Return the command line that starts a rank.
 
     Parameters
@@ -27,16 +32,20 @@ def rank_command(program: Path, words: list[str], table: Path, *, force: bool) -
         File of the tuning table.
     force : bool
         Whether to use a table that was tuned on another machine or with other software.
+    watch : WatchOptions
+        Choice of what is reported about ranks that wait.
     """
     from collplan.own_algorithms import own_files
 
     # The environment names these files, but launchers may not pass it on to other nodes.
     imports = os.pathsep.join(own_files())
-    options = [str(table), FORCED if force else "", imports]
+    options = [str(table), FORCED if force else "", imports, *watch.words()]
     return [sys.executable, "-P", __file__, *options, str(program), *words]
 
 
-def main(table: str, forced: str, imports: str, program: str, *words: str) -> NoReturn:
+def main(
+    table: str, forced: str, imports: str, hang_after: str, check: str, program: str, *words: str
+) -> NoReturn:
     """Execute the program in this process; print an error and exit with 2 if this fails.
 
     Parameters
@@ -47,6 +56,8 @@ def main(table: str, forced: str, imports: str, program: str, *words: str) -> No
         `FORCED` to use a table that was tuned on another machine or with other software.
     imports : str
         Python files with algorithms of the user, separated as in ``PATH``.
+    hang_after, check : str
+        Arguments of `collplan.watch.options.of_words`.
     program : str
         Path of the program.
     *words : str
@@ -58,6 +69,7 @@ def main(table: str, forced: str, imports: str, program: str, *words: str) -> No
     from collplan.executors.mpi.launch.standard_input import take_input
     from collplan.preload.running import become, say_once
     from collplan.specs.errors import CollplanError
+    from collplan.watch.options import of_words
 
     if imports:
         from collplan.own_algorithms import ask_for
@@ -65,7 +77,8 @@ def main(table: str, forced: str, imports: str, program: str, *words: str) -> No
         ask_for([Path(path) for path in imports.split(os.pathsep)])
     take_input()
     try:
-        become(Path(program), list(words), Path(table), force=forced == FORCED)
+        watch = of_words(hang_after, check)
+        become(Path(program), list(words), Path(table), force=forced == FORCED, watch=watch)
     except CollplanError as error:
         say_once(f"error: {error}")
         sys.exit(BAD_INPUT)

@@ -16,8 +16,19 @@ from typing import Final, NoReturn
 
 from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.host.processes import end_with_launcher
-from collplan.preload.settings import BEFORE, FORCE, HELPER, LIBRARY, PYTHON, TABLE, THREADS
+from collplan.preload.settings import (
+    BEFORE,
+    CHECK,
+    FORCE,
+    HANG_AFTER,
+    HELPER,
+    LIBRARY,
+    PYTHON,
+    TABLE,
+    THREADS,
+)
 from collplan.specs import CollplanError
+from collplan.watch.options import WatchOptions
 
 _ELF: Final = b"\x7fELF"
 _ELF64: Final = _ELF + b"\x02"
@@ -28,6 +39,7 @@ _INTERPRETER: Final = struct.pack("I", 3)
 _PYTHON: Final = re.compile(r"python[\d.]*")
 _PLANNED_WINNER: Final = re.compile(rb'"?winner"?: *+"?+(?!native"?\s*[,}\n])')
 """Winner of a table's point that is not native, in the text of a file in YAML or JSON."""
+_NO_WATCH: Final = WatchOptions()
 _SEPARATORS: Final = re.compile("[ :]")
 """Separators of paths in ``LD_PRELOAD``, which has no quotation marks."""
 
@@ -84,7 +96,14 @@ def without_interpreter(words: Sequence[str]) -> list[str]:
     return list(words[1:] if is_ours and (is_module or is_file) else words)
 
 
-def become(program: Path, words: list[str], table: Path, *, force: bool) -> NoReturn:
+def become(
+    program: Path,
+    words: list[str],
+    table: Path,
+    *,
+    force: bool,
+    watch: WatchOptions = _NO_WATCH,
+) -> NoReturn:
     """Replace this process with a program whose collectives run by a tuning table.
 
     Whatever fails before the program starts, it runs natively, and rank 0 prints the reason.
@@ -99,6 +118,8 @@ def become(program: Path, words: list[str], table: Path, *, force: bool) -> NoRe
         File of the tuning table.
     force : bool
         Whether to use a table that was tuned on another machine or with other software.
+    watch : WatchOptions
+        Choice of what is reported about ranks that wait; by default, nothing.
 
     Raises
     ------
@@ -109,6 +130,7 @@ def become(program: Path, words: list[str], table: Path, *, force: bool) -> NoRe
     try:
         check_dynamic(program)
         environment |= preload_environment(table, force=force)
+        environment |= dict(zip((HANG_AFTER, CHECK), watch.words(), strict=True))
     except Exception as error:
         say_once(f"{one_line(error)}; all collectives are native")
     end_with_launcher()

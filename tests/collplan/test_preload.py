@@ -21,6 +21,7 @@ from collplan.executors.mpi.launch import standard_input
 from collplan.preload import rank_script, running
 from collplan.preload.running import native_program
 from collplan.tune.table import load_table, save_table
+from collplan.watch.options import WatchOptions
 from ending_jobs import helper_of, launcher_of, marked_processes, wait_until
 from folders import ROOT
 from mpi_launching import (
@@ -500,8 +501,11 @@ def test_the_script_of_a_rank_forces_a_table_only_if_it_is_told(
 ) -> None:
     told = []
     monkeypatch.setattr(standard_input, "take_input", lambda: None)
-    monkeypatch.setattr(running, "become", lambda *words, force: told.append((*words, force)))
+    monkeypatch.setattr(
+        running, "become", lambda *words, force, watch: told.append((*words, force, watch))
+    )
     for forced in (rank_script.FORCED, ""):
-        rank_script.main("t.yaml", forced, "", "/bin/app", "app", "-x")
+        rank_script.main("t.yaml", forced, "", "30.0", "1", "/bin/app", "app", "-x")
     words = Path("/bin/app"), ["app", "-x"], Path("t.yaml")
-    assert told == [(*words, True), (*words, False)]
+    watch = WatchOptions(30.0, is_checking=True)
+    assert told == [(*words, True, watch), (*words, False, watch)]

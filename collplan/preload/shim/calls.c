@@ -211,7 +211,7 @@ bool cp_look_up(struct cp_latest *latest, const struct cp_call *call, struct cp_
     return true;
 }
 
-int cp_run(const struct cp_call *call) {
+static int run(const struct cp_call *call) {
     bool is_logged = cp_settings.is_logged;
     bool may_set_up = __atomic_load_n(&cp_n_requested, __ATOMIC_RELAXED) > 0;
     if (!is_logged && !may_set_up && !(cp_settings.kinds >> call->kind & 1))
@@ -229,6 +229,14 @@ int cp_run(const struct cp_call *call) {
     int code = is_planned ? cp_run_plan(route->plan, call, &latest->use) : cp_native(call);
     if (code != MPI_SUCCESS) cp_take_back(comm, route, code);
     else if (is_logged) cp_count(row, route->signature.n_bytes, cp_now_ns() - begin);
+    return code;
+}
+
+int cp_run(const struct cp_call *call) {
+    if (!cp_is_watched) return run(call);
+    struct cp_mark mark = cp_enter_call(call, false);
+    int code = run(call);
+    cp_leave(mark);
     return code;
 }
 

@@ -151,6 +151,7 @@ int cp_delete_comm(MPI_Comm handle, int keyval, void *attribute, void *extra) {
     (void)handle, (void)keyval, (void)extra;
     if (!cp_settings.is_on) return MPI_SUCCESS; /* MPI_Finalize has freed everything */
     __atomic_fetch_add(&generation, 1, __ATOMIC_ACQ_REL);
+    cp_watch_free(comm);
     if (comm->setup == CP_REQUESTED) __atomic_fetch_sub(&cp_n_requested, 1, __ATOMIC_RELAXED);
     /* MPI_Comm_free has waited for plans in flight, unless it was not seen. Requests of persistent
      * calls may be freed later. */

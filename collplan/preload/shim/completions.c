@@ -65,12 +65,12 @@ static int advanced(void) {
     return 1;
 }
 
-CP_WRAP(Wait, 2, ARE_ANY, await_one((MPI_Request *)a1, (MPI_Status *)a2))
-CP_WRAP(Waitall, 3, ARE_ANY, await_all((int)a1, (MPI_Request *)a2, (MPI_Status *)a3))
-CP_WRAP(Waitany, 4, ARE_ANY,
-        await_any((int)a1, (MPI_Request *)a2, (int *)a3, (MPI_Status *)a4))
-CP_WRAP(Waitsome, 5, ARE_ANY,
-        await_some((int)a1, (MPI_Request *)a2, (int *)a3, (int *)a4, (MPI_Status *)a5))
+CP_WRAP_AWAIT(Wait, 2, ARE_ANY, await_one((MPI_Request *)a1, (MPI_Status *)a2), -1, -1)
+CP_WRAP_AWAIT(Waitall, 3, ARE_ANY, await_all((int)a1, (MPI_Request *)a2, (MPI_Status *)a3), -1, -1)
+CP_WRAP_AWAIT(Waitany, 4, ARE_ANY,
+              await_any((int)a1, (MPI_Request *)a2, (int *)a3, (MPI_Status *)a4), -1, -1)
+CP_WRAP_AWAIT(Waitsome, 5, ARE_ANY,
+              await_some((int)a1, (MPI_Request *)a2, (int *)a3, (int *)a4, (MPI_Status *)a5), -1, -1)
 CP_WRAP(Test, 3, ARE_ANY && advanced(),
         cp_real.Test((MPI_Request *)a1, (int *)a2, (MPI_Status *)a3))
 CP_WRAP(Testall, 4, ARE_ANY && advanced(),

@@ -76,6 +76,7 @@ static void *buffer_of(cp_word word) {
             return; \
         } \
         resolve(); \
+        CP_NOTE_SITE; \
         __VA_ARGS__ \
     } \
     NAME(mpi_##lower, lower, n) \
@@ -100,9 +101,13 @@ static void *buffer_of(cp_word word) {
 /* Do what the routine of MPI does, and count the call, given its name, the reason why it is native,
  * and its size in bytes. */
 #define PASS_ON(shown, why, comm, n, n_bytes) \
+    static const char padded[CP_NAME_BYTES] = shown; \
+    struct cp_mark mark = {NULL, 0}; \
+    if (cp_is_watched) mark = cp_enter(padded, comm_f2c(INT(comm)), 0, shown[0] == 'I'); \
     int64_t begin = cp_now_ns(); \
     ((void (*)(CP_L##n))links.next)(CP_A##n); \
     int64_t ns = cp_now_ns() - begin; \
+    cp_leave(mark); \
     if (cp_settings.is_logged) cp_note(shown, why, comm_f2c(INT(comm)), n_bytes, ns);
 /* Do what the routine of MPI does, and expect that the request is started. */
 #define EXPECT(shown, why, comm, request, n, n_bytes) \
@@ -215,8 +220,38 @@ static void await_requests(const int *n, const MPI_Fint *requests) {
 /* The routines of MPI complete requests. The progress thread advances calls in those routines for
  * which nothing is defined here. */
 #define NEXT(n) ((void (*)(CP_L##n))links.next)(CP_A##n);
-ROUTINE(wait, WAIT, 3, await_request(INT(a1)); NEXT(3))
-ROUTINE(waitall, WAITALL, 4, await_requests(INTS(a1), INTS(a2)); NEXT(4))
+/* Do what waits, and note it; given the name in reports, and the rank and the tag of the message. */
+#define AWAIT(name, peer, tag, ...) \
+    static const char padded[CP_NAME_BYTES] = name; \
+    if (cp_is_watched) cp_await_begin(padded, peer, tag); \
+    __VA_ARGS__; \
+    if (cp_is_watched) cp_await_end();
+ROUTINE(wait, WAIT, 3, AWAIT("Wait", -1, -1, await_request(INT(a1)); NEXT(3)))
+ROUTINE(waitall, WAITALL, 4, AWAIT("Waitall", -1, -1, await_requests(INTS(a1), INTS(a2)); NEXT(4)))
+ROUTINE(waitany, WAITANY, 5, AWAIT("Waitany", -1, -1, NEXT(5)))
+ROUTINE(waitsome, WAITSOME, 6, AWAIT("Waitsome", -1, -1, NEXT(6)))
+ROUTINE(send, SEND, 7, AWAIT("Send", INT(a4), INT(a5), NEXT(7)))
+ROUTINE(ssend, SSEND, 7, AWAIT("Ssend", INT(a4), INT(a5), NEXT(7)))
+ROUTINE(recv, RECV, 8, AWAIT("Recv", INT(a4), INT(a5), NEXT(8)))
+ROUTINE(probe, PROBE, 5, AWAIT("Probe", INT(a1), INT(a2), NEXT(5)))
+
+/* Define a routine that makes a communicator; see watching.c. */
+#define MAKING(lower, upper, shown, n, from, to, is_of_all) \
+    ROUTINE(lower, upper, n, MPI_Comm parent = comm_f2c(INT(from)); \
+            static const char padded[CP_NAME_BYTES] = shown; \
+            struct cp_mark mark = {NULL, 0}; \
+            if (cp_is_watched && is_of_all) mark = cp_enter(padded, parent, 0, false); \
+            NEXT(n) \
+            cp_leave(mark); \
+            if (cp_is_watched && (a##n == 0 || INT(a##n) == MPI_SUCCESS)) \
+                cp_note_made(parent, comm_f2c(INT(to)), shown);)
+MAKING(comm_dup, COMM_DUP, "comm_dup", 3, a1, a2, true)
+MAKING(comm_split, COMM_SPLIT, "comm_split", 5, a1, a4, true)
+MAKING(comm_split_type, COMM_SPLIT_TYPE, "comm_split_type", 6, a1, a5, true)
+MAKING(comm_create, COMM_CREATE, "comm_create", 4, a1, a3, true)
+MAKING(comm_create_group, COMM_CREATE_GROUP, "comm_create_group", 5, a1, a4, false)
+MAKING(cart_create, CART_CREATE, "cart_create", 7, a1, a6, true)
+MAKING(cart_sub, CART_SUB, "cart_sub", 4, a1, a3, true)
 
 static void drain(MPI_Fint word) {
     struct cp_comm *comm = cp_comm_of(comm_f2c(word));

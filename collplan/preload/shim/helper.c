@@ -188,6 +188,7 @@ bool cp_helper_start(int *n_nodes) {
     if (rank == 0 && (listener = listen_anywhere(&address)) >= 0)
         address.helper = spawn(listener, size);
     cp_real.Bcast(&address, sizeof address, byte, 0, node);
+    cp_watch_share(node, rank, size);
     /* Connections wait in the socket until the helper accepts them, or no process listens. */
     helper = address.helper;
     if (helper > 0) connection = connect_to(&address);

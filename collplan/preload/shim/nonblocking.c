@@ -163,6 +163,7 @@ static int start_uncovered(const struct cp_call *call, const struct cp_comm *com
 
 int cp_start(const struct cp_call *call, MPI_Request *request) {
     char text[96];
+    if (cp_is_watched) cp_enter_call(call, true);
     bool is_logged = cp_settings.is_logged;
     if (!is_logged && !(cp_settings.started_kinds >> call->kind & 1))
         return cp_native_start(call, call->comm, request);

@@ -25,6 +25,7 @@ typedef int cp_cancel_function(void *, int);
     X(int, Comm_group, (MPI_Comm, MPI_Group *)) \
     X(int, Group_difference, (MPI_Group, MPI_Group, MPI_Group *)) \
     X(int, Group_size, (MPI_Group, int *)) \
+    X(int, Group_translate_ranks, (MPI_Group, int, const int *, MPI_Group, int *)) \
     X(int, Group_free, (MPI_Group *)) \
     X(int, Comm_create, (MPI_Comm, MPI_Group, MPI_Comm *)) \
     X(int, Comm_split_type, (MPI_Comm, int, int, MPI_Info, MPI_Comm *)) \

@@ -6,6 +6,7 @@
 
 #include "real.h"
 #include "records.h"
+#include "watch.h"
 
 #define CP_EXPORT __attribute__((visibility("default")))
 
@@ -167,7 +168,7 @@ struct cp_reply {
     int64_t n_bytes;
     char *bytes; /* content; an error message if the status is not 0; the caller frees it */
 };
-enum cp_request { CP_HELLO = 1, CP_COMM, CP_DECIDE, CP_PLAN, CP_STATISTICS };
+enum cp_request { CP_HELLO = 1, CP_COMM, CP_DECIDE, CP_PLAN, CP_STATISTICS, CP_WATCH };
 struct cp_facts {
     uint64_t words[24]; /* node, host, scheduling group and affinity mask of a rank */
 };
@@ -294,6 +295,9 @@ struct cp_comm {
     struct cp_comm *next_queueing;
     struct cp_latest latest[CP_GATHERV], latest_started[CP_GATHERV];
     struct cp_backoff backoffs[CP_N_VECTORS];
+    bool is_watched; /* whether it was offered a place in the memory of the watcher */
+    int watched_at;  /* its place, or -1 */
+    int64_t n_made_comms; /* calls that make communicators from it */
 };
 struct cp_comm *cp_comm_of(MPI_Comm comm);
 struct cp_route *cp_route_of(struct cp_comm *comm, const struct cp_signature *signature);

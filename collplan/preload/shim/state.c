@@ -175,6 +175,7 @@ void cp_begin(void) {
         cp_settings.facts = welcome.facts;
         cp_know_elements();
         prepare_flights();
+        cp_watch_begin();
         __atomic_store_n(&cp_settings.is_on, true, __ATOMIC_RELEASE);
     } else {
         cp_helper_stop();
@@ -184,6 +185,7 @@ void cp_begin(void) {
 
 void cp_end(void) {
     if (!cp_settings.is_on) return;
+    cp_watch_end();
     bool has_landed = cp_land();
     if (!has_landed)
         cp_say("rank %d: non-blocking collectives have not ended before MPI_Finalize",

@@ -73,11 +73,17 @@ int cp_n_neighbors(MPI_Comm comm) {
     CP_EXPORT int MPI_##name(CP_L##n) { \
         static int (*next)(CP_L##n); \
         if (next == NULL) *(void **)&next = cp_needed("MPI_" #name); \
-        if (!cp_settings.is_on || !cp_settings.is_logged) return next(CP_A##n); \
-        int64_t begin = cp_now_ns(); \
+        static const char padded[CP_NAME_BYTES] = shown; \
+        bool is_logged = cp_settings.is_on && cp_settings.is_logged; \
+        struct cp_mark mark = {NULL, 0}; \
+        if (!is_logged && !cp_is_watched) return next(CP_A##n); \
+        CP_NOTE_SITE; \
+        if (cp_is_watched) mark = cp_enter(padded, (MPI_Comm)comm, 0, shown[0] == 'I'); \
+        int64_t begin = is_logged ? cp_now_ns() : 0; \
         int code = next(CP_A##n); \
-        int64_t ns = cp_now_ns() - begin; \
-        if (code == MPI_SUCCESS) cp_note(shown, why, (MPI_Comm)comm, n_bytes, ns); \
+        cp_leave(mark); \
+        int64_t ns = is_logged ? cp_now_ns() - begin : 0; \
+        if (is_logged && code == MPI_SUCCESS) cp_note(shown, why, (MPI_Comm)comm, n_bytes, ns); \
         return code; \
     }
 

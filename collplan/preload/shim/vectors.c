@@ -379,7 +379,7 @@ int64_t cp_vector_bytes(const struct cp_vector_call *call) {
     return is_read ? use.n_bytes : 0;
 }
 
-int cp_run_vector(const struct cp_vector_call *call) {
+static int run(const struct cp_vector_call *call) {
     bool is_logged = cp_settings.is_logged, may_plan = cp_settings.kinds >> call->kind & 1;
     bool may_set_up = __atomic_load_n(&cp_n_requested, __ATOMIC_RELAXED) > 0;
     if (!is_logged && !may_plan && !may_set_up) return cp_native_vector(call);
@@ -409,5 +409,13 @@ int cp_run_vector(const struct cp_vector_call *call) {
     int code = route != NULL ? run_plan(route->plan, call, comm, &use) : cp_native_vector(call);
     if (is_logged && row != NULL) cp_count(row, use.n_bytes, cp_now_ns() - cp_making_ns - begin);
     free(use.counts);
+    return code;
+}
+
+int cp_run_vector(const struct cp_vector_call *call) {
+    if (!cp_is_watched) return run(call);
+    struct cp_mark mark = cp_enter_vector(call);
+    int code = run(call);
+    cp_leave(mark);
     return code;
 }

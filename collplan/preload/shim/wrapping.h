@@ -44,6 +44,9 @@ typedef intptr_t cp_word;
 #define CP_L12 CP_L11, cp_word a12
 #define CP_A12 CP_A11, a12
 
+/* Note from where the program calls MPI. */
+#define CP_NOTE_SITE cp_site = __builtin_return_address(0)
+
 /* Define a function, given its name, the number of its arguments, whether this library does it now,
  * and how.
  *
@@ -53,13 +56,44 @@ typedef intptr_t cp_word;
     static struct cp_links name##_links; \
     CP_EXPORT int MPI_##name(CP_L##n) { \
         CP_FIND_LINKS(&name##_links, "PMPI_" #name); \
-        if ((is_ours) && !name##_links.is_tool) return run; \
+        if ((is_ours) && !name##_links.is_tool) { \
+            CP_NOTE_SITE; \
+            return run; \
+        } \
         return ((int (*)(CP_L##n))name##_links.next)(CP_A##n); \
     } \
     CP_EXPORT int PMPI_##name(CP_L##n) { \
         CP_FIND_LINKS(&name##_links, "PMPI_" #name); \
-        if ((is_ours) && name##_links.is_wrapped) return run; \
+        if ((is_ours) && name##_links.is_wrapped) { \
+            CP_NOTE_SITE; \
+            return run; \
+        } \
         return ((int (*)(CP_L##n))name##_links.own)(CP_A##n); \
+    }
+/* Define a function in the same way that waits for a message or a request, given also the rank and the
+ * tag of the message, or -1. */
+#define CP_WRAP_AWAIT(name, n, is_ours, run, peer, tag) \
+    static const char name##_name[CP_NAME_BYTES] = #name; \
+    static int await_##name(CP_L##n, bool runs, void *next) { \
+        if (cp_is_watched) cp_await_begin(name##_name, peer, tag); \
+        int code = runs ? run : ((int (*)(CP_L##n))next)(CP_A##n); \
+        if (cp_is_watched) cp_await_end(); \
+        return code; \
+    } \
+    static struct cp_links name##_links; \
+    CP_EXPORT int MPI_##name(CP_L##n) { \
+        CP_FIND_LINKS(&name##_links, "PMPI_" #name); \
+        if (name##_links.is_tool || !(cp_is_watched || (is_ours))) \
+            return ((int (*)(CP_L##n))name##_links.next)(CP_A##n); \
+        CP_NOTE_SITE; \
+        return await_##name(CP_A##n, is_ours, name##_links.next); \
+    } \
+    CP_EXPORT int PMPI_##name(CP_L##n) { \
+        CP_FIND_LINKS(&name##_links, "PMPI_" #name); \
+        if (!name##_links.is_wrapped || !(cp_is_watched || (is_ours))) \
+            return ((int (*)(CP_L##n))name##_links.own)(CP_A##n); \
+        CP_NOTE_SITE; \
+        return await_##name(CP_A##n, is_ours, name##_links.own); \
     }
 /* Define a form with large counts, given also whether the counts are small, the name and the reason
  * in statistics, the communicator, and the size in bytes. */
@@ -68,9 +102,14 @@ typedef intptr_t cp_word;
     CP_EXPORT int MPI_##name(CP_L##n) { \
         CP_FIND_LINKS(&name##_links, "PMPI_" #name); \
         bool is_ours = cp_settings.is_on && !name##_links.is_tool; \
+        CP_NOTE_SITE; \
         if (is_ours && (is_small)) return run; \
+        static const char padded[CP_NAME_BYTES] = shown; \
         int64_t begin = is_ours && cp_settings.is_logged ? cp_now_ns() : 0; \
+        struct cp_mark mark = {NULL, 0}; \
+        if (is_ours && cp_is_watched) mark = cp_enter(padded, (MPI_Comm)comm, 0, shown[0] == 'I'); \
         int code = ((int (*)(CP_L##n))name##_links.next)(CP_A##n); \
+        cp_leave(mark); \
         if (begin != 0 && code == MPI_SUCCESS) \
             cp_note(shown, CP_LARGE, (MPI_Comm)comm, n_bytes, cp_now_ns() - begin); \
         return code; \

@@ -163,6 +163,7 @@ NUMBERS: dict[str, tuple[object, object, object]] = {
     "ConvertOptions.root": (0, 0, None),
     "EmulateOptions.lanes": (1, None, None),
     "EmulateOptions.timeout": (None, 1, None),
+    "ExecOptions.hang_after": (30.0, 0, None),
     "ExecOptions.ranks": (None, 1, None),
     "ExecOptions.timeout": (None, 1, None),
     "ExecOptions.trials": (None, 0, None),
