@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 import traceback
@@ -24,6 +25,7 @@ from collplan.cli.ranks import ending_all, let_share, one_voice, run_again
 from collplan.reports.output import restore_streams
 from collplan.specs.errors import CollplanError
 from collplan.watch.options import HANG_AFTER_S, WatchOptions
+from collplan.watch.trace import TRACE
 
 CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
 """Settings that leave all arguments after the program to the program."""
@@ -201,7 +203,8 @@ def replace_world(
         count_all_starts(mpi)
         if native.rank == 0:
             watch_unseen(world.stats())
-        if watch is not None and watch.is_on and native.size > 1:
+        watch = watch or WatchOptions()
+        if (watch.is_on or os.environ.get(TRACE)) and native.size > 1:
             start_watching(native, world, watch)
         _let_programs_initialize(mpi)
     return world

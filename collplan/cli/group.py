@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "tune": "Measure candidates on this machine; write a table of the best per size.",
     "exec": "Run an unmodified MPI program with a tuning table.",
     "profile": "Count a program's collectives, and say which would gain from a plan.",
+    "why": "Say why a program's collectives take their time, and what would help.",
     "bench": "Measure lanes, performance guidelines, and overlap with computation.",
     "export": "Write a plan or a tuning table in another project's format.",
     "convert": "Make a plan of a schedule in MSCCL's XML, proved.",

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from collplan.cli.exec import find_program, replace_world, run_program
+from collplan.cli.exec import find_program
+from collplan.cli.native_runs import run_as_rank, run_natively
 from collplan.cli.options import Json, Options, argument, launcher, n_ranks, option
-from collplan.cli.ranks import one_voice, ranks_to_start, run_again
+from collplan.cli.ranks import ranks_to_start
 from collplan.reports.output import (
     Document,
     format_bytes,
@@ -20,13 +18,10 @@ from collplan.reports.output import (
     print_table,
 )
 from collplan.specs import Machine
-from collplan.specs.errors import CollplanError
 from collplan.specs.loading import load_machine, machine_at_hand
 
 CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
 """Settings that leave all arguments after the program to the program."""
-_EMPTY: Final = "COLLPLAN_PROFILE_TABLE"
-"""Environment variable with the path of an empty table, which makes all collectives native."""
 
 
 class ProfileOptions(Options):
@@ -57,65 +52,50 @@ def command(options: ProfileOptions) -> int:
     --json they are the last line. Exit status: the program's. Of a program that fails,
     there may be no counts.
     """
-    from collplan.dropin.statistics import FILE
     from collplan.executors.mpi.launch.environment import is_under_mpi
-    from collplan.preload.running import become
     from collplan.tune.table import load_table
+    from collplan.watch.causes import meetings_of, waiting_by_row
 
-    native, program, module = find_program(options.program, module=options.module)
     if is_under_mpi():
-        if _EMPTY not in os.environ:
-            raise CollplanError("profile: starts the ranks itself; leave mpiexec out, and give -n")
-        empty = Path(os.environ[_EMPTY])
-        if native is not None:
-            become(native, program, empty, force=True)
-        with one_voice():
-            replace_world(empty, options.ranks, force=True, trials=0.0)
-        return run_program(program, module=module)
+        return run_as_rank("profile", options.program, options.ranks, module=options.module)
     # Read files before any rank is started, so that errors are reported once.
+    find_program(options.program, module=options.module)
     n = ranks_to_start(options.ranks, 4)
     table = None if options.table is None else load_table(options.table)
     machine = machine_at_hand() if options.machine is None else load_machine(options.machine)
-    with tempfile.TemporaryDirectory(prefix="collplan-") as folder:
-        found, empty = Path(folder, "statistics.json"), Path(folder, "empty.json")
-        _write_empty_table(empty)
-        os.environ |= {FILE: str(found), _EMPTY: str(empty)}
-        try:
-            status = run_again(n, options.timeout, reads_input=True)
-        finally:
-            for name in (FILE, _EMPTY):
-                del os.environ[name]
-        statistics = json.loads(found.read_text()) if found.is_file() else None
-    if statistics is None:
-        if status == 0:
-            raise CollplanError(
-                f"{program[0]}: called no collective that could be counted; does it use MPI?"
-            )
-        return status
-    print_result(_document(statistics, n, table, machine), _print, as_json=options.as_json)
-    return status
+    run = run_natively(n, options.timeout, options.program[0])
+    if run.statistics is None:
+        return run.status
+    waiting = None if run.trace is None else waiting_by_row(meetings_of(run.trace))
+    document = _document(run.statistics, n, table, machine, waiting)
+    print_result(document, _print, as_json=options.as_json)
+    return run.status
 
 
-def _write_empty_table(path: Path) -> None:
-    from collplan.tune.fingerprint import fingerprint_of
-    from collplan.tune.table import TuningTable, save_table
-
-    save_table(TuningTable(fingerprint=fingerprint_of("any", 1), sweeps=()), path)
-
-
-def _document(statistics: Document, n: int, table: Any, machine: Machine | None) -> Document:
+def _document(
+    statistics: Document, n: int, table: Any, machine: Machine | None, waiting: Any = None
+) -> Document:
     """Return the counted calls and the gains from plans, as values for JSON."""
     from collplan.tune.gains import gains_of
 
-    gains = gains_of(statistics["rows"], n, table, machine)
+    gains = gains_of(statistics["rows"], n, table, machine, waiting)
     return {
         "ranks": n,
         "calls": sum(one.calls for one in gains),
         "seconds": sum(one.seconds for one in gains),
+        "waiting_s": None if waiting is None else sum(one.waiting_s for one in gains),
         "saved_s": sum(one.saved_s for one in gains),
         "by": "model" if table is None else "table",
         "rows": [one.as_dict() for one in gains],
     }
+
+
+def _waiting_text(document: Document) -> str:
+    """Return the end of the sentence on gains, about waiting."""
+    waiting_s = document["waiting_s"]
+    if waiting_s is None:
+        return ", if its calls wait for no late rank"
+    return f"; {format_seconds(waiting_s)} of it are waiting for late ranks, which no plan saves"
 
 
 def _print(document: Document) -> None:
@@ -151,7 +131,7 @@ def _print(document: Document) -> None:
     share = document["saved_s"] / document["seconds"] if document["seconds"] else 0.0
     print_line(
         f"{', '.join(gainers)} would gain from plans: about {format_seconds(document['saved_s'])}, "
-        f"{share:.0%} of that time, if its calls wait for no late rank"
+        f"{share:.0%} of that time{_waiting_text(document)}"
     )
     if document["by"] == "model":
         sizes = sorted({row["most_bytes"] for row in rows if row["plan"] is not None})

@@ -22,6 +22,7 @@ from collplan.watch.area import UNKNOWN, WORLD, new_memory, open_area
 from collplan.watch.options import WatchOptions
 from collplan.watch.recorder import STATES, CallRecorder
 from collplan.watch.sentences import OBJECTS
+from collplan.watch.trace import TRACE
 
 SCRIPT: Final = Path(collplan.watch.__file__).with_name("__main__.py")
 """Script of the process that watches the ranks of a node."""
@@ -125,7 +126,8 @@ def _share(native: MPI.Intracomm, options: WatchOptions) -> tuple[CallRecorder |
         try:
             nonce = int.from_bytes(os.urandom(7), "little")
             place = os.getpid(), new_memory(node.size, nonce), nonce, node.size
-            _start_process(place, options)
+            if options.is_on:
+                _start_process(place, options)
         except (OSError, subprocess.SubprocessError) as error:
             why = str(error)
     place, why = node.bcast((place, why))
@@ -133,7 +135,13 @@ def _share(native: MPI.Intracomm, options: WatchOptions) -> tuple[CallRecorder |
     if not why:
         try:
             area = open_area(*place)
-            recorder = CallRecorder(area, node.rank, native.rank, is_checking=options.is_checking)
+            recorder = CallRecorder(
+                area,
+                node.rank,
+                native.rank,
+                is_checking=options.is_checking,
+                trace_folder=os.environ.get(TRACE),
+            )
         except Exception as error:
             why = str(error)
     node.Barrier()

@@ -236,7 +236,8 @@ class Helper:
 def _watch(message: bytes) -> bytes:
     """Watch the ranks of the node in a thread, given the place of their memory."""
     options = of_words(os.environ[HANG_AFTER], os.environ[CHECK])
-    Watcher(open_area(*_AREA.unpack(message)), options).start()
+    if options.is_on:
+        Watcher(open_area(*_AREA.unpack(message)), options).start()
     return b""
 
 

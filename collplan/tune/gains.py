@@ -40,6 +40,8 @@ class Gain:
         Number of calls on rank 0.
     seconds : float
         Total time of the calls on rank 0 in seconds.
+    waiting_s : float
+        Part of it in which ranks wait for late ones, in seconds; 0 if it is unknown.
     plan : str or None
         Label of the best plan; None if native is the best or the best is unknown.
     factor : float or None
@@ -54,16 +56,17 @@ class Gain:
     most_bytes: int
     calls: int
     seconds: float
+    waiting_s: float
     plan: str | None
     factor: float | None
     how: str
 
     @property
     def saved_s(self) -> float:
-        """Seconds that the plan would save on rank 0, if no call waits for late ranks."""
+        """Seconds that the plan would save on rank 0; no plan makes waiting shorter."""
         if self.plan is None or self.factor is None:
             return 0.0
-        return self.seconds * (1 - 1 / self.factor)
+        return (self.seconds - self.waiting_s) * (1 - 1 / self.factor)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields and the time saved, as values for JSON."""
@@ -75,6 +78,7 @@ def gains_of(
     n_ranks: int,
     table: TuningTable | None,
     machine: Machine | None,
+    waiting: Mapping[tuple[str, int, int], float] | None = None,
 ) -> list[Gain]:
     """Return the gains of a program's collectives, in descending order of time.
 
@@ -90,6 +94,9 @@ def gains_of(
         Table whose measured times decide.
     machine : Machine or None
         Machine whose cost model decides if there is no table; one node by default.
+    waiting : mapping of (str, int, int) to float, optional
+        Share of waiting in the time of calls, by kind, number of ranks, and number of bits of the
+        size.
     """
     merged: dict[tuple[str, int, int], dict[str, Any]] = {}
     for row in rows:
@@ -112,7 +119,10 @@ def gains_of(
             else:
                 how = f"not compared: {MOST_COMPARED} other rows take more time"
         counted = {name: row[name] for name in _COUNTED}
-        gains.append(Gain(**counted, plan=plan, factor=factor, how=how or ""))
+        key = row["collective"], row["ranks"], row["most_bytes"].bit_length()
+        waiting_s = row["seconds"] * (waiting or {}).get(key, 0.0)
+        one = Gain(**counted, waiting_s=waiting_s, plan=plan, factor=factor, how=how or "")
+        gains.append(one)
     return gains
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import platform
 import struct
 import sys
 import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import CodeType
 from typing import Final
@@ -26,6 +29,7 @@ from collplan.watch.area import (
     Area,
 )
 from collplan.watch.diagnosis import difference_at
+from collplan.watch.trace import TracedCall, line_of
 
 ANSWER_S: Final = 2.0
 """Longest time in seconds for which a rank waits until the watcher has reported its call."""
@@ -51,14 +55,29 @@ class CallRecorder:
         Rank in ``MPI_COMM_WORLD``.
     is_checking : bool
         Whether a call waits for its report if another rank makes another call in its place.
+    trace_folder : str, optional
+        Folder into which the times of all blocking calls are written at the end.
     """
 
-    def __init__(self, area: Area, slot: int, rank: int, *, is_checking: bool = False) -> None:
+    def __init__(
+        self,
+        area: Area,
+        slot: int,
+        rank: int,
+        *,
+        is_checking: bool = False,
+        trace_folder: str | None = None,
+    ) -> None:
         self._area = area
         self._memory = area.memory
         self._base = slot * RANK_BYTES
         self._rank = rank
         self._is_checking = is_checking
+        self._trace_folder = trace_folder
+        self._traced: list[TracedCall] = []
+        self._open: dict[int, TracedCall] = {}
+        """Calls that have not returned, by the place of the record."""
+        self._members: dict[int, tuple[int, int]] = {}
         self._n_calls = 0
         self._orders = [0] * N_COMMS
         self._keys = [0] * N_COMMS
@@ -86,6 +105,7 @@ class CallRecorder:
             return None
         place = self._keys.index(0)
         self._keys[place], self._orders[place] = key, 0
+        self._members[place] = size, rank
         COMM.pack_into(self._memory, self._comm_at(place), key, size, rank, 0, 0, made_by.encode())
         return place
 
@@ -127,15 +147,26 @@ class CallRecorder:
         _WORD.pack_into(memory, self._base + 16, number)
         if self._is_checking:
             self._check(self._keys[place], order, number)
+        if self._trace_folder and state == INSIDE:
+            self._open[at] = TracedCall(
+                self._rank, self._keys[place], *self._members[place], order, name.decode(), root,
+                n_bytes, site.decode(errors="replace"), time.monotonic(), 0.0,
+            )  # fmt: skip
         return at
 
     def leave(self, at: int) -> None:
         """Note that a call has returned, given the place of its record."""
         _WORD.pack_into(self._memory, at + _STATE_AT, LEFT)
+        if self._trace_folder and (one := self._open.pop(at, None)) is not None:
+            self._traced.append(replace(one, leave_s=time.monotonic()))
 
     def end(self) -> None:
         """Note that this rank ends as it should."""
         _WORD.pack_into(self._memory, self._base + _FINALIZED_AT, 1)
+        if self._trace_folder:
+            lines = [f"{platform.node()}\t{len(self._traced)}", *map(line_of, self._traced)]
+            with suppress(OSError):  # the command that reads the files says that they are missing
+                Path(self._trace_folder, f"{self._rank}.calls").write_text("\n".join(lines) + "\n")
 
     def _comm_at(self, place: int) -> int:
         return self._base + COMMS_AT + place * COMM.size

@@ -40,6 +40,10 @@ class Sites:
             if found:
                 self._mappings[pid] = found
 
+    def add(self, pid: int, mappings: list[MappedFile]) -> None:
+        """Use mappings of a process that were written before it ended."""
+        self._mappings[pid] = mappings
+
     def name(self, pid: int, address: int) -> str:
         """Return a call site as text, such as ``main (solve.c:42)``.
 

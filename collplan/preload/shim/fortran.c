@@ -102,7 +102,7 @@ static void *buffer_of(cp_word word) {
  * and its size in bytes. */
 #define PASS_ON(shown, why, comm, n, n_bytes) \
     static const char padded[CP_NAME_BYTES] = shown; \
-    struct cp_mark mark = {NULL, 0}; \
+    struct cp_mark mark = {NULL, 0, NULL}; \
     if (cp_is_watched) mark = cp_enter(padded, comm_f2c(INT(comm)), 0, shown[0] == 'I'); \
     int64_t begin = cp_now_ns(); \
     ((void (*)(CP_L##n))links.next)(CP_A##n); \
@@ -239,7 +239,7 @@ ROUTINE(probe, PROBE, 5, AWAIT("Probe", INT(a1), INT(a2), NEXT(5)))
 #define MAKING(lower, upper, shown, n, from, to, is_of_all) \
     ROUTINE(lower, upper, n, MPI_Comm parent = comm_f2c(INT(from)); \
             static const char padded[CP_NAME_BYTES] = shown; \
-            struct cp_mark mark = {NULL, 0}; \
+            struct cp_mark mark = {NULL, 0, NULL}; \
             if (cp_is_watched && is_of_all) mark = cp_enter(padded, parent, 0, false); \
             NEXT(n) \
             cp_leave(mark); \

@@ -75,7 +75,7 @@ int cp_n_neighbors(MPI_Comm comm) {
         if (next == NULL) *(void **)&next = cp_needed("MPI_" #name); \
         static const char padded[CP_NAME_BYTES] = shown; \
         bool is_logged = cp_settings.is_on && cp_settings.is_logged; \
-        struct cp_mark mark = {NULL, 0}; \
+        struct cp_mark mark = {NULL, 0, NULL}; \
         if (!is_logged && !cp_is_watched) return next(CP_A##n); \
         CP_NOTE_SITE; \
         if (cp_is_watched) mark = cp_enter(padded, (MPI_Comm)comm, 0, shown[0] == 'I'); \

@@ -80,7 +80,9 @@ void cp_watch_share(MPI_Comm node, int rank, int size) {
     const char *after = getenv("COLLPLAN_HANG_AFTER"), *check = getenv("COLLPLAN_CHECK");
     is_first = rank == 0;
     is_checked = check != NULL && strcmp(check, "1") == 0;
-    if (is_first && (is_checked || (after != NULL && strtod(after, NULL) > 0))) make_memory(size);
+    bool is_traced = cp_trace_begin();
+    if (is_first && (is_traced || is_checked || (after != NULL && strtod(after, NULL) > 0)))
+        make_memory(size);
     cp_real.Bcast(&offer, sizeof offer, byte, 0, node);
     map_memory();
     if (all == NULL) return;
@@ -110,6 +112,7 @@ void cp_watch_begin(void) {
 
 void cp_watch_end(void) {
     if (own != NULL) own->is_finalized = 1;
+    if (cp_is_watched) cp_trace_end(cp_settings.world_rank);
     cp_is_watched = false;
 }
 
@@ -220,7 +223,7 @@ static void check(const struct cp_seen *seen) {
 
 /* Begin a record; the caller completes it by `publish`. */
 static inline struct cp_mark begin(const char *name, MPI_Comm handle, int64_t root) {
-    struct cp_mark mark = {NULL, 0};
+    struct cp_mark mark = {NULL, 0, NULL};
     struct cp_comm *comm = find_comm(handle);
     if (comm == NULL || comm->watched_at < 0) return mark;
     mark.number = __atomic_add_fetch(&own->n_calls, 1, __ATOMIC_RELAXED);
@@ -239,16 +242,29 @@ static inline struct cp_mark begin(const char *name, MPI_Comm handle, int64_t ro
     return mark;
 }
 
-static inline void publish(struct cp_mark mark, bool is_started) {
-    if (mark.seen == NULL) return;
-    __atomic_store_n(&mark.seen->state, is_started ? CP_SEEN_STARTED : CP_SEEN_INSIDE,
+/* Copy a blocking call to the records with times. */
+static struct cp_traced *trace(const struct cp_seen *seen) {
+    struct cp_traced *traced = cp_trace();
+    const struct cp_seen_comm *comm = &own->comms[seen->comm];
+    if (traced == NULL) return NULL;
+    *traced = (struct cp_traced){comm->key, comm->size, comm->rank, seen->order, seen->root,
+                                 seen->n_bytes, seen->site, 0, 0, ""};
+    memcpy(traced->name, seen->name, sizeof traced->name);
+    traced->enter_ns = cp_now_ns();
+    return traced;
+}
+
+static inline void publish(struct cp_mark *mark, bool is_started) {
+    if (mark->seen == NULL) return;
+    __atomic_store_n(&mark->seen->state, is_started ? CP_SEEN_STARTED : CP_SEEN_INSIDE,
                      __ATOMIC_RELEASE);
-    if (is_checked) check(mark.seen);
+    if (is_checked) check(mark->seen);
+    if (cp_is_traced && !is_started) mark->traced = trace(mark->seen);
 }
 
 struct cp_mark cp_enter(const char *name, MPI_Comm comm, int64_t root, bool is_started) {
     struct cp_mark mark = begin(name, comm, root);
-    publish(mark, is_started);
+    publish(&mark, is_started);
     return mark;
 }
 
@@ -294,18 +310,19 @@ struct cp_mark cp_enter_call(const struct cp_call *call, bool is_started) {
                                  ? note_type(mark.seen, call->n_received, call->received_type)
                                  : note_type(mark.seen, call->n_sent, call->sent_type);
     if (reduces) note_op(mark.seen, call->op);
-    publish(mark, is_started);
+    publish(&mark, is_started);
     return mark;
 }
 
 struct cp_mark cp_enter_vector(const struct cp_vector_call *call) {
     struct cp_mark mark = begin(kind_names[0][call->kind], call->comm, call->root);
     if (mark.seen != NULL && call->kind == CP_REDUCE_SCATTER) note_op(mark.seen, call->op);
-    publish(mark, false);
+    publish(&mark, false);
     return mark;
 }
 
 void cp_leave(struct cp_mark mark) {
+    if (mark.traced != NULL) mark.traced->leave_ns = cp_now_ns();
     /* Other threads may have made so long a row of calls that the record has another one. */
     if (mark.seen != NULL && mark.seen->number == mark.number &&
         mark.seen->state == CP_SEEN_INSIDE)

@@ -53,17 +53,24 @@ struct cp_watched {
     struct cp_seen_comm comms[CP_N_SEEN_COMMS];
 } __attribute__((aligned(64)));
 
+/* A blocking call with its times, if these are written to a file. */
+struct cp_traced {
+    int64_t key, size, member, order, root, n_bytes, site, enter_ns, leave_ns;
+    char name[CP_NAME_BYTES];
+};
+
 /* A call that has begun, for cp_leave. */
 struct cp_mark {
     struct cp_seen *seen; /* NULL if it is not watched */
     int64_t number;
+    struct cp_traced *traced; /* NULL if its times are not written */
 };
 
 struct cp_call;
 struct cp_vector_call;
 struct cp_comm;
 
-extern bool cp_is_watched;
+extern bool cp_is_watched, cp_is_traced;
 extern __thread const void *cp_site; /* return address of the call of this thread */
 
 /* Share memory with the ranks of a node, of which this is `rank`, if the environment asks for it;
@@ -83,6 +90,12 @@ void cp_leave(struct cp_mark mark);
 /* Note that this rank waits for a message or a request, or no longer does. */
 void cp_await_begin(const char *name, int64_t peer, int64_t tag);
 void cp_await_end(void);
+/* trace.c: times of calls. Return whether the environment asks for them. */
+bool cp_trace_begin(void);
+/* Return the record of another call, or NULL if there is no room. */
+struct cp_traced *cp_trace(void);
+/* Write the records of this rank. */
+void cp_trace_end(int rank);
 /* Note a communicator that a function, which is collective over `parent`, has made. */
 void cp_note_made(MPI_Comm parent, MPI_Comm made, const char *name);
 /* Note that a communicator is freed. */

@@ -7,7 +7,7 @@
 #define MAKING(name, shown, n, from, to, is_of_all) \
     static int make_##name(CP_L##n, void *next) { \
         static const char padded[CP_NAME_BYTES] = shown; \
-        struct cp_mark mark = {NULL, 0}; \
+        struct cp_mark mark = {NULL, 0, NULL}; \
         if (is_of_all) mark = cp_enter(padded, (MPI_Comm)from, 0, false); \
         const void *site = cp_site; \
         int code = ((int (*)(CP_L##n))next)(CP_A##n); \

@@ -106,7 +106,7 @@ typedef intptr_t cp_word;
         if (is_ours && (is_small)) return run; \
         static const char padded[CP_NAME_BYTES] = shown; \
         int64_t begin = is_ours && cp_settings.is_logged ? cp_now_ns() : 0; \
-        struct cp_mark mark = {NULL, 0}; \
+        struct cp_mark mark = {NULL, 0, NULL}; \
         if (is_ours && cp_is_watched) mark = cp_enter(padded, (MPI_Comm)comm, 0, shown[0] == 'I'); \
         int code = ((int (*)(CP_L##n))name##_links.next)(CP_A##n); \
         cp_leave(mark); \

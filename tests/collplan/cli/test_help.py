@@ -194,6 +194,8 @@ NUMBERS: dict[str, tuple[object, object, object]] = {
     "TuneOptions.seconds": (10.0, 0, None),
     "TuneOptions.start": (None, 1, None),
     "TuneOptions.timeout": (None, 1, None),
+    "WhyOptions.ranks": (None, 1, None),
+    "WhyOptions.timeout": (None, 1, None),
 }
 """Defaults of options, and the least and the greatest number that each takes."""
 

@@ -1,0 +1,118 @@
+"""Runs of programs with the MPI library's own collectives, which count and time all calls."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from collplan.cli.exec import find_program, replace_world, run_program
+from collplan.cli.ranks import one_voice, run_again
+from collplan.specs.errors import CollplanError
+from collplan.watch.trace import TRACE, ProgramTrace, read_trace
+
+_EMPTY: Final = "COLLPLAN_PROFILE_TABLE"
+"""Environment variable with the path of an empty table, which makes all collectives native."""
+
+
+@dataclass(frozen=True, slots=True)
+class NativeRun:
+    """A program that has run.
+
+    Parameters
+    ----------
+    status : int
+        Exit status of the program.
+    statistics : dict or None
+        `Statistics.as_dict` of rank 0; None if there are none.
+    trace : ProgramTrace or None
+        Times of all blocking calls; None if they are missing.
+    why_no_trace : str
+        Reason why they are missing.
+    """
+
+    status: int
+    statistics: dict[str, Any] | None
+    trace: ProgramTrace | None
+    why_no_trace: str
+
+
+def run_as_rank(command: str, words: list[str], ranks: int | None, *, module: bool) -> int:
+    """Run a program as a rank with an empty table, and return its exit status.
+
+    Parameters
+    ----------
+    command : str
+        Name of the command, for messages.
+    words : list of str
+        The program and its arguments.
+    ranks : int or None
+        Required number of ranks.
+    module : bool
+        Whether the program is the name of a Python module.
+
+    Raises
+    ------
+    CollplanError
+        If the user has started the ranks.
+    """
+    from collplan.preload.running import become
+
+    native, program, module = find_program(words, module=module)
+    if _EMPTY not in os.environ:
+        raise CollplanError(f"{command}: starts the ranks itself; leave mpiexec out, and give -n")
+    empty = Path(os.environ[_EMPTY])
+    if native is not None:
+        become(native, program, empty, force=True)
+    with one_voice():
+        replace_world(empty, ranks, force=True, trials=0.0)
+    return run_program(program, module=module)
+
+
+def run_natively(n: int, timeout_s: float | None, name: str) -> NativeRun:
+    """Run this command again on ranks, and return what they have counted.
+
+    Parameters
+    ----------
+    n : int
+        Number of ranks.
+    timeout_s : float or None
+        Time limit in seconds.
+    name : str
+        Name of the program, for messages.
+
+    Raises
+    ------
+    CollplanError
+        If the program has succeeded, but nothing was counted.
+    """
+    from collplan.dropin.statistics import FILE
+
+    with tempfile.TemporaryDirectory(prefix="collplan-") as folder:
+        found, empty = Path(folder, "statistics.json"), Path(folder, "empty.json")
+        _write_empty_table(empty)
+        os.environ |= {FILE: str(found), _EMPTY: str(empty), TRACE: folder}
+        try:
+            status = run_again(n, timeout_s, reads_input=True)
+        finally:
+            for variable in (FILE, _EMPTY, TRACE):
+                del os.environ[variable]
+        statistics = json.loads(found.read_text()) if found.is_file() else None
+        trace, why = None, ""
+        try:
+            trace = read_trace(Path(folder), n)
+        except CollplanError as error:
+            why = str(error)
+    if statistics is None and status == 0:
+        raise CollplanError(f"{name}: called no collective that could be counted; does it use MPI?")
+    return NativeRun(status, statistics, trace, why)
+
+
+def _write_empty_table(path: Path) -> None:
+    from collplan.tune.fingerprint import fingerprint_of
+    from collplan.tune.table import TuningTable, save_table
+
+    save_table(TuningTable(fingerprint=fingerprint_of("any", 1), sweeps=()), path)

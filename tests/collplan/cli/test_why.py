@@ -1,0 +1,70 @@
+"""``collplan why``: programs with a planted cause, and what it says of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mpi_launching import MPIS, mpi_python, run
+from native_building import built
+
+pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install '.[mpich]'")
+
+PROGRAM = """
+import time
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+out = np.zeros(100)
+for _ in range(10):
+    time.sleep(0.2 if comm.rank == 0 else 0.02)
+    comm.Allreduce(np.ones(100), out)
+print("passed", flush=True)
+"""
+
+
+def why(mpi: str, *words: object) -> tuple[int, list[str], str]:
+    line = [str(mpi_python(mpi)), "-m", "collplan", "why", "-n", "2", *map(str, words)]
+    done = run(line)
+    return done.returncode, done.stdout.splitlines(), done.stderr
+
+
+@pytest.mark.system
+@pytest.mark.each_mpi
+@pytest.mark.parametrize("cause", ["many_small", "serialized"])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_the_planted_cause_is_the_costliest(mpi: str, cause: str) -> None:
+    status, lines, errors = why(mpi, "--json", built(mpi, "costly.c", "-g"), cause)
+    assert status == 0, errors
+    document = json.loads(lines[-1])
+    assert set(document) == {"causes"}
+    first = document["causes"][0]
+    assert set(first) == {"kind", "site", "seconds", "remedy", "gain_s"}
+    assert (first["kind"], first["site"].split()[0]) == (cause, cause), document
+    assert "costly.c:" in first["site"]
+    seconds = [one["seconds"] for one in document["causes"]]
+    assert seconds == sorted(seconds, reverse=True)
+
+
+@pytest.mark.system
+@pytest.mark.each_mpi
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_late_rank_of_a_python_program_is_named(mpi: str, tmp_path: Path) -> None:
+    path = tmp_path / "late.py"
+    path.write_text(PROGRAM)
+    status, lines, errors = why(mpi, path)
+    assert status == 0, errors
+    assert lines[:2] == ["passed", "passed"]
+    text = "\n".join(lines)
+    assert "the other ranks wait for rank 0" in text
+    assert "the program (late.py:9)" in text
+    assert "2 ranks: 10 blocking collectives" in text
+
+
+@pytest.mark.system
+def test_a_program_without_calls_of_mpi_is_refused() -> None:
+    status, _, errors = why("mpich", "/bin/true")
+    assert status == 2
+    assert "called no collective that could be counted; does it use MPI?" in errors
