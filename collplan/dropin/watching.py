@@ -18,6 +18,7 @@ import collplan.watch
 from collplan.dropin.arguments import KINDS
 from collplan.dropin.communicators import Planned, Topological
 from collplan.dropin.methods import COUNTED_ON_TOPOLOGIES
+from collplan.specs.errors import CollplanError
 from collplan.watch.area import UNKNOWN, WORLD, new_memory, open_area
 from collplan.watch.options import WatchOptions
 from collplan.watch.recorder import STATES, CallRecorder
@@ -241,10 +242,21 @@ def _noting(
             return method(self, *given, **options)
         try:
             return method(self, *given, **options)
+        except Exception as error:
+            if _is_rejected(error):
+                recorder.take_back(place)
+            raise
         finally:
             recorder.leave(at)
 
     return noted
+
+
+def _is_rejected(error: Exception) -> bool:
+    """Return whether an error is about the arguments of this rank alone."""
+    if isinstance(error, MPI.Exception):
+        return error.Get_error_class() < MPI.ERR_TRUNCATE
+    return not isinstance(error, CollplanError)
 
 
 def _name_of(dtype: Any) -> bytes:

@@ -215,6 +215,7 @@ class Area:
         waits, is_inside, site, peer, tag, name = WAIT.unpack_from(text, WAIT_AT)
         wait = SeenWait(waits, is_inside, site, peer, tag, _text(name))
         calls = sorted(_calls(text), key=lambda call: call.number)
+        n_calls = max(n_calls, calls[-1].number if calls else 0)
         return WatchedRank(
             pid, rank, n_calls, bool(is_finalized), mismatch, answered,
             wait, tuple(calls), dict(_comms(text)),

@@ -35,6 +35,8 @@ ANSWER_S: Final = 2.0
 """Longest time in seconds for which a rank waits until the watcher has reported its call."""
 _OURS: Final = str(Path(__file__).parents[1]) + os.sep
 _MOST_SITES: Final = 4096
+_CALLER_DEPTH: Final = 3
+"""Number of frames between the program and `CallRecorder._site`, at least."""
 _WORD: Final = struct.Struct("<q")
 _STATE_AT: Final = 8
 _MISMATCH_AT: Final = HEAD.size - 16
@@ -144,7 +146,6 @@ class CallRecorder:
             memory, at, number, state, place, order, root, n_bytes, 0, name, element, op, site
         )
         _WORD.pack_into(memory, self._base + COMMS_AT + place * COMM.size + 24, order)
-        _WORD.pack_into(memory, self._base + 16, number)
         if self._is_checking:
             self._check(self._keys[place], order, number)
         if self._trace_folder and state == INSIDE:
@@ -160,6 +161,11 @@ class CallRecorder:
         if self._trace_folder and (one := self._open.pop(at, None)) is not None:
             self._traced.append(replace(one, leave_s=time.monotonic()))
 
+    def take_back(self, place: int) -> None:
+        """Forget the last call on a communicator, which other ranks have yet to make."""
+        self._orders[place] -= 1
+        _WORD.pack_into(self._memory, self._comm_at(place) + 24, self._orders[place])
+
     def end(self) -> None:
         """Note that this rank ends as it should."""
         _WORD.pack_into(self._memory, self._base + _FINALIZED_AT, 1)
@@ -173,7 +179,7 @@ class CallRecorder:
 
     def _site(self) -> bytes:
         """Return the innermost call site outside of this package."""
-        frame, sites = sys._getframe(2), self._sites
+        frame, sites = sys._getframe(_CALLER_DEPTH), self._sites
         while True:
             key = frame.f_code, frame.f_lasti
             try:

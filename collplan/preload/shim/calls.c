@@ -236,7 +236,7 @@ int cp_run(const struct cp_call *call) {
     if (!cp_is_watched) return run(call);
     struct cp_mark mark = cp_enter_call(call, false);
     int code = run(call);
-    cp_leave(mark);
+    cp_leave_with(mark, code);
     return code;
 }
 

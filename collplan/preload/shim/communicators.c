@@ -347,11 +347,15 @@ static void make(struct cp_comm *comm, struct cp_route *route, const int64_t *co
     free(why);
 }
 
-void cp_take_back(struct cp_comm *comm, struct cp_route *route, int code) {
+bool cp_is_rejected(int code) {
     int error = MPI_ERR_OTHER;
     cp_real.Error_class(code, &error);
     /* Classes of smaller numbers are those of arguments. */
-    if (route->way == CP_PLANNED || error >= MPI_ERR_TRUNCATE) return;
+    return error < MPI_ERR_TRUNCATE;
+}
+
+void cp_take_back(struct cp_comm *comm, struct cp_route *route, int code) {
+    if (route->way == CP_PLANNED || !cp_is_rejected(code)) return;
     comm->n_calls--;
     if (route->way == CP_COUNTING) route->n_calls--;
 }

@@ -307,6 +307,8 @@ void cp_advance(struct cp_comm *comm, struct cp_route *route, const int64_t *cou
 /* Forget the last call of a route, if its result is an error that MPI finds in the arguments of this
  * rank alone. Other ranks still wait for the call. */
 void cp_take_back(struct cp_comm *comm, struct cp_route *route, int code);
+/* Return whether an error of MPI is about the arguments of one rank. */
+bool cp_is_rejected(int code);
 bool cp_is_known(const struct cp_comm *comm, const struct cp_signature *signature);
 void cp_make_native(struct cp_comm *comm, struct cp_route *route, const char *why);
 /* Return the row of native calls of a route, for a reason, and of its planned calls. */

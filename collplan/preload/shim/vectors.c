@@ -416,6 +416,6 @@ int cp_run_vector(const struct cp_vector_call *call) {
     if (!cp_is_watched) return run(call);
     struct cp_mark mark = cp_enter_vector(call);
     int code = run(call);
-    cp_leave(mark);
+    cp_leave_with(mark, code);
     return code;
 }

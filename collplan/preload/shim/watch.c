@@ -329,6 +329,12 @@ void cp_leave(struct cp_mark mark) {
         __atomic_store_n(&mark.seen->state, CP_SEEN_LEFT, __ATOMIC_RELEASE);
 }
 
+void cp_leave_with(struct cp_mark mark, int code) {
+    cp_leave(mark);
+    if (code != MPI_SUCCESS && mark.seen != NULL && cp_is_rejected(code))
+        own->comms[mark.seen->comm].n_calls--;
+}
+
 void cp_await_begin(const char *name, int64_t peer, int64_t tag) {
     struct cp_waiting *waiting = &own->waiting;
     waiting->number++;

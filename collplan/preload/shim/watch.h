@@ -87,6 +87,9 @@ struct cp_mark cp_enter_call(const struct cp_call *call, bool is_started);
 struct cp_mark cp_enter_vector(const struct cp_vector_call *call);
 /* Note that it has returned. */
 void cp_leave(struct cp_mark mark);
+/* Note that it has returned with a code. A call whose arguments MPI has rejected on this rank alone is
+ * not counted, as other ranks still wait for it. */
+void cp_leave_with(struct cp_mark mark, int code);
 /* Note that this rank waits for a message or a request, or no longer does. */
 void cp_await_begin(const char *name, int64_t peer, int64_t tag);
 void cp_await_end(void);

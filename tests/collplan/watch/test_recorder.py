@@ -29,7 +29,8 @@ def test_a_record_has_what_was_written() -> None:
     (call,) = one.calls
     assert (call.number, call.state, call.order, call.n_bytes) == (1, INSIDE, 1, 800)
     assert (call.name, call.element, call.op, call.site) == ("allreduce", "float64", "sum", 0)
-    assert call.place.startswith("call (watched_ranks.py:")
+    # The caller of a method of a drop-in, for which `Crew.call` stands.
+    assert call.place.startswith("test_a_record_has_what_was_written (test_recorder.py:")
     assert one.inside == (call,)
     member = one.member(WORLD)
     assert member is not None
@@ -95,6 +96,17 @@ def test_a_checking_rank_waits_for_the_report_of_its_call() -> None:
     thread.join(60)
     assert not thread.is_alive()
     assert crew.ranks()[1].answered == 1
+
+
+def test_a_call_that_is_taken_back_is_not_counted() -> None:
+    crew = Crew(2)
+    crew.call(0, "bcast", returns=True)
+    crew.recorders[0].take_back(crew.world[0])
+    member = crew.ranks()[0].member(WORLD)
+    assert member is not None
+    assert member.n_calls == 0
+    crew.call(0, "bcast", returns=True)
+    assert crew.ranks()[0].calls[-1].order == 1
 
 
 def test_an_area_has_only_ranks_that_have_begun() -> None:

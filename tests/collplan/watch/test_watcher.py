@@ -45,8 +45,8 @@ def living(n_ranks: int) -> Crew:
 def test_a_call_is_reported_once_after_the_time_and_said_to_complete() -> None:
     crew = living(3)
     watcher, written = watcher_of(crew, 10.0)
-    crew.call(0, "allreduce", n_bytes=8, element="float64", op="sum")
-    crew.call(1, "allreduce", n_bytes=8, element="float64", op="sum")
+    for rank in (0, 1):
+        crew.call(rank, "allreduce", n_bytes=8, element="float64", op="sum")
     for now_s in (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 9.0):
         watcher.look(crew.ranks(), now_s)
     assert written.texts == []
@@ -59,7 +59,7 @@ def test_a_call_is_reported_once_after_the_time_and_said_to_complete() -> None:
         "communicator:"
     )
     assert lines[1].startswith(
-        "collplan:   ranks 0 and 1 wait in MPI_Allreduce of 8 bytes, called in call (watched_ranks"
+        "collplan:   ranks 0 and 1 wait in MPI_Allreduce of 8 bytes, called in test_a_call_is_"
     )
     assert lines[2].startswith("collplan:   rank 2 has not called it: it ")
     assert lines[2].endswith("it has called no collective in 10 s")
