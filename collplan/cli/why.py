@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from collplan.cli.native_runs import run_as_rank, run_natively
+from collplan.cli.exec import find_program
+from collplan.cli.native_runs import NativeRun, run_as_rank, run_natively
 from collplan.cli.options import Json, Options, argument, launcher, n_ranks, option
 from collplan.cli.ranks import ranks_to_start
 from collplan.reports.output import Document, format_seconds, print_line, print_result, print_table
 from collplan.specs.errors import CollplanError
+
+if TYPE_CHECKING:
+    from collplan.watch.causes import Meeting
 
 CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
 """Settings that leave all arguments after the program to the program."""
@@ -43,54 +49,54 @@ def command(options: WhyOptions) -> int:
     """
     from collplan.executors.mpi.launch.environment import is_under_mpi
     from collplan.specs.loading import load_machine, machine_at_hand
+    from collplan.watch.causes import meetings_of
 
     if is_under_mpi():
         return run_as_rank("why", options.program, options.ranks, module=options.module)
+    find_program(options.program, module=options.module)  # before any rank is started
     n = ranks_to_start(options.ranks, 4)
+    if n == 1:
+        raise CollplanError("-n: 1 rank has nobody to wait for; start at least 2, as -n 4")
     machine = machine_at_hand() if options.machine is None else load_machine(options.machine)
     run = run_natively(n, options.timeout, options.program[0])
     if run.trace is None or run.statistics is None:
         if run.status == 0:
             raise CollplanError(f"why: {run.why_no_trace}")
         return run.status
-    print_result(_document(run, n, machine), _print, as_json=options.as_json)
+    meetings = meetings_of(run.trace)
+    summary = _summary(meetings, n, run.trace.n_lost)
+    show = partial(_print, _site_rows(meetings), summary)
+    print_result(_causes(run, meetings, n, machine), show, as_json=options.as_json)
     return run.status
 
 
-class _Sites(dict[str, Any]):
-    """Causes for JSON, with the table of call sites for people."""
-
-    sites: list[list[str]]
-    summary: str
-
-
-def _document(run: Any, n: int, machine: Any) -> Document:
+def _causes(run: NativeRun, meetings: Sequence[Meeting], n: int, machine: Any) -> Document:
+    """Return the causes as values for JSON."""
     from collplan.tune.gains import gains_of
-    from collplan.watch.causes import algorithm_causes, causes_of, meetings_of, waiting_by_row
+    from collplan.watch.causes import algorithm_causes, causes_of, waiting_by_row
 
-    meetings = meetings_of(run.trace)
-    rows = run.statistics["rows"]
-    gains = gains_of(rows, n, None, machine, waiting_by_row(meetings))
+    assert run.statistics is not None
+    gains = gains_of(run.statistics["rows"], n, None, machine, waiting_by_row(meetings))
     causes = [*causes_of(meetings), *algorithm_causes(meetings, gains, n)]
     causes.sort(key=lambda cause: -cause.seconds)
-    document = _Sites(causes=[one.as_dict() for one in causes])
-    document.sites = _site_rows(meetings)
-    seconds, waiting_s = (sum(getattr(one, name) for one in meetings)
-                          for name in ("seconds", "waiting_s"))  # fmt: skip
-    document.summary = (
-        f"{n} ranks: {len(meetings)} blocking collectives of more than one rank, "
-        f"{format_seconds(seconds)} per rank, of which {format_seconds(waiting_s)} are waiting "
-        "for late ranks"
+    return {"causes": [one.as_dict() for one in causes]}
+
+
+def _summary(meetings: Sequence[Meeting], n: int, n_lost: int) -> str:
+    seconds = format_seconds(sum(one.seconds for one in meetings))
+    waiting = format_seconds(sum(one.waiting_s for one in meetings))
+    lost = f"; {n_lost} further calls have no times" if n_lost else ""
+    return (
+        f"{n} ranks: {len(meetings)} blocking collectives of more than one rank, {seconds} per "
+        f"rank, of which {waiting} are waiting for late ranks{lost}"
     )
-    if run.trace.n_lost:
-        document.summary += f"; {run.trace.n_lost} further calls have no times"
-    return document
 
 
-def _site_rows(meetings: Any) -> list[list[str]]:
+def _site_rows(meetings: Sequence[Meeting]) -> list[list[str]]:
+    """Return the rows of the costliest call sites."""
     from collplan.watch.sentences import call_name
 
-    sites: dict[tuple[str, str, int], list[Any]] = {}
+    sites: dict[tuple[str, str, int], list[Meeting]] = {}
     for one in meetings:
         key = call_name(one.first.name), one.first.site, one.first.size
         sites.setdefault(key, []).append(one)
@@ -109,13 +115,13 @@ def _site_rows(meetings: Any) -> list[list[str]]:
     ]
 
 
-def _print(document: Document) -> None:
-    assert isinstance(document, _Sites)
+def _print(sites: list[list[str]], summary: str, document: Document) -> None:
+    """Print the costliest call sites, and the three costliest causes."""
     print_table(
         ["collective", "called in", "ranks", "calls", "per rank", "waiting", "transfer"],
-        document.sites,
+        sites,
     )
-    print_line(document.summary)
+    print_line(summary)
     if not document["causes"]:
         print_line("no cause was found that a change would help")
     for number, one in enumerate(document["causes"][:_MOST_CAUSES], 1):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from command_line import CommandLine
 from mpi_launching import MPIS, mpi_python, run
 from native_building import built
 
@@ -68,3 +69,13 @@ def test_a_program_without_calls_of_mpi_is_refused() -> None:
     status, _, errors = why("mpich", "/bin/true")
     assert status == 2
     assert "called no collective that could be counted; does it use MPI?" in errors
+
+
+def test_bad_input_is_refused_before_ranks_are_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = CommandLine(tmp_path, capsys)
+    assert "nowhere.py: no such file" in command("why", "-n", "2", "nowhere.py").error()
+    program = tmp_path / "app.py"
+    program.write_text(PROGRAM)
+    assert "-n: 1 rank has nobody to wait for" in command("why", "-n", "1", str(program)).error()
