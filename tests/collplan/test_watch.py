@@ -99,7 +99,7 @@ def test_a_late_rank_is_reported_and_the_program_ends_well(
     late = built("mpich", "hanging.c", "-g") if program == "native" else PYTHON_PROGRAM
     done = run([*line, "--hang-after", "2", "-n", "3", str(late), "late_rank"])
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "ended\n" * 3
+    assert done.stdout.count("ended") == 3
     assert done.stderr.count("ranks of MPI_COMM_WORLD have waited") == 1
     assert "rank 2 has not called it" in done.stderr
     silent = run([*line, "--hang-after", "0", "-n", "3", str(late), "late_rank"])
