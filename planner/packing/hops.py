@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
@@ -65,19 +66,53 @@ class HopTable:
 
     def reversed(self) -> HopTable:
         """Return the hops from targets to sources, which occupy the same links."""
-        order = np.lexsort((self.source, self.target))
-        begin, entries = csr.take_rows(self.route_begin, order)
-        return HopTable(
-            self.group_of,
-            self.target[order],
-            self.source[order],
-            begin,
-            self.route[entries],
-            self.ns_per_byte,
-            self.least_ns,
-            self.latency_ns[order],
-            self.turn_ns[order],
+        turned = replace(self, source=self.target, target=self.source)
+        return turned.take(np.lexsort((self.source, self.target)))
+
+    def take(self, hops: Ints) -> HopTable:
+        """Return some of the hops, in the given order."""
+        begin, entries = csr.take_rows(self.route_begin, hops)
+        return replace(
+            self,
+            source=self.source[hops],
+            target=self.target[hops],
+            route_begin=begin,
+            route=self.route[entries],
+            latency_ns=self.latency_ns[hops],
+            turn_ns=self.turn_ns[hops],
         )
+
+    def one_per_link(self) -> HopTable | None:
+        """Return hops of which no two leave a member over the same link.
+
+        Members that all reach each other over such links, as behind a switch, get the hops of a
+        ring. If others reach the same members, each of them gets a hop to another one of these.
+
+        Returns
+        -------
+        HopTable or None
+            None if these are all hops.
+        """
+        first = self.route[self.route_begin[:-1] + 1]
+        reached: dict[tuple[int, int], list[int]] = {}
+        for hop, key in enumerate(zip(self.source.tolist(), first.tolist(), strict=True)):
+            reached.setdefault(key, []).append(hop)
+        if len(reached) == len(first):
+            return None
+        targets = {key: self.target[hops].tolist() for key, hops in reached.items()}
+        circles = {key: frozenset((key[0], *found)) for key, found in targets.items()}
+        n_alike = Counter(circles.values())
+        n_before: Counter[frozenset[int]] = Counter()
+        chosen = []
+        for key, hops in reached.items():
+            source, found = key[0], targets[key]
+            order = sorted(range(len(hops)), key=lambda i: (found[i] - source) % self.n_members)
+            turn = 0
+            if n_alike[circles[key]] != len(circles[key]):
+                turn = n_before[frozenset(found)]
+                n_before[frozenset(found)] += 1
+            chosen.append(hops[order[turn % len(order)]])
+        return self.take(np.array(sorted(chosen)))
 
     def for_chunks(self, n_bytes: float) -> Hops:
         """Return the hops for chunks of a size in bytes."""

@@ -44,6 +44,7 @@ _BACKWARDS: Final = {"gather": "scatter", "reduce": "bcast", "reduce_scatter_blo
 """Collectives whose schedules are those of others, turned around."""
 _VECTORS: Final = ("bcast", "reduce")
 _ROOTED: Final = ("gather", "scatter")
+_DELIVERED: Final = ("alltoall", *_ROOTED)
 MOST_PARTS: Final = 1024
 """Greatest number of parts that is tried for a block or vector."""
 MOST_MESSAGES: Final = 1 << 22
@@ -56,6 +57,11 @@ MANY_CHUNKS: Final = 1 << 17
 N_TRIES: Final = 8
 FEW_CHUNKS: Final = 1 << 12
 """Number of searches for ways, and greatest number of chunks in all of them together."""
+SHARING: Final = 1.3
+"""Factor by which schedules take longer in which several hops leave a member over one link.
+
+Their messages share links as soon as one of them is late.
+"""
 _PATIENCES: Final = (1.0, 2.0, math.inf)
 _MESSAGE_BYTES: Final = 120
 
@@ -185,13 +191,20 @@ def _pack(machine: Machine, demand: Demand, n_parts: int | None) -> Packing:
             f"{demand.kind}/packed: two ranks of a group are on one node, and messages are packed "
             "into links between nodes; use it across nodes, as in {decomposition: hierarchical}"
         )
-    search = _Attempts(table, demand)
+    limit = machine.network.eager_limit_bytes
+    best = _best_parts(_Attempts(table, demand), n_parts, limit)
+    if demand.kind in _DELIVERED or (sparse := table.one_per_link()) is None:
+        return best
+    other = _best_parts(_Attempts(sparse, demand), n_parts, limit)
+    return other if other.ns < best.ns * SHARING else best
+
+
+def _best_parts(search: _Attempts, n_parts: int | None, eager_bytes: int) -> Packing:
+    """Return the schedules with the number of parts that has the shortest time."""
     if n_parts is not None:
         return search.best_of(n_parts)
-    if demand.kind == "alltoall":
-        return search.best_of(1)
     best, n_searched = None, 0
-    for parts in search.numbers_of_parts(machine.network.eager_limit_bytes):
+    for parts in search.numbers_of_parts(eager_bytes):
         n_searched += search.n_messages(parts)
         if best is not None and n_searched > SEARCHED_MESSAGES:
             break
@@ -203,7 +216,7 @@ def _pack(machine: Machine, demand: Demand, n_parts: int | None) -> Packing:
 
 
 class _Half(NamedTuple):
-    """TimedMessages between members in the order in which they are sent.
+    """Messages between members in the order in which they are sent.
 
     Parameters
     ----------
@@ -235,7 +248,7 @@ class _Attempts:
         """Yield the numbers of parts to try. Only messages above the eager limit wait for turns."""
         kind, n_bytes = self.demand.kind, self.demand.n_bytes
         share = n_bytes / self.size if kind == "allreduce" else n_bytes
-        most = min(MOST_PARTS, max(1, int(share / (eager_bytes + 1))))
+        most = min(MOST_PARTS, max(1, int(share / (eager_bytes + 1)))) if kind != "alltoall" else 1
         parts, factor = 1, 4 if kind in _VECTORS else 2
         while parts <= most:
             yield parts

@@ -1,4 +1,4 @@
-"""Read the tree of switches from Slurm's ``topology.conf``."""
+"""Read the tree of switches from Slurm's ``topology.conf`` or ``topology.yaml``."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from collplan.specs.errors import SpecError, show_value
-from collplan.specs.syntax.documents import MAX_BYTES, read_text
+from collplan.specs.syntax.documents import MAX_BYTES, parse_yaml, read_text
 from collplan.specs.syntax.host_list import expand_hosts
 
 _ENTRY: Final = re.compile(r"(?<!\w)(\w+)\s*=\s*(\S+)")
-_WAY_OUT: Final = "give Slurm's topology.conf"
+_WAY_OUT: Final = "give Slurm's topology.conf or topology.yaml"
 
 Children = dict[str, tuple[str, ...]]
 """Names of the switches below each switch; none below a switch of level 1."""
 
 
 def read_switches(path: Path) -> dict[str, Any]:
-    """Return the switches of a ``topology.conf``, as fields of a placement.
+    """Return the switches of a ``topology.conf`` or ``topology.yaml``, as fields of a placement.
+
+    Of the topologies in a ``topology.yaml``, the first one with ``cluster_default: true`` counts,
+    or else the first one. The blocks of a block topology are switches.
 
     Switches are in the order of the file, but those below one switch follow each other. A single
     switch above all others is left out, as it separates no hosts. Switches of the same level that
@@ -42,7 +45,7 @@ def read_switches(path: Path) -> dict[str, Any]:
         If the file cannot be read, no line has ``SwitchName`` and ``Nodes``, or the switches are
         no tree.
     """
-    hosts, children = _read(path)
+    hosts, children = _read_yaml(path) if path.suffix in (".yaml", ".yml") else _read(path)
     if not hosts:
         raise SpecError(f"{path}: has no line with SwitchName and Nodes; {_WAY_OUT}")
     levels = _levels(path, hosts, children)
@@ -80,6 +83,41 @@ def _read(path: Path) -> tuple[dict[str, str], Children]:
                 children[name] = expand_hosts(entries["switches"])
             except ValueError as error:
                 raise _error(path, name, f"has a list Switches: {error}", _WAY_OUT) from None
+    return hosts, children
+
+
+def _read_yaml(path: Path) -> tuple[dict[str, str], Children]:
+    """Return the same as `_read` for a ``topology.yaml``."""
+    text = read_text(path, "topology.yaml", _WAY_OUT, most=MAX_BYTES)
+    found = parse_yaml(text, str(path))
+    if not isinstance(found, list) or not all(isinstance(one, Mapping) for one in found):
+        raise SpecError(f"{path}: is not a list of topologies; {_WAY_OUT}")
+    chosen = next((one for one in found if one.get("cluster_default") is True), None)
+    topology = chosen or (found[0] if found else {})
+    hosts: dict[str, str] = {}
+    children: Children = {}
+    for kind, listed, key in (("tree", "switches", "switch"), ("block", "blocks", "block")):
+        fields = topology.get(kind)
+        entries = fields.get(listed, []) if isinstance(fields, Mapping) else []
+        for entry in entries if isinstance(entries, list) else []:
+            name = entry.get(key) if isinstance(entry, Mapping) else None
+            if not isinstance(name, str):
+                raise SpecError(f"{path}: {show_value(entry)} has no name; give it a {key}")
+            if name in children:
+                raise _error(path, name, "is defined twice", "give each switch one entry")
+            children[name] = ()
+            nodes, below = entry.get("nodes"), entry.get("children")
+            if isinstance(nodes, str):
+                hosts[name] = nodes
+            elif isinstance(below, str):
+                try:
+                    children[name] = expand_hosts(below)
+                except ValueError as error:
+                    raise _error(path, name, f"has children: {error}", _WAY_OUT) from None
+            else:
+                raise _error(path, name, "has no nodes or children", "give a text of their names")
+    if not hosts:
+        raise SpecError(f"{path}: has no switch or block with nodes; {_WAY_OUT}")
     return hosts, children
 
 

@@ -71,6 +71,29 @@ def test_reversed_hops_occupy_the_same_links():
     assert (np.diff(turned.source) >= 0).all()
 
 
+def test_one_hop_per_link_makes_rings_behind_switches():
+    _, table = pairs_of(boxes(2, 3), range(6), [0, 6])
+    sparse = table.one_per_link()
+    pairs = set(zip(sparse.source.tolist(), sparse.target.tolist(), strict=True))
+    rings = {(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3)}
+    assert pairs == rings | {(0, 3), (1, 4), (2, 5), (3, 0), (4, 1), (5, 2)}
+    first = sparse.route[sparse.route_begin[:-1] + 1]
+    last = sparse.route[sparse.route_begin[1:] - 2]
+    assert len(set(first.tolist())) == len(set(last.tolist())) == 12
+
+
+def test_one_hop_per_link_of_a_tree_is_a_ring():
+    tree = machine_on({"kind": "fat_tree", "down": [3, 2], "bandwidth": "1GB/s"})
+    _, table = pairs_of(tree, range(6), [0, 6])
+    sparse = table.one_per_link()
+    assert sparse.target.tolist() == [1, 2, 3, 4, 5, 0]
+
+
+def test_hops_of_direct_links_stay():
+    _, table = pairs_of(torus(4, 3), range(12), [0, 12])
+    assert table.one_per_link() is None
+
+
 def test_lanes_limit_hops():
     network = {"network": {"L_ns": 5, "o_ns": 7, "g_ns": 3, "G_ns_per_byte": 2}}
     topology = {"kind": "torus", "dimensions": [2], "bandwidth": "1GB/s", "latency_ns": 11}

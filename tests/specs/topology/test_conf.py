@@ -42,6 +42,59 @@ def machine_of(folder: Path, topology: str, nodes: int, names: str) -> Path:
     return path
 
 
+def test_a_topology_yaml_has_the_same_switches(tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    tree = """
+- topology: other
+  flat: true
+- topology: all
+  cluster_default: true
+  tree:
+    switches:
+      - {switch: top, children: "agg[0-1]"}
+      - {switch: leaf0, nodes: "n[00-01]"}
+      - {switch: leaf1, nodes: n02}
+      - {switch: leaf2, nodes: "n[04-05]"}
+      - {switch: agg0, children: "leaf[0,2]"}
+      - {switch: agg1, children: leaf1}
+"""
+    path.write_text(tree)
+    assert read_switches(path) == read(tmp_path, THREE_LEVELS)
+    blocks = """
+- topology: racks
+  block:
+    block_sizes: [2, 4]
+    blocks:
+      - {block: b1, nodes: "n[01-02]"}
+      - {block: b0, nodes: "n[03-04]"}
+"""
+    path.write_text(blocks)
+    assert read_switches(path) == {"switches": ["n[01-02]", "n[03-04]"], "upper_switches": []}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("tree: 3", "is not a list of topologies"),
+        ("- {topology: a, flat: true}", "has no switch or block with nodes"),
+        ("- {topology: a, tree: {switches: [{nodes: n1}]}}", "has no name; give it a switch"),
+        ("- {topology: a, tree: {switches: [{switch: s}]}}", "'s' has no nodes or children"),
+        ("- {topology: a, tree: {switches: [{switch: s, nodes: n1}, {switch: s, nodes: n2}]}}",
+         "'s' is defined twice"),
+        ("- {topology: a, tree: {switches: [{switch: s, nodes: n1}, {switch: t, children: x}]}}",
+         "'t' has the switch 'x' below it"),
+        ("- {topology: a, tree: {switches: [{switch: s, nodes: n1}, {switch: t, children: '['}]}}",
+         "'t' has children: "),
+    ],
+)  # fmt: skip
+def test_bad_topology_yaml(text: str, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text(text)
+    with pytest.raises(SpecError, match=re.escape(problem)) as raised:
+        read_switches(path)
+    assert "\n" not in str(raised.value)
+
+
 def test_hosts_have_the_places_of_their_switches(tmp_path: Path) -> None:
     assert read(tmp_path, CONF) == {
         "switches": ["node[001-004]", "node[005-006],fat1"],
