@@ -29,6 +29,7 @@ from collplan.planner.compiler.folded import compile_folded
 from collplan.planner.machine_code import interpreted
 from collplan.planner.machine_code.object_files import PORTABLE, build_into
 from collplan.planner.metrics import measure
+from collplan.planner.packing.bounds import cut_bound
 from collplan.planner.plan.plan import Plan
 from collplan.planner.verify import verify
 from collplan.specs import PlanSpec
@@ -52,6 +53,14 @@ _TOPOLOGIES: Final = (
 _ON_TOPOLOGIES: Final = tuple(
     {"machine": _LANES | {"network": {"topology": one}}, "collective": _ALLTOALL}
     for one in _TOPOLOGIES
+)
+_PACKED: Final = tuple(
+    {
+        "machine": {"nodes": 4, "network": {"topology": {**_TOPOLOGIES[0], "latency_ns": [1, 9]}}},
+        "collective": one,
+        "algorithms": "packed",
+    }
+    for one in (_ALL, _ALLTOALL)
 )
 _FOLDED: Final = {"machine": _LANES, "collective": _ROUNDED, "algorithms": "recursive_doubling"}
 _SPECS: Final[tuple[dict[str, Any], ...]] = (
@@ -107,6 +116,7 @@ def jobs(dtypes: Sequence[str]) -> list[Callable[[], object]]:
         partial(linkable_entry, "run_loop"),
         *(partial(entry, name) for name in ENTRIES),
         partial(use_kernels, _ON_TOPOLOGIES),
+        partial(use_kernels, _PACKED),
         partial(use_kernels, (_FOLDED,), compile_folded),
         *(partial(callback, name) for name in ("query_flight", "free_flight", "cancel_flight")),
         *reductions,
@@ -126,6 +136,7 @@ def use_kernels(
         verify(plan)
         simulate(plan, spec.machine.network)
         measure(plan)
+        cut_bound(spec.machine, spec.collective)
 
 
 def _prepare(into: Path | None) -> None:

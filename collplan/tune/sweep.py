@@ -51,7 +51,7 @@ class NodePlacement(SpecModel):
     Examples
     --------
     >>> NodePlacement.of_nodes([7, 7, 3, 3])
-    NodePlacement(ranks_per_node=(2, 2), rank_order='block')
+    NodePlacement(ranks_per_node=(2, 2))
     >>> str(NodePlacement.of_nodes("abab"))
     '2 x 2 ranks cyclic'
     """

@@ -309,6 +309,8 @@ class ComponentSymmetry:
     def _is_relative(self, motion: Motion) -> bool:
         """Return whether the rounds are the same at all positions, except for the chunks."""
         algorithm, options = self.part.algorithm, tuple(sorted(self.part.options.items()))
+        if algorithm.is_packed:
+            return False  # They depend on the places of ranks.
         n_chunks = motion.size
         if not self.component.traits.has_blocks:
             n_chunks = self.part.n_parts(motion.size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
@@ -80,7 +80,7 @@ class GroupSchedule:
     n_parts : int
         Number of parts of each block or vector.
     begin : ndarray of int64, shape (n_rounds + 1,)
-        Offsets of the rounds.
+        Offsets of the rounds, of which the last ones may be empty.
     source, dest, chunk : ndarray of int64, shape (n_messages,)
         Positions at the ends, and chunk of every message.
     n_combining : int
@@ -279,7 +279,14 @@ class _Attempts:
         else:
             halves = [self._half(kind, n_parts, n_bytes)]
         ns = sum(half.ns for half in halves)
-        return Packing(tuple(self._in_rounds(n_parts, halves)), n_parts, ns)
+        groups = list(self._in_rounds(n_parts, halves))
+        # A component has as many rounds for each of its groups.
+        n_rounds = max(len(one.begin) for one in groups)
+        groups = [
+            replace(one, begin=np.pad(one.begin, (0, n_rounds - len(one.begin)), mode="edge"))
+            for one in groups
+        ]
+        return Packing(tuple(groups), n_parts, ns)
 
     def _half(self, kind: str, n_parts: int, n_bytes: float) -> _Half:
         """Return the messages of the fastest schedule of a collective."""

@@ -43,6 +43,8 @@ def test_algorithms_of_many_messages_are_known() -> None:
 
     for kind in registry.kinds():
         for one in registry.of(kind):
+            if one.is_packed:
+                continue  # Its messages depend on the topology.
             few, many = n_messages(kind, one.name, 16), n_messages(kind, one.name, 32)
             is_quadratic = many > 3.2 * few
             assert is_quadratic == (one.per_pair > 0), (kind, one.name)

@@ -13,7 +13,7 @@ from collplan.planner.rewrite.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.specs import PlanSpec
 from collplan.specs.collectives.collective import COLLECTIVES
-from fabrics import boxes, machine_on, random_fabric, torus
+from linked_machines import boxes, machine_on, random_fabric, torus
 from oracle import VECTORS, check_result, drawn_counts, make_spec, with_counts
 from rank_programs import assert_equal
 
@@ -79,6 +79,17 @@ def test_parts_of_decompositions_across_nodes(kind, decomposition):
     assert roles
     plan = is_right(spec.replace(algorithms=dict.fromkeys(roles, "packed")))
     assert {phase.algorithm for phase in plan.phases if phase.role in roles} == {"packed"}
+
+
+@pytest.mark.parametrize("kind", ["allgather", "allreduce", "reduce_scatter_block", "alltoall"])
+@pytest.mark.parametrize("form", ["full_lane", "hierarchical"])
+def test_groups_with_schedules_of_their_own(kind, form):
+    tree = {"kind": "fat_tree", "down": [4, 3], "oversubscription": 4, "bandwidth": "1GB/s"}
+    wanted = spec_on(machine_on(tree), kind, count=96).replace(
+        decomposition={"name": form, "by": "group"}, algorithms="auto"
+    )
+    roles = {one.role for one in compile_plan(wanted).phases if one.role.endswith("lane")}
+    is_right(wanted.replace(algorithms=dict.fromkeys(roles, "packed")))
 
 
 def test_messages_wait_for_those_before_them_on_their_link():

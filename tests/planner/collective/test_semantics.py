@@ -36,7 +36,8 @@ def test_every_algorithm_takes_blocks_of_any_size(kind, n_ranks):
                 )
                 spec = with_counts(spec, counts, **gaps(rng, kind, counts, in_place))
                 commutative = flavour is not op or not op
-                if algorithm.refusal(n_ranks, commutative, is_regular=False) is not None:
+                limits = {"is_regular": False, "has_topology": algorithm.is_packed}
+                if algorithm.refusal(n_ranks, commutative, **limits) is not None:
                     with pytest.raises(AlgorithmError):
                         compile_plan(spec)
                     continue

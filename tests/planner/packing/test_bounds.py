@@ -10,7 +10,7 @@ from collplan.executors.cost import simulate
 from collplan.planner.algorithms.registry import registry
 from collplan.planner.packing.bounds import cut_bound
 from collplan.specs import PlanSpec
-from fabrics import boxes, machine_on, random_fabric, torus
+from linked_machines import boxes, machine_on, random_fabric, torus
 
 COLLECTIVES = (
     "allgather", "allreduce", "alltoall", "bcast", "gather", "reduce", "reduce_scatter_block",

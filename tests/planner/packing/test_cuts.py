@@ -9,7 +9,7 @@ import pytest
 
 from collplan.planner.packing.cuts import cut_graph, scattering_bound, spreading_bound
 from collplan.planner.topology import fabric_of
-from fabrics import random_fabric, torus
+from linked_machines import random_fabric, torus
 
 
 def graph_of(machine):

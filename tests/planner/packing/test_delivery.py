@@ -8,7 +8,7 @@ import pytest
 from collplan.planner.packing.delivery import deliver
 from collplan.planner.packing.hops import find_hops
 from collplan.planner.packing.routing import balanced_ways
-from fabrics import boxes, random_fabric, torus
+from linked_machines import boxes, random_fabric, torus
 
 
 @pytest.mark.parametrize("machine", [torus(1), torus(2), torus(4, 3), boxes(2, 3),

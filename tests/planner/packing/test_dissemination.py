@@ -8,7 +8,7 @@ import pytest
 from collplan.planner.packing.dissemination import HAS, LACKS, disseminate
 from collplan.planner.packing.distances import distances
 from collplan.planner.packing.hops import find_hops
-from fabrics import boxes, random_fabric, torus
+from linked_machines import boxes, random_fabric, torus
 
 
 def search(machine, n_parts=1, patience=np.inf, seed=0):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from collplan.planner.packing.hops import ALL_PAIRS, find_hops
-from fabrics import boxes, machine_on, torus
+from linked_machines import boxes, machine_on, torus
 
 
 def pairs_of(machine, ranks, indptr):

@@ -6,7 +6,7 @@ import pytest
 
 from collplan.planner.packing.link_ends import link_ends
 from collplan.planner.topology import fabric_of
-from fabrics import boxes, machine_on, torus
+from linked_machines import boxes, machine_on, torus
 
 
 @pytest.mark.parametrize(("lanes", "n_vertices"), [("planes", 2 * 8), ("shared", 2 * 4 + 4)])

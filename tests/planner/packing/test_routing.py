@@ -7,7 +7,7 @@ import pytest
 
 from collplan.planner.packing.hops import find_hops
 from collplan.planner.packing.routing import MOST_HOPS, balanced_ways, prices_of
-from fabrics import boxes, random_fabric, torus
+from linked_machines import boxes, random_fabric, torus
 
 
 def ways_of(machine, n_passes=4, seed=0):

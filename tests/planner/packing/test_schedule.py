@@ -7,7 +7,7 @@ import pytest
 
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.packing.schedule import KINDS, Demand, pack
-from fabrics import boxes, machine_on, torus
+from linked_machines import boxes, machine_on, torus
 
 
 def packed(machine, kind, indptr=None, roots=None, n_bytes=1e6, n_parts=None):
@@ -66,6 +66,17 @@ def test_groups_share_links():
     assert len(halves.groups) == 2
     assert len(both.groups) == 1
     assert {len(one.chunk) for one in halves.groups} == {12}
+
+
+def test_all_groups_have_as_many_rounds():
+    tree = {"kind": "fat_tree", "down": [4, 4], "oversubscription": 4, "bandwidth": "1GB/s"}
+    ranks, indptr = np.arange(16).reshape(4, 4).T.ravel(), np.arange(0, 17, 4)
+    for kind in ("allreduce", "allgather"):
+        demand = Demand(kind, ranks, indptr, np.zeros(4, dtype=np.int64), 65536.0)
+        for n_parts in (1, 2):
+            packing = pack(machine_on(tree), demand, n_parts)
+            assert len({len(one.begin) for one in packing.groups}) == 1
+            assert all(one.begin[-1] == len(one.chunk) for one in packing.groups)
 
 
 def test_groups_of_one_rank_send_nothing():

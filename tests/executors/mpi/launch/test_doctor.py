@@ -137,7 +137,7 @@ def test_no_terminal_is_too_narrow_for_the_verdict(
     monkeypatch.setenv("NO_COLOR", "1")
     assert main(["doctor"]) == 1
     lines = re.sub("\x1b\\[[0-9;]*m", "", terminal.getvalue()).splitlines()
-    (line,) = [line for line in lines if "MPI library" in line]
+    line = next(line for line in lines if "MPI library" in line)
     assert "WRONG" in line
     assert max(map(len, lines)) <= width
     assert str(lines).count("cannot") == 8
