@@ -49,8 +49,11 @@ MOST_PARTS: Final = 1024
 """Greatest number of parts that is tried for a block or vector."""
 MOST_MESSAGES: Final = 1 << 22
 """Greatest number of messages in a schedule."""
-SEARCHED_MESSAGES: Final = 1 << 16
-"""Number of messages in all searches together that ends the search for a number of parts."""
+SEARCHED_MESSAGES: Final = 1 << 15
+"""Number of messages in all searches together that ends the search for a number of parts.
+
+It is doubled for vectors, which need many parts to fill a pipeline.
+"""
 N_PASSES: Final = 4
 MANY_CHUNKS: Final = 1 << 17
 """Number of times that the way of a chunk is chosen, and greatest number of such choices."""
@@ -204,9 +207,10 @@ def _best_parts(search: _Attempts, n_parts: int | None, eager_bytes: int) -> Pac
     if n_parts is not None:
         return search.best_of(n_parts)
     best, n_searched = None, 0
+    most = SEARCHED_MESSAGES * (2 if search.demand.kind in _VECTORS else 1)
     for parts in search.numbers_of_parts(eager_bytes):
         n_searched += search.n_messages(parts)
-        if best is not None and n_searched > SEARCHED_MESSAGES:
+        if best is not None and n_searched > most:
             break
         found = search.best_of(parts)
         if best is None or found.ns < best.ns * (1 - 1e-3):

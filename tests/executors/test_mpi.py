@@ -12,6 +12,7 @@ from tiers import covering
 
 conformance = pytest.importorskip("conformance", reason="mpi4py is not installed")
 irregular_conformance = pytest.importorskip("irregular_conformance", reason="needs mpi4py")
+packed_conformance = pytest.importorskip("packed_conformance", reason="needs mpi4py")
 native_conformance = pytest.importorskip("native_conformance", reason="needs mpi4py")
 Cases = list[dict[str, Any]]
 
@@ -65,3 +66,9 @@ def test_reduces_gathered_at_the_roots_node(comm, gathered: Cases) -> None:
 @pytest.mark.ranks(*native_conformance.SIZES)
 def test_native_components(comm, native: Cases) -> None:
     conformance.run_cases(comm, native_conformance.run, native)
+
+
+@pytest.mark.each_mpi
+@pytest.mark.ranks(*packed_conformance.SIZES)
+def test_packed_algorithms(comm) -> None:
+    conformance.run_cases(comm, packed_conformance.run, packed_conformance.cases())
