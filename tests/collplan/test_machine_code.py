@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 from collplan import machine_code
+from collplan.planner.arrays.recent import Recent
+from collplan.planner.lowering import batches
+from collplan.planner.lowering.recent_steps import RecentSteps
 from collplan.planner.machine_code.kernel import Kernel
+from collplan.planner.packing import schedule
+from collplan.planner.packing.bounds import cut_bound
 from interpreting import kernels, name_of
 
 UNUSUAL = {"collplan.planner.verify.order._execute"}
@@ -28,6 +33,10 @@ def test_the_specs_call_all_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(machine_code.interpreted, "SHARE", 0.5)  # is restored at the end
     monkeypatch.setattr(Kernel, "__call__", noted)
+    # Earlier tests may have left steps, schedules and bounds that are not made again.
+    monkeypatch.setattr(batches, "_recent", RecentSteps())
+    monkeypatch.setattr(schedule, "_recent", Recent(0))
+    cut_bound.cache_clear()
     for job in machine_code.jobs(()):
         if isinstance(job, partial) and job.func is machine_code.use_kernels:
             job()
