@@ -29,7 +29,6 @@ from collplan.specs import (
     PlanSpec,
     Transport,
 )
-from collplan.specs.machines.machine import Machine
 from collplan.specs.request import AUTO, MESSAGES
 
 SEGMENTS: Final = tuple(1 << bits for bits in range(12, 19))
@@ -47,8 +46,9 @@ PIPELINE: Final = "pipelined"
 """Word for pipelining algorithms in names of candidates."""
 PACKED: Final = AlgorithmChoice(name="packed")
 """Algorithms that are packed into the links of a topology."""
-MOST_PACKED: Final = 1024
-"""Greatest number of nodes for which packed algorithms are tried."""
+MOST_PACKED: Final = 256
+MOST_PACKED_PAIRS: Final = 64
+"""Greatest numbers of nodes for which packed algorithms are tried, the second for alltoall."""
 _ALL_BLOCKS: Final = ("allgather", "reduce_scatter")
 """Collectives in which every rank sends or receives the blocks of all ranks."""
 SHARED: Final = Transport(name="shared")
@@ -162,7 +162,7 @@ def all_forms(spec: PlanSpec, *, all_meshes: bool = False) -> tuple[Form, ...]:
     forms = [
         Form(one.name, Method(algorithms=AlgorithmChoice(name=one.name)), one.streams)
         for one in registry.tried(kind, "flat", spec.collective.level)
-        if not one.is_packed or packs_links(spec.machine, max(spec.machine.node_to_n_ranks))
+        if not one.is_packed or packs_links(spec, max(spec.machine.node_to_n_ranks))
     ]
     if kind in CALLED:
         forms.append(Form(call_of(kind), Method(algorithms=NATIVELY)))
@@ -374,7 +374,7 @@ def with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool)
         forms.append(Form(f"{name} {PIPELINE}", method.replace(algorithms=roles), True))
     for role in dict.fromkeys(c.role for c in components if is_thorough):
         parts, level = [c for c in components if c.role == role], spec.collective.level
-        packs = all(map(_is_across, parts)) and packs_links(spec.machine, 1)
+        packs = all(map(_is_across, parts)) and packs_links(spec, 1)
         tried = (
             one.name
             for part in parts
@@ -390,17 +390,18 @@ def with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool)
     return forms
 
 
-def packs_links(machine: Machine, n_together: int) -> bool:
+def packs_links(spec: PlanSpec, n_together: int) -> bool:
     """Return whether the candidates include algorithms that are packed into the topology's links.
 
     Parameters
     ----------
-    machine : Machine
+    spec : PlanSpec
     n_together : int
         Greatest number of ranks of a group on one node.
     """
-    has_links = machine.network.topology is not None
-    return has_links and n_together == 1 and 1 < machine.nodes <= MOST_PACKED
+    most = MOST_PACKED_PAIRS if spec.collective.is_pairwise else MOST_PACKED
+    has_links = spec.machine.network.topology is not None
+    return has_links and n_together == 1 and 1 < spec.machine.nodes <= most
 
 
 def _pipelining(components: Sequence[Component]) -> AlgorithmsByRole:
