@@ -10,16 +10,10 @@ from __future__ import annotations
 import gc
 from typing import Final
 
-_USUAL: Final = gc.get_threshold()
 _RARE: Final = 50_000
 """Number of new objects after which a command searches the youngest ones."""
 
 
 def collect_rarely() -> None:
     """Search after many new objects only, as suits a command."""
-    gc.set_threshold(_RARE, *_USUAL[1:])
-
-
-def collect_as_usual() -> None:
-    """Search as often as Python does by default, as a program of a user expects."""
-    gc.set_threshold(*_USUAL)
+    gc.set_threshold(_RARE, *gc.get_threshold()[1:])

@@ -7,10 +7,10 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from collplan.cli.exec import find_program, replace_world, run_program
-from collplan.cli.ranks import one_voice, run_again
+from collplan.cli.exec import find_program
+from collplan.cli.ranks import run_again
 from collplan.specs.errors import CollplanError
 from collplan.watch.trace import TRACE, ProgramTrace, read_trace
 
@@ -40,8 +40,8 @@ class NativeRun:
     why_no_trace: str
 
 
-def run_as_rank(command: str, words: list[str], ranks: int | None, *, module: bool) -> int:
-    """Run a program as a rank with an empty table, and return its exit status.
+def run_as_rank(command: str, words: list[str], *, module: bool) -> NoReturn:
+    """Replace this process with a program that runs as a rank with an empty table.
 
     Parameters
     ----------
@@ -49,8 +49,6 @@ def run_as_rank(command: str, words: list[str], ranks: int | None, *, module: bo
         Name of the command, for messages.
     words : list of str
         The program and its arguments.
-    ranks : int or None
-        Required number of ranks.
     module : bool
         Whether the program is the name of a Python module.
 
@@ -61,15 +59,9 @@ def run_as_rank(command: str, words: list[str], ranks: int | None, *, module: bo
     """
     from collplan.preload.running import become
 
-    native, program, module = find_program(words, module=module)
     if _EMPTY not in os.environ:
         raise CollplanError(f"{command}: starts the ranks itself; leave mpiexec out, and give -n")
-    empty = Path(os.environ[_EMPTY])
-    if native is not None:
-        become(native, program, empty, force=True)
-    with one_voice():
-        replace_world(empty, ranks, force=True, trials=0.0)
-    return run_program(program, module=module)
+    become(*find_program(words, module=module), Path(os.environ[_EMPTY]), force=True)
 
 
 def run_natively(n: int, timeout_s: float | None, name: str) -> NativeRun:

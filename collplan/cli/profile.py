@@ -57,7 +57,7 @@ def command(options: ProfileOptions) -> int:
     from collplan.watch.causes import meetings_of, waiting_by_row
 
     if is_under_mpi():
-        return run_as_rank("profile", options.program, options.ranks, module=options.module)
+        run_as_rank("profile", options.program, module=options.module)
     # Read files before any rank is started, so that errors are reported once.
     find_program(options.program, module=options.module)
     n = ranks_to_start(options.ranks, 4)

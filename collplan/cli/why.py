@@ -52,7 +52,7 @@ def command(options: WhyOptions) -> int:
     from collplan.watch.causes import meetings_of
 
     if is_under_mpi():
-        return run_as_rank("why", options.program, options.ranks, module=options.module)
+        run_as_rank("why", options.program, module=options.module)
     find_program(options.program, module=options.module)  # before any rank is started
     n = ranks_to_start(options.ranks, 4)
     if n == 1:

@@ -15,7 +15,6 @@ from collplan.dropin.arguments import Arguments, Kind
 from collplan.dropin.calls import CollectiveCall, VectorCall
 from collplan.dropin.config import Config
 from collplan.dropin.decisions import if_paid, native_decision, needs_plan_of
-from collplan.dropin.loading import as_loaded, load_all, making
 from collplan.dropin.plan_cache import PlanCache, Used
 from collplan.dropin.routes import Route, buffer_memory
 from collplan.dropin.staging import stage
@@ -206,7 +205,7 @@ class BlockingPlans(PlanCache):
         begin = perf_counter()
         try:
             if not self.config.has_plans:
-                load_all(self.private)
+                plan_making().load_all(self.private)
             choices, error = self._predict(call)
         except Exception as raised:  # on all ranks
             choices, error = [], one_line(raised)
@@ -253,9 +252,8 @@ class BlockingPlans(PlanCache):
         if self.rank == 0:
             assert self.table is not None
             try:
-                with as_loaded():
-                    predict, collective = making().predict, call.collective()
-                    choices = predict(self.table, self.placement, collective, call.n_bytes)
+                predict, collective = plan_making().predict, call.collective()
+                choices = predict(self.table, self.placement, collective, call.n_bytes)
             except Exception as raised:  # not raised, as other ranks wait for the broadcast
                 error = one_line(raised)
         leave_cores(self.private)
@@ -286,14 +284,13 @@ class BlockingPlans(PlanCache):
         roll_call = RollCall(self.private, None, DOING)
         bound: BoundPlan | None = None
         try:
-            with as_loaded():
-                spec = self._spec(call, decision)
-                plan = making().compile_together(spec, self.private, [])
-                self._make_room()
-                bound = made = bind(plan, self.private)
-                row = self._row(call, decision, planned=True)
-                used = self._used_bytes(call, spec, plan)
-                route = roll_call.together(lambda: _bound_route(call, row, made, used))
+            spec = self._spec(call, decision)
+            plan = plan_making().compile_together(spec, self.private, [])
+            self._make_room()
+            bound = made = bind(plan, self.private)
+            row = self._row(call, decision, planned=True)
+            used = self._used_bytes(call, spec, plan)
+            route = roll_call.together(lambda: _bound_route(call, row, made, used))
         except Exception as error:  # on all ranks
             if bound is not None:
                 bound.free()
@@ -316,3 +313,10 @@ def _bound_route(call: CollectiveCall, row: Row, bound: BoundPlan, used: Used) -
     _memory, *addresses = buffer_memory(sent_bytes, received_bytes)
     bound.rebind_addresses(*addresses)
     return Route(call, row, bound, None, *used)
+
+
+def plan_making() -> Any:
+    """Return the module whose functions make plans, which is imported when plans may be made."""
+    from collplan.dropin import making
+
+    return making

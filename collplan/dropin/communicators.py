@@ -12,7 +12,7 @@ from typing import Any, Final, Self, cast
 
 from mpi4py import MPI
 
-from collplan.dropin.blocking import BlockingPlans
+from collplan.dropin.blocking import BlockingPlans, plan_making
 from collplan.dropin.config import (
     MAX_PLANS,
     NATIVE,
@@ -21,7 +21,6 @@ from collplan.dropin.config import (
     read_share,
     read_table,
 )
-from collplan.dropin.loading import load_all, making
 from collplan.dropin.methods import COUNTED, COUNTED_ON_TOPOLOGIES, Collectives, counted
 from collplan.dropin.nonblocking_setup import FutureSetup, NonBlockingSetup, set_up_nonblocking
 from collplan.dropin.plan_cache import PlanCache
@@ -267,13 +266,16 @@ class Comm(Planned, MPI.Intracomm):
             self._use_setup("the table has no plan")
             return
         try:
-            load_all(native)
+            plan_making().load_all(native)
         except Exception as error:  # on all ranks; blocking plans fail for the same reason
             self._use_setup(f"non-blocking: {one_line(error)}")
             if native.rank == 0:
                 sys.stderr.write(f"collplan: {one_line(error)}; all collectives are native\n")
         else:
-            self._use_setup(set_up_nonblocking(native, found, making().NonBlockingPlans, cores))
+            # Imported late, as plan makers take long to import.
+            from collplan.dropin.nonblocking import NonBlockingPlans
+
+            self._use_setup(set_up_nonblocking(native, found, NonBlockingPlans, cores))
 
 
 # mpi4py's classes take their arguments in __new__, which would hide those of __init__.

@@ -1,7 +1,7 @@
 """Functions that make plans, and machine code that plans need.
 
 Importing this module takes longer than all other modules of the drop-in together, so it is imported
-by `collplan.dropin.loading` when plans may be made.
+when plans may be made.
 """
 
 from __future__ import annotations
@@ -11,21 +11,34 @@ from typing import Final
 import numpy as np
 from mpi4py import MPI
 
-from collplan.dropin.nonblocking import NonBlockingPlans
 from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.engine.in_flight import load_machine_code
 from collplan.executors.mpi.loop.entries import entry
-from collplan.planner.compiler.compile import compile_plan, prove_spec
+from collplan.executors.mpi.stall.timed_collectives import RollCall
+from collplan.executors.mpi.together import first_alone
+from collplan.planner.compiler.compile import compile_plan
 from collplan.programs.compiling_together import compile_together
 from collplan.specs import PlanSpec, parse_spec
 from collplan.tune.predictions import predict
 
-__all__ = ["NonBlockingPlans", "compile_plan", "compile_together", "load", "predict", "prove_spec"]
+__all__ = ["compile_together", "load_all", "predict"]
 
 _COUNT: Final = 64
 
 
-def load() -> None:
+def load_all(comm: MPI.Intracomm) -> None:
+    """Load the machine code that plans need; collective.
+
+    Raises
+    ------
+    Exception
+        On all ranks, if loading fails on any rank.
+    """
+    # Rank 0 compiles missing machine code, which the other ranks then find in the cache.
+    RollCall(comm, None, "load machine code").together(lambda: first_alone(comm, _load))
+
+
+def _load() -> None:
     """Compile a plan for several ranks, then bind and run a plan for this rank only."""
     compile_plan(_allreduce(4), rank=0)
     buffers = np.zeros(_COUNT, np.uint8), np.empty(_COUNT, np.uint8)

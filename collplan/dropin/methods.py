@@ -71,10 +71,6 @@ class Collectives:
     _rows: dict[tuple[str, str, int], Row]
     """Rows of native calls by name, reason and class of the size."""
     _plans: BlockingPlans | None = None
-    _watched_at: int | None = None
-    """Place of this communicator in the memory of the watcher; see `watching`."""
-    _n_made = 0
-    """Number of calls that have made communicators from this one, if it is watched."""
     _nonblocking: PlanCache | FutureSetup | str | None = None
     """Non-blocking plans, what makes them, or the reason why there are none."""
 

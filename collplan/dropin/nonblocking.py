@@ -22,7 +22,6 @@ from collplan.dropin.blocking import BlockingPlans
 from collplan.dropin.calls import CollectiveCall, VectorCall
 from collplan.dropin.config import Config
 from collplan.dropin.decisions import native_decision
-from collplan.dropin.loading import as_loaded, making
 from collplan.dropin.nonblocking_setup import NonBlockingSetup
 from collplan.dropin.observation import Observation
 from collplan.dropin.plan_cache import PlanCache
@@ -43,6 +42,8 @@ from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.loop.reductions import is_compiled
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.planner.collective.operations import get_operation
+from collplan.planner.compiler.compile import compile_plan, prove_spec
+from collplan.programs.compiling_together import compile_together
 from collplan.programs.progress_places import policy_of
 from collplan.programs.splitting import KINDS, program_of, split_for, split_levels, with_cores
 from collplan.specs import COLLECTIVES, CollplanError, PlanSpec
@@ -245,13 +246,12 @@ class NonBlockingPlans(PlanCache):
         program: SharedProgram | None = None
         try:
             comm = self._blocking.private
-            with as_loaded():
-                spec = self._spec(call, decision)
-                plan = making().compile_together(spec, comm, [])
-                program = made = SharedProgram(plan, comm)
-                used = self._used_bytes(call, spec, plan)
-                roll_call = RollCall(comm, None, DOING)
-                roll_call.together(lambda: load_program(made, used))
+            spec = self._spec(call, decision)
+            plan = compile_together(spec, comm, [])
+            program = made = SharedProgram(plan, comm)
+            used = self._used_bytes(call, spec, plan)
+            roll_call = RollCall(comm, None, DOING)
+            roll_call.together(lambda: load_program(made, used))
         except Exception as error:  # on all ranks
             if program is not None:
                 program.free()
@@ -333,15 +333,13 @@ class NonBlockingPlans(PlanCache):
             why = f"non-blocking: {decision.label} {NOT_PREPARED}"
             return self._native_route(call, native_decision(why, decision.native_s))
         try:
-            with as_loaded():
-                spec = self._spec(call, decision)
-                making().prove_spec(spec)
-                plan = making().compile_plan(spec, rank=self.rank)
+            spec = self._spec(call, decision)
+            prove_spec(spec)
+            plan = compile_plan(spec, rank=self.rank)
         except CollplanError as error:
             return self._failed_route(call, decision, str(error))
         # As in MPI, later errors, such as a lack of memory, are raised on this rank only.
-        with as_loaded():
-            program = program_of(plan, spec, self.private, decision.computation_s)
+        program = program_of(plan, spec, self.private, decision.computation_s)
         self._make_room()
         row = self._row(call, decision, planned=True)
         used = self._used_bytes(call, spec, plan)
@@ -372,10 +370,9 @@ class NonBlockingPlans(PlanCache):
         if split is None:
             return
         try:
-            with as_loaded():
-                making().prove_spec(split)
-                plan = making().compile_plan(split, rank=self.rank)
-                program = program_of(plan, split, self.private, computation_s)
+            prove_spec(split)
+            plan = compile_plan(split, rank=self.rank)
+            program = program_of(plan, split, self.private, computation_s)
         except CollplanError:  # on all ranks, if a pass of the spec cannot follow the split
             return
         route.program.close()

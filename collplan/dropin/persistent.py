@@ -58,8 +58,3 @@ def _count(requests: Sequence[MPI.Prequest], seconds: float) -> None:
     for row in rows:
         row.calls += 1
         row.seconds += seconds / len(requests)
-
-
-def count_all_starts(mpi: Any) -> None:
-    """Replace ``MPI.Prequest`` in mpi4py's module, so that its ``Startall`` counts starts, too."""
-    mpi.Prequest = CountedPrequest

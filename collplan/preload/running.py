@@ -16,6 +16,7 @@ from typing import Final, NoReturn
 
 from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.host.processes import end_with_launcher
+from collplan.preload.python_script import MODULE
 from collplan.preload.settings import (
     BEFORE,
     CHECK,
@@ -94,6 +95,20 @@ def without_interpreter(words: Sequence[str]) -> list[str]:
     is_module = list(words[1:2]) == ["-m"] and len(words) > 2
     is_file = len(words) > 1 and not words[1].startswith("-")
     return list(words[1:] if is_ours and (is_module or is_file) else words)
+
+
+def python_command(words: Sequence[str], *, module: bool) -> list[str]:
+    """Return the command line that runs a Python program as a rank.
+
+    Parameters
+    ----------
+    words : sequence of str
+        File of the program, or the name of a module, and its arguments.
+    module : bool
+        Whether the program is the name of a module.
+    """
+    script = str(Path(__file__).with_name("python_script.py"))
+    return [sys.executable, script, *([MODULE] if module else []), *words]
 
 
 def become(

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
 
 from collplan.specs.errors import CollplanError
 
@@ -48,19 +47,7 @@ def prepare_streams() -> None:
     codecs.register_error(_PLAIN, _spell_plainly)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors != _PLAIN:
-            _errors[stream] = str(stream.errors)
             stream.reconfigure(errors=_PLAIN)
-
-
-def restore_streams() -> None:
-    """Restore the error handlers of the standard streams that `prepare_streams` changed."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream in _errors:
-            stream.reconfigure(errors=_errors.pop(stream))
-
-
-_errors: Final[WeakKeyDictionary[io.TextIOWrapper, str]] = WeakKeyDictionary()
-"""Original ``errors`` setting of each stream that `prepare_streams` changed."""
 
 
 def _spell_plainly(error: UnicodeError) -> tuple[str | bytes, int]:

@@ -30,10 +30,13 @@ UNKNOWN: Final = -1
 NAME_BYTES: Final = 24
 PLACE_BYTES: Final = 128
 
-HEAD: Final = struct.Struct("<6q")
+HEAD: Final = struct.Struct(f"<10q{PLACE_BYTES}s")
 WAIT: Final = struct.Struct(f"<5q{NAME_BYTES}s")
 CALL: Final = struct.Struct(f"<7q{NAME_BYTES}s16s16s{PLACE_BYTES}s")
 COMM: Final = struct.Struct(f"<5q{NAME_BYTES}s")
+ANSWERED_AT: Final = 40
+ASKED_AT: Final = 56
+"""Places of words that the watcher writes, in the memory of a rank."""
 WAIT_AT: Final = HEAD.size
 CALLS_AT: Final = WAIT_AT + WAIT.size
 COMMS_AT: Final = CALLS_AT + N_CALLS * CALL.size
@@ -58,13 +61,13 @@ class SeenCall:
     root, n_bytes : int
         Root in the communicator, and size in bytes; `UNKNOWN` if they may differ per rank.
     site : int
-        Return address of the call; 0 if `place` has the site.
+        Return address of the call.
     name : str
         Name of the function, such as ``allreduce``, or ``Iallreduce`` for the non-blocking form.
     element, op : str
         Names of the datatype and the operation; empty if they are not predefined.
     place : str
-        Function, file and line of the call in a Python program.
+        Function, file and line of the call in a Python program; empty if sites were not asked for.
     """
 
     number: int
@@ -147,6 +150,12 @@ class WatchedRank:
     mismatch, answered : int
         Number of a call that another rank has made differently, which the rank wants to have
         reported, and of the last call whose report was written; 0 for none.
+    can_tell : bool
+        Whether it is a Python program that tells where it is when it is asked.
+    asked, told : int
+        Numbers of the last question, and of the last one that was answered.
+    now : str
+        The answer: function, file and line; empty if it is unknown.
     wait : SeenWait
     calls : tuple of SeenCall
         Latest calls in the order of their numbers.
@@ -160,6 +169,10 @@ class WatchedRank:
     is_finalized: bool
     mismatch: int
     answered: int
+    can_tell: bool
+    asked: int
+    told: int
+    now: str
     wait: SeenWait
     calls: tuple[SeenCall, ...]
     comms: dict[int, SeenComm]
@@ -211,14 +224,15 @@ class Area:
         """Return the state of the rank with a number on the node."""
         base = slot * RANK_BYTES
         text = self.memory[base : base + RANK_BYTES]  # one copy, so that all parts fit together
-        pid, rank, n_calls, is_finalized, mismatch, answered = HEAD.unpack_from(text)
+        head = HEAD.unpack_from(text)
+        pid, rank, n_calls, is_finalized, mismatch, answered, can_tell, asked, told, _, now = head
         waits, is_inside, site, peer, tag, name = WAIT.unpack_from(text, WAIT_AT)
         wait = SeenWait(waits, is_inside, site, peer, tag, _text(name))
         calls = sorted(_calls(text), key=lambda call: call.number)
         n_calls = max(n_calls, calls[-1].number if calls else 0)
         return WatchedRank(
             pid, rank, n_calls, bool(is_finalized), mismatch, answered,
-            wait, tuple(calls), dict(_comms(text)),
+            bool(can_tell), asked, told, _text(now), wait, tuple(calls), dict(_comms(text)),
         )  # fmt: skip
 
     def ranks(self) -> list[WatchedRank]:
@@ -226,28 +240,18 @@ class Area:
         found = [self.rank(slot) for slot in range(self.n_ranks)]
         return sorted((one for one in found if one.pid), key=lambda one: one.rank)
 
-    def answer(self, rank: int) -> None:
-        """Tell a rank in ``MPI_COMM_WORLD`` that the report it waits for was written."""
+    def answer(self, rank: WatchedRank) -> None:
+        """Tell a rank that the report it waits for was written."""
+        self._write(rank, ANSWERED_AT, rank.mismatch)
+
+    def ask(self, rank: WatchedRank) -> None:
+        """Ask a rank of a Python program where it is."""
+        self._write(rank, ASKED_AT, rank.told + 1)
+
+    def _write(self, rank: WatchedRank, place: int, word: int) -> None:
         for slot in range(self.n_ranks):
-            base = slot * RANK_BYTES
-            _, one, _, _, mismatch, _ = HEAD.unpack_from(self.memory, base)
-            if one == rank:
-                struct.pack_into("<q", self.memory, base + HEAD.size - 8, mismatch)
-
-
-def new_memory(n_ranks: int, nonce: int) -> int:
-    """Create memory for ranks, which has no name in any folder, and return its file descriptor.
-
-    Raises
-    ------
-    OSError
-        If there is no memory.
-    """
-    descriptor = os.memfd_create("collplan-watch")
-    n_bytes = n_ranks * RANK_BYTES
-    os.posix_fallocate(descriptor, 0, n_bytes + 8)
-    os.pwrite(descriptor, struct.pack("<q", nonce), n_bytes)
-    return descriptor
+            if HEAD.unpack_from(self.memory, slot * RANK_BYTES)[0] == rank.pid:
+                struct.pack_into("<q", self.memory, slot * RANK_BYTES + place, word)
 
 
 def open_area(pid: int, descriptor: int, nonce: int, n_ranks: int) -> Area:

@@ -22,7 +22,7 @@ SHORTEST_RUN: Final = 8
 """Smallest number of calls that follow each other and are said to be many."""
 LATE_SHARE: Final = 0.75
 """Smallest share of a call site's waiting for which one rank must be the latest."""
-_FROM_ROOT: Final = frozenset({"bcast", "scatter", "scatterv", "comm.bcast", "comm.scatter"})
+_FROM_ROOT: Final = frozenset({"bcast", "scatter", "scatterv"})
 """Collectives in which ranks wait for the root only."""
 
 
@@ -158,10 +158,10 @@ def _runs(meetings: Sequence[Meeting], fits: Any) -> list[list[Meeting]]:
 
 
 def _is_next(before: Meeting, after: Meeting) -> bool:
-    """Return whether ranks do less between two collectives than in them."""
+    """Return whether each rank does less between two collectives than ranks do in them."""
     left = {call.rank: call.leave_s for call in before.calls}
     gaps = [call.enter_s - left[call.rank] for call in after.calls if call.rank in left]
-    return bool(gaps) and 0 <= fmean(gaps) <= max(before.seconds, after.seconds)
+    return bool(gaps) and 0 <= max(gaps) <= max(before.seconds, after.seconds)
 
 
 def _may_fuse(before: Meeting, after: Meeting) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from collplan.watch.area import UNKNOWN, WORLD, SeenCall, SeenComm, SeenWait, WatchedRank
+from collplan.watch.area import INSIDE, UNKNOWN, WORLD, SeenCall, SeenComm, SeenWait, WatchedRank
 from collplan.watch.diagnosis import Hang, Inside, Mismatch
 
 ROOTED: Final = frozenset({"bcast", "reduce", "gather", "scatter", "gatherv", "scatterv"})
 """Collectives with a root."""
-OBJECTS: Final = "comm."
-"""Prefix of the names of mpi4py's methods for Python objects."""
+LARGE: Final = "_c"
+"""End of the names of forms with large counts, which mpi4py calls."""
 _CUT: Final = {"dist_graph_create_adj": "Dist_graph_create_adjacent"}
 """Names that do not fit into a record."""
 SiteOf = Callable[[int, int], str]
@@ -29,6 +29,7 @@ class Reporter:
 
     def __init__(self, site_of: SiteOf) -> None:
         self._site_of = site_of
+        self._now: Mapping[int, str] = {}
 
     def report(
         self,
@@ -36,6 +37,7 @@ class Reporter:
         seconds: float,
         doing: Mapping[int, str],
         idle_s: Mapping[int, float],
+        now: Mapping[int, str],
     ) -> str:
         """Return the lines of a report.
 
@@ -48,7 +50,10 @@ class Reporter:
             Description of what each process does that is not inside the call.
         idle_s : mapping of int to float
             Time in seconds since each rank has entered or left a call.
+        now : mapping of int to str
+            Places in Python programs where processes are, as far as they are known.
         """
+        self._now = now
         have = "has" if len(hang.inside) == 1 else "have"
         lines = [
             f"{len(hang.inside)} of the {hang.comm.size} ranks of {self.name_of(hang)} {have} "
@@ -107,7 +112,8 @@ class Reporter:
             return "MPI_COMM_WORLD"
         if not own.made_by:
             return "a communicator whose creation was not seen"
-        site = f" in {self._site_of(rank.pid, own.site)}" if own.site else ""
+        is_known = own.site and not rank.can_tell
+        site = f" in {self._site_of(rank.pid, own.site)}" if is_known else ""
         return f"the communicator that {call_name(own.made_by)} made{site}"
 
     def _inside_lines(self, inside: Sequence[Inside]) -> list[str]:
@@ -125,21 +131,30 @@ class Reporter:
         size = "" if call.n_bytes == UNKNOWN else f" of {call.n_bytes} bytes"
         is_rooted = call.name.removeprefix("I") in ROOTED
         root = f" from root {call.root}" if is_rooted and call.root != UNKNOWN else ""
-        return f"{call_name(call.name)}{size}{root}, called in {self._site(rank, call)}"
+        place = self._place(rank, call)
+        return f"{call_name(call.name)}{size}{root}" + (f", called in {place}" if place else "")
 
-    def _site(self, rank: WatchedRank, call: SeenCall) -> str:
-        return call.place or self._site_of(rank.pid, call.site)
+    def _place(self, rank: WatchedRank, call: SeenCall) -> str:
+        """Return the call site; empty if it is unknown."""
+        is_inside = call.state == INSIDE and call.number == rank.calls[-1].number
+        place = call.place or (self._now.get(rank.pid, "") if is_inside else "")
+        return place or ("" if rank.can_tell else self._site_of(rank.pid, call.site))
 
     def _wait_text(self, rank: WatchedRank, wait: SeenWait) -> str:
         peer = f" with rank {wait.peer} of its communicator" if wait.peer >= 0 else ""
         tag = f", tag {wait.tag}" if wait.peer >= 0 and wait.tag >= 0 else ""
-        return f"MPI_{wait.name}{peer}{tag}, called in {self._site_of(rank.pid, wait.site)},"
+        site = self._now.get(rank.pid, "") if rank.can_tell else self._site_of(rank.pid, wait.site)
+        return f"MPI_{wait.name.removesuffix(LARGE)}{peer}{tag}" + (
+            f", called in {site}," if site else ""
+        )
 
     def _state(
         self, rank: WatchedRank, doing: Mapping[int, str], idle_s: Mapping[int, float]
     ) -> str:
         seconds = idle_s.get(rank.pid, 0.0)
         found = doing.get(rank.pid, "")
+        if found and rank.pid in self._now:
+            found += f", at {self._now[rank.pid]}"
         since = f"{seconds:.0f} s"
         if rank.is_finalized:
             return f"has called MPI_Finalize, at least {since} ago"
@@ -165,7 +180,8 @@ class Reporter:
             "datatype": call.element,
             "operation": call.op,
         }
-        return f"{texts[what]} in {self._site(rank, call)}"
+        place = self._place(rank, call)
+        return texts[what] + (f" in {place}" if place else "")
 
 
 def _grouped(pairs: Iterable[tuple[str, WatchedRank]]) -> dict[str, list[WatchedRank]]:
@@ -181,9 +197,7 @@ def _has(ranks: Sequence[WatchedRank]) -> str:
 
 
 def call_name(name: str) -> str:
-    """Return the name of a function for users: of MPI, or of mpi4py if it takes Python objects."""
-    if name.startswith(OBJECTS):
-        return name
+    """Return MPI's name of a function."""
     name = _CUT.get(name, name)
     return f"MPI_{name[0].upper()}{name[1:]}"
 

@@ -100,14 +100,6 @@ def read_trace(folder: Path, n_ranks: int) -> ProgramTrace:
     return ProgramTrace(tuple(found), n_lost)
 
 
-def line_of(call: TracedCall) -> str:
-    """Return a line of a rank's file, with the call site as text."""
-    times = (round(one * 1e9) for one in (call.enter_s, call.leave_s))
-    numbers = call.root, call.n_bytes, call.site, *times
-    fields = call.key, call.size, call.member, call.order, call.name, *numbers
-    return "\t".join(map(str, fields))
-
-
 def _sites(path: Path) -> Sites:
     sites = Sites()
     if path.is_file():

@@ -21,6 +21,9 @@ CHECKING_PAUSE_S: Final = 0.02
 """Pauses between two looks at the ranks in seconds, the latter if calls are compared."""
 CROSSED_S: Final = 1.0
 """Time in seconds after which calls in different orders are reported if calls are compared."""
+ANSWER_S: Final = 1.5
+"""Longest time for the answers of Python programs in seconds; C code may keep them from it."""
+_ANSWER_PAUSE_S: Final = 0.05
 
 
 class Watcher:
@@ -135,13 +138,30 @@ class Watcher:
         inside = {one.rank.pid for hang in new for one in hang.inside}
         doing = doing_of(one.pid for one in ranks if one.pid not in inside)
         idle_s = {pid: now_s - at_s for pid, (_, at_s) in self._since.items()}
-        text = ""
+        text, now = "", self._places_now(ranks)
         for hang in new:
             since_s = max(self._since[one.rank.pid][1] for one in hang.inside)
             self._reported[hang.comm.key, hang.order] = since_s
             self._n_reports += 1
-            text += self._reporter.report(hang, now_s - since_s, doing, idle_s)
+            text += self._reporter.report(hang, now_s - since_s, doing, idle_s, now)
         self._say(ranks, text)
+
+    def _places_now(self, ranks: Sequence[WatchedRank]) -> dict[int, str]:
+        """Ask the processes of a Python program where they are, and return what they answer."""
+        asked = {one.pid: one.told + 1 for one in ranks if one.can_tell}
+        for one in ranks:
+            if one.can_tell:
+                self._area.ask(one)
+        found: dict[int, str] = {}
+        end_s = time.monotonic() + ANSWER_S
+        while len(found) < len(asked) and time.monotonic() < end_s:
+            time.sleep(_ANSWER_PAUSE_S)
+            found = {
+                one.pid: one.now
+                for one in self._area.ranks()
+                if one.pid in asked and one.told >= asked[one.pid]
+            }
+        return {pid: place for pid, place in found.items() if place}
 
     def _note_completed(self, ranks: Sequence[WatchedRank], now_s: float) -> None:
         """Say that calls have completed after their report, and be more patient from now on."""
@@ -177,7 +197,7 @@ class Watcher:
                 if found is not None and (comm.key, found.order) not in self._differences:
                     self._differences.add((comm.key, found.order))
                     self._say(ranks, f"collplan: {self._reporter.mismatch(found, comm)}\n")
-            self._area.answer(one.rank)
+            self._area.answer(one)
 
     def _report_crossings(self, ranks: Sequence[WatchedRank], now_s: float) -> None:
         """Report calls in different orders on two communicators, which never complete."""

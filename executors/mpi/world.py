@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.launch.environment import (
-    EXPECTED_RANKS,
     MPIEXEC,
-    first_number,
+    launched_ranks,
     launcher_rank,
     lone_tasks,
     slurm_tasks,
@@ -102,7 +101,7 @@ def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
     if not MPI.Is_initialized():
         if _is_foreign_launcher(family_of(MPI.get_vendor()[0])):
             # Some MPIs abort here with long texts, so this is checked before.
-            raise lone_tasks() if slurm_tasks() > 1 else _foreign(_n_started())
+            raise lone_tasks() if slurm_tasks() > 1 else _foreign(launched_ranks())
         with limit_start():
             MPI.Init_thread()
     if MPIEXEC in os.environ:
@@ -112,8 +111,8 @@ def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
     comm = MPI.COMM_WORLD
     if comm.size == 1 and slurm_tasks() > 1:
         raise lone_tasks()
-    if comm.size == 1 and _n_started() > 1:
-        raise _foreign(_n_started())
+    if comm.size == 1 and launched_ranks() > 1:
+        raise _foreign(launched_ranks())
     if n_ranks not in (None, comm.size):
         raise LaunchError(
             f"the spec needs {n_ranks} ranks, the MPI world has {comm.size}; "
@@ -124,14 +123,9 @@ def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
     return comm
 
 
-def _n_started() -> int:
-    """Return the number of ranks that the launcher has started, by its variables; 0 if unset."""
-    return first_number(os.environ, EXPECTED_RANKS, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE") or 0
-
-
 def _is_foreign_launcher(family: str) -> bool:
     of_openmpi = ("PMIX_RANK" if family == "openmpi" else "OMPI_COMM_WORLD_SIZE") in os.environ
-    return _n_started() > 1 and of_openmpi != (family == "openmpi")
+    return launched_ranks() > 1 and of_openmpi != (family == "openmpi")
 
 
 def _foreign(started: int) -> LaunchError:

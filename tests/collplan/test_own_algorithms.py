@@ -77,7 +77,7 @@ def test_ranks_that_are_started_import_it_too(tmp_path: Path) -> None:
     text = planning_table(2, ("allgather",)).model_dump_json()
     table.write_text(text.replace('"ring"', '"double_ring"'))
     program = PROGRAMS / "hiding.py"
-    words = ["exec", "--force", "--table", str(table), "-n", "2", str(program), "hidden"]
+    words = ["exec", "--force", "--table", str(table), "-n", "2", str(program)]
     done = run([*own_command("--import", OWN, *words)], COLLPLAN_LOG="1")
     assert done.returncode == 0, done.stderr
     assert "allgather   double_ring  2" in done.stderr, done.stderr

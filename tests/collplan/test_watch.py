@@ -132,4 +132,3 @@ def test_ranks_are_listed_in_runs(numbers: list[int], text: str) -> None:
 def test_functions_have_mpis_names() -> None:
     assert call_name("Ireduce_scatter_block") == "MPI_Ireduce_scatter_block"
     assert call_name("dist_graph_create_adj") == "MPI_Dist_graph_create_adjacent"
-    assert call_name("comm.bcast") == "comm.bcast"

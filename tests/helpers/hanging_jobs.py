@@ -70,7 +70,7 @@ PLANTED = (
 PLANTED_IN_PYTHON = (
     Planted("missing_rank", (_OTHERS + "MPI_Barrier", _RANK_2)),
     Planted("endless_computation", (_OTHERS + "MPI_Allreduce of 8", _RANK_2 + "computes")),
-    Planted("sleeping_rank", (_OTHERS + "comm.bcast", _RANK_2 + "sleeps")),
+    Planted("sleeping_rank", (_OTHERS + "MPI_Bcast", _RANK_2 + "sleeps")),
     Planted("wrong_root", ("mismatch of the root in call 3 .*root 2 .*root 0",), True),
     Planted("wrong_kind", ("mismatch of the function .*MPI_Barrier .*MPI_Allreduce",), True),
     Planted("wrong_count", ("mismatch of the size in call 3 .*32 bytes .*64 bytes",), True),

@@ -221,8 +221,7 @@ static void forget_natives(struct cp_comm *comm) {
     free(old.places);
 }
 
-/* Return whether MPI defines an operation on elements, as in specs/collectives/predefined.py. */
-static bool is_defined(const char *op, const char *element) {
+bool cp_is_defined(const char *op, const char *element) {
     bool is_bool = strcmp(element, "bool") == 0;
     if (strstr(element, "_int") != NULL) return strstr(op, "loc") != NULL;
     if (strcmp(op, "sum") == 0 || strcmp(op, "prod") == 0) return !is_bool;
@@ -246,7 +245,7 @@ static const char *why_never(const struct cp_comm *comm, const struct cp_signatu
     if (signature->n_bytes == 0 && signature->kind != CP_BARRIER) return "nothing to move";
     if (reduces && signature->op == NULL) return "the operation is not one that plans know";
     if (reduces && signature->element == NULL) return "the datatype is not one that plans reduce";
-    if (reduces && !is_defined(signature->op, signature->element)) {
+    if (reduces && !cp_is_defined(signature->op, signature->element)) {
         snprintf(text, n_bytes, "%s is not defined on %s", signature->op, signature->element);
         return text;
     }

@@ -49,6 +49,8 @@ const struct cp_element *cp_element_of(MPI_Datatype type, struct cp_element *roo
 bool cp_is_message(const struct cp_element *element, const char *at, int64_t n);
 /* Return the name of an operation in plans, or NULL. */
 const char *cp_operation_name(MPI_Op op);
+/* Return whether MPI defines an operation on elements, as in specs/collectives/predefined.py. */
+bool cp_is_defined(const char *op, const char *element);
 
 /* calls.c: collectives that programs call. */
 enum cp_kind {
@@ -156,6 +158,8 @@ struct cp_row {
 struct cp_row *cp_row(const char *collective, const char *ran, const char *why, int64_t ranks,
                       int64_t n_bytes, bool planned, double native_s, double chosen_s);
 void cp_count(struct cp_row *row, int64_t n_bytes, int64_t ns);
+/* Return whether calls were counted. */
+bool cp_has_rows(void);
 int64_t cp_now_ns(void);
 /* Time that this process spent on decisions and on making plans, which no row includes. */
 extern int64_t cp_making_ns;

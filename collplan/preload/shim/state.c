@@ -183,8 +183,18 @@ void cp_begin(void) {
     free(reply.bytes);
 }
 
+/* Say that the program has looked up collectives by itself, if no call was seen. */
+static void say_unseen(void) {
+    const char *name = getenv("COLLPLAN_LOOKED_UP");
+    if (name != NULL && cp_settings.world_rank == 0 && (cp_is_watched || cp_settings.is_logged) &&
+        cp_n_watched() == 0 && !cp_has_rows())
+        cp_say("no collective was seen, but the program looks up %s by itself: calls of compiled code are "
+               "native and not counted", name);
+}
+
 void cp_end(void) {
     if (!cp_settings.is_on) return;
+    say_unseen();
     cp_watch_end();
     bool has_landed = cp_land();
     if (!has_landed)

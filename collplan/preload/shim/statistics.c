@@ -74,6 +74,12 @@ void cp_count(struct cp_row *row, int64_t n_bytes, int64_t ns) {
 
 int64_t cp_making_ns;
 
+bool cp_has_rows(void) {
+    bool found = false;
+    for (int chain = 0; chain < N_CHAINS; chain++) found = found || chains[chain] != NULL;
+    return found;
+}
+
 void cp_report(void) {
     char *text = NULL;
     size_t n_bytes = 0;

@@ -61,10 +61,11 @@ void cp_trace_end(int rank) {
     for (int64_t i = 0; i < n_traced && i < (int64_t)CHUNK * MOST_CHUNKS; i++) {
         const struct cp_traced *one = chunks[i / CHUNK] ? &chunks[i / CHUNK][i % CHUNK] : NULL;
         if (one == NULL || one->leave_ns == 0) continue;
-        fprintf(file, "%" PRId64 "\t%" PRId64 "\t%" PRId64 "\t%" PRId64 "\t%s\t%" PRId64 "\t%" PRId64
-                      "\t%" PRId64 "\t%" PRId64 "\t%" PRId64 "\n",
-                one->key, one->size, one->member, one->order, one->name, one->root, one->n_bytes, one->site,
-                one->enter_ns, one->leave_ns);
+        fprintf(file, "%" PRId64 "\t%" PRId64 "\t%" PRId64 "\t%" PRId64 "\t%s\t%" PRId64 "\t%" PRId64 "\t",
+                one->key, one->size, one->member, one->order, one->name, one->root, one->n_bytes);
+        if (one->place != NULL) fprintf(file, "%s", one->place);
+        else fprintf(file, "%" PRId64, one->site);
+        fprintf(file, "\t%" PRId64 "\t%" PRId64 "\n", one->enter_ns, one->leave_ns);
     }
     fclose(file);
 }

@@ -181,6 +181,11 @@ static bool is_accepted(const struct cp_vector_call *call, const struct cp_comm 
     if (use->has_received &&
         !cp_is_message(&received->element, received->at, total_of(received)))
         return false;
+    const char *op = call->kind == CP_REDUCE_SCATTER ? cp_operation_name(call->op) : NULL;
+    const struct cp_element *reduced = use->has_sent ? &sent->element : &received->element;
+    if (op != NULL && !(reduced->is_predefined &&
+                        (reduced->name == NULL || cp_is_defined(op, reduced->name))))
+        return false;
     if (!use->has_sent || !use->has_received || sent->type != received->type) return true;
     /* In a buffer with a block per rank, MPI looks at the rank's own. It counts in sizes. */
     int64_t size = sent->element.size, rank = comm->rank;

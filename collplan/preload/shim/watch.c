@@ -1,6 +1,7 @@
 /* Records of what this rank does now, in memory that the ranks of a node and their watcher share. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,8 @@ struct offer {
 
 static struct offer offer = {0, -1, 0, 0};
 static struct cp_watched *all, *own; /* memory of all ranks of the node, and of this rank */
-static bool is_first, is_checked;
+static bool is_first, is_checked, is_hang_reported;
+static bool is_placed; /* whether each call of a Python program has its site */
 static char kind_names[2][CP_N_KINDS][CP_NAME_BYTES]; /* of blocking and of non-blocking calls */
 
 /* Texts of the latest predefined datatype and operation of a thread. */
@@ -42,6 +44,8 @@ static __thread struct {
     bool is_known;
     struct text text;
 } last_op;
+
+static __thread const char *last_place;
 
 static struct text text_of(const char *name) {
     struct text found = {""};
@@ -81,7 +85,8 @@ void cp_watch_share(MPI_Comm node, int rank, int size) {
     is_first = rank == 0;
     is_checked = check != NULL && strcmp(check, "1") == 0;
     bool is_traced = cp_trace_begin();
-    if (is_first && (is_traced || is_checked || (after != NULL && strtod(after, NULL) > 0)))
+    is_hang_reported = after != NULL && strtod(after, NULL) > 0;
+    if (is_first && (is_traced || is_checked || is_hang_reported))
         make_memory(size);
     cp_real.Bcast(&offer, sizeof offer, byte, 0, node);
     map_memory();
@@ -107,11 +112,17 @@ void cp_watch_begin(void) {
         snprintf(kind_names[0][kind], CP_NAME_BYTES, "%s", cp_kind_names[kind]);
         snprintf(kind_names[1][kind], CP_NAME_BYTES, "%s", cp_started_names[kind]);
     }
+    bool is_python = cp_find_python();
+    is_placed = is_python && (is_checked || cp_is_traced);
+    if (is_python && is_hang_reported) cp_tell_places(own);
     cp_is_watched = true;
 }
 
 void cp_watch_end(void) {
-    if (own != NULL) own->is_finalized = 1;
+    if (own != NULL) {
+        own->is_finalized = 1;
+        __atomic_store_n(&own->can_tell, 0, __ATOMIC_RELEASE);
+    }
     if (cp_is_watched) cp_trace_end(cp_settings.world_rank);
     cp_is_watched = false;
 }
@@ -239,6 +250,11 @@ static inline struct cp_mark begin(const char *name, MPI_Comm handle, int64_t ro
     memcpy(seen->name, name, CP_NAME_BYTES);
     memset(seen->element, 0, sizeof seen->element);
     memset(seen->op, 0, sizeof seen->op);
+    own->thread = (int64_t)pthread_self();
+    if (is_placed) {
+        last_place = cp_python_place();
+        snprintf(seen->place, sizeof seen->place, "%s", last_place != NULL ? last_place : "");
+    }
     return mark;
 }
 
@@ -248,7 +264,7 @@ static struct cp_traced *trace(const struct cp_seen *seen) {
     const struct cp_seen_comm *comm = &own->comms[seen->comm];
     if (traced == NULL) return NULL;
     *traced = (struct cp_traced){comm->key, comm->size, comm->rank, seen->order, seen->root,
-                                 seen->n_bytes, seen->site, 0, 0, ""};
+                                 seen->n_bytes, seen->site, 0, 0, last_place, ""};
     memcpy(traced->name, seen->name, sizeof traced->name);
     traced->enter_ns = cp_now_ns();
     return traced;
@@ -344,5 +360,7 @@ void cp_await_begin(const char *name, int64_t peer, int64_t tag) {
     memcpy(waiting->name, name, CP_NAME_BYTES);
     __atomic_store_n(&waiting->is_inside, 1, __ATOMIC_RELEASE);
 }
+
+int64_t cp_n_watched(void) { return own != NULL ? own->n_calls : 0; }
 
 void cp_await_end(void) { __atomic_store_n(&own->waiting.is_inside, 0, __ATOMIC_RELEASE); }

@@ -14,6 +14,7 @@
 #define CP_N_SEEN 16         /* number of latest calls that a rank's memory has */
 #define CP_N_SEEN_COMMS 64   /* number of communicators that it has */
 #define CP_NAME_BYTES 24
+#define CP_PLACE_BYTES 128
 
 enum cp_seen_state { CP_SEEN_WRITING, CP_SEEN_INSIDE, CP_SEEN_LEFT, CP_SEEN_STARTED };
 
@@ -26,7 +27,7 @@ struct cp_seen {
     int64_t site;              /* return address; 0 if `place` has the site */
     char name[CP_NAME_BYTES];  /* such as "allreduce", or "Iallreduce" for the non-blocking form */
     char element[16], op[16];  /* empty if they are not predefined */
-    char place[128];           /* site of a Python program as text */
+    char place[CP_PLACE_BYTES]; /* site in a Python program as text, if sites were asked for */
 };
 
 /* A communicator of more than one rank. */
@@ -48,6 +49,10 @@ struct cp_waiting {
 struct cp_watched {
     int64_t pid, world_rank, n_calls, is_finalized;
     int64_t mismatch, answered; /* number of a call that differs on another rank, and the watcher's answer */
+    /* Of a Python program: whether it tells where it is, the watcher's last question, and the last one that
+     * was answered; the thread that made the latest call; and the answer. */
+    int64_t can_tell, asked, told, thread;
+    char now[CP_PLACE_BYTES];
     struct cp_waiting waiting;
     struct cp_seen seen[CP_N_SEEN];
     struct cp_seen_comm comms[CP_N_SEEN_COMMS];
@@ -56,6 +61,7 @@ struct cp_watched {
 /* A blocking call with its times, if these are written to a file. */
 struct cp_traced {
     int64_t key, size, member, order, root, n_bytes, site, enter_ns, leave_ns;
+    const char *place; /* site in a Python program as text, or NULL */
     char name[CP_NAME_BYTES];
 };
 
@@ -93,6 +99,14 @@ void cp_leave_with(struct cp_mark mark, int code);
 /* Note that this rank waits for a message or a request, or no longer does. */
 void cp_await_begin(const char *name, int64_t peer, int64_t tag);
 void cp_await_end(void);
+/* Return the number of watched calls of this rank. */
+int64_t cp_n_watched(void);
+/* python.c: call sites of Python programs. Return whether this is one. */
+bool cp_find_python(void);
+/* Return the call site of this thread as text, or NULL. */
+const char *cp_python_place(void);
+/* Have a thread tell the watcher where this rank is, when it asks. */
+void cp_tell_places(struct cp_watched *rank);
 /* trace.c: times of calls. Return whether the environment asks for them. */
 bool cp_trace_begin(void);
 /* Return the record of another call, or NULL if there is no room. */

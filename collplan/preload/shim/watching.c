@@ -37,3 +37,10 @@ CP_WRAP_AWAIT(Recv, 7, false, NATIVE, (int)a4, (int)a5)
 CP_WRAP_AWAIT(Probe, 4, false, NATIVE, (int)a1, (int)a2)
 CP_WRAP_AWAIT(Sendrecv, 12, false, NATIVE, (int)a9, (int)a10)
 CP_WRAP_AWAIT(Sendrecv_replace, 9, false, NATIVE, (int)a6, (int)a7)
+#ifdef COLLPLAN_LARGE
+CP_WRAP_AWAIT(Send_c, 6, false, NATIVE, (int)a4, (int)a5)
+CP_WRAP_AWAIT(Ssend_c, 6, false, NATIVE, (int)a4, (int)a5)
+CP_WRAP_AWAIT(Recv_c, 7, false, NATIVE, (int)a4, (int)a5)
+CP_WRAP_AWAIT(Sendrecv_c, 12, false, NATIVE, (int)a9, (int)a10)
+CP_WRAP_AWAIT(Sendrecv_replace_c, 9, false, NATIVE, (int)a6, (int)a7)
+#endif

@@ -131,6 +131,17 @@ def launcher_rank(environ: Mapping[str, str] = os.environ) -> int:
     return first_number(environ, *names) or 0
 
 
+def launched_ranks(environ: Mapping[str, str] = os.environ) -> int:
+    """Return the number of ranks that the launcher has started, by its variables; 0 if unset.
+
+    Examples
+    --------
+    >>> launched_ranks({"PMI_RANK": "3", "PMI_SIZE": "4"}), launched_ranks({})
+    (4, 0)
+    """
+    return first_number(environ, EXPECTED_RANKS, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE") or 0
+
+
 def first_number(environ: Mapping[str, str], *names: str) -> int | None:
     """Return the number in the first of the named variables that is a number, None if none is."""
     texts = (environ.get(name, "") for name in names)

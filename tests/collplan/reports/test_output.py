@@ -115,19 +115,6 @@ def test_what_ascii_lacks_is_spelled(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_a_program_under_exec_finds_its_streams_as_they_were(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from collplan.reports.output import prepare_streams, restore_streams
-
-    stream = io.TextIOWrapper(io.BytesIO(), "ascii")
-    monkeypatch.setattr(sys, "stdout", stream)
-    prepare_streams()
-    prepare_streams()
-    restore_streams()
-    assert stream.errors == "strict"
-
-
 def test_a_full_disk_loses_machine_code_and_no_result(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

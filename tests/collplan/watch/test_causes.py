@@ -16,7 +16,7 @@ from collplan.watch.causes import (
     meetings_of,
     waiting_by_row,
 )
-from collplan.watch.trace import ProgramTrace, TracedCall, line_of, read_trace
+from collplan.watch.trace import ProgramTrace, TracedCall, read_trace
 
 Times = list[tuple[float, float]]
 
@@ -54,6 +54,14 @@ class Story:
     def trace(self) -> ProgramTrace:
         """Return the calls of all ranks."""
         return ProgramTrace(tuple(tuple(calls) for calls in self.calls), 0)
+
+
+def line_of(call: TracedCall) -> str:
+    """Return a line of a rank's file, as the preloaded library writes it."""
+    times = (round(one * 1e9) for one in (call.enter_s, call.leave_s))
+    numbers = call.root, call.n_bytes, call.site, *times
+    fields = call.key, call.size, call.member, call.order, call.name, *numbers
+    return "\t".join(map(str, fields))
 
 
 def test_time_is_split_into_waiting_and_transfer() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Sequence
 
 import pytest
 
 from collplan.watch import processes
+from collplan.watch.area import ASKED_AT, HEAD, PLACE_BYTES, RANK_BYTES
 from collplan.watch.options import WatchOptions, of_words
 from collplan.watch.watcher import MOST_REPORTS, Watcher
-from watched_ranks import Crew
+from watched_ranks import CAN_TELL_AT, MISMATCH_AT, Crew
 
 
 class Written:
@@ -147,10 +150,7 @@ def test_a_difference_is_reported_when_a_rank_asks_for_it_and_only_once() -> Non
 
 
 def _ask(crew: Crew, rank: int) -> None:
-    from collplan.watch.area import HEAD, RANK_BYTES
-
-    at = rank * RANK_BYTES + HEAD.size - 16
-    crew.area.memory[at : at + 8] = (1).to_bytes(8, "little")
+    crew.recorders[rank].set_word(MISMATCH_AT, 1)
 
 
 def test_crossed_calls_are_reported_after_a_second_if_calls_are_compared() -> None:
@@ -166,6 +166,32 @@ def test_crossed_calls_are_reported_after_a_second_if_calls_are_compared() -> No
         "mismatch of the order: on this communicator, rank 1 must wait for rank 0; on the "
         "communicator that MPI_Comm_dup made, rank 0 must wait for rank 1"
     ) in text
+
+
+def test_python_programs_are_asked_where_they_are() -> None:
+    crew = living(2)
+    watcher, written = watcher_of(crew, 1.0)
+    crew.call(0, "barrier")
+    for recorder in crew.recorders:
+        recorder.set_word(CAN_TELL_AT, 1)
+    thread = threading.Thread(target=_answer, args=(crew, "solve (app.py:7)"))
+    thread.start()
+    for now_s in (0.0, 1.0):
+        watcher.look(crew.ranks(), now_s)
+    thread.join(60)
+    (text,) = written.texts
+    assert ", at solve (app.py:7); it has called no collective in 1 s" in text
+
+
+def _answer(crew: Crew, place: str) -> None:
+    """Answer for all ranks, when they are asked, as the preloaded library does."""
+    end_s = time.monotonic() + 60
+    while any(one.told == one.asked for one in crew.ranks()) and time.monotonic() < end_s:
+        time.sleep(1e-3)
+    for rank, one in enumerate(crew.ranks()):
+        at = rank * RANK_BYTES + HEAD.size - PLACE_BYTES
+        crew.area.memory[at : at + len(place)] = place.encode()
+        crew.recorders[rank].set_word(ASKED_AT + 8, one.asked)
 
 
 def test_options_survive_a_command_line() -> None:

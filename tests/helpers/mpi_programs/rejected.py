@@ -1,6 +1,8 @@
 """Calls that MPI rejects, more communicators than may have plans, and an end by ``sys.exit``.
 
-For `collplan exec` with a table of plans for everything.
+For `collplan exec` with a table of plans for everything, or by a drop-in with the table TABLE.
+
+usage: rejected.py [TABLE]
 """
 
 from __future__ import annotations
@@ -13,13 +15,17 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+import collplan
 from collplan.dropin.blocking import MOST_COMMS
 from collplan.dropin.nonblocking import NonBlockingPlans
 from collplan.dropin.nonblocking_setup import FutureSetup
 from collplan.dropin.vector_agreement import OVERLAP
 
 TIMES = 5
+IS_DROP_IN = len(sys.argv) > 1
 COMM: Any = MPI.COMM_WORLD
+if IS_DROP_IN:
+    COMM = collplan.Comm(COMM, table=sys.argv[1], force=True)
 RANK, SIZE = COMM.rank, COMM.size
 IS_MPICH = "MPICH" in MPI.Get_library_version()
 
@@ -95,6 +101,8 @@ def check_buffers_that_overlap() -> None:
         COMM.Reduce_scatter(memory[100 : 100 + 2 * SIZE], other[:2], counts)
         COMM.Allgatherv(np.full(2, RANK), [other, blocks])
         assert other.tolist() == np.repeat(np.arange(SIZE), 2).tolist()
+    if not IS_DROP_IN:
+        return
     rows = COMM.stats().rows
     assert {row.ran for row in rows if row.collective in ("gatherv", "alltoallv")} == {"native"}
     if RANK == 0:
@@ -137,8 +145,9 @@ def check_many_communicators() -> None:
             for _ in range(4):
                 comm.Allreduce(np.ones(1), out)
             assert out[0] == SIZE
-        have_plans = [bool(comm._plans.kept) for comm in comms]
-        assert have_plans == [True] * (len(comms) - 6) + [False] * 6  # the world has plans, too
+        if IS_DROP_IN:
+            have_plans = [bool(comm._plans.kept) for comm in comms]
+            assert have_plans == [True] * (len(comms) - 6) + [False] * 6  # the world has plans, too
         comms.append(comms.pop(0))
         comms[-1].Free()
         comms[-1] = COMM.Dup()
@@ -169,7 +178,8 @@ check_errors_with_counts()
 check_in_place_in_a_list()
 check_repeated_calls()
 check_many_communicators()
-check_nonblocking_setup()
+if IS_DROP_IN:
+    check_nonblocking_setup()
 time.sleep(0.2 * RANK)
 print(f"rank {RANK} passed", flush=True)
 sys.exit(3)
