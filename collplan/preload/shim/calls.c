@@ -257,7 +257,7 @@ int cp_run(const struct cp_call *call) {
 #define EQUAL(name, lower, n, n1, n2, is_small, n_bytes, ...) \
     COLLECTIVE(name, n, cp_run, cp_call, __VA_ARGS__) \
     LARGE(name, n, is_small, n_bytes)
-#define DIFFERENT(name, lower, n, n1, n2, n_bytes, ...) \
+#define DIFFERENT(name, lower, n, n1, n2, single, n_bytes, ...) \
     COLLECTIVE(name, n, cp_run_vector, cp_vector_call, __VA_ARGS__)
 
 COLLECTIVE(Barrier, 1, cp_run, cp_call, .kind = CP_BARRIER)

@@ -106,6 +106,11 @@ struct cp_vector_call {
 int cp_native_vector(const struct cp_vector_call *call);
 int cp_run_vector(const struct cp_vector_call *call);
 int64_t cp_vector_bytes(const struct cp_vector_call *call);
+/* Convert the arrays of a call from large counts to counts of type int, in memory that the caller frees.
+ * Return false if they do not fit. */
+bool cp_narrow(struct cp_vector_call *call, int **room);
+/* Let all ranks know that a call is native, for a reason that only some of them have; collective. */
+void cp_refuse_vector(const struct cp_vector_call *call, const char *why);
 /* Number of words for the counts that a rank knows: a flag for the counts of all blocks, a flag for
  * the counts that alltoallv receives, the size of its own block (-1 if unknown), and both lists of
  * counts. All counts are in bytes. */

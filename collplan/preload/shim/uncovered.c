@@ -1,4 +1,7 @@
-/* Collectives that no plan runs, and persistent forms. The former run natively, and are counted if statistics are requested. */
+/* Collectives that no plan runs, persistent forms, and forms with large counts whose counts differ per
+ * rank. What runs natively is counted if statistics are requested. */
+#include <stdlib.h>
+
 #include "collectives.h"
 
 void cp_note(const char *name, const char *why, MPI_Comm comm, int64_t n_bytes, int64_t ns) {
@@ -123,18 +126,59 @@ int cp_n_neighbors(MPI_Comm comm) {
     PASS_ON(name##_c, shown "_c", CP_LARGE, comm, n, n_bytes)
 #define LARGE_PERSISTENT(name, shown, comm, n, n_bytes) \
     PERSISTENT(name##_c, shown "_c", CP_LARGE, comm, n, n_bytes)
+/* Define the blocking form of a collective whose counts differ per rank. If a count is large, the other
+ * ranks, whose counts may be small, must know that the call is native. */
+#define LARGE_DIFFERENT(name, lower, n, single, n_bytes, ...) \
+    static int run_##lower##_c(CP_L##n) { \
+        static int (*own)(CP_L##n); \
+        if (own == NULL) *(void **)&own = cp_needed("PMPI_" #name "_c"); \
+        struct cp_vector_call call = {.comm = (MPI_Comm)a##n, __VA_ARGS__}; \
+        int *room = NULL, code; \
+        if (IS_INT(single) && cp_narrow(&call, &room)) { \
+            code = cp_run_vector(&call); \
+        } else { \
+            cp_refuse_vector(&call, CP_LARGE); \
+            int64_t begin = cp_settings.is_logged ? cp_now_ns() : 0; \
+            struct cp_mark mark = {NULL, 0, NULL}; \
+            if (cp_is_watched) mark = cp_enter_vector(&call); \
+            code = own(CP_A##n); \
+            cp_leave_with(mark, code); \
+            if (begin != 0 && code == MPI_SUCCESS) \
+                cp_note(#lower "_c", CP_LARGE, call.comm, n_bytes, cp_now_ns() - begin); \
+        } \
+        free(room); \
+        return code; \
+    } \
+    CP_WRAP(name##_c, n, cp_settings.is_on, run_##lower##_c(CP_A##n))
 #else
 #define LARGE(...)
 #define LARGE_PERSISTENT(...)
+#define LARGE_DIFFERENT(...)
+#endif
+#if defined(COLLPLAN_PERSISTENT) && defined(COLLPLAN_LARGE)
+/* Define the persistent form with large counts of a collective that plans run. */
+#define LARGE_OPERATION(name, n, n2, is_small, n_bytes) \
+    static int run_##name##_init_c(CP_L##n2) { \
+        static int (*own)(CP_L##n2); \
+        if (is_small) return run_##name##_init(CP_A##n2); \
+        if (own == NULL) *(void **)&own = cp_needed("PMPI_" #name "_init_c"); \
+        int code = own(CP_A##n2); \
+        if (cp_settings.is_logged && code == MPI_SUCCESS) \
+            cp_expect_starts(*(MPI_Request *)a##n2, #name "_init_c", CP_LARGE, (MPI_Comm)a##n, n_bytes); \
+        return code; \
+    } \
+    CP_WRAP(name##_init_c, n2, cp_settings.is_on, run_##name##_init_c(CP_A##n2))
+#else
+#define LARGE_OPERATION(...)
 #endif
 
 #define VECTOR_BYTES(comm_at, ...) \
     cp_vector_bytes(&(struct cp_vector_call){.comm = (MPI_Comm)comm_at, __VA_ARGS__})
 #define EQUAL(name, lower, n, n1, n2, is_small, n_bytes, ...) \
     OPERATION(name, n, n2, __VA_ARGS__) \
-    LARGE_PERSISTENT(name##_init, #name "_init", a##n, n2, n_bytes)
-#define DIFFERENT(name, lower, n, n1, n2, n_bytes, ...) \
-    LARGE(name, #lower, a##n, n, n_bytes) \
+    LARGE_OPERATION(name, n, n2, is_small, n_bytes)
+#define DIFFERENT(name, lower, n, n1, n2, single, n_bytes, ...) \
+    LARGE_DIFFERENT(name, lower, n, single, n_bytes, __VA_ARGS__) \
     PASS_ON(I##lower, "I" #lower, CP_NONBLOCKING, a##n, n1, VECTOR_BYTES(a##n, __VA_ARGS__)) \
     LARGE(I##lower, "I" #lower, a##n, n1, n_bytes) \
     PERSISTENT(name##_init, #name "_init", CP_PERSISTENT, a##n, n2, \

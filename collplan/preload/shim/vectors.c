@@ -30,6 +30,7 @@ struct use {
     bool has_sent, has_received, is_in_place;
     int64_t n_bytes;
     int64_t *counts; /* flags and counts, as the helper reads them */
+    const char *why; /* reason why the call is native, or NULL */
 };
 
 int cp_native_vector(const struct cp_vector_call *c) {
@@ -228,9 +229,9 @@ static const char *meet(const struct cp_vector_call *call, struct cp_comm *comm,
                         struct cp_signature *signature) {
     MPI_Datatype type = CP_HANDLE(MPI_Datatype, 0x4c00083e, ompi_mpi_uint64_t);
     MPI_Op sum = CP_HANDLE(MPI_Op, 0x58000003, ompi_mpi_op_sum);
-    const char *why = overlaps(use) ? OVERLAP : NULL;
+    const char *why = use->why != NULL ? use->why : overlaps(use) ? OVERLAP : NULL;
     *signature = (struct cp_signature){.kind = call->kind, .root = call->root};
-    if (call->kind == CP_REDUCE_SCATTER) {
+    if (call->kind == CP_REDUCE_SCATTER && why == NULL) {
         signature->op = cp_operation_name(call->op);
         signature->element = use->received.element.name;
         if (signature->op == NULL) why = "the operation is not one that plans know";
@@ -382,6 +383,45 @@ int64_t cp_vector_bytes(const struct cp_vector_call *call) {
     bool is_read = read_call(call, comm, &use);
     free(use.counts);
     return is_read ? use.n_bytes : 0;
+}
+
+void cp_refuse_vector(const struct cp_vector_call *call, const char *why) {
+    struct cp_comm *comm = cp_comm_of(call->comm);
+    struct use use = {.why = why};
+    struct cp_row *row;
+    if (comm == NULL || comm->is_inter || comm->is_foreign) return;
+    if (comm->setup == CP_REQUESTED) cp_set_up(comm);
+    if (cp_settings.kinds >> call->kind & 1) find(call, comm, &use, &row);
+}
+
+/* Copy numbers that fit into int; return whether all of them do. */
+static bool copy_small(int *to, const int64_t *from, int n) {
+    for (int i = 0; i < n; i++) {
+        if (from[i] < INT_MIN || from[i] > INT_MAX) return false;
+        to[i] = (int)from[i];
+    }
+    return true;
+}
+
+bool cp_narrow(struct cp_vector_call *call, int **room) {
+    const struct cp_comm *comm = cp_comm_of(call->comm);
+    if (comm == NULL || comm->is_inter) return false;
+    bool is_root = call->root == comm->rank;
+    bool sends = call->kind == CP_SCATTERV ? is_root
+                 : call->kind == CP_ALLTOALLV ? call->sent != MPI_IN_PLACE
+                                              : call->kind == CP_REDUCE_SCATTER;
+    bool receives = call->kind == CP_GATHERV ? is_root
+                                             : call->kind == CP_ALLGATHERV || call->kind == CP_ALLTOALLV;
+    const int **arrays[4] = {&call->n_sent, &call->sent_at, &call->n_received, &call->received_at};
+    *room = malloc(4 * (size_t)comm->size * sizeof(int));
+    if (*room == NULL) return false;
+    for (int i = 0; i < 4; i++) {
+        int *to = *room + (size_t)i * (size_t)comm->size;
+        if (!(i < 2 ? sends : receives) || *arrays[i] == NULL) continue;
+        if (!copy_small(to, (const int64_t *)*arrays[i], comm->size)) return false;
+        *arrays[i] = to;
+    }
+    return true;
 }
 
 static int run(const struct cp_vector_call *call) {
