@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from time import perf_counter
 from typing import Any, ClassVar, Final
 
@@ -14,12 +13,13 @@ from collplan.dropin.agreement import Meetings, combine
 from collplan.dropin.arguments import Arguments, Kind
 from collplan.dropin.calls import CollectiveCall, VectorCall
 from collplan.dropin.config import Config
-from collplan.dropin.decisions import if_paid, native_decision, needs_plan_of
+from collplan.dropin.decisions import if_paid, is_tried, native_decision, needs_plan_of
 from collplan.dropin.plan_cache import PlanCache, Used
 from collplan.dropin.routes import Route, buffer_memory
 from collplan.dropin.staging import stage
 from collplan.dropin.statistics import FASTER, Row
-from collplan.dropin.trials import FIRST_COST_S, Contestant, Trial, Waiting, greatest
+from collplan.dropin.trials import FIRST_COST_S, NATIVE, TRIED, why_not_faster
+from collplan.dropin.tried_routes import TriedRoutes, Waiting, greatest
 from collplan.dropin.vector_agreement import CHANGING, agree_on_counts
 from collplan.dropin.vector_arguments import VectorArguments
 from collplan.executors.mpi.binding.agreement import DOING
@@ -30,7 +30,6 @@ from collplan.executors.mpi.together import leave_cores
 from collplan.tune.sweep import Choice
 from collplan.tune.table import Decision
 
-TRIED: Final = "tried here beside others"
 NO_COMMUNICATOR: Final = "plans cannot have a communicator"
 MOST_COMMS: Final = 64
 """Largest number of communicators of a rank that have plans at a time; MPI's number is limited."""
@@ -169,9 +168,9 @@ class BlockingPlans(PlanCache):
         """Return the reason why no plan can run a call; None if one can."""
         return self._why_no_plans or super().why_native(call)
 
-    def is_tried(self, call: CollectiveCall) -> bool:
+    def is_tried(self, call: CollectiveCall, decision: Decision) -> bool:
         """Return whether a trial may run plans that the cost model predicts for a call."""
-        return self.config.trials > 0 and self.size > 1 and not isinstance(call, VectorCall)
+        return is_tried(call, decision, self.size, self.config.trials)
 
     def _route(self, call: CollectiveCall) -> Route:
         """Return the current route of a call; collective if the call is part of a trial."""
@@ -181,13 +180,11 @@ class BlockingPlans(PlanCache):
         pending = route.pending
         if isinstance(pending, Waiting) and not pending.n_left:
             seconds = greatest(self.private, pending.seconds)
-            if self._trial_cost_s > self.config.trials * seconds:
-                pending.wait_longer()
-            else:
+            if pending.pays(seconds, self._trial_cost_s, self.config.trials):
                 with self.config.statistics.making():
                     route = self._decided[call] = self._try(call, seconds)
                 pending = route.pending
-        if isinstance(pending, Trial):
+        if isinstance(pending, TriedRoutes):
             route = pending.next_route(self.private) or self._end(pending)
         return route
 
@@ -209,33 +206,29 @@ class BlockingPlans(PlanCache):
             choices, error = self._predict(call)
         except Exception as raised:  # on all ranks
             choices, error = [], one_line(raised)
-        plans: list[Contestant] = []
+        plans: list[Route] = []
         for choice in choices:
-            decision = Decision(choice, choice.label, TRIED)
-            route = self._make_route(call, decision)
+            route = self._make_route(call, Decision(choice, choice.label, TRIED))
             if route.native is None:
-                plans.append(self._contestant(route, decision))
+                plans.append(self._contestant(route))
             else:
                 error = route.row.why
         if not plans:
             return self._native_route(call, native_decision(f"no plan to try: {error}"))
-        decision = native_decision(TRIED)
-        native = self._contestant(self._native_route(call, decision), decision)
-        rivals = [one.route for one in plans]
+        native = self._contestant(self._native_route(call, native_decision(TRIED)))
         for one in (native, *plans):
-            one.route.rivals = rivals
-        native.route.pending = Trial(native, plans, self.config.trials * seconds)
+            one.rivals = plans
+        native.pending = TriedRoutes(native, plans, self.config.trials * seconds)
         self._trial_cost_s = greatest(self.private, perf_counter() - begin)
-        return native.route
+        return native
 
-    def _contestant(self, route: Route, decision: Decision) -> Contestant:
-        """Return a contestant whose route counts its calls in a separate row."""
-        call, name = route.call, self.name_of(route.call.kind)
-        statistics, is_planned = self.config.statistics, route.native is None
+    def _contestant(self, route: Route) -> Route:
+        """Return a route that counts its calls in a separate row, for a trial."""
+        call, row, statistics = route.call, route.row, self.config.statistics
         route.row = statistics.own_row(
-            name, decision.label, decision.why, self.size, call.n_bytes, planned=is_planned
+            self.name_of(call.kind), row.ran, TRIED, self.size, call.n_bytes, planned=row.planned
         )
-        return Contestant(route, decision)
+        return route
 
     def _predict(self, call: CollectiveCall) -> tuple[list[Choice], str]:
         """Return the plans that rank 0 predicts for a trial; collective.
@@ -260,22 +253,30 @@ class BlockingPlans(PlanCache):
         choices, error = self.private.bcast((choices[: self.config.max_plans], error))
         return choices, error
 
-    def _end(self, trial: Trial) -> Route:
+    def _end(self, tried: TriedRoutes) -> Route:
         """End a trial: keep its winner and free the other plans; collective."""
+        trial, (native, *plans) = tried.trial, tried.routes
         self._trial_cost_s += trial.excess_s
-        native, winner = trial.native, trial.fastest()
-        call, rivals, native_s = native.route.call, native.route.rivals, native.median_s
-        for route in rivals:
-            if winner is None or route is not winner.route:
+        call, best, native_s = native.call, trial.fastest(), trial.median_s(NATIVE)
+        for number, route in enumerate(plans, NATIVE + 1):
+            if number != best:
                 self._drop(route)
-        if winner is None:
-            labels = ", ".join(route.row.ran for route in rivals)
-            decision = native_decision(f"tried here, not faster: {labels}", native_s)
-            route = self._native_route(call, decision)
+        labels = [route.row.ran for route in plans]
+        if best == NATIVE:
+            route = self._native_route(call, native_decision(why_not_faster(labels), native_s))
         else:
-            route, chosen_s = winner.route, winner.median_s
-            decision = replace(winner.decision, native_s=native_s, chosen_s=chosen_s, why=FASTER)
-            route.row, route.rivals = self._row(call, decision, planned=True), []
+            route = tried.routes[best]
+            row = self.config.statistics.row(
+                self.name_of(call.kind),
+                route.row.ran,
+                FASTER,
+                self.size,
+                call.n_bytes,
+                planned=True,
+                native_s=native_s,
+                chosen_s=trial.median_s(best),
+            )
+            route.row, route.rivals = row, []
         self._decided[call] = route
         return route
 

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +19,7 @@ from collplan.dropin.statistics import (
     log_file,
     new_statistics,
 )
+from collplan.dropin.trial_share import SHARE, TRIALS, parse_share
 from collplan.executors.mpi.errors import one_line
 from collplan.planner.collective.operations import get_operation
 from collplan.specs import COLLECTIVES, CollplanError, SpecError
@@ -39,10 +39,6 @@ NATIVE: Final = "COLLPLAN_NATIVE_CALLS"
 """Environment variable with the number of native calls before a plan is made; see `Config`."""
 _MOST_CALLS: Final = 10**9
 _MOST_DIGITS: Final = 10
-SHARE: Final = 0.1
-"""Default time limit of trials, as a fraction of the time of native calls of the same signature."""
-TRIALS: Final = "COLLPLAN_TRIALS"
-"""Environment variable that replaces `SHARE`; 0 for no trials."""
 
 
 @dataclass(eq=False)
@@ -197,16 +193,7 @@ def read_share(comm: MPI.Intracomm, share: float | None) -> float:
     """
     given = os.environ.get(TRIALS, SHARE) if share is None else share
     given, name = comm.bcast((given, TRIALS if share is None else "trials"))
-    try:
-        number = float(given)
-    except (TypeError, ValueError):
-        number = -1.0
-    if not 0 <= number < inf:
-        raise CollplanError(
-            f"{name} is {show_value(given)}; give the share of time that they may take, such as "
-            f"{SHARE}, or 0 for none"
-        )
-    return number
+    return parse_share(given, name)
 
 
 def parse_native_calls(text: str | None) -> int | None:

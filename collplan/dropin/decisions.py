@@ -167,6 +167,39 @@ def why_later(decision: Decision, native_calls: int) -> str:
     return f"a plan takes time to make: {decision.label} from call {native_calls + 1} on"
 
 
+def is_tried(call: CollectiveCall, decision: Decision, n_ranks: int, share: float) -> bool:
+    """Return whether a trial may run plans that the cost model predicts for a blocking call.
+
+    Parameters
+    ----------
+    call : CollectiveCall
+    decision : Decision
+        Decision of the table.
+    n_ranks : int
+        Number of ranks.
+    share : float
+        Largest time of trials, as a fraction of the time of native calls.
+    """
+    has_counts = COLLECTIVES[call.kind].regular is not None
+    return not decision.is_known and share > 0 and n_ranks > 1 and not has_counts
+
+
+def calls_before_trial(native_calls: int | None) -> int:
+    """Return the number of native calls before ranks meet about a trial for the first time.
+
+    Parameters
+    ----------
+    native_calls : int or None
+        Number of native calls before a plan that the user gives.
+    """
+    return NATIVE_CALLS if native_calls is None else max(1, native_calls)
+
+
+def why_not_tried(decision: Decision) -> str:
+    """Return the reason of native calls before a trial, given the decision of the table."""
+    return f"{decision.why}; a trial of plans has not paid so far"
+
+
 def spec_of(decision: Decision, machine: Machine, collective: Any) -> PlanSpec:
     """Return the spec of the plan of a decision, at the level of `reproducible` that it needs."""
     return decision.choice.plan_spec(machine, collective).with_level(decision.level)

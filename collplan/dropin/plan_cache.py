@@ -22,17 +22,18 @@ from collplan.dropin.arguments import (
 from collplan.dropin.calls import CollectiveCall
 from collplan.dropin.config import Config
 from collplan.dropin.decisions import (
-    NATIVE_CALLS,
     calls_before,
+    calls_before_trial,
     decide,
     native_decision,
     own_block_at,
     spec_of,
     why_later,
+    why_not_tried,
 )
 from collplan.dropin.routes import Route
 from collplan.dropin.statistics import Row
-from collplan.dropin.trials import Waiting
+from collplan.dropin.tried_routes import Waiting
 from collplan.dropin.vector_agreement import Backoff
 from collplan.dropin.vector_arguments import VectorArguments, read_vector_arguments
 from collplan.executors.mpi.together import own_communicator
@@ -280,7 +281,7 @@ class PlanCache(ABC):
         """Return the route of a call that is new to the communicator."""
         reason = self.why_native(call)
         decision = self.decide(call) if reason is None else native_decision(reason)
-        if not decision.is_known and self.is_tried(call):
+        if self.is_tried(call, decision):
             return self._waiting_route(call, decision)
         if decision.choice.native:
             return self._native_route(call, decision)
@@ -318,16 +319,14 @@ class PlanCache(ABC):
             self._placement = NodePlacement.of_nodes(node_of_ranks(self.private))
         return self._placement
 
-    def is_tried(self, _call: CollectiveCall) -> bool:
+    def is_tried(self, _call: CollectiveCall, _decision: Decision) -> bool:
         """Return whether a trial may run plans that the cost model predicts for a call."""
         return False
 
     def _waiting_route(self, call: CollectiveCall, decision: Decision) -> Route:
         """Return a native route that is used until a trial of plans may pay."""
-        why = f"{decision.why}; a trial of plans has not paid so far"
-        route = self._native_route(call, replace(decision, why=why))
-        n_calls = self.config.native_calls
-        n_calls = NATIVE_CALLS if n_calls is None else max(1, n_calls)
+        route = self._native_route(call, replace(decision, why=why_not_tried(decision)))
+        n_calls = calls_before_trial(self.config.native_calls)
         route.pending = route.native = Waiting(route.native, n_calls, self.ready, route.keys)
         return route
 

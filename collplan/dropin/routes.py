@@ -52,7 +52,7 @@ class Route:
         will be made.
     n_left : int
         Number of native calls until the plan is made.
-    pending : Waiting or Trial, optional
+    pending : Waiting or TriedRoutes, optional
         Current or future trial that may replace this route.
     rivals : list of Route
         Routes of all plans of the current trial; empty if this route takes part in no trial.
@@ -132,8 +132,12 @@ class Route:
 
     def take_back(self, error: Exception) -> None:
         """Forget a native call that ended in an error, if other ranks still wait for the call."""
-        if self.wanted is not None and is_rejection(error):
+        if not is_rejection(error):
+            return
+        if self.wanted is not None:
             self.n_left += 1
+        elif self.rivals:
+            self.pending.repeat()
 
     def free(self) -> None:
         """Free the plan or the program; collective for a bound plan."""

@@ -1,26 +1,18 @@
-"""Trials, which measure in a program's own calls whether plans are faster than native MPI.
+"""Trials, which find out in a program's own calls whether plans are faster than native MPI.
 
 If no sweep covers the placement of a communicator, the cost model proposes plans. The calls of
 the program then run natively and by each plan in turn. The fastest plan is kept if it is faster
-than native MPI.
+than native MPI. This module has the rules: it knows neither calls nor plans, and no MPI. The
+drop-in and the helper of the preloaded library apply it to the times that ranks have agreed on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Set
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from statistics import median
-from time import perf_counter
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
-from mpi4py import MPI
-
-from collplan.dropin.agreement import combine
-from collplan.dropin.arguments import is_rejection
-from collplan.dropin.routes import Route
 from collplan.measure.statistics import LEAST, summarize
-from collplan.tune.table import Decision
 
 FIRST_COST_S: Final = 0.25
 """Expected cost in seconds of the first trial of a communicator.
@@ -32,89 +24,32 @@ TURNS: Final = 10
 
 The first turn is a warm-up.
 """
+NATIVE: Final = 0
+"""Number of native MPI among the contestants of a trial. Plans have the numbers from 1 on."""
+TRIED: Final = "tried here beside others"
+"""Reason of the calls of a trial."""
 
 
-def greatest(comm: MPI.Intracomm, value: float) -> float:
-    """Return the maximum of a value over all ranks; collective."""
-    values = np.array([value])
-    combine(comm, values, MPI.MAX)
-    return float(values[0])
-
-
-class Waiting:
-    """A native method that records the number and time of calls until a trial is decided on.
+def calls_to_wait(n_calls: int, native_s: float, cost_s: float, share: float) -> int:
+    """Return the number of further native calls before ranks meet again; 0 if a trial pays now.
 
     Parameters
     ----------
-    native : callable
-        mpi4py's method.
     n_calls : int
-        Number of calls until the first decision.
-    ready : mapping
-        Routes by the keys of this rank's arguments, see `PlanCache`. After the last of the
-        calls, the route of this method is removed, so that the next call decides on a trial.
-    keys : set
-        Keys of the route of this method.
-
-    Attributes
-    ----------
-    n_left : int
-        Number of calls until the decision.
-    seconds : float
-        Total time of the calls on this rank in seconds.
+        Number of native calls so far, at least 1.
+    native_s : float
+        Total time of these calls on the slowest rank in seconds.
+    cost_s : float
+        Expected cost of the trial in seconds.
+    share : float
+        Largest time of trials, as a fraction of the time of native calls.
     """
-
-    def __init__(
-        self, native: Any, n_calls: int, ready: MutableMapping[Any, Route], keys: Set[Any]
-    ) -> None:
-        self._native, self._ready, self._keys = native, ready, keys
-        self._n_calls = self.n_left = n_calls
-        self.seconds = 0.0
-
-    def __call__(self, comm: Any, *given: Any) -> Any:
-        """Call the native method."""
-        begin = perf_counter()
-        try:
-            return self._native(comm, *given)
-        except Exception as error:
-            if is_rejection(error):
-                self.n_left += 1  # other ranks wait for this call
-            raise
-        finally:
-            self.seconds += perf_counter() - begin
-            self.n_left -= 1
-            if not self.n_left:
-                for key in self._keys:
-                    self._ready.pop(key, None)
-
-    def wait_longer(self) -> None:
-        """Postpone the decision until the number of calls has doubled."""
-        self.n_left = self._n_calls
-        self._n_calls *= 2
+    return n_calls if cost_s > share * native_s else 0
 
 
-@dataclass(eq=False, slots=True)
-class Contestant:
-    """Native MPI or a plan in a trial.
-
-    Parameters
-    ----------
-    route : Route
-        Route whose row counts only the calls of this trial.
-    decision : Decision
-        Decision for the plan, or for native MPI.
-    times : list of float
-        Time of each call on the slowest rank in seconds.
-    """
-
-    route: Route
-    decision: Decision
-    times: list[float] = field(default_factory=list)
-
-    @property
-    def median_s(self) -> float:
-        """Median time per call in seconds, without the warm-up if there are other calls."""
-        return median(self.times[1:] or self.times)
+def why_not_faster(labels: Sequence[str]) -> str:
+    """Return the reason of native calls after a trial of plans with these labels."""
+    return f"tried here, not faster: {', '.join(labels)}"
 
 
 class Trial:
@@ -122,81 +57,108 @@ class Trial:
 
     Parameters
     ----------
-    native : Contestant
-        Native MPI.
-    plans : list of Contestant
-        Plans. If a call of a plan exceeds the budget, the plan is removed.
+    n_plans : int
+        Number of plans. They are the contestants 1 to `n_plans`, beside `NATIVE`.
     budget_s : float
         Limit in seconds of the total time by which calls of plans exceed the median native
         call, without the first call of each plan.
 
     Attributes
     ----------
+    times : list of list of float
+        Time of each call on the slowest rank in seconds, by contestant.
+    plans : list of int
+        Plans that take part in the next turn. A plan whose call exceeds the budget is removed.
     excess_s : float
         Total time in seconds by which calls of plans have exceeded the median native call,
         including the first call of each plan.
     """
 
-    def __init__(self, native: Contestant, plans: list[Contestant], budget_s: float) -> None:
-        self.native, self.plans = native, plans
+    def __init__(self, n_plans: int, budget_s: float) -> None:
+        self.times: list[list[float]] = [[] for _ in range(n_plans + 1)]
+        self.plans = list(range(1, n_plans + 1))
         self.excess_s = 0.0
         self._budget_s = budget_s
-        self._turns = self._take_turns()
-        self._last: Contestant | None = None
-        self._before_s = 0.0
+        self._n_turns = 0
+        self._turn: list[int] = []
 
-    def next_route(self, comm: MPI.Intracomm) -> Route | None:
-        """Return the route of the next call; None if the trial is over; collective.
+    def next_turn(self, times: Sequence[float] = ()) -> list[int]:
+        """Record the calls of a turn, and return the contestants of the next turn in their order.
 
-        All ranks leave this method at about the same time, so that the times of calls do not
-        include waiting for late ranks.
+        Parameters
+        ----------
+        times : sequence of float
+            Time of each call of the turn on the slowest rank in seconds; empty at the beginning.
+
+        Returns
+        -------
+        list of int
+            Contestants of the next turn; empty if the trial is over. Each turn begins with
+            another contestant.
+
+        Raises
+        ------
+        ValueError
+            If the number of times is not that of the contestants of the turn.
         """
-        last = self._last
-        spent_s = 0.0 if last is None else last.route.row.seconds - self._before_s
-        spent_s = greatest(comm, spent_s)
-        if last is not None:
-            self._note(last, spent_s)
-        self._last = next(self._turns, None)
-        if self._last is None:
-            return None
-        self._before_s = self._last.route.row.seconds
-        return self._last.route
+        for one, spent_s in zip(self._turn, times, strict=True):
+            self._note(one, spent_s)
+        turn = [NATIVE, *self.plans] if self.plans and self._n_turns < TURNS else []
+        first = self._n_turns % max(1, len(turn))
+        self._n_turns += 1
+        self._turn = turn[first:] + turn[:first]
+        return self._turn
 
-    def fastest(self) -> Contestant | None:
-        """Return the fastest plan that is faster than native MPI; None if there is none.
+    def replay(self, times: Sequence[float]) -> list[int]:
+        """Record the calls of all turns so far, and return the contestants of the next turn.
+
+        Parameters
+        ----------
+        times : sequence of float
+            Time of each call of a new trial on the slowest rank in seconds.
+
+        Raises
+        ------
+        ValueError
+            If the times end within a turn, or go on after the trial.
+        """
+        turn, left = self.next_turn(), list(times)
+        while left:
+            n_calls = len(turn) or 1
+            turn, left = self.next_turn(left[:n_calls]), left[n_calls:]
+        return turn
+
+    def fastest(self) -> int:
+        """Return the fastest plan that is faster than native MPI; `NATIVE` if there is none.
 
         A plan is faster than native MPI if the 95 % confidence interval of the median of its
         gains per turn lies above zero.
         """
-        best: Contestant | None = None
+        best = NATIVE
         for one in self.plans:
-            pairs = zip(self.native.times[1:], one.times[1:], strict=False)
+            pairs = zip(self.times[NATIVE][1:], self.times[one][1:], strict=False)
             gains = [native_s - plan_s for native_s, plan_s in pairs]
             is_faster = len(gains) >= LEAST and summarize(gains).low_s > 0
-            if is_faster and (best is None or one.median_s < best.median_s):
+            if is_faster and (best == NATIVE or self.median_s(one) < self.median_s(best)):
                 best = one
         return best
 
-    def _take_turns(self) -> Iterator[Contestant]:
-        """Yield the contestants in turns; each turn begins with the next contestant."""
-        for turn in range(TURNS):
-            contestants = [self.native, *self.plans]
-            first = turn % len(contestants)
-            for one in contestants[first:] + contestants[:first]:
-                # A plan may have been removed during the turn.
-                if one is self.native or one in self.plans:
-                    yield one
-            if not self.plans:
-                return
+    def median_s(self, one: int) -> float:
+        """Return a contestant's median time per call in seconds, without its warm-up.
 
-    def _note(self, one: Contestant, spent_s: float) -> None:
+        If there is no other call, it is the time of the warm-up.
+        """
+        return median(self.times[one][1:] or self.times[one])
+
+    def _note(self, one: int, spent_s: float) -> None:
         """Record the time of a call, and remove its plan if the call exceeds the budget."""
-        one.times.append(spent_s)
-        if one is self.native or not self.native.times:
+        self.times[one].append(spent_s)
+        native_times = self.times[NATIVE]
+        if one == NATIVE or not native_times:
             return
-        excess_s = max(0.0, spent_s - median(self.native.times))
+        excess_s = max(0.0, spent_s - median(native_times))
         self.excess_s += excess_s
         # The first call may open connections between ranks, a cost that occurs only once.
-        self._budget_s -= excess_s if len(one.times) > 1 else 0.0
-        if self._budget_s < 0:
+        self._budget_s -= excess_s if len(self.times[one]) > 1 else 0.0
+        if excess_s > 0 and self._budget_s < 0:
             self.plans.remove(one)

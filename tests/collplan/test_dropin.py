@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,7 +30,6 @@ from mpi_launching import MPIS, assert_passes, mpi_python, mpiexec_of, mpirun, r
 from tables_everywhere import planning_table
 
 MPI = pytest.importorskip("mpi4py.MPI", reason="mpi4py is not installed: pip install '.[mpich]'")
-Trial = pytest.importorskip("collplan.dropin.trials").Trial
 read = pytest.importorskip("collplan.dropin.arguments")
 run_check = pytest.importorskip("drop_in_calls").run_check
 
@@ -212,33 +210,6 @@ def test_plans_must_gain_more_than_agreeing_on_counts_costs(
         assert found.choice.native
         assert found.why == "ring gains less than agreeing on counts costs"
         assert found.native_s == decision.native_s
-
-
-@dataclass(eq=False)
-class Timed:
-    """A contestant whose calls take a given time."""
-
-    call_s: float
-    times: list[float] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.route = SimpleNamespace(row=SimpleNamespace(seconds=0.0), owner=self)
-
-
-@pytest.mark.parametrize(("budget_s", "n_calls"), [(1.0, 2), (2.5, 3), (4.0, 4)])
-def test_a_slow_plan_is_dropped_when_its_calls_have_cost_the_budget(
-    budget_s: float, n_calls: int
-) -> None:
-    """Its calls take 2 s longer than native ones; its first call does not count."""
-    native, plan = Timed(1.0), Timed(3.0)
-    trial = Trial(native, [plan], budget_s)
-    while (route := trial.next_route(MPI.COMM_SELF)) is not None:
-        route.row.seconds += route.owner.call_s
-    assert trial.plans == []
-    assert trial.fastest() is None
-    assert plan.times == [3.0] * n_calls
-    assert native.times == [1.0] * n_calls
-    assert trial.excess_s == 2.0 * n_calls
 
 
 def test_mpi_is_asked_about_buffers_at_one_address_by_a_call_of_one_rank() -> None:

@@ -15,8 +15,8 @@ from mpi4py import MPI
 
 import collplan
 from collplan.dropin.arguments import KINDS as MPI4PY
-from collplan.dropin.blocking import FASTER, TRIED
-from collplan.dropin.trials import TURNS
+from collplan.dropin.statistics import FASTER
+from collplan.dropin.trials import TRIED, TURNS
 from collplan.executors.mpi.binding.bound_plan import BoundPlan
 from collplan.specs import CollplanError
 from collplan.tune.predictions import predict
@@ -28,7 +28,9 @@ from tables_everywhere import NOWHERE, sweep
 AT_ONCE = 1e12
 """Share of time with which a trial begins as soon as it may."""
 PREDICT = "collplan.dropin.making.predict"
-CLOCKS = [f"collplan.dropin.{name}.perf_counter" for name in ("methods", "trials", "blocking")]
+CLOCKS = [
+    f"collplan.dropin.{name}.perf_counter" for name in ("methods", "tried_routes", "blocking")
+]
 TICK_S, DELAY_S = 1e-6, 0.02
 CALLS = 4 * TURNS + 4
 """As many equal calls as a trial of three plans has, and some more."""
