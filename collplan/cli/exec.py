@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ from collplan.cli.options import (
     parse_processors,
 )
 from collplan.cli.ranks import let_share, one_voice
+from collplan.dropin.trial_share import TRIALS, parse_share
 from collplan.specs.errors import CollplanError
 from collplan.watch.options import HANG_AFTER_S, WatchOptions
 
@@ -77,6 +79,8 @@ def command(options: ExecOptions) -> int:
     ranks, cores = options.ranks, parse_processors(options.cores)
     watch = WatchOptions(options.hang_after, options.check)
     program, words = find_program(options.program, module=options.module)
+    if options.trials is not None:
+        os.environ[TRIALS] = str(parse_share(options.trials, "--trials"))
     if is_under_mpi() or ranks is None:
         take_input()
         with one_voice():
@@ -89,7 +93,14 @@ def command(options: ExecOptions) -> int:
     # Load the table before any rank is started, so that an error is reported once.
     load_table(options.table)
     let_share(cores)
-    line = rank_command(program, words, options.table, force=options.force, watch=watch)
+    line = rank_command(
+        program,
+        words,
+        options.table,
+        force=options.force,
+        watch=watch,
+        trials=os.environ.get(TRIALS, ""),
+    )
     return relaunch(line, ranks, options.timeout, reads_input=True)
 
 

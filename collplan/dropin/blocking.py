@@ -18,7 +18,7 @@ from collplan.dropin.plan_cache import PlanCache, Used
 from collplan.dropin.routes import Route, buffer_memory
 from collplan.dropin.staging import stage
 from collplan.dropin.statistics import FASTER, Row
-from collplan.dropin.trials import FIRST_COST_S, NATIVE, TRIED, why_not_faster
+from collplan.dropin.trials import FIRST_COST_S, NATIVE, NO_PREDICTION, TRIED, why_not_faster
 from collplan.dropin.tried_routes import TriedRoutes, Waiting, greatest
 from collplan.dropin.vector_agreement import CHANGING, agree_on_counts
 from collplan.dropin.vector_arguments import VectorArguments
@@ -241,7 +241,7 @@ class BlockingPlans(PlanCache):
             Reason why there are none.
         """
         choices: list[Choice] = []
-        error = "the model predicts none"
+        error = NO_PREDICTION
         if self.rank == 0:
             assert self.table is not None
             try:

@@ -28,6 +28,8 @@ NATIVE: Final = 0
 """Number of native MPI among the contestants of a trial. Plans have the numbers from 1 on."""
 TRIED: Final = "tried here beside others"
 """Reason of the calls of a trial."""
+NO_PREDICTION: Final = "the model predicts none"
+"""Reason why there are no plans to try."""
 
 
 def calls_to_wait(n_calls: int, native_s: float, cost_s: float, share: float) -> int:

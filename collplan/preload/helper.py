@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from io import StringIO
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -27,14 +27,25 @@ from collplan.dropin.config import (
     check_choices,
     parse_native_calls,
 )
-from collplan.dropin.decisions import NATIVE_CALLS, calls_before, why_later, whys_native
+from collplan.dropin.decisions import (
+    NATIVE_CALLS,
+    calls_before,
+    calls_before_trial,
+    is_tried,
+    why_later,
+    why_not_tried,
+    whys_native,
+)
 from collplan.dropin.statistics import is_logged, log_file, new_statistics
+from collplan.dropin.trial_share import SHARE, TRIALS, parse_share
+from collplan.dropin.trials import TRIED
 from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.host.cores import host, scheduling_group
 from collplan.executors.mpi.launch.launcher import short_version
 from collplan.executors.mpi.program.messages import HANDLE_BYTES, STATUS_BYTES
 from collplan.preload.settings import CHECK, FORCE, HANG_AFTER, TABLE
 from collplan.preload.teams import MASK_AT, N_FACTS, Planner, Team
+from collplan.preload.trial_answers import Paying, answer_labels, answer_turn
 from collplan.specs import COLLECTIVES, CollplanError
 from collplan.specs.loading import machine_at_hand
 from collplan.tune.fingerprint import fingerprint_of
@@ -43,7 +54,7 @@ from collplan.watch.area import open_area
 from collplan.watch.options import of_words
 from collplan.watch.watcher import Watcher
 
-HELLO, COMM, DECIDE, PLAN, STATISTICS, WATCH = range(1, 7)
+HELLO, COMM, DECIDE, PLAN, STATISTICS, WATCH, TRY, TURN = range(1, 9)
 KINDS: Final = (
     *("barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather"),
     *("alltoall", "reduce_scatter_block", "scan", "exscan"),
@@ -54,6 +65,8 @@ STARTED: Final = KINDS[: KINDS.index("gatherv")]
 """Kinds whose non-blocking calls may run by plans."""
 SIZES_LOGGED: Final = 2
 """Value for ranks whose statistics have a row for each size."""
+NATIVELY, BY_PLAN, BY_TRIAL = range(3)
+"""Ways of calls by a decision: all run natively, by a plan after some calls, or in a trial."""
 _HELLO: Final = struct.Struct("<7q")
 _COMM: Final = struct.Struct("<qq")
 _AREA: Final = struct.Struct("<4q")
@@ -86,12 +99,36 @@ class Hello:
     tag_ub: int
 
 
+class Question(NamedTuple):
+    """Call about which a rank asks.
+
+    Parameters
+    ----------
+    team : Team
+        Ranks of the communicator.
+    rank : int
+        Rank that asks.
+    call : CollectiveCall
+    is_blocking : bool
+        Whether the call waits for its plan.
+    tried : int
+        Number of the plan among those that a trial compares; 0 for that of the table.
+    """
+
+    team: Team
+    rank: int
+    call: CollectiveCall
+    is_blocking: bool
+    tried: int = 0
+
+
 class Helper:
     """State of the helper, and its answers to the ranks of a node."""
 
     def __init__(self) -> None:
         self._table: TuningTable | None = None
         self._planner: Planner | None = None
+        self._share = 0.0
         self._node = int.from_bytes(os.urandom(8), "little")
         self._teams: dict[bytes, Team] = {}
         self._members: list[tuple[Team, int]] = []
@@ -103,6 +140,8 @@ class Helper:
             PLAN: self._plan,
             STATISTICS: self._statistics,
             WATCH: _watch,
+            TRY: self._try,
+            TURN: lambda message: answer_turn(message, self._share),
         }
 
     def answer(self, request: int, message: bytes) -> tuple[int, bytes]:
@@ -137,13 +176,14 @@ class Helper:
         version = message[_HELLO.size :].decode(errors="replace")
         table = self._read_table(short_version(version), hello.n_nodes)
         self._planner = Planner(table)
-        natives = whys_native(table, is_blocking=True, are_tried=False)
+        self._share = parse_share(os.environ.get(TRIALS, SHARE), TRIALS)
+        natives = whys_native(table, is_blocking=True, are_tried=self._share > 0)
         bits = sum((kind not in natives) << number for number, kind in enumerate(KINDS))
         natives = whys_native(table, is_blocking=False, are_tried=False)
         started = sum((kind not in natives) << number for number, kind in enumerate(STARTED))
-        text = json.dumps(table.model_dump(mode="json"))
-        digest = int.from_bytes(blake2b(text.encode(), digest_size=7).digest(), "little")
         given = parse_native_calls(os.environ.get(NATIVE))
+        text = json.dumps([table.model_dump(mode="json"), given, self._share])
+        digest = int.from_bytes(blake2b(text.encode(), digest_size=7).digest(), "little")
         asked_at = NATIVE_CALLS if given is None else given
         if any(sweep.reproducible != "ranks" for sweep in table.sweeps):
             asked_at = 0  # not even the first calls may be native
@@ -187,24 +227,42 @@ class Helper:
         return struct.pack("<q", number)
 
     def _decide(self, message: bytes) -> bytes:
-        team, _, call, is_blocking = self._question(message)
+        asked = self._question(message)
         assert self._planner is not None
-        decision, digest = self._planner.decide(team, call, is_blocking=is_blocking)
+        team, call = asked.team, asked.call
+        decision, digest = self._planner.decide(team, call, is_blocking=asked.is_blocking)
         times = (-1.0 if one is None else one for one in (decision.native_s, decision.chosen_s))
-        n_calls = calls_before(decision, parse_native_calls(os.environ.get(NATIVE)))
-        head = struct.pack("<qqqdd", not decision.choice.native, digest, n_calls, *times)
-        later = why_later(decision, n_calls)
+        native_calls = parse_native_calls(os.environ.get(NATIVE))
+        if asked.is_blocking and is_tried(call, decision, len(team.facts), self._share):
+            way, n_calls = BY_TRIAL, calls_before_trial(native_calls)
+            later = why_not_tried(decision)
+        else:
+            way = NATIVELY if decision.choice.native else BY_PLAN
+            n_calls = calls_before(decision, native_calls)
+            later = why_later(decision, n_calls)
+        head = struct.pack("<qqqdd", way, digest, n_calls, *times)
         return head + f"{decision.label}\0{decision.why}\0{later}\0".encode()
 
     def _plan(self, message: bytes) -> bytes:
         question, _, words = message.partition(b"\0")
-        team, rank, call, is_blocking = self._question(question)
+        asked = self._question(question)
         assert self._planner is not None
+        team, call = asked.team, asked.call
         told = counts_told(words, call, len(team.facts)) if isinstance(call, VectorCall) else ()
-        return self._planner.program(team, rank, call, told, is_blocking=is_blocking)
+        return self._planner.program(
+            team, asked.rank, call, told, is_blocking=asked.is_blocking, tried=asked.tried
+        )
 
-    def _question(self, message: bytes) -> tuple[Team, int, CollectiveCall, bool]:
-        number, name, n_bytes, root, op, element, digest = message.decode().split()
+    def _try(self, message: bytes) -> bytes:
+        question, _, words = message.partition(b"\0")
+        asked = self._question(question)
+        assert self._planner is not None
+        n_more = Paying.read(words).calls_to_wait(self._share)
+        labels = [] if n_more else self._planner.tried_labels(asked.team, asked.call)
+        return answer_labels(n_more, labels)
+
+    def _question(self, message: bytes) -> Question:
+        number, name, n_bytes, root, op, element, digest, *tried = message.decode().split()
         kind = name.removeprefix("I")
         op_name, element_name = (None if one == "-" else one for one in (op, element))
         call = CollectiveCall(kind, int(n_bytes), int(root), op_name, element_name)
@@ -212,7 +270,8 @@ class Helper:
             call = VectorCall(
                 kind, int(n_bytes), int(root), op_name, element_name, bytes.fromhex(digest)
             )
-        return *self._members[int(number)], call, kind == name
+        team, rank = self._members[int(number)]
+        return Question(team, rank, call, kind == name, sum(map(int, tried)))
 
     def _statistics(self, message: bytes) -> bytes:
         statistics = new_statistics()
@@ -222,7 +281,12 @@ class Helper:
             collective, ran, why, *numbers = line.split("\t")
             ranks, planned, native_s, chosen_s, least, most, calls, ns = numbers
             times = (None if float(one) < 0 else float(one) for one in (native_s, chosen_s))
-            row = statistics.row(collective, ran, why, int(ranks), int(least))
+            if why == TRIED:
+                row = statistics.own_row(
+                    collective, ran, why, int(ranks), int(least), planned=planned == "1"
+                )
+            else:
+                row = statistics.row(collective, ran, why, int(ranks), int(least))
             row.planned, row.most_bytes = planned == "1", max(row.most_bytes, int(most))
             row.native_s, row.chosen_s = times
             row.calls += int(calls)

@@ -18,7 +18,13 @@ BAD_INPUT: Final = 2
 
 
 def rank_command(
-    program: Path, words: list[str], table: Path, *, force: bool, watch: WatchOptions
+    program: Path,
+    words: list[str],
+    table: Path,
+    *,
+    force: bool,
+    watch: WatchOptions,
+    trials: str = "",
 ) -> list[str]:
     """Return the command line that starts a rank.
 
@@ -34,17 +40,26 @@ def rank_command(
         Whether to use a table that was tuned on another machine or with other software.
     watch : WatchOptions
         Choice of what is reported about ranks that wait.
+    trials : str
+        Share of time for trials of plans; empty for that of the environment.
     """
     from collplan.own_algorithms import own_files
 
     # The environment names these files, but launchers may not pass it on to other nodes.
     imports = os.pathsep.join(own_files())
-    options = [str(table), FORCED if force else "", imports, *watch.words()]
+    options = [str(table), FORCED if force else "", imports, *watch.words(), trials]
     return [sys.executable, "-P", __file__, *options, str(program), *words]
 
 
 def main(
-    table: str, forced: str, imports: str, hang_after: str, check: str, program: str, *words: str
+    table: str,
+    forced: str,
+    imports: str,
+    hang_after: str,
+    check: str,
+    trials: str,
+    program: str,
+    *words: str,
 ) -> NoReturn:
     """Execute the program in this process; print an error and exit with 2 if this fails.
 
@@ -58,6 +73,8 @@ def main(
         Python files with algorithms of the user, separated as in ``PATH``.
     hang_after, check : str
         Arguments of `collplan.watch.options.of_words`.
+    trials : str
+        Share of time for trials of plans; empty for that of the environment.
     program : str
         Path of the program.
     *words : str
@@ -66,6 +83,7 @@ def main(
     root = str(Path(__file__).parents[2])
     if root not in sys.path:
         sys.path.insert(0, root)
+    from collplan.dropin.trial_share import TRIALS
     from collplan.executors.mpi.launch.standard_input import take_input
     from collplan.preload.running import become, say_once
     from collplan.specs.errors import CollplanError
@@ -75,6 +93,8 @@ def main(
         from collplan.own_algorithms import ask_for
 
         ask_for([Path(path) for path in imports.split(os.pathsep)])
+    if trials:
+        os.environ[TRIALS] = trials
     take_input()
     try:
         watch = of_words(hang_after, check)

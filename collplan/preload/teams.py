@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from collplan.api.rank_counts import RankCounts, counts_of_all
 from collplan.dropin.calls import CollectiveCall, VectorCall
+from collplan.dropin.config import MAX_PLANS
 from collplan.dropin.decisions import (
     decide,
     if_paid,
@@ -22,6 +23,7 @@ from collplan.dropin.decisions import (
     spec_of,
 )
 from collplan.dropin.started_decisions import decide_start, passing_messages
+from collplan.dropin.trials import NO_PREDICTION, TRIED
 from collplan.executors.mpi.engine.portable import Node, portable
 from collplan.executors.mpi.engine.reduction import Reduction
 from collplan.executors.mpi.errors import UnsupportedPlanError
@@ -36,7 +38,7 @@ from collplan.planner.plan.plan import Plan, Stage
 from collplan.planner.rewrite.rank_program import restrict
 from collplan.programs.splitting import with_cores
 from collplan.select.auto import resolve
-from collplan.specs import PlanSpec, numpy_dtype
+from collplan.specs import CollplanError, PlanSpec, numpy_dtype
 from collplan.tune.sweep import NodePlacement
 from collplan.tune.table import PLANNED, Decision, TuningTable
 
@@ -100,7 +102,8 @@ class Planner:
     def __init__(self, table: TuningTable) -> None:
         self._tables = {True: table, False: passing_messages(table)}
         """Tables for blocking calls (True) and for non-blocking ones."""
-        self._plans: OrderedDict[tuple[bytes, CollectiveCall, bool], Any] = OrderedDict()
+        self._plans: OrderedDict[tuple[Any, ...], dict[int, Plan]] = OrderedDict()
+        self._tried: OrderedDict[tuple[bytes, CollectiveCall], list[Decision]] = OrderedDict()
 
     def decide(self, team: Team, call: CollectiveCall, *, is_blocking: bool = True) -> TeamDecision:
         """Return the decision of the table for a call, and its digest."""
@@ -127,6 +130,7 @@ class Planner:
         told: Sequence[RankCounts] = (),
         *,
         is_blocking: bool = True,
+        tried: int = 0,
     ) -> bytes:
         """Return the program of a rank for a call, in a form for processes without Python.
 
@@ -139,6 +143,8 @@ class Planner:
             Counts that each rank knows, if the counts of the call differ per rank.
         is_blocking : bool
             Whether the call waits for the plan. If not, all tasks run in the background.
+        tried : int
+            Number of the plan among those of `tried_labels`, from 1 on; 0 for that of the table.
 
         Returns
         -------
@@ -151,21 +157,12 @@ class Planner:
         Exception
             If the call has no plan, or a process without Python cannot run it.
         """
-        spec = self._spec(team, call, told, is_blocking=is_blocking)
-        key = team.facts.tobytes(), call, is_blocking
-        if key not in self._plans:
-            # The ranks of a node request plans of the same call one after another.
-            try:
-                self._plans[key] = _plans_of(spec, team.node_of(rank))
-            except AlgorithmError:
-                if spec.collective.level in (None, "ranks"):
-                    raise
-                # The method was measured elsewhere, and calls may not be native.
-                spec = spec.with_method(PLANNED)
-                self._plans[key] = _plans_of(spec, team.node_of(rank))
-            while len(self._plans) > KEPT_PLANS:
-                self._plans.popitem(last=False)
-        plans = self._plans[key]
+        if tried:
+            decision = self._predict(team, call)[tried - 1]
+        else:
+            decision = self._decision(team, call, is_blocking=is_blocking)
+        spec = self._spec(team, call, told, decision)
+        plans = self._plans_of(spec, team, rank, (call, is_blocking, tried))
         plan = plans[rank]
         if not is_blocking:
             plan = replace(plan, stage=np.full_like(plan.stage, Stage.BACKGROUND))
@@ -178,10 +175,61 @@ class Planner:
         body = portable(plan, program, rank, node, team.crowding, skip_bytes)
         return _reduction(call, program) + body
 
+    def _plans_of(
+        self, spec: PlanSpec, team: Team, rank: int, asked: tuple[CollectiveCall, bool, int]
+    ) -> dict[int, Plan]:
+        """Return the plans of the ranks of a node.
+
+        The ranks of a node request plans of the same call one after another, so the plans of the
+        last calls are kept.
+        """
+        key = team.facts.tobytes(), *asked
+        if key not in self._plans:
+            try:
+                self._plans[key] = _plans_of(spec, team.node_of(rank))
+            except AlgorithmError:
+                if spec.collective.level in (None, "ranks"):
+                    raise
+                # The method was measured elsewhere, and calls may not be native.
+                self._plans[key] = _plans_of(spec.with_method(PLANNED), team.node_of(rank))
+            while len(self._plans) > KEPT_PLANS:
+                self._plans.popitem(last=False)
+        return self._plans[key]
+
+    def tried_labels(self, team: Team, call: CollectiveCall) -> list[str]:
+        """Return the labels of the plans that a trial of a blocking call compares.
+
+        Raises
+        ------
+        CollplanError
+            If there is none.
+        """
+        labels = [one.label for one in self._predict(team, call)]
+        if not labels:
+            raise CollplanError(NO_PREDICTION)
+        return labels
+
+    def _predict(self, team: Team, call: CollectiveCall) -> list[Decision]:
+        """Return the plans that a trial compares, as decisions."""
+        # Imported late, as this takes a tenth of a second, and few programs try plans.
+        from collplan.tune.predictions import predict
+
+        key = team.facts.tobytes(), call
+        if key not in self._tried:
+            choices = predict(self._tables[True], team.placement, call.collective(), call.n_bytes)
+            some = choices[:MAX_PLANS]
+            self._tried[key] = [Decision(choice, choice.label, TRIED) for choice in some]
+            while len(self._tried) > KEPT_PLANS:
+                self._tried.popitem(last=False)
+        return self._tried[key]
+
     def _spec(
-        self, team: Team, call: CollectiveCall, told: Sequence[RankCounts], *, is_blocking: bool
+        self,
+        team: Team,
+        call: CollectiveCall,
+        told: Sequence[RankCounts],
+        decision: Decision,
     ) -> PlanSpec:
-        decision = self._decision(team, call, is_blocking=is_blocking)
         machine = self._tables[True].machine(team.placement)
         if isinstance(call, VectorCall):
             collective = call.collective_of(counts_of_all(told, "bytes"))

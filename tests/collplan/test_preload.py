@@ -16,6 +16,7 @@ import pytest
 
 from collplan.dropin.config import MAX_PLANS
 from collplan.dropin.decisions import MAKING_S
+from collplan.dropin.trial_share import TRIALS
 from collplan.dropin.vector_agreement import OVERLAP
 from collplan.executors.mpi.launch import standard_input
 from collplan.preload import rank_script, running
@@ -454,9 +455,9 @@ def header_of(mpi: str) -> str:
 
 
 def test_options_for_python_are_refused(tmp_path: Path) -> None:
-    done = run([*exec_line("mpich", table_of(tmp_path), 2, "--trials", "0.1", "/bin/true")])
+    done = run([*exec_line("mpich", table_of(tmp_path), 2, "--cores", "0,1", "/bin/true")])
     assert done.returncode == 2
-    assert "--trials and --cores are for programs in Python, /bin/true is not one" in done.stderr
+    assert "--cores is for programs in Python, /bin/true is not one" in done.stderr
 
 
 def test_programs_are_told_apart(tmp_path: Path) -> None:
@@ -504,8 +505,10 @@ def test_the_script_of_a_rank_forces_a_table_only_if_it_is_told(
     monkeypatch.setattr(
         running, "become", lambda *words, force, watch: told.append((*words, force, watch))
     )
-    for forced in (rank_script.FORCED, ""):
-        rank_script.main("t.yaml", forced, "", "30.0", "1", "/bin/app", "app", "-x")
+    monkeypatch.setenv(TRIALS, "0.5")
+    for forced, trials in ((rank_script.FORCED, "0.2"), ("", "")):
+        rank_script.main("t.yaml", forced, "", "30.0", "1", trials, "/bin/app", "app", "-x")
+        assert os.environ[TRIALS] == "0.2"
     words = Path("/bin/app"), ["app", "-x"], Path("t.yaml")
     watch = WatchOptions(30.0, is_checking=True)
     assert told == [(*words, True, watch), (*words, False, watch)]

@@ -223,12 +223,16 @@ static int run(const struct cp_call *call) {
     struct cp_route *route = latest->route;
     if (comm->setup == CP_REQUESTED) cp_set_up(comm);
     cp_advance(comm, route, NULL);
-    int64_t begin = is_logged ? cp_now_ns() : 0;
     struct cp_row *row = route->row;
-    bool is_planned = route->way == CP_PLANNED;
-    int code = is_planned ? cp_run_plan(route->plan, call, &latest->use) : cp_native(call);
+    struct cp_plan *plan = route->plan;
+    bool is_tried = route->way == CP_TRYING;
+    if (is_tried) plan = cp_tried_plan(route);
+    int64_t begin = is_logged || is_tried ? cp_now_ns() : 0;
+    int code = plan != NULL ? cp_run_plan(plan, call, &latest->use) : cp_native(call);
+    int64_t ns = is_logged || is_tried ? cp_now_ns() - begin : 0;
+    if (is_tried) cp_note_tried(route, code, ns);
     if (code != MPI_SUCCESS) cp_take_back(comm, route, code);
-    else if (is_logged) cp_count(row, route->signature.n_bytes, cp_now_ns() - begin);
+    else if (is_logged) cp_count(row, route->signature.n_bytes, ns);
     return code;
 }
 

@@ -128,6 +128,7 @@ struct cp_comm *cp_comm_of(MPI_Comm handle) {
 static void free_route(struct cp_route *route) {
     if (route->plan != NULL) cp_free_plan(route->plan);
     if (route->program != NULL) cp_free_program(route->program);
+    cp_free_trial(route->trial);
     free(route->label);
     free(route->why);
     free(route);
@@ -208,7 +209,7 @@ static void forget_natives(struct cp_comm *comm) {
     for (int kind = 0; kind < CP_GATHERV; kind++) comm->latest[kind].is_kept = false;
     for (int64_t i = 0; i < old.n_places; i++) {
         if (old.places[i] == NULL) continue;
-        if (old.places[i]->plan == NULL) {
+        if (!cp_has_plans(old.places[i])) {
             free_route(old.places[i]);
             continue;
         }
@@ -288,18 +289,23 @@ static struct cp_route *add(struct cp_comm *comm, const struct cp_signature *sig
     return route;
 }
 
-/* Free the least recently used plan. Its signature needs more calls before it gets a plan again, as
- * making plans in turn would take longer than native calls. */
-static void make_room(struct cp_comm *comm) {
+/* The signature of a freed plan needs more calls before it gets a plan again, as making plans in turn
+ * would take longer than native calls. If its plan had won a trial, it needs another trial. */
+void cp_make_room(struct cp_comm *comm) {
     struct cp_route *oldest = NULL;
     char why[192];
+    if (comm->n_plans < cp_settings.max_plans) return;
     for (int64_t i = 0; i < comm->routes.n_places; i++) {
         struct cp_route *route = comm->routes.places[i];
-        if (route != NULL && route->plan != NULL &&
+        if (route != NULL && cp_has_plans(route) &&
             (oldest == NULL || route->last_used < oldest->last_used))
             oldest = route;
     }
     if (oldest == NULL) return;
+    if (oldest->trial != NULL) {
+        cp_begin_anew(comm, oldest);
+        return;
+    }
     cp_free_plan(oldest->plan);
     comm->n_plans--;
     oldest->plan = NULL;
@@ -331,7 +337,7 @@ bool cp_make_private(struct cp_comm *comm) {
 
 static void make(struct cp_comm *comm, struct cp_route *route, const int64_t *counts) {
     char *why = NULL, text[1024];
-    if (comm->n_plans >= cp_settings.max_plans) make_room(comm);
+    cp_make_room(comm);
     cp_settle(comm); /* ranks meet on that communicator, too */
     if (cp_make_private(comm)) route->plan = cp_make_plan(comm, route, counts, &why);
     if (route->plan == NULL) {
@@ -354,7 +360,9 @@ bool cp_is_rejected(int code) {
 }
 
 void cp_take_back(struct cp_comm *comm, struct cp_route *route, int code) {
-    if (route->way == CP_PLANNED || !cp_is_rejected(code)) return;
+    bool is_native = route->way != CP_PLANNED;
+    if (route->way == CP_TRYING) is_native = cp_tried_plan(route) == NULL;
+    if (!is_native || !cp_is_rejected(code)) return;
     comm->n_calls--;
     if (route->way == CP_COUNTING) route->n_calls--;
 }
@@ -386,5 +394,6 @@ static void count(struct cp_comm *comm, struct cp_route *route, const int64_t *c
 void cp_advance(struct cp_comm *comm, struct cp_route *route, const int64_t *counts) {
     comm->n_calls++;
     if (route->way == CP_COUNTING) count(comm, route, counts);
-    if (route->way == CP_PLANNED) route->last_used = ++comm->clock;
+    else if (route->way == CP_TRYING) cp_try(comm, route);
+    if (route->way == CP_PLANNED || route->way == CP_TRYING) route->last_used = ++comm->clock;
 }

@@ -6,7 +6,6 @@
 
 #include "shim.h"
 
-#define MOST_COMMS 64 /* largest number of communicators of a rank that have plans at a time */
 #define LEAST_TAG_SPACES 64
 
 /* Send the helper the placement of a communicator's ranks; collective in the first call. */
@@ -36,8 +35,9 @@ static bool introduce(struct cp_comm *comm, char **why) {
     return comm->id >= 0;
 }
 
+enum { NATIVELY, BY_PLAN, BY_TRIAL };
 struct verdict {
-    int64_t is_plan, digest, native_calls;
+    int64_t way, digest, native_calls;
     double native_s, chosen_s;
 };
 
@@ -58,7 +58,8 @@ bool cp_ask_table(struct cp_comm *comm, struct cp_route *route, char **waiting, 
     route->label = strdup(label);
     route->why = strdup(reason);
     *waiting = strdup(reason + strlen(reason) + 1);
-    route->is_wanted = verdict.is_plan;
+    route->is_wanted = verdict.way == BY_PLAN;
+    route->is_tried = verdict.way == BY_TRIAL;
     route->digest = verdict.digest;
     route->native_calls = verdict.native_calls;
     route->native_s = verdict.native_s;
@@ -75,19 +76,22 @@ int64_t cp_signature_digest(const struct cp_signature *signature) {
     return (int64_t)(found >> 1);
 }
 
-void cp_decide(struct cp_comm *comm, struct cp_route *route) {
+bool cp_least(const struct cp_comm *comm, const int64_t *mine, int64_t *found, int n) {
     MPI_Datatype type = CP_HANDLE(MPI_Datatype, 0x4c00083a, ompi_mpi_int64_t);
     MPI_Op least = CP_HANDLE(MPI_Op, 0x58000002, ompi_mpi_op_min);
+    return cp_real.Allreduce(mine, found, n, type, least, comm->comm) == MPI_SUCCESS;
+}
+
+void cp_decide(struct cp_comm *comm, struct cp_route *route) {
     char *waiting = NULL, *why = NULL;
     bool is_well = introduce(comm, &why) && cp_ask_table(comm, route, &waiting, &why);
     int64_t signature = cp_signature_digest(&route->signature);
-    bool has_room = comm->may_plan || cp_n_planning < MOST_COMMS;
+    bool has_room = comm->may_plan || cp_n_planning < CP_MOST_COMMS;
     int64_t mine[8] = {is_well,    route->digest,  -route->digest, signature,
                        -signature, comm->n_calls, -comm->n_calls, has_room};
     int64_t found[8] = {0};
     route->is_decided = true;
-    int code = cp_real.Allreduce(mine, found, 8, type, least, comm->comm);
-    if (code != MPI_SUCCESS || !found[0]) {
+    if (!cp_least(comm, mine, found, 8) || !found[0]) {
         cp_make_native(comm, route, why != NULL ? why : "another rank cannot ask the table");
     } else if (found[3] != -found[4]) {
         cp_make_native(comm, route, "ranks bring different calls");
@@ -95,6 +99,8 @@ void cp_decide(struct cp_comm *comm, struct cp_route *route) {
         cp_make_native(comm, route, "ranks have made different numbers of calls");
     } else if (found[1] != -found[2]) {
         cp_make_native(comm, route, "ranks' tables say different things");
+    } else if (route->is_tried) {
+        cp_wait_for_trial(comm, route, waiting);
     } else if (!route->is_wanted) {
         cp_make_native(comm, route, route->why);
     } else if (!found[7]) {
@@ -109,13 +115,11 @@ void cp_decide(struct cp_comm *comm, struct cp_route *route) {
 }
 
 void cp_set_up(struct cp_comm *comm) {
-    MPI_Datatype type = CP_HANDLE(MPI_Datatype, 0x4c00083a, ompi_mpi_int64_t);
-    MPI_Op least = CP_HANDLE(MPI_Op, 0x58000002, ompi_mpi_op_min);
     char *why = NULL;
-    bool is_well = introduce(comm, &why), has_room = comm->may_plan || cp_n_planning < MOST_COMMS;
+    bool is_well = introduce(comm, &why), has_room = comm->may_plan || cp_n_planning < CP_MOST_COMMS;
     int64_t n_spaces = ((int64_t)cp_settings.tag_ub + 1) / CP_MAX_TAGS;
     int64_t mine[4] = {is_well, has_room, cp_settings.is_multiple, n_spaces}, found[4] = {0};
-    bool has_met = cp_real.Allreduce(mine, found, 4, type, least, comm->comm) == MPI_SUCCESS;
+    bool has_met = cp_least(comm, mine, found, 4);
     const char *reason = NULL;
     if (!has_met || !found[0]) reason = why != NULL ? why : "another rank cannot ask the table";
     else if (!found[1]) reason = CP_FULL;

@@ -177,7 +177,8 @@ struct cp_reply {
     int64_t n_bytes;
     char *bytes; /* content; an error message if the status is not 0; the caller frees it */
 };
-enum cp_request { CP_HELLO = 1, CP_COMM, CP_DECIDE, CP_PLAN, CP_STATISTICS, CP_WATCH };
+enum cp_request { CP_HELLO = 1, CP_COMM, CP_DECIDE, CP_PLAN, CP_STATISTICS, CP_WATCH, CP_TRY,
+                  CP_TURN };
 struct cp_facts {
     uint64_t words[24]; /* node, host, scheduling group and affinity mask of a rank */
 };
@@ -228,7 +229,9 @@ struct cp_signature {
 struct cp_plan;
 struct cp_program;
 struct cp_flight;
-enum cp_way { CP_COUNTING, CP_NATIVE, CP_PLANNED };
+struct cp_trial;
+/* CP_TRYING: before a trial and in it, see trials.c. */
+enum cp_way { CP_COUNTING, CP_NATIVE, CP_PLANNED, CP_TRYING };
 struct cp_route {
     struct cp_signature signature;
     enum cp_way way;
@@ -240,7 +243,9 @@ struct cp_route {
     char *label, *why;
     double native_s, chosen_s;
     int64_t digest;
-    bool is_wanted;
+    bool is_wanted, is_tried; /* whether the table has a plan; whether plans may be tried */
+    struct cp_trial *trial;
+    int tried; /* number of the plan that is requested for a trial; 0 for that of the table */
     /* Of calls that do not block: the number of the call at which ranks last agreed, or -1; whether
      * the outcome is known here; the plan; and the row of native calls before it is used. */
     int64_t met_at;
@@ -293,6 +298,7 @@ struct cp_comm {
     int64_t clock, n_calls; /* uses of plans; calls of this rank that MPI has not rejected */
     struct cp_routes routes, started; /* of blocking and of non-blocking calls */
     int64_t n_plans;
+    int64_t trial_ns; /* cost of the last trial on the slowest rank; 0 if there was none */
     /* What plans for non-blocking calls need; see nonblocking.c. */
     enum { CP_NOT_SET_UP, CP_REQUESTED, CP_READY, CP_GROUNDED } setup;
     char *why_grounded;
@@ -324,6 +330,8 @@ void cp_make_native(struct cp_comm *comm, struct cp_route *route, const char *wh
 struct cp_row *cp_native_row(const struct cp_comm *comm, const struct cp_route *route,
                              const char *why);
 struct cp_row *cp_planned_row(const struct cp_comm *comm, const struct cp_route *route);
+/* Free the least recently used plan, or those of a trial, if there are as many as there may be. */
+void cp_make_room(struct cp_comm *comm);
 /* Create a communicator that only plans use, if there is none; collective. */
 bool cp_make_private(struct cp_comm *comm);
 const char *cp_name_of(const struct cp_signature *signature);
@@ -334,8 +342,27 @@ int cp_write_question(const struct cp_comm *comm, const struct cp_signature *sig
 void cp_free_all(void);
 int cp_delete_comm(MPI_Comm comm, int keyval, void *attribute, void *extra);
 
+/* trials.c: trials of plans for calls that no sweep covers. */
+#define CP_TRIED "tried here beside others"
+/* Let the calls of a route be native until a trial pays. `why` is the reason of these calls. */
+void cp_wait_for_trial(struct cp_comm *comm, struct cp_route *route, const char *why);
+/* Choose the plan of the next call, or native MPI; collective in a trial. */
+void cp_try(struct cp_comm *comm, struct cp_route *route);
+/* Return the plan of a trial that runs the next call, or NULL if it is native. */
+struct cp_plan *cp_tried_plan(const struct cp_route *route);
+/* Note the result and the time of a call before a trial or in it. */
+void cp_note_tried(struct cp_route *route, int code, int64_t ns);
+/* Return whether a route has plans: its own, or those of a trial. */
+bool cp_has_plans(const struct cp_route *route);
+/* Free the plans of a route after a trial or in it, and wait for another trial. */
+void cp_begin_anew(struct cp_comm *comm, struct cp_route *route);
+void cp_free_trial(struct cp_trial *trial);
+
 /* deciding.c: decisions of the table. */
 extern int cp_n_planning; /* number of communicators of this rank that may have plans */
+#define CP_MOST_COMMS 64  /* largest number of them at a time */
+/* Return the least value of each of `n` words on all ranks, or false if MPI fails; collective. */
+bool cp_least(const struct cp_comm *comm, const int64_t *mine, int64_t *found, int n);
 /* Ask the helper for the decision of the table. `waiting` is the reason of native calls before the
  * plan is made. The caller frees both texts. */
 bool cp_ask_table(struct cp_comm *comm, struct cp_route *route, char **waiting, char **why);

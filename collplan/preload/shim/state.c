@@ -87,7 +87,7 @@ static bool agree(const char *why, int64_t digest) {
     int size = cp_settings.world_size;
     int64_t mine[3] = {why != NULL ? cp_settings.world_rank : size, digest, -digest};
     int64_t all[3] = {0, 0, 0};
-    char text[512] = "nodes have different tables";
+    char text[512] = "nodes have different tables or environment variables";
     if (cp_real.Allreduce(mine, all, 3, type, least, cp_COMM_WORLD) != MPI_SUCCESS) return false;
     if (all[0] == size && all[1] == -all[2]) return true;
     if (all[0] < size) {

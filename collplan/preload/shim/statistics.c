@@ -19,10 +19,10 @@ int64_t cp_now_ns(void) {
 }
 
 /* Return the class of a size. Sizes of a class share a row: those with equal numbers of bits, unless
- * each size has a row. The helper can merge rows, but cannot split them. */
-static int64_t class_of(int64_t n_bytes) {
+ * each size has a row, as in trials. The helper can merge rows, but cannot split them. */
+static int64_t class_of(int64_t n_bytes, const char *why) {
     int64_t n_bits = 0;
-    if (cp_settings.is_by_size) return n_bytes;
+    if (cp_settings.is_by_size || strcmp(why, CP_TRIED) == 0) return n_bytes;
     for (; n_bytes > 0; n_bytes >>= 1) n_bits++;
     return n_bits;
 }
@@ -39,13 +39,13 @@ static unsigned chain_of(const char *collective, const char *ran, const char *wh
 struct cp_row *cp_row(const char *collective, const char *ran, const char *why, int64_t ranks,
                       int64_t n_bytes, bool planned, double native_s, double chosen_s) {
     static struct cp_row lost;
-    int64_t size_class = class_of(n_bytes);
+    int64_t size_class = class_of(n_bytes, why);
     unsigned chain = chain_of(collective, ran, why, ranks, size_class);
     pthread_mutex_lock(&lock);
     struct cp_row *row = chains[chain];
     while (row != NULL && (row->ranks != ranks || strcmp(row->collective, collective) != 0 ||
                            strcmp(row->ran, ran) != 0 || strcmp(row->why, why) != 0 ||
-                           class_of(row->first_bytes) != size_class))
+                           class_of(row->first_bytes, why) != size_class))
         row = row->next;
     if (row == NULL && (row = calloc(1, sizeof *row)) != NULL) {
         row->collective = strdup(collective);

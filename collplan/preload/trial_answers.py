@@ -1,0 +1,125 @@
+"""Answers of the helper about trials of plans, by the rules of `collplan.dropin.trials`.
+
+The helper keeps no trials: each question has the times on which the ranks have agreed, so all
+helpers give the same answer.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from collplan.dropin.statistics import FASTER
+from collplan.dropin.trials import FIRST_COST_S, NATIVE, Trial, calls_to_wait, why_not_faster
+from collplan.specs import CollplanError
+
+_PAYING: Final = struct.Struct("<3q")
+_LABELS: Final = struct.Struct("<2q")
+_TURN: Final = struct.Struct("<3q")
+MOST_CONTESTANTS: Final = 4
+"""Room for contestants in an answer: native MPI and as many plans as are predicted."""
+_ORDER: Final = struct.Struct(f"<2q{MOST_CONTESTANTS}qq2d")
+_NS: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Paying:
+    """Native calls of a signature, with fields in the order of the message.
+
+    Parameters
+    ----------
+    n_calls : int
+        Number of native calls so far.
+    native_ns : int
+        Total time of these calls on the slowest rank in nanoseconds.
+    cost_ns : int
+        Cost of the last trial of the communicator in nanoseconds; 0 if there was none.
+    """
+
+    n_calls: int
+    native_ns: int
+    cost_ns: int
+
+    @classmethod
+    def read(cls, message: bytes) -> Paying:
+        """Read a message."""
+        return cls(*_PAYING.unpack(message))
+
+    def calls_to_wait(self, share: float) -> int:
+        """Return the number of further native calls; 0 if a trial pays now."""
+        cost_s = self.cost_ns * _NS if self.cost_ns else FIRST_COST_S
+        return calls_to_wait(self.n_calls, self.native_ns * _NS, cost_s, share)
+
+
+def answer_labels(n_more: int, labels: Sequence[str]) -> bytes:
+    """Return the answer to the question whether a trial pays.
+
+    Parameters
+    ----------
+    n_more : int
+        Number of native calls before the question is asked again; 0 if a trial begins.
+    labels : sequence of str
+        Labels of the plans to try.
+
+    Returns
+    -------
+    bytes
+        Numbers of calls and of labels, and each label with a zero byte.
+    """
+    texts = "".join(f"{label}\0" for label in labels)
+    return _LABELS.pack(n_more, len(labels)) + texts.encode()
+
+
+def answer_turn(message: bytes, share: float) -> bytes:
+    """Return the next turn of a trial or, if it is over, its result.
+
+    Parameters
+    ----------
+    message : bytes
+        Three words: the number of plans, the time in nanoseconds that native calls took before
+        the trial, and the number of calls in the trial. The times of these calls in nanoseconds
+        follow, and the plans' labels, each with a zero byte. All times are those of the slowest
+        rank.
+    share : float
+        Largest time of trials, as a fraction of the time of native calls.
+
+    Returns
+    -------
+    bytes
+        Number of contestants of the next turn, which is 0 if the trial is over; the winner; the
+        contestants of the turn in their order; the time that plans took beyond native calls in
+        nanoseconds; the times per call of native MPI and of the winner in seconds; the reason of
+        later calls, with a zero byte.
+
+    Raises
+    ------
+    CollplanError
+        If the times are not those of complete turns.
+    """
+    n_plans, native_ns, n_times = _TURN.unpack_from(message)
+    times = struct.unpack_from(f"<{n_times}q", message, _TURN.size)
+    labels = message[_TURN.size + 8 * n_times :].decode().split("\0")[:n_plans]
+    trial = Trial(n_plans, share * native_ns * _NS)
+    try:
+        turn = trial.replay([one * _NS for one in times])
+    except ValueError:
+        raise CollplanError(f"{n_times} calls of a trial are not those of its turns") from None
+    if turn:
+        return _answer(turn)
+    best = trial.fastest()
+    why = why_not_faster(labels) if best == NATIVE else FASTER
+    medians = trial.median_s(NATIVE), trial.median_s(best)
+    return _answer([], best, round(trial.excess_s / _NS), medians, why)
+
+
+def _answer(
+    turn: Sequence[int],
+    best: int = NATIVE,
+    excess_ns: int = 0,
+    medians_s: tuple[float, float] = (-1.0, -1.0),
+    why: str = "",
+) -> bytes:
+    order = [*turn, *[NATIVE] * (MOST_CONTESTANTS - len(turn))]
+    return _ORDER.pack(len(turn), best, *order, excess_ns, *medians_s) + f"{why}\0".encode()
