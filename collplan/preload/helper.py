@@ -45,7 +45,7 @@ from collplan.executors.mpi.launch.launcher import short_version
 from collplan.executors.mpi.program.messages import HANDLE_BYTES, STATUS_BYTES
 from collplan.preload.settings import CHECK, FORCE, HANG_AFTER, TABLE
 from collplan.preload.teams import MASK_AT, N_FACTS, Planner, Team
-from collplan.preload.trial_answers import Paying, answer_labels, answer_turn
+from collplan.preload.trial_answers import Paying, answer_choices, answer_turn
 from collplan.specs import COLLECTIVES, CollplanError
 from collplan.specs.loading import machine_at_hand
 from collplan.tune.fingerprint import fingerprint_of
@@ -111,15 +111,15 @@ class Question(NamedTuple):
     call : CollectiveCall
     is_blocking : bool
         Whether the call waits for its plan.
-    tried : int
-        Number of the plan among those that a trial compares; 0 for that of the table.
+    choice : str
+        Plan of a trial as JSON; empty for that of the table.
     """
 
     team: Team
     rank: int
     call: CollectiveCall
     is_blocking: bool
-    tried: int = 0
+    choice: str
 
 
 class Helper:
@@ -250,7 +250,7 @@ class Helper:
         team, call = asked.team, asked.call
         told = counts_told(words, call, len(team.facts)) if isinstance(call, VectorCall) else ()
         return self._planner.program(
-            team, asked.rank, call, told, is_blocking=asked.is_blocking, tried=asked.tried
+            team, asked.rank, call, told, is_blocking=asked.is_blocking, choice=asked.choice
         )
 
     def _try(self, message: bytes) -> bytes:
@@ -258,11 +258,12 @@ class Helper:
         asked = self._question(question)
         assert self._planner is not None
         n_more = Paying.read(words).calls_to_wait(self._share)
-        labels = [] if n_more else self._planner.tried_labels(asked.team, asked.call)
-        return answer_labels(n_more, labels)
+        return answer_choices(
+            n_more, [] if n_more else self._planner.predict(asked.team, asked.call)
+        )
 
     def _question(self, message: bytes) -> Question:
-        number, name, n_bytes, root, op, element, digest, *tried = message.decode().split()
+        number, name, n_bytes, root, op, element, digest, *choice = message.decode().split(" ", 7)
         kind = name.removeprefix("I")
         op_name, element_name = (None if one == "-" else one for one in (op, element))
         call = CollectiveCall(kind, int(n_bytes), int(root), op_name, element_name)
@@ -271,7 +272,7 @@ class Helper:
                 kind, int(n_bytes), int(root), op_name, element_name, bytes.fromhex(digest)
             )
         team, rank = self._members[int(number)]
-        return Question(team, rank, call, kind == name, sum(map(int, tried)))
+        return Question(team, rank, call, kind == name, "".join(choice))
 
     def _statistics(self, message: bytes) -> bytes:
         statistics = new_statistics()

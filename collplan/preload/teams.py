@@ -39,7 +39,7 @@ from collplan.planner.rewrite.rank_program import restrict
 from collplan.programs.splitting import with_cores
 from collplan.select.auto import resolve
 from collplan.specs import CollplanError, PlanSpec, numpy_dtype
-from collplan.tune.sweep import NodePlacement
+from collplan.tune.sweep import Choice, NodePlacement
 from collplan.tune.table import PLANNED, Decision, TuningTable
 
 Words = npt.NDArray[np.uint64]
@@ -103,7 +103,6 @@ class Planner:
         self._tables = {True: table, False: passing_messages(table)}
         """Tables for blocking calls (True) and for non-blocking ones."""
         self._plans: OrderedDict[tuple[Any, ...], dict[int, Plan]] = OrderedDict()
-        self._tried: OrderedDict[tuple[bytes, CollectiveCall], list[Decision]] = OrderedDict()
 
     def decide(self, team: Team, call: CollectiveCall, *, is_blocking: bool = True) -> TeamDecision:
         """Return the decision of the table for a call, and its digest."""
@@ -130,7 +129,7 @@ class Planner:
         told: Sequence[RankCounts] = (),
         *,
         is_blocking: bool = True,
-        tried: int = 0,
+        choice: str = "",
     ) -> bytes:
         """Return the program of a rank for a call, in a form for processes without Python.
 
@@ -143,8 +142,8 @@ class Planner:
             Counts that each rank knows, if the counts of the call differ per rank.
         is_blocking : bool
             Whether the call waits for the plan. If not, all tasks run in the background.
-        tried : int
-            Number of the plan among those of `tried_labels`, from 1 on; 0 for that of the table.
+        choice : str
+            Plan of `predict` as JSON; empty for that of the table.
 
         Returns
         -------
@@ -157,12 +156,13 @@ class Planner:
         Exception
             If the call has no plan, or a process without Python cannot run it.
         """
-        if tried:
-            decision = self._predict(team, call)[tried - 1]
+        if choice:
+            tried = Choice.model_validate_json(choice)
+            decision = Decision(tried, tried.label, TRIED)
         else:
             decision = self._decision(team, call, is_blocking=is_blocking)
         spec = self._spec(team, call, told, decision)
-        plans = self._plans_of(spec, team, rank, (call, is_blocking, tried))
+        plans = self._plans_of(spec, team, rank, (call, is_blocking, choice))
         plan = plans[rank]
         if not is_blocking:
             plan = replace(plan, stage=np.full_like(plan.stage, Stage.BACKGROUND))
@@ -176,7 +176,7 @@ class Planner:
         return _reduction(call, program) + body
 
     def _plans_of(
-        self, spec: PlanSpec, team: Team, rank: int, asked: tuple[CollectiveCall, bool, int]
+        self, spec: PlanSpec, team: Team, rank: int, asked: tuple[CollectiveCall, bool, str]
     ) -> dict[int, Plan]:
         """Return the plans of the ranks of a node.
 
@@ -196,32 +196,21 @@ class Planner:
                 self._plans.popitem(last=False)
         return self._plans[key]
 
-    def tried_labels(self, team: Team, call: CollectiveCall) -> list[str]:
-        """Return the labels of the plans that a trial of a blocking call compares.
+    def predict(self, team: Team, call: CollectiveCall) -> list[Choice]:
+        """Return the plans that a trial of a blocking call compares.
 
         Raises
         ------
         CollplanError
             If there is none.
         """
-        labels = [one.label for one in self._predict(team, call)]
-        if not labels:
-            raise CollplanError(NO_PREDICTION)
-        return labels
-
-    def _predict(self, team: Team, call: CollectiveCall) -> list[Decision]:
-        """Return the plans that a trial compares, as decisions."""
         # Imported late, as this takes a tenth of a second, and few programs try plans.
         from collplan.tune.predictions import predict
 
-        key = team.facts.tobytes(), call
-        if key not in self._tried:
-            choices = predict(self._tables[True], team.placement, call.collective(), call.n_bytes)
-            some = choices[:MAX_PLANS]
-            self._tried[key] = [Decision(choice, choice.label, TRIED) for choice in some]
-            while len(self._tried) > KEPT_PLANS:
-                self._tried.popitem(last=False)
-        return self._tried[key]
+        choices = predict(self._tables[True], team.placement, call.collective(), call.n_bytes)
+        if not choices:
+            raise CollplanError(NO_PREDICTION)
+        return choices[:MAX_PLANS]
 
     def _spec(
         self,

@@ -1,7 +1,7 @@
 """Answers of the helper about trials of plans, by the rules of `collplan.dropin.trials`.
 
-The helper keeps no trials: each question has the times on which the ranks have agreed, so all
-helpers give the same answer.
+Rank 0 of a communicator asks, and tells the other ranks. The helper keeps no trials: each question
+has the times of all calls so far, on which the ranks have agreed.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Final
 from collplan.dropin.statistics import FASTER
 from collplan.dropin.trials import FIRST_COST_S, NATIVE, Trial, calls_to_wait, why_not_faster
 from collplan.specs import CollplanError
+from collplan.tune.sweep import Choice
 
 _PAYING: Final = struct.Struct("<3q")
-_LABELS: Final = struct.Struct("<2q")
+_OFFER: Final = struct.Struct("<2q")
 _TURN: Final = struct.Struct("<3q")
 MOST_CONTESTANTS: Final = 4
 """Room for contestants in an answer: native MPI and as many plans as are predicted."""
@@ -53,23 +54,24 @@ class Paying:
         return calls_to_wait(self.n_calls, self.native_ns * _NS, cost_s, share)
 
 
-def answer_labels(n_more: int, labels: Sequence[str]) -> bytes:
+def answer_choices(n_more: int, choices: Sequence[Choice]) -> bytes:
     """Return the answer to the question whether a trial pays.
 
     Parameters
     ----------
     n_more : int
         Number of native calls before the question is asked again; 0 if a trial begins.
-    labels : sequence of str
-        Labels of the plans to try.
+    choices : sequence of Choice
+        Plans to try.
 
     Returns
     -------
     bytes
-        Numbers of calls and of labels, and each label with a zero byte.
+        Numbers of calls and of plans, and the label and the JSON of each plan. A zero byte ends
+        each text.
     """
-    texts = "".join(f"{label}\0" for label in labels)
-    return _LABELS.pack(n_more, len(labels)) + texts.encode()
+    texts = [text for one in choices for text in (one.label, one.model_dump_json())]
+    return _OFFER.pack(n_more, len(choices)) + "".join(f"{text}\0" for text in texts).encode()
 
 
 def answer_turn(message: bytes, share: float) -> bytes:

@@ -107,9 +107,13 @@ static struct cp_reply ask_for_plan(struct cp_comm *comm, struct cp_route *route
                                     const int64_t *counts) {
     char text[256];
     MPI_Datatype type = CP_HANDLE(MPI_Datatype, 0x4c00083a, ompi_mpi_int64_t);
-    int n = cp_write_question(comm, &route->signature, text, sizeof text);
-    if (route->tried > 0) n += snprintf(text + n, sizeof text - (size_t)n, " %d", route->tried);
-    n++;
+    int n = cp_write_question(comm, &route->signature, text, sizeof text) + 1;
+    if (route->choice != NULL) {
+        char *question = cp_text_of("%s %s", text, route->choice);
+        struct cp_reply reply = cp_ask(CP_PLAN, question, (int64_t)strlen(question) + 1);
+        free(question);
+        return reply;
+    }
     if (counts == NULL) return cp_ask(CP_PLAN, text, n);
     int n_words = (int)CP_COUNT_WORDS(comm->size);
     size_t n_bytes = sizeof(int64_t) * (size_t)n_words * (size_t)comm->size;

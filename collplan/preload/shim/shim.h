@@ -245,7 +245,7 @@ struct cp_route {
     int64_t digest;
     bool is_wanted, is_tried; /* whether the table has a plan; whether plans may be tried */
     struct cp_trial *trial;
-    int tried; /* number of the plan that is requested for a trial; 0 for that of the table */
+    const char *choice; /* the plan that is requested for a trial; NULL for that of the table */
     /* Of calls that do not block: the number of the call at which ranks last agreed, or -1; whether
      * the outcome is known here; the plan; and the row of native calls before it is used. */
     int64_t met_at;

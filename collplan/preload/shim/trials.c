@@ -1,9 +1,9 @@
 /* Trials of plans for the calls of a signature that no sweep covers, on all ranks of a communicator.
  *
- * The helper knows the rules, see trials.py. Calls are native and timed until the helper says that a
- * trial pays. Then native MPI and the plans that the helper proposes run the calls of the program in
- * turns. Before each call, ranks agree on the time of the slowest rank in the call before. All helpers
- * get the same times and so say the same, which ranks compare before each turn. */
+ * The helper of rank 0 knows the rules, see trials.py. Calls are native and timed until it says that a
+ * trial pays. Then native MPI and the plans that it proposes run the calls of the program in turns.
+ * Before each call, ranks agree on the time of the slowest rank in the call before. Before each turn,
+ * rank 0 tells the others in which order the contestants run. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +13,8 @@
 
 #define MOST_PLANS 3
 #define MOST_CALLS 40          /* calls of a trial: 10 turns of native MPI and the plans */
+#define ENDED_EARLY "a trial of plans has ended early"
+#define TOO_MANY "there are more plans or calls than in any trial"
 #define FAILED_NS (1LL << 62) /* in place of the time of a call that has failed */
 
 struct contestant {
@@ -107,16 +109,26 @@ static int64_t slowest(const struct cp_comm *comm, int64_t ns) {
     return cp_least(comm, &mine, &found, 1) ? -found : FAILED_NS;
 }
 
-static int64_t digest_of(const struct cp_reply *reply) {
-    uint64_t found = 0xcbf29ce484222325u;
-    for (int64_t i = 0; i < reply->n_bytes; i++)
-        found = (found ^ (unsigned char)reply->bytes[i]) * 0x100000001b3u;
-    return (int64_t)(found >> 2);
+/* Give all ranks the answer that rank 0 has got from its helper; collective. */
+static struct cp_reply share(const struct cp_comm *comm, struct cp_reply reply) {
+    MPI_Datatype byte = CP_HANDLE(MPI_Datatype, 0x4c00010d, ompi_mpi_byte);
+    int64_t head[2] = {reply.status, reply.n_bytes};
+    if (reply.bytes != NULL && reply.status != 0) head[1] = (int64_t)strlen(reply.bytes);
+    bool is_first = comm->rank == 0;
+    if (cp_real.Bcast(head, sizeof head, byte, 0, comm->comm) != MPI_SUCCESS) head[1] = 0;
+    if (!is_first) reply.bytes = malloc((size_t)head[1] + 1);
+    if (reply.bytes == NULL) abort(); /* as other ranks would wait for this one */
+    reply.status = head[0];
+    reply.n_bytes = head[1];
+    if (cp_real.Bcast(reply.bytes, (int)head[1], byte, 0, comm->comm) != MPI_SUCCESS)
+        reply.status = -1;
+    reply.bytes[head[1]] = '\0';
+    return reply;
 }
 
-/* Make the plans with these labels, and begin a trial; collective. */
-static void begin_trial(struct cp_comm *comm, struct cp_route *route, const char *label,
-                        int64_t n, int64_t begin_ns) {
+/* Make plans, and begin a trial; collective. `text` has the label and the choice of each plan. */
+static void begin_trial(struct cp_comm *comm, struct cp_route *route, const char *text, int64_t n,
+                        int64_t begin_ns) {
     struct cp_trial *trial = route->trial;
     char *why = NULL;
     cp_settle(comm); /* ranks meet on that communicator, too */
@@ -124,13 +136,15 @@ static void begin_trial(struct cp_comm *comm, struct cp_route *route, const char
     if (!comm->may_plan) __atomic_fetch_add(&cp_n_planning, 1, __ATOMIC_RELAXED);
     comm->may_plan = true;
     trial->n = 1;
-    for (int i = 1; i <= n && has_private; i++, label += strlen(label) + 1) {
+    for (; n > 0 && has_private; n--) {
+        const char *label = text, *choice = label + strlen(label) + 1;
         struct contestant *next = &trial->contestants[trial->n];
+        text = choice + strlen(choice) + 1;
         route->last_used = ++comm->clock;
         cp_make_room(comm);
         free(why);
         why = NULL;
-        route->tried = i;
+        route->choice = choice;
         next->plan = cp_make_plan(comm, route, NULL, &why);
         if (next->plan == NULL) continue;
         comm->n_plans++;
@@ -140,7 +154,7 @@ static void begin_trial(struct cp_comm *comm, struct cp_route *route, const char
                            route->signature.n_bytes, true, -1, -1);
         trial->n++;
     }
-    route->tried = 0;
+    route->choice = NULL;
     if (trial->n == 1)
         give_up(comm, route, "no plan to try",
                 why != NULL ? why : "plans cannot have a communicator");
@@ -149,31 +163,44 @@ static void begin_trial(struct cp_comm *comm, struct cp_route *route, const char
     trial->spent_ns = cp_now_ns() - begin_ns;
 }
 
-/* Decide whether a trial pays, and begin it; collective. */
-static void meet(struct cp_comm *comm, struct cp_route *route) {
-    struct cp_trial *trial = route->trial;
-    int64_t begin_ns = cp_now_ns();
-    int64_t words[3] = {trial->n_calls, slowest(comm, trial->native_ns), comm->trial_ns};
-    int64_t answer[2] = {0, 0};
+/* Ask the helper whether a trial pays, and what is tried. */
+static struct cp_reply ask_for_plans(const struct cp_comm *comm, const struct cp_route *route,
+                                     int64_t native_ns) {
+    int64_t words[3] = {route->trial->n_calls, native_ns, comm->trial_ns};
     char message[256 + sizeof words];
     int n = cp_write_question(comm, &route->signature, message, 256) + 1;
     memcpy(message + n, words, sizeof words);
-    struct cp_reply reply = cp_ask(CP_TRY, message, n + (int64_t)sizeof words);
-    const char *why = NULL;
-    if (reply.status != 0) why = reply.bytes != NULL ? reply.bytes : "there is no memory";
-    else if (reply.n_bytes < (int64_t)sizeof answer) why = "the helper says too little";
-    else memcpy(answer, reply.bytes, sizeof answer);
-    if (why == NULL && answer[1] > MOST_PLANS) why = "the helper says too much";
-    if (why == NULL && answer[0] == 0 && !comm->may_plan && cp_n_planning >= CP_MOST_COMMS)
-        why = CP_FULL;
-    if (!cp_all_well(comm->comm, why == NULL, why == NULL ? digest_of(&reply) : 0)) {
-        give_up(comm, route, "no plan to try", why != NULL ? why : "another rank has none");
-    } else if (answer[0] > 0) {
-        trial->n_calls += answer[0];
-        trial->n_left = answer[0];
+    return cp_ask(CP_TRY, message, n + (int64_t)sizeof words);
+}
+
+/* Answer of the helper. The label and the choice of each plan follow. */
+struct offer {
+    int64_t n_more, n_plans;
+};
+
+/* Decide whether a trial pays, and begin it; collective. */
+static void meet(struct cp_comm *comm, struct cp_route *route) {
+    struct cp_trial *trial = route->trial;
+    struct cp_reply reply = {0, 0, NULL};
+    struct offer offer = {0, 0};
+    int64_t begin_ns = cp_now_ns(), native_ns = slowest(comm, trial->native_ns);
+    if (comm->rank == 0) reply = ask_for_plans(comm, route, native_ns);
+    /* The other ranks leave their cores to the helper meanwhile. */
+    bool has_room = comm->may_plan || cp_n_planning < CP_MOST_COMMS;
+    has_room = cp_all_well(comm->comm, has_room, 0);
+    reply = share(comm, reply);
+    bool is_well = reply.status == 0 && reply.n_bytes >= (int64_t)sizeof offer;
+    if (is_well) memcpy(&offer, reply.bytes, sizeof offer);
+    if (!has_room) {
+        cp_make_native(comm, route, CP_FULL);
+    } else if (!is_well || offer.n_plans > MOST_PLANS) {
+        give_up(comm, route, "no plan to try", is_well ? TOO_MANY : reply.bytes);
+    } else if (offer.n_more > 0) {
+        trial->n_calls += offer.n_more;
+        trial->n_left = offer.n_more;
     } else {
-        trial->native_ns = words[1];
-        begin_trial(comm, route, reply.bytes + sizeof answer, answer[1], begin_ns);
+        trial->native_ns = native_ns;
+        begin_trial(comm, route, reply.bytes + sizeof offer, offer.n_plans, begin_ns);
         __atomic_fetch_add(&cp_making_ns, cp_now_ns() - begin_ns, __ATOMIC_RELAXED);
     }
     free(reply.bytes);
@@ -212,13 +239,13 @@ static struct cp_reply ask_for_turn(const struct cp_trial *trial) {
     size_t n_bytes = 0;
     char *message = NULL;
     FILE *stream = open_memstream(&message, &n_bytes);
-    if (stream == NULL) return (struct cp_reply){-1, 0, NULL};
+    if (stream == NULL) abort(); /* as other ranks would wait for this one */
     fwrite(words, sizeof words, 1, stream);
     fwrite(trial->times, sizeof *trial->times, (size_t)trial->n_times, stream);
     for (int i = 1; i < trial->n; i++)
         fwrite(trial->contestants[i].label, strlen(trial->contestants[i].label) + 1, 1, stream);
-    struct cp_reply reply = {-1, 0, NULL};
-    if (fclose(stream) == 0) reply = cp_ask(CP_TURN, message, (int64_t)n_bytes);
+    if (fclose(stream) != 0) abort();
+    struct cp_reply reply = cp_ask(CP_TURN, message, (int64_t)n_bytes);
     free(message);
     return reply;
 }
@@ -226,30 +253,27 @@ static struct cp_reply ask_for_turn(const struct cp_trial *trial) {
 /* Return the reason why an answer about the next turn is of no use, or NULL. */
 static const char *read_turn(const struct cp_reply *reply, const struct cp_trial *trial,
                              struct turn *turn) {
-    if (reply->status != 0) return reply->bytes != NULL ? reply->bytes : "there is no memory";
-    if (reply->n_bytes <= (int64_t)sizeof *turn) return "the helper says too little";
+    if (reply->status != 0 || reply->n_bytes <= (int64_t)sizeof *turn) return reply->bytes;
     memcpy(turn, reply->bytes, sizeof *turn);
     bool is_fitting = turn->n >= 0 && turn->n <= trial->n &&
                       trial->n_times + turn->n <= MOST_CALLS && turn->winner >= 0 &&
                       turn->winner < trial->n;
     for (int64_t i = 0; is_fitting && i < turn->n; i++)
         is_fitting = turn->order[i] >= 0 && turn->order[i] < trial->n;
-    return is_fitting ? NULL : "the helper says too much";
+    return is_fitting ? NULL : TOO_MANY;
 }
 
 /* Begin the next turn of a trial, or end the trial; collective. */
 static void begin_turn(struct cp_comm *comm, struct cp_route *route) {
     struct cp_trial *trial = route->trial;
+    struct cp_reply reply = {0, 0, NULL};
     struct turn turn = {.n = 0};
-    struct cp_reply reply = ask_for_turn(trial);
+    if (comm->rank == 0) reply = ask_for_turn(trial);
+    reply = share(comm, reply);
     const char *why = read_turn(&reply, trial, &turn);
-    int64_t same = why == NULL ? digest_of(&reply) : 0;
-    int64_t mine[3] = {why == NULL, same, -same}, found[3] = {0, 0, 0};
-    /* Ranks that have got their answers early wait for the others, so that times of calls do not
-     * include that. */
-    if (!cp_least(comm, mine, found, 3) || !found[0] || found[1] != -found[2]) {
-        give_up(comm, route, "a trial of plans has ended early",
-                why != NULL ? why : "another rank cannot ask its helper");
+    /* Ranks get the answer at different times, which must not be part of the time of a call. */
+    if (slowest(comm, why == NULL ? 0 : FAILED_NS) >= FAILED_NS) {
+        give_up(comm, route, ENDED_EARLY, why != NULL ? why : "ranks cannot meet");
     } else if (turn.n == 0) {
         comm->trial_ns += turn.excess_ns;
         route->native_s = turn.native_s;
@@ -268,7 +292,7 @@ static void take_turn(struct cp_comm *comm, struct cp_route *route) {
     struct cp_trial *trial = route->trial;
     int64_t spent_ns = slowest(comm, trial->spent_ns);
     if (spent_ns >= FAILED_NS) {
-        give_up(comm, route, "a trial of plans has ended early", "a call has failed on a rank");
+        give_up(comm, route, ENDED_EARLY, "a call has failed on a rank");
         return;
     }
     if (trial->has_begun) trial->times[trial->n_times++] = spent_ns;

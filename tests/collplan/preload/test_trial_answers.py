@@ -19,11 +19,12 @@ from collplan.dropin.trials import FIRST_COST_S, NATIVE, TRIED, TURNS
 from collplan.preload.trial_answers import (
     MOST_CONTESTANTS,
     Paying,
-    answer_labels,
+    answer_choices,
     answer_turn,
 )
 from collplan.specs.errors import CollplanError
 from collplan.tune.predictions import MOST
+from collplan.tune.sweep import Choice
 from collplan.tune.table import parse_table, save_table
 from ending_jobs import helper_of, marked_processes, wait_until
 from folders import ROOT
@@ -70,12 +71,14 @@ Trial._note = lambda self, one, spent_s: note(self, one, {plan_s} if one else 1.
 """
 """Change of trials, so that the outcome does not depend on the machine."""
 FAILING = """
-program = Planner.program
+program, seen = Planner.program, dict()
 
-def fail(self, team, rank, call, *told, tried=0, **options):
-    if rank == 1 and tried >= {first}:
-        raise MemoryError("no room at all")
-    return program(self, team, rank, call, *told, tried=tried, **options)
+def fail(self, team, rank, call, *told, choice="", **options):
+    if rank == 1 and choice:
+        seen.setdefault(call, []).append(choice)
+        if len(seen[call]) >= {first}:
+            raise MemoryError("no room at all")
+    return program(self, team, rank, call, *told, choice=choice, **options)
 
 Planner.program = fail
 """
@@ -102,8 +105,13 @@ def test_ranks_wait_until_a_trial_pays() -> None:
         for native_ns, more in ((9 * expected_ns, 8), (11 * expected_ns, 0)):
             words = struct.pack("<3q", 8, native_ns, cost_ns)
             assert Paying.read(words).calls_to_wait(0.1) == more
-    assert answer_labels(8, []) == struct.pack("<2q", 8, 0)
-    assert answer_labels(0, ["ring", "chain"]) == struct.pack("<2q", 0, 2) + b"ring\0chain\0"
+    assert answer_choices(8, []) == struct.pack("<2q", 8, 0)
+    choices = [Choice(algorithms="ring"), Choice(algorithms="ring", transport="shared")]
+    answer = answer_choices(0, choices)
+    assert answer[:16] == struct.pack("<2q", 0, 2)
+    texts = answer[16:].decode().split("\0")
+    assert [texts[0], texts[2], texts[4]] == [choices[0].label, choices[1].label, ""]
+    assert [Choice.model_validate_json(text) for text in texts[1:4:2]] == choices
 
 
 def test_all_turns_of_a_trial_lead_to_its_winner() -> None:
