@@ -81,11 +81,13 @@ def command(options: ExecOptions) -> int:
     program, words = find_program(options.program, module=options.module)
     if options.trials is not None:
         os.environ[TRIALS] = str(parse_share(options.trials, "--trials"))
+    named = "" if cores is None else ",".join(map(str, cores))
+    force = options.force
     if is_under_mpi() or ranks is None:
         take_input()
         with one_voice():
             _check_ranks(ranks, launched_ranks() or slurm_tasks())
-        become(program, words, options.table, force=options.force, watch=watch)
+        become(program, words, options.table, force=force, watch=watch, cores=named)
     from collplan.executors.mpi.launch.jobs import relaunch
     from collplan.preload.rank_script import rank_command
     from collplan.tune.table import load_table
@@ -97,9 +99,10 @@ def command(options: ExecOptions) -> int:
         program,
         words,
         options.table,
-        force=options.force,
+        force=force,
         watch=watch,
         trials=os.environ.get(TRIALS, ""),
+        cores=named,
     )
     return relaunch(line, ranks, options.timeout, reads_input=True)
 

@@ -43,9 +43,10 @@ from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.host.cores import host, scheduling_group
 from collplan.executors.mpi.launch.launcher import short_version
 from collplan.executors.mpi.program.messages import HANDLE_BYTES, STATUS_BYTES
-from collplan.preload.settings import CHECK, FORCE, HANG_AFTER, TABLE
+from collplan.preload.settings import CHECK, CORES, FORCE, HANG_AFTER, TABLE
 from collplan.preload.teams import MASK_AT, N_FACTS, Planner, Team
 from collplan.preload.trial_answers import Paying, answer_choices, answer_turn
+from collplan.programs.progress_places import PLACED
 from collplan.specs import COLLECTIVES, CollplanError
 from collplan.specs.loading import machine_at_hand
 from collplan.tune.fingerprint import fingerprint_of
@@ -54,7 +55,7 @@ from collplan.watch.area import open_area
 from collplan.watch.options import of_words
 from collplan.watch.watcher import Watcher
 
-HELLO, COMM, DECIDE, PLAN, STATISTICS, WATCH, TRY, TURN = range(1, 9)
+HELLO, COMM, DECIDE, PLAN, STATISTICS, WATCH, TRY, TURN, PLACE = range(1, 10)
 KINDS: Final = (
     *("barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather"),
     *("alltoall", "reduce_scatter_block", "scan", "exscan"),
@@ -142,6 +143,7 @@ class Helper:
             WATCH: _watch,
             TRY: self._try,
             TURN: lambda message: answer_turn(message, self._share),
+            PLACE: self._place,
         }
 
     def answer(self, request: int, message: bytes) -> tuple[int, bytes]:
@@ -182,7 +184,9 @@ class Helper:
         natives = whys_native(table, is_blocking=False, are_tried=False)
         started = sum((kind not in natives) << number for number, kind in enumerate(STARTED))
         given = parse_native_calls(os.environ.get(NATIVE))
-        text = json.dumps([table.model_dump(mode="json"), given, self._share])
+        text = json.dumps(
+            [table.model_dump(mode="json"), given, self._share, os.environ.get(CORES, "")]
+        )
         digest = int.from_bytes(blake2b(text.encode(), digest_size=7).digest(), "little")
         asked_at = NATIVE_CALLS if given is None else given
         if any(sweep.reproducible != "ranks" for sweep in table.sweeps):
@@ -215,12 +219,23 @@ class Helper:
         facts[MASK_AT:] = np.packbits(bits, bitorder="little").view(np.uint64)
         return facts
 
+    def _place(self, message: bytes) -> bytes:
+        """Return the processor of a rank of the world, and those of its thread under `PLACED`."""
+        rank, _ = _COMM.unpack_from(message)
+        assert self._planner is not None
+        assert self._table is not None
+        named = os.environ.get(CORES)
+        cores = None if not named else [int(one) for one in named.split(",")]
+        place = _team_of(message).places(cores, self._table.numa_domains)[rank]
+        self._planner.n_spare = place.n_spare
+        found = (place.own, *map(place.of, PLACED))
+        return struct.pack(f"<{len(found)}q", *(-1 if one is None else one for one in found))
+
     def _comm(self, message: bytes) -> bytes:
-        rank, size = _COMM.unpack_from(message)
+        rank, _ = _COMM.unpack_from(message)
         facts = message[_COMM.size :]
         if facts not in self._teams:
-            words = np.frombuffer(facts, np.uint64).reshape(size, N_FACTS)
-            self._teams[facts] = Team(words)
+            self._teams[facts] = _team_of(message)
         number = self._numbers.setdefault((facts, rank), len(self._members))
         if number == len(self._members):
             self._members.append((self._teams[facts], rank))
@@ -332,6 +347,11 @@ def counts_told(words: bytes, call: CollectiveCall, n_ranks: int) -> list[RankCo
         )
         for rank, (has_counts, has_received, own) in enumerate(table[:, :3].tolist())
     ]
+
+
+def _team_of(message: bytes) -> Team:
+    _, size = _COMM.unpack_from(message)
+    return Team(np.frombuffer(message, np.uint64, offset=_COMM.size).reshape(size, N_FACTS))
 
 
 def _number(text: str) -> int:

@@ -25,6 +25,7 @@ def rank_command(
     force: bool,
     watch: WatchOptions,
     trials: str = "",
+    cores: str = "",
 ) -> list[str]:
     """Return the command line that starts a rank.
 
@@ -42,12 +43,14 @@ def rank_command(
         Choice of what is reported about ranks that wait.
     trials : str
         Share of time for trials of plans; empty for that of the environment.
+    cores : str
+        Processor of each core of a node, separated by commas; empty if ranks are not bound.
     """
     from collplan.own_algorithms import own_files
 
     # The environment names these files, but launchers may not pass it on to other nodes.
     imports = os.pathsep.join(own_files())
-    options = [str(table), FORCED if force else "", imports, *watch.words(), trials]
+    options = [str(table), FORCED if force else "", imports, *watch.words(), trials, cores]
     return [sys.executable, "-P", __file__, *options, str(program), *words]
 
 
@@ -58,6 +61,7 @@ def main(
     hang_after: str,
     check: str,
     trials: str,
+    cores: str,
     program: str,
     *words: str,
 ) -> NoReturn:
@@ -75,6 +79,8 @@ def main(
         Arguments of `collplan.watch.options.of_words`.
     trials : str
         Share of time for trials of plans; empty for that of the environment.
+    cores : str
+        Processor of each core of a node, separated by commas; empty if ranks are not bound.
     program : str
         Path of the program.
     *words : str
@@ -98,7 +104,8 @@ def main(
     take_input()
     try:
         watch = of_words(hang_after, check)
-        become(Path(program), list(words), Path(table), force=forced == FORCED, watch=watch)
+        is_forced = forced == FORCED
+        become(Path(program), list(words), Path(table), force=is_forced, watch=watch, cores=cores)
     except CollplanError as error:
         say_once(f"error: {error}")
         sys.exit(BAD_INPUT)

@@ -20,6 +20,7 @@ from collplan.preload.python_script import MODULE
 from collplan.preload.settings import (
     BEFORE,
     CHECK,
+    CORES,
     FORCE,
     HANG_AFTER,
     HELPER,
@@ -118,6 +119,7 @@ def become(
     *,
     force: bool,
     watch: WatchOptions = _NO_WATCH,
+    cores: str = "",
 ) -> NoReturn:
     """Replace this process with a program whose collectives run by a tuning table.
 
@@ -135,6 +137,9 @@ def become(
         Whether to use a table that was tuned on another machine or with other software.
     watch : WatchOptions
         Choice of what is reported about ranks that wait; by default, nothing.
+    cores : str
+        Processor of each core of a node, to which ranks are bound, separated by commas; empty if
+        ranks are not bound.
 
     Raises
     ------
@@ -142,10 +147,12 @@ def become(
         If the program cannot be started.
     """
     environment = dict(os.environ)
+    environment.pop(CORES, None)
     try:
         check_dynamic(program)
         environment |= preload_environment(table, force=force)
         environment |= dict(zip((HANG_AFTER, CHECK), watch.words(), strict=True))
+        environment |= {CORES: cores} if cores else {}
     except Exception as error:
         say_once(f"{one_line(error)}; all collectives are native")
     end_with_launcher()

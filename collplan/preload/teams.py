@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +37,14 @@ from collplan.planner.compiler.ranks import needs_all_ranks
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.plan import Plan, Stage
 from collplan.planner.rewrite.rank_program import restrict
+from collplan.programs.progress_places import (
+    DEFAULT_POLICY,
+    PLACED,
+    ProgressPlaces,
+    places_left,
+    places_on,
+    policy_of,
+)
 from collplan.programs.splitting import with_cores
 from collplan.select.auto import resolve
 from collplan.specs import CollplanError, PlanSpec, numpy_dtype
@@ -49,6 +58,7 @@ MASK_AT: Final = 3
 """Index of the first word of the affinity mask."""
 KEPT_PLANS: Final = 8
 """Number of calls whose plans are kept for further requests."""
+_STARTED: Final = struct.Struct("<q")
 _FEW_RANKS: Final = 4
 """Largest ratio of all ranks to those of a node at which the plan of all ranks is compiled."""
 
@@ -71,12 +81,39 @@ class Team:
         return NodePlacement.of_nodes(self.facts[:, 0].tolist())
 
     @cached_property
+    def _processors(self) -> list[list[int]]:
+        bits = np.unpackbits(self.facts[:, MASK_AT:].view(np.uint8), axis=1, bitorder="little")
+        return [np.flatnonzero(row).tolist() for row in bits]
+
+    @cached_property
     def crowding(self) -> Crowding:
         """Sharing of cores by the ranks."""
-        bits = np.unpackbits(self.facts[:, MASK_AT:].view(np.uint8), axis=1, bitorder="little")
-        processors = [np.flatnonzero(row).tolist() for row in bits]
         hosts, groups = self.facts[:, 1].tolist(), self.facts[:, 2].tolist()
-        return crowding_of(zip(hosts, processors, groups, strict=True))
+        return crowding_of(zip(hosts, self._processors, groups, strict=True))
+
+    def places(self, cores: Sequence[int] | None, numa_domains: int) -> list[ProgressPlaces]:
+        """Return the processors of the ranks and of their progress threads.
+
+        Parameters
+        ----------
+        cores : sequence of int or None
+            Processor of each core of a node; None if the masks of the ranks determine the cores.
+        numa_domains : int
+            Number of NUMA domains per node.
+
+        Raises
+        ------
+        CollplanError
+            If a node has more ranks than cores.
+        """
+        nodes = self.facts[:, 0].tolist()
+        if cores is not None:
+            return places_on(nodes, cores, numa_domains)
+        hosts = map(str, self.facts[:, 1].tolist())
+        where = [
+            (host, tuple(usable)) for host, usable in zip(hosts, self._processors, strict=True)
+        ]
+        return places_left(where, nodes, numa_domains)
 
     def node_of(self, rank: int) -> list[int]:
         """Return the ranks on the node of a rank, in ascending order."""
@@ -97,9 +134,15 @@ class Planner:
     Parameters
     ----------
     table : TuningTable
+
+    Attributes
+    ----------
+    n_spare : int
+        Number of communication cores of each node.
     """
 
     def __init__(self, table: TuningTable) -> None:
+        self.n_spare = 0
         self._tables = {True: table, False: passing_messages(table)}
         """Tables for blocking calls (True) and for non-blocking ones."""
         self._plans: OrderedDict[tuple[Any, ...], dict[int, Plan]] = OrderedDict()
@@ -149,7 +192,8 @@ class Planner:
         -------
         bytes
             Path of the reduction's library and name of its function, each followed by a zero
-            byte, and the program; see `portable`.
+            byte, and the program; see `portable`. If the call does not wait, the number of the
+            policy in `PLACED` comes first.
 
         Raises
         ------
@@ -173,7 +217,10 @@ class Planner:
             node = Node(ranks, [len(plans[one].foreign.awaited) for one in ranks])
         skip_bytes = own_block_at(spec, rank) * plan.itemsize
         body = portable(plan, program, rank, node, team.crowding, skip_bytes)
-        return _reduction(call, program) + body
+        policy = policy_of(spec)
+        number = PLACED.index(policy if policy in PLACED else DEFAULT_POLICY)
+        head = b"" if is_blocking else _STARTED.pack(number)
+        return head + _reduction(call, program) + body
 
     def _plans_of(
         self, spec: PlanSpec, team: Team, rank: int, asked: tuple[CollectiveCall, bool, str]
@@ -226,7 +273,7 @@ class Planner:
             collective = call.collective()
         spec = spec_of(decision, machine, collective)
         # Sweeps beside computation may have methods that ask for the number of cores.
-        return resolve(spec if decision.computation_s is None else with_cores(spec, 0))
+        return resolve(spec if decision.computation_s is None else with_cores(spec, self.n_spare))
 
 
 def _plans_of(spec: PlanSpec, ranks: Sequence[int]) -> dict[int, Plan]:

@@ -35,7 +35,7 @@ from mpi_launching import (
     mpiexec_of,
     run,
 )
-from native_building import built
+from native_building import built, exec_line
 from native_cases import KINDS, VECTORS, write_cases
 from tables_everywhere import planning_table, reproducing_table
 
@@ -54,11 +54,6 @@ def table_of(folder: Path, transport: str = "messages", *, overlaps: bool = Fals
     path = folder / f"{transport}.json"
     save_table(planning_table(4, transport=transport, overlaps=overlaps), path)
     return path
-
-
-def exec_line(mpi: str, table: Path, n_ranks: int, *program: object) -> list[str]:
-    command = [str(mpi_python(mpi)), "-m", "collplan", "exec", "--table", str(table)]
-    return [*command, "--force", "-n", str(n_ranks), *map(str, program)]
 
 
 def planned_kinds(log: str) -> set[str]:
@@ -454,12 +449,6 @@ def header_of(mpi: str) -> str:
     return found[0].read_text()
 
 
-def test_options_for_python_are_refused(tmp_path: Path) -> None:
-    done = run([*exec_line("mpich", table_of(tmp_path), 2, "--cores", "0,1", "/bin/true")])
-    assert done.returncode == 2
-    assert "--cores is for programs in Python, /bin/true is not one" in done.stderr
-
-
 def test_programs_are_told_apart(tmp_path: Path) -> None:
     script, other, module = (tmp_path / name for name in ("a", "b", "c.py"))
     script.write_text("#!/usr/bin/env python3\n")
@@ -502,13 +491,11 @@ def test_the_script_of_a_rank_forces_a_table_only_if_it_is_told(
 ) -> None:
     told = []
     monkeypatch.setattr(standard_input, "take_input", lambda: None)
-    monkeypatch.setattr(
-        running, "become", lambda *words, force, watch: told.append((*words, force, watch))
-    )
+    monkeypatch.setattr(running, "become", lambda *words, **options: told.append((words, options)))
     monkeypatch.setenv(TRIALS, "0.5")
     for forced, trials in ((rank_script.FORCED, "0.2"), ("", "")):
-        rank_script.main("t.yaml", forced, "", "30.0", "1", trials, "/bin/app", "app", "-x")
+        rank_script.main("t.yaml", forced, "", "30.0", "1", trials, "4,5", "/bin/app", "app", "-x")
         assert os.environ[TRIALS] == "0.2"
     words = Path("/bin/app"), ["app", "-x"], Path("t.yaml")
-    watch = WatchOptions(30.0, is_checking=True)
-    assert told == [(*words, True, watch), (*words, False, watch)]
+    options = {"watch": WatchOptions(30.0, is_checking=True), "cores": "4,5"}
+    assert told == [(words, {"force": force, **options}) for force in (True, False)]

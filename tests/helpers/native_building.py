@@ -44,6 +44,12 @@ def built(mpi: str, source: str, *options: str) -> Path:
     return made
 
 
+def exec_line(mpi: str, table: Path, n_ranks: int, *program: object) -> list[str]:
+    """Return the command line that runs a program on a table, which was tuned elsewhere."""
+    command = [str(mpi_python(mpi)), "-m", "collplan", "exec", "--table", str(table)]
+    return [*command, "--force", "-n", str(n_ranks), *map(str, program)]
+
+
 @cache
 def _folder() -> Path:
     """Return a folder that is removed when this process ends."""

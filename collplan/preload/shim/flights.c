@@ -22,10 +22,16 @@
 #define PATIENCE_NS 2000000000LL /* time without progress after which MPI_Finalize goes on */
 enum { IS_DONE = 1, IS_FREED = 2 };
 
+/* What the helper says about a plan that does not block, before the plan. */
+struct head {
+    int64_t policy; /* number of the policy that places the thread */
+};
+
 /* A plan of this rank, any number of copies of which may be in flight. */
 struct cp_program {
-    char *bytes; /* the plan, as the helper has written it */
+    char *bytes; /* the head and the plan, as the helper has written them */
     int64_t n_bytes;
+    struct head head;
     struct cp_plan *idle;
     int n_idle;
 };
@@ -37,6 +43,7 @@ static struct cp_flight *begun;   /* calls that have begun */
 static struct cp_comm *queueing;  /* communicators with calls that have not begun */
 static pthread_t thread;
 static bool has_thread, is_asleep, is_stopping;
+static int64_t thread_on = -1; /* the only processor of the thread, or -1 */
 static int n_waiting;
 static struct cp_idling idling = {.spins = 20, .yields = 20, .sleep_step_ns = 1000,
                                   .longest_sleep_ns = 100000};
@@ -49,7 +56,8 @@ static struct cp_plan *copy_plan(const struct cp_program *program, MPI_Comm comm
     int64_t (*relocations)[2] = NULL;
     struct cp_plan *plan = calloc(1, sizeof *plan);
     if (plan == NULL) return NULL;
-    *why = cp_load_plan(plan, program->bytes, program->n_bytes, comm, &relocations);
+    *why = cp_load_plan(plan, program->bytes + sizeof program->head,
+                        program->n_bytes - (int64_t)sizeof program->head, comm, &relocations);
     free(relocations);
     if (*why == NULL && plan->head.shares) *why = cp_text_of("ranks would have to share memory");
     if (*why == NULL && !cp_make_types(plan, false)) *why = cp_text_of("MPI cannot make datatypes");
@@ -67,13 +75,14 @@ struct cp_program *cp_load_program(struct cp_comm *comm, struct cp_route *route,
     if (program == NULL) return NULL;
     int n = cp_write_question(comm, &route->signature, text, sizeof text) + 1;
     struct cp_reply reply = cp_ask(CP_PLAN, text, n);
-    if (reply.status != 0) {
+    if (reply.status != 0 || reply.n_bytes < (int64_t)sizeof program->head) {
         *why = reply.bytes;
         free(program);
         return NULL;
     }
     program->bytes = reply.bytes;
     program->n_bytes = reply.n_bytes;
+    memcpy(&program->head, reply.bytes, sizeof program->head);
     program->idle = copy_plan(program, comm->private_comm, why);
     program->n_idle = 1;
     if (program->idle != NULL) return program;
@@ -164,6 +173,7 @@ static void wake_thread(void) {
     pthread_sigmask(SIG_SETMASK, &every, &before);
     has_thread = pthread_create(&thread, NULL, serve, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (has_thread) pthread_setname_np(thread, "collplan");
 }
 
 /* Note that a call is in flight. */
@@ -272,6 +282,15 @@ static void complete(struct cp_flight *flight, int code) {
     if (!repeats) release(flight, IS_DONE);
 }
 
+/* Bind the thread to the processor that a plan asks for, if it has one. */
+static void place_thread(const struct cp_program *program) {
+    int64_t policy = program->head.policy;
+    int64_t processor = policy >= 0 && policy < CP_N_POLICIES ? cp_settings.thread_at[policy] : -1;
+    if (processor < 0 || processor == thread_on || !has_thread) return;
+    cp_bind(thread, processor);
+    thread_on = processor;
+}
+
 static bool is_planned(const struct cp_flight *flight) {
     return flight->repeats || (flight->route->way == CP_PLANNED &&
                                flight->index >= flight->route->native_calls);
@@ -280,6 +299,7 @@ static bool is_planned(const struct cp_flight *flight) {
 /* Start the plan of a call; return the outcome of the loop. */
 static int64_t start_plan(struct cp_flight *flight) {
     struct cp_comm *comm = flight->comm;
+    place_thread(flight->route->program);
     if (!flight->repeats) flight->plan = take_plan(flight->route->program, comm->private_comm);
     struct cp_plan *plan = flight->plan;
     struct cp_places places =

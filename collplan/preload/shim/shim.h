@@ -2,6 +2,7 @@
 #ifndef COLLPLAN_SHIM_H
 #define COLLPLAN_SHIM_H
 
+#include <pthread.h>
 #include <stdbool.h>
 
 #include "real.h"
@@ -178,13 +179,20 @@ struct cp_reply {
     char *bytes; /* content; an error message if the status is not 0; the caller frees it */
 };
 enum cp_request { CP_HELLO = 1, CP_COMM, CP_DECIDE, CP_PLAN, CP_STATISTICS, CP_WATCH, CP_TRY,
-                  CP_TURN };
+                  CP_TURN, CP_PLACE };
 struct cp_facts {
     uint64_t words[24]; /* node, host, scheduling group and affinity mask of a rank */
 };
 bool cp_helper_start(int *n_nodes);
 void cp_helper_stop(void);
 struct cp_reply cp_ask(enum cp_request request, const void *bytes, int64_t n_bytes);
+
+/* placing.c: processors of this rank and of the thread that advances its plans. */
+#define CP_N_POLICIES 2
+/* Bind this rank if the user says so, and find out where the thread runs; collective. */
+void cp_find_places(void);
+/* Let a thread of this process run on one processor only. */
+bool cp_bind(pthread_t thread, int64_t processor);
 
 /* launcher.c: what ranks say through their launcher, as the library may be missing on some of them. */
 /* Say that this rank has the library; called before MPI is initialized. */
@@ -206,6 +214,7 @@ struct cp_settings {
     uint64_t kinds, started_kinds;
     int comm_keyval, type_keyval;
     struct cp_facts facts;
+    int64_t thread_at[CP_N_POLICIES]; /* processor of the thread under each policy, or -1 */
     int tag_ub;
     MPI_Comm self; /* communicator of this rank alone, for messages that complete requests */
     int64_t empty_status[(CP_STATUS_BYTES + 7) / 8]; /* status of a request without a message */
@@ -217,6 +226,9 @@ void cp_begin(void);
 /* Return whether MPI must let several threads call it at a time, because plans may be in flight. */
 bool cp_needs_threads(void);
 void cp_end(void);
+/* Return whether all ranks have a reason of NULL and equal values of `same`. Otherwise, store the reason
+ * in `text`, which has another one; collective. */
+bool cp_agree(const char *why, int64_t same, char *text, size_t n_bytes);
 void cp_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* communicators.c: signatures of calls, and their routes. */

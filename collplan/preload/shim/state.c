@@ -78,22 +78,25 @@ static struct cp_reply greet(int n_nodes) {
     return cp_ask(CP_HELLO, text, (int64_t)sizeof hello + length);
 }
 
-/* Return whether all ranks have a helper, and all helpers have the same table. Otherwise rank 0
- * says why; collective. */
-static bool agree(const char *why, int64_t digest) {
+bool cp_agree(const char *why, int64_t same, char *text, size_t n_bytes) {
     MPI_Datatype type = CP_HANDLE(MPI_Datatype, 0x4c00083a, ompi_mpi_int64_t);
     MPI_Datatype byte = CP_HANDLE(MPI_Datatype, 0x4c00010d, ompi_mpi_byte);
     MPI_Op least = CP_HANDLE(MPI_Op, 0x58000002, ompi_mpi_op_min);
     int size = cp_settings.world_size;
-    int64_t mine[3] = {why != NULL ? cp_settings.world_rank : size, digest, -digest};
+    int64_t mine[3] = {why != NULL ? cp_settings.world_rank : size, same, -same};
     int64_t all[3] = {0, 0, 0};
-    char text[512] = "nodes have different tables or environment variables";
     if (cp_real.Allreduce(mine, all, 3, type, least, cp_COMM_WORLD) != MPI_SUCCESS) return false;
-    if (all[0] == size && all[1] == -all[2]) return true;
-    if (all[0] < size) {
-        if (why != NULL) snprintf(text, sizeof text, "%s", why);
-        cp_real.Bcast(text, sizeof text, byte, (int)all[0], cp_COMM_WORLD);
-    }
+    if (all[0] == size) return all[1] == -all[2];
+    if (why != NULL) snprintf(text, n_bytes, "%s", why);
+    cp_real.Bcast(text, (int)n_bytes, byte, (int)all[0], cp_COMM_WORLD);
+    return false;
+}
+
+/* Return whether all ranks have a helper, and all helpers have the same table. Otherwise rank 0
+ * says why; collective. */
+static bool agree(const char *why, int64_t digest) {
+    char text[512] = "nodes have different tables or environment variables";
+    if (cp_agree(why, digest, text, sizeof text)) return true;
     stay_native(text);
     return false;
 }
@@ -174,6 +177,7 @@ void cp_begin(void) {
         cp_settings.started_kinds = welcome.started_kinds;
         cp_settings.facts = welcome.facts;
         cp_know_elements();
+        cp_find_places();
         prepare_flights();
         cp_watch_begin();
         __atomic_store_n(&cp_settings.is_on, true, __ATOMIC_RELEASE);
