@@ -230,7 +230,7 @@ class Planner:
         The ranks of a node request plans of the same call one after another, so the plans of the
         last calls are kept.
         """
-        key = team.facts.tobytes(), *asked
+        key = team.facts.tobytes(), *team.node_of(rank), *asked
         if key not in self._plans:
             try:
                 self._plans[key] = _plans_of(spec, team.node_of(rank))

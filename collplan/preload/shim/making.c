@@ -73,7 +73,8 @@ static char *map_memory(struct cp_plan *plan, const struct offer *offer) {
     return NULL;
 }
 
-/* Share memory with the ranks of this node; collective. The memory has no name in any folder. */
+/* Share memory with the ranks of this node; collective. The memory has no name in any folder. A rank
+ * that is alone on its node only takes part in the meetings. */
 static char *share(struct cp_plan *plan, struct cp_comm *comm,
                    const int64_t (*relocations)[2]) {
     MPI_Datatype byte = CP_HANDLE(MPI_Datatype, 0x4c00010d, ompi_mpi_byte);
@@ -81,18 +82,20 @@ static char *share(struct cp_plan *plan, struct cp_comm *comm,
     struct offer *offers = malloc((size_t)comm->size * sizeof *offers);
     char *why = NULL;
     int first = 0;
+    bool shares = plan->head.shares;
     if (offers == NULL) abort();
     while (comm->facts[first].words[0] != cp_settings.facts.words[0]) first++;
-    if (first == comm->rank) own = make_memory(plan, &why);
+    if (shares && first == comm->rank) own = make_memory(plan, &why);
     int code = cp_real.Allgather(&own, sizeof own, byte, offers, sizeof own, byte,
                                  comm->private_comm);
     if (code != MPI_SUCCESS) why = cp_text_of("ranks cannot tell each other of their memory");
-    else if (why == NULL) why = map_memory(plan, &offers[first]);
+    else if (shares && why == NULL) why = map_memory(plan, &offers[first]);
     /* The first rank keeps its descriptor until all ranks have mapped the memory. */
     bool is_well = cp_all_well(comm->private_comm, why == NULL, 0);
     if (own.descriptor >= 0) close((int)own.descriptor);
     free(offers);
     if (!is_well) return why != NULL ? why : cp_text_of("another rank cannot share memory");
+    if (!shares) return NULL;
     struct cp_state *state = state_of(plan);
     state->counters = (int64_t)(intptr_t)plan->shared;
     state->own_counter = state->counters + plan->head.own_counter;
@@ -142,8 +145,10 @@ struct cp_plan *cp_make_plan(struct cp_comm *comm, struct cp_route *route, const
         *why = cp_load_plan(plan, reply.bytes, reply.n_bytes, comm->private_comm, &relocations);
     else *why = strdup(reply.bytes != NULL ? reply.bytes : "the helper process cannot be asked");
     free(reply.bytes);
-    bool is_well = cp_all_well(comm->private_comm, *why == NULL, plan->head.shares + 2 * comm->n_calls);
-    if (is_well && plan->head.shares) {
+    bool is_well = cp_all_well(comm->private_comm, *why == NULL, comm->n_calls);
+    int64_t sharing = plan->head.shares ? -1 : 0, all = 0; /* -1 if any rank shares memory */
+    is_well = is_well && cp_least(comm, &sharing, &all, 1);
+    if (is_well && all != 0) {
         *why = share(plan, comm, relocations);
         is_well = *why == NULL;
     }

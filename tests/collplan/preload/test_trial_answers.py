@@ -82,6 +82,16 @@ def fail(self, team, rank, call, *told, choice="", **options):
 
 Planner.program = fail
 """
+APART = """
+hello = Helper._hello
+
+def apart(self, message):
+    self._node = 1 + (Hello(*_HELLO.unpack_from(message)).rank == 2)
+    return hello(self, message)
+
+Helper._hello = apart
+"""
+"""Change of the helper, so that the last rank of the communicator is on a node of its own."""
 FEW_PLANS = "MAX_PLANS = 3"
 
 
@@ -267,6 +277,19 @@ def test_plans_that_one_rank_cannot_make_are_not_tried_on_any(
         if first == 1:
             assert ["native", str(CALLS - 1)] in [list(row[:2]) for row in rows], rows
     assert ("no plan to try: another rank cannot make it" in done.stderr) == (first == 1)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("mpi", MPIS)
+def test_plans_share_memory_although_a_rank_is_alone_on_its_node(mpi: str, tmp_path: Path) -> None:
+    env = environment_of(tmp_path, "collplan.preload.helper", APART)
+    done = run(line_of(mpi, tmp_path, CALLS), **env)
+    assert (done.returncode, done.stdout) == (0, "0 wrong\n"), done.stdout + done.stderr
+    assert "no sweep of allreduce on 2+1 ranks block" in done.stderr
+    for kind in KINDS:
+        assert re.search(
+            rf"^{kind} +\S.* transport=shared +3 .* {TRIED}", done.stderr, re.MULTILINE
+        )
 
 
 @pytest.mark.system
